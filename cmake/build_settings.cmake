@@ -1,0 +1,49 @@
+# How our own sources are compiled. All of it ends with this folder's scope: a project that adds
+# Axle as a subdirectory keeps its own settings.
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_CXX_VISIBILITY_PRESET hidden)
+set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
+# A product may link the archive into a shared library of its own.
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+
+if(PROJECT_IS_TOP_LEVEL)
+    set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
+    get_property(multi_config GLOBAL PROPERTY GENERATOR_IS_MULTI_CONFIG)
+    if(NOT CMAKE_BUILD_TYPE AND NOT multi_config)
+        set(CMAKE_BUILD_TYPE Release)
+    endif()
+    find_program(AXLE_CCACHE ccache)
+    if(AXLE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+        set(CMAKE_CXX_COMPILER_LAUNCHER ${AXLE_CCACHE})
+    endif()
+    mark_as_advanced(AXLE_CCACHE)
+endif()
+
+# What is hot says so where it stands; -O3 everywhere buys compile time and size, not speed.
+string(REPLACE "-O3" "-O2" CMAKE_CXX_FLAGS_RELEASE "${CMAKE_CXX_FLAGS_RELEASE}")
+
+add_compile_options(-Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wpedantic)
+if(AXLE_WERROR)
+    add_compile_options(-Werror)
+endif()
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+    # GCC bug 105651: a false alarm on "text" + std::string.
+    add_compile_options(-Wno-restrict)
+endif()
+
+add_compile_definitions($<$<CONFIG:Debug>:_GLIBCXX_ASSERTIONS>)
+
+# A program keeps only the kernels it calls.
+if(NOT APPLE)
+    add_compile_options("$<$<CONFIG:Release>:-ffunction-sections;-fdata-sections>")
+    add_link_options($<$<CONFIG:Release>:-Wl,--gc-sections>)
+endif()
+
+if(AXLE_SANITIZE)
+    list(JOIN AXLE_SANITIZE "," sanitizers)
+    add_compile_options(-fsanitize=${sanitizers} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+    add_link_options(-fsanitize=${sanitizers})
+endif()

@@ -1,0 +1,88 @@
+# The first law of the house: a folder includes only folders below it.
+#
+#     cmake [-DROOT=folder] -P cmake/check_layers.cmake
+#
+# reads the arrows from the layer() lines of ROOT/CMakeLists.txt and every include of our own files,
+# and fails with one line for each include that climbs, goes sideways, or is not written from the
+# root.
+cmake_minimum_required(VERSION 3.25)
+
+if(NOT DEFINED ROOT)
+    cmake_path(GET CMAKE_CURRENT_LIST_DIR PARENT_PATH ROOT)
+endif()
+
+# <layer>_may: the folders that a layer may include, closed over the arrows.
+file(STRINGS ${ROOT}/CMakeLists.txt calls REGEX "^layer\\(")
+set(layers)
+foreach(call IN LISTS calls)
+    string(REGEX MATCHALL "[A-Za-z_]+" words "${call}")
+    list(POP_FRONT words keyword name)
+    cmake_parse_arguments(layer "" "" "USES;WITH" ${words})
+    set(${name}_may ${name})
+    foreach(lower IN LISTS layer_USES)
+        if(NOT lower IN_LIST layers)
+            message(FATAL_ERROR "CMakeLists.txt: layer ${name} uses ${lower}, which no line above "
+                                "it defines")
+        endif()
+        list(APPEND ${name}_may ${${lower}_may})
+    endforeach()
+    list(REMOVE_DUPLICATES ${name}_may)
+    list(APPEND layers ${name})
+endforeach()
+if(NOT layers)
+    message(FATAL_ERROR "${ROOT}/CMakeLists.txt: no layer() line")
+endif()
+
+# Above the layers: they may see all of them, and nothing sees them but the benchmarks, which time
+# the op cases of the tests.
+set(tests_may tests ${layers})
+set(bench_may bench tests ${layers})
+set(tools_may tools ${layers})
+set(folders ${layers} tests bench tools)
+
+# line_of(text part result): the number of the line on which part ends.
+function(line_of text part result)
+    string(FIND "${text}" "${part}" start)
+    string(LENGTH "${part}" length)
+    math(EXPR end "${start} + ${length}")
+    string(SUBSTRING "${text}" 0 ${end} head)
+    string(REGEX MATCHALL "\n" newlines "${head}")
+    list(LENGTH newlines count)
+    math(EXPR count "${count} + 1")
+    set(${result} ${count} PARENT_SCOPE)
+endfunction()
+
+set(complaints)
+foreach(folder IN LISTS folders)
+    file(GLOB_RECURSE files RELATIVE ${ROOT} ${ROOT}/${folder}/*.h ${ROOT}/${folder}/*.inl
+         ${ROOT}/${folder}/*.cpp ${ROOT}/${folder}/*.cu ${ROOT}/${folder}/*.cuh)
+    foreach(file IN LISTS files)
+        file(READ ${ROOT}/${file} text)
+        string(REGEX MATCHALL "(^|\n)[ \t]*#[ \t]*include[ \t]*[\"<][^\">\n]+[\">]" includes
+               "${text}")
+        foreach(include IN LISTS includes)
+            string(REGEX REPLACE ".*[\"<]([^\">]+)[\">]$" "\\1" path "${include}")
+            string(REGEX REPLACE "/.*" "" target "${path}")
+            cmake_path(GET file PARENT_PATH here)
+            if(target IN_LIST ${folder}_may)
+                continue()
+            elseif(target IN_LIST folders)
+                list(JOIN ${folder}_may " " may)
+                set(why "no arrow ${folder} -> ${target} (${folder} may include: ${may})")
+            elseif(path MATCHES "^\\.\\.?/"
+                   OR (include MATCHES "\"$" AND EXISTS ${ROOT}/${here}/${path}))
+                set(why "write the path from the root")
+            else()
+                continue()
+            endif()
+            line_of("${text}" "${include}" line)
+            list(APPEND complaints "${file}:${line}: includes ${path}: ${why}")
+        endforeach()
+    endforeach()
+endforeach()
+
+if(complaints)
+    list(JOIN complaints "\n" complaints)
+    message("${complaints}")
+    message(FATAL_ERROR "includes break the layers")
+endif()

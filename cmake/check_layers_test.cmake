@@ -1,0 +1,60 @@
+# Runs check_layers.cmake over small trees below SCRATCH, each with one include, under the arrows of
+# the real CMakeLists.txt.
+cmake_minimum_required(VERSION 3.25)
+
+cmake_path(GET CMAKE_CURRENT_LIST_DIR PARENT_PATH source)
+set(tree ${SCRATCH}/tree)
+
+# check(file include result output): the verdict on a tree where file includes include on line 3.
+function(check file include result output)
+    file(REMOVE_RECURSE ${tree})
+    file(COPY ${source}/CMakeLists.txt DESTINATION ${tree})
+    file(WRITE ${tree}/core/ops/neighbour.h "#pragma once\n")
+    file(WRITE ${tree}/${file} "#pragma once\n#include <vector>\n"
+         "  #  include ${include}  // [why;\n")
+    execute_process(COMMAND ${CMAKE_COMMAND} -DROOT=${tree}
+                            -P ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/check_layers.cmake
+                    RESULT_VARIABLE code ERROR_VARIABLE text OUTPUT_VARIABLE text)
+    set(${result} ${code} PARENT_SCOPE)
+    set(${output} "${text}" PARENT_SCOPE)
+endfunction()
+
+function(expect_allowed file include)
+    check(${file} ${include} code text)
+    if(NOT code EQUAL 0)
+        message(SEND_ERROR "${file} may include ${include}, but was refused:\n${text}")
+    endif()
+endfunction()
+
+function(expect_refused file include why)
+    check(${file} ${include} code text)
+    string(FIND "${text}" "${file}:3: includes" place)
+    string(FIND "${text}" "${why}" reason)
+    if(code EQUAL 0 OR place EQUAL -1 OR reason EQUAL -1)
+        message(SEND_ERROR "${file} including ${include} should fail at line 3 with '${why}', "
+                           "but the check returned ${code}:\n${text}")
+    endif()
+endfunction()
+
+expect_allowed(kernels/softmax.cpp "\"kernels/softmax.h\"")
+expect_allowed(core/ops/softmax.cpp "\"kernels/softmax.h\"")
+expect_allowed(accel/accelerator.h "\"kernels/view.h\"")
+expect_allowed(accel/accelerator.h "<string>")
+expect_allowed(dist/group.cpp "\"optim/adamw.h\"")
+expect_allowed(tests/core/softmax_test.cpp "\"tests/cases/softmax.h\"")
+expect_allowed(bench/ops.cpp "\"tests/cases/softmax.h\"")
+expect_allowed(tools/train.cpp "\"accel/accelerator.h\"")
+
+expect_refused(kernels/softmax.h "\"core/tensor.h\"" "kernels -> core")
+expect_refused(kernels/cpu/gemm.inl "<core/tensor.h>" "kernels -> core")
+expect_refused(kernels/softmax.cu "\"core/tensor.h\"" "kernels -> core")
+expect_refused(nn/linear.h "\"optim/adamw.h\"" "nn -> optim")
+expect_refused(optim/adamw.cpp "\"data/loader.h\"" "optim -> data")
+expect_refused(dist/group.cpp "\"accel/accelerator.h\"" "dist -> accel")
+expect_refused(accel/accelerator.cpp "\"tests/cases/softmax.h\"" "accel -> tests")
+expect_refused(tools/train.cpp "\"tests/cases/softmax.h\"" "tools -> tests")
+expect_refused(tests/core/softmax_test.cpp "\"tools/options.h\"" "tests -> tools")
+expect_refused(core/ops/softmax.cpp "\"../../accel/accelerator.h\"" "from the root")
+expect_refused(core/ops/softmax.cpp "\"neighbour.h\"" "from the root")
+
+file(REMOVE_RECURSE ${SCRATCH})
