@@ -1,0 +1,200 @@
+// A pack of floats with the operators and functions that formulas use, for the current target.
+//
+// Re-included once per target by Highway's foreach_target.h (see kernels/cpu/targets.h); the toggle
+// below is its include guard.
+#if defined(AXLE_KERNELS_CPU_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef AXLE_KERNELS_CPU_SIMD_INL_H_
+#undef AXLE_KERNELS_CPU_SIMD_INL_H_
+#else
+#define AXLE_KERNELS_CPU_SIMD_INL_H_
+#endif
+
+#include <cmath>
+#include <cstdint>
+
+#include <hwy/highway.h>
+
+#include "kernels/half.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace axle::kernels::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+using FloatTag = hn::ScalableTag<float>;
+using IntTag = hn::ScalableTag<std::int32_t>;
+
+struct Pack {
+    using Vec = hn::Vec<FloatTag>;
+    static constexpr std::int64_t kLanes = hn::MaxLanes(FloatTag());
+
+    Vec v;
+
+    Pack() = default;
+    HWY_INLINE Pack(Vec x) : v(x) {}  // NOLINT
+    HWY_INLINE explicit Pack(float x) : v(hn::Set(FloatTag(), x)) {}
+    HWY_INLINE explicit Pack(double x) : Pack(static_cast<float>(x)) {}
+    HWY_INLINE explicit Pack(int x) : Pack(static_cast<float>(x)) {}
+
+    static HWY_INLINE Pack load(const float* p) { return hn::LoadU(FloatTag(), p); }
+    // The first n < kLanes elements; zeros behind them.
+    static HWY_INLINE Pack load(const float* p, std::int64_t n) {
+        const FloatTag d;
+        return hn::MaskedLoad(hn::FirstN(d, static_cast<std::size_t>(n)), d, p);
+    }
+    HWY_INLINE void store(float* p) const { hn::StoreU(v, FloatTag(), p); }
+    HWY_INLINE void store(float* p, std::int64_t n) const {
+        const FloatTag d;
+        hn::BlendedStore(v, hn::FirstN(d, static_cast<std::size_t>(n)), d, p);
+    }
+
+    friend HWY_INLINE Pack operator+(Pack a, Pack b) { return hn::Add(a.v, b.v); }
+    friend HWY_INLINE Pack operator-(Pack a, Pack b) { return hn::Sub(a.v, b.v); }
+    friend HWY_INLINE Pack operator*(Pack a, Pack b) { return hn::Mul(a.v, b.v); }
+    friend HWY_INLINE Pack operator/(Pack a, Pack b) { return hn::Div(a.v, b.v); }
+
+    // A truth value per lane.
+    using Mask = hn::Mask<FloatTag>;
+    friend HWY_INLINE Mask operator==(Pack a, Pack b) { return hn::Eq(a.v, b.v); }
+    friend HWY_INLINE Mask operator!=(Pack a, Pack b) { return hn::Ne(a.v, b.v); }
+    friend HWY_INLINE Mask operator<(Pack a, Pack b) { return hn::Lt(a.v, b.v); }
+    friend HWY_INLINE Mask operator<=(Pack a, Pack b) { return hn::Le(a.v, b.v); }
+    friend HWY_INLINE Mask operator>(Pack a, Pack b) { return hn::Gt(a.v, b.v); }
+    friend HWY_INLINE Mask operator>=(Pack a, Pack b) { return hn::Ge(a.v, b.v); }
+    friend HWY_INLINE Pack select(Mask m, Pack yes, Pack no) {
+        return hn::IfThenElse(m, yes.v, no.v);
+    }
+    friend HWY_INLINE Mask is_nan(Pack a) { return hn::IsNaN(a.v); }
+};
+
+HWY_INLINE Pack fma(Pack a, Pack b, Pack c) { return hn::MulAdd(a.v, b.v, c.v); }  // a b + c
+HWY_INLINE Pack max(Pack a, Pack b) { return hn::Max(a.v, b.v); }
+HWY_INLINE Pack min(Pack a, Pack b) { return hn::Min(a.v, b.v); }
+HWY_INLINE Pack sqrt(Pack a) { return hn::Sqrt(a.v); }
+HWY_INLINE Pack abs(Pack a) { return hn::Abs(a.v); }
+HWY_INLINE Pack round(Pack a) { return hn::Round(a.v); }
+HWY_INLINE Pack copy_sign(Pack magnitude, Pack sign) { return hn::CopySign(magnitude.v, sign.v); }
+HWY_INLINE float sum_of(Pack a) { return hn::GetLane(hn::SumOfLanes(FloatTag(), a.v)); }
+HWY_INLINE float max_of(Pack a) { return hn::GetLane(hn::MaxOfLanes(FloatTag(), a.v)); }
+
+// x 2^n for whole n in [-252, 254]: two exact steps, so that results may be subnormal.
+HWY_INLINE Pack scale_by_power_of_two(Pack x, Pack n) {
+    const IntTag di;
+    const auto whole = hn::ConvertTo(di, n.v);
+    const auto half = hn::ShiftRight<1>(whole);
+    const auto bias = hn::Set(di, 127);
+    const auto first = hn::BitCast(FloatTag(), hn::ShiftLeft<23>(hn::Add(half, bias)));
+    const auto second =
+        hn::BitCast(FloatTag(), hn::ShiftLeft<23>(hn::Add(hn::Sub(whole, half), bias)));
+    return hn::Mul(hn::Mul(x.v, first), second);
+}
+
+// e^x within 1.1 ulp: x = n ln 2 + r with ln 2 in two parts, then the minimax
+// polynomial of Cephes' expf in r on [-ln2/2, ln2/2].
+HWY_INLINE Pack exp(Pack x) {
+    const Pack clamped = max(min(x, Pack(89.0f)), Pack(-104.0f));
+    const Pack n = round(clamped * Pack(1.44269504088896341f));
+    Pack r = fma(n, Pack(-0.693145751953125f), clamped);
+    r = fma(n, Pack(-1.42860682030941723e-6f), r);
+    Pack p = Pack(1.9875691500e-4f);
+    p = fma(p, r, Pack(1.3981999507e-3f));
+    p = fma(p, r, Pack(8.3334519073e-3f));
+    p = fma(p, r, Pack(4.1665795894e-2f));
+    p = fma(p, r, Pack(1.6666665459e-1f));
+    p = fma(p, r, Pack(5.0000001201e-1f));
+    p = fma(p * r, r, r);
+    const Pack y = scale_by_power_of_two(p + Pack(1.0f), n);
+    return select(is_nan(x), x, y);
+}
+
+// ln x within 1 ulp: x = 2^e m with m in [sqrt(1/2), sqrt(2)); ln m = 2 atanh(s), s = (m-1)/(m+1).
+HWY_INLINE Pack log(Pack x) {
+    const IntTag di;
+    const auto tiny = hn::Lt(x.v, hn::Set(FloatTag(), 0x1p-126f));
+    const Pack scaled = hn::IfThenElse(tiny, hn::Mul(x.v, hn::Set(FloatTag(), 0x1p23f)), x.v);
+    const auto bits = hn::BitCast(di, scaled.v);
+    const auto shifted = hn::Sub(bits, hn::Set(di, 0x3f3504f3));  // sqrt(1/2)
+    Pack e = hn::ConvertTo(FloatTag(), hn::ShiftRight<23>(shifted));
+    e = e - select(tiny, Pack(23.0f), Pack(0.0f));
+    const Pack m = hn::BitCast(
+        FloatTag(), hn::Add(hn::And(shifted, hn::Set(di, 0x007fffff)), hn::Set(di, 0x3f3504f3)));
+    const Pack f = m - Pack(1.0f);
+    const Pack s = f / (m + Pack(1.0f));
+    const Pack z = s * s;
+    Pack p = Pack(0.24279078841f);
+    p = fma(p, z, Pack(0.28498786688f));
+    p = fma(p, z, Pack(0.40000972152f));
+    p = fma(p, z, Pack(0.66666662693f));
+    const Pack half_square = Pack(0.5f) * f * f;
+    // ln m = f - (half_square - s (half_square + z p)), which keeps the bits of f.
+    const Pack tail = s * fma(p, z, half_square);
+    const Pack low = fma(e, Pack(1.42860682030941723e-6f), tail);
+    Pack y = fma(e, Pack(0.693145751953125f), f - (half_square - low));
+    y = select(x == Pack(INFINITY), x, y);
+    y = select(x < Pack(0.0f), Pack(NAN), y);
+    y = select(x == Pack(0.0f), Pack(-INFINITY), y);
+    return select(is_nan(x), x, y);
+}
+
+// tanh x within 2 ulp: an odd minimax polynomial below 0.625, 1 - 2 / (e^2|x| + 1) above.
+HWY_INLINE Pack tanh(Pack x) {
+    const Pack a = abs(x);
+    const Pack z = x * x;
+    Pack p = Pack(-5.70498872745e-3f);
+    p = fma(p, z, Pack(2.06390887954e-2f));
+    p = fma(p, z, Pack(-5.37397155531e-2f));
+    p = fma(p, z, Pack(1.33314422036e-1f));
+    p = fma(p, z, Pack(-3.33332819422e-1f));
+    const Pack small = fma(p * z, x, x);
+    const Pack large = Pack(1.0f) - Pack(2.0f) / (exp(a + a) + Pack(1.0f));
+    return select(a < Pack(0.625f), small, copy_sign(large, x));
+}
+
+// erf x within 1.5 ulp: polynomials in x^2 and in |x|.
+HWY_INLINE Pack erf(Pack x) {
+    const Pack a = abs(x);
+    const Pack z = x * x;
+    // |x| >= 0.921875: erf = 1 - exp(q(|x|)).
+    Pack q = Pack(-1.72853470e-5f);
+    q = fma(q, a, Pack(3.83197126e-4f));
+    q = fma(q, a, Pack(-3.88396438e-3f));
+    q = fma(q, a, Pack(2.42546219e-2f));
+    q = fma(q, a, Pack(-1.06777877e-1f));
+    q = fma(q, a, Pack(-6.34846687e-1f));
+    q = fma(q, a, Pack(-1.28717512e-1f));
+    q = fma(q, a, Pack(0.0f) - a);
+    const Pack large = Pack(1.0f) - exp(max(q, Pack(-30.0f)));
+    Pack p = Pack(-5.96761703e-4f);
+    p = fma(p, z, Pack(4.99119423e-3f));
+    p = fma(p, z, Pack(-2.67681349e-2f));
+    p = fma(p, z, Pack(1.12819925e-1f));
+    p = fma(p, z, Pack(-3.76125336e-1f));
+    p = fma(p, z, Pack(1.28379166e-1f));
+    const Pack small = fma(p, x, x);
+    const Pack y = select(a > Pack(0.921875f), copy_sign(large, x), small);
+    return select(is_nan(x), x, y);
+}
+
+// x^y through exp(y ln x), within about 2 |y ln x| ulp; x < 0 needs a whole y.
+HWY_INLINE Pack pow(Pack x, Pack y) {
+    const Pack magnitude = exp(y * log(abs(x)));
+    const Pack whole = round(y);
+    const Pack half = whole * Pack(0.5f);
+    const Pack odd_sign = select(round(half) == half, magnitude, Pack(0.0f) - magnitude);
+    const Pack negative = select(whole == y, odd_sign, Pack(NAN));
+    const Pack result = select(x < Pack(0.0f), negative, magnitude);
+    return select(y == Pack(0.0f), Pack(1.0f), result);
+}
+
+// 16-bit floats to packs and back; n elements, any alignment.
+HWY_INLINE Pack load_bf16(const BFloat16* p) {
+    const hn::Rebind<std::uint16_t, FloatTag> d16;
+    const hn::Rebind<std::uint32_t, FloatTag> d32;
+    const auto bits = hn::LoadU(d16, reinterpret_cast<const std::uint16_t*>(p));
+    return hn::BitCast(FloatTag(), hn::ShiftLeft<16>(hn::PromoteTo(d32, bits)));
+}
+
+}  // namespace axle::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // toggle

@@ -1,0 +1,42 @@
+// The driver of all elementwise kernels, and the list of formulas that it drives.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cpu/lanes.h"
+#include "kernels/exec.h"
+#include "kernels/view.h"
+
+namespace axle::kernels {
+
+// out[i] = f(in[0][i], in[1][i], ...) over n contiguous lanes; f's parameters at `formula`. out may
+// be one of the inputs.
+using Span = void (*)(const void* formula, const void* const* in, void* out, std::int64_t n);
+
+// An operand and the type of lane that the span wants it in.
+struct SpanInput {
+    ConstView view;
+    DType lane;
+};
+struct SpanOutput {
+    View view;
+    DType lane;
+};
+
+// Walks the operands (none to three inputs of the output's shape), bringing each block to lanes and
+// back. Elements are cut into tasks by shape alone.
+void run_spans(Cpu& on, Span span, const void* formula, const SpanInput* in, int inputs,
+               const SpanOutput& out);
+
+// Booleans are computed as the bytes 0 and 1.
+constexpr DType span_lane(DType t) { return t == DType::boolean ? DType::u8 : lane_dtype(t); }
+
+#define AXLE_UNARY_FORMULAS(X)                                                                   \
+    X(Neg)                                                                                       \
+    X(Abs) X(Exp) X(Log) X(Sqrt) X(Rsqrt) X(Tanh) X(Sigmoid) X(Relu) X(Gelu) X(GeluTanh) X(Silu) \
+        X(AddScalar) X(MulScalar) X(DivideScalarBy) X(PowScalar) X(Clamp)
+#define AXLE_BINARY_FORMULAS(X) X(Add) X(Sub) X(Mul) X(Div) X(Pow) X(Maximum) X(Minimum)
+#define AXLE_COMPARISON_FORMULAS(X) \
+    X(Equal) X(NotEqual) X(Less) X(LessEqual) X(Greater) X(GreaterEqual)
+
+}  // namespace axle::kernels

@@ -1,0 +1,94 @@
+// How elementwise kernels walk several strided operands at once.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <utility>
+
+#include "kernels/view.h"
+
+namespace axle::kernels {
+
+// Up to kOperands views of one shape, sorted and merged into as few dimensions as their strides
+// allow. The innermost dimension is the one that the first operand (the output) walks fastest.
+template <int kOperands>
+class Walk {
+  public:
+    // All views have the shape of the first.
+    explicit Walk(const std::array<ConstView, kOperands>& views) {
+        const ConstView& first = views[0];
+        for (int d = 0; d < first.ndim; ++d) {
+            if (first.shape[d] == 0) empty_ = true;
+            if (first.shape[d] == 1) continue;
+            shape_[ndim_] = first.shape[d];
+            for (int k = 0; k < kOperands; ++k) stride_[k][ndim_] = views[k].stride[d];
+            ++ndim_;
+        }
+        sort();
+        merge();
+        if (ndim_ == 0) {
+            ndim_ = 1, shape_[0] = 1;
+            for (int k = 0; k < kOperands; ++k) stride_[k][0] = 0;
+        }
+        if (empty_) return;
+        rows_ = 1;
+        for (int d = 0; d + 1 < ndim_; ++d) rows_ *= shape_[d];
+    }
+
+    // Runs of the innermost dimension.
+    std::int64_t rows() const { return empty_ ? 0 : rows_; }
+    std::int64_t width() const { return empty_ ? 0 : shape_[ndim_ - 1]; }
+    std::int64_t stride(int operand) const { return stride_[operand][ndim_ - 1]; }
+    // Elements between an operand's start and its row.
+    std::array<std::int64_t, kOperands> offsets(std::int64_t row) const {
+        std::array<std::int64_t, kOperands> at = {};
+        for (int d = ndim_ - 2; d >= 0; --d) {
+            const std::int64_t i = row % shape_[d];
+            row /= shape_[d];
+            for (int k = 0; k < kOperands; ++k) at[k] += i * stride_[k][d];
+        }
+        return at;
+    }
+
+  private:
+    static std::int64_t magnitude(std::int64_t stride) { return stride < 0 ? -stride : stride; }
+
+    // Stable insertion by the output's stride, largest first.
+    void sort() {
+        for (int i = 1; i < ndim_; ++i)
+            for (int d = i; d > 0 && magnitude(stride_[0][d]) > magnitude(stride_[0][d - 1]); --d) {
+                std::swap(shape_[d], shape_[d - 1]);
+                for (int k = 0; k < kOperands; ++k) std::swap(stride_[k][d], stride_[k][d - 1]);
+            }
+    }
+
+    // Two neighbours are one dimension where every operand steps over the inner one without a gap.
+    void merge() {
+        int kept = 0;
+        for (int d = 1; d < ndim_; ++d) {
+            bool together = true;
+            for (int k = 0; k < kOperands; ++k)
+                together &= stride_[k][kept] == stride_[k][d] * shape_[d];
+            if (!together) ++kept;
+            shape_[kept] = together ? shape_[kept] * shape_[d] : shape_[d];
+            for (int k = 0; k < kOperands; ++k) stride_[k][kept] = stride_[k][d];
+        }
+        if (ndim_ > 0) ndim_ = kept + 1;
+    }
+
+    bool empty_ = false;
+    int ndim_ = 0;
+    std::int64_t rows_ = 0;
+    std::int64_t shape_[kMaxDims] = {};
+    std::int64_t stride_[kOperands][kMaxDims] = {};
+};
+
+// Address of an element of a view's memory.
+inline const void* at(const void* data, DType dtype, std::int64_t elements) {
+    return static_cast<const char*>(data) + elements * size_of(dtype);
+}
+inline void* at(void* data, DType dtype, std::int64_t elements) {
+    return static_cast<char*>(data) + elements * size_of(dtype);
+}
+
+}  // namespace axle::kernels

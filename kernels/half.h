@@ -1,0 +1,71 @@
+// The two 16-bit floating-point types: storage with exact conversions, no arithmetic.
+// Kernels convert to float, compute, and round once on the way out (nearest, ties to even).
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+#if defined(__CUDACC__)
+#define AXLE_HOST_DEVICE __host__ __device__
+#else
+#define AXLE_HOST_DEVICE
+#endif
+
+namespace axle {
+
+// bfloat16: the upper half of a float.
+struct BFloat16 {
+    std::uint16_t bits = 0;
+
+    BFloat16() = default;
+    AXLE_HOST_DEVICE constexpr explicit BFloat16(float x) : bits(round(x)) {}
+    AXLE_HOST_DEVICE constexpr operator float() const {
+        return std::bit_cast<float>(std::uint32_t{bits} << 16);
+    }
+
+  private:
+    AXLE_HOST_DEVICE static constexpr std::uint16_t round(float x) {
+        const auto u = std::bit_cast<std::uint32_t>(x);
+        if ((u & 0x7fffffffu) > 0x7f800000u) return static_cast<std::uint16_t>((u >> 16) | 0x40u);
+        return static_cast<std::uint16_t>((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
+    }
+};
+
+// IEEE 754 binary16.
+struct Half {
+    std::uint16_t bits = 0;
+
+    Half() = default;
+    AXLE_HOST_DEVICE constexpr explicit Half(float x) : bits(round(x)) {}
+    AXLE_HOST_DEVICE constexpr operator float() const { return widen(bits); }
+
+  private:
+    // Subnormals are handled by arithmetic on a float whose ulp is that of the target: adding and
+    // removing the magic number rounds to nearest even in hardware.
+    AXLE_HOST_DEVICE static constexpr std::uint16_t round(float x) {
+        const auto u = std::bit_cast<std::uint32_t>(x);
+        const std::uint32_t sign = (u >> 16) & 0x8000u;
+        const std::uint32_t magnitude = u & 0x7fffffffu;
+        if (magnitude > 0x7f800000u) return static_cast<std::uint16_t>(sign | 0x7e00u);
+        if (magnitude >= 0x477ff000u) return static_cast<std::uint16_t>(sign | 0x7c00u);
+        if (magnitude < 0x38800000u) {
+            const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
+            return static_cast<std::uint16_t>(
+                sign | (std::bit_cast<std::uint32_t>(shifted) - 0x3f000000u));
+        }
+        const std::uint32_t rounded = magnitude + 0xfffu + ((magnitude >> 13) & 1u);
+        return static_cast<std::uint16_t>(sign | ((rounded - 0x38000000u) >> 13));
+    }
+    AXLE_HOST_DEVICE static constexpr float widen(std::uint16_t h) {
+        const std::uint32_t sign = (std::uint32_t{h} & 0x8000u) << 16;
+        const std::uint32_t rest = std::uint32_t{h} & 0x7fffu;
+        if (rest >= 0x7c00u) return std::bit_cast<float>(sign | 0x7f800000u | (rest << 13));
+        if (rest >= 0x0400u) return std::bit_cast<float>(sign | ((rest << 13) + 0x38000000u));
+        const float tiny = static_cast<float>(rest) * 0x1p-24f;
+        return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(tiny));
+    }
+};
+
+static_assert(sizeof(BFloat16) == 2 && sizeof(Half) == 2);
+
+}  // namespace axle

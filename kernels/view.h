@@ -1,0 +1,62 @@
+// A strided window on memory: what a kernel sees of a tensor. Owns nothing.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/dtype.h"
+
+namespace axle {
+
+inline constexpr int kMaxDims = 8;
+
+// Shape and strides are in elements; a stride may be 0 (broadcast) or negative. A 0-d view holds
+// one element. Kernels trust that every index within shape lies inside the allocation.
+template <class Pointer>
+struct BasicView {
+    Pointer data = nullptr;
+    DType dtype = DType::f32;
+    int ndim = 0;
+    std::int64_t shape[kMaxDims] = {};
+    std::int64_t stride[kMaxDims] = {};
+
+    std::int64_t numel() const {
+        std::int64_t n = 1;
+        for (int d = 0; d < ndim; ++d) n *= shape[d];
+        return n;
+    }
+    // Dimension counted from the end: back(1) is the size of the last one.
+    std::int64_t back(int d) const { return shape[ndim - d]; }
+    std::int64_t back_stride(int d) const { return stride[ndim - d]; }
+    // Row-major without gaps. Sizes of 1 may have any stride; empty views are contiguous.
+    bool contiguous() const {
+        std::int64_t expected = 1;
+        for (int d = ndim - 1; d >= 0; --d) {
+            if (shape[d] == 0) return true;
+            if (shape[d] != 1 && stride[d] != expected) return false;
+            expected *= shape[d];
+        }
+        return true;
+    }
+};
+
+struct View : BasicView<void*> {
+    template <class T>
+    T* as() const {
+        return static_cast<T*>(data);
+    }
+};
+
+struct ConstView : BasicView<const void*> {
+    ConstView() = default;
+    ConstView(const View& v)  // NOLINT(google-explicit-constructor): adding const loses nothing
+    {
+        data = v.data, dtype = v.dtype, ndim = v.ndim;
+        for (int d = 0; d < ndim; ++d) shape[d] = v.shape[d], stride[d] = v.stride[d];
+    }
+    template <class T>
+    const T* as() const {
+        return static_cast<const T*>(data);
+    }
+};
+
+}  // namespace axle
