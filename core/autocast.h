@@ -1,0 +1,31 @@
+// Automatic mixed precision: a thread-local dtype that matrix products run in.
+#pragma once
+
+#include <optional>
+
+#include "core/tensor.h"
+
+namespace axle {
+
+// The dtype of this thread's autocast, or nothing.
+std::optional<DType> autocast_dtype();
+
+// For a scope: sets (f16, bf16) or switches off (nullopt) autocast on this thread. Nests.
+class AutocastGuard {
+  public:
+    explicit AutocastGuard(std::optional<DType> dtype);
+    ~AutocastGuard();
+    AutocastGuard(const AutocastGuard&) = delete;
+    AutocastGuard& operator=(const AutocastGuard&) = delete;
+
+  private:
+    std::optional<DType> before_;
+};
+
+// What an op that gains from low precision does with its floating inputs: cast to the autocast
+// dtype (a leaf's cast is kept beside it and reused until the leaf changes). f64 stays f64.
+Tensor autocast(const Tensor& x);
+// What an op that suffers from low precision does: f16 and bf16 become f32 under autocast.
+Tensor keep_f32(const Tensor& x);
+
+}  // namespace axle

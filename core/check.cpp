@@ -1,0 +1,78 @@
+#include "core/check.h"
+
+#include "core/autograd.h"
+
+namespace axle {
+namespace {
+
+// bool < integer < floating
+int category(DType t) {
+    if (is_floating(t)) return 2;
+    return t == DType::boolean ? 0 : 1;
+}
+
+}  // namespace
+
+Device check_device(const char* op, std::initializer_list<const Tensor*> tensors) {
+    const Tensor* first = nullptr;
+    for (const Tensor* t : tensors) {
+        if (t == nullptr || !t->defined())
+            throw UsageError(str(op, ": an operand is an undefined tensor"));
+        if (first == nullptr) first = t;
+        if (t->device() != first->device())
+            throw DeviceError(str(op, ": operands are on different devices: ", first->device(),
+                                  " and ", t->device(), "; move one with .to(device)"));
+    }
+    return first->device();
+}
+
+void check_floating(const char* op, const Tensor& x) {
+    if (!is_floating(x.dtype())) throw DTypeError(str(op, ": needs a floating dtype: ", x.dtype()));
+}
+
+void check_index_dtype(const char* op, const Tensor& index) {
+    if (index.dtype() != i64 && index.dtype() != i32)
+        throw DTypeError(str(op, ": indices must be int64 or int32: ", index.dtype()));
+}
+
+void check_compute(const char* op, const Tensor& x) {
+    if (!is_compute(x.dtype()))
+        throw DTypeError(str(op, ": a storage-only dtype, convert it first: ", x.dtype()));
+}
+
+void check_same_dtype(const char* op, const Tensor& a, const Tensor& b) {
+    if (a.dtype() != b.dtype())
+        throw DTypeError(str(op, ": dtypes differ: ", a.dtype(), " and ", b.dtype()));
+}
+
+void check_in_place(const char* op, const Tensor& x) {
+    if (!x.defined()) throw UsageError(str(op, ": the tensor is undefined"));
+    if (grad_enabled() && x.requires_grad())
+        throw UsageError(str(op, ": in place on a tensor that requires a gradient: ", x.shape(),
+                             "; use the op that returns a new tensor, or a NoGrad scope"));
+}
+
+DType promote(DType a, DType b) {
+    if (a == b) return a;
+    const int ca = category(a), cb = category(b);
+    if (ca != cb) return ca > cb ? a : b;
+    if (is_half(a) && is_half(b)) return f32;
+    if (size_of(a) != size_of(b)) return size_of(a) > size_of(b) ? a : b;
+    return a;
+}
+
+DType promote(const Tensor& a, const Tensor& b) {
+    const bool zero_dim_a = a.dim() == 0, zero_dim_b = b.dim() == 0;
+    if (zero_dim_a == zero_dim_b) return promote(a.dtype(), b.dtype());
+    const DType full = zero_dim_a ? b.dtype() : a.dtype();
+    const DType small = zero_dim_a ? a.dtype() : b.dtype();
+    return category(small) > category(full) ? small : full;
+}
+
+DType promote(DType a, Scalar b) {
+    if (!b.integral && !is_floating(a)) return f32;
+    if (b.integral && a == boolean) return i64;
+    return a;
+}
+
+}  // namespace axle

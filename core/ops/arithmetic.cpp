@@ -1,0 +1,137 @@
+#include "core/ops/pointwise.h"
+
+namespace axle {
+namespace {
+
+// True division and powers of integers are floating.
+DType floating(DType t) { return is_floating(t) ? t : f32; }
+
+template <class F>
+Tensor arithmetic(const char* op, F f, const Tensor& a, const Tensor& b) {
+    check_device(op, {&a, &b});
+    const DType common = promote(a, b);
+    return binary_forward(op, f, a, b, common, common);
+}
+
+// x with a number of the promoted dtype.
+Tensor promoted(const Tensor& x, Scalar b) { return to(x, promote(x.dtype(), b)); }
+
+}  // namespace
+
+Tensor add(const Tensor& a, const Tensor& b) {
+    return record("add", arithmetic("add", kernels::formula::Add{}, a, b), {a, b},
+                  [](const Grads& dy, Needs) -> Grads {
+                      return {dy[0], dy[0]};
+                  });
+}
+
+Tensor sub(const Tensor& a, const Tensor& b) {
+    check_device("sub", {&a, &b});
+    if (a.dtype() == boolean && b.dtype() == boolean)
+        throw DTypeError("sub: booleans can't be subtracted; use ne for exclusive or");
+    return record("sub", arithmetic("sub", kernels::formula::Sub{}, a, b), {a, b},
+                  [](const Grads& dy, Needs needs) -> Grads {
+                      return {dy[0], needs[1] ? neg(dy[0]) : Tensor()};
+                  });
+}
+
+Tensor mul(const Tensor& a, const Tensor& b) {
+    return record(
+        "mul", arithmetic("mul", kernels::formula::Mul{}, a, b), {a, b},
+        [a = saved(a), b = saved(b)](const Grads& dy, Needs needs) -> Grads {
+            return {needs[0] ? mul(dy[0], b) : Tensor(), needs[1] ? mul(dy[0], a) : Tensor()};
+        });
+}
+
+Tensor div(const Tensor& a, const Tensor& b) {
+    check_device("div", {&a, &b});
+    const DType common = floating(promote(a, b));
+    const Tensor y = binary_forward("div", kernels::formula::Div{}, a, b, common, common);
+    return record("div", y, {a, b},
+                  [y = saved(y), b = saved(b)](const Grads& dy, Needs needs) -> Grads {
+                      const Tensor da = div(dy[0], b);
+                      return {da, needs[1] ? neg(mul(da, y)) : Tensor()};
+                  });
+}
+
+Tensor add(const Tensor& a, Scalar b) {
+    check_device("add", {&a});
+    return unary("add", kernels::formula::AddScalar{b.value}, promoted(a, b));
+}
+Tensor sub(const Tensor& a, Scalar b) {
+    check_device("sub", {&a});
+    return unary("sub", kernels::formula::AddScalar{-b.value}, promoted(a, b));
+}
+Tensor mul(const Tensor& a, Scalar b) {
+    check_device("mul", {&a});
+    return unary("mul", kernels::formula::MulScalar{b.value}, promoted(a, b));
+}
+Tensor div(const Tensor& a, Scalar b) {
+    check_device("div", {&a});
+    return unary("div", kernels::formula::MulScalar{1 / b.value}, to(a, floating(a.dtype())));
+}
+Tensor sub(Scalar a, const Tensor& b) { return add(neg(b), a); }
+Tensor div(Scalar a, const Tensor& b) {
+    check_device("div", {&b});
+    return unary("div", kernels::formula::DivideScalarBy{a.value}, to(b, floating(b.dtype())));
+}
+
+Tensor pow(const Tensor& a, Scalar exponent) {
+    check_device("pow", {&a});
+    return unary("pow", kernels::formula::PowScalar{exponent.value}, to(a, floating(a.dtype())));
+}
+
+// d a^b = b a^(b-1) da + a^b ln(a) db, with 0^b ln(0) taken as 0 for b > 0.
+Tensor pow(const Tensor& a, const Tensor& b) {
+    check_device("pow", {&a, &b});
+    const DType common = floating(promote(a, b));
+    const Tensor y = binary_forward("pow", kernels::formula::Pow{}, a, b, common, common);
+    return record(
+        "pow", y, {a, b},
+        [y = saved(y), a = saved(a), b = saved(b)](const Grads& dy, Needs needs) -> Grads {
+            Grads d(2);
+            const Tensor base = a, exponent = b;
+            if (needs[0]) {
+                const Tensor factor = mul(exponent, pow(base, sub(exponent, 1)));
+                const Tensor zero = zeros({}, {.dtype = factor.dtype()});
+                d[0] = mul(dy[0], where(eq(exponent, 0), zero.to(factor.device()), factor));
+            }
+            if (needs[1]) {
+                const Tensor result = y;
+                const Tensor zero = zeros({}, {.dtype = result.dtype()});
+                const Tensor term = mul(result, log(to(base, result.dtype())));
+                d[1] = mul(dy[0], where(eq(base, 0), zero.to(term.device()), term));
+            }
+            return d;
+        });
+}
+
+namespace {
+
+// Each side gets the gradient where it was chosen, half of it in a tie.
+template <class F>
+Tensor extremum(const char* op, F f, const Tensor& a, const Tensor& b) {
+    const Tensor y = arithmetic(op, f, a, b);
+    return record(
+        op, y, {a, b},
+        [a = saved(a), b = saved(b), y = saved(y)](const Grads& dy, Needs needs) -> Grads {
+            const Tensor left = a, right = b, best = y;
+            const DType dtype = dy[0].dtype();
+            const Tensor share = sub(1, mul(to(eq(left, right), dtype), 0.5));
+            Grads d(2);
+            if (needs[0]) d[0] = mul(dy[0], mul(to(eq(left, best), dtype), share));
+            if (needs[1]) d[1] = mul(dy[0], mul(to(eq(right, best), dtype), share));
+            return d;
+        });
+}
+
+}  // namespace
+
+Tensor maximum(const Tensor& a, const Tensor& b) {
+    return extremum("maximum", kernels::formula::Maximum{}, a, b);
+}
+Tensor minimum(const Tensor& a, const Tensor& b) {
+    return extremum("minimum", kernels::formula::Minimum{}, a, b);
+}
+
+}  // namespace axle

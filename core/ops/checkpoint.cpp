@@ -1,0 +1,81 @@
+// Non-reentrant checkpointing: in the forward pass every saved tensor is replaced by its number;
+// the first number that the backward pass asks for runs f again and keeps what f saves then.
+#include <functional>
+
+#include "core/autocast.h"
+#include "core/autograd.h"
+#include "core/ops.h"
+#include "core/random.h"
+
+namespace axle {
+namespace {
+
+using Function = std::function<Tensor(const std::vector<Tensor>&)>;
+
+struct Frame {
+    Function f;
+    std::vector<Tensor> inputs;
+    GeneratorState random;
+    std::optional<DType> autocast;
+    std::size_t count = 0;  // tensors saved in the forward pass
+    std::vector<Tensor> kept;
+
+    void recompute() {
+        const GeneratorState now = generator_state();
+        set_generator_state(random);
+        kept.clear();
+        {
+            const GradMode recording(true);
+            const AutocastGuard precision(autocast);
+            const SavedTensorHooksGuard hooks({.pack =
+                                                   [this](const Tensor& t) {
+                                                       kept.push_back(t);
+                                                       return std::shared_ptr<void>();
+                                                   },
+                                               .unpack = {}});
+            std::vector<Tensor> again;
+            for (const Tensor& input : inputs) {
+                Tensor t = input.detach();
+                if (input.requires_grad()) t.set_requires_grad();
+                again.push_back(t);
+            }
+            f(again);
+        }
+        set_generator_state(now);
+        if (kept.size() != count)
+            throw UsageError(str("checkpoint: the function saved ", count, " tensors at first and ",
+                                 kept.size(), " when it was run again; it must be pure"));
+    }
+
+    Tensor take(std::size_t number) {
+        if (kept.empty() || !kept[number].defined()) recompute();
+        return std::exchange(kept[number], {});
+    }
+};
+
+}  // namespace
+
+Tensor checkpoint(const Function& f, const std::vector<Tensor>& inputs) {
+    if (!grad_enabled()) return f(inputs);
+    const auto frame = std::make_shared<Frame>();
+    frame->f = f;
+    frame->inputs = inputs;
+    frame->random = generator_state();
+    frame->autocast = autocast_dtype();
+    struct Place {
+        std::shared_ptr<Frame> frame;
+        std::size_t number;
+    };
+    const SavedTensorHooksGuard hooks(
+        {.pack = [frame](const Tensor&) -> std::shared_ptr<void> {
+             return std::make_shared<Place>(Place{frame, frame->count++});
+         },
+         .unpack =
+             [](const std::shared_ptr<void>& form) {
+                 const auto& place = *static_cast<const Place*>(form.get());
+                 return place.frame->take(place.number);
+             }});
+    return f(inputs);
+}
+
+}  // namespace axle

@@ -1,0 +1,75 @@
+#include "core/ops/pointwise.h"
+
+namespace axle {
+namespace {
+
+template <class F>
+Tensor compare(const char* op, F f, const Tensor& a, const Tensor& b) {
+    check_device(op, {&a, &b});
+    return binary_forward(op, f, a, b, promote(a, b), boolean);
+}
+
+// The number as a 0-d tensor: it broadcasts, and does not raise the dtype within its category.
+template <class F>
+Tensor compare(const char* op, F f, const Tensor& a, Scalar b) {
+    check_device(op, {&a});
+    const DType common = promote(a.dtype(), b);
+    return binary_forward(op, f, a, full({}, b, {.dtype = common, .device = a.device()}), common,
+                          boolean);
+}
+
+}  // namespace
+
+namespace formula = kernels::formula;
+
+Tensor eq(const Tensor& a, const Tensor& b) { return compare("eq", formula::Equal{}, a, b); }
+Tensor ne(const Tensor& a, const Tensor& b) { return compare("ne", formula::NotEqual{}, a, b); }
+Tensor lt(const Tensor& a, const Tensor& b) { return compare("lt", formula::Less{}, a, b); }
+Tensor le(const Tensor& a, const Tensor& b) { return compare("le", formula::LessEqual{}, a, b); }
+Tensor gt(const Tensor& a, const Tensor& b) { return compare("gt", formula::Greater{}, a, b); }
+Tensor ge(const Tensor& a, const Tensor& b) { return compare("ge", formula::GreaterEqual{}, a, b); }
+Tensor eq(const Tensor& a, Scalar b) { return compare("eq", formula::Equal{}, a, b); }
+Tensor ne(const Tensor& a, Scalar b) { return compare("ne", formula::NotEqual{}, a, b); }
+Tensor lt(const Tensor& a, Scalar b) { return compare("lt", formula::Less{}, a, b); }
+Tensor le(const Tensor& a, Scalar b) { return compare("le", formula::LessEqual{}, a, b); }
+Tensor gt(const Tensor& a, Scalar b) { return compare("gt", formula::Greater{}, a, b); }
+Tensor ge(const Tensor& a, Scalar b) { return compare("ge", formula::GreaterEqual{}, a, b); }
+
+Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
+    const Device device = check_device("where", {&condition, &a, &b});
+    if (condition.dtype() != boolean)
+        throw DTypeError(str("where: the condition must be boolean: ", condition.dtype()));
+    check_compute("where", a);
+    check_compute("where", b);
+    const DType dtype = promote(a, b);
+    const Shape shape = broadcast_shapes("where", condition.shape(),
+                                         broadcast_shapes("where", a.shape(), b.shape()));
+    Tensor y = Tensor::empty(shape, {.dtype = dtype, .device = device});
+    {
+        const NoGrad no_grad;
+        const Tensor c = expand(condition, shape);
+        const Tensor left = expand(to(a, dtype), shape), right = expand(to(b, dtype), shape);
+        launch(device, [&](auto& on) {
+            kernels::where(on, c.view(), left.view(), right.view(), y.view());
+        });
+    }
+    return record(
+        "where", y, {a, b}, [condition = saved(condition)](const Grads& dy, Needs needs) -> Grads {
+            const Tensor c = condition;
+            const Tensor zero = zeros({}, {.dtype = dy[0].dtype(), .device = dy[0].device()});
+            return {needs[0] ? where(c, dy[0], zero) : Tensor(),
+                    needs[1] ? where(c, zero, dy[0]) : Tensor()};
+        });
+}
+
+Tensor masked_fill(const Tensor& x, const Tensor& mask, Scalar value) {
+    check_device("masked_fill", {&x, &mask});
+    if (mask.dtype() != boolean)
+        throw DTypeError(str("masked_fill: the mask must be boolean: ", mask.dtype()));
+    if (broadcast_shapes("masked_fill", x.shape(), mask.shape()) != x.shape())
+        throw ShapeError(
+            str("masked_fill: mask ", mask.shape(), " doesn't broadcast to ", x.shape()));
+    return where(mask, full({}, value, {.dtype = x.dtype(), .device = x.device()}), x);
+}
+
+}  // namespace axle

@@ -1,0 +1,57 @@
+#include "core/autograd.h"
+#include "core/check.h"
+#include "core/launch.h"
+#include "core/ops.h"
+#include "kernels/copy.h"
+
+namespace axle {
+namespace {
+
+// A contiguous copy in another dtype or the same.
+Tensor copied(const Tensor& x, DType dtype) {
+    if (dtype != x.dtype()) {
+        check_compute("to", x);
+        if (!is_compute(dtype))
+            throw DTypeError(str("to: a storage-only dtype can't be converted to: ", dtype));
+    }
+    Tensor y = Tensor::empty(x.shape(), {.dtype = dtype, .device = x.device()});
+    launch(x.device(), [&](auto& on) { kernels::copy(on, x.view(), y.view()); });
+    return y;
+}
+
+// The engine casts a gradient back to the input's dtype.
+Tensor record_copy(const char* op, const Tensor& y, const Tensor& x) {
+    return record(op, y, {x}, [](const Grads& dy, Needs) -> Grads { return {dy[0]}; });
+}
+
+}  // namespace
+
+Tensor to(const Tensor& x, DType dtype) {
+    check_device("to", {&x});
+    if (dtype == x.dtype()) return x;
+    return record_copy("to", copied(x, dtype), x);
+}
+
+Tensor to(const Tensor& x, Device device) {
+    check_device("to", {&x});
+    if (device == x.device()) return x;
+    if (device.is_meta())
+        return record_copy("to", Tensor::empty(x.shape(), {.dtype = x.dtype(), .device = device}),
+                           x);
+    if (x.device().is_meta())
+        throw DeviceError(str("to: a meta tensor has no elements to move: ", x.shape()));
+    throw DeviceError(str("to: this build has no CUDA: ", device));
+}
+
+Tensor clone(const Tensor& x) {
+    check_device("clone", {&x});
+    return record_copy("clone", copied(x, x.dtype()), x);
+}
+
+Tensor contiguous(const Tensor& x) {
+    check_device("contiguous", {&x});
+    if (x.is_contiguous()) return x;
+    return record_copy("contiguous", copied(x, x.dtype()), x);
+}
+
+}  // namespace axle

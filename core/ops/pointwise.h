@@ -1,0 +1,64 @@
+// What the pointwise families share: broadcasting, promotion, and the rule of a unary formula.
+#pragma once
+
+#include "core/autograd.h"
+#include "core/check.h"
+#include "core/launch.h"
+#include "core/ops.h"
+#include "kernels/pointwise.h"
+
+namespace axle {
+
+// y = f(a, b) of the promoted dtype, broadcast; y has `result` where it is given.
+template <class F>
+Tensor binary_forward(const char* op, F f, const Tensor& a, const Tensor& b, DType common,
+                      DType result) {
+    const Device device = check_device(op, {&a, &b});
+    check_compute(op, a);
+    check_compute(op, b);
+    const Shape shape = broadcast_shapes(op, a.shape(), b.shape());
+    const NoGrad no_grad;
+    const Tensor left = expand(to(a, common), shape);
+    const Tensor right = expand(to(b, common), shape);
+    Tensor y = Tensor::empty(shape, {.dtype = result, .device = device});
+    launch(device, [&](auto& on) { kernels::binary(on, f, left.view(), right.view(), y.view()); });
+    return y;
+}
+
+// dx = dy f'(v), differentiable once more where the formula has a curve.
+template <class F>
+Tensor slope(const char* op, F f, const Tensor& dy, const Tensor& v) {
+    Tensor dx = empty_like(v);
+    launch(v.device(),
+           [&](auto& on) { kernels::unary_slope(on, f, dy.view(), v.view(), dx.view()); });
+    return record(op, dx, {dy, v},
+                  [op, f, dy = saved(dy), v = saved(v)](const Grads& g, Needs needs) -> Grads {
+                      const Tensor at = v.get();
+                      Grads result(2);
+                      if (needs[0]) result[0] = slope(op, f, g[0], at);
+                      if (needs[1]) {
+                          Tensor curve = empty_like(at);
+                          launch(at.device(), [&](auto& on) {
+                              kernels::unary_curve(on, f, std::as_const(at).view(), curve.view());
+                          });
+                          if (grad_enabled()) refuse_double_backward(op);
+                          result[1] = mul(mul(g[0], dy), curve);
+                      }
+                      return result;
+                  });
+}
+
+// y = f(x) with its rule.
+template <class F>
+Tensor unary(const char* op, F f, const Tensor& x) {
+    check_device(op, {&x});
+    check_compute(op, x);
+    Tensor y = empty_like(x);
+    launch(x.device(), [&](auto& on) { kernels::unary(on, f, x.view(), y.view()); });
+    const Tensor& kept = F::kSavesOutput ? y : x;
+    return record(op, y, {x}, [op, f, v = saved(kept)](const Grads& dy, Needs) -> Grads {
+        return {slope(op, f, dy[0], v)};
+    });
+}
+
+}  // namespace axle

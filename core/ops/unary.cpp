@@ -1,0 +1,43 @@
+#include <cmath>
+#include <limits>
+
+#include "core/ops/pointwise.h"
+
+namespace axle {
+namespace {
+
+// Integers are computed in f32, as PyTorch does.
+Tensor floating(const Tensor& x) { return x.defined() && is_integral(x.dtype()) ? to(x, f32) : x; }
+
+}  // namespace
+
+Tensor neg(const Tensor& x) {
+    if (x.defined() && x.dtype() == boolean)
+        throw DTypeError("neg: a boolean has no negative; use eq(x, 0) for not");
+    return unary("neg", kernels::formula::Neg{}, x);
+}
+Tensor abs(const Tensor& x) { return unary("abs", kernels::formula::Abs{}, x); }
+Tensor exp(const Tensor& x) { return unary("exp", kernels::formula::Exp{}, floating(x)); }
+Tensor log(const Tensor& x) { return unary("log", kernels::formula::Log{}, floating(x)); }
+Tensor sqrt(const Tensor& x) { return unary("sqrt", kernels::formula::Sqrt{}, floating(x)); }
+Tensor rsqrt(const Tensor& x) { return unary("rsqrt", kernels::formula::Rsqrt{}, floating(x)); }
+Tensor tanh(const Tensor& x) { return unary("tanh", kernels::formula::Tanh{}, floating(x)); }
+Tensor sigmoid(const Tensor& x) {
+    return unary("sigmoid", kernels::formula::Sigmoid{}, floating(x));
+}
+Tensor relu(const Tensor& x) { return unary("relu", kernels::formula::Relu{}, x); }
+Tensor silu(const Tensor& x) { return unary("silu", kernels::formula::Silu{}, floating(x)); }
+
+Tensor gelu(const Tensor& x, Gelu form) {
+    if (form == Gelu::tanh) return unary("gelu", kernels::formula::GeluTanh{}, floating(x));
+    return unary("gelu", kernels::formula::Gelu{}, floating(x));
+}
+
+Tensor clamp(const Tensor& x, std::optional<double> low, std::optional<double> high) {
+    if (!low && !high) throw ValueError("clamp: neither bound is given");
+    constexpr double kInfinity = std::numeric_limits<double>::infinity();
+    const kernels::formula::Clamp f{low.value_or(-kInfinity), high.value_or(kInfinity)};
+    return unary("clamp", f, x);
+}
+
+}  // namespace axle

@@ -1,0 +1,56 @@
+#include <charconv>
+#include <cmath>
+
+#include "core/tensor.h"
+
+namespace axle {
+namespace {
+
+constexpr std::int64_t kWhole = 1000;  // more elements than this are shortened
+constexpr std::int64_t kEdge = 3;
+
+std::string number(double value, DType dtype) {
+    if (dtype == boolean) return value != 0 ? "true" : "false";
+    if (std::isnan(value)) return "nan";
+    char text[32];
+    const auto result =
+        std::to_chars(text, text + sizeof text, value, std::chars_format::general, 6);
+    return {text, result.ptr};
+}
+
+void print(std::ostream& out, const std::vector<double>& values, const Tensor& t, int dim,
+           std::int64_t offset, bool shorten) {
+    if (dim == t.dim()) {
+        out << number(values[static_cast<std::size_t>(offset)], t.dtype());
+        return;
+    }
+    std::int64_t inner = 1;
+    for (int d = dim + 1; d < t.dim(); ++d) inner *= t.shape()[d];
+    const std::int64_t n = t.shape()[dim];
+    out << '[';
+    for (std::int64_t i = 0; i < n; ++i) {
+        if (i > 0) out << ", ";
+        if (shorten && n > 2 * kEdge && i == kEdge) {
+            out << "..., ";
+            i = n - kEdge;
+        }
+        print(out, values, t, dim + 1, offset + i * inner, shorten);
+    }
+    out << ']';
+}
+
+}  // namespace
+
+std::ostream& operator<<(std::ostream& out, const Tensor& tensor) {
+    if (!tensor.defined()) return out << "tensor(undefined)";
+    out << "tensor(";
+    if (tensor.device().is_meta())
+        out << tensor.shape();
+    else
+        print(out, tensor.to_vector(), tensor, 0, 0, tensor.numel() > kWhole);
+    out << ", " << tensor.dtype();
+    if (!tensor.device().is_cpu()) out << ", " << tensor.device();
+    return out << ')';
+}
+
+}  // namespace axle

@@ -1,0 +1,30 @@
+// Generators: Philox for tensors, mt19937 (in data/) for orders.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/philox.h"
+
+namespace axle {
+
+// Philox's seed and offset are the whole state: save and restore the two numbers.
+struct GeneratorState {
+    std::uint64_t seed = 0;
+    std::uint64_t offset = 0;
+    friend bool operator==(const GeneratorState&, const GeneratorState&) = default;
+};
+
+// Seeds the default generator and sets its offset to 0. An unseeded process starts with seed 0.
+void manual_seed(std::uint64_t seed);
+GeneratorState generator_state();
+void set_generator_state(GeneratorState state);
+
+// Takes `blocks` blocks of four words from the default generator: the call's own stream.
+// Thread-safe.
+kernels::Philox take_random(std::uint64_t blocks);
+// Blocks that n words need.
+constexpr std::uint64_t random_blocks(std::int64_t n) {
+    return (static_cast<std::uint64_t>(n) + 3) / 4;
+}
+
+}  // namespace axle

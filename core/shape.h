@@ -1,0 +1,67 @@
+// Sizes and strides: a short vector of integers without a heap.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <ostream>
+#include <span>
+
+#include "kernels/view.h"
+
+namespace axle {
+
+// Up to kMaxDims integers. Used for shapes, strides and lists of dimensions.
+class Dims {
+  public:
+    Dims() = default;
+    Dims(std::initializer_list<std::int64_t> values)
+        : Dims(std::span(values.begin(), values.end())) {}
+    // Throws ShapeError for more than kMaxDims values.
+    explicit Dims(std::span<const std::int64_t> values);
+
+    int size() const { return size_; }
+    bool empty() const { return size_ == 0; }
+    std::int64_t operator[](int i) const { return values_[i]; }
+    std::int64_t& operator[](int i) { return values_[i]; }
+    // Counted from the end: back(1) is the last.
+    std::int64_t back(int i = 1) const { return values_[size_ - i]; }
+    const std::int64_t* begin() const { return values_; }
+    const std::int64_t* end() const { return values_ + size_; }
+    std::int64_t* begin() { return values_; }
+    std::int64_t* end() { return values_ + size_; }
+
+    void push_back(std::int64_t value);
+    void insert(int at, std::int64_t value);
+    void erase(int at);
+
+    friend bool operator==(const Dims& a, const Dims& b) {
+        if (a.size_ != b.size_) return false;
+        for (int i = 0; i < a.size_; ++i)
+            if (a.values_[i] != b.values_[i]) return false;
+        return true;
+    }
+
+  private:
+    std::int64_t values_[kMaxDims] = {};
+    int size_ = 0;
+};
+
+// "[2, 3]"
+std::ostream& operator<<(std::ostream& out, const Dims& dims);
+
+using Shape = Dims;
+using Strides = Dims;
+
+// Product of the sizes; throws ShapeError on a negative size or a product beyond int64.
+std::int64_t numel(const Shape& shape);
+
+Strides contiguous_strides(const Shape& shape);
+
+// The shape that a and b broadcast to, by NumPy's rule; throws ShapeError naming op and both
+// shapes.
+Shape broadcast_shapes(const char* op, const Shape& a, const Shape& b);
+
+// dim in [-ndim, ndim) as [0, ndim); a 0-d tensor is treated as 1-d. Throws IndexError.
+int wrap_dim(const char* op, std::int64_t dim, int ndim);
+
+}  // namespace axle

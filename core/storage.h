@@ -1,0 +1,40 @@
+// A tensor's memory: allocated by Axle, borrowed from someone else, or absent (meta).
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "core/device.h"
+
+namespace axle {
+
+class Storage {
+  public:
+    // Fresh memory of the device, not initialised. On meta: a size without memory.
+    Storage(std::size_t bytes, Device device);
+    // Memory that somebody else owns: `release` is called when the last tensor lets go of it.
+    Storage(void* data, std::size_t bytes, Device device, std::function<void()> release);
+    ~Storage();
+    Storage(const Storage&) = delete;
+    Storage& operator=(const Storage&) = delete;
+
+    void* data() const { return data_; }
+    std::size_t bytes() const { return bytes_; }
+    Device device() const { return device_; }
+
+    // Counts the in-place changes through any view; saved tensors compare it.
+    std::uint32_t version() const { return version_.load(std::memory_order_relaxed); }
+    void bump_version() { version_.fetch_add(1, std::memory_order_relaxed); }
+
+  private:
+    void* data_ = nullptr;
+    std::size_t bytes_ = 0;
+    Device device_;
+    std::atomic<std::uint32_t> version_ = 0;
+    std::function<void()> release_;
+};
+
+}  // namespace axle

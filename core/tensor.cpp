@@ -1,0 +1,239 @@
+#include "core/tensor.h"
+
+#include <cmath>
+
+#include "core/autograd.h"
+#include "core/autograd_meta.h"
+#include "core/check.h"
+#include "core/launch.h"
+#include "core/ops.h"
+#include "kernels/copy.h"
+#include "kernels/pointwise.h"
+
+namespace axle {
+
+Impl::Impl() = default;
+Impl::~Impl() = default;
+
+kernels::Cpu& cpu_context() {
+    thread_local kernels::Cpu context;
+    return context;
+}
+
+Tensor Tensor::empty(const Shape& shape, TensorOptions options) {
+    auto impl = std::make_shared<Impl>();
+    const auto bytes = static_cast<std::size_t>(axle::numel(shape) * size_of(options.dtype));
+    impl->storage = std::make_shared<Storage>(bytes, options.device);
+    impl->shape = shape;
+    impl->strides = contiguous_strides(shape);
+    impl->dtype = options.dtype;
+    Tensor t(std::move(impl));
+    if (options.requires_grad) t.set_requires_grad();
+    return t;
+}
+
+Tensor Tensor::from_blob(void* data, const Shape& shape, DType dtype,
+                         std::function<void()> release) {
+    auto impl = std::make_shared<Impl>();
+    const auto bytes = static_cast<std::size_t>(axle::numel(shape) * size_of(dtype));
+    impl->storage = std::make_shared<Storage>(data, bytes, Device::cpu(), std::move(release));
+    impl->shape = shape;
+    impl->strides = contiguous_strides(shape);
+    impl->dtype = dtype;
+    return Tensor(std::move(impl));
+}
+
+std::int64_t Tensor::size(std::int64_t dim) const {
+    if (this->dim() == 0) throw IndexError(str("size: a 0-d tensor has no dimension ", dim));
+    return shape()[wrap_dim("size", dim, this->dim())];
+}
+
+std::int64_t Tensor::numel() const {
+    std::int64_t n = 1;
+    for (const std::int64_t size : shape()) n *= size;
+    return n;
+}
+
+bool Tensor::is_contiguous() const { return view().contiguous(); }
+
+void* Tensor::raw_data() const {
+    char* base = static_cast<char*>(impl_->storage->data());
+    return base == nullptr ? nullptr : base + impl_->offset * size_of(impl_->dtype);
+}
+
+void Tensor::check_access(DType t) const {
+    if (t != dtype()) throw DTypeError(str("data: the tensor is ", dtype(), ", not ", t));
+    if (device().is_meta()) throw DeviceError("data: a meta tensor has no elements");
+}
+
+View Tensor::view() {
+    View v;
+    v.data = raw_data();
+    v.dtype = impl_->dtype;
+    v.ndim = impl_->shape.size();
+    for (int d = 0; d < v.ndim; ++d) v.shape[d] = impl_->shape[d], v.stride[d] = impl_->strides[d];
+    return v;
+}
+
+ConstView Tensor::view() const { return const_cast<Tensor*>(this)->view(); }
+
+std::vector<double> Tensor::to_vector() const {
+    if (device().is_meta()) throw DeviceError("to_vector: a meta tensor has no elements");
+    std::vector<double> values(static_cast<std::size_t>(numel()));
+    View out;
+    out.data = values.data();
+    out.dtype = f64;
+    out.ndim = dim();
+    const Strides strides = contiguous_strides(shape());
+    for (int d = 0; d < dim(); ++d) out.shape[d] = shape()[d], out.stride[d] = strides[d];
+    launch(device(), [&](auto& on) { kernels::copy(on, view(), out); });
+    return values;
+}
+
+double Tensor::item() const {
+    if (numel() != 1) throw ShapeError(str("item: needs a tensor of one element: ", shape()));
+    return to_vector()[0];
+}
+
+std::int64_t Tensor::item_int() const {
+    if (dtype() == i64 && numel() == 1 && device().is_cpu())
+        return *static_cast<const std::int64_t*>(raw_data());
+    return static_cast<std::int64_t>(item());
+}
+
+Tensor Tensor::detach() const {
+    auto impl = std::make_shared<Impl>();
+    impl->storage = impl_->storage;
+    impl->shape = impl_->shape;
+    impl->strides = impl_->strides;
+    impl->offset = impl_->offset;
+    impl->dtype = impl_->dtype;
+    return Tensor(std::move(impl));
+}
+
+void Tensor::set_data(const Tensor& source) const {
+    if (source.shape() != shape())
+        throw ShapeError(str("set_data: shapes differ: ", shape(), " and ", source.shape()));
+    const Tensor from = source.is_contiguous() ? source : axle::contiguous(source.detach());
+    impl_->storage = from.impl_->storage;
+    impl_->strides = from.impl_->strides;
+    impl_->offset = from.impl_->offset;
+    impl_->dtype = from.impl_->dtype;
+    impl_->derived = {};
+}
+
+// --- in place
+
+Tensor& Tensor::copy_(const Tensor& source) {
+    check_in_place("copy_", *this);
+    check_compute("copy_", *this);
+    const Tensor from = axle::expand(axle::to(source.detach(), device()), shape());
+    launch(device(), [&](auto& on) { kernels::copy(on, from.view(), view()); });
+    impl_->storage->bump_version();
+    return *this;
+}
+
+Tensor& Tensor::fill_(Scalar value) {
+    check_in_place("fill_", *this);
+    check_compute("fill_", *this);
+    launch(device(), [&](auto& on) { kernels::fill(on, value.value, view()); });
+    impl_->storage->bump_version();
+    return *this;
+}
+
+namespace {
+
+// x = f(x, other), other broadcast and converted to x's shape and dtype.
+template <class F>
+void update(const char* op, Tensor& x, const Tensor& other, F f) {
+    check_in_place(op, x);
+    check_device(op, {&x, &other});
+    const Shape shape = broadcast_shapes(op, x.shape(), other.shape());
+    if (shape != x.shape())
+        throw ShapeError(
+            str(op, ": the result doesn't fit in place: ", x.shape(), " and ", other.shape()));
+    if (is_floating(other.dtype()) && !is_floating(x.dtype()))
+        throw DTypeError(
+            str(op, ": the result doesn't fit in place: ", x.dtype(), " and ", other.dtype()));
+    const Tensor operand = expand(to(other.detach(), x.dtype()), shape);
+    launch(x.device(), [&](auto& on) {
+        kernels::binary(on, f, std::as_const(x).view(), operand.view(), x.view());
+    });
+    x.impl()->storage->bump_version();
+}
+
+}  // namespace
+
+Tensor& Tensor::add_(const Tensor& other, Scalar alpha) {
+    const NoGrad no_grad;
+    if (alpha.value == 1)
+        update("add_", *this, other, kernels::formula::Add{});
+    else
+        update("add_", *this, axle::mul(other.detach(), alpha), kernels::formula::Add{});
+    return *this;
+}
+
+Tensor& Tensor::mul_(const Tensor& other) {
+    update("mul_", *this, other, kernels::formula::Mul{});
+    return *this;
+}
+
+Tensor& Tensor::mul_(Scalar value) {
+    check_in_place("mul_", *this);
+    launch(device(), [&](auto& on) {
+        kernels::unary(on, kernels::formula::MulScalar{value.value}, std::as_const(*this).view(),
+                       view());
+    });
+    impl_->storage->bump_version();
+    return *this;
+}
+
+// --- methods that are free functions
+
+Tensor Tensor::to(DType dtype) const { return axle::to(*this, dtype); }
+Tensor Tensor::to(Device device) const { return axle::to(*this, device); }
+Tensor Tensor::contiguous() const { return axle::contiguous(*this); }
+Tensor Tensor::clone() const { return axle::clone(*this); }
+Tensor Tensor::view(const Shape& shape) const { return axle::view(*this, shape); }
+Tensor Tensor::reshape(const Shape& shape) const { return axle::reshape(*this, shape); }
+Tensor Tensor::flatten(std::int64_t from, std::int64_t to) const {
+    return axle::flatten(*this, from, to);
+}
+Tensor Tensor::transpose(std::int64_t a, std::int64_t b) const {
+    return axle::transpose(*this, a, b);
+}
+Tensor Tensor::permute(const Dims& order) const { return axle::permute(*this, order); }
+Tensor Tensor::expand(const Shape& shape) const { return axle::expand(*this, shape); }
+Tensor Tensor::squeeze(std::int64_t dim) const { return axle::squeeze(*this, dim); }
+Tensor Tensor::unsqueeze(std::int64_t dim) const { return axle::unsqueeze(*this, dim); }
+Tensor Tensor::narrow(std::int64_t dim, std::int64_t start, std::int64_t length) const {
+    return axle::narrow(*this, dim, start, length);
+}
+Tensor Tensor::slice(std::int64_t dim, std::int64_t start, std::int64_t end,
+                     std::int64_t step) const {
+    return axle::slice(*this, dim, start, end, step);
+}
+Tensor Tensor::select(std::int64_t dim, std::int64_t index) const {
+    return axle::select(*this, dim, index);
+}
+Tensor Tensor::sum(const Dims& dims, bool keepdim) const { return axle::sum(*this, dims, keepdim); }
+Tensor Tensor::mean(const Dims& dims, bool keepdim) const {
+    return axle::mean(*this, dims, keepdim);
+}
+Tensor Tensor::max() const { return axle::max(*this); }
+Tensor Tensor::min() const { return axle::min(*this); }
+Tensor Tensor::argmax(std::int64_t dim, bool keepdim) const {
+    return axle::argmax(*this, dim, keepdim);
+}
+Tensor Tensor::matmul(const Tensor& other) const { return axle::matmul(*this, other); }
+Tensor Tensor::exp() const { return axle::exp(*this); }
+Tensor Tensor::log() const { return axle::log(*this); }
+Tensor Tensor::sqrt() const { return axle::sqrt(*this); }
+Tensor Tensor::tanh() const { return axle::tanh(*this); }
+Tensor Tensor::abs() const { return axle::abs(*this); }
+Tensor Tensor::pow(Scalar exponent) const { return axle::pow(*this, exponent); }
+Tensor Tensor::masked_fill(const Tensor& mask, Scalar value) const {
+    return axle::masked_fill(*this, mask, value);
+}
+
+}  // namespace axle

@@ -1,0 +1,192 @@
+// Tensor: a handle to a strided, typed, differentiable array.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <ostream>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/device.h"
+#include "core/shape.h"
+#include "core/storage.h"
+#include "kernels/error.h"
+#include "kernels/view.h"
+
+namespace axle {
+
+class Tensor;
+namespace autograd {
+struct Node;
+struct Meta;
+}  // namespace autograd
+
+// A Python-like number: keeps whether it was written as an integer, for promotion.
+struct Scalar {
+    Scalar(double v) : value(v), integral(false) {}                            // NOLINT
+    Scalar(float v) : value(v), integral(false) {}                             // NOLINT
+    Scalar(int v) : value(v), integral(true) {}                                // NOLINT
+    Scalar(std::int64_t v) : value(static_cast<double>(v)), integral(true) {}  // NOLINT
+    Scalar(bool v) : value(v), integral(true) {}                               // NOLINT
+    double value;
+    bool integral;
+};
+
+struct TensorOptions {
+    DType dtype = f32;
+    Device device = Device::cpu();
+    bool requires_grad = false;
+};
+
+// What a Tensor points at. Identity is the address: `to`, loading and offloading swap the storage
+// and never the Impl, so that optimizers and tied weights stay right.
+struct Impl {
+    std::shared_ptr<Storage> storage;
+    Shape shape;
+    Strides strides;
+    std::int64_t offset = 0;  // elements from the start of the storage
+    DType dtype = f32;
+    std::unique_ptr<autograd::Meta> autograd;  // null until a gradient matters
+
+    // A form of this tensor that an op keeps beside it (packed weights, a bf16 shadow), valid while
+    // storage and version are those that it was made from.
+    struct Derived {
+        std::weak_ptr<Storage> of;
+        std::uint32_t version = 0;
+        std::shared_ptr<void> form;
+        const char* kind = nullptr;
+    } derived;
+
+    Impl();
+    ~Impl();
+    Impl(const Impl&) = delete;
+    Impl& operator=(const Impl&) = delete;
+};
+
+// Copying a Tensor copies the handle. A default-constructed Tensor is undefined: only defined() and
+// assignment are allowed. Reading one tensor from several threads is safe; writing is not.
+class Tensor {
+  public:
+    Tensor() = default;
+    explicit Tensor(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+    // Memory not initialised. Throws ShapeError on a negative size, OutOfMemory.
+    static Tensor empty(const Shape& shape, TensorOptions options = {});
+    // Over memory that somebody else owns; `release` is called when the last view is gone.
+    static Tensor from_blob(void* data, const Shape& shape, DType dtype,
+                            std::function<void()> release = {});
+
+    // --- what it is
+    bool defined() const { return impl_ != nullptr; }
+    const Shape& shape() const { return impl_->shape; }
+    const Strides& strides() const { return impl_->strides; }
+    // Size of one dimension; negative counts from the end. Throws IndexError.
+    std::int64_t size(std::int64_t dim) const;
+    int dim() const { return impl_->shape.size(); }
+    std::int64_t numel() const;
+    DType dtype() const { return impl_->dtype; }
+    Device device() const { return impl_->storage->device(); }
+    bool is_contiguous() const;
+    // Same Impl, not same values.
+    bool is_same(const Tensor& other) const { return impl_ == other.impl_; }
+    const std::shared_ptr<Impl>& impl() const { return impl_; }
+
+    // --- its elements
+    // First element. T must be the dtype's C++ type (DTypeError).
+    template <class T>
+    T* data() {
+        check_access(dtype_of<T>);
+        return static_cast<T*>(raw_data());
+    }
+    template <class T>
+    const T* data() const {
+        check_access(dtype_of<T>);
+        return static_cast<const T*>(raw_data());
+    }
+    void* raw_data() const;
+    // For kernels. The non-const form is for writing and does not bump the version.
+    View view();
+    ConstView view() const;
+    // The value of a one-element tensor. Reads device memory.
+    double item() const;
+    std::int64_t item_int() const;
+    // All elements in row-major order, converted.
+    std::vector<double> to_vector() const;
+
+    // --- gradient (core/autograd.h has the engine)
+    bool requires_grad() const;
+    // Leaves only, floating dtypes only; else UsageError.
+    Tensor& set_requires_grad(bool value = true);
+    bool is_leaf() const;
+    // The accumulated gradient, or an undefined Tensor.
+    Tensor grad() const;
+    void set_grad(const Tensor& grad) const;
+    // Forgets the gradient (PyTorch's set_to_none).
+    void zero_grad() const;
+    // Differentiates this one-element tensor; see autograd::backward.
+    void backward() const;
+    void backward(const Tensor& gradient, bool retain_graph = false) const;
+    // The same storage without history.
+    Tensor detach() const;
+    std::uint32_t version() const { return impl_->storage->version(); }
+
+    // --- in place; refused with a UsageError while a gradient is recorded for this tensor
+    Tensor& copy_(const Tensor& source);
+    Tensor& fill_(Scalar value);
+    Tensor& zero_() { return fill_(0); }
+    Tensor& add_(const Tensor& other, Scalar alpha = 1);
+    Tensor& mul_(const Tensor& other);
+    Tensor& mul_(Scalar value);
+    // Philox of the default generator.
+    Tensor& uniform_(double low = 0, double high = 1);
+    Tensor& normal_(double mean = 0, double std = 1);
+    // Swaps the storage of this very tensor: same identity, other place or precision.
+    void set_data(const Tensor& source) const;
+
+    // --- the free functions of core/ops.h that read best behind a dot
+    Tensor to(DType dtype) const;
+    Tensor to(Device device) const;
+    Tensor contiguous() const;
+    Tensor clone() const;
+    Tensor view(const Shape& shape) const;
+    Tensor reshape(const Shape& shape) const;
+    Tensor flatten(std::int64_t from = 0, std::int64_t to = -1) const;
+    Tensor transpose(std::int64_t a, std::int64_t b) const;
+    Tensor t() const { return transpose(-2, -1); }
+    Tensor permute(const Dims& order) const;
+    Tensor expand(const Shape& shape) const;
+    Tensor squeeze(std::int64_t dim) const;
+    Tensor unsqueeze(std::int64_t dim) const;
+    Tensor narrow(std::int64_t dim, std::int64_t start, std::int64_t length) const;
+    // Elements [start, end) of a dimension, every step-th; negative counts from the end and bounds
+    // are clamped, as in Python.
+    Tensor slice(std::int64_t dim, std::int64_t start, std::int64_t end = INT64_MAX,
+                 std::int64_t step = 1) const;
+    Tensor select(std::int64_t dim, std::int64_t index) const;
+    Tensor operator[](std::int64_t index) const { return select(0, index); }
+    Tensor sum(const Dims& dims = {}, bool keepdim = false) const;
+    Tensor mean(const Dims& dims = {}, bool keepdim = false) const;
+    Tensor max() const;
+    Tensor min() const;
+    Tensor argmax(std::int64_t dim, bool keepdim = false) const;
+    Tensor matmul(const Tensor& other) const;
+    Tensor exp() const;
+    Tensor log() const;
+    Tensor sqrt() const;
+    Tensor tanh() const;
+    Tensor abs() const;
+    Tensor pow(Scalar exponent) const;
+    Tensor masked_fill(const Tensor& mask, Scalar value) const;
+
+  private:
+    void check_access(DType t) const;
+
+    std::shared_ptr<Impl> impl_;
+};
+
+// "tensor([[1, 2], [3, 4]], float32)", shortened beyond 1000 elements.
+std::ostream& operator<<(std::ostream& out, const Tensor& tensor);
+
+}  // namespace axle
