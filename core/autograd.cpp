@@ -146,22 +146,17 @@ Edge edge_to(const Tensor& t) {
     return edge;
 }
 
-bool any_requires_grad(std::initializer_list<Tensor> inputs) {
-    for (const Tensor& t : inputs)
-        if (t.defined() && t.requires_grad()) return true;
-    return false;
-}
-bool any_requires_grad(const std::vector<Tensor>& inputs) {
+bool any_requires_grad(std::span<const Tensor> inputs) {
     for (const Tensor& t : inputs)
         if (t.defined() && t.requires_grad()) return true;
     return false;
 }
 
-void attach(const char* op, std::initializer_list<Tensor*> outputs, const Tensor* inputs,
-            std::size_t count, Rule rule) {
+void attach(const char* op, std::span<Tensor* const> outputs, std::span<const Tensor> inputs,
+            Rule rule) {
     const auto node = std::make_shared<Node>(op, std::move(rule));
-    node->inputs.reserve(count);
-    for (std::size_t i = 0; i < count; ++i) node->inputs.push_back(edge_to(inputs[i]));
+    node->inputs.reserve(inputs.size());
+    for (const Tensor& input : inputs) node->inputs.push_back(edge_to(input));
     node->outputs.reserve(outputs.size());
     for (Tensor* y : outputs) {
         // An op that returned its very input still gives a new tensor, for it has another history.

@@ -9,6 +9,7 @@
 #include <functional>
 #include <initializer_list>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -83,10 +84,9 @@ namespace autograd {
 // dtype: the engine sums and casts it to the input's.
 using Rule = std::function<Grads(const Grads& dy, Needs needs)>;
 
-bool any_requires_grad(std::initializer_list<Tensor> inputs);
-bool any_requires_grad(const std::vector<Tensor>& inputs);
-void attach(const char* op, std::initializer_list<Tensor*> outputs, const Tensor* inputs,
-            std::size_t count, Rule rule);
+bool any_requires_grad(std::span<const Tensor> inputs);
+void attach(const char* op, std::span<Tensor* const> outputs, std::span<const Tensor> inputs,
+            Rule rule);
 
 struct BackwardOptions {
     bool retain_graph = false;  // keep what was saved, for another pass
@@ -144,26 +144,31 @@ std::int64_t live_nodes();
 //         return {mul(dy[0], y)};
 //     });
 template <class RuleFunction>
-Tensor record(const char* op, Tensor y, std::initializer_list<Tensor> inputs, RuleFunction&& rule) {
+Tensor record(const char* op, Tensor y, std::span<const Tensor> inputs, RuleFunction&& rule) {
+    Tensor* const outputs[] = {&y};
     if (grad_enabled() && autograd::any_requires_grad(inputs))
-        autograd::attach(op, {&y}, inputs.begin(), inputs.size(), std::forward<RuleFunction>(rule));
+        autograd::attach(op, outputs, inputs, std::forward<RuleFunction>(rule));
     return y;
 }
-// Any number of inputs.
 template <class RuleFunction>
-Tensor record(const char* op, Tensor y, const std::vector<Tensor>& inputs, RuleFunction&& rule) {
-    if (grad_enabled() && autograd::any_requires_grad(inputs))
-        autograd::attach(op, {&y}, inputs.data(), inputs.size(), std::forward<RuleFunction>(rule));
-    return y;
+Tensor record(const char* op, Tensor y, std::initializer_list<Tensor> inputs, RuleFunction&& rule) {
+    return record(op, std::move(y), std::span(inputs.begin(), inputs.size()),
+                  std::forward<RuleFunction>(rule));
 }
 // Any number of outputs, changed in place; those that no gradient reaches come to the rule as
 // undefined tensors.
 template <class RuleFunction>
+void record_outputs(const char* op, std::span<Tensor* const> outputs,
+                    std::initializer_list<Tensor> inputs, RuleFunction&& rule) {
+    const std::span<const Tensor> from(inputs.begin(), inputs.size());
+    if (grad_enabled() && autograd::any_requires_grad(from))
+        autograd::attach(op, outputs, from, std::forward<RuleFunction>(rule));
+}
+template <class RuleFunction>
 void record_outputs(const char* op, std::initializer_list<Tensor*> outputs,
                     std::initializer_list<Tensor> inputs, RuleFunction&& rule) {
-    if (grad_enabled() && autograd::any_requires_grad(inputs))
-        autograd::attach(op, outputs, inputs.begin(), inputs.size(),
-                         std::forward<RuleFunction>(rule));
+    record_outputs(op, std::span<Tensor* const>(outputs.begin(), outputs.size()), inputs,
+                   std::forward<RuleFunction>(rule));
 }
 
 // A rule whose backward kernel has no rule of its own calls this under create_graph: throws

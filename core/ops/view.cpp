@@ -215,6 +215,7 @@ Tensor narrow(const Tensor& x, std::int64_t dim, std::int64_t start, std::int64_
     if (first < 0 || length < 0 || first > size || length > size - first)
         throw IndexError(str("narrow: [", start, ", ", start, " + ", length,
                              ") is outside dimension ", dim, " of ", x.shape()));
+    if (length == size) return x;
     Shape shape = x.shape();
     shape[d] = length;
     const Tensor y = window(x, shape, x.strides(), x.impl()->offset + first * x.strides()[d]);
@@ -259,6 +260,40 @@ Tensor select(const Tensor& x, std::int64_t dim, std::int64_t index) {
     return squeeze(narrow(x, d, index < 0 ? index + size : index, 1), d);
 }
 
+namespace {
+
+// Neighbouring views along d that share one node, so that their gradients are joined by one cat.
+std::vector<Tensor> cut(const Tensor& x, int d, const std::vector<std::int64_t>& sizes) {
+    std::vector<Tensor> parts;
+    std::vector<Tensor*> outputs;
+    std::int64_t start = 0;
+    {
+        const NoGrad no_grad;
+        for (const std::int64_t size : sizes) {
+            parts.push_back(narrow(x, d, start, size));
+            start += size;
+        }
+    }
+    for (Tensor& part : parts) outputs.push_back(&part);
+    record_outputs("split", outputs, {x},
+                   [d, sizes, shape = x.shape()](const Grads& dy, Needs) -> Grads {
+                       std::vector<Tensor> all = dy;
+                       Tensor known;
+                       for (const Tensor& g : dy)
+                           if (g.defined()) known = g;
+                       for (std::size_t i = 0; i < all.size(); ++i) {
+                           if (all[i].defined()) continue;
+                           Shape missing = shape;
+                           missing[d] = sizes[i];
+                           all[i] = zeros(missing, {.dtype = known.dtype(), .device = known.device()});
+                       }
+                       return {cat(all, d)};
+                   });
+    return parts;
+}
+
+}  // namespace
+
 std::vector<Tensor> split(const Tensor& x, const Dims& sizes, std::int64_t dim) {
     check_device("split", {&x});
     const int d = wrap_dim("split", dim, x.dim());
@@ -267,13 +302,7 @@ std::vector<Tensor> split(const Tensor& x, const Dims& sizes, std::int64_t dim) 
     if (x.dim() == 0 || total != x.shape()[d])
         throw ShapeError(
             str("split: sizes ", sizes, " don't add up to dimension ", dim, " of ", x.shape()));
-    std::vector<Tensor> parts;
-    std::int64_t start = 0;
-    for (const std::int64_t size : sizes) {
-        parts.push_back(narrow(x, d, start, size));
-        start += size;
-    }
-    return parts;
+    return cut(x, d, {sizes.begin(), sizes.end()});
 }
 
 std::vector<Tensor> split(const Tensor& x, std::int64_t size, std::int64_t dim) {
@@ -281,11 +310,11 @@ std::vector<Tensor> split(const Tensor& x, std::int64_t size, std::int64_t dim) 
     const int d = wrap_dim("split", dim, x.dim());
     if (x.dim() == 0) throw ShapeError("split: a 0-d tensor has no dimension to cut");
     if (size < 1) throw ValueError(str("split: the size must be positive: ", size));
-    std::vector<Tensor> parts;
+    std::vector<std::int64_t> sizes;
     const std::int64_t n = x.shape()[d];
-    for (std::int64_t start = 0; start < n || parts.empty(); start += size)
-        parts.push_back(narrow(x, d, start, std::min(size, n - start)));
-    return parts;
+    for (std::int64_t start = 0; start < n || sizes.empty(); start += size)
+        sizes.push_back(std::min(size, n - start));
+    return cut(x, d, sizes);
 }
 
 std::vector<Tensor> chunk(const Tensor& x, std::int64_t chunks, std::int64_t dim) {

@@ -1,0 +1,61 @@
+// The small layers: normalisation, embedding, dropout.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "nn/module.h"
+
+namespace axle::nn {
+
+struct LayerNormOptions {
+    double eps = 1e-5;
+    bool affine = true;  // weight of ones
+    bool bias = true;    // and bias of zeros
+};
+
+// Over the last dimension.
+class LayerNorm : public Model<LayerNorm> {
+  public:
+    explicit LayerNorm(std::int64_t width, LayerNormOptions options = {});
+    Tensor forward(const Tensor& x) { return layer_norm(x, weight, bias, eps); }
+    void visit(Visitor& v) override { v("weight", weight), v("bias", bias); }
+
+    Tensor weight, bias;
+    double eps;
+};
+
+// Over the last dimension.
+class RMSNorm : public Model<RMSNorm> {
+  public:
+    explicit RMSNorm(std::int64_t width, double eps = 1e-6);
+    Tensor forward(const Tensor& x) { return rms_norm(x, weight, eps); }
+    void visit(Visitor& v) override { v("weight", weight); }
+
+    Tensor weight;
+    double eps;
+};
+
+// Ids [...] to rows [..., width] of a table drawn from N(0, 1), as PyTorch.
+class Embedding : public Model<Embedding> {
+  public:
+    Embedding(std::int64_t rows, std::int64_t width, std::optional<std::int64_t> padding_idx = {});
+    Tensor forward(const Tensor& ids) { return embedding(ids, weight, padding_idx); }
+    void visit(Visitor& v) override { v("weight", weight); }
+
+    Tensor weight;
+    std::optional<std::int64_t> padding_idx;
+};
+
+// The identity outside training.
+class Dropout : public Model<Dropout> {
+  public:
+    // p in [0, 1] (ValueError).
+    explicit Dropout(double p = 0.5);
+    Tensor forward(const Tensor& x) { return dropout(x, p, is_training()); }
+    void visit(Visitor&) override {}
+
+    double p;
+};
+
+}  // namespace axle::nn

@@ -1,0 +1,31 @@
+#include "nn/linear.h"
+
+#include <cmath>
+
+#include "nn/init.h"
+
+namespace axle::nn {
+
+Linear::Linear(std::int64_t in, std::int64_t out, LinearOptions options) : options_(options) {
+    if (in < 1 || out < 1)
+        throw ValueError(str("Linear: sizes must be positive: in ", in, ", out ", out));
+    const double bound = 1 / std::sqrt(static_cast<double>(in));
+    weight = init::parameter(options.transposed ? Shape{in, out} : Shape{out, in});
+    init::uniform_(weight, -bound, bound);
+    if (!options.bias) return;
+    bias = init::parameter({out});
+    init::uniform_(bias, -bound, bound);
+}
+
+Tensor Linear::forward(const Tensor& x, Activation activation) {
+    if (policy != nullptr) return policy->multiply(*this, x, activation);
+    return linear(x, options_.transposed ? weight.t() : weight, bias, activation);
+}
+
+void Linear::visit(Visitor& v) {
+    v("weight", weight);
+    v("bias", bias);
+    if (policy != nullptr) policy->visit(v);
+}
+
+}  // namespace axle::nn

@@ -1,0 +1,217 @@
+#include "nn/module.h"
+
+#include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "core/autograd.h"
+
+namespace axle::nn {
+namespace {
+
+thread_local int cloning = 0;
+thread_local int entered = 0;  // prepared models that this thread is inside of
+
+// Calls f(name, tensor, is_parameter) for everything below a module.
+class Walker : public Visitor {
+  public:
+    using F = std::function<void(const std::string&, Tensor&, bool)>;
+    explicit Walker(F f) : f_(std::move(f)) {}
+
+  protected:
+    void on_parameter(std::string_view name, Tensor& parameter) override {
+        f_(prefix_ + std::string(name), parameter, true);
+    }
+    void on_buffer(std::string_view name, Tensor& buffer) override {
+        f_(prefix_ + std::string(name), buffer, false);
+    }
+    void on_child(std::string_view name, Module& child) override {
+        const std::size_t length = prefix_.size();
+        prefix_.append(name).append(".");
+        child.visit(*this);
+        prefix_.resize(length);
+    }
+
+  private:
+    F f_;
+    std::string prefix_;
+};
+
+void walk(const Module& module, Walker::F f) {
+    Walker walker(std::move(f));
+    const_cast<Module&>(module).visit(walker);  // NOLINT: visit changes nothing by itself
+}
+
+class ModuleWalker : public Visitor {
+  public:
+    std::vector<std::pair<std::string, Module*>> found;
+
+  protected:
+    void on_parameter(std::string_view, Tensor&) override {}
+    void on_buffer(std::string_view, Tensor&) override {}
+    void on_child(std::string_view name, Module& child) override {
+        const std::size_t length = prefix_.size();
+        prefix_.append(name);
+        found.emplace_back(prefix_, &child);
+        prefix_.append(".");
+        child.visit(*this);
+        prefix_.resize(length);
+    }
+
+  private:
+    std::string prefix_;
+};
+
+std::string listed(const std::vector<std::string>& names) {
+    constexpr std::size_t kShown = 8;
+    std::string text;
+    for (std::size_t i = 0; i < std::min(names.size(), kShown); ++i)
+        text += (i == 0 ? "" : ", ") + names[i];
+    if (names.size() > kShown) text += str(", ... (", names.size(), " in all)");
+    return text;
+}
+
+}  // namespace
+
+Module::Module(const Module& other) : training_(other.training_) {
+    if (cloning == 0)
+        throw UsageError("module: modules are not copied, for the copy would share its weights; use "
+                         "clone()");
+}
+Module::Cloning::Cloning() { ++cloning; }
+Module::Cloning::~Cloning() { --cloning; }
+
+void Module::separate_tensors() {
+    std::unordered_map<Impl*, Tensor> twins;
+    walk(*this, [&](const std::string&, Tensor& t, bool) {
+        Tensor& twin = twins[t.impl().get()];
+        if (!twin.defined()) {
+            twin = axle::clone(t.detach());
+            if (t.requires_grad()) twin.set_requires_grad();
+        }
+        t = twin;
+    });
+}
+
+Module::Entry::Entry(Module& module) {
+    const Gate* gate = module.gate_.get();
+    if (gate == nullptr) return;
+    counted_ = true;
+    if (entered++ > 0) return;
+    if (gate->before_forward) gate->before_forward(module);
+    if (!gate->autocast) return;
+    autocast_.emplace(gate->autocast);
+    converts_ = gate->outputs_to_f32;
+}
+Module::Entry::~Entry() {
+    if (counted_) --entered;
+}
+
+std::vector<Tensor> Module::parameters() const {
+    std::vector<Tensor> result;
+    for (auto& [name, tensor] : named_parameters()) result.push_back(tensor);
+    return result;
+}
+
+StateDict Module::named_parameters() const {
+    StateDict result;
+    std::unordered_set<const Impl*> seen;
+    walk(*this, [&](const std::string& name, Tensor& t, bool is_parameter) {
+        if (is_parameter && seen.insert(t.impl().get()).second) result.emplace_back(name, t);
+    });
+    return result;
+}
+
+StateDict Module::named_buffers() const {
+    StateDict result;
+    walk(*this, [&](const std::string& name, Tensor& t, bool is_parameter) {
+        if (!is_parameter) result.emplace_back(name, t);
+    });
+    return result;
+}
+
+StateDict Module::state_dict() const {
+    StateDict result;
+    walk(*this, [&](const std::string& name, Tensor& t, bool) { result.emplace_back(name, t); });
+    return result;
+}
+
+LoadReport Module::load_state_dict(const StateDict& state, LoadOptions options) {
+    std::unordered_map<std::string, const Tensor*> given;
+    for (const auto& [name, tensor] : state) given[name] = &tensor;
+
+    LoadReport report;
+    std::vector<std::pair<Tensor, const Tensor*>> matched;
+    std::unordered_set<const Impl*> loaded;
+    StateDict own = state_dict();
+    for (const auto& [name, tensor] : own) {
+        const auto found = given.find(name);
+        if (found == given.end()) continue;
+        const Tensor& source = *found->second;
+        if (source.shape() != tensor.shape())
+            throw ShapeError(str("load_state_dict: ", name, " is ", tensor.shape(),
+                                 " here and ", source.shape(), " in the state"));
+        matched.emplace_back(tensor, &source);
+        loaded.insert(tensor.impl().get());
+        given.erase(found);
+    }
+    for (const auto& [name, tensor] : own)
+        if (!loaded.contains(tensor.impl().get())) report.missing.push_back(name);
+    for (const auto& [name, tensor] : state)
+        if (given.contains(name)) report.unexpected.push_back(name);
+    if (options.strict && !(report.missing.empty() && report.unexpected.empty()))
+        throw ValueError(str("load_state_dict: the names don't match; missing: ",
+                             listed(report.missing), "; unexpected: ", listed(report.unexpected)));
+
+    const NoGrad no_grad;
+    for (auto& [tensor, source] : matched) {
+        if (tensor.device().is_meta())
+            tensor.set_data(axle::clone(axle::to(source->detach(), tensor.dtype())));
+        else
+            tensor.copy_(*source);
+    }
+    return report;
+}
+
+std::vector<std::pair<std::string, Module*>> Module::named_modules() {
+    ModuleWalker walker;
+    walker.found.emplace_back("", this);
+    visit(walker);
+    return std::move(walker.found);
+}
+
+void Module::to(Device device) {
+    const NoGrad no_grad;
+    walk(*this, [&](const std::string&, Tensor& t, bool) {
+        if (t.device() != device) t.set_data(axle::to(t.detach(), device));
+    });
+}
+
+void Module::to(DType dtype) {
+    if (!is_floating(dtype))
+        throw DTypeError(str("module: to: only floating dtypes: ", dtype));
+    const NoGrad no_grad;
+    walk(*this, [&](const std::string&, Tensor& t, bool) {
+        if (is_floating(t.dtype()) && t.dtype() != dtype) t.set_data(axle::to(t.detach(), dtype));
+    });
+}
+
+void Module::train(bool on) {
+    for (const auto& [name, module] : named_modules()) module->training_ = on;
+}
+
+void Module::requires_grad_(bool value) {
+    for (Tensor& parameter : parameters()) parameter.set_requires_grad(value);
+}
+
+void Module::zero_grad() const {
+    for (const Tensor& parameter : parameters()) parameter.zero_grad();
+}
+
+std::int64_t Module::num_parameters() const {
+    std::int64_t n = 0;
+    for (const Tensor& parameter : parameters()) n += parameter.numel();
+    return n;
+}
+
+}  // namespace axle::nn
