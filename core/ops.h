@@ -27,6 +27,7 @@ Tensor arange(Scalar end, TensorOptions options = {i64});
 Tensor arange(Scalar start, Scalar end, Scalar step, TensorOptions options = {i64});
 // Values in row-major order; numel(shape) of them (ShapeError).
 Tensor tensor(const std::vector<double>& values, const Shape& shape, TensorOptions options = {});
+Tensor tensor(std::initializer_list<double> values, const Shape& shape, TensorOptions options = {});
 Tensor tensor(const std::vector<std::int64_t>& values, const Shape& shape);
 
 // --- random, from the default generator (random.cpp)

@@ -68,6 +68,9 @@ Tensor from_values(const std::vector<T>& values, const Shape& shape, TensorOptio
 Tensor tensor(const std::vector<double>& values, const Shape& shape, TensorOptions options) {
     return from_values(values, shape, options);
 }
+Tensor tensor(std::initializer_list<double> values, const Shape& shape, TensorOptions options) {
+    return tensor(std::vector<double>(values), shape, options);
+}
 Tensor tensor(const std::vector<std::int64_t>& values, const Shape& shape) {
     return from_values(values, shape, {.dtype = i64});
 }

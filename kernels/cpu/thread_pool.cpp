@@ -63,8 +63,9 @@ int threads_from_environment() {
 
 thread_local bool inside_task = false;
 
-// One parallel section at a time. Workers and the caller take task numbers from next_ until none is
-// left; a section ends when every worker has checked out, so that no worker can touch a later one.
+// One parallel section at a time. The caller and the workers take task numbers from a ticket, whose
+// upper half is the section's number: a worker that wakes too late finds another section's ticket,
+// or a closed one, and leaves. So a section ends when its tasks have, without waiting for sleepers.
 class Pool {
   public:
     explicit Pool(int threads) {
@@ -81,71 +82,95 @@ class Pool {
     }
     int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
+    // tasks < kClosed
     void run(std::int64_t tasks, Body body, void* context) {
-        body_ = body, context_ = context, tasks_ = tasks;
-        next_.store(0, std::memory_order_relaxed);
-        busy_.store(static_cast<int>(workers_.size()), std::memory_order_relaxed);
+        body_.store(body, std::memory_order_relaxed);
+        context_.store(context, std::memory_order_relaxed);
+        tasks_.store(static_cast<std::uint32_t>(tasks), std::memory_order_relaxed);
+        done_.store(0, std::memory_order_relaxed);
+        const std::uint32_t section = section_.load(std::memory_order_relaxed) + 1;
+        ticket_.store(std::uint64_t{section} << 32, std::memory_order_release);
         announce();
-        take_tasks();
-        while (busy_.load(std::memory_order_acquire) != 0) pause();
-        if (failed_.load(std::memory_order_relaxed)) {
-            failed_.store(false, std::memory_order_relaxed);
-            std::rethrow_exception(std::exchange(error_, nullptr));
-        }
+        take_tasks(section);
+        wait_for(tasks);
+        ticket_.store(std::uint64_t{section} << 32 | kClosed, std::memory_order_relaxed);
+        if (!failed_.load(std::memory_order_relaxed)) return;
+        failed_.store(false, std::memory_order_relaxed);
+        std::rethrow_exception(std::exchange(error_, nullptr));
     }
+
+    static constexpr std::uint32_t kClosed = 0xffffffffu;
 
   private:
     void announce() {
-        generation_.fetch_add(1, std::memory_order_seq_cst);
+        section_.fetch_add(1, std::memory_order_seq_cst);
         if (sleepers_.load(std::memory_order_seq_cst) == 0) return;
         const std::lock_guard lock(mutex_);
         wake_.notify_all();
     }
 
-    void take_tasks() {
+    void take_tasks(std::uint32_t section) {
         inside_task = true;
+        std::uint64_t ticket = ticket_.load(std::memory_order_acquire);
         for (;;) {
-            const std::int64_t task = next_.fetch_add(1, std::memory_order_relaxed);
-            if (task >= tasks_) break;
-            try {
-                body_(context_, task);
-            } catch (...) {
-                next_.store(tasks_, std::memory_order_relaxed);
-                if (!failed_.exchange(true)) error_ = std::current_exception();
-            }
+            const auto task = static_cast<std::uint32_t>(ticket);
+            if (ticket >> 32 != section || task >= tasks_.load(std::memory_order_relaxed)) break;
+            if (!ticket_.compare_exchange_weak(ticket, ticket + 1, std::memory_order_acquire))
+                continue;
+            perform(task);
+            done_.fetch_add(1, std::memory_order_release);
+            ticket = ticket_.load(std::memory_order_acquire);
         }
         inside_task = false;
+    }
+
+    // After a failure the remaining tasks are passed over.
+    void perform(std::int64_t task) {
+        if (failed_.load(std::memory_order_relaxed)) return;
+        try {
+            body_.load(std::memory_order_relaxed)(context_.load(std::memory_order_relaxed), task);
+        } catch (...) {
+            if (!failed_.exchange(true)) error_ = std::current_exception();
+        }
+    }
+
+    void wait_for(std::int64_t tasks) {
+        for (int i = 0; done_.load(std::memory_order_acquire) != tasks; ++i) {
+            if (i < kSpins)
+                pause();
+            else
+                std::this_thread::yield();
+        }
     }
 
     void work() {
         for (std::uint32_t seen = 0;;) {
             seen = wait_beyond(seen);
             if (stop_.load(std::memory_order_relaxed)) return;
-            take_tasks();
-            busy_.fetch_sub(1, std::memory_order_release);
+            take_tasks(seen);
         }
     }
 
     std::uint32_t wait_beyond(std::uint32_t seen) {
         for (int i = 0; i < kSpins; ++i) {
-            const std::uint32_t now = generation_.load(std::memory_order_acquire);
+            const std::uint32_t now = section_.load(std::memory_order_acquire);
             if (now != seen) return now;
             pause();
         }
         std::unique_lock lock(mutex_);
         sleepers_.fetch_add(1, std::memory_order_seq_cst);
-        wake_.wait(lock, [&] { return generation_.load(std::memory_order_seq_cst) != seen; });
+        wake_.wait(lock, [&] { return section_.load(std::memory_order_seq_cst) != seen; });
         sleepers_.fetch_sub(1, std::memory_order_seq_cst);
-        return generation_.load(std::memory_order_acquire);
+        return section_.load(std::memory_order_acquire);
     }
 
     std::vector<std::thread> workers_;
-    Body body_ = nullptr;
-    void* context_ = nullptr;
-    std::int64_t tasks_ = 0;
-    alignas(64) std::atomic<std::int64_t> next_ = 0;
-    alignas(64) std::atomic<std::uint32_t> generation_ = 0;
-    alignas(64) std::atomic<int> busy_ = 0;
+    std::atomic<Body> body_ = nullptr;
+    std::atomic<void*> context_ = nullptr;
+    std::atomic<std::uint32_t> tasks_ = 0;
+    alignas(64) std::atomic<std::uint64_t> ticket_ = kClosed;
+    alignas(64) std::atomic<std::int64_t> done_ = 0;
+    alignas(64) std::atomic<std::uint32_t> section_ = 0;
     std::atomic<int> sleepers_ = 0;
     std::atomic<bool> stop_ = false;
     std::atomic<bool> failed_ = false;
@@ -197,7 +222,7 @@ void parallel(std::int64_t tasks, Body body, void* context) {
     if (tasks <= 0) return;
     Shared& s = shared();
     std::unique_lock lock(s.mutex, std::defer_lock);
-    if (tasks > 1 && !inside_task && lock.try_lock()) {
+    if (tasks > 1 && tasks < Pool::kClosed && !inside_task && lock.try_lock()) {
         ensure_pool(s);
         if (s.pool->threads() > 1) return s.pool->run(tasks, body, context);
         lock.unlock();

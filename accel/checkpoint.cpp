@@ -1,0 +1,258 @@
+#include "accel/checkpoint.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "core/file.h"
+#include "core/safetensors.h"
+
+namespace axle::accel {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kManifest = "manifest.json";
+constexpr const char* kFormat = "axle checkpoint 1";
+constexpr const char* kTemporary = ".checkpoint-";
+
+[[noreturn]] void fail(const fs::path& path, const std::string& reason) {
+    throw FileError(str(printable(path.string()), ": ", reason));
+}
+
+void sync_directory(const fs::path& path) {
+    const int descriptor = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const bool done = descriptor >= 0 && fsync(descriptor) == 0;
+    const int error = errno;
+    if (descriptor >= 0) close(descriptor);
+    if (!done) fail(path, str("can't be forced to disk: ", std::strerror(error)));
+}
+
+std::int64_t crc_of(const std::string& path) {
+    const InputFile file(path);
+    std::vector<std::byte> chunk(static_cast<std::size_t>(1) << 20);
+    uLong crc = crc32(0, nullptr, 0);
+    for (std::int64_t at = 0; at < file.size();) {
+        const auto n = std::min<std::int64_t>(file.size() - at, static_cast<std::int64_t>(chunk.size()));
+        file.read_at(at, std::span(chunk).first(static_cast<std::size_t>(n)));
+        crc = crc32(crc, reinterpret_cast<const Bytef*>(chunk.data()), static_cast<uInt>(n));
+        at += n;
+    }
+    return static_cast<std::int64_t>(crc);
+}
+
+bool is_checkpoint(const fs::path& path) {
+    std::error_code ignored;
+    return fs::is_regular_file(path / kManifest, ignored);
+}
+
+Tree read_manifest(const fs::path& path) {
+    const fs::path file = path / kManifest;
+    if (!is_checkpoint(path)) fail(path, "is no checkpoint: it has no manifest.json");
+    try {
+        Tree manifest = from_json(read_file(file.string()));
+        if (manifest["format"].string() != kFormat)
+            fail(file, str("unknown format '", printable(manifest["format"].string()), "'"));
+        for (const auto& [name, entry] : manifest["files"].entries())
+            static_cast<void>(entry["size"].integer() + entry["crc32"].integer());
+        static_cast<void>(manifest["iteration"].integer());
+        return manifest;
+    } catch (const FileError&) {
+        throw;
+    } catch (const Error& error) {
+        fail(file, error.what());
+    }
+}
+
+// Replaces what is at `to`, if anything, without a moment in which neither is there.
+void put_in_place(const fs::path& from, const fs::path& to) {
+    if (rename(from.c_str(), to.c_str()) == 0) return;
+    if (errno != ENOTEMPTY && errno != EEXIST)
+        fail(to, str("can't be put in place: ", std::strerror(errno)));
+    if (renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) {
+        fs::remove_all(from);
+        return;
+    }
+    const fs::path aside = from.string() + ".old";
+    if (rename(to.c_str(), aside.c_str()) != 0 || rename(from.c_str(), to.c_str()) != 0)
+        fail(to, str("can't be put in place: ", std::strerror(errno)));
+    fs::remove_all(aside);
+}
+
+// A tree as JSON has no place for tensors: each is replaced by {"tensor": its name}.
+constexpr const char* kReference = "tensor";
+
+Tree extract(const Tree& tree, const std::string& name, NamedTensors& tensors) {
+    if (tree.is_tensor()) {
+        tensors.emplace_back(name, tree.tensor());
+        return Tree{{kReference, name}};
+    }
+    const std::string prefix = name.empty() ? "" : name + ".";
+    if (tree.is_list()) {
+        Tree result = Tree::list();
+        for (std::size_t i = 0; i < tree.size(); ++i)
+            result.push_back(extract(tree[i], prefix + std::to_string(i), tensors));
+        return result;
+    }
+    if (!tree.is_map()) return tree;
+    Tree result = Tree::map();
+    for (const auto& [key, value] : tree.entries())
+        result.set(key, extract(value, prefix + key, tensors));
+    return result;
+}
+
+Tree restore(const Tree& tree, const std::map<std::string, Tensor>& tensors) {
+    if (tree.is_list()) {
+        Tree result = Tree::list();
+        for (const Tree& element : tree.elements()) result.push_back(restore(element, tensors));
+        return result;
+    }
+    if (!tree.is_map()) return tree;
+    const Tree* reference = tree.find(kReference);
+    if (reference != nullptr && tree.size() == 1 && reference->is_string()) {
+        const auto found = tensors.find(reference->string());
+        if (found == tensors.end())
+            throw ValueError(str("the tensor '", printable(reference->string()), "' is missing"));
+        return found->second;
+    }
+    Tree result = Tree::map();
+    for (const auto& [key, value] : tree.entries()) result.set(key, restore(value, tensors));
+    return result;
+}
+
+// Checkpoints directly below a folder with their iterations.
+std::vector<std::pair<std::int64_t, fs::path>> checkpoints_in(const std::string& folder) {
+    std::vector<std::pair<std::int64_t, fs::path>> found;
+    std::error_code error;
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
+        if (entry.is_symlink() || !is_checkpoint(entry.path())) continue;
+        if (entry.path().filename().string().starts_with(kTemporary)) continue;
+        found.emplace_back(read_manifest(entry.path())["iteration"].integer(), entry.path());
+    }
+    std::sort(found.begin(), found.end());
+    return found;
+}
+
+}  // namespace
+
+CheckpointWriter::CheckpointWriter(const std::string& path)
+    : path_(fs::absolute(path).lexically_normal().string()) {
+    while (path_.size() > 1 && path_.back() == '/') path_.pop_back();
+    const fs::path place(path_);
+    std::error_code ignored;
+    if (fs::exists(fs::symlink_status(place, ignored)) && !is_checkpoint(place) &&
+        !(fs::is_directory(place) && fs::is_empty(place)))
+        fail(place, "exists and is no checkpoint, so it is not replaced");
+    create_directories(place.parent_path().string());
+    for (int attempt = 0;; ++attempt) {
+        const std::string name = str(kTemporary, getpid(), "-", attempt);
+        temporary_ = (place.parent_path() / name).string();
+        if (mkdir(temporary_.c_str(), 0777) == 0) return;
+        if (errno != EEXIST)
+            fail(temporary_, str("can't be made: ", std::strerror(errno)));
+    }
+}
+
+CheckpointWriter::~CheckpointWriter() {
+    std::error_code ignored;
+    if (!temporary_.empty()) fs::remove_all(temporary_, ignored);
+}
+
+void CheckpointWriter::write(const std::string& stem, const Tree& tree) const {
+    NamedTensors tensors;
+    const Tree structure = extract(tree, "", tensors);
+    const std::string base = (fs::path(temporary_) / stem).string();
+    write_file_atomically(base + ".json", to_json(structure) + "\n");
+    if (!tensors.empty()) save(base + ".safetensors", tensors);
+}
+
+void CheckpointWriter::commit(std::int64_t iteration) {
+    Tree files = Tree::map();
+    std::vector<std::string> names;
+    for (const fs::directory_entry& entry : fs::directory_iterator(temporary_))
+        names.push_back(entry.path().filename().string());
+    std::sort(names.begin(), names.end());
+    for (const std::string& name : names) {
+        const std::string file = (fs::path(temporary_) / name).string();
+        files.set(name, Tree{{"size", InputFile(file).size()}, {"crc32", crc_of(file)}});
+    }
+    const Tree manifest{{"format", kFormat}, {"iteration", iteration}, {"files", files}};
+    write_file_atomically((fs::path(temporary_) / kManifest).string(), to_json(manifest) + "\n");
+    sync_directory(temporary_);
+    put_in_place(temporary_, path_);
+    temporary_.clear();
+    sync_directory(fs::path(path_).parent_path());
+}
+
+CheckpointReader::CheckpointReader(std::string path) : path_(std::move(path)) {
+    const Tree manifest = read_manifest(path_);
+    iteration_ = manifest["iteration"].integer();
+    for (const auto& [name, entry] : manifest["files"].entries()) {
+        if (name.find('/') != std::string::npos)
+            fail(path_, str("a file name in the manifest has a slash: '", printable(name), "'"));
+        const fs::path file = fs::path(path_) / name;
+        const std::int64_t size = InputFile(file.string()).size();
+        if (size != entry["size"].integer())
+            fail(file, str("is ", size, " bytes long, but was saved with ",
+                           entry["size"].integer()));
+        if (crc_of(file.string()) != entry["crc32"].integer())
+            fail(file, "was changed since it was saved: the checksum differs");
+        files_.push_back(name);
+    }
+}
+
+bool CheckpointReader::contains(std::string_view file) const {
+    return std::find(files_.begin(), files_.end(), file) != files_.end();
+}
+
+std::string CheckpointReader::file(std::string_view name) const {
+    if (!contains(name)) fail(path_, str("has no ", name));
+    return (fs::path(path_) / name).string();
+}
+
+Tree CheckpointReader::read(const std::string& stem) const {
+    const std::string json = file(stem + ".json");
+    try {
+        const Tree structure = from_json(read_file(json));
+        std::map<std::string, Tensor> tensors;
+        if (contains(stem + ".safetensors")) tensors = load(file(stem + ".safetensors")).tensors;
+        return restore(structure, tensors);
+    } catch (const FileError&) {
+        throw;
+    } catch (const Error& error) {
+        fail(json, error.what());
+    }
+}
+
+std::optional<std::string> latest_checkpoint(const std::string& folder) {
+    const auto found = checkpoints_in(folder);
+    if (found.empty()) return std::nullopt;
+    return found.back().second.string();
+}
+
+void rotate_checkpoints(const std::string& folder, std::size_t keep) {
+    const auto found = checkpoints_in(folder);
+    for (std::size_t i = 0; i + std::max<std::size_t>(keep, 1) < found.size(); ++i) {
+        // First out of sight, so that a crash leaves no half checkpoint under its name.
+        const fs::path path = found[i].second;
+        const fs::path aside =
+            path.parent_path() / (kTemporary + path.filename().string() + ".old");
+        std::error_code error;
+        fs::rename(path, aside, error);
+        if (error) fail(path, str("can't be removed: ", error.message()));
+    }
+    std::error_code ignored;
+    std::vector<fs::path> left;
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder, ignored))
+        if (entry.path().filename().string().starts_with(kTemporary)) left.push_back(entry.path());
+    for (const fs::path& path : left) fs::remove_all(path, ignored);
+}
+
+}  // namespace axle::accel

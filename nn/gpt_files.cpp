@@ -1,0 +1,111 @@
+// GPT-2 as files: config.json and model.safetensors in Hugging Face's layout.
+#include <filesystem>
+
+#include "core/file.h"
+#include "core/safetensors.h"
+#include "core/tree.h"
+#include "nn/gpt.h"
+
+namespace axle::nn {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kPrefix = "transformer.";
+
+Gelu activation_from(const std::string& name) {
+    if (name == "gelu") return Gelu::erf;
+    if (name == "gelu_new" || name == "gelu_pytorch_tanh") return Gelu::tanh;
+    throw ValueError(
+        str("GptConfig: activation_function must be gelu or gelu_new: '", printable(name), "'"));
+}
+
+// Causal masks, which GPT-2's older files carry along.
+bool is_mask(const std::string& name) {
+    return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");
+}
+
+}  // namespace
+
+std::string GptConfig::to_json() const {
+    return axle::to_json(Tree{
+        {"architectures", Tree::list({"GPT2LMHeadModel"})},
+        {"model_type", "gpt2"},
+        {"vocab_size", vocab_size},
+        {"n_positions", block_size},
+        {"n_layer", n_layer},
+        {"n_head", n_head},
+        {"n_embd", n_embd},
+        {"activation_function", activation == Gelu::tanh ? "gelu_new" : "gelu"},
+        {"resid_pdrop", dropout},
+        {"embd_pdrop", dropout},
+        {"attn_pdrop", dropout},
+        {"layer_norm_epsilon", layer_norm_epsilon},
+        {"tie_word_embeddings", true},
+        {"bias", bias},
+        {"torch_dtype", "float32"},
+    });
+}
+
+GptConfig GptConfig::from_json(const std::string& text) {
+    const Tree tree = axle::from_json(text);
+    if (const Tree* type = tree.find("model_type"); type != nullptr && type->string() != "gpt2")
+        throw ValueError(
+            str("GptConfig: model_type must be gpt2: '", printable(type->string()), "'"));
+    if (const Tree* tied = tree.find("tie_word_embeddings"); tied != nullptr && !tied->boolean())
+        throw ValueError("GptConfig: tie_word_embeddings false is not supported");
+    GptConfig config;
+    const auto integer = [&](const char* name, std::int64_t& value) {
+        if (const Tree* field = tree.find(name)) value = field->integer();
+    };
+    integer("vocab_size", config.vocab_size);
+    integer("n_positions", config.block_size);
+    integer("n_layer", config.n_layer);
+    integer("n_head", config.n_head);
+    integer("n_embd", config.n_embd);
+    if (const Tree* field = tree.find("resid_pdrop")) config.dropout = field->number();
+    if (const Tree* field = tree.find("layer_norm_epsilon"))
+        config.layer_norm_epsilon = field->number();
+    if (const Tree* field = tree.find("activation_function"))
+        config.activation = activation_from(field->string());
+    if (const Tree* field = tree.find("bias")) config.bias = field->boolean();
+    config.validate();
+    return config;
+}
+
+Gpt Gpt::from_pretrained(const std::string& path) {
+    const bool is_directory = fs::is_directory(path);
+    const fs::path weights = is_directory ? fs::path(path) / "model.safetensors" : fs::path(path);
+    const std::string config_path = (weights.parent_path() / "config.json").string();
+    const std::string text = read_file(config_path);
+    GptConfig config;
+    try {
+        config = GptConfig::from_json(text);
+    } catch (const Error& error) {
+        throw FileError(str(printable(config_path), ": ", error.what()));
+    }
+
+    StateDict state;
+    for (auto& [name, tensor] : load(weights.string()).tensors) {
+        if (is_mask(name) || name == "lm_head.weight") continue;
+        state.emplace_back(name.starts_with(kPrefix) ? name : kPrefix + name, tensor);
+    }
+    Gpt model(config);
+    try {
+        model.load_state_dict(state);
+    } catch (const Error& error) {
+        throw FileError(str(printable(weights.string()), ": ", error.what()));
+    }
+    return model;
+}
+
+void Gpt::save_pretrained(const std::string& directory) const {
+    create_directories(directory);
+    const fs::path folder(directory);
+    // The format wants "pt" to tell that the layout is PyTorch's.
+    save((folder / "model.safetensors").string(), named_parameters(),
+                     {{"format", "pt"}});
+    write_file_atomically((folder / "config.json").string(), config.to_json() + "\n");
+}
+
+}  // namespace axle::nn

@@ -1,0 +1,53 @@
+// What tests expect of tensors and of errors.
+#pragma once
+
+#include <initializer_list>
+#include <source_location>
+#include <string>
+
+#include "core/tensor.h"
+#include "gtest/gtest.h"
+
+namespace axle::tests {
+
+// Empty, or where and how far two tensors differ. Shapes must be equal, dtypes may differ. An
+// element may be off by tolerance times the largest magnitude in `expected` (at least 1; magnitudes
+// beyond a million count for themselves alone). NaN equals NaN, infinities must be the same.
+std::string difference(const Tensor& actual, const Tensor& expected, double tolerance);
+
+// The failure is reported at the caller's line.
+void expect_close(const Tensor& actual, const Tensor& expected, double tolerance = 1e-6,
+                  std::source_location at = std::source_location::current());
+// Same shape, dtype and values, to the last bit but for NaN's payload.
+void expect_same_bits(const Tensor& actual, const Tensor& expected,
+                      std::source_location at = std::source_location::current());
+
+// call() throws an E whose text begins with the first part and contains the others.
+template <class E, class Call>
+void expect_error(std::initializer_list<const char*> parts, Call&& call,
+                  std::source_location at = std::source_location::current()) {
+    try {
+        call();
+    } catch (const E& error) {
+        const std::string text = error.what();
+        bool first = true;
+        for (const std::string part : parts) {
+            const auto found = text.find(part);
+            if (first ? found != 0 : found == std::string::npos)
+                ADD_FAILURE_AT(at.file_name(), at.line())
+                    << "'" << text << "' should " << (first ? "begin with '" : "contain '") << part
+                    << "'";
+            first = false;
+        }
+        return;
+    } catch (const std::exception& error) {
+        ADD_FAILURE_AT(at.file_name(), at.line())
+            << "another type of error than " << testing::internal::GetTypeName<E>() << ": '"
+            << error.what() << "'";
+        return;
+    }
+    ADD_FAILURE_AT(at.file_name(), at.line())
+        << "no error, where a text that begins with '" << *parts.begin() << "' is due";
+}
+
+}  // namespace axle::tests

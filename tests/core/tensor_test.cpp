@@ -1,0 +1,144 @@
+#include "core/tensor.h"
+
+#include <cmath>
+#include <sstream>
+
+#include <gtest/gtest.h>
+
+#include "core/autocast.h"
+#include "core/autograd.h"
+#include "core/check.h"
+#include "core/memory.h"
+#include "core/ops.h"
+
+namespace axle {
+namespace {
+
+TEST(Tensor, IsAHandleAndSetDataKeepsTheIdentity) {
+    const Tensor a = ones({2, 2});
+    const Tensor b = a;
+    EXPECT_TRUE(a.is_same(b));
+    b.set_data(zeros({2, 2}, {.dtype = f64}));
+    EXPECT_EQ(a.dtype(), f64);
+    EXPECT_EQ(sum(a).item(), 0);
+    EXPECT_THROW(a.set_data(ones({3})), ShapeError);
+}
+
+TEST(Tensor, ViewsShareMemoryAndVersion) {
+    Tensor x = arange(6).reshape({2, 3});
+    Tensor column = x.select(1, 1);
+    column.fill_(9);
+    EXPECT_EQ(x.to_vector(), (std::vector<double>{0, 9, 2, 3, 9, 5}));
+    EXPECT_EQ(x.version(), column.version());
+    EXPECT_EQ(x.version(), 1u);
+}
+
+TEST(Tensor, NegativeSizesAndOverflowAreRefused) {
+    EXPECT_THROW(empty({2, -1}), ShapeError);
+    EXPECT_THROW(empty({INT64_MAX, 3}), ShapeError);
+    EXPECT_THROW(Dims(std::vector<std::int64_t>(9, 1)), ShapeError);
+}
+
+TEST(Tensor, AMetaTensorHasAShapeAndNoMemory) {
+    const std::int64_t before = host_memory::stats().current;
+    const Tensor x = empty({1 << 20, 1 << 10}, {.device = Device::meta()});
+    const Tensor y = transpose(tanh(x) * 2.0, 0, 1);
+    EXPECT_EQ(y.shape(), (Shape{1 << 10, 1 << 20}));
+    EXPECT_EQ(host_memory::stats().current, before);
+    EXPECT_THROW(y.to_vector(), DeviceError);
+}
+
+TEST(Tensor, PrintsItsValuesAndDtype) {
+    std::ostringstream out;
+    out << tensor({1, 2.5, 3, -4}, {2, 2});
+    EXPECT_EQ(out.str(), "tensor([[1, 2.5], [3, -4]], float32)");
+}
+
+TEST(Tensor, DataAsksForTheRightType) {
+    Tensor x = ones({2});
+    EXPECT_EQ(x.data<float>()[1], 1.0f);
+    EXPECT_THROW(x.data<double>(), DTypeError);
+}
+
+TEST(Tensor, BorrowedMemoryIsReleasedWithTheLastView) {
+    float values[] = {1, 2, 3};
+    bool released = false;
+    Tensor view;
+    {
+        const Tensor x = Tensor::from_blob(values, {3}, f32, [&] { released = true; });
+        view = x.slice(0, 1);
+    }
+    EXPECT_FALSE(released);
+    EXPECT_EQ(view.to_vector(), (std::vector<double>{2, 3}));
+    view = {};
+    EXPECT_TRUE(released);
+}
+
+TEST(Promotion, FollowsPyTorch) {
+    EXPECT_EQ(promote(i64, bf16), bf16);
+    EXPECT_EQ(promote(f16, bf16), f32);
+    EXPECT_EQ(promote(u8, i32), i32);
+    EXPECT_EQ(promote(boolean, u8), u8);
+    EXPECT_EQ(promote(i64, Scalar(1.5)), f32);
+    EXPECT_EQ(promote(i32, Scalar(2)), i32);
+    EXPECT_EQ((ones({2}, {.dtype = bf16}) * ones({}, {.dtype = f64})).dtype(), bf16);
+    EXPECT_EQ((ones({2}, {.dtype = i64}) * ones({}, {.dtype = f32})).dtype(), f32);
+    EXPECT_EQ((ones({2}, {.dtype = i64}) / 2).dtype(), f32);
+}
+
+TEST(HalfTypes, RoundToNearestEvenAndKeepSpecialValues) {
+    EXPECT_EQ(static_cast<float>(BFloat16(1.00390625f)), 1.0f);
+    EXPECT_EQ(static_cast<float>(BFloat16(1.01171875f)), 1.015625f);
+    EXPECT_TRUE(std::isnan(static_cast<float>(BFloat16(NAN))));
+    EXPECT_EQ(static_cast<float>(Half(65519.0f)), 65504.0f);
+    EXPECT_EQ(static_cast<float>(Half(65520.0f)), INFINITY);
+    EXPECT_EQ(static_cast<float>(Half(0x1p-24f)), 0x1p-24f);
+    EXPECT_EQ(static_cast<float>(Half(0x1p-25f)), 0.0f);
+    for (std::uint32_t bits = 0; bits < 0x10000; ++bits) {
+        Half h;
+        h.bits = static_cast<std::uint16_t>(bits);
+        const float f = h;
+        if (std::isnan(f)) continue;
+        ASSERT_EQ(Half(f).bits, h.bits) << bits;
+    }
+}
+
+TEST(Autocast, CastsOnlyItsScopeAndKeepsALeafsCastUntilItChanges) {
+    const Tensor w = ones({8}, {.requires_grad = true});
+    EXPECT_TRUE(autocast(w).is_same(w));
+    const AutocastGuard guard(bf16);
+    const Tensor a = autocast(w), b = autocast(w);
+    EXPECT_EQ(a.dtype(), bf16);
+    EXPECT_EQ(a.impl()->storage, b.impl()->storage);
+    {
+        const NoGrad no_grad;
+        Tensor(w).fill_(2);
+    }
+    EXPECT_EQ(autocast(w).to_vector()[0], 2);
+    {
+        const AutocastGuard off(std::nullopt);
+        EXPECT_EQ(autocast(w).dtype(), f32);
+    }
+    sum(keep_f32(autocast(w))).backward();
+    EXPECT_EQ(w.grad().dtype(), f32);
+}
+
+TEST(HostMemory, ReusesFreedBlocksAndReportsWhatItCannotGive) {
+    host_memory::empty_cache();
+    void* block = host_memory::allocate(1000);
+    const MemoryStats during = host_memory::stats();
+    host_memory::deallocate(block, 1000);
+    EXPECT_EQ(host_memory::allocate(1001), block);
+    EXPECT_EQ(host_memory::stats().reserved, during.reserved);
+    host_memory::deallocate(block, 1001);
+    try {
+        empty({std::int64_t{1} << 58});
+        FAIL() << "2^60 bytes were given";
+    } catch (const OutOfMemory& error) {
+        EXPECT_EQ(error.requested, std::int64_t{1} << 60);
+        EXPECT_NE(std::string(error.what()).find("out of memory"), std::string::npos);
+    }
+}
+
+}  // namespace
+}  // namespace axle
