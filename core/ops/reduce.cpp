@@ -1,5 +1,6 @@
 #include "kernels/reduce.h"
 
+#include <algorithm>
 #include <array>
 
 #include "core/autocast.h"
@@ -107,7 +108,8 @@ Tensor mean(const Tensor& x, const Dims& dims, bool keepdim) {
     Tensor y = empty_result(x, r, x.dtype());
     launch(x.device(), [&](auto& on) { kernels::mean(on, x.view(), view_as(y, r.kept)); });
     return record("mean", y, {x}, [r, shape = x.shape()](const Grads& dy, Needs) -> Grads {
-        return {spread(div(dy[0], static_cast<double>(r.n)), r.kept, shape)};
+        const auto n = static_cast<double>(std::max<std::int64_t>(1, r.n));
+        return {spread(div(dy[0], n), r.kept, shape)};
     });
 }
 

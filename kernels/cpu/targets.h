@@ -17,9 +17,8 @@
 //
 //     #if HWY_ONCE
 //     namespace axle::kernels {
-//     AXLE_DISPATCH(softmax_row);                                // softmax_row(...) picks the
-//     target
-//     ...
+//     AXLE_DISPATCH(softmax_row);                                // its versions
+//     ... AXLE_CALL(softmax_row)(x, y, n) ...                    // this CPU's
 //     }
 //     #endif
 //

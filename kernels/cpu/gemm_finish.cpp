@@ -1,0 +1,115 @@
+// The last step of a matrix product: a tile of sums, still in L1, gets the bias and the activation
+// on its way to c, which saves a pass over c for each.
+#include "kernels/cpu/gemm.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/gemm_finish.cpp"
+#include "kernels/cpu/targets.h"
+//
+#include <hwy/foreach_target.h>
+//
+#include "kernels/cpu/formulas-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace axle::kernels::HWY_NAMESPACE {
+
+template <class F>
+HWY_INLINE void finish_rows(F f, const float* tile, std::int64_t tile_step, std::int64_t rows,
+                            std::int64_t columns, const TileFinish<float>& how) {
+    for (std::int64_t i = 0; i < rows; ++i) {
+        const float* sum = tile + i * tile_step;
+        const float* add = how.add == nullptr ? nullptr : how.add + i * how.add_step;
+        float* pre = how.pre == nullptr ? nullptr : how.pre + i * how.pre_step;
+        float* out = how.out + i * how.out_step;
+        for (std::int64_t j = 0; j < columns; j += Pack::kLanes) {
+            const std::int64_t n = columns - j < Pack::kLanes ? columns - j : Pack::kLanes;
+            if (n == Pack::kLanes) {
+                Pack v = Pack::load(sum + j);
+                if (add != nullptr) v = v + Pack::load(add + j);
+                if (how.bias != nullptr) v = v + Pack::load(how.bias + j);
+                if (pre != nullptr) v.store(pre + j);
+                f(v).store(out + j);
+            } else {
+                Pack v = Pack::load(sum + j, n);
+                if (add != nullptr) v = v + Pack::load(add + j, n);
+                if (how.bias != nullptr) v = v + Pack::load(how.bias + j, n);
+                if (pre != nullptr) v.store(pre + j, n);
+                f(v).store(out + j, n);
+            }
+        }
+    }
+}
+
+void finish_f32(const float* tile, std::int64_t tile_step, std::int64_t rows, std::int64_t columns,
+                const TileFinish<float>& how) {
+    const auto apply = [&](auto f) HWY_ATTR {
+        finish_rows([f](Pack x) HWY_ATTR { return f.value(x); }, tile, tile_step, rows, columns,
+                    how);
+    };
+    switch (how.activation) {
+        case Activation::none:
+            return finish_rows([](Pack x) HWY_ATTR { return x; }, tile, tile_step, rows, columns,
+                               how);
+        case Activation::relu:
+            return apply(formula::Relu());
+        case Activation::gelu:
+            return apply(formula::Gelu());
+        case Activation::gelu_tanh:
+            return apply(formula::GeluTanh());
+        case Activation::silu:
+            return apply(formula::Silu());
+    }
+}
+
+}  // namespace axle::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+
+#include "kernels/pointwise.h"
+
+namespace axle::kernels {
+namespace {
+
+AXLE_DISPATCH(finish_f32);
+
+double activate(double x, Activation activation) {
+    switch (activation) {
+        case Activation::relu:
+            return formula::Relu().value(x);
+        case Activation::gelu:
+            return formula::Gelu().value(x);
+        case Activation::gelu_tanh:
+            return formula::GeluTanh().value(x);
+        case Activation::silu:
+            return formula::Silu().value(x);
+        default:
+            return x;
+    }
+}
+
+}  // namespace
+
+template <>
+void finish_tile(const float* tile, std::int64_t tile_step, std::int64_t rows, std::int64_t columns,
+                 const TileFinish<float>& how) {
+    AXLE_CALL(finish_f32)(tile, tile_step, rows, columns, how);
+}
+
+template <>
+void finish_tile(const double* tile, std::int64_t tile_step, std::int64_t rows,
+                 std::int64_t columns, const TileFinish<double>& how) {
+    for (std::int64_t i = 0; i < rows; ++i) {
+        for (std::int64_t j = 0; j < columns; ++j) {
+            double v = tile[i * tile_step + j];
+            if (how.add != nullptr) v += how.add[i * how.add_step + j];
+            if (how.bias != nullptr) v += how.bias[j];
+            if (how.pre != nullptr) how.pre[i * how.pre_step + j] = v;
+            how.out[i * how.out_step + j] = activate(v, how.activation);
+        }
+    }
+}
+
+}  // namespace axle::kernels
+
+#endif  // HWY_ONCE

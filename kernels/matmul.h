@@ -1,0 +1,36 @@
+// Matrix products, and the column sum that their gradients need.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/exec.h"
+#include "kernels/view.h"
+
+namespace axle::kernels {
+
+enum class Activation : std::uint8_t { none, relu, gelu, gelu_tanh, silu };
+
+// What happens to a product before it is rounded and stored:
+//     c = activation(a b + bias + (accumulate ? c : 0))
+struct MatmulEpilogue {
+    bool accumulate = false;
+    ConstView bias = {};  // [N], any floating dtype; absent without data
+    Activation activation = Activation::none;
+    View pre =
+        {};  // c's shape and dtype: receives the argument of the activation; absent without data
+};
+
+// c = a b: a [..., M, K], b [..., K, N], c [..., M, N], all with the same number of dimensions (at
+// least 2) and equal batches (a stride of 0 broadcasts). Strides are free, so a transpose costs
+// nothing to express; fastest are operands contiguous in one of their two dimensions and a c
+// contiguous in its rows. c overlaps neither a nor b. Sizes may be 0: an empty sum is 0.
+//
+// f64, f32, f16, bf16 (a and b of one dtype, c of the same or a wider one; 16-bit types are summed
+// in f32 and rounded once), or i64, i32, u8, which wrap around and take no epilogue but accumulate.
+// An element's terms are added in an order that depends on K alone.
+void matmul(Cpu& on, ConstView a, ConstView b, View c, const MatmulEpilogue& epilogue = {});
+
+// y[n] = sum over m of x[m, n]: x [M, N] of any strides, y [N]; floating, summed in f32 or f64.
+void column_sum(Cpu& on, ConstView x, View y);
+
+}  // namespace axle::kernels

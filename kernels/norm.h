@@ -1,0 +1,33 @@
+// Layer norm and RMS norm over the last dimension, and their backward passes.
+//
+// x is [..., n] with any strides, y, dy and dx have its shape; weight and bias are [n], or a view
+// without data where there is none. The dtypes may differ within {f32, f16, bf16} (computed in f32)
+// or are all f64. mean and rstd hold one element per row, rows in row-major order, contiguous, in
+// f32 (f64 for f64). dweight and dbias are contiguous [n] of the same dtype.
+#pragma once
+
+#include "kernels/exec.h"
+#include "kernels/view.h"
+
+namespace axle::kernels {
+
+// y = (x - mean) rstd weight + bias, with rstd = 1 / sqrt(variance + eps) of a two-pass variance
+// that divides by n. y may be the same view as x.
+void layer_norm(Cpu& on, ConstView x, ConstView weight, ConstView bias, double eps, View y,
+                View mean, View rstd);
+
+// With h = (x - mean) rstd and g = dy weight: dx = rstd (g - mean(g) - h mean(g h)), dweight = the
+// sum of dy h over the rows, dbias = the sum of dy. An output without data is not computed; dx may
+// be the same view as dy or x.
+void layer_norm_backward(Cpu& on, ConstView dy, ConstView x, ConstView weight, ConstView mean,
+                         ConstView rstd, View dx, View dweight, View dbias);
+
+// y = x rstd weight, with rstd = 1 / sqrt(mean(x^2) + eps). y may be the same view as x.
+void rms_norm(Cpu& on, ConstView x, ConstView weight, double eps, View y, View rstd);
+
+// With h = x rstd and g = dy weight: dx = rstd (g - h mean(g h)), dweight as above. An output
+// without data is not computed; dx may be the same view as dy or x.
+void rms_norm_backward(Cpu& on, ConstView dy, ConstView x, ConstView weight, ConstView rstd,
+                       View dx, View dweight);
+
+}  // namespace axle::kernels

@@ -1,0 +1,25 @@
+// Softmax and its logarithm over the last dimension, and their backward passes.
+//
+// All views of a call have one shape, of at least one dimension, and any strides; a caller gets
+// another dimension by putting its stride last. f16 and bf16 are computed in f32 and rounded once.
+// The output may be the same view as an input.
+#pragma once
+
+#include "kernels/exec.h"
+#include "kernels/view.h"
+
+namespace axle::kernels {
+
+// y = exp(x - max) / sum(exp(x - max)). NaN where a row holds a NaN, +inf, or nothing but -inf.
+void softmax(Cpu& on, ConstView x, View y);
+
+// y = x - max - log(sum(exp(x - max)))
+void log_softmax(Cpu& on, ConstView x, View y);
+
+// dx = y (dy - sum(dy y)) for y = softmax(x).
+void softmax_backward(Cpu& on, ConstView dy, ConstView y, View dx);
+
+// dx = dy - exp(y) sum(dy) for y = log_softmax(x).
+void log_softmax_backward(Cpu& on, ConstView dy, ConstView y, View dx);
+
+}  // namespace axle::kernels
