@@ -46,10 +46,10 @@ std::string difference(const Tensor& actual, const Tensor& expected, double tole
     if (count == 0) return "";
     const auto w = static_cast<std::size_t>(worst);
     std::ostringstream text;
-    text << std::setprecision(12) << count << " of " << e.size() << " elements differ, the worst at "
-         << place(worst, actual.shape()) << ": " << a[w] << " instead of " << e[w] << " (off by "
-         << std::setprecision(3) << std::abs(a[w] - e[w]) << ", allowed "
-         << tolerance * std::max(scale, std::abs(e[w])) << ")";
+    text << std::setprecision(12) << count << " of " << e.size()
+         << " elements differ, the worst at " << place(worst, actual.shape()) << ": " << a[w]
+         << " instead of " << e[w] << " (off by " << std::setprecision(3) << std::abs(a[w] - e[w])
+         << ", allowed " << tolerance * std::max(scale, std::abs(e[w])) << ")";
     return text.str();
 }
 

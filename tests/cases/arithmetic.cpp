@@ -1,0 +1,106 @@
+#include "core/ops.h"
+#include "tests/cases/cases.h"
+
+namespace axle::tests {
+
+namespace {
+
+// Every way that two shapes broadcast.
+std::vector<Row> pairs(double low = -2, double high = 2) {
+    const auto pair = [&](const Shape& a, const Shape& b) {
+        return Row{floats(a, low, high), floats(b, low, high)};
+    };
+    return {pair({4, 5}, {4, 5}), pair({3, 1, 4}, {2, 1}), pair({}, {5}),
+            pair({5}, {}),        pair({0, 3}, {1, 3}),    pair({}, {}),
+            pair({3, 67}, {67}),  pair({3, 1}, {1, 67})};
+}
+
+// For these the second derivative is asked.
+void binary(Cases& cases, std::string name, double low, std::function<Outputs(In)> call) {
+    cases.push_back({.name = name,
+                     .call = call,
+                     .rows = pairs(low),
+                     .large = {floats({129, 517}, low), floats({517}, low)},
+                     .twice = true});
+    cases.push_back({.name = name + "/specials",
+                     .call = call,
+                     .rows = {{specials({11, 1}), specials({1, 11})}},
+                     .gradient = false});
+}
+
+void with_number(Cases& cases, std::string name, double low, std::function<Outputs(In)> call) {
+    cases.push_back({.name = std::move(name),
+                     .call = std::move(call),
+                     .rows = {{floats({4, 5}, low)},
+                              {floats({}, low)},
+                              {floats({2, 0, 3}, low)},
+                              {floats({3, 67}, low)}},
+                     .large = {floats({257, 263}, low)},
+                     .twice = true});
+}
+
+void on_ints(Cases& cases, std::string name, std::function<Outputs(In)> call) {
+    cases.push_back({.name = std::move(name),
+                     .call = std::move(call),
+                     .rows = {{ints({3, 67}, -9, 9), ints({67}, 1, 9)},
+                              {ints({3, 5}, -9, 9, i32), ints({3, 1}, 1, 9)},
+                              {ints({7}, 0, 99, u8), ints({7}, 1, 9, u8)},
+                              {ints({7}, -9, 9), ints({}, 1, 9, i32)},
+                              {ints({0, 3}, -9, 9, i32), ints({1, 3}, 1, 9, i32)}},
+                     .gradient = false});
+}
+
+}  // namespace
+
+void add_arithmetic_cases(Cases& cases) {
+    binary(cases, "add", -2, [](In x) { return add(x[0], x[1]); });
+    binary(cases, "sub", -2, [](In x) { return sub(x[0], x[1]); });
+    binary(cases, "mul", -2, [](In x) { return mul(x[0], x[1]); });
+    binary(cases, "div", 0.5, [](In x) { return div(x[0], x[1]); });
+    binary(cases, "maximum", -2, [](In x) { return maximum(x[0], x[1]); });
+    binary(cases, "minimum", -2, [](In x) { return minimum(x[0], x[1]); });
+    binary(cases, "pow", 0.5, [](In x) { return pow(x[0], x[1]); });
+
+    with_number(cases, "add/number", -2, [](In x) { return add(x[0], 1.5); });
+    with_number(cases, "sub/number", -2, [](In x) { return sub(x[0], 1.5); });
+    with_number(cases, "mul/number", -2, [](In x) { return mul(x[0], -2.5); });
+    with_number(cases, "div/number", -2, [](In x) { return div(x[0], 3); });
+    with_number(cases, "sub/from_number", -2, [](In x) { return sub(1.5, x[0]); });
+    with_number(cases, "div/number_by", 0.5, [](In x) { return div(1.5, x[0]); });
+    with_number(cases, "pow/number", 0.5, [](In x) { return pow(x[0], 2.5); });
+    with_number(cases, "pow/root", 0.5, [](In x) { return pow(x[0], 0.5); });
+    with_number(cases, "pow/negative", 0.5, [](In x) { return pow(x[0], -1.5); });
+    for (const int exponent : {0, 1, 2, 3, 4})
+        with_number(cases, str("pow/", exponent), -2,
+                    [exponent](In x) { return pow(x[0], exponent); });
+
+    on_ints(cases, "add/ints", [](In x) { return add(x[0], x[1]); });
+    on_ints(cases, "sub/ints", [](In x) { return sub(x[0], x[1]); });
+    on_ints(cases, "mul/ints", [](In x) { return mul(x[0], x[1]); });
+    on_ints(cases, "div/ints", [](In x) { return div(x[0], x[1]); });
+    on_ints(cases, "maximum/ints", [](In x) { return maximum(x[0], x[1]); });
+    on_ints(cases, "minimum/ints", [](In x) { return minimum(x[0], x[1]); });
+    on_ints(cases, "pow/ints", [](In x) { return pow(x[0], 3); });
+    on_ints(cases, "add/int_number", [](In x) { return add(x[0], 2); });
+    on_ints(cases, "mul/float_number", [](In x) { return mul(x[0], 1.5); });
+
+    // Integers and booleans take the floating dtype beside them.
+    cases.push_back({.name = "mul/promoted",
+                     .call = [](In x) { return mul(mul(x[0], x[1]), x[2]); },
+                     .rows = {{floats({3, 5}), ints({5}, -3, 4), mask({3, 5})},
+                              {floats({67}), ints({}, -3, 4, i32), mask({67})}},
+                     .twice = true});
+    cases.push_back({.name = "mul/itself",
+                     .call = [](In x) { return mul(x[0], x[0]); },
+                     .rows = {{floats({3, 5})}, {floats({67})}},
+                     .twice = true});
+    for (const bool largest : {true, false})
+        cases.push_back(
+            {.name = largest ? "maximum/ties" : "minimum/ties",
+             .call =
+                 [largest](In x) { return largest ? maximum(x[0], x[1]) : minimum(x[0], x[1]); },
+             .rows = {{ties({4, 5}), ties({4, 5})}, {ties({3, 67}), ties({67})}},
+             .smooth = false});
+}
+
+}  // namespace axle::tests

@@ -1,0 +1,78 @@
+#include "core/ops.h"
+#include "tests/cases/cases.h"
+
+namespace axle::tests {
+
+namespace {
+
+void comparison(Cases& cases, std::string name, std::function<Outputs(In)> call) {
+    cases.push_back({.name = std::move(name),
+                     .call = std::move(call),
+                     .rows = {{ties({4, 5}), ties({4, 5})},
+                              {ties({3, 1, 4}), ties({2, 1})},
+                              {ties({}), ties({5})},
+                              {ties({0, 3}), ties({1, 3})},
+                              {ties({3, 67}), ties({67})},
+                              {specials({11, 1}), specials({1, 11})},
+                              {ints({67}, -2, 3), ints({67}, -2, 3)},
+                              {ints({3, 5}, 0, 3, u8), ints({5}, 0, 3, i32)},
+                              {mask({7}), ints({7}, 0, 3)},
+                              {ties({7}), ints({7}, -2, 3)}},
+                     .large = {ties({257, 263}), ties({257, 1})},
+                     .gradient = false});
+}
+
+void with_number(Cases& cases, std::string name, std::function<Outputs(In)> call) {
+    cases.push_back(
+        {.name = std::move(name),
+         .call = std::move(call),
+         .rows =
+             {{ties({3, 67})}, {ties({})}, {ties({0, 3})}, {specials({11})}, {ints({9}, -2, 3)}},
+         .gradient = false});
+}
+
+}  // namespace
+
+void add_compare_cases(Cases& cases) {
+    comparison(cases, "eq", [](In x) { return eq(x[0], x[1]); });
+    comparison(cases, "ne", [](In x) { return ne(x[0], x[1]); });
+    comparison(cases, "lt", [](In x) { return lt(x[0], x[1]); });
+    comparison(cases, "le", [](In x) { return le(x[0], x[1]); });
+    comparison(cases, "gt", [](In x) { return gt(x[0], x[1]); });
+    comparison(cases, "ge", [](In x) { return ge(x[0], x[1]); });
+    with_number(cases, "eq/number", [](In x) { return eq(x[0], 1); });
+    with_number(cases, "ne/number", [](In x) { return ne(x[0], 1); });
+    with_number(cases, "lt/number", [](In x) { return lt(x[0], 0.5); });
+    with_number(cases, "le/number", [](In x) { return le(x[0], 1); });
+    with_number(cases, "gt/number", [](In x) { return gt(x[0], 0.5); });
+    with_number(cases, "ge/number", [](In x) { return ge(x[0], 1); });
+
+    cases.push_back({.name = "where",
+                     .call = [](In x) { return where(x[0], x[1], x[2]); },
+                     .rows = {{mask({4, 5}), floats({4, 5}), floats({4, 5})},
+                              {mask({3, 1}), floats({4}), floats({})},
+                              {mask({}), floats({3}), floats({2, 1})},
+                              {mask({0, 3}), floats({1, 3}), floats({3})},
+                              {mask({67}), floats({3, 67}), floats({3, 1})}},
+                     .large = {mask({263}), floats({257, 263}), floats({257, 1})},
+                     .twice = true});
+    cases.push_back({.name = "where/promoted",
+                     .call = [](In x) { return where(x[0], x[1], x[2]); },
+                     .rows = {{mask({4, 5}), floats({4, 5}), ints({5}, -9, 9)}},
+                     .twice = true});
+    cases.push_back({.name = "masked_fill",
+                     .call = [](In x) { return masked_fill(x[0], x[1], -1.5); },
+                     .rows = {{floats({4, 5}), mask({4, 5})},
+                              {floats({2, 3, 4}), mask({3, 1})},
+                              {floats({}), mask({})},
+                              {floats({0, 3}), mask({3})},
+                              {floats({3, 67}), mask({67})}},
+                     .large = {floats({257, 263}), mask({263})},
+                     .twice = true});
+    cases.push_back({.name = "masked_fill/infinite",
+                     .call = [](In x) { return masked_fill(x[0], x[1], -1.0 / 0.0); },
+                     .rows = {{floats({4, 5}), mask({5})}},
+                     .gradient = false});
+}
+
+}  // namespace axle::tests

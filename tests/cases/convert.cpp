@@ -1,0 +1,73 @@
+#include "core/ops.h"
+#include "tests/cases/cases.h"
+
+namespace axle::tests {
+
+void add_convert_cases(Cases& cases) {
+    const std::vector<Row> rows = {
+        {floats({4, 5})}, {floats({})}, {floats({2, 0, 3})}, {floats({3, 1})}, {floats({3, 67})}};
+    const Row large = {floats({257, 263})};
+    // Rounding hides the slope from finite differences.
+    cases.push_back({.name = "to",
+                     .call = [](In x) { return to(x[0], f32); },
+                     .rows = rows,
+                     .large = large,
+                     .smooth = false});
+    cases.push_back({.name = "to/f64",
+                     .call = [](In x) { return to(x[0], f64); },
+                     .rows = rows,
+                     .twice = true,
+                     .own_dtype = true});
+    cases.push_back({.name = "to/bf16",
+                     .call = [](In x) { return to(x[0], bf16); },
+                     .rows = rows,
+                     .smooth = false});
+    cases.push_back({.name = "to/f16",
+                     .call = [](In x) { return to(x[0], f16); },
+                     .rows = rows,
+                     .smooth = false});
+    for (const DType dtype : {i64, i32, boolean})
+        cases.push_back({.name = str("to/", name_of(dtype)),
+                         .call = [dtype](In x) { return to(x[0], dtype); },
+                         .rows = rows,
+                         .gradient = false});
+    cases.push_back({.name = "to/float_of_ints",
+                     .call = [](In x) { return to(x[0], f64); },
+                     .rows = {{ints({3, 5}, -9, 9)}, {ints({67}, 0, 255, u8)}, {mask({7})}},
+                     .gradient = false});
+    cases.push_back({.name = "to/device",
+                     .call = [](In x) { return to(x[0], x[0].device()); },
+                     .rows = rows,
+                     .twice = true,
+                     .check =
+                         [](In x, const Outputs& y) {
+                             return y[0].is_same(x[0]) ? "" : "should be the tensor itself";
+                         }});
+    cases.push_back({.name = "contiguous",
+                     .call = [](In x) { return contiguous(x[0]); },
+                     .rows = rows,
+                     .large = large,
+                     .twice = true,
+                     .check =
+                         [](In, const Outputs& y) {
+                             return y[0].is_contiguous() ? "" : "should be contiguous";
+                         }});
+    cases.push_back(
+        {.name = "contiguous/transposed",
+         .call = [](In x) { return contiguous(transpose(x[0], 0, 1)); },
+         .rows = {{floats({4, 5})}, {floats({0, 3})}, {floats({1, 6})}, {floats({17, 67})}},
+         .large = {floats({257, 263})},
+         .twice = true});
+    cases.push_back({.name = "clone",
+                     .call = [](In x) { return clone(x[0]); },
+                     .rows = rows,
+                     .large = large,
+                     .twice = true,
+                     .check =
+                         [](In x, const Outputs& y) {
+                             const bool own = y[0].impl()->storage != x[0].impl()->storage;
+                             return own ? "" : "should have memory of its own";
+                         }});
+}
+
+}  // namespace axle::tests

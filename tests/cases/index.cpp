@@ -1,0 +1,147 @@
+#include "core/ops.h"
+#include "tests/cases/cases.h"
+
+namespace axle::tests {
+
+namespace {
+
+void add_pick_cases(Cases& cases) {
+    cases.push_back({.name = "gather",
+                     .call = [](In x) { return gather(x[0], 1, x[1]); },
+                     .rows = {{floats({3, 5}), ints({3, 4}, 0, 5)},
+                              {floats({3, 5, 2}), ints({2, 7, 1}, 0, 5)},
+                              {floats({3, 5}), ints({3, 0}, 0, 5)},
+                              {floats({3, 67}), ints({3, 67}, 0, 67, i32)},
+                              {floats({2, 1}), ints({2, 3}, 0, 1)}},
+                     .large = {floats({257, 263}), ints({257, 301}, 0, 263)},
+                     .twice = true});
+    cases.push_back({.name = "gather/first",
+                     .call = [](In x) { return gather(x[0], 0, x[1]); },
+                     .rows = {{floats({5, 3}), ints({4, 3}, 0, 5)},
+                              {floats({9}), ints({20}, 0, 9)},
+                              {floats({5, 67}), ints({2, 40}, 0, 5)}},
+                     .twice = true});
+    const std::vector<Row> rows = {{floats({4, 5, 3}), ints({6}, 0, 4)},
+                                   {floats({4, 4}), ints({0}, 0, 4)},
+                                   {floats({4, 4, 0}), ints({3}, 0, 4)},
+                                   {floats({9, 67}), ints({5}, 0, 9, i32)}};
+    cases.push_back({.name = "index_select",
+                     .call = [](In x) { return index_select(x[0], 0, x[1]); },
+                     .rows = rows,
+                     .large = {floats({257, 263}), ints({400}, 0, 257)},
+                     .twice = true});
+    cases.push_back({.name = "index_select/inner",
+                     .call = [](In x) { return index_select(x[0], 1, x[1]); },
+                     .rows = rows,
+                     .twice = true});
+    cases.push_back({.name = "index_select/one_dim",
+                     .call = [](In x) { return index_select(x[0], -1, x[1]); },
+                     .rows = {{floats({67}), ints({80}, 0, 67)}},
+                     .twice = true});
+    cases.push_back({.name = "scatter_add",
+                     .call = [](In x) { return scatter_add(x[0], 1, x[1], x[2]); },
+                     .rows = {{floats({3, 5}), ints({3, 4}, 0, 5), floats({3, 4})},
+                              {floats({3, 5}), ints({2, 9}, 0, 5), floats({2, 9})},
+                              {floats({3, 5}), ints({3, 0}, 0, 5), floats({3, 0})},
+                              {floats({3, 67}), ints({3, 67}, 0, 67, i32), floats({3, 67})}},
+                     .large = {floats({257, 263}), ints({257, 301}, 0, 263), floats({257, 301})},
+                     .twice = true});
+    cases.push_back({.name = "scatter_add/first",
+                     .call = [](In x) { return scatter_add(x[0], 0, x[1], x[2]); },
+                     .rows = {{floats({2, 5}), ints({9, 5}, 0, 2), floats({9, 5})},
+                              {floats({5}), ints({67}, 0, 5), floats({67})}},
+                     .large = {floats({50, 263}), ints({301, 263}, 0, 50), floats({301, 263})},
+                     .twice = true});
+    // Many terms meet in one place.
+    for (std::size_t i = cases.size() - 2; i < cases.size(); ++i)
+        cases[i].tolerance = {.f16 = 2e-2, .bf16 = 1e-1};
+}
+
+void add_embedding_cases(Cases& cases) {
+    const std::vector<Row> rows = {{ints({2, 3}, 0, 5), floats({5, 4})},
+                                   {ints({}, 0, 5), floats({5, 4})},
+                                   {ints({0, 3}, 0, 5), floats({5, 4})},
+                                   {ints({9}, 0, 5, i32), floats({5, 67})},
+                                   {ints({7}, 2, 3), floats({5, 1})}};
+    const Row large = {ints({7, 301}, 0, 90), floats({90, 65})};
+    const auto add = [&](const char* name, std::optional<std::int64_t> padding, bool smooth) {
+        cases.push_back({.name = name,
+                         .call = [=](In x) { return embedding(x[0], x[1], padding); },
+                         .rows = rows,
+                         .large = large,
+                         .smooth = smooth,
+                         .tolerance = {.f16 = 1e-2, .bf16 = 6e-2}});
+    };
+    add("embedding", {}, true);
+    // The gradient of the padding row is left out on purpose: finite differences would see it.
+    add("embedding/padding", 2, false);
+    add("embedding/last_is_padding", -1, false);
+    cases.push_back(
+        {.name = "one_hot",
+         .call = [](In x) { return one_hot(x[0], 5); },
+         .rows = {{ints({2, 3}, 0, 5)}, {ints({}, 0, 5)}, {ints({0, 3}, 0, 5)}, {ints({67}, 0, 5)}},
+         .gradient = false});
+}
+
+std::string descending(const Tensor& x, const Tensor& values, const Tensor& index) {
+    const auto from = x.to_vector(), v = values.to_vector(), at = index.to_vector();
+    const auto n = static_cast<std::size_t>(x.size(-1)),
+               k = static_cast<std::size_t>(values.size(-1));
+    for (std::size_t i = 0; i < v.size(); ++i) {
+        if (from[i / k * n + static_cast<std::size_t>(at[i])] != v[i])
+            return "index and value differ";
+        if (i % k == 0) continue;
+        if (v[i] > v[i - 1]) return "values should descend";
+        if (v[i] == v[i - 1] && at[i] < at[i - 1]) return "the lower index of a tie comes first";
+    }
+    return "";
+}
+
+void add_choice_cases(Cases& cases) {
+    const auto top = [&](const char* name, std::int64_t dim, bool largest, std::vector<Row> rows) {
+        cases.push_back({.name = name,
+                         .call = [=](In x) { return topk(x[0], 3, dim, largest); },
+                         .rows = std::move(rows),
+                         .large = {distinct({257, 263})},
+                         .twice = true});
+    };
+    top("topk", -1, true,
+        {{distinct({7})}, {distinct({2, 3})}, {distinct({0, 5})}, {distinct({3, 67})}});
+    top("topk/smallest", 0, false, {{distinct({7})}, {distinct({5, 2})}, {distinct({67, 2, 2})}});
+    cases.push_back({.name = "topk/ties",
+                     .call = [](In x) { return topk(x[0], 5); },
+                     .rows = {{ties({9})}, {ties({3, 67})}},
+                     .golden = false,
+                     .gradient = false,
+                     .check = [](In x, const Outputs& y) { return descending(x[0], y[0], y[1]); }});
+
+    const std::vector<Row> rows = {{floats({4, 5})},    {floats({5, 4})},  {floats({0, 3})},
+                                   {floats({2, 3, 3})}, {floats({3, 67})}, {floats({1, 1})}};
+    for (const int diagonal : {0, 1, -2}) {
+        const std::string variant = diagonal > 0 ? "/above" : diagonal < 0 ? "/below" : "";
+        cases.push_back({.name = "tril" + variant,
+                         .call = [diagonal](In x) { return tril(x[0], diagonal); },
+                         .rows = rows,
+                         .large = {floats({257, 263})},
+                         .twice = true});
+        cases.push_back({.name = "triu" + variant,
+                         .call = [diagonal](In x) { return triu(x[0], diagonal); },
+                         .rows = rows,
+                         .large = {floats({257, 263})},
+                         .twice = true});
+    }
+    cases.push_back({.name = "tril/mask",
+                     .call = [](In x) { return tril(x[0]); },
+                     .rows = {{mask({5, 5})}, {ints({3, 7}, 1, 9)}},
+                     .gradient = false});
+}
+
+}  // namespace
+
+void add_index_cases(Cases& cases) {
+    add_pick_cases(cases);
+    add_embedding_cases(cases);
+    add_choice_cases(cases);
+}
+
+}  // namespace axle::tests

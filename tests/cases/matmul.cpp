@@ -1,0 +1,76 @@
+#include "core/ops.h"
+#include "tests/cases/cases.h"
+
+namespace axle::tests {
+
+namespace {
+
+// Sums of k products: half precision rounds the operands of the backward pass as well.
+const Tolerances kSums = {.f32 = 1e-5, .f16 = 1e-2, .bf16 = 6e-2};
+
+double product_flops(In x) {
+    const Tensor& a = x[0];
+    return 2.0 * static_cast<double>(a.numel()) * static_cast<double>(x[1].size(-1));
+}
+double linear_flops(In x) {
+    return 2.0 * static_cast<double>(x[0].numel()) * static_cast<double>(x[1].size(0));
+}
+
+}  // namespace
+
+void add_matmul_cases(Cases& cases) {
+    const auto pair = [](const Shape& a, const Shape& b) { return Row{floats(a), floats(b)}; };
+    cases.push_back({.name = "matmul",
+                     .call = [](In x) { return matmul(x[0], x[1]); },
+                     .rows = {pair({3, 4}, {4, 5}), pair({4}, {4}), pair({3, 4}, {4}),
+                              pair({4}, {4, 5}), pair({1, 1}, {1, 1}), pair({0, 4}, {4, 5}),
+                              pair({3, 0}, {0, 5}), pair({3, 4}, {4, 0}), pair({17, 67}, {67, 9})},
+                     .large = pair({160, 173}, {173, 190}),
+                     .twice = true,
+                     .layout_bits = false,  // a transposed operand may be packed another way
+                     .tolerance = kSums,
+                     .flops = product_flops});
+    cases.push_back(
+        {.name = "matmul/batched",
+         .call = [](In x) { return matmul(x[0], x[1]); },
+         .rows = {pair({2, 3, 4}, {2, 4, 5}), pair({2, 3, 4}, {4, 5}), pair({3, 4}, {2, 4, 5}),
+                  pair({2, 1, 3, 4}, {3, 4, 2}), pair({2, 3, 4}, {4}), pair({4}, {2, 4, 3}),
+                  pair({0, 3, 4}, {4, 5}), pair({2, 3, 0}, {2, 0, 5}), pair({1, 5, 7}, {3, 7, 9})},
+         .large = pair({9, 64, 65}, {9, 65, 66}),
+         .twice = true,
+         .layout_bits = false,
+         .tolerance = kSums,
+         .flops = product_flops});
+
+    const auto layer = [&](std::string name, Activation activation) {
+        cases.push_back({.name = std::move(name),
+                         .call = [=](In x) { return linear(x[0], x[1], x[2], activation); },
+                         .rows = {{floats({3, 4}), floats({5, 4}), floats({5})},
+                                  {floats({4}), floats({5, 4}), floats({5})},
+                                  {floats({0, 4}), floats({5, 4}), floats({5})},
+                                  {floats({2, 3, 4}), floats({1, 4}), floats({1})},
+                                  {floats({3, 17}, -1, 1), floats({67, 17}, -1, 1), floats({67})}},
+                         .large = {floats({160, 173}), floats({190, 173}), floats({190})},
+                         .layout_bits = false,
+                         .tolerance = kSums,
+                         .flops = linear_flops});
+    };
+    layer("linear", Activation::none);
+    layer("linear/relu", Activation::relu);
+    layer("linear/gelu", Activation::gelu);
+    layer("linear/gelu_tanh", Activation::gelu_tanh);
+    layer("linear/silu", Activation::silu);
+    cases.push_back({.name = "linear/no_bias",
+                     .call = [](In x) { return linear(x[0], x[1]); },
+                     .rows = {pair({3, 4}, {5, 4}), pair({2, 0, 4}, {5, 4}),
+                              pair({2, 2, 4}, {3, 4}), pair({4}, {5, 4})},
+                     .layout_bits = false,
+                     .tolerance = kSums});
+    cases.push_back({.name = "linear/no_bias_relu",
+                     .call = [](In x) { return linear(x[0], x[1], {}, Activation::relu); },
+                     .rows = {pair({3, 4}, {5, 4})},
+                     .layout_bits = false,
+                     .tolerance = kSums});
+}
+
+}  // namespace axle::tests

@@ -1,0 +1,80 @@
+#include "core/ops.h"
+#include "tests/cases/cases.h"
+
+namespace axle::tests {
+
+namespace {
+
+void add_softmax_cases(Cases& cases, const std::string& name,
+                       Tensor (*f)(const Tensor&, std::int64_t)) {
+    const auto add = [&](const std::string& variant, std::int64_t dim, std::vector<Row> rows) {
+        cases.push_back({.name = name + variant,
+                         .call = [=](In x) { return f(x[0], dim); },
+                         .rows = std::move(rows),
+                         .large = {floats({257, 263})},
+                         // Another walk through memory sums a column in another order.
+                         .layout_bits = dim == -1});
+    };
+    add("", -1,
+        {{floats({4, 9})},
+         {floats({})},
+         {floats({0, 5})},
+         {floats({3, 0})},
+         {floats({5, 1})},
+         {floats({3, 67})},
+         {floats({2, 3, 4})},
+         {floats({3, 67}, -300, 300)}});
+    add("/first", 0, {{floats({4, 9})}, {floats({67, 3})}, {floats({1, 5})}, {floats({0, 5})}});
+    add("/middle", 1, {{floats({2, 5, 3})}, {floats({2, 67, 2})}});
+    // A row with +inf, or of -inf alone, is NaN; single -inf are zeros.
+    cases.push_back(
+        {.name = name + "/infinite",
+         .call = [=](In x) { return f(masked_fill(x[0], x[1], -1.0 / 0.0), -1); },
+         .rows = {{floats({4, 9}), mask({4, 9})}, {floats({2, 5}), ints({2, 5}, 1, 2, boolean)}},
+         .gradient = false});
+    cases.push_back({.name = name + "/specials",
+                     .call = [=](In x) { return f(x[0], -1); },
+                     .rows = {{specials({3, 11})}, {specials({4})}, {specials({5})}},
+                     .gradient = false});
+}
+
+}  // namespace
+
+void add_norm_cases(Cases& cases) {
+    add_softmax_cases(cases, "softmax", softmax);
+    add_softmax_cases(cases, "log_softmax", log_softmax);
+
+    // Halves round the normalised rows before they are summed into the parameters' gradients.
+    const Tolerances rows_summed = {.f32 = 1e-5, .f16 = 1e-2, .bf16 = 6e-2};
+    const std::vector<Row> plain = {
+        {floats({3, 5})}, {floats({5})}, {floats({0, 5})}, {floats({2, 2, 3})}, {floats({3, 67})}};
+    const auto affine = [](int parameters) {
+        std::vector<Row> rows;
+        for (const Shape& shape :
+             {Shape{3, 5}, Shape{5}, Shape{0, 5}, Shape{2, 2, 3}, Shape{3, 67}, Shape{2, 1}}) {
+            rows.push_back({floats(shape)});
+            for (int i = 0; i < parameters; ++i) rows.back().push_back(floats({shape.back()}));
+        }
+        return rows;
+    };
+    const auto add = [&](const char* name, std::vector<Row> rows, Row large,
+                         std::function<Outputs(In)> call) {
+        cases.push_back({.name = name,
+                         .call = std::move(call),
+                         .rows = std::move(rows),
+                         .large = std::move(large),
+                         .tolerance = rows_summed});
+    };
+    const Input wide = floats({257, 263}), width = floats({263});
+    add("layer_norm", affine(2), {wide, width, width},
+        [](In x) { return layer_norm(x[0], x[1], x[2]); });
+    add("layer_norm/weight", affine(1), {wide, width}, [](In x) { return layer_norm(x[0], x[1]); });
+    add("layer_norm/plain", plain, {wide}, [](In x) { return layer_norm(x[0], {}, {}, 0.01); });
+    add("layer_norm/far", {{floats({3, 67}, 100, 104)}}, {}, [](In x) { return layer_norm(x[0]); });
+    cases.back().tolerance = {.f32 =
+                                  1e-4};  // seven digits of 104 are five of its distance from 102
+    add("rms_norm", affine(1), {wide, width}, [](In x) { return rms_norm(x[0], x[1]); });
+    add("rms_norm/plain", plain, {wide}, [](In x) { return rms_norm(x[0], {}, 0.01); });
+}
+
+}  // namespace axle::tests

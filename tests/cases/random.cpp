@@ -1,0 +1,129 @@
+#include <algorithm>
+#include <set>
+
+#include "core/ops.h"
+#include "tests/cases/cases.h"
+
+namespace axle::tests {
+
+namespace {
+
+// How random ops are checked here: the range and the structure. tests/ops/random_test.cpp looks at
+// the distributions.
+std::string outside(const Tensor& y, double low, double high) {
+    for (const double value : y.to_vector())
+        if (!(value >= low && value < high))
+            return str(value, " is outside [", low, ", ", high, ")");
+    return "";
+}
+
+// Every row of y holds different classes, all of them with a weight above 0.
+std::string repeated_or_impossible(const Tensor& weights, const Tensor& y) {
+    const auto w = weights.to_vector(), chosen = y.to_vector();
+    const auto classes = static_cast<std::size_t>(weights.size(-1));
+    const auto samples = static_cast<std::size_t>(y.size(-1));
+    for (std::size_t row = 0; row * samples < chosen.size(); ++row) {
+        std::set<double> seen;
+        for (std::size_t i = 0; i < samples; ++i) {
+            const double value = chosen[row * samples + i];
+            if (!seen.insert(value).second) return str("class ", value, " comes twice");
+            if (!(w[row * classes + static_cast<std::size_t>(value)] > 0))
+                return str("class ", value, " has no weight");
+        }
+    }
+    return "";
+}
+
+}  // namespace
+
+void add_random_cases(Cases& cases) {
+    const auto random = [&](std::string name, std::function<Outputs(In)> call, double low,
+                            double high, DType dtype) {
+        cases.push_back({.name = std::move(name),
+                         .call = std::move(call),
+                         .rows = no_inputs(),
+                         .golden = false,
+                         .gradient = false,
+                         .check = [=](In, const Outputs& y) {
+                             if (y[0].dtype() != dtype) return str("dtype ", y[0].dtype());
+                             return outside(y[0], low, high);
+                         }});
+    };
+    random(
+        "rand",
+        [](In) {
+            return rand({3, 67});
+        },
+        0, 1, f32);
+    random(
+        "rand/bf16", [](In) { return rand({1000}, {bf16}); }, 0, 1, bf16);
+    random(
+        "rand/empty",
+        [](In) {
+            return rand({0, 3}, {f64});
+        },
+        0, 1, f64);
+    random(
+        "randn",
+        [](In) {
+            return randn({3, 67});
+        },
+        -8, 8, f32);
+    random(
+        "randn/empty", [](In) { return randn({0}, {f64}); }, 0, 1, f64);
+    random(
+        "randint",
+        [](In) {
+            return randint(-3, 4, {3, 67});
+        },
+        -3, 4, i64);
+    random(
+        "randint/i32", [](In) { return randint(7, 8, {}, {i32}); }, 7, 8, i32);
+
+    const std::vector<Row> rows = {
+        {floats({4, 5})}, {floats({})}, {floats({0, 3})}, {floats({1, 1})}, {floats({3, 67})}};
+    cases.push_back({.name = "dropout",
+                     .call = [](In x) { return dropout(x[0], 0.25); },
+                     .rows = rows,
+                     .large = {floats({257, 263})},
+                     .golden = false,
+                     .twice = true,
+                     .check =
+                         [](In x, const Outputs& y) {
+                             const auto from = x[0].to_vector(), to = y[0].to_vector();
+                             for (std::size_t i = 0; i < to.size(); ++i)
+                                 if (to[i] != 0 && std::abs(to[i] * 0.75 - from[i]) > 0.02)
+                                     return str(from[i], " became ", to[i]);
+                             return std::string();
+                         }});
+    cases.push_back({.name = "dropout/off",
+                     .call = [](In x) { return dropout(x[0], 0.25, false); },
+                     .rows = rows,
+                     .twice = true});
+    cases.push_back({.name = "dropout/everything",
+                     .call = [](In x) { return dropout(x[0], 1); },
+                     .rows = rows});
+
+    cases.push_back(
+        {.name = "multinomial",
+         .call = [](In x) { return multinomial(x[0], 3); },
+         .rows = {{floats({5}, 0.25, 4)},
+                  {floats({4, 3}, 0.25, 4)},
+                  {floats({0, 3}, 0.25, 4)},
+                  {floats({3, 67}, 0.25, 4)}},
+         .golden = false,
+         .gradient = false,
+         .check = [](In x, const Outputs& y) { return repeated_or_impossible(x[0], y[0]); }});
+    cases.push_back(
+        {.name = "multinomial/replacement",
+         .call = [](In x) { return multinomial(x[0], 8, true); },
+         .rows = {{floats({5}, 0.25, 4)}, {floats({2, 1}, 0.25, 4)}, {floats({3, 67}, 0.25, 4)}},
+         .golden = false,
+         .gradient = false,
+         .check =
+             [](In x, const Outputs& y) {
+                 return outside(y[0], 0, static_cast<double>(x[0].size(-1)));
+             }});
+}
+
+}  // namespace axle::tests

@@ -1,0 +1,124 @@
+#include "core/ops.h"
+#include "tests/cases/cases.h"
+
+namespace axle::tests {
+
+namespace {
+
+using Reduction = std::function<Tensor(const Tensor&, const Dims&, bool)>;
+
+// Over everything, the last, the first, a middle, and two dimensions.
+void over_dims(Cases& cases, const std::string& name, Input (*values)(const Shape&),
+               const Reduction& f) {
+    const auto add = [&](const std::string& variant, std::vector<Row> rows, Dims dims, bool keep) {
+        cases.push_back({.name = name + variant,
+                         .call = [=](In x) { return f(x[0], dims, keep); },
+                         .rows = std::move(rows),
+                         .large = {values({257, 1, 263})},
+                         .twice = true});
+    };
+    add("", {{values({3, 4})}, {values({2, 3, 2, 2})}, {values({3, 67})}}, {}, false);
+    add("/keepdim", {{values({3, 4})}}, {}, true);
+    add("/last", {{values({3, 4})}, {values({0, 4})}, {values({3, 67})}, {values({2})}}, {-1},
+        false);
+    add("/first", {{values({3, 4})}, {values({3, 0})}, {values({67, 3})}, {values({67, 1, 5})}},
+        {0}, true);
+    add("/middle", {{values({2, 3, 4})}, {values({0, 2, 3})}, {values({3, 5, 2, 2})}}, {1}, false);
+    add("/two", {{values({2, 3, 4})}, {values({2, 0, 3})}, {values({2, 3, 67})}}, {0, -1}, false);
+    add("/kept_two", {{values({2, 3, 4})}, {values({2, 3, 2, 3})}}, {0, -2}, true);
+}
+
+// A variance takes its sums in the order that the layout suggests.
+void layout_rounds(Cases& cases, std::size_t from) {
+    for (std::size_t i = from; i < cases.size(); ++i) cases[i].layout_bits = false;
+}
+
+void all_of(Cases& cases, std::string name, std::vector<Row> rows, bool gradient,
+            std::function<Outputs(In)> call) {
+    cases.push_back({.name = std::move(name),
+                     .call = std::move(call),
+                     .rows = std::move(rows),
+                     .gradient = gradient,
+                     .smooth = false});
+}
+
+Input any(const Shape& shape) { return floats(shape); }
+
+void add_extreme_cases(Cases& cases) {
+    over_dims(cases, "max", distinct,
+              [](const Tensor& x, const Dims& d, bool k) { return max(x, d, k); });
+    over_dims(cases, "min", distinct,
+              [](const Tensor& x, const Dims& d, bool k) { return min(x, d, k); });
+    const std::vector<Row> even = {{ties({4, 5})}, {ties({3, 67})}, {ties({2, 1})}};
+    all_of(cases, "max/ties", even, true, [](In x) { return max(x[0], {-1}); });
+    all_of(cases, "min/ties", even, true, [](In x) { return min(x[0], {-1}); });
+    all_of(cases, "max/all_ties", even, true, [](In x) { return max(x[0]); });
+    all_of(cases, "min/all_ties", even, true, [](In x) { return min(x[0]); });
+    const std::vector<Row> whole = {
+        {ints({3, 67}, -9, 9)}, {ints({5}, 0, 200, u8)}, {specials({11})}, {specials({3, 11})}};
+    all_of(cases, "max/other", whole, false, [](In x) { return max(x[0], {-1}); });
+    all_of(cases, "min/other", whole, false, [](In x) { return min(x[0], {-1}); });
+
+    for (const bool largest : {true, false}) {
+        const std::string name = largest ? "argmax" : "argmin";
+        const auto find = [=](const Tensor& x, std::int64_t dim, bool keep) {
+            return largest ? argmax(x, dim, keep) : argmin(x, dim, keep);
+        };
+        all_of(cases, name,
+               {{floats({3, 4})},
+                {floats({})},
+                {floats({0, 4})},
+                {floats({5, 1})},
+                {ties({3, 67})},
+                {specials({11})},
+                {ints({4, 9}, -2, 3)}},
+               false, [=](In x) { return find(x[0], -1, false); });
+        cases.back().large = {ties({257, 263})};
+        all_of(cases, name + "/first", {{ties({3, 4})}, {ties({67, 5})}, {ties({9, 2, 3})}}, false,
+               [=](In x) { return find(x[0], 0, true); });
+    }
+}
+
+}  // namespace
+
+void add_reduce_cases(Cases& cases) {
+    over_dims(cases, "sum", any,
+              [](const Tensor& x, const Dims& d, bool k) { return sum(x, d, k); });
+    over_dims(cases, "mean", any,
+              [](const Tensor& x, const Dims& d, bool k) { return mean(x, d, k); });
+    const std::size_t first_variance = cases.size();
+    over_dims(cases, "var", any,
+              [](const Tensor& x, const Dims& d, bool k) { return var(x, d, 1, k); });
+    over_dims(cases, "var/population", any,
+              [](const Tensor& x, const Dims& d, bool k) { return var(x, d, 0, k); });
+    layout_rounds(cases, first_variance);
+
+    const std::vector<Row> empty = {{floats({0, 3})}, {floats({0})}};
+    all_of(cases, "sum/nothing", empty, true, [](In x) { return sum(x[0]); });
+    all_of(cases, "sum/no_rows", empty, true, [](In x) { return sum(x[0], {0}); });
+    all_of(cases, "mean/nothing", empty, true, [](In x) { return mean(x[0]); });
+    all_of(cases, "var/nothing", empty, false, [](In x) { return var(x[0]); });
+    all_of(cases, "var/single", {{floats({1})}, {floats({3, 1})}}, false,
+           [](In x) { return var(x[0], {-1}); });
+    all_of(cases, "sum/scalar", {{floats({})}}, true, [](In x) { return sum(x[0], {-1}); });
+    all_of(cases, "mean/scalar", {{floats({})}}, true, [](In x) { return mean(x[0], {0}, true); });
+    all_of(cases, "max/scalar", {{floats({})}}, true, [](In x) { return max(x[0]); });
+    all_of(cases, "min/scalar", {{floats({})}}, true, [](In x) { return min(x[0]); });
+    all_of(cases, "sum/ints",
+           {{ints({3, 67}, -9, 9, i32)},
+            {ints({300}, 200, 256, u8)},
+            {mask({3, 67})},
+            {ints({0}, 0, 9)}},
+           false, [](In x) { return sum(x[0]); });
+    all_of(cases, "sum/int_rows", {{ints({3, 67}, -9, 9, i32)}, {mask({3, 67})}}, false,
+           [](In x) { return sum(x[0], {1}); });
+    all_of(cases, "sum/specials", {{specials({11})}, {specials({3})}}, false,
+           [](In x) { return sum(x[0]); });
+    // A variance far from zero: the sum of squares alone would lose every digit in f32.
+    all_of(cases, "var/far", {{floats({3, 67}, 1000, 1002)}}, false,
+           [](In x) { return var(x[0], {-1}); });
+    cases.back().tolerance = {.f32 = 1e-5};
+    add_extreme_cases(cases);
+}
+
+}  // namespace axle::tests

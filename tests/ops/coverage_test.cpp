@@ -1,0 +1,71 @@
+// The menu in core/ops.h against the list of cases.
+#include <algorithm>
+#include <fstream>
+#include <map>
+#include <regex>
+#include <set>
+#include <sstream>
+
+#include "core/ops.h"
+#include "gmock/gmock.h"
+#include "tests/op_case.h"
+
+namespace axle::tests {
+
+namespace {
+
+// Names of the functions declared at the start of a line.
+std::set<std::string> declared_ops() {
+    std::ifstream file(AXLE_TESTS_DIR "/../core/ops.h");
+    std::set<std::string> names;
+    const std::regex declaration(
+        R"(^(?:Tensor|std::vector<Tensor>|std::pair<Tensor, Tensor>) (\w+)\()");
+    std::smatch match;
+    for (std::string line; std::getline(file, line);)
+        if (std::regex_search(line, match, declaration)) names.insert(match[1]);
+    return names;
+}
+
+std::map<std::string, std::vector<const OpCase*>> cases_by_op() {
+    std::map<std::string, std::vector<const OpCase*>> cases;
+    for (const OpCase& c : op_cases()) cases[c.op()].push_back(&c);
+    return cases;
+}
+
+template <class Wanted>
+bool any_row(const std::vector<const OpCase*>& cases, Wanted wanted) {
+    for (const OpCase* c : cases)
+        for (const Row& row : c->rows)
+            if (std::any_of(row.begin(), row.end(), wanted)) return true;
+    return false;
+}
+
+TEST(OpCases, CoverEveryOpOfTheMenu) {
+    const auto declared = declared_ops();
+    ASSERT_GT(declared.size(), 80u) << "core/ops.h was not understood";
+    std::set<std::string> covered;
+    for (const auto& [op, cases] : cases_by_op()) covered.insert(op);
+    EXPECT_THAT(covered, testing::ContainerEq(declared));
+}
+
+TEST(OpCases, HaveNamesOfTheirOwn) {
+    std::set<std::string> names;
+    for (const OpCase& c : op_cases()) EXPECT_TRUE(names.insert(c.name).second) << c.name;
+}
+
+// An op with operands is tried on nothing, and on more elements than a SIMD register has lanes, an
+// odd number of them.
+TEST(OpCases, MeetTheAwkwardShapes) {
+    for (const auto& [op, cases] : cases_by_op()) {
+        if (cases[0]->rows[0].empty() || op.ends_with("_like")) continue;
+        EXPECT_TRUE(any_row(cases, [](const Input& i) { return numel(i.shape) == 0; }))
+            << op << " has no row with an empty operand";
+        EXPECT_TRUE(any_row(
+            cases, [](const Input& i) { return numel(i.shape) > 32 && i.shape.back() % 16 != 0; }))
+            << op << " has no row beyond a SIMD register";
+    }
+}
+
+}  // namespace
+
+}  // namespace axle::tests
