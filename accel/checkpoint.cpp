@@ -1,15 +1,15 @@
 #include "accel/checkpoint.h"
 
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
-
-#include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
 
 #include "core/file.h"
 #include "core/safetensors.h"
@@ -40,7 +40,8 @@ std::int64_t crc_of(const std::string& path) {
     std::vector<std::byte> chunk(static_cast<std::size_t>(1) << 20);
     uLong crc = crc32(0, nullptr, 0);
     for (std::int64_t at = 0; at < file.size();) {
-        const auto n = std::min<std::int64_t>(file.size() - at, static_cast<std::int64_t>(chunk.size()));
+        const auto n =
+            std::min<std::int64_t>(file.size() - at, static_cast<std::int64_t>(chunk.size()));
         file.read_at(at, std::span(chunk).first(static_cast<std::size_t>(n)));
         crc = crc32(crc, reinterpret_cast<const Bytef*>(chunk.data()), static_cast<uInt>(n));
         at += n;
@@ -155,8 +156,7 @@ CheckpointWriter::CheckpointWriter(const std::string& path)
         const std::string name = str(kTemporary, getpid(), "-", attempt);
         temporary_ = (place.parent_path() / name).string();
         if (mkdir(temporary_.c_str(), 0777) == 0) return;
-        if (errno != EEXIST)
-            fail(temporary_, str("can't be made: ", std::strerror(errno)));
+        if (errno != EEXIST) fail(temporary_, str("can't be made: ", std::strerror(errno)));
     }
 }
 
@@ -200,8 +200,8 @@ CheckpointReader::CheckpointReader(std::string path) : path_(std::move(path)) {
         const fs::path file = fs::path(path_) / name;
         const std::int64_t size = InputFile(file.string()).size();
         if (size != entry["size"].integer())
-            fail(file, str("is ", size, " bytes long, but was saved with ",
-                           entry["size"].integer()));
+            fail(file,
+                 str("is ", size, " bytes long, but was saved with ", entry["size"].integer()));
         if (crc_of(file.string()) != entry["crc32"].integer())
             fail(file, "was changed since it was saved: the checksum differs");
         files_.push_back(name);

@@ -55,12 +55,12 @@ class CheckpointReader {
     std::vector<std::string> files_;
 };
 
-// The checkpoint with the highest iteration directly below a folder, by its manifest and whatever its
-// name. Folders without a manifest are passed over; a missing folder has none.
+// The checkpoint with the highest iteration directly below a folder, by its manifest and whatever
+// its name. Folders without a manifest are passed over; a missing folder has none.
 std::optional<std::string> latest_checkpoint(const std::string& folder);
 
-// Removes the oldest checkpoints directly below a folder until `keep` are left, and what writers that
-// died have left behind. Touches nothing without a manifest.
+// Removes the oldest checkpoints directly below a folder until `keep` are left, and what writers
+// that died have left behind. Touches nothing without a manifest.
 void rotate_checkpoints(const std::string& folder, std::size_t keep);
 
 }  // namespace axle::accel

@@ -1,10 +1,10 @@
 #include "accel/config.h"
 
-#include <yaml-cpp/yaml.h>
-
 #include <fstream>
 #include <set>
 #include <sstream>
+
+#include <yaml-cpp/yaml.h>
 
 #include "kernels/error.h"
 

@@ -1,12 +1,12 @@
 #include "accel/progress.h"
 
-#include <sys/ioctl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <cstdio>
 #include <iostream>
+
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include "accel/text.h"
 
@@ -63,7 +63,8 @@ std::string ProgressBar::status(bool with_bar) const {
         text += "|" + std::string(full, '#') + std::string(kCells - full, ' ') + "|";
     }
     text += " " + std::to_string(done_) + "/" + std::to_string(total_) + " [" +
-            human_duration(elapsed) + "<" + left + ", " + speed.data() + " " + options_.unit + "/s]";
+            human_duration(elapsed) + "<" + left + ", " + speed.data() + " " + options_.unit +
+            "/s]";
     if (!note_.empty()) text += " " + note_;
     return text;
 }
@@ -97,7 +98,8 @@ void ProgressBar::print(const std::string& line) {
 void ProgressBar::close() {
     if (closed_) return;
     closed_ = true;
-    if (terminal_ ? drawn_ != Clock::time_point() && shown_ : told_ != done_ && done_ > options_.start)
+    if (terminal_ ? drawn_ != Clock::time_point() && shown_
+                  : told_ != done_ && done_ > options_.start)
         draw();
     if (shown_) stream() << '\n' << std::flush;
 }

@@ -48,7 +48,7 @@ class ProgressBar {
     Clock::time_point started_, drawn_;
     bool terminal_ = false;
     bool closed_ = false;
-    bool shown_ = false;       // the bar stands on the terminal's last line
+    bool shown_ = false;      // the bar stands on the terminal's last line
     std::int64_t told_ = -1;  // what the last plain line said
 };
 

@@ -8,8 +8,8 @@
 
 namespace axle::accel {
 
-// The candidate with the smallest edit distance to `name`, or "" if none is near enough to be what was
-// meant (more than a third of the letters differ).
+// The candidate with the smallest edit distance to `name`, or "" if none is near enough to be what
+// was meant (more than a third of the letters differ).
 std::string nearest(std::string_view name, const std::vector<std::string>& candidates);
 
 // "17.3 MB" (powers of 1000)

@@ -2,6 +2,7 @@
 # of it; tests and benchmarks find their own in CMakeLists.txt.
 
 find_package(Threads REQUIRED)
+find_package(ZLIB REQUIRED)
 
 # headers_of(target file package): an imported target for a library used by its headers alone.
 function(headers_of target file package)

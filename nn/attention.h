@@ -12,7 +12,8 @@ struct MultiheadAttentionOptions {
     bool batch_first = false;  // [B, T, E] instead of [T, B, E]
 };
 
-// Vaswani et al., arXiv:1706.03762. in_proj_weight [3 E, E] holds query, key and value in this order.
+// Vaswani et al., arXiv:1706.03762. in_proj_weight [3 E, E] holds query, key and value in this
+// order.
 class MultiheadAttention : public Model<MultiheadAttention> {
   public:
     // E is a multiple of heads (ValueError).

@@ -68,11 +68,9 @@ Tensor GptAttention::forward(const Tensor& x) {
     const std::int64_t batch = x.size(0), time = x.size(1), width = x.size(2);
     // [B, T, 3 C] as three [B, heads, T, C / heads]
     std::vector<Tensor> qkv = split(c_attn(x), width, -1);
-    for (Tensor& part : qkv)
-        part = part.view({batch, time, heads, width / heads}).transpose(1, 2);
+    for (Tensor& part : qkv) part = part.view({batch, time, heads, width / heads}).transpose(1, 2);
     const Tensor y = scaled_dot_product_attention(
-        qkv[0], qkv[1], qkv[2],
-        {.dropout_p = is_training() ? attn_dropout : 0, .causal = true});
+        qkv[0], qkv[1], qkv[2], {.dropout_p = is_training() ? attn_dropout : 0, .causal = true});
     return resid_dropout(c_proj(y.transpose(1, 2).reshape({batch, time, width})));
 }
 
@@ -127,8 +125,7 @@ Tensor Gpt::forward(const Tensor& ids) { return linear(hidden(ids), transformer.
 Tensor Gpt::loss(const Tensor& ids, const Tensor& labels) {
     return enter([&] {
         if (labels.shape() != ids.shape())
-            throw ShapeError(
-                str("gpt: labels ", labels.shape(), " don't match ids ", ids.shape()));
+            throw ShapeError(str("gpt: labels ", labels.shape(), " don't match ids ", ids.shape()));
         const Tensor x = hidden(ids);
         return linear_cross_entropy(x.reshape({-1, config.n_embd}), transformer.wte.weight,
                                     labels.reshape({-1}));
@@ -139,14 +136,12 @@ std::vector<std::int64_t> Gpt::generate(std::vector<std::int64_t> ids, std::int6
                                         GenerateOptions options) {
     if (ids.empty()) throw ValueError("generate: needs at least one token to continue");
     if (!(options.temperature >= 0))
-        throw ValueError(
-            str("generate: the temperature can't be negative: ", options.temperature));
+        throw ValueError(str("generate: the temperature can't be negative: ", options.temperature));
     const NoGrad no_grad;
     const bool was_training = is_training();
     eval();
     for (std::int64_t i = 0; i < count; ++i) {
-        const auto context =
-            std::min(static_cast<std::int64_t>(ids.size()), config.block_size);
+        const auto context = std::min(static_cast<std::int64_t>(ids.size()), config.block_size);
         const std::vector<std::int64_t> window(ids.end() - context, ids.end());
         const Tensor x = (*this)(tensor(window, {1, context}));
         Tensor logits = x.select(1, -1).to(f32);

@@ -1,6 +1,6 @@
-// GPT-2: a decoder-only transformer with the names and the layout of Hugging Face's GPT2LMHeadModel,
-// so that its files load here and ours there (Radford et al., "Language models are unsupervised
-// multitask learners", 2019).
+// GPT-2: a decoder-only transformer with the names and the layout of Hugging Face's
+// GPT2LMHeadModel, so that its files load here and ours there (Radford et al., "Language models are
+// unsupervised multitask learners", 2019).
 #pragma once
 
 #include <cstdint>
@@ -21,15 +21,16 @@ struct GptConfig {
     std::int64_t n_head = 12;
     std::int64_t n_embd = 768;
     double dropout = 0;
-    bool bias = true;             // of linear layers and norms
+    bool bias = true;              // of linear layers and norms
     Gelu activation = Gelu::tanh;  // GPT-2's own
     double layer_norm_epsilon = 1e-5;
-    bool checkpoint_blocks = false;  // recompute each block in the backward pass instead of keeping it
+    bool checkpoint_blocks =
+        false;  // recompute each block in the backward pass instead of keeping it
 
     // Throws ValueError naming the field.
     void validate() const;
-    // config.json as Hugging Face writes it for GPT-2; fields that it lacks keep their defaults. Throws
-    // ValueError for text that is no such configuration.
+    // config.json as Hugging Face writes it for GPT-2; fields that it lacks keep their defaults.
+    // Throws ValueError for text that is no such configuration.
     std::string to_json() const;
     static GptConfig from_json(const std::string& text);
 };
@@ -72,9 +73,7 @@ struct GptTransformer : Model<GptTransformer> {
     explicit GptTransformer(const GptConfig& config);
     // Ids [B, T] to the final hidden state [B, T, C].
     Tensor forward(const Tensor& ids);
-    void visit(Visitor& v) override {
-        v("wte", wte), v("wpe", wpe), v("h", h), v("ln_f", ln_f);
-    }
+    void visit(Visitor& v) override { v("wte", wte), v("wpe", wpe), v("h", h), v("ln_f", ln_f); }
 
     Embedding wte, wpe;
     Dropout embd_dropout;

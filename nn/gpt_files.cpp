@@ -103,8 +103,7 @@ void Gpt::save_pretrained(const std::string& directory) const {
     create_directories(directory);
     const fs::path folder(directory);
     // The format wants "pt" to tell that the layout is PyTorch's.
-    save((folder / "model.safetensors").string(), named_parameters(),
-                     {{"format", "pt"}});
+    save((folder / "model.safetensors").string(), saved_state(), {{"format", "pt"}});
     write_file_atomically((folder / "config.json").string(), config.to_json() + "\n");
 }
 

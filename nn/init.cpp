@@ -9,7 +9,8 @@ namespace {
 
 double fan_in(const Tensor& t) {
     if (t.dim() < 2) throw ShapeError(str("init: needs at least two dimensions: ", t.shape()));
-    return static_cast<double>(t.numel()) / static_cast<double>(std::max<std::int64_t>(t.size(0), 1));
+    return static_cast<double>(t.numel()) /
+           static_cast<double>(std::max<std::int64_t>(t.size(0), 1));
 }
 
 }  // namespace

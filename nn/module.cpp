@@ -75,8 +75,9 @@ std::string listed(const std::vector<std::string>& names) {
 
 Module::Module(const Module& other) : training_(other.training_) {
     if (cloning == 0)
-        throw UsageError("module: modules are not copied, for the copy would share its weights; use "
-                         "clone()");
+        throw UsageError(
+            "module: modules are not copied, for the copy would share its weights; use "
+            "clone()");
 }
 Module::Cloning::Cloning() { ++cloning; }
 Module::Cloning::~Cloning() { --cloning; }
@@ -136,6 +137,14 @@ StateDict Module::state_dict() const {
     return result;
 }
 
+StateDict Module::saved_state() const {
+    StateDict result;
+    std::unordered_set<const Impl*> seen;
+    for (auto& entry : state_dict())
+        if (seen.insert(entry.second.impl().get()).second) result.push_back(std::move(entry));
+    return result;
+}
+
 LoadReport Module::load_state_dict(const StateDict& state, LoadOptions options) {
     std::unordered_map<std::string, const Tensor*> given;
     for (const auto& [name, tensor] : state) given[name] = &tensor;
@@ -149,8 +158,8 @@ LoadReport Module::load_state_dict(const StateDict& state, LoadOptions options) 
         if (found == given.end()) continue;
         const Tensor& source = *found->second;
         if (source.shape() != tensor.shape())
-            throw ShapeError(str("load_state_dict: ", name, " is ", tensor.shape(),
-                                 " here and ", source.shape(), " in the state"));
+            throw ShapeError(str("load_state_dict: ", name, " is ", tensor.shape(), " here and ",
+                                 source.shape(), " in the state"));
         matched.emplace_back(tensor, &source);
         loaded.insert(tensor.impl().get());
         given.erase(found);
@@ -188,8 +197,7 @@ void Module::to(Device device) {
 }
 
 void Module::to(DType dtype) {
-    if (!is_floating(dtype))
-        throw DTypeError(str("module: to: only floating dtypes: ", dtype));
+    if (!is_floating(dtype)) throw DTypeError(str("module: to: only floating dtypes: ", dtype));
     const NoGrad no_grad;
     walk(*this, [&](const std::string&, Tensor& t, bool) {
         if (is_floating(t.dtype()) && t.dtype() != dtype) t.set_data(axle::to(t.detach(), dtype));

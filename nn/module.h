@@ -76,16 +76,19 @@ class Module {
 
     virtual void visit(Visitor& v) = 0;
 
-    // Dotted names from the root ("h.0.attn.c_attn.weight"). A tied parameter comes once, by its first
-    // name; named_state has every name.
+    // Dotted names from the root ("h.0.attn.c_attn.weight"). A tied parameter comes once, by its
+    // first name; named_state has every name.
     std::vector<Tensor> parameters() const;
     StateDict named_parameters() const;
     StateDict named_buffers() const;
-    // Parameters and buffers, tied ones under each of their names. The tensors are the module's own.
+    // Parameters and buffers, tied ones under each of their names. The tensors are the module's
+    // own.
     StateDict state_dict() const;
+    // What a file needs: parameters and buffers, tied ones by their first name alone.
+    StateDict saved_state() const;
     // Copies values into the module's tensors (converted to their dtype). Throws before anything is
-    // written: ShapeError for a different shape, ValueError listing the names for a strict mismatch.
-    // A tied parameter needs one of its names only.
+    // written: ShapeError for a different shape, ValueError listing the names for a strict
+    // mismatch. A tied parameter needs one of its names only.
     LoadReport load_state_dict(const StateDict& state, LoadOptions options = {});
 
     // This module and everything below it, parents first, with dotted names ("" for this one).

@@ -1,0 +1,307 @@
+#include "accel/accelerator.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+
+#include "accel/checkpoint.h"
+#include "core/autocast.h"
+#include "core/autograd.h"
+#include "core/memory.h"
+#include "core/ops.h"
+#include "core/random.h"
+#include "core/safetensors.h"
+#include "optim/clip.h"
+
+namespace axle::accel {
+
+// What decides whether a micro-batch completes an update.
+struct Accelerator::State {
+    bool sync_gradients = true;
+    std::int64_t step = 0;  // micro-batches since the last update
+    int num_steps = 1;
+    bool sync_with_dataloader = true;
+    bool step_scheduler_with_optimizer = true;
+    bool device_placement = true;
+    Device device;
+    std::int64_t iteration = 0;             // of the next save
+    std::vector<data::DataLoader*> active;  // loaders whose loops run, the innermost last
+
+    bool end_of_dataloader() const { return !active.empty() && active.back()->end_of_dataloader(); }
+};
+
+// What prepared objects ask. They own it, so that they may outlive the Accelerator.
+class Accelerator::Gate : public optim::OptimizerGate,
+                          public optim::SchedulerGate,
+                          public data::LoaderGate {
+  public:
+    explicit Gate(std::shared_ptr<State> state) : state_(std::move(state)) {}
+
+    bool allows_step(optim::Optimizer&) override { return state_->sync_gradients; }
+    bool allows_zero_grad(optim::Optimizer&) override { return state_->sync_gradients; }
+
+    void step(optim::Scheduler& scheduler) override {
+        if (!state_->step_scheduler_with_optimizer) return scheduler.advance();
+        if (!state_->sync_gradients) return;
+        const auto total = scheduler.total_steps();
+        if (total && scheduler.step_count() > *total) return;
+        scheduler.advance();
+    }
+
+    void begin(data::DataLoader& loader) override { state_->active.push_back(&loader); }
+    void batch(data::DataLoader&, Tree& batch) override {
+        if (!state_->device_placement || state_->device.is_cpu()) return;
+        batch = map_tensors(batch, [&](const Tensor& t) { return Tree(t.to(state_->device)); });
+    }
+    void end(data::DataLoader& loader) noexcept override { std::erase(state_->active, &loader); }
+
+  private:
+    std::shared_ptr<State> state_;
+};
+
+namespace {
+
+std::optional<std::string> environment(const char* name) {
+    const char* text = std::getenv(name);
+    if (text == nullptr || *text == '\0') return std::nullopt;
+    return text;
+}
+
+int positive_steps(const char* who, int steps) {
+    if (steps < 1)
+        throw ValueError(str(who, ": gradient accumulation needs at least one step: ", steps));
+    return steps;
+}
+
+int accumulation_steps(const AcceleratorOptions& options) {
+    const auto& plugin = options.gradient_accumulation_plugin;
+    if (plugin) {
+        if (options.gradient_accumulation_steps != 1)
+            throw UsageError(
+                "Accelerator: gradient_accumulation_steps and "
+                "gradient_accumulation_plugin are both given; use one");
+        return positive_steps("Accelerator", plugin->num_steps.value_or(1));
+    }
+    const auto text = environment("ACCELERATE_GRADIENT_ACCUMULATION_STEPS");
+    if (!text) return positive_steps("Accelerator", options.gradient_accumulation_steps);
+    int steps = 0;
+    const auto [stop, error] = std::from_chars(text->data(), text->data() + text->size(), steps);
+    if (error != std::errc() || *stop != '\0')
+        throw ValueError(
+            str("ACCELERATE_GRADIENT_ACCUMULATION_STEPS: not a whole number: '", *text, "'"));
+    return positive_steps("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", steps);
+}
+
+std::string precision(const AcceleratorOptions& options) {
+    std::string name = options.mixed_precision;
+    if (name.empty()) name = environment("ACCELERATE_MIXED_PRECISION").value_or("no");
+    if (name == "no" || name == "bf16") return name;
+    throw ValueError(str("Accelerator: mixed_precision must be no or bf16: '", name, "'"));
+}
+
+template <class T>
+bool add_once(std::vector<T*>& list, T& object) {
+    if (std::find(list.begin(), list.end(), &object) != list.end()) return false;
+    list.push_back(&object);
+    return true;
+}
+
+// "model", "model_1", ...
+std::string numbered(const char* stem, std::size_t i) { return i == 0 ? stem : str(stem, "_", i); }
+
+}  // namespace
+
+Accelerator::Accelerator(AcceleratorOptions options)
+    : options_(std::move(options)),
+      mixed_precision_(precision(options_)),
+      device_(Device::cpu()),
+      state_(std::make_shared<State>()) {
+    state_->num_steps = accumulation_steps(options_);
+    if (options_.gradient_accumulation_plugin)
+        state_->sync_with_dataloader = options_.gradient_accumulation_plugin->sync_with_dataloader;
+    state_->step_scheduler_with_optimizer = options_.step_scheduler_with_optimizer;
+    state_->device_placement = options_.device_placement;
+    state_->device = device_;
+    gate_ = std::make_shared<Gate>(state_);
+}
+
+Accelerator::~Accelerator() = default;
+
+std::optional<DType> Accelerator::autocast_dtype() const {
+    if (mixed_precision_ == "bf16") return bf16;
+    return std::nullopt;
+}
+
+void Accelerator::prepare_one(nn::Module& model) {
+    if (!add_once(models_, model)) return;
+    if (options_.device_placement) model.to(device_);
+    auto gate = std::make_shared<nn::Gate>();
+    gate->autocast = autocast_dtype();
+    model.set_gate(std::move(gate));
+}
+
+void Accelerator::prepare_one(optim::Optimizer& optimizer) {
+    if (add_once(optimizers_, optimizer)) optimizer.set_gate(gate_);
+}
+
+void Accelerator::prepare_one(optim::Scheduler& scheduler) {
+    if (add_once(schedulers_, scheduler)) scheduler.set_gate(gate_);
+}
+
+void Accelerator::prepare_one(data::DataLoader& loader) {
+    if (add_once(loaders_, loader)) loader.set_gate(gate_);
+}
+
+void Accelerator::free_memory() {
+    for (nn::Module* model : models_) model->set_gate(nullptr);
+    for (optim::Optimizer* optimizer : optimizers_) optimizer->set_gate(nullptr);
+    for (optim::Scheduler* scheduler : schedulers_) scheduler->set_gate(nullptr);
+    for (data::DataLoader* loader : loaders_) loader->set_gate(nullptr);
+    models_.clear();
+    optimizers_.clear();
+    schedulers_.clear();
+    loaders_.clear();
+    state_->active.clear();
+    state_->step = 0;
+    host_memory::empty_cache();
+}
+
+// --- the loop
+
+void Accelerator::advance_accumulation() {
+    if (state_->sync_with_dataloader && state_->end_of_dataloader()) {
+        state_->step = 0;
+        state_->sync_gradients = true;
+        return;
+    }
+    ++state_->step;
+    state_->sync_gradients = state_->step % state_->num_steps == 0;
+}
+
+bool Accelerator::sync_gradients() const { return state_->sync_gradients; }
+int Accelerator::gradient_accumulation_steps() const { return state_->num_steps; }
+void Accelerator::set_gradient_accumulation_steps(int steps) {
+    state_->num_steps = positive_steps("Accelerator", steps);
+}
+
+void Accelerator::backward(const Tensor& loss) {
+    if (state_->num_steps == 1) return loss.backward();
+    (loss / static_cast<double>(state_->num_steps)).backward();
+}
+
+AutocastGuard Accelerator::autocast() const {
+    return AutocastGuard(autocast_dtype() ? autocast_dtype() : axle::autocast_dtype());
+}
+
+Tensor Accelerator::clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm,
+                                    double norm_type) {
+    return optim::clip_grad_norm_(parameters, max_norm, norm_type);
+}
+
+void Accelerator::clip_grad_value_(const std::vector<Tensor>& parameters, double clip_value) {
+    optim::clip_grad_value_(parameters, clip_value);
+}
+
+bool Accelerator::optimizer_step_was_skipped() const {
+    return std::any_of(optimizers_.begin(), optimizers_.end(),
+                       [](const optim::Optimizer* o) { return o->step_was_skipped(); });
+}
+
+// --- saving
+
+void Accelerator::register_for_checkpointing(Checkpointable& object) { add_once(custom_, object); }
+
+std::string Accelerator::save_state(const std::string& directory) {
+    CheckpointWriter writer(directory);
+    for (std::size_t i = 0; i < models_.size(); ++i)
+        save(writer.directory() + "/" + numbered("model", i) + ".safetensors",
+             models_[i]->saved_state(), {{"format", "pt"}});
+    for (std::size_t i = 0; i < optimizers_.size(); ++i)
+        writer.write(numbered("optimizer", i), optimizers_[i]->state_dict());
+    for (std::size_t i = 0; i < schedulers_.size(); ++i)
+        writer.write(numbered("scheduler", i), schedulers_[i]->state_dict());
+    for (std::size_t i = 0; i < loaders_.size(); ++i)
+        writer.write(numbered("dl_state_dict", i), loaders_[i]->state_dict());
+    for (std::size_t i = 0; i < custom_.size(); ++i)
+        writer.write(str("custom_checkpoint_", i), custom_[i]->state_dict());
+    // As text: a seed has 64 bits, a JSON integer one less.
+    const GeneratorState random = generator_state();
+    writer.write("random_states_0", Tree{{"seed", std::to_string(random.seed)},
+                                         {"offset", std::to_string(random.offset)},
+                                         {"step", state_->step}});
+    writer.commit(state_->iteration);
+    ++state_->iteration;
+    return directory;
+}
+
+namespace {
+
+std::uint64_t unsigned_from(const Tree& tree) {
+    const std::string& text = tree.string();
+    std::uint64_t value = 0;
+    const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc() || stop != text.data() + text.size())
+        throw ValueError(str("not an unsigned integer: '", text, "'"));
+    return value;
+}
+
+// Says which file an object refused.
+template <class F>
+void fitting(const CheckpointReader& reader, const std::string& file, F&& load) {
+    try {
+        load();
+    } catch (const FileError&) {
+        throw;
+    } catch (const Error& error) {
+        throw FileError(str(reader.path(), "/", file, ": ", error.what()));
+    }
+}
+
+}  // namespace
+
+void Accelerator::load_state(const std::string& directory) {
+    const CheckpointReader reader(directory);
+    // Everything is read before anything is changed.
+    std::vector<nn::StateDict> models;
+    std::vector<Tree> optimizers, schedulers, loaders, custom;
+    for (std::size_t i = 0; i < models_.size(); ++i) {
+        auto tensors = axle::load(reader.file(numbered("model", i) + ".safetensors")).tensors;
+        models.emplace_back(tensors.begin(), tensors.end());
+    }
+    for (std::size_t i = 0; i < optimizers_.size(); ++i)
+        optimizers.push_back(reader.read(numbered("optimizer", i)));
+    for (std::size_t i = 0; i < schedulers_.size(); ++i)
+        schedulers.push_back(reader.read(numbered("scheduler", i)));
+    for (std::size_t i = 0; i < loaders_.size(); ++i)
+        loaders.push_back(reader.read(numbered("dl_state_dict", i)));
+    for (std::size_t i = 0; i < custom_.size(); ++i)
+        custom.push_back(reader.read(str("custom_checkpoint_", i)));
+    const Tree random = reader.read("random_states_0");
+    GeneratorState generator;
+    std::int64_t step = 0;
+    fitting(reader, "random_states_0.json", [&] {
+        generator = {unsigned_from(random["seed"]), unsigned_from(random["offset"])};
+        step = random["step"].integer();
+    });
+
+    for (std::size_t i = 0; i < models_.size(); ++i)
+        fitting(reader, numbered("model", i) + ".safetensors",
+                [&] { models_[i]->load_state_dict(models[i]); });
+    for (std::size_t i = 0; i < optimizers_.size(); ++i)
+        fitting(reader, numbered("optimizer", i) + ".json",
+                [&] { optimizers_[i]->load_state_dict(optimizers[i]); });
+    for (std::size_t i = 0; i < schedulers_.size(); ++i)
+        fitting(reader, numbered("scheduler", i) + ".json",
+                [&] { schedulers_[i]->load_state_dict(schedulers[i]); });
+    for (std::size_t i = 0; i < loaders_.size(); ++i)
+        fitting(reader, numbered("dl_state_dict", i) + ".json",
+                [&] { loaders_[i]->load_state_dict(loaders[i]); });
+    for (std::size_t i = 0; i < custom_.size(); ++i)
+        fitting(reader, str("custom_checkpoint_", i, ".json"),
+                [&] { custom_[i]->load_state_dict(custom[i]); });
+    set_generator_state(generator);
+    state_->step = step;
+    state_->iteration = reader.iteration() + 1;
+}
+
+}  // namespace axle::accel

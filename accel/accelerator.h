@@ -1,0 +1,187 @@
+// Accelerator: the training loop of Hugging Face Accelerate, on the very objects of the user.
+//
+//     axle::Accelerator accelerator({.mixed_precision = "bf16", .gradient_accumulation_steps = 4});
+//     auto [model, optimizer, loader, scheduler] = accelerator.prepare(gpt, adamw, train_loader,
+//     cosine); for (auto& batch : loader) {
+//         auto scope = accelerator.accumulate(model);
+//         auto loss = model.loss(batch["input_ids"], batch["labels"]);
+//         accelerator.backward(loss);
+//         if (accelerator.sync_gradients()) accelerator.clip_grad_norm_(model.parameters(), 1.0);
+//         optimizer.step();
+//         scheduler.step();
+//         optimizer.zero_grad();
+//     }
+//
+// One process on one device at present.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <vector>
+
+#include "core/tensor.h"
+#include "core/tree.h"
+#include "data/loader.h"
+#include "nn/module.h"
+#include "optim/optimizer.h"
+#include "optim/scheduler.h"
+
+namespace axle::accel {
+
+struct GradientAccumulationPlugin {
+    std::optional<int> num_steps = {};
+    // The last batch of a pass completes an update, and counting starts anew.
+    bool sync_with_dataloader = true;
+};
+
+// Fields in the order of Accelerate's constructor. An empty text means "not said": then the
+// environment is asked (ACCELERATE_MIXED_PRECISION, ACCELERATE_USE_CPU), then the default holds.
+struct AcceleratorOptions {
+    bool device_placement = true;      // move models and batches to the device
+    std::string mixed_precision = {};  // "no" or "bf16"
+    // Micro-batches per update. ACCELERATE_GRADIENT_ACCUMULATION_STEPS, which a launcher sets,
+    // wins.
+    int gradient_accumulation_steps = 1;
+    bool cpu = false;
+    std::string project_dir = {};
+    std::optional<GradientAccumulationPlugin> gradient_accumulation_plugin = {};
+    // false: scheduler.step() is one step of the schedule, whatever the optimizer did.
+    bool step_scheduler_with_optimizer = true;
+};
+
+// State of the user's own, saved and loaded with everything else.
+struct Checkpointable {
+    virtual ~Checkpointable() = default;
+    virtual Tree state_dict() const = 0;
+    virtual void load_state_dict(const Tree& state) = 0;
+};
+
+// Ends with the scope of one micro-batch.
+class [[nodiscard]] AccumulateScope {
+  public:
+    AccumulateScope() = default;
+    AccumulateScope(const AccumulateScope&) = delete;
+    AccumulateScope& operator=(const AccumulateScope&) = delete;
+    // Not trivial, so that an unused scope draws no warning.
+    ~AccumulateScope() {}  // NOLINT(modernize-use-equals-default)
+};
+
+// Prepared objects are used, not owned: they must not move, and must live as long as the
+// Accelerator is called. One thread at a time.
+class Accelerator {
+  public:
+    // ValueError for an unknown precision or fewer than one step; UsageError where the steps are
+    // given twice.
+    explicit Accelerator(AcceleratorOptions options = {});
+    ~Accelerator();
+    Accelerator(const Accelerator&) = delete;
+    Accelerator& operator=(const Accelerator&) = delete;
+
+    // --- preparing
+    // Attaches to models, optimizers, loaders and schedulers, in any order, and returns references
+    // to the same objects; whatever else is given passes through. Preparing twice changes nothing.
+    template <class... T>
+        requires(sizeof...(T) > 1)
+    std::tuple<T&...> prepare(T&... objects) {
+        (prepare_one(objects), ...);
+        return {objects...};
+    }
+    template <class T>
+    T& prepare(T& object) {
+        prepare_one(object);
+        return object;
+    }
+    // Nothing is wrapped, so this is the identity.
+    template <class T>
+    T& unwrap_model(T& model) {
+        return model;
+    }
+    // Forgets what was prepared and gives cached memory back.
+    void free_memory();
+
+    // --- the loop
+    // Opens a micro-batch and decides whether it completes an update.
+    template <class... Models>
+    AccumulateScope accumulate(Models&...) {
+        advance_accumulation();
+        return {};
+    }
+    // Of the current micro-batch; true outside accumulate.
+    bool sync_gradients() const;
+    int gradient_accumulation_steps() const;
+    void set_gradient_accumulation_steps(int steps);
+    // Differentiates loss / gradient_accumulation_steps.
+    void backward(const Tensor& loss);
+    // While it lives, ops of this thread run in the mixed precision. A prepared model needs none.
+    AutocastGuard autocast() const;
+    // Both return or act as those of optim/clip.h.
+    Tensor clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm,
+                           double norm_type = 2);
+    void clip_grad_value_(const std::vector<Tensor>& parameters, double clip_value);
+    bool optimizer_step_was_skipped() const;
+
+    // --- saving
+    // Objects are saved in the order of registration.
+    void register_for_checkpointing(Checkpointable& object);
+    // Models, optimizers, schedulers, loaders with their positions, random state and registered
+    // objects, as one directory that appears whole or not at all (accel/checkpoint.h). Taken in a
+    // loop body it resumes with the next batch. Returns the path.
+    std::string save_state(const std::string& directory);
+    // FileError names what is missing, damaged or doesn't fit; a damaged checkpoint changes
+    // nothing.
+    void load_state(const std::string& directory);
+
+    // --- processes
+    bool is_main_process() const { return true; }
+    bool is_local_main_process() const { return true; }
+    int process_index() const { return 0; }
+    int num_processes() const { return 1; }
+    void wait_for_everyone() const {}
+    // A line on stdout, once per server.
+    template <class... Parts>
+    void print(const Parts&... parts) const {
+        (std::cout << ... << parts) << std::endl;
+    }
+
+    Device device() const { return device_; }
+    const std::string& mixed_precision() const { return mixed_precision_; }
+    const std::string& project_dir() const { return options_.project_dir; }
+
+  private:
+    struct State;
+    class Gate;
+
+    void prepare_one(nn::Module& model);
+    void prepare_one(optim::Optimizer& optimizer);
+    void prepare_one(optim::Scheduler& scheduler);
+    void prepare_one(data::DataLoader& loader);
+    template <class T>
+        requires(!std::is_base_of_v<nn::Module, T> && !std::is_base_of_v<optim::Optimizer, T> &&
+                 !std::is_base_of_v<optim::Scheduler, T> && !std::is_base_of_v<data::DataLoader, T>)
+    void prepare_one(T&) {}
+    void advance_accumulation();
+    std::optional<DType> autocast_dtype() const;
+
+    AcceleratorOptions options_;
+    std::string mixed_precision_;
+    Device device_;
+    std::shared_ptr<State> state_;  // shared with the gates of prepared objects
+    std::shared_ptr<Gate> gate_;
+    std::vector<nn::Module*> models_;
+    std::vector<optim::Optimizer*> optimizers_;
+    std::vector<optim::Scheduler*> schedulers_;
+    std::vector<data::DataLoader*> loaders_;
+    std::vector<Checkpointable*> custom_;
+};
+
+}  // namespace axle::accel
+
+namespace axle {
+using accel::Accelerator;
+}  // namespace axle
