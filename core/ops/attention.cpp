@@ -1,0 +1,129 @@
+#include "kernels/attention.h"
+
+#include <cmath>
+
+#include "core/autocast.h"
+#include "core/autograd.h"
+#include "core/check.h"
+#include "core/launch.h"
+#include "core/ops.h"
+#include "core/random.h"
+#include "kernels/rotary.h"
+
+namespace axle {
+namespace {
+
+constexpr const char* kAttention = "scaled_dot_product_attention";
+
+void check_attention(const Tensor& q, const Tensor& k, const Tensor& v) {
+    check_device(kAttention, {&q, &k, &v});
+    check_floating(kAttention, q);
+    check_same_dtype(kAttention, q, k);
+    check_same_dtype(kAttention, q, v);
+    const auto fail = [&](const char* what) {
+        throw ShapeError(
+            str(kAttention, ": ", what, ": q ", q.shape(), ", k ", k.shape(), ", v ", v.shape()));
+    };
+    if (q.dim() != 4 || k.dim() != 4 || v.dim() != 4)
+        fail("q, k and v must have 4 dimensions [batch, heads, length, head size]");
+    if (k.shape() != v.shape()) fail("k and v must have one shape");
+    if (q.size(0) != k.size(0)) fail("batch sizes differ");
+    if (q.size(3) != k.size(3)) fail("head sizes differ");
+    if (q.size(1) != k.size(1) && (k.size(1) == 0 || q.size(1) % k.size(1) != 0))
+        fail("the heads of q must be a multiple of those of k");
+}
+
+// The mask with the shape of the scores, or undefined.
+Tensor score_mask(const Tensor& mask, const Tensor& q, const Tensor& k) {
+    if (!mask.defined()) return {};
+    check_device(kAttention, {&q, &mask});
+    if (mask.dtype() != boolean && !is_floating(mask.dtype()))
+        throw DTypeError(str(kAttention, ": the mask must be boolean or floating: ", mask.dtype()));
+    if (grad_enabled() && mask.requires_grad())
+        throw UsageError(
+            str(kAttention, ": there is no gradient for a mask: ", mask.shape(), "; detach it"));
+    const Shape scores = {q.size(0), q.size(1), q.size(2), k.size(2)};
+    if (broadcast_shapes(kAttention, mask.shape(), scores) != scores)
+        throw ShapeError(str(kAttention, ": the mask does not broadcast to the scores: ",
+                             mask.shape(), " and ", scores));
+    return expand(mask, scores);
+}
+
+ConstView view_or_null(const Tensor& x) { return x.defined() ? x.view() : ConstView(); }
+
+// [B, H, T, D] in memory as [B, T, H, D]: joining the heads again is then free.
+Tensor heads_inside(const Shape& shape, const Tensor& like) {
+    return Tensor::empty({shape[0], shape[2], shape[1], shape[3]},
+                         {.dtype = like.dtype(), .device = like.device()})
+        .transpose(1, 2);
+}
+
+// Where a gradient goes: the layout of what it is the gradient of, if that is one of the two.
+Tensor gradient_of(const Tensor& x) {
+    return x.is_contiguous() ? empty_like(x) : heads_inside(x.shape(), x);
+}
+
+// direction 1 or -1: the gradient of a rotation turns back.
+Tensor rotate(const Tensor& x, double base, std::int64_t offset, int direction) {
+    Tensor y = empty_like(x);
+    launch(x.device(),
+           [&](auto& on) { kernels::rotary(on, base, offset, direction, x.view(), y.view()); });
+    return record("rotary_embedding", y, {x}, [=](const Grads& dy, Needs) -> Grads {
+        return {rotate(dy[0], base, offset, -direction)};
+    });
+}
+
+}  // namespace
+
+Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value,
+                                    const AttentionOptions& options) {
+    check_device(kAttention, {&query, &key, &value});
+    const Tensor q = autocast(query), k = autocast(key), v = autocast(value);
+    check_attention(q, k, v);
+    if (!(options.dropout_p >= 0 && options.dropout_p <= 1))
+        throw ValueError(str(kAttention, ": dropout_p must be in [0, 1]: ", options.dropout_p));
+    const Tensor mask = score_mask(options.mask, q, k);
+
+    kernels::AttentionParams params;
+    const auto depth = static_cast<double>(q.size(3));
+    params.scale = options.scale.value_or(depth > 0 ? 1 / std::sqrt(depth) : 1);
+    params.causal = options.causal;
+    params.dropout_p = options.dropout_p;
+    if (params.dropout_p > 0)
+        params.random = take_random(random_blocks(q.size(0) * q.size(1) * q.size(2) * k.size(2)));
+
+    Tensor y = heads_inside(q.shape(), q);
+    Tensor lse = Tensor::empty({q.size(0), q.size(1), q.size(2)},
+                               {.dtype = q.dtype() == f64 ? f64 : f32, .device = q.device()});
+    launch(q.device(), [&](auto& on) {
+        kernels::attention(on, q.view(), k.view(), v.view(), view_or_null(mask), params, y.view(),
+                           lse.view());
+    });
+    return record(
+        kAttention, y, {q, k, v},
+        [q = saved(q), k = saved(k), v = saved(v), mask = saved(mask), y = saved(y),
+         lse = saved(lse), params](const Grads& dy, Needs needs) -> Grads {
+            if (grad_enabled()) refuse_double_backward(kAttention);
+            const Tensor at_q = q, at_k = k, at_v = v, at_mask = mask, at_y = y, at_lse = lse;
+            Tensor dq = needs[0] ? gradient_of(at_q) : Tensor();
+            Tensor dk = needs[1] ? gradient_of(at_k) : Tensor();
+            Tensor dv = needs[2] ? gradient_of(at_v) : Tensor();
+            launch(at_q.device(), [&](auto& on) {
+                kernels::attention_backward(
+                    on, dy[0].view(), at_q.view(), at_k.view(), at_v.view(), view_or_null(at_mask),
+                    at_y.view(), at_lse.view(), params, dq.defined() ? dq.view() : View(),
+                    dk.defined() ? dk.view() : View(), dv.defined() ? dv.view() : View());
+            });
+            return {dq, dk, dv};
+        });
+}
+
+Tensor rotary_embedding(const Tensor& x, double base, std::int64_t offset) {
+    check_device("rotary_embedding", {&x});
+    check_floating("rotary_embedding", x);
+    if (x.dim() < 2 || x.size(-1) % 2 != 0)
+        throw ShapeError(str("rotary_embedding: needs [..., length, even head size]: ", x.shape()));
+    return rotate(x, base, offset, 1);
+}
+
+}  // namespace axle

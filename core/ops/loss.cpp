@@ -1,0 +1,214 @@
+#include "kernels/loss.h"
+
+#include <algorithm>
+
+#include "core/autocast.h"
+#include "core/autograd.h"
+#include "core/check.h"
+#include "core/launch.h"
+#include "core/ops.h"
+#include "kernels/matmul.h"
+
+namespace axle {
+namespace {
+
+// What a loss is computed in, and what it is returned in: under autocast f16 and bf16 become f32.
+DType wide_dtype(DType t) { return t == f64 ? f64 : f32; }
+DType result_dtype(DType t) { return autocast_dtype() ? wide_dtype(t) : t; }
+
+void check_smoothing(const char* op, double smoothing) {
+    if (!(smoothing >= 0 && smoothing <= 1))
+        throw ValueError(str(op, ": label_smoothing must be in [0, 1]: ", smoothing));
+}
+
+// Every target is ignored or a class.
+void check_targets(const char* op, const Tensor& targets, std::int64_t classes,
+                   std::int64_t ignore_index) {
+    if (!targets.device().is_cpu()) return;
+    const std::int64_t row = kernels::first_bad_target(targets.view(), classes, ignore_index);
+    if (row < 0) return;
+    const std::int64_t target = targets[row].item_int();
+    throw IndexError(str(op, ": a target is not a class: ", target, " in row ", row, ", with ",
+                         classes, " classes"));
+}
+
+// How many targets count, as a 0-d tensor.
+Tensor valid_targets(const Tensor& targets, std::int64_t ignore_index, DType dtype) {
+    return to(sum(ne(targets, Scalar(ignore_index))), dtype);
+}
+
+// The gradient of the losses by ops that have rules themselves; dloss [N].
+Tensor composed_gradient(const Tensor& logits, const Tensor& targets, const Tensor& dloss,
+                         const CrossEntropyOptions& options) {
+    const Tensor ignored = eq(targets, Scalar(options.ignore_index));
+    const auto classes = static_cast<double>(logits.size(1));
+    const Tensor hot = to(one_hot(masked_fill(targets, ignored, 0), logits.size(1)), dloss.dtype());
+    const Tensor wanted = hot * (1 - options.label_smoothing) + options.label_smoothing / classes;
+    const Tensor weight = unsqueeze(masked_fill(dloss, ignored, 0), 1);
+    return (softmax(to(logits, dloss.dtype())) - wanted) * weight;
+}
+
+Tensor cross_entropy_gradient(const Tensor& logits, const Tensor& targets, const Tensor& lse,
+                              const Tensor& dloss, const CrossEntropyOptions& options) {
+    if (grad_enabled()) return composed_gradient(logits, targets, dloss, options);
+    Tensor dlogits = empty_like(logits);
+    launch(logits.device(), [&](auto& on) {
+        kernels::cross_entropy_backward(on, logits.view(), targets.view(), lse.view(), dloss.view(),
+                                        {options.ignore_index, options.label_smoothing},
+                                        dlogits.view());
+    });
+    return dlogits;
+}
+
+// What linear_cross_entropy finds in one pass over the rows.
+struct LinearLoss {
+    Tensor losses;       // [N]
+    Tensor dx, dweight;  // of the sum of the losses, where wanted
+};
+
+// Rows of logits at a time: about 4 MiB, but enough of them to reuse the weight in cache.
+std::int64_t chunk_rows(std::int64_t classes, DType dtype) {
+    constexpr std::int64_t kBytes = std::int64_t{4} << 20, kFewest = 64;
+    return std::max(kFewest, kBytes / std::max<std::int64_t>(1, classes * size_of(dtype)));
+}
+
+// dlogits overwrite the logits where these are not wider than x and weight.
+LinearLoss linear_losses(const Tensor& x, const Tensor& weight, const Tensor& targets,
+                         const CrossEntropyOptions& options, bool wants_dx, bool wants_dweight) {
+    const std::int64_t n = x.size(0), classes = weight.size(0);
+    const DType wide = wide_dtype(x.dtype());
+    const TensorOptions as_wide = {.dtype = wide, .device = x.device()};
+    const kernels::CrossEntropyParams params = {options.ignore_index, options.label_smoothing};
+    LinearLoss result;
+    result.losses = Tensor::empty({n}, as_wide);
+    if (wants_dx) result.dx = Tensor::empty(x.shape(), as_wide);
+    if (wants_dweight) result.dweight = zeros(weight.shape(), as_wide);
+    const std::int64_t rows = std::min(n, chunk_rows(classes, wide));
+    const Tensor all_logits = Tensor::empty({rows, classes}, as_wide);
+    const Tensor all_dlogits =
+        wide == x.dtype()
+            ? all_logits
+            : Tensor::empty({rows, classes}, {.dtype = x.dtype(), .device = x.device()});
+    const Tensor all_lse = Tensor::empty({rows}, as_wide), one = ones({}, as_wide);
+
+    for (std::int64_t first = 0; first < n; first += rows) {
+        const std::int64_t count = std::min(rows, n - first);
+        const Tensor part = x.narrow(0, first, count), wanted = targets.narrow(0, first, count);
+        Tensor logits = all_logits.narrow(0, 0, count), dlogits = all_dlogits.narrow(0, 0, count);
+        Tensor loss = result.losses.narrow(0, first, count), lse = all_lse.narrow(0, 0, count);
+        launch(x.device(), [&](auto& on) {
+            kernels::matmul(on, part.view(), weight.t().view(), logits.view());
+            kernels::cross_entropy(on, logits.view(), wanted.view(), params, loss.view(),
+                                   lse.view());
+            if (!wants_dx && !wants_dweight) return;
+            kernels::cross_entropy_backward(on, logits.view(), wanted.view(), lse.view(),
+                                            expand(one, {count}).view(), params, dlogits.view());
+            if (wants_dx) {
+                Tensor dx = result.dx.narrow(0, first, count);
+                kernels::matmul(on, dlogits.view(), weight.view(), dx.view());
+            }
+            if (wants_dweight)
+                kernels::matmul(on, dlogits.t().view(), part.view(), result.dweight.view(),
+                                {.accumulate = true});
+        });
+    }
+    return result;
+}
+
+}  // namespace
+
+Tensor cross_entropy(const Tensor& input, const Tensor& targets,
+                     const CrossEntropyOptions& options) {
+    constexpr const char* kOp = "cross_entropy";
+    check_device(kOp, {&input, &targets});
+    check_floating(kOp, input);
+    check_index_dtype(kOp, targets);
+    if (input.dim() != 2 || targets.dim() != 1 || input.size(0) != targets.size(0))
+        throw ShapeError(str(kOp, ": needs logits [N, classes] and targets [N]: ", input.shape(),
+                             " and ", targets.shape()));
+    check_smoothing(kOp, options.label_smoothing);
+    check_targets(kOp, targets, input.size(1), options.ignore_index);
+    const DType wide = wide_dtype(input.dtype());
+    const TensorOptions as_wide = {.dtype = wide, .device = input.device()};
+    Tensor y = Tensor::empty({input.size(0)}, as_wide), lse = empty_like(y), count;
+    launch(input.device(), [&](auto& on) {
+        kernels::cross_entropy(on, input.view(), targets.view(),
+                               {options.ignore_index, options.label_smoothing}, y.view(),
+                               lse.view());
+    });
+    if (options.reduction != Reduction::none) y = sum(y);
+    if (options.reduction == Reduction::mean) {
+        count = valid_targets(targets, options.ignore_index, wide);
+        y = div(y, count);
+    }
+    return record(kOp, to(y, result_dtype(input.dtype())), {input},
+                  [logits = saved(input), targets = saved(targets), lse = saved(lse),
+                   count = saved(count), options, wide](const Grads& dy, Needs) -> Grads {
+                      const Tensor at = logits, divisor = count;
+                      Tensor dloss = to(dy[0], wide);
+                      if (divisor.defined()) dloss = div(dloss, divisor);
+                      if (dloss.dim() == 0) dloss = expand(dloss, {at.size(0)});
+                      return {cross_entropy_gradient(at, targets, lse, dloss, options)};
+                  });
+}
+
+Tensor linear_cross_entropy(const Tensor& input, const Tensor& matrix, const Tensor& targets,
+                            const CrossEntropyOptions& options) {
+    constexpr const char* kOp = "linear_cross_entropy";
+    check_device(kOp, {&input, &matrix, &targets});
+    check_floating(kOp, input);
+    check_index_dtype(kOp, targets);
+    if (options.reduction == Reduction::none)
+        throw ValueError(str(kOp, ": the reduction must be mean or sum"));
+    if (input.dim() != 2 || matrix.dim() != 2 || targets.dim() != 1 ||
+        input.size(1) != matrix.size(1) || input.size(0) != targets.size(0))
+        throw ShapeError(str(kOp, ": needs x [N, K], weight [classes, K] and targets [N]: ",
+                             input.shape(), ", ", matrix.shape(), " and ", targets.shape()));
+    check_smoothing(kOp, options.label_smoothing);
+    check_targets(kOp, targets, matrix.size(0), options.ignore_index);
+    const Tensor x = autocast(input), weight = autocast(matrix);
+    check_same_dtype(kOp, x, weight);
+    const DType result = result_dtype(x.dtype());
+
+    const bool records = grad_enabled();
+    Tensor y, divisor;
+    LinearLoss pass;
+    {
+        const NoGrad no_grad;
+        pass = linear_losses(x, weight, targets, options, records && x.requires_grad(),
+                             records && weight.requires_grad());
+        y = sum(pass.losses);
+        if (options.reduction == Reduction::mean) {
+            divisor = valid_targets(targets, options.ignore_index, y.dtype());
+            y = div(y, divisor);
+        }
+        y = to(y, result);
+    }
+    // The gradients are those of the sum, so that 16-bit ones do not underflow before loss scaling.
+    return record(kOp, y, {x, weight},
+                  [dx = saved(pass.dx), dweight = saved(pass.dweight), divisor = saved(divisor)](
+                      const Grads& dy, Needs needs) -> Grads {
+                      if (grad_enabled()) refuse_double_backward(kOp);
+                      const Tensor by = divisor;
+                      Tensor factor = dy[0];
+                      // Without a valid target the sum has no gradient either: 0, not 0 / 0.
+                      if (by.defined())
+                          factor = div(to(factor, by.dtype()), clamp(by, 1.0, std::nullopt));
+                      return {needs[0] ? mul(dx, factor) : Tensor(),
+                              needs[1] ? mul(dweight, factor) : Tensor()};
+                  });
+}
+
+Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction) {
+    check_device("mse_loss", {&x, &target});
+    check_floating("mse_loss", x);
+    check_floating("mse_loss", target);
+    if (x.shape() != target.shape())
+        throw ShapeError(str("mse_loss: shapes differ: ", x.shape(), " and ", target.shape()));
+    const Tensor difference = sub(keep_f32(x), keep_f32(target));
+    const Tensor square = mul(difference, difference);
+    if (reduction == Reduction::none) return square;
+    return reduction == Reduction::mean ? mean(square) : sum(square);
+}
+
+}  // namespace axle

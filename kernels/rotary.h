@@ -1,0 +1,18 @@
+// Rotary position embedding (Su et al., "RoFormer", 2021) in the half-split layout of Llama.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/exec.h"
+#include "kernels/view.h"
+
+namespace axle::kernels {
+
+// y[..., t, i] = x1 cos a - x2 sin a and y[..., t, i + D/2] = x2 cos a + x1 sin a, where
+// x1 = x[..., t, i], x2 = x[..., t, i + D/2] and a = direction (offset + t) base^(-2i / D). x and y
+// are
+// [..., T, D] with even D, one floating dtype, any strides, and may be the same view. direction -1
+// undoes direction 1, and is its gradient.
+void rotary(Cpu& on, double base, std::int64_t offset, int direction, ConstView x, View y);
+
+}  // namespace axle::kernels
