@@ -278,12 +278,33 @@ struct DivideScalarBy {
     }
 };
 
+// base^exponent by squaring, wrapping as the type does; a negative exponent gives the whole part.
+template <class T>
+AXLE_HOST_DEVICE constexpr T whole_power(T base, long long exponent) {
+    if (exponent < 0) {
+        const bool odd = exponent % 2 != 0;
+        if (base == T(1)) return T(1);
+        if (std::is_signed_v<T> && base == T(-1)) return odd ? T(-1) : T(1);
+        return T(0);
+    }
+    using Unsigned = std::make_unsigned_t<T>;
+    unsigned long long result = 1, factor = static_cast<Unsigned>(base);
+    for (; exponent > 0; exponent /= 2) {
+        if (exponent % 2 != 0) result *= factor;
+        factor *= factor;
+    }
+    return static_cast<T>(result);
+}
+
 struct PowScalar {
-    static constexpr bool kSavesOutput = false, kIntegers = false;
+    static constexpr bool kSavesOutput = false, kIntegers = true;
     double exponent;
     template <class T>
     AXLE_HOST_DEVICE T value(T x) const {
-        return power(x, exponent);
+        if constexpr (std::is_integral_v<T>)
+            return whole_power(x, static_cast<long long>(exponent));
+        else
+            return power(x, exponent);
     }
     template <class T>
     AXLE_HOST_DEVICE T slope(T x) const {
@@ -308,7 +329,7 @@ struct PowScalar {
     }
 };
 
-// min(max(x, low), high); NaN passes through.
+// min(max(x, low), high); NaN passes through. The slope at a bound is 0, as in PyTorch 2.
 struct Clamp {
     static constexpr bool kSavesOutput = false, kIntegers = true;
     double low, high;
@@ -319,7 +340,7 @@ struct Clamp {
     }
     template <class T>
     AXLE_HOST_DEVICE T slope(T x) const {
-        return select(x < T(low), T(0), select(x > T(high), T(0), T(1)));
+        return select(x <= T(low), T(0), select(x >= T(high), T(0), T(1)));
     }
     template <class T>
     AXLE_HOST_DEVICE T curve(T) const {
@@ -369,10 +390,13 @@ struct Div {
     }
 };
 struct Pow {
-    static constexpr bool kIntegers = false;
+    static constexpr bool kIntegers = true;
     template <class T>
     AXLE_HOST_DEVICE T value(T a, T b) const {
-        return pow(a, b);
+        if constexpr (std::is_integral_v<T>)
+            return whole_power(a, static_cast<long long>(b));
+        else
+            return pow(a, b);
     }
 };
 // NaN wins, as in PyTorch.

@@ -78,13 +78,19 @@ Tensor div(Scalar a, const Tensor& b) {
 
 Tensor pow(const Tensor& a, Scalar exponent) {
     check_device("pow", {&a});
+    if (is_integral(a.dtype()) && exponent.integral) {
+        if (exponent.value < 0)
+            throw ValueError(str("pow: an integer to a negative power is no integer: ", a.dtype(),
+                                 " ^ ", exponent.value));
+        return unary("pow", kernels::formula::PowScalar{exponent.value}, promoted(a, exponent));
+    }
     return unary("pow", kernels::formula::PowScalar{exponent.value}, to(a, floating(a.dtype())));
 }
 
 // d a^b = b a^(b-1) da + a^b ln(a) db, with 0^b ln(0) taken as 0 for b > 0.
 Tensor pow(const Tensor& a, const Tensor& b) {
     check_device("pow", {&a, &b});
-    const DType common = floating(promote(a, b));
+    const DType common = promote(a, b);
     const Tensor y = binary_forward("pow", kernels::formula::Pow{}, a, b, common, common);
     return record(
         "pow", y, {a, b},
@@ -93,14 +99,14 @@ Tensor pow(const Tensor& a, const Tensor& b) {
             const Tensor base = a, exponent = b;
             if (needs[0]) {
                 const Tensor factor = mul(exponent, pow(base, sub(exponent, 1)));
-                const Tensor zero = zeros({}, {.dtype = factor.dtype()});
-                d[0] = mul(dy[0], where(eq(exponent, 0), zero.to(factor.device()), factor));
+                const Tensor zero = zeros({}, {.dtype = factor.dtype(), .device = factor.device()});
+                d[0] = mul(dy[0], where(eq(exponent, 0), zero, factor));
             }
             if (needs[1]) {
                 const Tensor result = y;
-                const Tensor zero = zeros({}, {.dtype = result.dtype()});
+                const Tensor zero = zeros({}, {.dtype = result.dtype(), .device = result.device()});
                 const Tensor term = mul(result, log(to(base, result.dtype())));
-                d[1] = mul(dy[0], where(eq(base, 0), zero.to(term.device()), term));
+                d[1] = mul(dy[0], where(eq(base, 0), zero, term));
             }
             return d;
         });

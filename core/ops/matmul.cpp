@@ -37,10 +37,19 @@ Tensor fold(const Tensor& x) {
     return reshape(x, {rows, x.shape().back()});
 }
 
+Shape common_batch(const Tensor& a, const Tensor& b) {
+    const Shape left = batch_of(a), right = batch_of(b);
+    if (left == right) return left;
+    try {
+        return broadcast_shapes("matmul", left, right);
+    } catch (const ShapeError&) {
+        throw ShapeError(str("matmul: batches don't broadcast: ", a.shape(), " @ ", b.shape()));
+    }
+}
+
 // Two tensors of at least two dimensions and one dtype, whose inner dimensions agree.
 Tensor product(const Tensor& a, const Tensor& b) {
-    Shape batch = batch_of(a);
-    if (batch != batch_of(b)) batch = broadcast_shapes("matmul", batch, batch_of(b));
+    const Shape batch = common_batch(a, b);
     Shape shape = batch;
     shape.push_back(a.size(-2));
     shape.push_back(b.size(-1));

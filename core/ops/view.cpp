@@ -46,20 +46,20 @@ Shape resolve(const char* op, const Tensor& x, Shape shape) {
 bool strides_for(const Tensor& x, const Shape& shape, Strides& strides) {
     strides = contiguous_strides(shape);
     if (x.numel() == 0 || x.is_contiguous()) return true;
+    // A size of 1 has no say.
+    Dims from, step;
+    for (int i = 0; i < x.dim(); ++i) {
+        if (x.shape()[i] == 1) continue;
+        from.push_back(x.shape()[i]);
+        step.push_back(x.strides()[i]);
+    }
     int d = shape.size() - 1;
-    for (int last = x.dim() - 1; last >= 0;) {
+    for (int last = from.size() - 1; last >= 0;) {
         // [first, last] is one run with the stride of its last dimension.
         int first = last;
-        std::int64_t count = x.shape()[last];
-        while (first > 0 && (x.shape()[first - 1] == 1 || x.shape()[first] == 1 ||
-                             x.strides()[first - 1] == x.shape()[first] * x.strides()[first]))
-            count *= x.shape()[--first];
-        std::int64_t stride = 0;
-        for (int i = last; i >= first; --i)
-            if (x.shape()[i] != 1) {
-                stride = x.strides()[i];
-                break;
-            }
+        std::int64_t count = from[last];
+        while (first > 0 && step[first - 1] == from[first] * step[first]) count *= from[--first];
+        const std::int64_t stride = step[last];
         std::int64_t taken = 1;
         for (; d >= 0 && (taken < count || shape[d] == 1); --d) {
             strides[d] = stride * taken;
@@ -251,7 +251,7 @@ Tensor slice(const Tensor& x, std::int64_t dim, std::int64_t start, std::int64_t
 
 Tensor select(const Tensor& x, std::int64_t dim, std::int64_t index) {
     check_device("select", {&x});
-    if (x.dim() == 0) throw ShapeError("select: a 0-d tensor can't be indexed; use item()");
+    if (x.dim() == 0) throw IndexError("select: a 0-d tensor can't be indexed; use item()");
     const int d = wrap_dim("select", dim, x.dim());
     const std::int64_t size = x.shape()[d];
     if (index < -size || index >= size)
@@ -275,20 +275,20 @@ std::vector<Tensor> cut(const Tensor& x, int d, const std::vector<std::int64_t>&
         }
     }
     for (Tensor& part : parts) outputs.push_back(&part);
-    record_outputs("split", outputs, {x},
-                   [d, sizes, shape = x.shape()](const Grads& dy, Needs) -> Grads {
-                       std::vector<Tensor> all = dy;
-                       Tensor known;
-                       for (const Tensor& g : dy)
-                           if (g.defined()) known = g;
-                       for (std::size_t i = 0; i < all.size(); ++i) {
-                           if (all[i].defined()) continue;
-                           Shape missing = shape;
-                           missing[d] = sizes[i];
-                           all[i] = zeros(missing, {.dtype = known.dtype(), .device = known.device()});
-                       }
-                       return {cat(all, d)};
-                   });
+    record_outputs(
+        "split", outputs, {x}, [d, sizes, shape = x.shape()](const Grads& dy, Needs) -> Grads {
+            std::vector<Tensor> all = dy;
+            Tensor known;
+            for (const Tensor& g : dy)
+                if (g.defined()) known = g;
+            for (std::size_t i = 0; i < all.size(); ++i) {
+                if (all[i].defined()) continue;
+                Shape missing = shape;
+                missing[d] = sizes[i];
+                all[i] = zeros(missing, {.dtype = known.dtype(), .device = known.device()});
+            }
+            return {cat(all, d)};
+        });
     return parts;
 }
 
@@ -310,8 +310,8 @@ std::vector<Tensor> split(const Tensor& x, std::int64_t size, std::int64_t dim) 
     const int d = wrap_dim("split", dim, x.dim());
     if (x.dim() == 0) throw ShapeError("split: a 0-d tensor has no dimension to cut");
     if (size < 1) throw ValueError(str("split: the size must be positive: ", size));
-    std::vector<std::int64_t> sizes;
     const std::int64_t n = x.shape()[d];
+    std::vector<std::int64_t> sizes;
     for (std::int64_t start = 0; start < n || sizes.empty(); start += size)
         sizes.push_back(std::min(size, n - start));
     return cut(x, d, sizes);
@@ -321,6 +321,8 @@ std::vector<Tensor> chunk(const Tensor& x, std::int64_t chunks, std::int64_t dim
     check_device("chunk", {&x});
     if (chunks < 1) throw ValueError(str("chunk: the number of chunks must be positive: ", chunks));
     const std::int64_t n = x.size(dim);
+    if (n == 0)
+        return cut(x, wrap_dim("chunk", dim, x.dim()), std::vector<std::int64_t>(chunks, 0));
     return split(x, std::max<std::int64_t>(1, (n + chunks - 1) / chunks), dim);
 }
 

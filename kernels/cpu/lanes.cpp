@@ -41,7 +41,8 @@ void narrow_bf16(const float* x, BFloat16* y, std::int64_t n) {
 void widen_f16(const Half* x, float* y, std::int64_t n) {
     const hn::Rebind<hwy::float16_t, FloatTag> d16;
     std::int64_t i = 0;
-    for (; i + Pack::kLanes <= n; i += Pack::kLanes) {
+    // One lane is no gain, and Highway's scalar target widens infinities wrongly.
+    for (; Pack::kLanes > 1 && i + Pack::kLanes <= n; i += Pack::kLanes) {
         const auto half = hn::LoadU(d16, reinterpret_cast<const hwy::float16_t*>(x + i));
         hn::StoreU(hn::PromoteTo(FloatTag(), half), FloatTag(), y + i);
     }

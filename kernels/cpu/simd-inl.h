@@ -175,15 +175,13 @@ HWY_INLINE Pack erf(Pack x) {
     return select(is_nan(x), x, y);
 }
 
-// x^y through exp(y ln x), within about 2 |y ln x| ulp; x < 0 needs a whole y.
+// x^y lane by lane through the C library: rare enough that exactness is worth more than speed.
 HWY_INLINE Pack pow(Pack x, Pack y) {
-    const Pack magnitude = exp(y * log(abs(x)));
-    const Pack whole = round(y);
-    const Pack half = whole * Pack(0.5f);
-    const Pack odd_sign = select(round(half) == half, magnitude, Pack(0.0f) - magnitude);
-    const Pack negative = select(whole == y, odd_sign, Pack(NAN));
-    const Pack result = select(x < Pack(0.0f), negative, magnitude);
-    return select(y == Pack(0.0f), Pack(1.0f), result);
+    float base[Pack::kLanes], exponent[Pack::kLanes];
+    x.store(base);
+    y.store(exponent);
+    for (std::int64_t i = 0; i < Pack::kLanes; ++i) base[i] = std::pow(base[i], exponent[i]);
+    return Pack::load(base);
 }
 
 // 16-bit floats to packs and back; n elements, any alignment.
