@@ -1,0 +1,79 @@
+// Adam (Kingma and Ba, 2015) and AdamW (Loshchilov and Hutter, 2019), as torch.optim has them.
+#pragma once
+
+#include <array>
+#include <span>
+#include <vector>
+
+#include "optim/optimizer.h"
+
+namespace axle::optim {
+
+// Weight decay is added to the gradient.
+struct AdamOptions {
+    double lr = 1e-3;
+    std::array<double, 2> betas = {0.9, 0.999};
+    double eps = 1e-8;
+    double weight_decay = 0;
+    bool amsgrad = false;
+    bool maximize = false;
+
+    static constexpr const char* kName = "Adam";
+    static constexpr bool kDecoupled = false;
+    double& momentum_ref() { return betas[0]; }
+    std::vector<NamedOption> named();
+    // Throws ValueError.
+    void check(const char* op) const;
+};
+
+// Weight decay shrinks the parameter.
+struct AdamWOptions {
+    double lr = 1e-3;
+    std::array<double, 2> betas = {0.9, 0.999};
+    double eps = 1e-8;
+    double weight_decay = 1e-2;
+    bool amsgrad = false;
+    bool maximize = false;
+
+    static constexpr const char* kName = "AdamW";
+    static constexpr bool kDecoupled = true;
+    double& momentum_ref() { return betas[0]; }
+    std::vector<NamedOption> named();
+    void check(const char* op) const;
+};
+
+// State: "step", "exp_avg", "exp_avg_sq", and "max_exp_avg_sq" with amsgrad.
+template <class Options>
+class AdamFamily : public GroupedOptimizer<Options> {
+  public:
+    using Group = ParamGroup<Options>;
+
+    explicit AdamFamily(std::vector<Tensor> params, Options options = {});
+    // AdamW({{matrices, {.lr = 6e-4, .weight_decay = 0.1}}, {vectors, {.lr = 6e-4}}})
+    explicit AdamFamily(std::vector<Group> groups);
+
+  protected:
+    const char* name() const override { return Options::kName; }
+    std::span<const char* const> buffer_names() const override;
+    std::size_t buffers_needed(std::size_t group) const override;
+    void update(kernels::Cpu& on, std::span<const kernels::Slot> slots,
+                const kernels::StepScalars* scalars) override;
+
+  private:
+    std::vector<kernels::AdamGroup> table_;
+};
+
+extern template class AdamFamily<AdamOptions>;
+extern template class AdamFamily<AdamWOptions>;
+
+class Adam : public AdamFamily<AdamOptions> {
+  public:
+    using AdamFamily::AdamFamily;
+};
+
+class AdamW : public AdamFamily<AdamWOptions> {
+  public:
+    using AdamFamily::AdamFamily;
+};
+
+}  // namespace axle::optim

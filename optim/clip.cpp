@@ -1,0 +1,112 @@
+#include "optim/clip.h"
+
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "core/autograd.h"
+#include "core/launch.h"
+#include "core/ops.h"
+#include "kernels/optimizer.h"
+
+namespace axle::optim {
+namespace {
+
+// The gradients of some parameters as a kernel's table; strided ones through contiguous stand-ins.
+class GradTable {
+  public:
+    GradTable(const char* op, const std::vector<Tensor>& params) {
+        for (const Tensor& param : params) {
+            Tensor grad = param.grad();
+            if (!grad.defined()) continue;
+            if (!grads_.empty() && grad.device() != device())
+                throw DeviceError(
+                    str(op, ": gradients live on two devices: ", device(), " and ", grad.device()));
+            Tensor values = grad.is_contiguous() ? grad : contiguous(grad);
+            kernels::append(runs_, kernels::Run{.data = values.raw_data(),
+                                                .numel = values.numel(),
+                                                .dtype = values.dtype()});
+            if (!values.is_same(grad)) strided_.emplace_back(grad, values);
+            if (grad.dtype() == f64) norm_dtype_ = f64;
+            grads_.push_back(std::move(grad));
+        }
+    }
+
+    Device device() const { return grads_.empty() ? Device::cpu() : grads_[0].device(); }
+    const std::vector<kernels::Run>& runs() const { return runs_; }
+    DType norm_dtype() const { return norm_dtype_; }
+
+    // The runs have been written to.
+    void changed() {
+        for (auto& [grad, values] : strided_) grad.copy_(values);
+        for (const Tensor& grad : grads_) grad.impl()->storage->bump_version();
+    }
+
+  private:
+    std::vector<Tensor> grads_;
+    std::vector<kernels::Run> runs_;
+    std::vector<std::pair<Tensor, Tensor>> strided_;
+    DType norm_dtype_ = f32;
+};
+
+Tensor total_norm_of(const char* op, const GradTable& grads, double norm_type) {
+    if (norm_type == 0 || std::isnan(norm_type) ||
+        norm_type == -std::numeric_limits<double>::infinity())
+        throw ValueError(str(op, ": no such norm: ", norm_type));
+    Tensor norm = empty({}, {.dtype = f64, .device = grads.device()});
+    launch(norm.device(), [&](auto& on) {
+        kernels::norm(on, grads.runs(), norm_type, static_cast<double*>(norm.raw_data()));
+    });
+    return norm;
+}
+
+void clip(GradTable& grads, double max_norm, const Tensor& norm) {
+    Tensor factor = empty({}, {.dtype = f64, .device = grads.device()});
+    launch(grads.device(), [&](auto& on) {
+        double* const coefficient = static_cast<double*>(factor.raw_data());
+        kernels::clip_coefficient(on, static_cast<const double*>(norm.raw_data()), max_norm,
+                                  coefficient);
+        kernels::scale(on, grads.runs(), coefficient);
+    });
+    grads.changed();
+}
+
+}  // namespace
+
+Tensor get_total_norm(const std::vector<Tensor>& params, double norm_type) {
+    const NoGrad no_grad;
+    const GradTable grads("get_total_norm", params);
+    return total_norm_of("get_total_norm", grads, norm_type).to(grads.norm_dtype());
+}
+
+void clip_grads_with_norm_(const std::vector<Tensor>& params, double max_norm,
+                           const Tensor& total_norm) {
+    const NoGrad no_grad;
+    if (total_norm.numel() != 1)
+        throw ShapeError(
+            str("clip_grads_with_norm_: the norm must be one number: ", total_norm.shape()));
+    GradTable grads("clip_grads_with_norm_", params);
+    clip(grads, max_norm, total_norm.to(f64).to(grads.device()));
+}
+
+Tensor clip_grad_norm_(const std::vector<Tensor>& params, double max_norm, double norm_type,
+                       bool error_if_nonfinite) {
+    const NoGrad no_grad;
+    GradTable grads("clip_grad_norm_", params);
+    const Tensor norm = total_norm_of("clip_grad_norm_", grads, norm_type);
+    if (error_if_nonfinite && !std::isfinite(norm.item()))
+        throw ValueError(str("clip_grad_norm_: the gradients have no finite norm of order ",
+                             norm_type, ": ", norm.item()));
+    clip(grads, max_norm, norm);
+    return norm.to(grads.norm_dtype());
+}
+
+void clip_grad_value_(const std::vector<Tensor>& params, double clip_value) {
+    const NoGrad no_grad;
+    GradTable grads("clip_grad_value_", params);
+    launch(grads.device(),
+           [&](auto& on) { kernels::clamp(on, grads.runs(), -clip_value, clip_value); });
+    grads.changed();
+}
+
+}  // namespace axle::optim

@@ -1,0 +1,161 @@
+#include "optim/optimizer.h"
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "core/autograd.h"
+#include "core/launch.h"
+#include "core/ops.h"
+
+namespace axle::optim {
+namespace {
+
+static_assert(sizeof(kernels::StepScalars) == 3 * sizeof(double));
+
+DType state_dtype(const Tensor& param) { return param.dtype() == f64 ? f64 : f32; }
+
+}  // namespace
+
+std::vector<GroupRef> Optimizer::param_groups() {
+    std::vector<GroupRef> groups;
+    for (std::size_t g = 0; g < group_count(); ++g) groups.push_back(group(g));
+    return groups;
+}
+
+std::vector<Tensor> Optimizer::parameters() {
+    std::vector<Tensor> all;
+    for (std::size_t g = 0; g < group_count(); ++g) {
+        const std::vector<Tensor>& params = group(g).params;
+        all.insert(all.end(), params.begin(), params.end());
+    }
+    return all;
+}
+
+const ParamState* Optimizer::state(const Tensor& param) const {
+    const auto found = states_.find(param.impl().get());
+    return found == states_.end() ? nullptr : &found->second;
+}
+
+void Optimizer::check_params(const std::vector<Tensor>& params) {
+    std::unordered_set<const Impl*> taken;
+    for (const Tensor& other : parameters()) taken.insert(other.impl().get());
+    for (std::size_t i = 0; i < params.size(); ++i) {
+        const Tensor& param = params[i];
+        if (!param.defined()) throw ValueError(str(name(), ": parameter ", i, " is undefined"));
+        if (!param.is_leaf())
+            throw ValueError(str(name(), ": parameter ", i,
+                                 " is the result of an operation, not a leaf: ", param.shape(),
+                                 "; detach() it first"));
+        if (!taken.insert(param.impl().get()).second)
+            throw ValueError(
+                str(name(), ": parameter ", i, " appears more than once: ", param.shape()));
+    }
+}
+
+void Optimizer::set_scalars(const Tensor& scalars) {
+    if (scalars.defined() &&
+        (scalars.dtype() != f64 || scalars.numel() != 3 || !scalars.is_contiguous()))
+        throw ValueError(str(name(), ": scalars must be 3 contiguous float64: ", scalars.shape(),
+                             " ", scalars.dtype()));
+    scalars_ = scalars;
+}
+
+bool Optimizer::step_was_skipped() const { return skipped_.defined() && skipped_.item() != 0; }
+
+void Optimizer::zero_grad(bool set_to_none) {
+    if (gate_ && !gate_->allows_zero_grad(*this)) return;
+    const NoGrad no_grad;
+    for (std::size_t g = 0; g < group_count(); ++g)
+        for (const Tensor& param : group(g).params) {
+            if (set_to_none)
+                param.zero_grad();
+            else if (Tensor grad = param.grad(); grad.defined())
+                grad.zero_();
+        }
+}
+
+void Optimizer::step() {
+    if (gate_ && !gate_->allows_step(*this)) return;
+    const NoGrad no_grad;
+    skipped_ = scalars_.defined() ? clone(select(scalars_, 0, 2)) : Tensor();
+    fill_slots();
+    if (updated_.empty()) return;
+    const auto* scalars = scalars_.defined()
+                              ? static_cast<const kernels::StepScalars*>(scalars_.raw_data())
+                              : nullptr;
+    launch(updated_[0].device(), [&](auto& on) { update(on, slots_, scalars); });
+    finish_slots();
+}
+
+void Optimizer::fill_slots() {
+    slots_.clear();
+    updated_.clear();
+    stand_ins_.clear();
+    held_.clear();
+    for (std::size_t g = 0; g < group_count(); ++g)
+        for (const Tensor& param : group(g).params) {
+            Tensor grad = param.grad();
+            if (!grad.defined()) continue;
+            if (!updated_.empty() && param.device() != updated_[0].device())
+                throw DeviceError(str(name(), ": parameters live on two devices: ",
+                                      updated_[0].device(), " and ", param.device()));
+            kernels::append(slots_, slot_of(param, std::move(grad), g));
+            updated_.push_back(param);
+        }
+}
+
+kernels::Slot Optimizer::slot_of(const Tensor& param, Tensor grad, std::size_t group) {
+    if (grad.shape() != param.shape() || grad.device() != param.device())
+        throw ShapeError(str(name(), ": the gradient is not like its parameter: ", grad.shape(),
+                             " on ", grad.device(), ", ", param.shape(), " on ", param.device()));
+    Tensor values = param;
+    if (!param.is_contiguous()) {
+        values = contiguous(param);
+        stand_ins_.emplace_back(param, values);
+    }
+    if (!grad.is_contiguous()) {
+        grad = contiguous(grad);
+        held_.push_back(grad);
+    }
+    kernels::Slot slot;
+    slot.param = values.raw_data();
+    slot.grad = grad.raw_data();
+    slot.numel = param.numel();
+    slot.group = static_cast<std::int32_t>(group);
+    slot.param_dtype = param.dtype();
+    slot.grad_dtype = grad.dtype();
+    const std::size_t needed = buffers_needed(group);
+    if (needed == 0) return slot;
+    const ParamState& state = prepare_state(param, group);
+    void** const homes[] = {&slot.first, &slot.second, &slot.second_max};
+    for (std::size_t b = 0; b < needed; ++b) *homes[b] = state.buffers[b].raw_data();
+    slot.step = static_cast<float*>(state.step.raw_data());
+    return slot;
+}
+
+// The buffers follow their parameter to another device or precision.
+ParamState& Optimizer::prepare_state(const Tensor& param, std::size_t group) {
+    ParamState& state = states_[param.impl().get()];
+    const TensorOptions like = {.dtype = state_dtype(param), .device = param.device()};
+    if (!state.step.defined()) state.step = zeros({}, {.dtype = f32, .device = param.device()});
+    state.step = state.step.to(param.device());
+    for (std::size_t b = 0; b < buffers_needed(group); ++b) {
+        Tensor& buffer = state.buffers[b];
+        if (!buffer.defined()) buffer = zeros(param.shape(), like);
+        if (buffer.numel() != param.numel())
+            throw ShapeError(str(name(), ": ", buffer_names()[b], " is not like its parameter: ",
+                                 buffer.shape(), ", ", param.shape()));
+        if (buffer.dtype() != like.dtype) buffer = buffer.to(like.dtype);
+        if (buffer.device() != like.device) buffer = buffer.to(like.device);
+    }
+    return state;
+}
+
+void Optimizer::finish_slots() {
+    for (auto& [param, values] : stand_ins_) param.copy_(values);
+    for (const Tensor& param : updated_) param.impl()->storage->bump_version();
+    stand_ins_.clear();
+    held_.clear();
+}
+
+}  // namespace axle::optim

@@ -1,0 +1,178 @@
+// What all optimizers share: groups of parameters, their state, and one fused kernel call per step.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "core/tensor.h"
+#include "core/tree.h"
+#include "kernels/optimizer.h"
+
+namespace axle::optim {
+
+class Optimizer;
+
+// Consulted by an optimizer before it acts; a call that is not allowed does nothing.
+struct OptimizerGate {
+    virtual ~OptimizerGate() = default;
+    // Also the moment to hand over the step's scalars (Optimizer::set_scalars).
+    virtual bool allows_step(Optimizer& optimizer) = 0;
+    virtual bool allows_zero_grad(Optimizer& optimizer) = 0;
+};
+
+// An option of a group, by the name that PyTorch saves it under.
+struct NamedOption {
+    const char* name;
+    std::variant<double*, bool*, std::array<double, 2>*> value;
+};
+
+// A group with the options of its optimizer: `optimizer.param_groups()[0].lr = 3e-4`. Options may
+// be changed at any time; parameters are added with add_param_group.
+template <class Options>
+struct ParamGroup : Options {
+    ParamGroup(std::vector<Tensor> params_, Options options = {})  // NOLINT: a list is a group
+        : Options(options), params(std::move(params_)) {}
+
+    std::vector<Tensor> params;
+    std::optional<double> initial_lr;  // what schedules start from; set by the first scheduler
+};
+
+// What a group has under any optimizer.
+struct GroupRef {
+    const std::vector<Tensor>& params;
+    double& lr;
+    double& momentum;  // SGD's momentum, Adam's first beta
+    std::optional<double>& initial_lr;
+};
+
+// Of one parameter, from its first step on. Buffers are f64 for an f64 parameter, else f32.
+struct ParamState {
+    Tensor step;  // updates so far: 0-d, f32
+    std::array<Tensor, 3> buffers;
+};
+
+// Parameters are held by handle: moving, converting or loading them keeps the optimizer right.
+// Parameters without a gradient are skipped and have no state. One thread at a time.
+class Optimizer {
+  public:
+    Optimizer() = default;
+    virtual ~Optimizer() = default;
+    Optimizer(const Optimizer&) = delete;
+    Optimizer& operator=(const Optimizer&) = delete;
+
+    // Updates every parameter that has a gradient, in place.
+    void step();
+    // Forgets the gradients, or fills those that there are with zeros.
+    void zero_grad(bool set_to_none = true);
+
+    virtual std::size_t group_count() const = 0;
+    virtual GroupRef group(std::size_t index) = 0;
+    // For code that knows no more than that it is an optimizer; options are live here too.
+    std::vector<GroupRef> param_groups();
+    // Of all groups, in order.
+    std::vector<Tensor> parameters();
+    // Null before the parameter's first step.
+    const ParamState* state(const Tensor& param) const;
+
+    // {"state": {"0": {"step": ..., "exp_avg": ...}, ...}, "param_groups": [{"lr": ..., "params":
+    // [0, ...]}]}, with PyTorch's names. Parameters are numbered through all groups; tensors are
+    // shared with the optimizer, not copied.
+    Tree state_dict();
+    // Copies options and state. Groups must have the sizes that they were saved with (ValueError)
+    // and buffers the shapes (ShapeError): both are checked before anything changes. Buffers take
+    // the dtype and device that the parameters ask for. Options that the tree lacks stay as they
+    // are, and those that are unknown are ignored.
+    void load_state_dict(const Tree& tree);
+
+    // Null takes it away.
+    void set_gate(std::shared_ptr<OptimizerGate> gate) { gate_ = std::move(gate); }
+    // The memory of a kernels::StepScalars: three f64 on the parameters' device, read by each step
+    // when it runs. An undefined tensor takes it away.
+    void set_scalars(const Tensor& scalars);
+    // Whether the last step that its gate allowed found infinite gradients and changed nothing.
+    // Reads device memory.
+    bool step_was_skipped() const;
+
+  protected:
+    // "AdamW"
+    virtual const char* name() const = 0;
+    virtual std::vector<NamedOption> options(std::size_t group) = 0;
+    // The names of ParamState's buffers, and how many of them a group needs.
+    virtual std::span<const char* const> buffer_names() const = 0;
+    virtual std::size_t buffers_needed(std::size_t group) const = 0;
+    // Whether "step" is saved; if not, a state that is saved has been stepped.
+    virtual bool saves_step() const { return true; }
+    virtual void update(kernels::Cpu& on, std::span<const kernels::Slot> slots,
+                        const kernels::StepScalars* scalars) = 0;
+
+    // Throws ValueError for what no group may hold: duplicates, and tensors that were computed.
+    void check_params(const std::vector<Tensor>& params);
+
+  private:
+    kernels::Slot slot_of(const Tensor& param, Tensor grad, std::size_t group);
+    void fill_slots();
+    void finish_slots();
+    ParamState& prepare_state(const Tensor& param, std::size_t group);
+    Tree group_tree(std::size_t index, std::int64_t first_param);
+    Tree state_tree(const ParamState& state) const;
+    void load_options(std::size_t index, const Tree& tree);
+    ParamState load_state(const Tensor& param, const Tree& tree) const;
+
+    std::unordered_map<const Impl*, ParamState> states_;
+    std::shared_ptr<OptimizerGate> gate_;
+    Tensor scalars_;
+    Tensor skipped_;  // found_inf of the last step: 0-d
+
+    // The table of the current step: filled anew each time, which costs no more than to check it.
+    std::vector<kernels::Slot> slots_;
+    std::vector<Tensor> updated_;
+    // Contiguous stand-ins for strided parameters, to be copied back, and for strided gradients.
+    std::vector<std::pair<Tensor, Tensor>> stand_ins_;
+    std::vector<Tensor> held_;
+};
+
+// The part that depends on the type of the options, which has: lr, momentum_ref(), named(),
+// check(op).
+template <class Options>
+class GroupedOptimizer : public Optimizer {
+  public:
+    using Group = ParamGroup<Options>;
+
+    std::vector<Group>& param_groups() { return groups_; }
+    void add_param_group(Group group) {
+        group.check(name());
+        check_params(group.params);
+        groups_.push_back(std::move(group));
+    }
+
+    std::size_t group_count() const override { return groups_.size(); }
+    GroupRef group(std::size_t index) override {
+        Group& g = groups_.at(index);
+        return {g.params, g.lr, g.momentum_ref(), g.initial_lr};
+    }
+
+  protected:
+    // What constructors do; ValueError where nothing is given.
+    void add_params(std::vector<Tensor> params, const Options& options) {
+        if (params.empty()) throw ValueError(str(name(), ": the list of parameters is empty"));
+        add_param_group({std::move(params), options});
+    }
+    void add_groups(std::vector<Group> groups) {
+        if (groups.empty()) throw ValueError(str(name(), ": the list of groups is empty"));
+        for (Group& group : groups) add_param_group(std::move(group));
+    }
+
+    std::vector<NamedOption> options(std::size_t index) override { return groups_[index].named(); }
+
+    std::vector<Group> groups_;
+};
+
+}  // namespace axle::optim

@@ -1,0 +1,116 @@
+// Saving and loading an optimizer, in the layout of PyTorch's state_dict.
+#include <string>
+#include <utility>
+
+#include "core/autograd.h"
+#include "core/ops.h"
+#include "optim/optimizer.h"
+
+namespace axle::optim {
+namespace {
+
+Tree to_tree(double* value) { return *value; }
+Tree to_tree(bool* value) { return *value; }
+Tree to_tree(std::array<double, 2>* value) { return Tree::list({(*value)[0], (*value)[1]}); }
+
+void from_tree(const Tree& tree, double* value) { *value = tree.number(); }
+void from_tree(const Tree& tree, bool* value) { *value = tree.boolean(); }
+void from_tree(const Tree& tree, std::array<double, 2>* value) {
+    *value = {tree[0].number(), tree[1].number()};
+}
+
+// A step count is a tensor, or a number in old files.
+Tensor step_tensor(const Tree& tree, Device device) {
+    if (tree.is_tensor()) return clone(tree.tensor().to(f32).to(device));
+    return full({}, tree.number(), {.dtype = f32, .device = device});
+}
+
+}  // namespace
+
+Tree Optimizer::state_dict() {
+    Tree state = Tree::map(), groups = Tree::list();
+    std::int64_t index = 0;
+    for (std::size_t g = 0; g < group_count(); ++g) {
+        groups.push_back(group_tree(g, index));
+        for (const Tensor& param : group(g).params) {
+            if (const ParamState* s = this->state(param))
+                if (Tree tree = state_tree(*s); !tree.empty())
+                    state.set(std::to_string(index), std::move(tree));
+            ++index;
+        }
+    }
+    return {{"state", std::move(state)}, {"param_groups", std::move(groups)}};
+}
+
+Tree Optimizer::group_tree(std::size_t index, std::int64_t first_param) {
+    Tree tree = Tree::map();
+    for (const NamedOption& option : options(index))
+        tree.set(option.name, std::visit([](auto* value) { return to_tree(value); }, option.value));
+    const GroupRef g = group(index);
+    if (g.initial_lr) tree.set("initial_lr", *g.initial_lr);
+    Tree params = Tree::list();
+    for (std::size_t i = 0; i < g.params.size(); ++i)
+        params.push_back(first_param + static_cast<std::int64_t>(i));
+    tree.set("params", std::move(params));
+    return tree;
+}
+
+// Empty where every step so far was skipped: such a state says nothing.
+Tree Optimizer::state_tree(const ParamState& state) const {
+    Tree tree = Tree::map();
+    if (state.step.item() == 0) return tree;
+    if (saves_step()) tree.set("step", state.step);
+    for (std::size_t b = 0; b < buffer_names().size(); ++b)
+        if (state.buffers[b].defined()) tree.set(buffer_names()[b], state.buffers[b]);
+    return tree;
+}
+
+void Optimizer::load_state_dict(const Tree& tree) {
+    const NoGrad no_grad;
+    const Tree& groups = tree["param_groups"];
+    const Tree& saved = tree["state"];
+    if (groups.size() != group_count())
+        throw ValueError(str(name(), ": load_state_dict: the number of groups differs: ",
+                             groups.size(), " saved, ", group_count(), " here"));
+    std::unordered_map<const Impl*, ParamState> states;
+    for (std::size_t g = 0; g < group_count(); ++g) {
+        const Tree& ids = groups[g]["params"];
+        const std::vector<Tensor>& params = group(g).params;
+        if (ids.size() != params.size())
+            throw ValueError(str(name(), ": load_state_dict: the size of group ", g, " differs: ",
+                                 ids.size(), " parameters saved, ", params.size(), " here"));
+        for (std::size_t i = 0; i < params.size(); ++i) {
+            const Tree* state = saved.find(std::to_string(ids[i].integer()));
+            if (state && !state->empty())
+                states[params[i].impl().get()] = load_state(params[i], *state);
+        }
+    }
+    for (std::size_t g = 0; g < group_count(); ++g) load_options(g, groups[g]);
+    states_ = std::move(states);
+}
+
+void Optimizer::load_options(std::size_t index, const Tree& tree) {
+    for (const NamedOption& option : options(index))
+        if (const Tree* value = tree.find(option.name))
+            std::visit([&](auto* home) { from_tree(*value, home); }, option.value);
+    if (const Tree* value = tree.find("initial_lr")) group(index).initial_lr = value->number();
+}
+
+ParamState Optimizer::load_state(const Tensor& param, const Tree& tree) const {
+    const DType dtype = param.dtype() == f64 ? f64 : f32;
+    ParamState state;
+    state.step = step_tensor(saves_step() ? tree["step"] : Tree(1), param.device());
+    for (std::size_t b = 0; b < buffer_names().size(); ++b) {
+        const Tree* saved = tree.find(buffer_names()[b]);
+        if (!saved || saved->is_null()) continue;
+        const Tensor& buffer = saved->tensor();
+        if (buffer.shape() != param.shape())
+            throw ShapeError(str(name(), ": load_state_dict: ", buffer_names()[b],
+                                 " is not like its parameter: ", buffer.shape(), ", ",
+                                 param.shape()));
+        state.buffers[b] = clone(buffer.to(dtype).to(param.device()));
+    }
+    return state;
+}
+
+}  // namespace axle::optim

@@ -1,0 +1,44 @@
+// Stochastic gradient descent with momentum, as torch.optim.SGD.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "optim/optimizer.h"
+
+namespace axle::optim {
+
+struct SGDOptions {
+    double lr = 1e-3;
+    double momentum = 0;
+    double dampening = 0;
+    double weight_decay = 0;  // added to the gradient
+    bool nesterov = false;    // needs momentum, and no dampening
+    bool maximize = false;
+
+    double& momentum_ref() { return momentum; }
+    std::vector<NamedOption> named();
+    // Throws ValueError.
+    void check(const char* op) const;
+};
+
+// State: "momentum_buffer", where there is momentum.
+class SGD : public GroupedOptimizer<SGDOptions> {
+  public:
+    explicit SGD(std::vector<Tensor> params, SGDOptions options = {});
+    // SGD({{weights, {.lr = 0.1}}, {biases, {.lr = 0.2}}})
+    explicit SGD(std::vector<Group> groups);
+
+  protected:
+    const char* name() const override { return "SGD"; }
+    std::span<const char* const> buffer_names() const override;
+    std::size_t buffers_needed(std::size_t group) const override;
+    bool saves_step() const override { return false; }
+    void update(kernels::Cpu& on, std::span<const kernels::Slot> slots,
+                const kernels::StepScalars* scalars) override;
+
+  private:
+    std::vector<kernels::SgdGroup> table_;
+};
+
+}  // namespace axle::optim
