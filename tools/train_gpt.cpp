@@ -182,7 +182,7 @@ struct Corpus {
     double unigram_entropy = 0;
 };
 
-// The vocabulary of a character model lies beside it; a new run takes that of its text.
+// The vocabulary of a character model lies beside it; one from scratch takes that of its text.
 std::unique_ptr<data::Tokenizer> tokenizer_for(const Settings& s, const std::string& text,
                                                bool is_new) {
     if (s.tokenizer == "byte") return std::make_unique<data::ByteTokenizer>();
@@ -190,7 +190,11 @@ std::unique_ptr<data::Tokenizer> tokenizer_for(const Settings& s, const std::str
     if (!is_new && fs::exists(path))
         return std::make_unique<data::CharTokenizer>(
             data::CharTokenizer::from_json(read_file(path)));
-    auto tokenizer = std::make_unique<data::CharTokenizer>(data::CharTokenizer::from_text(text));
+    const std::string start = (fs::path(s.init_from) / "tokenizer.json").string();
+    auto tokenizer = std::make_unique<data::CharTokenizer>(
+        !s.init_from.empty() && fs::exists(start)
+            ? data::CharTokenizer::from_json(read_file(start))
+            : data::CharTokenizer::from_text(text));
     write_file_atomically(path, tokenizer->to_json() + "\n");
     return tokenizer;
 }
@@ -247,6 +251,35 @@ struct Outcome {
     std::string checkpoint;
 };
 
+std::string checkpoint_folder(const Settings& s) {
+    return (fs::path(s.out) / "checkpoints").string();
+}
+
+// Loads what --resume names into what is prepared, and returns its path: "" without --resume.
+std::string resume(const Settings& s, Accelerator& accelerator) {
+    if (s.resume.empty()) return "";
+    const std::string folder = checkpoint_folder(s);
+    const auto path = s.resume == "latest" ? accel::latest_checkpoint(folder) : s.resume;
+    if (!path) throw FileError(printable(folder) + ": there is no checkpoint to resume from");
+    accelerator.load_state(*path);
+    return *path;
+}
+
+// Takes the model alone from a checkpoint, so that the options of training need not be repeated.
+Outcome only_evaluate(const Settings& s, const Corpus& corpus, nn::Gpt& gpt) {
+    Accelerator accelerator({.mixed_precision = s.mixed_precision});
+    nn::Gpt& model = accelerator.prepare(gpt);
+    Progress progress;
+    accelerator.register_for_checkpointing(progress);
+    Outcome outcome;
+    outcome.checkpoint = resume(s, accelerator);
+    outcome.step = progress.step;
+    data::DataLoader loader(data::BlockDataset(corpus.validation, gpt.config.block_size),
+                            {.batch_size = 4 * s.batch_size});
+    outcome.val_loss = evaluate(model, loader);
+    return outcome;
+}
+
 Outcome train(const Settings& s, const Corpus& corpus, nn::Gpt& gpt) {
     Accelerator accelerator({.mixed_precision = s.mixed_precision,
                              .gradient_accumulation_steps = static_cast<int>(s.accumulation),
@@ -275,17 +308,10 @@ Outcome train(const Settings& s, const Corpus& corpus, nn::Gpt& gpt) {
     Progress progress;
     accelerator.register_for_checkpointing(progress);
 
-    const std::string folder = (fs::path(s.out) / "checkpoints").string();
     Outcome outcome;
-    if (!s.resume.empty()) {
-        outcome.checkpoint =
-            s.resume == "latest" ? accel::latest_checkpoint(folder).value_or("") : s.resume;
-        if (outcome.checkpoint.empty())
-            throw FileError(printable(folder) + ": there is no checkpoint to resume from");
-        accelerator.load_state(outcome.checkpoint);
-    }
+    outcome.checkpoint = resume(s, accelerator);
     outcome.step = progress.step;
-    if (s.eval_only || progress.step >= s.steps) {
+    if (progress.step >= s.steps) {
         outcome.val_loss = evaluate(model, val_loader);
         return outcome;
     }
@@ -330,8 +356,9 @@ Outcome train(const Settings& s, const Corpus& corpus, nn::Gpt& gpt) {
         }
         metrics.write(row);
         if (last || (s.save_every > 0 && progress.step % s.save_every == 0)) {
-            outcome.checkpoint = accelerator.save_state(str(folder, "/step_", progress.step));
-            accel::rotate_checkpoints(folder, 2);
+            outcome.checkpoint = accelerator.save_state(
+                str(checkpoint_folder(s), "/step_", progress.step));
+            accel::rotate_checkpoints(checkpoint_folder(s), 2);
         }
         bar.update(progress.step, str("loss ", mean, "  lr ", lr, "  ",
                                       accel::human_bytes(host_memory::stats().peak)));
@@ -394,8 +421,10 @@ int run(Settings s) {
               << corpus.unigram_entropy << " nats\n"
               << std::flush;
 
-    const Outcome outcome = train(s, corpus, *model);
+    const Outcome outcome = (s.eval_only ? only_evaluate : train)(s, corpus, *model);
     if (s.sample > 0) print_sample(s, corpus, *model);
+    std::cout << "validation loss " << outcome.val_loss << " nats a token, "
+              << corpus.unigram_entropy - outcome.val_loss << " below the unigram entropy\n";
     std::cout << to_json(Tree{{"val_loss", outcome.val_loss},
                               {"unigram_entropy", corpus.unigram_entropy},
                               {"steps", outcome.step},

@@ -1,11 +1,11 @@
 #include "kernels/thread_pool.h"
 
-#include <gtest/gtest.h>
-#include <signal.h>
-
 #include <atomic>
 #include <thread>
 #include <vector>
+
+#include <gtest/gtest.h>
+#include <signal.h>
 
 #include "kernels/error.h"
 
