@@ -1,0 +1,233 @@
+#include "kernels/index.h"
+
+#include <string>
+#include <utility>
+
+#include "core/autograd.h"
+#include "core/check.h"
+#include "core/launch.h"
+#include "core/ops.h"
+#include "kernels/copy.h"
+#include "kernels/sort.h"
+
+namespace axle {
+namespace {
+
+// Every index lies in [0, size), else IndexError. Reads the indices.
+void check_range(const char* op, const Tensor& index, std::int64_t size) {
+    kernels::BadIndex bad;
+    launch(index.device(),
+           [&](auto& on) { bad = kernels::find_bad_index(on, index.view(), size); });
+    if (bad.position < 0) return;
+    Dims position = index.shape();
+    for (int d = index.dim() - 1; d >= 0; --d) {
+        position[d] = bad.position % index.shape()[d];
+        bad.position /= index.shape()[d];
+    }
+    throw IndexError(str(op, ": index out of range: ", bad.value, " at ", position,
+                         " for a dimension of size ", size));
+}
+
+// An index of gather and scatter has the dimensions of what it goes with, and is no larger; dim is
+// free (-1: none is).
+void check_fits(const char* op, int dim, const Tensor& index, const Tensor& x) {
+    bool fits = index.dim() == x.dim();
+    for (int d = 0; fits && d < x.dim(); ++d) fits = d == dim || index.shape()[d] <= x.shape()[d];
+    if (fits) return;
+    const std::string free = dim < 0 ? "" : str(" beside dimension ", dim);
+    throw ShapeError(str(op, ": the index is larger", free, " or has other dimensions: index ",
+                         index.shape(), ", tensor ", x.shape()));
+}
+
+Tensor at_least_1d(const Tensor& x) { return x.dim() == 0 ? reshape(x, {1}) : x; }
+
+// 1-d indices of slices along dim, repeated over the slices of `shape`.
+Tensor across(const Tensor& index, int dim, const Shape& shape) {
+    Shape lined_up = shape;
+    for (std::int64_t& size : lined_up) size = 1;
+    lined_up[dim] = index.numel();
+    return expand(reshape(index, lined_up), shape);
+}
+
+// Zeros of `shape` with dy added at index: the gradient of reading there. Indices are known to lie
+// inside. f16 and bf16 are summed, and returned, in f32.
+Tensor scattered(const Shape& shape, int dim, const Tensor& index, const Tensor& dy) {
+    const Tensor src = is_half(dy.dtype()) ? to(dy, f32) : dy;
+    Tensor y = zeros(shape, {.dtype = src.dtype(), .device = src.device()});
+    launch(y.device(),
+           [&](auto& on) { kernels::scatter_add(on, dim, index.view(), src.view(), y.view()); });
+    return record("scatter", y, {src},
+                  [dim, index = saved(index)](const Grads& dz, Needs) -> Grads {
+                      return {gather(dz[0], dim, index)};
+                  });
+}
+
+// The gradient of embedding, [rows, width]; again an op with a rule.
+Tensor embedding_gradient(const Tensor& dy, const Tensor& ids, std::int64_t rows,
+                          std::int64_t padding) {
+    const std::int64_t n = ids.numel(), width = dy.size(-1);
+    Tensor dweight = empty(
+        {rows, width}, {.dtype = is_half(dy.dtype()) ? f32 : dy.dtype(), .device = dy.device()});
+    const Tensor flat_ids = reshape(ids, {n}), flat_dy = reshape(dy.detach(), {n, width});
+    launch(dy.device(), [&](auto& on) {
+        kernels::embedding_backward(on, flat_dy.view(), flat_ids.view(), padding, dweight.view());
+    });
+    return record("embedding_gradient", dweight, {dy},
+                  [ids = saved(ids), padding](const Grads& dz, Needs) -> Grads {
+                      const Tensor rows_of_dz = embedding(ids, dz[0]);
+                      if (padding < 0) return {rows_of_dz};
+                      return {masked_fill(rows_of_dz, unsqueeze(eq(ids, padding), -1), 0)};
+                  });
+}
+
+}  // namespace
+
+Tensor gather(const Tensor& x, std::int64_t dim, const Tensor& index) {
+    check_device("gather", {&x, &index});
+    check_index_dtype("gather", index);
+    if (x.dim() == 0 || index.dim() == 0)
+        return reshape(gather(at_least_1d(x), dim, at_least_1d(index)), index.shape());
+    const int d = wrap_dim("gather", dim, x.dim());
+    check_fits("gather", d, index, x);
+    check_range("gather", index, x.shape()[d]);
+    Tensor y = empty(index.shape(), {.dtype = x.dtype(), .device = x.device()});
+    launch(x.device(), [&](auto& on) { kernels::gather(on, d, x.view(), index.view(), y.view()); });
+    return record("gather", y, {x},
+                  [d, index = saved(index), shape = x.shape()](const Grads& dy, Needs) -> Grads {
+                      return {scattered(shape, d, index, dy[0])};
+                  });
+}
+
+Tensor index_select(const Tensor& x, std::int64_t dim, const Tensor& index) {
+    check_device("index_select", {&x, &index});
+    check_index_dtype("index_select", index);
+    if (index.dim() > 1) throw ShapeError(str("index_select: needs a 1-d index: ", index.shape()));
+    if (x.dim() == 0) return reshape(index_select(reshape(x, {1}), dim, index), {});
+    const int d = wrap_dim("index_select", dim, x.dim());
+    check_range("index_select", index, x.shape()[d]);
+    Shape shape = x.shape();
+    shape[d] = index.numel();
+    Tensor y = empty(shape, {.dtype = x.dtype(), .device = x.device()});
+    const Tensor slices = across(index, d, shape);
+    launch(x.device(),
+           [&](auto& on) { kernels::gather(on, d, x.view(), slices.view(), y.view()); });
+    return record("index_select", y, {x},
+                  [d, index = saved(index), shape = x.shape()](const Grads& dy, Needs) -> Grads {
+                      return {scattered(shape, d, across(index, d, dy[0].shape()), dy[0])};
+                  });
+}
+
+Tensor scatter_add(const Tensor& x, std::int64_t dim, const Tensor& index, const Tensor& src) {
+    check_device("scatter_add", {&x, &index, &src});
+    check_index_dtype("scatter_add", index);
+    check_compute("scatter_add", x);
+    check_same_dtype("scatter_add", x, src);
+    if (x.dim() == 0)
+        return reshape(scatter_add(reshape(x, {1}), dim, at_least_1d(index), at_least_1d(src)), {});
+    const int d = wrap_dim("scatter_add", dim, x.dim());
+    check_fits("scatter_add", d, index, x);
+    check_fits("scatter_add", -1, index, src);
+    check_range("scatter_add", index, x.shape()[d]);
+    Tensor from = src;
+    for (int i = 0; i < src.dim(); ++i)
+        if (src.shape()[i] > index.shape()[i]) from = narrow(from, i, 0, index.shape()[i]);
+    Tensor y = clone(x.detach());
+    launch(x.device(),
+           [&](auto& on) { kernels::scatter_add(on, d, index.view(), from.view(), y.view()); });
+    return record("scatter_add", y, {x, from},
+                  [d, index = saved(index)](const Grads& dy, Needs needs) -> Grads {
+                      return {dy[0], needs[1] ? gather(dy[0], d, index) : Tensor()};
+                  });
+}
+
+Tensor embedding(const Tensor& ids, const Tensor& weight, std::optional<std::int64_t> padding_idx) {
+    check_device("embedding", {&ids, &weight});
+    check_index_dtype("embedding", ids);
+    check_floating("embedding", weight);
+    if (weight.dim() != 2)
+        throw ShapeError(str("embedding: the weight must be [rows, width]: ", weight.shape()));
+    const std::int64_t rows = weight.size(0), n = ids.numel(), width = weight.size(1);
+    std::int64_t padding = padding_idx.value_or(-1);
+    if (padding_idx && (padding < -rows || padding >= rows))
+        throw ValueError(
+            str("embedding: padding_idx out of range: ", padding, " for ", rows, " rows"));
+    if (padding_idx && padding < 0) padding += rows;
+    check_range("embedding", ids, rows);
+    Shape shape = ids.shape();
+    shape.push_back(width);
+    Tensor y = empty(shape, {.dtype = weight.dtype(), .device = weight.device()});
+    Tensor flat_y = reshape(y, {n, width});
+    const Tensor row_of = across(reshape(ids, {n}), 0, {n, width});
+    launch(weight.device(),
+           [&](auto& on) { kernels::gather(on, 0, weight.view(), row_of.view(), flat_y.view()); });
+    return record("embedding", y, {weight},
+                  [ids = saved(ids), rows, padding](const Grads& dy, Needs) -> Grads {
+                      return {embedding_gradient(dy[0], ids, rows, padding)};
+                  });
+}
+
+Tensor one_hot(const Tensor& ids, std::int64_t classes) {
+    check_device("one_hot", {&ids});
+    check_index_dtype("one_hot", ids);
+    if (classes < 1) throw ValueError(str("one_hot: needs at least one class: ", classes));
+    check_range("one_hot", ids, classes);
+    Shape shape = ids.shape();
+    shape.push_back(classes);
+    Tensor y = zeros(shape, {.dtype = i64, .device = ids.device()});
+    const Tensor index = unsqueeze(ids, -1);
+    const Tensor one = expand(ones({1}, {.dtype = i64, .device = ids.device()}), index.shape());
+    launch(ids.device(), [&](auto& on) {
+        kernels::scatter_add(on, ids.dim(), index.view(), one.view(), y.view());
+    });
+    return y;
+}
+
+namespace {
+
+Tensor triangle(const char* op, const Tensor& x, bool lower, std::int64_t diagonal) {
+    check_device(op, {&x});
+    if (x.dim() < 2) throw ShapeError(str(op, ": needs at least 2 dimensions: ", x.shape()));
+    Tensor y = empty_like(x);
+    launch(x.device(),
+           [&](auto& on) { kernels::triangle(on, lower, diagonal, x.view(), y.view()); });
+    return record(op, y, {x}, [op, lower, diagonal](const Grads& dy, Needs) -> Grads {
+        return {triangle(op, dy[0], lower, diagonal)};
+    });
+}
+
+}  // namespace
+
+Tensor tril(const Tensor& x, std::int64_t diagonal) { return triangle("tril", x, true, diagonal); }
+Tensor triu(const Tensor& x, std::int64_t diagonal) { return triangle("triu", x, false, diagonal); }
+
+std::pair<Tensor, Tensor> topk(const Tensor& x, std::int64_t k, std::int64_t dim, bool largest) {
+    check_device("topk", {&x});
+    check_compute("topk", x);
+    const int d = wrap_dim("topk", dim, x.dim());
+    const std::int64_t n = x.dim() == 0 ? 1 : x.shape()[d];
+    if (k < 0 || k > n)
+        throw ValueError(str("topk: k must lie in [0, ", n, "]: ", k, " along dimension ", d,
+                             " of ", x.shape()));
+    if (x.dim() == 0) {
+        const auto [values, indices] = topk(reshape(x, {1}), k, 0, largest);
+        return k == 0 ? std::pair(values, indices)
+                      : std::pair(reshape(values, {}), reshape(indices, {}));
+    }
+    Shape shape = x.shape();
+    shape[d] = k;
+    Tensor values = empty(shape, {.dtype = x.dtype(), .device = x.device()});
+    Tensor indices = empty(shape, {.dtype = i64, .device = x.device()});
+    const Tensor rows = transpose(x.detach(), d, -1);
+    Tensor rows_of_values = transpose(values, d, -1), rows_of_indices = transpose(indices, d, -1);
+    launch(x.device(), [&](auto& on) {
+        kernels::topk(on, largest, rows.view(), rows_of_values.view(), rows_of_indices.view());
+    });
+    values =
+        record("topk", values, {x},
+               [d, indices = saved(indices), shape = x.shape()](const Grads& dy, Needs) -> Grads {
+                   return {scattered(shape, d, indices, dy[0])};
+               });
+    return {values, indices};
+}
+
+}  // namespace axle

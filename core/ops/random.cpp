@@ -1,0 +1,159 @@
+#include "core/random.h"
+
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "core/autograd.h"
+#include "core/check.h"
+#include "core/launch.h"
+#include "core/ops.h"
+#include "kernels/random.h"
+
+namespace axle {
+namespace {
+
+// fill(contiguous tensor, its part of the generator) on x or, where x has gaps, on a copy. On meta
+// nothing is drawn.
+template <class Fill>
+void fill_random(Tensor& x, Fill&& fill) {
+    if (x.device().is_meta()) return;
+    if (!x.is_contiguous()) {
+        Tensor whole = empty_like(x);
+        fill(whole, take_random(random_blocks(x.numel())));
+        x.copy_(whole);
+        return;
+    }
+    fill(x, take_random(random_blocks(x.numel())));
+    x.impl()->storage->bump_version();
+}
+
+// A new tensor after fill(tensor).
+template <class Fill>
+Tensor filled(const Shape& shape, TensorOptions options, Fill&& fill) {
+    const bool requires_grad = std::exchange(options.requires_grad, false);
+    Tensor y = Tensor::empty(shape, options);
+    fill(y);
+    if (requires_grad) y.set_requires_grad();
+    return y;
+}
+
+Tensor dropped(const Tensor& x, double p, kernels::Philox random) {
+    const Tensor dense = contiguous(x.detach());
+    Tensor y = empty_like(x);
+    launch(x.device(), [&](auto& on) { kernels::dropout(on, random, p, dense.view(), y.view()); });
+    return record("dropout", y, {x}, [p, random](const Grads& dy, Needs) -> Grads {
+        return {dropped(dy[0], p, random)};
+    });
+}
+
+const char* reason(kernels::BadWeights::Why why) {
+    using kernels::BadWeights;
+    if (why == BadWeights::negative) return "a weight is negative";
+    if (why == BadWeights::not_finite) return "the weights have no finite sum";
+    if (why == BadWeights::zero_sum) return "all weights are zero";
+    return "fewer nonzero weights than samples";
+}
+
+// The range of whole numbers that a dtype holds, each exactly.
+std::pair<double, double> whole_range(DType t) {
+    if (t == boolean) return {0, 1};
+    if (t == u8) return {0, 255};
+    if (t == i32) return {-0x1p31, 0x1p31 - 1};
+    if (t == bf16) return {-0x1p8, 0x1p8};
+    if (t == f16) return {-0x1p11, 0x1p11};
+    if (t == f32) return {-0x1p24, 0x1p24};
+    if (t == f64) return {-0x1p53, 0x1p53};
+    return {-0x1p63, 0x1p63};
+}
+
+}  // namespace
+
+Tensor& Tensor::uniform_(double low, double high) {
+    check_in_place("uniform_", *this);
+    check_floating("uniform_", *this);
+    if (!(low <= high) || !std::isfinite(high - low))
+        throw ValueError(str("uniform_: not a finite range: ", low, " to ", high));
+    fill_random(*this, [&](Tensor& x, kernels::Philox random) {
+        launch(x.device(), [&](auto& on) { kernels::uniform(on, random, low, high, x.view()); });
+    });
+    return *this;
+}
+
+Tensor& Tensor::normal_(double mean, double std) {
+    check_in_place("normal_", *this);
+    check_floating("normal_", *this);
+    if (!(std >= 0)) throw ValueError(str("normal_: std can't be negative: ", std));
+    fill_random(*this, [&](Tensor& x, kernels::Philox random) {
+        launch(x.device(), [&](auto& on) { kernels::normal(on, random, mean, std, x.view()); });
+    });
+    return *this;
+}
+
+Tensor rand(const Shape& shape, TensorOptions options) {
+    return filled(shape, options, [](Tensor& y) { y.uniform_(); });
+}
+
+Tensor randn(const Shape& shape, TensorOptions options) {
+    return filled(shape, options, [](Tensor& y) { y.normal_(); });
+}
+
+Tensor randint(std::int64_t low, std::int64_t high, const Shape& shape, TensorOptions options) {
+    std::int64_t range = 0;
+    if (low >= high || __builtin_sub_overflow(high, low, &range) || range > std::int64_t{1} << 32)
+        throw ValueError(
+            str("randint: the range must hold 1 to 2^32 numbers: [", low, ", ", high, ")"));
+    const auto [least, most] = whole_range(options.dtype);
+    if (static_cast<double>(low) < least || static_cast<double>(high - 1) > most)
+        throw ValueError(str("randint: ", options.dtype,
+                             " doesn't hold every number of the range: [", low, ", ", high, ")"));
+    return filled(shape, options, [&](Tensor& y) {
+        check_compute("randint", y);
+        const bool index = y.dtype() == i64 || y.dtype() == i32;
+        Tensor whole = index ? y : empty(shape, {.dtype = i64, .device = y.device()});
+        fill_random(whole, [&](Tensor& x, kernels::Philox random) {
+            launch(x.device(),
+                   [&](auto& on) { kernels::randint(on, random, low, high, x.view()); });
+        });
+        if (!index) y.copy_(whole);
+    });
+}
+
+Tensor dropout(const Tensor& x, double p, bool training) {
+    check_device("dropout", {&x});
+    check_floating("dropout", x);
+    if (!(p >= 0 && p <= 1)) throw ValueError(str("dropout: p must lie in [0, 1]: ", p));
+    if (!training || p == 0) return x;
+    if (x.device().is_meta()) return dropped(x, p, {});
+    return dropped(x, p, take_random(random_blocks(x.numel())));
+}
+
+Tensor multinomial(const Tensor& weights, std::int64_t samples, bool replacement) {
+    const Device device = check_device("multinomial", {&weights});
+    check_floating("multinomial", weights);
+    if (weights.dim() == 0) throw ShapeError("multinomial: needs weights [..., n]: []");
+    if (samples < 1) throw ValueError(str("multinomial: needs at least one sample: ", samples));
+    const std::int64_t n = weights.size(-1);
+    if (!replacement && samples > n)
+        throw ValueError(str("multinomial: more samples than weights without replacement: ",
+                             samples, " of ", weights.shape()));
+    kernels::BadWeights bad;
+    launch_cpu("multinomial", device, [&](auto& on) {
+        bad = kernels::find_bad_weights(on, weights.view(), replacement ? 1 : samples);
+    });
+    if (bad.why != kernels::BadWeights::none)
+        throw ValueError(str("multinomial: ", reason(bad.why), ": row ", bad.row, " of ",
+                             weights.shape(), ", ", samples, " samples"));
+    Shape shape = weights.shape();
+    shape[shape.size() - 1] = samples;
+    Tensor y = empty(shape, {.dtype = i64, .device = device});
+    if (device.is_meta()) return y;
+    const kernels::Philox random =
+        take_random(random_blocks(replacement ? y.numel() : weights.numel()));
+    launch_cpu("multinomial", device, [&](auto& on) {
+        kernels::multinomial(on, random, replacement, weights.view(), y.view());
+    });
+    return y;
+}
+
+}  // namespace axle
