@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <map>
 
 #include "accel/checkpoint.h"
 #include "core/autocast.h"
@@ -163,6 +164,7 @@ void Accelerator::free_memory() {
     loaders_.clear();
     state_->active.clear();
     state_->step = 0;
+    state_->sync_gradients = true;
     host_memory::empty_cache();
 }
 
@@ -209,6 +211,29 @@ bool Accelerator::optimizer_step_was_skipped() const {
 
 // --- saving
 
+namespace {
+
+// The gradients that there are, by the name of their parameter.
+nn::StateDict gradients_of(const nn::Module& model) {
+    nn::StateDict gradients;
+    for (const auto& [name, parameter] : model.named_parameters())
+        if (const Tensor grad = parameter.grad(); grad.defined())
+            gradients.emplace_back(name, grad);
+    return gradients;
+}
+
+void set_gradients(const nn::Module& model, const std::map<std::string, Tensor>& gradients) {
+    for (const auto& [name, parameter] : model.named_parameters()) {
+        const auto found = gradients.find(name);
+        if (found == gradients.end())
+            parameter.zero_grad();
+        else
+            parameter.set_grad(found->second);
+    }
+}
+
+}  // namespace
+
 void Accelerator::register_for_checkpointing(Checkpointable& object) { add_once(custom_, object); }
 
 std::string Accelerator::save_state(const std::string& directory) {
@@ -216,6 +241,10 @@ std::string Accelerator::save_state(const std::string& directory) {
     for (std::size_t i = 0; i < models_.size(); ++i)
         save(writer.directory() + "/" + numbered("model", i) + ".safetensors",
              models_[i]->saved_state(), {{"format", "pt"}});
+    // Between two updates, what has been accumulated is state as well.
+    for (std::size_t i = 0; i < models_.size() && !state_->sync_gradients; ++i)
+        save(writer.directory() + "/" + numbered("gradients", i) + ".safetensors",
+             gradients_of(*models_[i]));
     for (std::size_t i = 0; i < optimizers_.size(); ++i)
         writer.write(numbered("optimizer", i), optimizers_[i]->state_dict());
     for (std::size_t i = 0; i < schedulers_.size(); ++i)
@@ -228,7 +257,8 @@ std::string Accelerator::save_state(const std::string& directory) {
     const GeneratorState random = generator_state();
     writer.write("random_states_0", Tree{{"seed", std::to_string(random.seed)},
                                          {"offset", std::to_string(random.offset)},
-                                         {"step", state_->step}});
+                                         {"step", state_->step},
+                                         {"sync_gradients", state_->sync_gradients}});
     writer.commit(state_->iteration);
     ++state_->iteration;
     return directory;
@@ -260,13 +290,18 @@ void fitting(const CheckpointReader& reader, const std::string& file, F&& load) 
 }  // namespace
 
 void Accelerator::load_state(const std::string& directory) {
+    if (!state_->active.empty())
+        throw UsageError("load_state: not within the loop over a prepared loader; leave it first");
     const CheckpointReader reader(directory);
     // Everything is read before anything is changed.
     std::vector<nn::StateDict> models;
+    std::vector<std::map<std::string, Tensor>> gradients(models_.size());
     std::vector<Tree> optimizers, schedulers, loaders, custom;
     for (std::size_t i = 0; i < models_.size(); ++i) {
         auto tensors = axle::load(reader.file(numbered("model", i) + ".safetensors")).tensors;
         models.emplace_back(tensors.begin(), tensors.end());
+        const std::string file = numbered("gradients", i) + ".safetensors";
+        if (reader.contains(file)) gradients[i] = axle::load(reader.file(file)).tensors;
     }
     for (std::size_t i = 0; i < optimizers_.size(); ++i)
         optimizers.push_back(reader.read(numbered("optimizer", i)));
@@ -279,14 +314,19 @@ void Accelerator::load_state(const std::string& directory) {
     const Tree random = reader.read("random_states_0");
     GeneratorState generator;
     std::int64_t step = 0;
+    bool sync_gradients = true;
     fitting(reader, "random_states_0.json", [&] {
         generator = {unsigned_from(random["seed"]), unsigned_from(random["offset"])};
         step = random["step"].integer();
+        sync_gradients = random["sync_gradients"].boolean();
     });
 
     for (std::size_t i = 0; i < models_.size(); ++i)
         fitting(reader, numbered("model", i) + ".safetensors",
                 [&] { models_[i]->load_state_dict(models[i]); });
+    for (std::size_t i = 0; i < models_.size(); ++i)
+        fitting(reader, numbered("gradients", i) + ".safetensors",
+                [&] { set_gradients(*models_[i], gradients[i]); });
     for (std::size_t i = 0; i < optimizers_.size(); ++i)
         fitting(reader, numbered("optimizer", i) + ".json",
                 [&] { optimizers_[i]->load_state_dict(optimizers[i]); });
@@ -301,6 +341,7 @@ void Accelerator::load_state(const std::string& directory) {
                 [&] { custom_[i]->load_state_dict(custom[i]); });
     set_generator_state(generator);
     state_->step = step;
+    state_->sync_gradients = sync_gradients;
     state_->iteration = reader.iteration() + 1;
 }
 

@@ -112,7 +112,7 @@ class Accelerator {
         advance_accumulation();
         return {};
     }
-    // Of the current micro-batch; true outside accumulate.
+    // Of the latest micro-batch; true before the first.
     bool sync_gradients() const;
     int gradient_accumulation_steps() const;
     void set_gradient_accumulation_steps(int steps);
@@ -129,12 +129,13 @@ class Accelerator {
     // --- saving
     // Objects are saved in the order of registration.
     void register_for_checkpointing(Checkpointable& object);
-    // Models, optimizers, schedulers, loaders with their positions, random state and registered
-    // objects, as one directory that appears whole or not at all (accel/checkpoint.h). Taken in a
-    // loop body it resumes with the next batch. Returns the path.
+    // Models, optimizers, schedulers, loaders with their positions, random state, registered
+    // objects and, between two updates, gradients, as one directory that appears whole or not at
+    // all (accel/checkpoint.h). Taken in a loop body it resumes with the next batch. Returns the
+    // path.
     std::string save_state(const std::string& directory);
     // FileError names what is missing, damaged or doesn't fit; a damaged checkpoint changes
-    // nothing.
+    // nothing. UsageError within the loop over a prepared loader.
     void load_state(const std::string& directory);
 
     // --- processes

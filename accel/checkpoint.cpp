@@ -20,8 +20,10 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kManifest = "manifest.json";
+constexpr const char* kFamily = "axle checkpoint";
 constexpr const char* kFormat = "axle checkpoint 1";
 constexpr const char* kTemporary = ".checkpoint-";
+constexpr const char* kChanged = "was changed since it was saved: the checksum differs";
 
 [[noreturn]] void fail(const fs::path& path, const std::string& reason) {
     throw FileError(str(printable(path.string()), ": ", reason));
@@ -49,18 +51,35 @@ std::int64_t crc_of(const std::string& path) {
     return static_cast<std::int64_t>(crc);
 }
 
+std::int64_t crc_of_text(const std::string& text) {
+    return static_cast<std::int64_t>(
+        crc32(0, reinterpret_cast<const Bytef*>(text.data()), static_cast<uInt>(text.size())));
+}
+
+// Whether there is a manifest of ours, perhaps a damaged one: other programs write a manifest.json
+// too.
 bool is_checkpoint(const fs::path& path) {
     std::error_code ignored;
-    return fs::is_regular_file(path / kManifest, ignored);
+    const fs::path file = path / kManifest;
+    if (!fs::is_regular_file(file, ignored)) return false;
+    try {
+        return read_file(file.string()).find(kFamily) != std::string::npos;
+    } catch (const FileError&) {
+        return false;
+    }
 }
 
 Tree read_manifest(const fs::path& path) {
     const fs::path file = path / kManifest;
-    if (!is_checkpoint(path)) fail(path, "is no checkpoint: it has no manifest.json");
+    std::error_code ignored;
+    if (!fs::exists(file, ignored)) fail(path, "is no checkpoint: it has no manifest.json");
     try {
         Tree manifest = from_json(read_file(file.string()));
         if (manifest["format"].string() != kFormat)
             fail(file, str("unknown format '", printable(manifest["format"].string()), "'"));
+        const std::int64_t crc = manifest["crc32"].integer();
+        std::erase_if(manifest.entries(), [](const auto& entry) { return entry.key == "crc32"; });
+        if (crc_of_text(to_json(manifest)) != crc) fail(file, kChanged);
         for (const auto& [name, entry] : manifest["files"].entries())
             static_cast<void>(entry["size"].integer() + entry["crc32"].integer());
         static_cast<void>(manifest["iteration"].integer());
@@ -128,14 +147,20 @@ Tree restore(const Tree& tree, const std::map<std::string, Tensor>& tensors) {
     return result;
 }
 
-// Checkpoints directly below a folder with their iterations.
-std::vector<std::pair<std::int64_t, fs::path>> checkpoints_in(const std::string& folder) {
+// Checkpoints directly below a folder with their iterations. One with a damaged manifest is an
+// error, or is passed over.
+std::vector<std::pair<std::int64_t, fs::path>> checkpoints_in(const std::string& folder,
+                                                              bool skip_damaged) {
     std::vector<std::pair<std::int64_t, fs::path>> found;
     std::error_code error;
     for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
         if (entry.is_symlink() || !is_checkpoint(entry.path())) continue;
         if (entry.path().filename().string().starts_with(kTemporary)) continue;
-        found.emplace_back(read_manifest(entry.path())["iteration"].integer(), entry.path());
+        try {
+            found.emplace_back(read_manifest(entry.path())["iteration"].integer(), entry.path());
+        } catch (const FileError&) {
+            if (!skip_damaged) throw;
+        }
     }
     std::sort(found.begin(), found.end());
     return found;
@@ -149,7 +174,7 @@ CheckpointWriter::CheckpointWriter(const std::string& path)
     const fs::path place(path_);
     std::error_code ignored;
     if (fs::exists(fs::symlink_status(place, ignored)) && !is_checkpoint(place) &&
-        !(fs::is_directory(place) && fs::is_empty(place)))
+        !(fs::is_directory(place, ignored) && fs::is_empty(place, ignored)))
         fail(place, "exists and is no checkpoint, so it is not replaced");
     create_directories(place.parent_path().string());
     for (int attempt = 0;; ++attempt) {
@@ -183,7 +208,8 @@ void CheckpointWriter::commit(std::int64_t iteration) {
         const std::string file = (fs::path(temporary_) / name).string();
         files.set(name, Tree{{"size", InputFile(file).size()}, {"crc32", crc_of(file)}});
     }
-    const Tree manifest{{"format", kFormat}, {"iteration", iteration}, {"files", files}};
+    Tree manifest{{"format", kFormat}, {"iteration", iteration}, {"files", files}};
+    manifest.set("crc32", crc_of_text(to_json(manifest)));
     write_file_atomically((fs::path(temporary_) / kManifest).string(), to_json(manifest) + "\n");
     sync_directory(temporary_);
     put_in_place(temporary_, path_);
@@ -202,8 +228,7 @@ CheckpointReader::CheckpointReader(std::string path) : path_(std::move(path)) {
         if (size != entry["size"].integer())
             fail(file,
                  str("is ", size, " bytes long, but was saved with ", entry["size"].integer()));
-        if (crc_of(file.string()) != entry["crc32"].integer())
-            fail(file, "was changed since it was saved: the checksum differs");
+        if (crc_of(file.string()) != entry["crc32"].integer()) fail(file, kChanged);
         files_.push_back(name);
     }
 }
@@ -232,13 +257,13 @@ Tree CheckpointReader::read(const std::string& stem) const {
 }
 
 std::optional<std::string> latest_checkpoint(const std::string& folder) {
-    const auto found = checkpoints_in(folder);
+    const auto found = checkpoints_in(folder, false);
     if (found.empty()) return std::nullopt;
     return found.back().second.string();
 }
 
 void rotate_checkpoints(const std::string& folder, std::size_t keep) {
-    const auto found = checkpoints_in(folder);
+    const auto found = checkpoints_in(folder, true);
     for (std::size_t i = 0; i + std::max<std::size_t>(keep, 1) < found.size(); ++i) {
         // First out of sight, so that a crash leaves no half checkpoint under its name.
         const fs::path path = found[i].second;
@@ -251,7 +276,9 @@ void rotate_checkpoints(const std::string& folder, std::size_t keep) {
     std::error_code ignored;
     std::vector<fs::path> left;
     for (const fs::directory_entry& entry : fs::directory_iterator(folder, ignored))
-        if (entry.path().filename().string().starts_with(kTemporary)) left.push_back(entry.path());
+        if (entry.is_directory(ignored) && !entry.is_symlink(ignored) &&
+            entry.path().filename().string().starts_with(kTemporary))
+            left.push_back(entry.path());
     for (const fs::path& path : left) fs::remove_all(path, ignored);
 }
 

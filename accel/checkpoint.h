@@ -1,8 +1,8 @@
 // Checkpoint directories: whole or absent, and verified before anything is loaded.
 //
 // A checkpoint is written into a hidden directory beside its place. commit() lists every file with
-// size and CRC-32 in manifest.json, forces all to disk and renames the directory. Whatever happens
-// before that leaves the earlier checkpoint as it was.
+// size and CRC-32 in manifest.json, which has a CRC-32 of its own, forces all to disk and renames
+// the directory. Whatever happens before that leaves the earlier checkpoint as it was.
 #pragma once
 
 #include <cstdint>
@@ -56,11 +56,12 @@ class CheckpointReader {
 };
 
 // The checkpoint with the highest iteration directly below a folder, by its manifest and whatever
-// its name. Folders without a manifest are passed over; a missing folder has none.
+// its name. Symbolic links and folders without a manifest of ours are passed over; a missing folder
+// has none. FileError for a damaged manifest: an older checkpoint might not be what is wanted.
 std::optional<std::string> latest_checkpoint(const std::string& folder);
 
 // Removes the oldest checkpoints directly below a folder until `keep` are left, and what writers
-// that died have left behind. Touches nothing without a manifest.
+// that died have left behind. Touches nothing else, nor a checkpoint with a damaged manifest.
 void rotate_checkpoints(const std::string& folder, std::size_t keep);
 
 }  // namespace axle::accel

@@ -1,18 +1,17 @@
 #include "accel/config.h"
 
-#include <fstream>
 #include <set>
-#include <sstream>
 
 #include <yaml-cpp/yaml.h>
 
+#include "core/file.h"
 #include "kernels/error.h"
 
 namespace axle::accel {
 namespace {
 
 [[noreturn]] void fail(const std::string& path, const std::string& reason) {
-    throw FileError(path + ": " + reason);
+    throw FileError(printable(path) + ": " + reason);
 }
 
 std::string scalar(const std::string& path, const std::string& key, const YAML::Node& node) {
@@ -24,14 +23,10 @@ std::string scalar(const std::string& path, const std::string& key, const YAML::
 }  // namespace
 
 std::vector<std::pair<std::string, std::string>> read_config(const std::string& path) {
-    std::ifstream file(path);
-    if (!file) fail(path, "can't be opened");
-    std::ostringstream text;
-    text << file.rdbuf();
-
+    const std::string text = read_file(path);
     YAML::Node root;
     try {
-        root = YAML::Load(text.str());
+        root = YAML::Load(text);
     } catch (const YAML::Exception& error) {
         fail(path, str("not YAML: ", error.what()));
     }
@@ -44,8 +39,8 @@ std::vector<std::pair<std::string, std::string>> read_config(const std::string& 
         if (!seen.insert(key).second) fail(path, "'" + key + "' comes twice");
         std::string value;
         if (entry.second.IsSequence()) {
-            for (const auto& item : entry.second)
-                value += (value.empty() ? "" : ",") + scalar(path, key, item);
+            for (std::size_t i = 0; i < entry.second.size(); ++i)
+                value += (i == 0 ? "" : ",") + scalar(path, key, entry.second[i]);
         } else {
             value = scalar(path, key, entry.second);
         }

@@ -9,7 +9,7 @@
 namespace axle::accel {
 
 struct ProgressOptions {
-    std::string title;            // "train"
+    std::string title = {};       // "train"
     std::string unit = "step";    // 57.3 step/s
     std::int64_t start = 0;       // already done, as on resume
     double line_seconds = 10;     // between two lines where there is no terminal

@@ -37,8 +37,9 @@ class Sequential : public Model<Sequential> {
   public:
     Sequential() = default;
     template <class... Stages>
-        requires(sizeof...(Stages) > 0 &&
-                 (!std::is_same_v<std::remove_cvref_t<Stages>, Sequential> && ...))
+        requires(sizeof...(Stages) > 1 ||
+                 (sizeof...(Stages) == 1 &&
+                  (!std::is_same_v<std::remove_cvref_t<Stages>, Sequential> && ...)))
     explicit Sequential(Stages&&... stages) {
         (push_back(std::forward<Stages>(stages)), ...);
     }
@@ -52,10 +53,13 @@ class Sequential : public Model<Sequential> {
     template <class S>
     void push_back(S&& stage) {
         using T = std::remove_cvref_t<S>;
-        if constexpr (std::is_base_of_v<Module, T>)
+        if constexpr (std::is_base_of_v<Module, T>) {
+            static_assert(!std::is_lvalue_reference_v<S>,
+                          "a module is moved in: std::move(module)");
             stages_.push_back(std::make_unique<Layer<T>>(std::move(stage)));
-        else
+        } else {
             stages_.push_back(std::make_unique<Function>(std::forward<S>(stage)));
+        }
     }
     std::size_t size() const { return stages_.size(); }
 

@@ -55,6 +55,25 @@ Embedding embedding_of(std::int64_t rows, std::int64_t width) {
     return table;
 }
 
+// eval() for a scope; afterwards every module is in the mode that it was in.
+class Evaluating {
+  public:
+    explicit Evaluating(Module& model) {
+        for (const auto& [name, module] : model.named_modules())
+            before_.emplace_back(module, module->is_training());
+        model.eval();
+    }
+    ~Evaluating() {
+        // Parents come first, so that children have the last word.
+        for (const auto& [module, training] : before_) module->train(training);
+    }
+    Evaluating(const Evaluating&) = delete;
+    Evaluating& operator=(const Evaluating&) = delete;
+
+  private:
+    std::vector<std::pair<Module*, bool>> before_;
+};
+
 }  // namespace
 
 GptAttention::GptAttention(const GptConfig& config)
@@ -137,9 +156,11 @@ std::vector<std::int64_t> Gpt::generate(std::vector<std::int64_t> ids, std::int6
     if (ids.empty()) throw ValueError("generate: needs at least one token to continue");
     if (!(options.temperature >= 0))
         throw ValueError(str("generate: the temperature can't be negative: ", options.temperature));
+    if (count < 0 || options.top_k < 0)
+        throw ValueError(
+            str("generate: count and top_k can't be negative: ", count, ", ", options.top_k));
     const NoGrad no_grad;
-    const bool was_training = is_training();
-    eval();
+    const Evaluating evaluating(*this);
     for (std::int64_t i = 0; i < count; ++i) {
         const auto context = std::min(static_cast<std::int64_t>(ids.size()), config.block_size);
         const std::vector<std::int64_t> window(ids.end() - context, ids.end());
@@ -156,7 +177,6 @@ std::vector<std::int64_t> Gpt::generate(std::vector<std::int64_t> ids, std::int6
         }
         ids.push_back(multinomial(softmax(logits), 1).item_int());
     }
-    train(was_training);
     return ids;
 }
 

@@ -38,7 +38,9 @@ struct GptConfig {
 struct GptAttention : Model<GptAttention> {
     explicit GptAttention(const GptConfig& config);
     Tensor forward(const Tensor& x);
-    void visit(Visitor& v) override { v("c_attn", c_attn), v("c_proj", c_proj); }
+    void visit(Visitor& v) override {
+        v("c_attn", c_attn), v("c_proj", c_proj), v("resid_dropout", resid_dropout);
+    }
 
     Linear c_attn, c_proj;
     Dropout resid_dropout;
@@ -49,7 +51,9 @@ struct GptAttention : Model<GptAttention> {
 struct GptMlp : Model<GptMlp> {
     explicit GptMlp(const GptConfig& config);
     Tensor forward(const Tensor& x);
-    void visit(Visitor& v) override { v("c_fc", c_fc), v("c_proj", c_proj); }
+    void visit(Visitor& v) override {
+        v("c_fc", c_fc), v("c_proj", c_proj), v("dropout", resid_dropout);
+    }
 
     Linear c_fc, c_proj;
     Dropout resid_dropout;
@@ -73,7 +77,9 @@ struct GptTransformer : Model<GptTransformer> {
     explicit GptTransformer(const GptConfig& config);
     // Ids [B, T] to the final hidden state [B, T, C].
     Tensor forward(const Tensor& ids);
-    void visit(Visitor& v) override { v("wte", wte), v("wpe", wpe), v("h", h), v("ln_f", ln_f); }
+    void visit(Visitor& v) override {
+        v("wte", wte), v("wpe", wpe), v("drop", embd_dropout), v("h", h), v("ln_f", ln_f);
+    }
 
     Embedding wte, wpe;
     Dropout embd_dropout;

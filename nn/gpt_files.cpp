@@ -1,4 +1,5 @@
 // GPT-2 as files: config.json and model.safetensors in Hugging Face's layout.
+#include <algorithm>
 #include <filesystem>
 
 #include "core/file.h"
@@ -12,12 +13,27 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kPrefix = "transformer.";
+constexpr const char* kHead = "lm_head.weight";
 
 Gelu activation_from(const std::string& name) {
     if (name == "gelu") return Gelu::erf;
     if (name == "gelu_new" || name == "gelu_pytorch_tanh") return Gelu::tanh;
     throw ValueError(
         str("GptConfig: activation_function must be gelu or gelu_new: '", printable(name), "'"));
+}
+
+// Fields of transformers' that change what the model computes, in ways that Gpt does not know.
+void check_supported(const Tree& tree) {
+    const auto refuse = [&](const char* name, bool value) {
+        const Tree* field = tree.find(name);
+        if (field != nullptr && field->boolean() == value)
+            throw ValueError(
+                str("GptConfig: ", name, value ? " true" : " false", " is not supported"));
+    };
+    refuse("tie_word_embeddings", false);
+    refuse("scale_attn_weights", false);
+    refuse("scale_attn_by_inverse_layer_idx", true);
+    refuse("add_cross_attention", true);
 }
 
 // Causal masks, which GPT-2's older files carry along.
@@ -28,6 +44,9 @@ bool is_mask(const std::string& name) {
 }  // namespace
 
 std::string GptConfig::to_json() const {
+    // GPT-2's end of text, which a smaller vocabulary lacks.
+    constexpr std::int64_t kEndOfText = 50256;
+    const Tree end_of_text = vocab_size > kEndOfText ? Tree(kEndOfText) : Tree();
     return axle::to_json(Tree{
         {"architectures", Tree::list({"GPT2LMHeadModel"})},
         {"model_type", "gpt2"},
@@ -36,6 +55,8 @@ std::string GptConfig::to_json() const {
         {"n_layer", n_layer},
         {"n_head", n_head},
         {"n_embd", n_embd},
+        {"bos_token_id", end_of_text},
+        {"eos_token_id", end_of_text},
         {"activation_function", activation == Gelu::tanh ? "gelu_new" : "gelu"},
         {"resid_pdrop", dropout},
         {"embd_pdrop", dropout},
@@ -52,8 +73,7 @@ GptConfig GptConfig::from_json(const std::string& text) {
     if (const Tree* type = tree.find("model_type"); type != nullptr && type->string() != "gpt2")
         throw ValueError(
             str("GptConfig: model_type must be gpt2: '", printable(type->string()), "'"));
-    if (const Tree* tied = tree.find("tie_word_embeddings"); tied != nullptr && !tied->boolean())
-        throw ValueError("GptConfig: tie_word_embeddings false is not supported");
+    check_supported(tree);
     GptConfig config;
     const auto integer = [&](const char* name, std::int64_t& value) {
         if (const Tree* field = tree.find(name)) value = field->integer();
@@ -70,12 +90,18 @@ GptConfig GptConfig::from_json(const std::string& text) {
         config.activation = activation_from(field->string());
     if (const Tree* field = tree.find("bias")) config.bias = field->boolean();
     config.validate();
+    if (const Tree* inner = tree.find("n_inner"); inner != nullptr && !inner->is_null())
+        if (inner->integer() != 4 * config.n_embd)
+            throw ValueError(str("GptConfig: n_inner must be four times n_embd ", config.n_embd,
+                                 ": ", inner->integer()));
     return config;
 }
 
 Gpt Gpt::from_pretrained(const std::string& path) {
-    const bool is_directory = fs::is_directory(path);
-    const fs::path weights = is_directory ? fs::path(path) / "model.safetensors" : fs::path(path);
+    std::error_code unreadable;  // then opening it says why
+    const bool is_file =
+        fs::path(path).extension() == ".safetensors" && !fs::is_directory(path, unreadable);
+    const fs::path weights = is_file ? fs::path(path) : fs::path(path) / "model.safetensors";
     const std::string config_path = (weights.parent_path() / "config.json").string();
     const std::string text = read_file(config_path);
     GptConfig config;
@@ -85,11 +111,19 @@ Gpt Gpt::from_pretrained(const std::string& path) {
         throw FileError(str(printable(config_path), ": ", error.what()));
     }
 
+    const Safetensors file = load(weights.string());
     StateDict state;
-    for (auto& [name, tensor] : load(weights.string()).tensors) {
-        if (is_mask(name) || name == "lm_head.weight") continue;
-        state.emplace_back(name.starts_with(kPrefix) ? name : kPrefix + name, tensor);
+    for (const auto& [name, tensor] : file.tensors) {
+        if (is_mask(name)) continue;
+        const bool whole = name.starts_with(kPrefix) || name == kHead;
+        state.emplace_back(whole ? name : kPrefix + name, tensor);
     }
+    // Of the two names of the tied weight the embedding's counts.
+    const auto named = [](const char* name) {
+        return [name](const auto& entry) { return entry.first == name; };
+    };
+    if (std::any_of(state.begin(), state.end(), named("transformer.wte.weight")))
+        std::erase_if(state, named(kHead));
     Gpt model(config);
     try {
         model.load_state_dict(state);

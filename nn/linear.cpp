@@ -17,6 +17,13 @@ Linear::Linear(std::int64_t in, std::int64_t out, LinearOptions options) : optio
     init::uniform_(bias, -bound, bound);
 }
 
+Linear::Linear(const Linear& other)
+    : Model(other),
+      weight(other.weight),
+      bias(other.bias),
+      policy(other.policy == nullptr ? nullptr : other.policy->twin()),
+      options_(other.options_) {}
+
 Tensor Linear::forward(const Tensor& x, Activation activation) {
     if (policy != nullptr) return policy->multiply(*this, x, activation);
     return linear(x, options_.transposed ? weight.t() : weight, bias, activation);
@@ -25,7 +32,7 @@ Tensor Linear::forward(const Tensor& x, Activation activation) {
 void Linear::visit(Visitor& v) {
     v("weight", weight);
     v("bias", bias);
-    if (policy != nullptr) policy->visit(v);
+    if (policy != nullptr) v("policy", *policy);
 }
 
 }  // namespace axle::nn

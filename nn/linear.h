@@ -12,10 +12,11 @@ class Linear;
 
 // Takes over the product of a Linear: LoRA, quantised or fp8 weights, tensor parallel. It may hold
 // parameters of its own, which appear below the Linear under "policy".
-struct LinearPolicy {
-    virtual ~LinearPolicy() = default;
+struct LinearPolicy : Module {
     virtual Tensor multiply(Linear& layer, const Tensor& x, Activation activation) = 0;
-    virtual void visit(Visitor&) {}
+    // For clone() of the Linear: std::make_shared<Derived>(*this).
+    virtual std::shared_ptr<LinearPolicy> twin() const = 0;
+    void visit(Visitor&) override {}
 };
 
 struct LinearOptions {
@@ -28,6 +29,10 @@ class Linear : public Model<Linear> {
   public:
     // Weight and bias uniform in +-1/sqrt(in), as PyTorch. Sizes are positive (ValueError).
     Linear(std::int64_t in, std::int64_t out, LinearOptions options = {});
+    Linear(Linear&&) = default;
+    Linear& operator=(Linear&&) = default;
+    // For clone(), as Module's.
+    Linear(const Linear& other);
 
     // x [..., in] to [..., out].
     Tensor forward(const Tensor& x, Activation activation = Activation::none);

@@ -89,6 +89,7 @@ void Module::separate_tensors() {
         if (!twin.defined()) {
             twin = axle::clone(t.detach());
             if (t.requires_grad()) twin.set_requires_grad();
+            twins[twin.impl().get()] = twin;  // met again where one handle has two names
         }
         t = twin;
     });
@@ -97,16 +98,15 @@ void Module::separate_tensors() {
 Module::Entry::Entry(Module& module) {
     const Gate* gate = module.gate_.get();
     if (gate == nullptr) return;
-    counted_ = true;
-    if (entered++ > 0) return;
+    inside_.emplace();
+    if (entered > 1) return;
     if (gate->before_forward) gate->before_forward(module);
     if (!gate->autocast) return;
     autocast_.emplace(gate->autocast);
     converts_ = gate->outputs_to_f32;
 }
-Module::Entry::~Entry() {
-    if (counted_) --entered;
-}
+Module::Entry::Inside::Inside() { ++entered; }
+Module::Entry::Inside::~Inside() { --entered; }
 
 std::vector<Tensor> Module::parameters() const {
     std::vector<Tensor> result;
@@ -192,7 +192,10 @@ std::vector<std::pair<std::string, Module*>> Module::named_modules() {
 void Module::to(Device device) {
     const NoGrad no_grad;
     walk(*this, [&](const std::string&, Tensor& t, bool) {
-        if (t.device() != device) t.set_data(axle::to(t.detach(), device));
+        if (t.device() == device) return;
+        const Tensor grad = t.grad();
+        t.set_data(axle::to(t.detach(), device));
+        if (grad.defined()) t.set_grad(axle::to(grad, device));
     });
 }
 
@@ -200,7 +203,10 @@ void Module::to(DType dtype) {
     if (!is_floating(dtype)) throw DTypeError(str("module: to: only floating dtypes: ", dtype));
     const NoGrad no_grad;
     walk(*this, [&](const std::string&, Tensor& t, bool) {
-        if (is_floating(t.dtype()) && t.dtype() != dtype) t.set_data(axle::to(t.detach(), dtype));
+        if (!is_floating(t.dtype()) || t.dtype() == dtype) return;
+        const Tensor grad = t.grad();
+        t.set_data(axle::to(t.detach(), dtype));
+        if (grad.defined()) t.set_grad(axle::to(grad, dtype));
     });
 }
 

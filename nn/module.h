@@ -94,7 +94,8 @@ class Module {
     // This module and everything below it, parents first, with dotted names ("" for this one).
     std::vector<std::pair<std::string, Module*>> named_modules();
 
-    // Moves or converts every floating parameter and buffer, keeping their identity.
+    // Moves every parameter and buffer, or converts the floating ones, with their gradients and
+    // keeping their identity.
     void to(Device device);
     void to(DType dtype);
     void train(bool on = true);
@@ -137,7 +138,6 @@ class Module {
     class Entry {
       public:
         explicit Entry(Module& module);
-        ~Entry();
         Entry(const Entry&) = delete;
         Entry& operator=(const Entry&) = delete;
 
@@ -162,8 +162,15 @@ class Module {
         }
 
       private:
+        // Counts the prepared models that this thread is inside of.
+        struct Inside {
+            Inside();
+            ~Inside();
+            Inside(const Inside&) = delete;
+            Inside& operator=(const Inside&) = delete;
+        };
+        std::optional<Inside> inside_;
         std::optional<AutocastGuard> autocast_;
-        bool counted_ = false;
         bool converts_ = false;
     };
 

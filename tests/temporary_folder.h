@@ -5,13 +5,20 @@
 #include <string>
 
 #include <stdlib.h>
+#include <unistd.h>
 
 namespace axle::tests {
 
+enum class Kept { on_disk, in_memory };
+
 class TemporaryFolder {
   public:
-    TemporaryFolder() {
-        path_ = (std::filesystem::temp_directory_path() / "axle-test-XXXXXX").string();
+    // In memory, where the system has a place for that: syncing files costs nothing there.
+    explicit TemporaryFolder(Kept kept = Kept::on_disk) {
+        const bool shared_memory = kept == Kept::in_memory && ::access("/dev/shm", W_OK) == 0;
+        const std::filesystem::path above =
+            shared_memory ? "/dev/shm" : std::filesystem::temp_directory_path();
+        path_ = (above / "axle-test-XXXXXX").string();
         if (::mkdtemp(path_.data()) == nullptr) path_ = "/no/temporary/folder";
     }
     ~TemporaryFolder() {

@@ -182,19 +182,34 @@ struct Corpus {
     double unigram_entropy = 0;
 };
 
+// What f makes of a file's text; its complaints begin with the path.
+template <class F>
+auto made_from(const std::string& path, F&& f) {
+    try {
+        return f();
+    } catch (const ValueError& error) {
+        throw FileError(printable(path) + ": " + error.what());
+    }
+}
+
+std::unique_ptr<data::CharTokenizer> read_tokenizer(const std::string& path) {
+    const std::string text = read_file(path);
+    return made_from(path, [&] {
+        return std::make_unique<data::CharTokenizer>(data::CharTokenizer::from_json(text));
+    });
+}
+
 // The vocabulary of a character model lies beside it; one from scratch takes that of its text.
 std::unique_ptr<data::Tokenizer> tokenizer_for(const Settings& s, const std::string& text,
                                                bool is_new) {
     if (s.tokenizer == "byte") return std::make_unique<data::ByteTokenizer>();
     const std::string path = (fs::path(s.out) / "tokenizer.json").string();
-    if (!is_new && fs::exists(path))
-        return std::make_unique<data::CharTokenizer>(
-            data::CharTokenizer::from_json(read_file(path)));
+    if (!is_new && fs::exists(path)) return read_tokenizer(path);
     const std::string start = (fs::path(s.init_from) / "tokenizer.json").string();
-    auto tokenizer = std::make_unique<data::CharTokenizer>(
-        !s.init_from.empty() && fs::exists(start)
-            ? data::CharTokenizer::from_json(read_file(start))
-            : data::CharTokenizer::from_text(text));
+    auto tokenizer = !s.init_from.empty() && fs::exists(start)
+                         ? read_tokenizer(start)
+                         : std::make_unique<data::CharTokenizer>(made_from(
+                               s.data, [&] { return data::CharTokenizer::from_text(text); }));
     write_file_atomically(path, tokenizer->to_json() + "\n");
     return tokenizer;
 }
@@ -209,9 +224,12 @@ Corpus load_corpus(const Settings& s, bool is_new) {
     } else {
         const std::string text = data::read_text(s.data);
         tokenizer = tokenizer_for(s, text, is_new);
-        ids = tokenizer->encode(text);
+        ids = made_from(s.data, [&] { return tokenizer->encode(text); });
     }
     const std::size_t cut = ids.size() * 9 / 10;
+    if (ids.size() - cut <= static_cast<std::size_t>(s.model.block_size))
+        throw FileError(str(printable(s.data), ": too short: the last tenth of its ", ids.size(),
+                            " tokens must be longer than a block of ", s.model.block_size));
     const std::int64_t vocab_size = tokenizer ? tokenizer->vocab_size() : s.model.vocab_size;
     return {std::move(tokenizer), vocab_size, data::Tokens(std::span(ids).first(cut)),
             data::Tokens(std::span(ids).subspan(cut)), data::unigram_entropy(data::Tokens(ids))};
@@ -356,8 +374,8 @@ Outcome train(const Settings& s, const Corpus& corpus, nn::Gpt& gpt) {
         }
         metrics.write(row);
         if (last || (s.save_every > 0 && progress.step % s.save_every == 0)) {
-            outcome.checkpoint = accelerator.save_state(
-                str(checkpoint_folder(s), "/step_", progress.step));
+            outcome.checkpoint =
+                accelerator.save_state(str(checkpoint_folder(s), "/step_", progress.step));
             accel::rotate_checkpoints(checkpoint_folder(s), 2);
         }
         bar.update(progress.step, str("loss ", mean, "  lr ", lr, "  ",
@@ -391,7 +409,8 @@ void print_sample(const Settings& s, const Corpus& corpus, nn::Gpt& model) {
 
 int run(Settings s) {
     if (s.threads > 0) kernels::set_num_threads(s.threads);
-    static_cast<void>(Device::parse(s.device));
+    if (!Device::parse(s.device).is_cpu())
+        throw DeviceError("device: a model is trained on cpu, not on '" + s.device + "'");
     if (s.eval_only && s.resume.empty() && s.init_from.empty()) s.resume = "latest";
     create_directories(s.out);
     manual_seed(s.seed);
@@ -400,6 +419,7 @@ int run(Settings s) {
     if (!s.init_from.empty()) {
         model.emplace(nn::Gpt::from_pretrained(s.init_from));
         s.model.vocab_size = model->config.vocab_size;
+        s.model.block_size = model->config.block_size;
     }
     const Corpus corpus = load_corpus(s, s.resume.empty());
     if (!model) {

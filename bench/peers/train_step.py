@@ -1,0 +1,168 @@
+#!/usr/bin/env python3
+"""The training steps of bench_train_step in PyTorch, and the same line of JSON.
+
+Settings are the best known for a CPU: as many threads as asked for and none for inter-op,
+denormals flushed, fused attention, the optimizers' fused kernels, and clipping with foreach
+kernels. --compile sends the model through torch.compile.
+"""
+
+import argparse
+import json
+import os
+import platform
+import re
+import statistics
+import time
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class Mlp(nn.Module):
+    def __init__(self, *widths):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in zip(widths, widths[1:]))
+
+    def forward(self, x, y):
+        for layer in self.layers[:-1]:
+            x = F.relu(layer(x))
+        return F.cross_entropy(self.layers[-1](x), y)
+
+
+class Block(nn.Module):
+    def __init__(self, width, heads, bias, gelu):
+        super().__init__()
+        self.heads, self.gelu = heads, gelu
+        self.ln_1 = nn.LayerNorm(width, bias=bias)
+        self.qkv = nn.Linear(width, 3 * width, bias=bias)
+        self.proj = nn.Linear(width, width, bias=bias)
+        self.ln_2 = nn.LayerNorm(width, bias=bias)
+        self.up = nn.Linear(width, 4 * width, bias=bias)
+        self.down = nn.Linear(4 * width, width, bias=bias)
+
+    def forward(self, x):
+        batch, steps, width = x.shape
+        qkv = self.qkv(self.ln_1(x)).view(batch, steps, 3, self.heads, width // self.heads)
+        q, k, v = qkv.permute(2, 0, 3, 1, 4)
+        attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.proj(attended.transpose(1, 2).reshape(batch, steps, width))
+        return x + self.down(F.gelu(self.up(self.ln_2(x)), approximate=self.gelu))
+
+
+class Gpt(nn.Module):
+    def __init__(self, vocab, positions, layers, heads, width, bias, gelu):
+        super().__init__()
+        self.tokens = nn.Embedding(vocab, width)
+        self.positions = nn.Embedding(positions, width)
+        self.blocks = nn.ModuleList(Block(width, heads, bias, gelu) for _ in range(layers))
+        self.norm = nn.LayerNorm(width, bias=bias)
+        for name, p in self.named_parameters():
+            if p.dim() > 1:
+                residual = name.endswith(("proj.weight", "down.weight"))
+                nn.init.normal_(p, std=0.02 / (2 * layers) ** 0.5 if residual else 0.02)
+            elif name.endswith("bias"):
+                nn.init.zeros_(p)
+
+    def forward(self, ids, labels):
+        x = self.tokens(ids) + self.positions.weight[: ids.shape[1]]
+        for block in self.blocks:
+            x = block(x)
+        logits = F.linear(self.norm(x), self.tokens.weight)  # the head is tied
+        return F.cross_entropy(logits.flatten(0, 1), labels.flatten())
+
+
+def gpt_training(batch, steps, vocab, **shape):
+    model = Gpt(vocab=vocab, **shape)
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=1e-3, betas=(0.9, 0.99), weight_decay=0.1, fused=True
+    )
+    data = [torch.randint(vocab, (batch, steps)) for _ in range(2)]
+    return model, optimizer, data, 1.0, batch * steps
+
+
+def mlp_training(batch, *widths):
+    model = Mlp(*widths)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, fused=True)
+    data = [torch.randn(batch, widths[0]), torch.randint(widths[-1], (batch,))]
+    return model, optimizer, data, None, batch
+
+
+TRAININGS = {
+    "mlp": lambda: mlp_training(128, 784, 512, 512, 10),
+    "tiny-mlp": lambda: mlp_training(8, 64, 64, 10),
+    "char-gpt": lambda: gpt_training(
+        12, 64, vocab=65, positions=64, layers=4, heads=4, width=128, bias=False, gelu="none"
+    ),
+    "gpt2": lambda: gpt_training(
+        4, 64, vocab=50257, positions=1024, layers=12, heads=12, width=768, bias=True, gelu="tanh"
+    ),
+}
+
+
+def peak_resident_bytes():
+    with open("/proc/self/status") as status:
+        return 1024 * int(re.search(r"VmHWM:\s+(\d+)", status.read()).group(1))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", choices=TRAININGS, default="char-gpt")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--steps", type=int, default=50)
+    parser.add_argument("--dtype", choices=("f32", "bf16"), default="f32")
+    parser.add_argument("--compile", action="store_true")
+    arguments = parser.parse_args()
+
+    torch.set_num_threads(arguments.threads)
+    torch.set_num_interop_threads(1)
+    torch.set_flush_denormal(True)
+    torch.manual_seed(1)
+    model, optimizer, data, max_norm, items = TRAININGS[arguments.model]()
+    parameters = list(model.parameters())
+    run = torch.compile(model) if arguments.compile else model
+    autocast = arguments.dtype == "bf16"
+
+    def step():
+        if autocast:
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                loss = run(*data)
+        else:
+            loss = run(*data)
+        loss.backward()
+        if max_norm is not None:
+            torch.nn.utils.clip_grad_norm_(parameters, max_norm, foreach=True)
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss
+
+    first_loss = step().item()
+    for _ in range(2 + arguments.steps // 10):
+        step()
+    times = []
+    for _ in range(arguments.steps):
+        start = time.perf_counter()
+        step()
+        times.append(1e3 * (time.perf_counter() - start))
+    median = statistics.median(times)
+    result = {
+        "engine": "torch.compile" if arguments.compile else "torch",
+        "version": torch.__version__,
+        "python": platform.python_version(),
+        "capability": torch.backends.cpu.get_cpu_capability(),
+        "model": arguments.model,
+        "dtype": arguments.dtype,
+        "threads": arguments.threads,
+        "steps": arguments.steps,
+        "ms_per_step": median,
+        "ms_per_step_min": min(times),
+        "tokens_per_s": 1e3 * items / median,
+        "first_loss": first_loss,
+        "peak_resident_bytes": peak_resident_bytes(),
+    }
+    print(json.dumps(result), flush=True)
+    os._exit(0)  # the compiler's workers take seconds to end
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,204 @@
+// bench_train_step --model mlp|tiny-mlp|char-gpt|gpt2 [--threads N] [--steps N] [--dtype f32|bf16]
+//
+// Whole training steps: forward, backward, gradient clipping and the optimizer's update, on one
+// batch of random numbers. Prints one line of JSON: the median time of a step and the peak of
+// memory. bench/peers/train_step.py does the same steps in PyTorch, bench/peers/compare runs both
+// in turn.
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <fstream>
+#include <functional>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "core/autocast.h"
+#include "core/memory.h"
+#include "core/ops.h"
+#include "core/random.h"
+#include "kernels/thread_pool.h"
+#include "nn/gpt.h"
+#include "nn/mlp.h"
+#include "optim/adam.h"
+#include "optim/clip.h"
+#include "optim/sgd.h"
+
+namespace axle::bench {
+namespace {
+
+struct Options {
+    std::string model = "char-gpt";
+    int threads = 2;
+    int steps = 50;
+    std::string dtype = "f32";
+
+    std::optional<DType> autocast() const {
+        if (dtype == "bf16") return bf16;
+        return std::nullopt;
+    }
+};
+
+// One training step; what it counts of is tokens for a language model, else samples.
+struct Training {
+    std::function<Tensor()> step;
+    std::int64_t items = 0;
+};
+
+template <class Loss>
+Tensor forward_backward(const Options& options, Loss&& loss_of) {
+    const Tensor loss = [&] {
+        const AutocastGuard scope(options.autocast());
+        return loss_of();
+    }();
+    loss.backward();
+    return loss;
+}
+
+Training mlp_training(const Options& options, const std::vector<std::int64_t>& widths,
+                      std::int64_t batch) {
+    struct State {
+        State(const std::vector<std::int64_t>& widths_, std::int64_t batch_)
+            : model(widths_),
+              x(randn({batch_, widths_.front()})),
+              y(randint(0, widths_.back(), {batch_})) {}
+
+        nn::Mlp model;
+        optim::SGD optimizer{model.parameters(), {.lr = 0.01}};
+        Tensor x, y;
+    };
+    const auto s = std::make_shared<State>(widths, batch);
+    const auto step = [=] {
+        const Tensor loss =
+            forward_backward(options, [&] { return cross_entropy(s->model(s->x), s->y); });
+        s->optimizer.step();
+        s->optimizer.zero_grad();
+        return loss;
+    };
+    return {step, batch};
+}
+
+Training gpt_training(const Options& options, const nn::GptConfig& config, std::int64_t batch,
+                      std::int64_t time) {
+    struct State {
+        State(const nn::GptConfig& config_, const Shape& shape)
+            : model(config_),
+              x(randint(0, config_.vocab_size, shape)),
+              y(randint(0, config_.vocab_size, shape)) {}
+
+        nn::Gpt model;
+        std::vector<Tensor> params = model.parameters();
+        optim::AdamW optimizer{params, {.lr = 1e-3, .betas = {0.9, 0.99}, .weight_decay = 0.1}};
+        Tensor x, y;
+    };
+    const auto s = std::make_shared<State>(config, Shape{batch, time});
+    const auto step = [=] {
+        const Tensor loss = forward_backward(options, [&] { return s->model.loss(s->x, s->y); });
+        optim::clip_grad_norm_(s->params, 1.0);
+        s->optimizer.step();
+        s->optimizer.zero_grad();
+        return loss;
+    };
+    return {step, batch * time};
+}
+
+Training training_of(const Options& options) {
+    if (options.model == "mlp") return mlp_training(options, {784, 512, 512, 10}, 128);
+    if (options.model == "tiny-mlp") return mlp_training(options, {64, 64, 10}, 8);
+    if (options.model == "char-gpt") {
+        const nn::GptConfig config = {.vocab_size = 65,
+                                      .block_size = 64,
+                                      .n_layer = 4,
+                                      .n_head = 4,
+                                      .n_embd = 128,
+                                      .bias = false,
+                                      .activation = Gelu::erf};
+        return gpt_training(options, config, 12, 64);
+    }
+    if (options.model == "gpt2") return gpt_training(options, {}, 4, 64);
+    throw std::invalid_argument("--model: expected mlp, tiny-mlp, char-gpt or gpt2: " +
+                                options.model);
+}
+
+Options parse(const std::vector<std::string>& arguments) {
+    Options options;
+    for (std::size_t i = 0; i < arguments.size(); i += 2) {
+        const std::string& name = arguments[i];
+        if (i + 1 == arguments.size()) throw std::invalid_argument(name + ": needs a value");
+        const std::string& value = arguments[i + 1];
+        if (name == "--model")
+            options.model = value;
+        else if (name == "--threads")
+            options.threads = std::stoi(value);
+        else if (name == "--steps")
+            options.steps = std::stoi(value);
+        else if (name == "--dtype")
+            options.dtype = value;
+        else
+            throw std::invalid_argument("unknown option " + name);
+    }
+    if (options.dtype != "f32" && options.dtype != "bf16")
+        throw std::invalid_argument("--dtype: expected f32 or bf16: " + options.dtype);
+    if (options.steps < 1) throw std::invalid_argument("--steps: must be positive");
+    return options;
+}
+
+// The largest size that the process had, in bytes.
+std::int64_t peak_resident_bytes() {
+    std::ifstream status("/proc/self/status");
+    for (std::string word; status >> word;) {
+        if (word != "VmHWM:") continue;
+        std::int64_t kilobytes = 0;
+        status >> kilobytes;
+        return kilobytes * 1024;
+    }
+    return 0;
+}
+
+nlohmann::json measure(const Options& options) {
+    using Clock = std::chrono::steady_clock;
+    kernels::set_num_threads(options.threads);
+    manual_seed(1);
+    const Training training = training_of(options);
+    const double first_loss = training.step().item();
+    for (int i = 1; i < 3 + options.steps / 10; ++i) training.step();
+
+    std::vector<double> times;
+    for (int i = 0; i < options.steps; ++i) {
+        const auto start = Clock::now();
+        training.step();
+        times.push_back(std::chrono::duration<double, std::milli>(Clock::now() - start).count());
+    }
+    std::sort(times.begin(), times.end());
+    const double median = times[times.size() / 2];
+    return {{"engine", "axle"},
+            {"model", options.model},
+            {"dtype", options.dtype},
+            {"threads", options.threads},
+            {"steps", options.steps},
+            {"ms_per_step", median},
+            {"ms_per_step_min", times.front()},
+            {"tokens_per_s", 1e3 * static_cast<double>(training.items) / median},
+            {"first_loss", first_loss},
+            {"peak_memory_bytes", host_memory::stats().peak},
+            {"peak_resident_bytes", peak_resident_bytes()}};
+}
+
+}  // namespace
+}  // namespace axle::bench
+
+int main(int argc, char** argv) {
+    try {
+        const auto options = axle::bench::parse({argv + 1, argv + argc});
+        std::cout << axle::bench::measure(options).dump() << '\n';
+    } catch (const std::exception& error) {
+        std::cerr << "bench_train_step: " << error.what() << '\n';
+        return 1;
+    }
+    return 0;
+}

@@ -1,0 +1,364 @@
+// What prepare attaches, what the gates hold back, and what options are refused.
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <type_traits>
+#include <vector>
+
+#include "optim/sgd.h"
+#include "tests/accel/training.h"
+
+namespace axle {
+namespace {
+
+using accel::AcceleratorOptions;
+using tests::expect_error;
+using tests::samples;
+using tests::SmallNet;
+
+// Sets an environment variable while it lives.
+class Environment {
+  public:
+    Environment(const char* name, const char* value) : name_(name) { setenv(name, value, 1); }
+    ~Environment() { unsetenv(name_); }
+    Environment(const Environment&) = delete;
+    Environment& operator=(const Environment&) = delete;
+
+  private:
+    const char* name_;
+};
+
+struct Objects {
+    SmallNet net;
+    optim::SGD sgd{net.parameters(), {.lr = 1}};
+    optim::StepLR schedule{sgd, 1, 0.5};
+    data::DataLoader loader{samples(4)};
+
+    void backward() { net(ones({2, 4})).sum().backward(); }
+    bool has_gradients() const { return net.in.weight.grad().defined(); }
+    Tensor weight() const { return net.in.weight.detach().clone(); }
+};
+
+TEST(Prepare, ReturnsTheVeryObjectsInTheOrderGiven) {
+    Objects o;
+    Accelerator accelerator;
+    auto [model, optimizer, loader, schedule] =
+        accelerator.prepare(o.net, o.sgd, o.loader, o.schedule);
+    EXPECT_EQ(&model, &o.net);
+    EXPECT_EQ(&optimizer, &o.sgd);
+    EXPECT_EQ(&loader, &o.loader);
+    EXPECT_EQ(&schedule, &o.schedule);
+    static_assert(std::is_same_v<decltype(model), SmallNet&>);
+    EXPECT_EQ(&accelerator.unwrap_model(model), &o.net);
+}
+
+TEST(Prepare, TakesASingleObjectAndReturnsItBare) {
+    Objects o;
+    Accelerator accelerator;
+    static_assert(std::is_same_v<decltype(accelerator.prepare(o.net)), SmallNet&>);
+    EXPECT_EQ(&accelerator.prepare(o.net), &o.net);
+    EXPECT_NE(o.net.gate(), nullptr);
+}
+
+TEST(Prepare, PassesUnknownObjectsThrough) {
+    Objects o;
+    Accelerator accelerator;
+    int number = 5;
+    std::string text = "s";
+    auto [n, model, t] = accelerator.prepare(number, o.net, text);
+    EXPECT_EQ(&n, &number);
+    EXPECT_EQ(&t, &text);
+    EXPECT_EQ(&model, &o.net);
+}
+
+TEST(Prepare, ASecondTimeChangesNothing) {
+    Objects o;
+    Accelerator accelerator({.gradient_accumulation_steps = 2});
+    accelerator.prepare(o.net, o.sgd, o.loader, o.schedule);
+    const auto gate = o.net.gate();
+    accelerator.prepare(o.schedule, o.loader, o.sgd, o.net);
+    EXPECT_EQ(o.net.gate(), gate);
+    std::vector<bool> sync;
+    for (auto& batch : o.loader) {
+        static_cast<void>(batch);
+        auto scope = accelerator.accumulate(o.net);
+        sync.push_back(accelerator.sync_gradients());
+        o.schedule.step();
+    }
+    EXPECT_EQ(sync, std::vector<bool>({false, true, false, true}));
+    EXPECT_EQ(o.schedule.last_epoch(), 2);
+}
+
+TEST(Prepare, TheOrderDoesNotMatter) {
+    for (const bool reversed : {false, true}) {
+        Objects o;
+        Accelerator accelerator({.gradient_accumulation_steps = 2});
+        if (reversed)
+            accelerator.prepare(o.schedule, o.loader, o.sgd, o.net);
+        else
+            accelerator.prepare(o.net, o.sgd, o.loader, o.schedule);
+        const Tensor before = o.weight();
+        auto scope = accelerator.accumulate(o.net);
+        o.backward();
+        o.sgd.step();
+        o.schedule.step();
+        o.sgd.zero_grad();
+        tests::expect_same_bits(o.weight(), before);
+        EXPECT_EQ(o.schedule.last_epoch(), 0);
+        EXPECT_TRUE(o.has_gradients());
+    }
+}
+
+TEST(Gates, HoldEverythingBackBetweenUpdatesAndNothingAtAnUpdate) {
+    Objects o;
+    Accelerator accelerator({.gradient_accumulation_steps = 2});
+    accelerator.prepare(o.net, o.sgd, o.schedule);
+    const Tensor before = o.weight();
+    for (const bool update : {false, true}) {
+        auto scope = accelerator.accumulate(o.net);
+        accelerator.backward(o.net(ones({2, 4})).sum());
+        o.sgd.step();
+        o.schedule.step();
+        o.sgd.zero_grad();
+        EXPECT_EQ(o.has_gradients(), !update);
+        EXPECT_EQ(o.schedule.last_epoch(), update ? 1 : 0);
+        EXPECT_EQ(o.weight().to_vector() == before.to_vector(), !update);
+        EXPECT_FALSE(accelerator.optimizer_step_was_skipped());
+    }
+}
+
+TEST(Gates, LetObjectsThatAreNotPreparedAlone) {
+    Objects o;
+    Accelerator accelerator({.gradient_accumulation_steps = 2});
+    auto scope = accelerator.accumulate();
+    ASSERT_FALSE(accelerator.sync_gradients());
+    o.backward();
+    const Tensor before = o.weight();
+    o.sgd.step();
+    EXPECT_NE(o.weight().to_vector(), before.to_vector());
+    o.sgd.zero_grad();
+    EXPECT_FALSE(o.has_gradients());
+    o.schedule.step();
+    EXPECT_EQ(o.schedule.last_epoch(), 1);
+}
+
+std::unique_ptr<optim::Scheduler> schedule_named(const std::string& name, optim::Optimizer& o) {
+    using namespace optim;  // NOLINT: every schedule
+    const auto lambda = [&](LambdaLR::Factor f) { return std::make_unique<LambdaLR>(o, f); };
+    if (name == "lambda_lin10") return lambda([](auto t) { return 1 - t / 10.0; });
+    if (name == "lambda_warm") return lambda([](auto t) { return std::min(1.0, (t + 1) / 4.0); });
+    if (name == "step") return std::make_unique<StepLR>(o, 3);
+    if (name == "multistep")
+        return std::make_unique<MultiStepLR>(o, std::vector<std::int64_t>{2, 5}, 0.5);
+    if (name == "exp") return std::make_unique<ExponentialLR>(o, 0.9);
+    if (name == "cos") return std::make_unique<CosineAnnealingLR>(o, 12, 0.01);
+    if (name == "coswr") return std::make_unique<CosineAnnealingWarmRestarts>(o, 4);
+    if (name == "onecycle") return std::make_unique<OneCycleLR>(o, 1.0, 12);
+    if (name == "linear") return std::make_unique<LinearLR>(o, 0.25, 1, 6);
+    if (name == "constant") return std::make_unique<ConstantLR>(o, 0.5, 3);
+    if (name == "poly") return std::make_unique<PolynomialLR>(o, 10, 2);
+    if (name == "hf_linear")
+        return std::unique_ptr<Scheduler>(new LambdaLR(get_linear_schedule_with_warmup(o, 4, 20)));
+    if (name == "hf_cosine")
+        return std::unique_ptr<Scheduler>(new LambdaLR(get_cosine_schedule_with_warmup(o, 4, 20)));
+    return nullptr;
+}
+
+TEST(Gates, SchedulesAdvanceAsInAccelerate) {
+    const auto file = tests::recorded("vectors/scheduler_lr.json");
+    ASSERT_EQ(file["cases"].size(), 40u);
+    for (const auto& c : file["cases"]) {
+        SCOPED_TRACE(str(c["schedule"], " steps ", c["num_steps"], " with optimizer ",
+                         c["step_with_optimizer"]));
+        Tensor w = ones({1}, {.requires_grad = true});
+        optim::AdamW adamw({w}, {.lr = 1});
+        const auto schedule = schedule_named(c["schedule"], adamw);
+        ASSERT_NE(schedule, nullptr);
+        Accelerator accelerator({.gradient_accumulation_steps = c["num_steps"],
+                                 .step_scheduler_with_optimizer = c["step_with_optimizer"]});
+        accelerator.prepare(adamw, *schedule);
+        const auto close = [&](double expected) {
+            EXPECT_NEAR(schedule->get_last_lr()[0], expected, 1e-12);
+            EXPECT_NEAR(adamw.param_groups()[0].lr, expected, 1e-12);
+        };
+        close(c["lr"][0]);
+        // The recording lets steps 5 and 6 be skipped.
+        const std::size_t steps = c["step_with_optimizer"] ? 5 : c["lr"].size() - 1;
+        for (std::size_t i = 0; i < steps; ++i) {
+            auto scope = accelerator.accumulate();
+            schedule->step();
+            close(c["lr"][i + 1]);
+            EXPECT_EQ(schedule->last_epoch(), c["last_epoch_and_step_count"][i][0]);
+            // PyTorch's warm restarts don't count.
+            if (c["schedule"] != "coswr") {
+                EXPECT_EQ(schedule->step_count(), c["last_epoch_and_step_count"][i][1]);
+            }
+        }
+    }
+}
+
+TEST(Gates, AScheduleThatHasAnEndStaysThere) {
+    Tensor w = ones({1}, {.requires_grad = true});
+    optim::SGD sgd({w}, {.lr = 1, .momentum = 0.9});
+    optim::OneCycleLR schedule(sgd, 1.0, 3);
+    Accelerator accelerator;
+    accelerator.prepare(sgd, schedule);
+    for (int i = 0; i < 9; ++i) EXPECT_NO_THROW(schedule.step());
+    EXPECT_EQ(schedule.last_epoch(), 3);
+    accelerator.free_memory();
+    EXPECT_THROW(schedule.step(), ValueError);
+}
+
+TEST(Prepare, ObjectsOutliveTheAccelerator) {
+    Objects o;
+    {
+        Accelerator accelerator({.mixed_precision = "bf16"});
+        accelerator.prepare(o.net, o.sgd, o.loader, o.schedule);
+    }
+    const Tensor before = o.weight();
+    std::int64_t batches = 0;
+    for (auto& batch : o.loader) {
+        ++batches;
+        tests::squared_error(o.net(batch["x"]), batch["y"]).backward();
+        o.sgd.step();
+        o.schedule.step();
+        o.sgd.zero_grad();
+    }
+    EXPECT_EQ(batches, 4);
+    EXPECT_EQ(o.schedule.last_epoch(), 4);
+    EXPECT_NE(o.weight().to_vector(), before.to_vector());
+}
+
+TEST(FreeMemory, RestoresPlainBehaviourAndForgetsTheObjects) {
+    Objects o;
+    Accelerator accelerator({.mixed_precision = "bf16", .gradient_accumulation_steps = 2});
+    accelerator.prepare(o.net, o.sgd, o.loader, o.schedule);
+    {
+        auto scope = accelerator.accumulate(o.net);
+        EXPECT_FALSE(accelerator.sync_gradients());
+    }
+    accelerator.free_memory();
+    EXPECT_TRUE(accelerator.sync_gradients());
+    EXPECT_EQ(o.net.gate(), nullptr);
+    o.backward();
+    EXPECT_EQ(o.net.hidden_dtype, f32);
+    o.sgd.zero_grad();
+    EXPECT_FALSE(o.has_gradients());
+    o.schedule.step();
+    EXPECT_EQ(o.schedule.last_epoch(), 1);
+    for (auto& batch : o.loader) {
+        static_cast<void>(batch);
+        if (!o.loader.end_of_dataloader()) continue;
+        auto scope = accelerator.accumulate();
+        EXPECT_FALSE(accelerator.sync_gradients());  // the loader's end is none of its business
+    }
+}
+
+TEST(Options, AskTheEnvironmentForWhatIsNotSaid) {
+    {
+        const Environment precision("ACCELERATE_MIXED_PRECISION", "bf16");
+        EXPECT_EQ(Accelerator().mixed_precision(), "bf16");
+        EXPECT_EQ(Accelerator({.mixed_precision = "no"}).mixed_precision(), "no");
+    }
+    EXPECT_EQ(Accelerator().mixed_precision(), "no");
+    {
+        const Environment steps("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "6");
+        EXPECT_EQ(Accelerator().gradient_accumulation_steps(), 6);
+        EXPECT_EQ(Accelerator({.gradient_accumulation_steps = 3}).gradient_accumulation_steps(), 6);
+        EXPECT_EQ(Accelerator({.gradient_accumulation_plugin =
+                                   accel::GradientAccumulationPlugin{.num_steps = 2}})
+                      .gradient_accumulation_steps(),
+                  2);
+    }
+    {
+        const Environment empty("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "");
+        EXPECT_EQ(Accelerator({.gradient_accumulation_steps = 3}).gradient_accumulation_steps(), 3);
+    }
+}
+
+TEST(Options, RefuseWhatMakesNoSenseAndSayWhy) {
+    const auto make = [](AcceleratorOptions options) { Accelerator accelerator(options); };
+    expect_error<ValueError>({"Accelerator: mixed_precision must be no or bf16: 'fp4'"},
+                             [&] { make({.mixed_precision = "fp4"}); });
+    expect_error<ValueError>({"Accelerator: gradient accumulation needs at least one step: 0"},
+                             [&] { make({.gradient_accumulation_steps = 0}); });
+    expect_error<ValueError>({"Accelerator: gradient accumulation needs at least one step: -1"},
+                             [&] { make({.gradient_accumulation_plugin = {{.num_steps = -1}}}); });
+    expect_error<UsageError>(
+        {"Accelerator: gradient_accumulation_steps and gradient_accumulation_plugin are both given",
+         "use one"},
+        [&] {
+            make({.gradient_accumulation_steps = 2,
+                  .gradient_accumulation_plugin = {{.num_steps = 2}}});
+        });
+    const Environment precision("ACCELERATE_MIXED_PRECISION", "half");
+    expect_error<ValueError>({"Accelerator: mixed_precision", "'half'"}, [&] { make({}); });
+    for (const char* text : {"two", "2x", "1.5", " 2", "99999999999"}) {
+        const Environment steps("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", text);
+        expect_error<ValueError>(
+            {"ACCELERATE_GRADIENT_ACCUMULATION_STEPS: not a whole number", text},
+            [&] { make({.mixed_precision = "no"}); });
+    }
+    const Environment steps("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "0");
+    expect_error<ValueError>({"ACCELERATE_GRADIENT_ACCUMULATION_STEPS: gradient accumulation "},
+                             [&] { make({.mixed_precision = "no"}); });
+}
+
+TEST(MixedPrecision, APreparedModelMultipliesInBf16AndReturnsF32) {
+    SmallNet net;
+    net.eval();
+    const Tensor x = ones({2, 4});
+    const Tensor exact = net(x);
+    EXPECT_EQ(net.hidden_dtype, f32);
+    Accelerator accelerator({.mixed_precision = "bf16"});
+    accelerator.prepare(net);
+    const Tensor y = net(x);
+    EXPECT_EQ(net.hidden_dtype, bf16);
+    EXPECT_EQ(y.dtype(), f32);
+    tests::expect_close(y, exact, 2e-2);
+    EXPECT_EQ(autocast_dtype(), std::nullopt);
+    for (const Tensor& p : net.parameters()) EXPECT_EQ(p.dtype(), f32);
+}
+
+TEST(MixedPrecision, AutocastCoversWhatIsComputedOutsideTheModel) {
+    const Tensor a = ones({2, 2});
+    Accelerator accelerator({.mixed_precision = "bf16"}), plain;
+    {
+        const auto scope = accelerator.autocast();
+        EXPECT_EQ(matmul(a, a).dtype(), bf16);
+        {
+            const auto inner = plain.autocast();  // keeps what is set
+            EXPECT_EQ(matmul(a, a).dtype(), bf16);
+        }
+    }
+    EXPECT_EQ(matmul(a, a).dtype(), f32);
+}
+
+TEST(MixedPrecision, TheLossFallsWhileWeightsAndGradientsStayF32) {
+    manual_seed(3);
+    SmallNet net;
+    net.dropout.p = 0;
+    optim::AdamW adamw(net.parameters(), {.lr = 0.02});
+    data::DataLoader batches(samples(16), {.batch_size = 8});
+    Accelerator accelerator({.mixed_precision = "bf16"});
+    auto [model, optimizer, loader] = accelerator.prepare(net, adamw, batches);
+    double first = 0, last = 0;
+    for (int epoch = 0; epoch < 100; ++epoch) {
+        last = 0;
+        for (auto& batch : loader) {
+            const Tensor loss = tests::squared_error(model(batch["x"]), batch["y"]);
+            EXPECT_EQ(loss.dtype(), f32);
+            accelerator.backward(loss);
+            for (const Tensor& p : model.parameters()) EXPECT_EQ(p.grad().dtype(), f32);
+            optimizer.step();
+            optimizer.zero_grad();
+            last += loss.item();
+        }
+        if (epoch == 0) first = last;
+    }
+    EXPECT_LT(last, 0.8 * first);
+    for (const Tensor& p : net.parameters()) EXPECT_EQ(p.dtype(), f32);
+}
+
+}  // namespace
+}  // namespace axle

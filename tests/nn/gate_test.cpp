@@ -1,0 +1,169 @@
+// What a prepared model does around its outermost call.
+#include <stdexcept>
+
+#include "core/autocast.h"
+#include "nn/gpt.h"
+#include "nn/linear.h"
+#include "tests/close.h"
+
+namespace axle {
+namespace {
+
+using tests::expect_close;
+using tests::expect_same_bits;
+
+struct Probe : nn::Model<Probe> {
+    Probe() : inner(4, 4), outer(4, 2) {}
+    Tensor forward(const Tensor& x) {
+        const Tensor y = inner(x);
+        inner_dtype = y.dtype();
+        between = autocast_dtype();
+        if (fails) throw std::runtime_error("on purpose");
+        return outer(y);
+    }
+    void visit(nn::Visitor& v) override { v("inner", inner), v("outer", outer); }
+
+    nn::Linear inner, outer;
+    bool fails = false;
+    std::optional<DType> between;
+    DType inner_dtype = f32;
+};
+
+std::shared_ptr<nn::Gate> bf16_gate() {
+    auto gate = std::make_shared<nn::Gate>();
+    gate->autocast = bf16;
+    return gate;
+}
+
+TEST(Gate, AnUngatedModelRunsAsItIs) {
+    Probe model;
+    EXPECT_EQ(model(ones({3, 4})).dtype(), f32);
+    EXPECT_FALSE(model.between.has_value());
+}
+
+TEST(Gate, TheOutermostEntryRunsUnderAutocastAndReturnsF32) {
+    Probe model;
+    const Tensor expected = model(ones({3, 4}));
+    model.set_gate(bf16_gate());
+    const Tensor y = model(ones({3, 4}));
+    EXPECT_EQ(y.dtype(), f32);
+    EXPECT_EQ(model.inner_dtype, bf16);
+    EXPECT_FALSE(autocast_dtype().has_value());
+    expect_close(y, expected, 0.05);
+    sum(y).backward();
+    EXPECT_EQ(model.inner.weight.grad().dtype(), f32);
+}
+
+TEST(Gate, OutputsStayHalfWhereTheGateSaysSo) {
+    Probe model;
+    const auto gate = bf16_gate();
+    gate->outputs_to_f32 = false;
+    model.set_gate(gate);
+    EXPECT_EQ(model(ones({3, 4})).dtype(), bf16);
+}
+
+TEST(Gate, APreparedChildDoesNotEndItsParentsAutocast) {
+    Probe model;
+    model.set_gate(bf16_gate());
+    model.inner.set_gate(bf16_gate());
+    EXPECT_EQ(model(ones({3, 4})).dtype(), f32);
+    EXPECT_EQ(model.between, bf16);
+    EXPECT_EQ(model.inner_dtype, bf16);
+    EXPECT_EQ(model.inner(ones({3, 4})).dtype(), f32);  // now it is the outermost
+}
+
+TEST(Gate, TheHookRunsOncePerOutermostCallBeforeAutocast) {
+    Probe model;
+    int calls = 0;
+    const auto gate = bf16_gate();
+    gate->before_forward = [&](nn::Module& module) {
+        EXPECT_FALSE(autocast_dtype().has_value());
+        calls += &module == &model;
+    };
+    model.set_gate(gate);
+    model.inner.set_gate(gate);
+    model(ones({3, 4}));
+    model(ones({3, 4}));
+    EXPECT_EQ(calls, 2);
+}
+
+TEST(Gate, AnExceptionLeavesAutocastAsItWas) {
+    Probe model;
+    model.set_gate(bf16_gate());
+    model.fails = true;
+    EXPECT_THROW(model(ones({3, 4})), std::runtime_error);
+    EXPECT_FALSE(autocast_dtype().has_value());
+    model.fails = false;
+    EXPECT_EQ(model(ones({3, 4})).dtype(), f32);
+    EXPECT_EQ(model.between, bf16);
+}
+
+TEST(Gate, AHookThatThrowsDoesNotCloseTheDoor) {
+    Probe model;
+    bool throws = true;
+    const auto gate = bf16_gate();
+    gate->before_forward = [&](nn::Module&) {
+        if (throws) throw std::runtime_error("on purpose");
+    };
+    model.set_gate(gate);
+    EXPECT_THROW(model(ones({3, 4})), std::runtime_error);
+    throws = false;
+    EXPECT_EQ(model(ones({3, 4})).dtype(), f32);
+    EXPECT_EQ(model.between, bf16);
+}
+
+TEST(Gate, AutocastAroundAPreparedModelIsBackAfterIt) {
+    Probe model;
+    model.set_gate(bf16_gate());
+    const AutocastGuard f16_outside(f16);
+    model(ones({3, 4}));
+    EXPECT_EQ(model.between, bf16);
+    EXPECT_EQ(autocast_dtype(), f16);
+}
+
+struct Several : nn::Model<Several> {
+    Several() : layer(2, 2) {}
+    std::pair<Tensor, std::vector<Tensor>> forward(const Tensor& x) {
+        const Tensor y = layer(x);
+        return {y, {y, tensor(std::vector<std::int64_t>{1}, {1}), Tensor()}};
+    }
+    std::tuple<Tensor, int> counted(const Tensor& x) {
+        return enter([&] { return std::tuple(layer(x), 7); });
+    }
+    void visit(nn::Visitor& v) override { v("layer", layer); }
+    nn::Linear layer;
+};
+
+TEST(Gate, EveryTensorOfAPairAVectorOrATupleIsConverted) {
+    Several model;
+    model.set_gate(bf16_gate());
+    const auto [one, many] = model(ones({1, 2}));
+    EXPECT_EQ(one.dtype(), f32);
+    EXPECT_EQ(many[0].dtype(), f32);
+    EXPECT_EQ(many[1].dtype(), i64);
+    EXPECT_FALSE(many[2].defined());
+    const auto [y, number] = model.counted(ones({1, 2}));
+    EXPECT_EQ(y.dtype(), f32);
+    EXPECT_EQ(number, 7);
+}
+
+TEST(Gate, TheLossOfGptIsAnEntryToo) {
+    nn::Gpt model({.vocab_size = 7, .block_size = 4, .n_layer = 1, .n_head = 1, .n_embd = 4});
+    const Tensor ids = tensor(std::vector<std::int64_t>{1, 2, 3, 4}, {1, 4});
+    Tensor expected;
+    {
+        const AutocastGuard half(bf16);
+        expected = model.loss(ids, ids);
+    }
+    model.set_gate(bf16_gate());
+    expect_same_bits(model.loss(ids, ids), to(expected, f32));
+}
+
+TEST(Gate, IsNotCloned) {
+    Probe model;
+    model.set_gate(bf16_gate());
+    EXPECT_EQ(model.clone().gate(), nullptr);
+}
+
+}  // namespace
+}  // namespace axle

@@ -1,0 +1,28 @@
+// What tests/golden/record_nn.py has recorded from PyTorch and Transformers.
+#pragma once
+
+#include <string>
+
+#include "core/safetensors.h"
+#include "nn/module.h"
+
+namespace axle::tests {
+
+inline std::string golden_path(const std::string& name) {
+    return std::string(AXLE_TESTS_DIR) + "/golden/" + name;
+}
+
+inline Tensor golden(const std::string& name) {
+    return SafetensorsFile(golden_path("nn.safetensors")).tensor(name);
+}
+
+// The tensors below a prefix, with what follows it as their names.
+inline nn::StateDict golden_state(const std::string& prefix) {
+    nn::StateDict state;
+    for (const auto& [name, tensor] : load(golden_path("nn.safetensors")).tensors)
+        if (name.starts_with(prefix + "."))
+            state.emplace_back(name.substr(prefix.size() + 1), tensor);
+    return state;
+}
+
+}  // namespace axle::tests

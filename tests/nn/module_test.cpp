@@ -1,0 +1,311 @@
+#include "nn/module.h"
+
+#include "gmock/gmock.h"
+#include "nn/container.h"
+#include "nn/init.h"
+#include "nn/layers.h"
+#include "nn/linear.h"
+#include "optim/sgd.h"
+#include "tests/close.h"
+
+namespace axle {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+using tests::expect_close;
+using tests::expect_error;
+using tests::expect_same_bits;
+
+// A head that shares the table of the embedding, and a buffer.
+struct Tied : nn::Model<Tied> {
+    Tied() : table(5, 3), hidden(nn::Linear(3, 3), relu, nn::Dropout(0.5)), head(3, 5) {
+        head.weight = table.weight;
+        mean = full({3}, 0.5);
+    }
+    Tensor forward(const Tensor& x) { return head(hidden(table(x) - mean)); }
+    void visit(nn::Visitor& v) override {
+        v("table", table), v("hidden", hidden), v("head", head);
+        v.buffer("mean", mean);
+    }
+
+    nn::Embedding table;
+    nn::Sequential hidden;
+    nn::Linear head;
+    Tensor mean;
+};
+
+std::vector<std::string> names(const nn::StateDict& state) {
+    std::vector<std::string> result;
+    for (const auto& [name, tensor] : state) result.push_back(name);
+    return result;
+}
+
+const Tensor& named(const nn::StateDict& state, const std::string& name) {
+    for (const auto& [own, tensor] : state)
+        if (own == name) return tensor;
+    throw IndexError(name);
+}
+
+nn::StateDict without(nn::StateDict state, const std::string& name) {
+    std::erase_if(state, [&](const auto& entry) { return entry.first == name; });
+    return state;
+}
+
+nn::StateDict copy_of(const Tied& model) {
+    nn::StateDict state = model.state_dict();
+    for (auto& [name, tensor] : state) tensor = clone(tensor.detach());
+    return state;
+}
+
+Tensor ids() { return tensor(std::vector<std::int64_t>{0, 4, 2}, {3}); }
+
+TEST(Module, NamesAreDottedAndATiedParameterIsOneParameterWithTwoNames) {
+    const Tied model;
+    EXPECT_THAT(names(model.named_parameters()),
+                ElementsAre("table.weight", "hidden.0.weight", "hidden.0.bias", "head.bias"));
+    EXPECT_EQ(model.parameters().size(), 4U);
+    EXPECT_EQ(model.num_parameters(), 15 + 9 + 3 + 5);
+    EXPECT_THAT(names(model.named_buffers()), ElementsAre("mean"));
+    EXPECT_THAT(names(model.state_dict()),
+                ElementsAre("table.weight", "hidden.0.weight", "hidden.0.bias", "head.weight",
+                            "head.bias", "mean"));
+    EXPECT_THAT(names(model.saved_state()), ElementsAre("table.weight", "hidden.0.weight",
+                                                        "hidden.0.bias", "head.bias", "mean"));
+    EXPECT_TRUE(named(model.state_dict(), "head.weight").is_same(model.table.weight));
+}
+
+TEST(Module, NamedModulesListsParentsFirst) {
+    Tied model;
+    std::vector<std::string> found;
+    for (const auto& [name, module] : model.named_modules()) found.push_back(name);
+    EXPECT_THAT(found, ElementsAre("", "table", "hidden", "hidden.0", "hidden.2", "head"));
+}
+
+TEST(Module, ABufferIsSavedAndMovedButNotTrained) {
+    Tied model;
+    model.requires_grad_();
+    EXPECT_FALSE(model.mean.requires_grad());
+    model.to(f64);
+    EXPECT_EQ(model.mean.dtype(), f64);
+}
+
+TEST(LoadStateDict, RestoresEveryValueWithoutANewTensor) {
+    Tied from, to;
+    const Tensor weight = to.table.weight;
+    from.mean.fill_(7);
+    const nn::LoadReport report = to.load_state_dict(copy_of(from));
+    EXPECT_THAT(report.missing, IsEmpty());
+    EXPECT_THAT(report.unexpected, IsEmpty());
+    EXPECT_TRUE(to.table.weight.is_same(weight));
+    for (const auto& [name, tensor] : from.state_dict())
+        expect_same_bits(named(to.state_dict(), name), tensor);
+}
+
+TEST(LoadStateDict, ConvertsToTheModelsOwnDtype) {
+    Tied from, to;
+    from.to(f64);
+    to.load_state_dict(from.state_dict());
+    EXPECT_EQ(to.head.bias.dtype(), f32);
+    expect_close(to.head.bias, from.head.bias, 1e-7);
+}
+
+TEST(LoadStateDict, StrictListsMissingAndUnexpectedNamesAndWritesNothing) {
+    Tied from, to;
+    nn::StateDict state = without(copy_of(from), "head.bias");
+    state.emplace_back("tail.bias", zeros({5}));
+    const nn::StateDict before = copy_of(to);
+    expect_error<ValueError>({"load_state_dict: ", "missing: head.bias;", "unexpected: tail.bias"},
+                             [&] { to.load_state_dict(state); });
+    for (const auto& [name, tensor] : before)
+        expect_same_bits(named(to.state_dict(), name), tensor);
+}
+
+TEST(LoadStateDict, LooseLoadsWhatMatchesAndReportsTheRest) {
+    Tied from, to;
+    nn::StateDict state = without(copy_of(from), "head.bias");
+    state.emplace_back("tail.bias", zeros({5}));
+    const Tensor bias = clone(to.head.bias.detach());
+    const nn::LoadReport report = to.load_state_dict(state, {.strict = false});
+    EXPECT_THAT(report.missing, ElementsAre("head.bias"));
+    EXPECT_THAT(report.unexpected, ElementsAre("tail.bias"));
+    expect_same_bits(to.table.weight, from.table.weight);
+    expect_same_bits(to.head.bias.detach(), bias);
+}
+
+TEST(LoadStateDict, AWrongShapeIsAnErrorThatWritesNothingEvenIfLoose) {
+    Tied from, to;
+    nn::StateDict state = without(copy_of(from), "head.bias");
+    state.emplace_back("head.bias", zeros({6}));
+    const nn::StateDict before = copy_of(to);
+    expect_error<ShapeError>({"load_state_dict: ", "head.bias", "[5]", "[6]"},
+                             [&] { to.load_state_dict(state, {.strict = false}); });
+    for (const auto& [name, tensor] : before)
+        expect_same_bits(named(to.state_dict(), name), tensor);
+}
+
+TEST(LoadStateDict, OneNameOfATiedParameterIsEnough) {
+    for (const char* absent : {"table.weight", "head.weight"}) {
+        Tied from, to;
+        to.load_state_dict(without(copy_of(from), absent));
+        expect_same_bits(to.head.weight, from.head.weight);
+        EXPECT_TRUE(to.head.weight.is_same(to.table.weight));
+    }
+}
+
+TEST(LoadStateDict, MaterialisesAModelOnMeta) {
+    Tied from, to;
+    to.to(Device::meta());
+    const Tensor bias = to.head.bias;
+    to.load_state_dict(copy_of(from));
+    EXPECT_TRUE(bias.device().is_cpu());
+    EXPECT_TRUE(bias.requires_grad());
+    EXPECT_TRUE(to.head.weight.is_same(to.table.weight));
+    from.eval(), to.eval();
+    expect_same_bits(to(ids()), from(ids()));
+}
+
+TEST(ModuleTo, KeepsTheTensorsSoThatAnOptimizerStaysRight) {
+    Tied model;
+    model.eval();
+    optim::SGD sgd(model.parameters(), {.lr = 0.5});
+    model.to(f64);
+    EXPECT_EQ(model(ids()).dtype(), f64);
+    EXPECT_TRUE(model.head.weight.is_same(model.table.weight));
+    const Tensor before = clone(model.head.bias.detach());
+    sum(model(ids())).backward();
+    sgd.step();
+    expect_close(model.head.bias.detach(), before - 0.5 * full({5}, 3, {.dtype = f64}), 1e-12);
+}
+
+TEST(ModuleTo, TakesGradientsAlong) {
+    nn::Linear layer(2, 2);
+    sum(layer(ones({1, 2}))).backward();
+    layer.to(f64);
+    EXPECT_EQ(layer.bias.grad().dtype(), f64);
+    sum(layer(ones({1, 2}, {.dtype = f64}))).backward();
+    expect_close(layer.bias.grad(), full({2}, 2));
+}
+
+TEST(ModuleTo, MetaKeepsShapesAndTies) {
+    Tied model;
+    const Tensor weight = model.table.weight;
+    model.to(Device::meta());
+    EXPECT_TRUE(weight.device().is_meta());
+    EXPECT_TRUE(model.head.weight.is_same(weight));
+    EXPECT_EQ(model.num_parameters(), 32);
+}
+
+TEST(ModuleTo, RefusesADtypeThatDoesNotFloat) {
+    Tied model;
+    expect_error<DTypeError>({"module: ", "int64"}, [&] { model.to(i64); });
+}
+
+TEST(Module, TrainAndEvalReachEveryChild) {
+    Tied model;
+    model.eval();
+    for (const auto& [name, module] : model.named_modules()) EXPECT_FALSE(module->is_training());
+    model.train();
+    for (const auto& [name, module] : model.named_modules()) EXPECT_TRUE(module->is_training());
+}
+
+TEST(Module, FreezingAndForgettingGradientsReachEveryParameter) {
+    Tied model;
+    sum(model(ids())).backward();
+    for (const Tensor& parameter : model.parameters()) EXPECT_TRUE(parameter.grad().defined());
+    model.zero_grad();
+    for (const Tensor& parameter : model.parameters()) EXPECT_FALSE(parameter.grad().defined());
+    model.requires_grad_(false);
+    for (const Tensor& parameter : model.parameters()) EXPECT_FALSE(parameter.requires_grad());
+    EXPECT_FALSE(model(ids()).requires_grad());
+}
+
+TEST(ModuleClone, HasTheSameValuesInMemoryOfItsOwnWithTiesButNoGradients) {
+    Tied model;
+    model.hidden.eval();
+    model.head.bias.set_requires_grad(false);
+    sum(model(ids())).backward();
+    Tied twin = model.clone();
+    for (const auto& [name, tensor] : model.state_dict()) {
+        const Tensor& own = named(twin.state_dict(), name);
+        expect_same_bits(own.detach(), tensor.detach());
+        EXPECT_FALSE(own.is_same(tensor)) << name;
+        EXPECT_NE(own.raw_data(), tensor.raw_data()) << name;
+        EXPECT_FALSE(own.grad().defined()) << name;
+        EXPECT_EQ(own.requires_grad(), tensor.requires_grad()) << name;
+    }
+    EXPECT_TRUE(twin.head.weight.is_same(twin.table.weight));
+    EXPECT_TRUE(model.head.weight.is_same(model.table.weight));
+    EXPECT_TRUE(twin.is_training());
+    EXPECT_FALSE(twin.hidden.is_training());
+    expect_same_bits(twin(ids()).detach(), model(ids()).detach());
+}
+
+// One handle under two names, and another handle on the same tensor.
+struct Thrice : nn::Model<Thrice> {
+    Thrice() : a(nn::init::parameter({2})), b(a) { nn::init::ones_(a); }
+    void visit(nn::Visitor& v) override { v("a", a), v("again", a), v("b", b); }
+    Tensor a, b;
+};
+
+TEST(ModuleClone, KeepsATieHoweverItIsSpelled) {
+    const Thrice model;
+    const Thrice twin = model.clone();
+    EXPECT_TRUE(twin.a.is_same(twin.b));
+    EXPECT_FALSE(twin.a.is_same(model.a));
+    EXPECT_EQ(twin.parameters().size(), 1U);
+}
+
+TEST(Module, CopyingIsAnErrorThatNamesClone) {
+    const Tied model;
+    expect_error<UsageError>({"module: ", "clone()"}, [&] { const Tied copy(model); });
+    const Tied twin = model.clone();
+    expect_error<UsageError>({"module: ", "clone()"}, [&] { const Tied copy(twin); });
+}
+
+TEST(Module, MovingKeepsTheWeights) {
+    Tied model;
+    const Tensor weight = model.table.weight;
+    const Tied moved = std::move(model);
+    EXPECT_TRUE(moved.head.weight.is_same(weight));
+}
+
+TEST(Sequential, CallsModulesAndFunctionsInTurn) {
+    nn::Sequential net(
+        nn::Linear(3, 4), relu, [](const Tensor& x) { return 2 * x; }, nn::Linear(4, 2));
+    EXPECT_EQ(net.size(), 4U);
+    EXPECT_THAT(names(net.state_dict()), ElementsAre("0.weight", "0.bias", "3.weight", "3.bias"));
+    const std::vector<Tensor> p = net.parameters();
+    const Tensor x = randn({5, 3});
+    expect_same_bits(net(x), linear(2 * relu(linear(x, p[0], p[1])), p[2], p[3]));
+}
+
+TEST(Sequential, IsClonedStageByStage) {
+    nn::Sequential net(nn::Linear(3, 4), relu, nn::Sequential(nn::Linear(4, 2)));
+    nn::Sequential twin = net.clone();
+    const Tensor x = randn({5, 3});
+    const Tensor before = net(x).detach();
+    expect_same_bits(twin(x).detach(), before);
+    for (const Tensor& parameter : twin.parameters()) parameter.detach().zero_();
+    expect_same_bits(net(x).detach(), before);
+    expect_error<UsageError>({"module: "}, [&] { const nn::Sequential copy(net); });
+}
+
+TEST(ModuleList, NamesModulesByTheirPlaceAndKeepsThemAsItGrows) {
+    nn::ModuleList<nn::Linear> list;
+    std::vector<Tensor> weights;
+    for (int i = 1; i <= 9; ++i) {
+        list.push_back(nn::Linear(i, 2, {.bias = false}));
+        weights.push_back(list[static_cast<std::size_t>(i - 1)].weight);
+    }
+    EXPECT_EQ(list.size(), 9U);
+    const nn::StateDict state = list.state_dict();
+    for (std::size_t i = 0; i < 9; ++i) {
+        EXPECT_EQ(state[i].first, std::to_string(i) + ".weight");
+        EXPECT_TRUE(state[i].second.is_same(weights[i]));
+    }
+    for (nn::Linear& layer : list.clone()) EXPECT_EQ(layer.weight.size(0), 2);
+}
+
+}  // namespace
+}  // namespace axle

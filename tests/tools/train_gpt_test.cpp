@@ -1,0 +1,357 @@
+// train_gpt as its users meet it: a process with files, options and signals.
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "core/file.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tests/temporary_folder.h"
+
+namespace axle {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using Arguments = std::vector<std::string>;
+
+const std::string kProgram = AXLE_BIN_DIR "/train_gpt";
+
+std::vector<std::string> lines_of(const std::string& path) {
+    std::vector<std::string> lines;
+    std::ifstream stream(path);
+    for (std::string line; std::getline(stream, line) && !stream.eof();) lines.push_back(line);
+    return lines;
+}
+
+struct Ended {
+    int code = -1;  // minus the signal, if one ended it
+    std::vector<std::string> out, err;
+
+    std::string text() const {
+        std::string all;
+        for (const auto& line : err) all += line + "\n";
+        return all;
+    }
+    json result() const { return out.empty() ? json() : json::parse(out.back()); }
+};
+
+class TrainGpt : public testing::Test {
+  protected:
+    void SetUp() override {
+        if (!fs::exists(kProgram)) GTEST_SKIP() << kProgram << " was not built";
+        std::mt19937 random(5);
+        std::ofstream text(folder_ / "text.txt");
+        for (int i = 0; i < 800; ++i)
+            text << (i % 9 == 8 ? "\n" : "") << "abcdefgh"[random() % 8] << "aeiou"[random() % 5]
+                 << "lmnr"[random() % 4] << ' ';
+    }
+
+    pid_t start(const Arguments& arguments) {
+        std::vector<char*> argv = {const_cast<char*>(kProgram.c_str())};
+        for (const std::string& argument : arguments)
+            argv.push_back(const_cast<char*>(argument.c_str()));
+        argv.push_back(nullptr);
+        const std::string out = folder_ / "stdout", err = folder_ / "stderr";
+        const pid_t child = fork();
+        if (child != 0) return child;
+        dup2(open(out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666), STDOUT_FILENO);
+        dup2(open(err.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666), STDERR_FILENO);
+        execv(argv[0], argv.data());
+        _exit(127);
+    }
+    Ended finish(pid_t child) {
+        int status = 0;
+        waitpid(child, &status, 0);
+        return {WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status),
+                lines_of(folder_ / "stdout"), lines_of(folder_ / "stderr")};
+    }
+    Ended run(const Arguments& arguments) { return finish(start(arguments)); }
+
+    // A run of the tiny model into a folder of its own.
+    Arguments tiny(const std::string& out, const Arguments& more = {}) {
+        Arguments all = {"--preset", "tiny",        "--data",    folder_ / "text.txt",
+                         "--out",    folder_ / out, "--threads", "1"};
+        all.insert(all.end(), more.begin(), more.end());
+        return all;
+    }
+    // Exit code 1 and one line on stderr with these words.
+    void expect_refused(const Arguments& arguments, const Arguments& words) {
+        const Ended ended = run(arguments);
+        EXPECT_EQ(ended.code, 1) << ended.text();
+        EXPECT_EQ(ended.err.size(), 1u) << ended.text();
+        EXPECT_EQ(ended.text().rfind("train_gpt: ", 0), 0u) << ended.text();
+        for (const std::string& word : words)
+            EXPECT_NE(ended.text().find(word), std::string::npos)
+                << "'" << word << "' is not in: " << ended.text();
+    }
+    std::string model(const std::string& out) {
+        return read_file(folder_ / out + "/model.safetensors");
+    }
+    // What must come back to the bit: everything but the speed.
+    std::vector<json> metrics(const std::string& out) {
+        std::vector<json> rows;
+        for (const std::string& line : lines_of(folder_ / out + "/metrics.jsonl")) {
+            rows.push_back(json::parse(line));
+            rows.back().erase("tokens_per_s");
+        }
+        return rows;
+    }
+    // Kills a run once its metrics have `rows` rows and a checkpoint is there, after a moment more;
+    // false if it was faster.
+    bool killed_at(std::size_t rows, std::chrono::microseconds later, const std::string& out,
+                   const Arguments& arguments) {
+        const pid_t child = start(arguments);
+        const fs::path checkpoint = folder_ / out + "/checkpoints/step_5";
+        for (int status = 0;;) {
+            if (waitpid(child, &status, WNOHANG) == child) {
+                EXPECT_EQ(status, 0) << "it failed by itself";
+                return false;
+            }
+            if (lines_of(folder_ / out + "/metrics.jsonl").size() >= rows &&
+                !fs::is_empty(checkpoint.parent_path()))
+                break;
+            std::this_thread::sleep_for(std::chrono::microseconds(200));
+        }
+        std::this_thread::sleep_for(later);
+        kill(child, SIGKILL);
+        return finish(child).code == -SIGKILL;
+    }
+    void expect_kills_to_leave_no_trace(int kills, int steps);
+
+    tests::TemporaryFolder folder_{tests::Kept::in_memory};
+};
+
+TEST_F(TrainGpt, EndsWithOneObjectThatSaysWhatCameOut) {
+    const Ended ended = run(tiny("a"));
+    ASSERT_EQ(ended.code, 0) << ended.text();
+    const json result = ended.result();
+    for (const char* key :
+         {"val_loss", "steps", "seconds", "tokens_per_s", "threads", "device", "checkpoint"})
+        EXPECT_TRUE(result.contains(key)) << key << " in " << result;
+    EXPECT_EQ(result["steps"], 20);
+    EXPECT_EQ(result["threads"], 1);
+    EXPECT_EQ(result["device"], "cpu");
+    EXPECT_EQ(result["checkpoint"], folder_ / "a/checkpoints/step_20");
+    EXPECT_TRUE(fs::exists(result["checkpoint"].get<std::string>() + "/manifest.json"));
+    EXPECT_GT(result["tokens_per_s"], 0);
+    const auto rows = metrics("a");
+    ASSERT_EQ(rows.size(), 20u);
+    EXPECT_LT(rows.back()["loss"], rows.front()["loss"]);
+    EXPECT_EQ(rows.back()["val_loss"], result["val_loss"]);
+    EXPECT_TRUE(fs::exists(folder_ / "a/config.json"));
+    EXPECT_EQ(ended.text().find('\r'), std::string::npos);
+}
+
+TEST_F(TrainGpt, TheModelDoesNotDependOnTheThreads) {
+    Arguments more = {"--dropout", "0.1", "--block-size", "32", "--batch-size", "16"};
+    ASSERT_EQ(run(tiny("t1", more)).code, 0);
+    for (const char* threads : {"2", "3"}) {
+        Arguments options = more;
+        options.insert(options.end(), {"--threads", threads});
+        const Ended ended = run(tiny("t", options));
+        ASSERT_EQ(ended.code, 0) << ended.text();
+        EXPECT_EQ(ended.result()["threads"], std::stoi(threads));
+        EXPECT_EQ(metrics("t"), metrics("t1"));
+        EXPECT_TRUE(model("t") == model("t1")) << threads << " threads";
+    }
+}
+
+TEST_F(TrainGpt, ASeedDecidesTheRun) {
+    ASSERT_EQ(run(tiny("a")).code, 0);
+    ASSERT_EQ(run(tiny("b")).code, 0);
+    ASSERT_EQ(run(tiny("c", {"--seed", "2"})).code, 0);
+    EXPECT_TRUE(model("a") == model("b"));
+    EXPECT_FALSE(model("a") == model("c"));
+}
+
+// Kills a run again and again, resumes it, and compares it with one that nobody killed.
+void TrainGpt::expect_kills_to_leave_no_trace(int kills, int steps) {
+    const Arguments options = {"--steps",
+                               std::to_string(steps),
+                               "--save-every",
+                               "5",
+                               "--eval-every",
+                               "7",
+                               "--dropout",
+                               "0.1",
+                               "--gradient-accumulation-steps",
+                               "2"};
+    const Ended whole = run(tiny("whole", options));
+    ASSERT_EQ(whole.code, 0) << whole.text();
+
+    Arguments resumed = options;
+    std::mt19937 random(std::random_device{}());
+    int killed = 0;
+    for (int i = 0; i < kills; ++i) {
+        const std::size_t rows = 5 + random() % static_cast<unsigned>(steps / 2);
+        const std::chrono::microseconds later(random() % 4000);
+        killed += killed_at(rows, later, "killed", tiny("killed", resumed)) ? 1 : 0;
+        if (i == 0) resumed.insert(resumed.end(), {"--resume", "latest"});
+    }
+    EXPECT_GT(killed, 0);
+    const Ended last = run(tiny("killed", resumed));
+    ASSERT_EQ(last.code, 0) << last.text();
+    EXPECT_EQ(metrics("killed"), metrics("whole"));
+    EXPECT_TRUE(model("killed") == model("whole"));
+    EXPECT_EQ(last.result()["val_loss"], whole.result()["val_loss"]);
+    EXPECT_EQ(last.result()["steps"], steps);
+}
+
+TEST_F(TrainGpt, ARunThatIsKilledAndResumedEndsAsIfItHadNotBeen) {
+    expect_kills_to_leave_no_trace(2, 400);
+}
+
+TEST_F(TrainGpt, LongRunOfKillsAndResumes) {
+    for (int i = 0; i < 20; ++i) {
+        fs::remove_all(folder_ / "whole");
+        fs::remove_all(folder_ / "killed");
+        expect_kills_to_leave_no_trace(8, 400);
+    }
+}
+
+TEST_F(TrainGpt, EvaluationNeedsNoneOfTheTrainingsOptions) {
+    const Ended trained =
+        run(tiny("a", {"--steps", "30", "--gradient-accumulation-steps", "2", "--seed", "3"}));
+    ASSERT_EQ(trained.code, 0) << trained.text();
+    const Ended evaluated = run(tiny("a", {"--eval-only", "--steps", "3"}));
+    ASSERT_EQ(evaluated.code, 0) << evaluated.text();
+    EXPECT_EQ(evaluated.result()["val_loss"], trained.result()["val_loss"]);
+    EXPECT_EQ(evaluated.result()["steps"], 30);
+    EXPECT_EQ(evaluated.result()["checkpoint"], trained.result()["checkpoint"]);
+    EXPECT_EQ(metrics("a").size(), 30u);
+}
+
+TEST_F(TrainGpt, ARunThatIsDoneCanBeResumed) {
+    const Ended trained = run(tiny("a"));
+    ASSERT_EQ(trained.code, 0) << trained.text();
+    const Ended again = run(tiny("a", {"--resume", "latest"}));
+    ASSERT_EQ(again.code, 0) << again.text();
+    EXPECT_EQ(again.result()["val_loss"], trained.result()["val_loss"]);
+    EXPECT_EQ(metrics("a").size(), 20u);
+}
+
+TEST_F(TrainGpt, StartsFromAFolderThatItWrote) {
+    const Ended first = run(tiny("a", {"--steps", "60"}));
+    ASSERT_EQ(first.code, 0) << first.text();
+    const Ended evaluated = run(tiny("b", {"--init-from", folder_ / "a", "--eval-only"}));
+    ASSERT_EQ(evaluated.code, 0) << evaluated.text();
+    EXPECT_EQ(evaluated.result()["val_loss"], first.result()["val_loss"]);
+    const Ended tuned = run(tiny("b", {"--init-from", folder_ / "a", "--steps", "2"}));
+    ASSERT_EQ(tuned.code, 0) << tuned.text();
+    EXPECT_LT(metrics("b")[0]["loss"], metrics("a")[0]["loss"]);
+}
+
+TEST_F(TrainGpt, ACharacterModelKeepsItsVocabularyWhereverItGoes) {
+    const std::string narrow = folder_ / "narrow.txt";
+    std::string text;
+    for (int i = 0; i < 300; ++i) text += i % 7 == 3 ? "el " : "an ";
+    std::ofstream(narrow) << text;
+    const auto small = [&](const std::string& data, const std::string& out, Arguments more) {
+        more.insert(more.begin(), {"--data", data, "--out", folder_ / out, "--steps", "3",
+                                   "--block-size", "8", "--batch-size", "2", "--threads", "1"});
+        return run(more);
+    };
+    ASSERT_EQ(small(folder_ / "text.txt", "a", {}).code, 0);
+    const Ended tuned = small(narrow, "b", {"--init-from", folder_ / "a"});
+    ASSERT_EQ(tuned.code, 0) << tuned.text();
+    EXPECT_EQ(read_file(folder_ / "b/tokenizer.json"), read_file(folder_ / "a/tokenizer.json"));
+    EXPECT_EQ(small(narrow, "b", {"--resume", "latest"}).code, 0);
+}
+
+TEST_F(TrainGpt, TheCommandLineWinsOverTheConfiguration) {
+    std::ofstream(folder_ / "c.yaml") << "preset: tiny\nsteps: 7\nseed: 9\neval-only: false\n"
+                                      << "data: " << folder_ / "text.txt"
+                                      << "\n";
+    const Ended both =
+        run({"--config", folder_ / "c.yaml", "--out", folder_ / "a", "--steps", "4"});
+    ASSERT_EQ(both.code, 0) << both.text();
+    EXPECT_EQ(both.result()["steps"], 4);
+    const Ended file = run({"--out=" + folder_ / "b", "--config=" + folder_ / "c.yaml"});
+    ASSERT_EQ(file.code, 0) << file.text();
+    EXPECT_EQ(file.result()["steps"], 7);
+    ASSERT_EQ(run(tiny("c", {"--steps", "7", "--seed", "9"})).code, 0);
+    EXPECT_TRUE(model("b") == model("c"));
+}
+
+TEST_F(TrainGpt, UnknownNamesAreRefusedWithTheNearest) {
+    expect_refused(tiny("a", {"--batchsize", "3"}), {"--batchsize", "did you mean --batch-size?"});
+    expect_refused(tiny("a", {"--stepps=3"}), {"--stepps", "did you mean --steps?"});
+    expect_refused(tiny("a", {"--quite-something-else"}), {"--quite-something-else", "--help"});
+    expect_refused(tiny("a", {"--preset", "tinny"}), {"tinny", "did you mean tiny?"});
+    std::ofstream(folder_ / "c.yaml") << "batch_size: 3\n";
+    expect_refused(tiny("a", {"--config", folder_ / "c.yaml"}),
+                   {"batch_size", "did you mean --batch-size?"});
+    std::ofstream(folder_ / "c.yaml") << "steps: 3\nsteps: 4\n";
+    expect_refused(tiny("a", {"--config", folder_ / "c.yaml"}), {folder_ / "c.yaml", "twice"});
+}
+
+TEST_F(TrainGpt, ValuesThatMakeNoSenseAreRefused) {
+    expect_refused(tiny("a", {"--steps", "0"}), {"--steps"});
+    expect_refused(tiny("a", {"--steps", "many"}), {"--steps", "many"});
+    expect_refused(tiny("a", {"--dropout", "1.5"}), {"--dropout"});
+    expect_refused(tiny("a", {"--mixed-precision", "fp4"}), {"mixed_precision", "fp4"});
+    expect_refused(tiny("a", {"--device", "cuda"}), {"device", "cuda"});
+    expect_refused(tiny("a", {"--device", "meta"}), {"device", "meta"});
+    expect_refused({"--preset", "tiny"}, {"--data"});
+}
+
+TEST_F(TrainGpt, FilesThatAreMissingOrBrokenAreNamed) {
+    const auto with_data = [&](const std::string& data) {
+        return Arguments{"--preset", "tiny", "--out", folder_ / "a", "--data", data};
+    };
+    expect_refused(with_data(folder_ / "none.txt"), {folder_ / "none.txt"});
+    std::ofstream(folder_ / "empty.txt").flush();
+    expect_refused(with_data(folder_ / "empty.txt"), {folder_ / "empty.txt", "empty"});
+    std::ofstream(folder_ / "short.txt") << "too short";
+    expect_refused(with_data(folder_ / "short.txt"), {folder_ / "short.txt"});
+    std::ofstream(folder_ / "latin.txt") << std::string(400, 'a') << "\xe9";
+    expect_refused({"--out", folder_ / "a", "--data", folder_ / "latin.txt"},
+                   {folder_ / "latin.txt", "UTF-8"});
+    std::ofstream(folder_ / "odd.bin") << "odd";
+    expect_refused(with_data(folder_ / "odd.bin"), {folder_ / "odd.bin"});
+    expect_refused(with_data(folder_.path()), {folder_.path()});
+    expect_refused(tiny("a", {"--config", folder_ / "none.yaml"}), {folder_ / "none.yaml"});
+    expect_refused(tiny("a", {"--init-from", folder_ / "none"}), {folder_ / "none"});
+    expect_refused(tiny("new", {"--resume", "latest"}), {folder_ / "new/checkpoints"});
+    expect_refused(tiny("new", {"--eval-only"}), {folder_ / "new/checkpoints"});
+    expect_refused(tiny("a", {"--resume", folder_ / "none"}), {folder_ / "none"});
+}
+
+TEST_F(TrainGpt, ABrokenCheckpointIsNamed) {
+    ASSERT_EQ(run(tiny("a")).code, 0);
+    const std::string checkpoint = folder_ / "a/checkpoints/step_20";
+    for (const char* name : {"/optimizer.safetensors", "/manifest.json"}) {
+        const std::string whole = read_file(checkpoint + name);
+        std::ofstream(checkpoint + name) << whole.substr(0, whole.size() / 2);
+        expect_refused(tiny("a", {"--resume", "latest"}), {checkpoint + name});
+        expect_refused(tiny("a", {"--resume", checkpoint}), {checkpoint + name});
+        std::ofstream(checkpoint + name) << whole;
+    }
+    EXPECT_EQ(run(tiny("a", {"--resume", "latest"})).code, 0);
+}
+
+TEST_F(TrainGpt, WritesASample) {
+    const Ended ended = run(tiny("a", {"--sample", "50"}));
+    ASSERT_EQ(ended.code, 0) << ended.text();
+    EXPECT_EQ(ended.result()["steps"], 20);
+}
+
+TEST_F(TrainGpt, HelpAndVersionAreNoErrors) {
+    const Ended help = run({"--help"});
+    EXPECT_EQ(help.code, 0);
+    EXPECT_GT(help.out.size(), 20u);
+    EXPECT_EQ(run({"--version"}).code, 0);
+}
+
+}  // namespace
+}  // namespace axle
