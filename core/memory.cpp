@@ -35,6 +35,7 @@ namespace {
 
 constexpr std::size_t kAlignment = 64;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
+constexpr std::size_t kAddressSpace = std::size_t{1} << 47;
 constexpr int kClasses = 4 * 64;
 
 // 64, 128, 192, 256, then four steps an octave. Returns the class; `rounded` is its size.
@@ -98,7 +99,7 @@ void* allocate(std::size_t size) {
     if (size == 0) return nullptr;
     Cache& c = cache();
     const std::lock_guard lock(c.mutex);
-    if (size > (std::size_t{1} << 62)) out_of_memory(size, c.stats);
+    if (size > kAddressSpace) out_of_memory(size, c.stats);
     std::size_t rounded = 0;
     const int index = class_of(size, rounded);
     c.size[index] = rounded;

@@ -3,9 +3,15 @@
 #include "core/memory.h"
 
 namespace axle {
+namespace {
+
+// No tensor has a null pointer, not even an empty one: kernels may do arithmetic on it.
+std::size_t at_least_one(std::size_t bytes) { return bytes == 0 ? 1 : bytes; }
+
+}  // namespace
 
 Storage::Storage(std::size_t bytes, Device device) : bytes_(bytes), device_(device) {
-    if (device.is_cpu()) data_ = host_memory::allocate(bytes);
+    if (device.is_cpu()) data_ = host_memory::allocate(at_least_one(bytes));
 }
 
 Storage::Storage(void* data, std::size_t bytes, Device device, std::function<void()> release)
@@ -17,7 +23,7 @@ Storage::~Storage() {
     if (release_)
         release_();
     else
-        host_memory::deallocate(data_, bytes_);
+        host_memory::deallocate(data_, at_least_one(bytes_));
 }
 
 }  // namespace axle

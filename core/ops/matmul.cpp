@@ -156,6 +156,18 @@ Tensor bias_gradient(const Tensor& dz) {
 
 }  // namespace
 
+namespace {
+
+// dz^T x, laid out in memory as the weight is: one that is stored [in, out] gets a gradient that
+// its leaf can take over without a copy.
+Tensor weight_gradient(const Tensor& dz, const Tensor& x, const Tensor& weight) {
+    const bool stored_transposed = weight.strides()[0] == 1 && weight.size(1) > 1;
+    if (stored_transposed) return transpose(matmul(transpose(x, 0, 1), dz), 0, 1);
+    return matmul(transpose(dz, 0, 1), x);
+}
+
+}  // namespace
+
 Tensor linear(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in,
               Activation activation) {
     check_device("linear", {&x_in, &weight_in, bias_in.defined() ? &bias_in : &x_in});
@@ -193,7 +205,7 @@ Tensor linear(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in
                                                            again ? linear(x, w, b) : kept.get());
                       Grads result(3);
                       if (needs[0]) result[0] = matmul(dz, w);
-                      if (needs[1]) result[1] = matmul(transpose(fold(dz), 0, 1), fold(x));
+                      if (needs[1]) result[1] = weight_gradient(fold(dz), fold(x), w);
                       if (needs[2] && b.defined()) result[2] = bias_gradient(dz);
                       return result;
                   });

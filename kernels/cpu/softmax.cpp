@@ -289,15 +289,18 @@ void by_rows(Cpu& on, const Operands<kInputs>& o, RowFunction<L> f) {
     Scratch scratch(on);
     L* buffers = all_direct ? nullptr : scratch.take<L>(tasks * (kInputs + 1) * n);
     parallel_ranges(o.rows.count(), grain, [&](std::int64_t first, std::int64_t last) {
-        L* buffer = buffers == nullptr ? nullptr : buffers + first / grain * (kInputs + 1) * n;
+        const auto buffer = [&](std::int64_t k) -> L* {
+            if (buffers == nullptr) return nullptr;
+            return buffers + (first / grain * (kInputs + 1) + k) * n;
+        };
         for (std::int64_t row = first; row < last; ++row) {
             const auto offset = o.rows.offsets(row);
             const L* x[2] = {nullptr, nullptr};
             for (int k = 0; k < kInputs; ++k)
                 x[k] = load_lanes<L>(at(o.in[k].data, o.in[k].dtype, offset[k]), o.in[k].dtype,
-                                     o.in[k].back_stride(1), n, buffer + k * n);
+                                     o.in[k].back_stride(1), n, buffer(k));
             void* out = at(o.out.data, o.out.dtype, offset[kInputs]);
-            L* y = direct[kInputs] ? static_cast<L*>(out) : buffer + kInputs * n;
+            L* y = direct[kInputs] ? static_cast<L*>(out) : buffer(kInputs);
             f(x[0], x[1], y, n);
             store_lanes(y, out, o.out.dtype, o.out.back_stride(1), n);
         }

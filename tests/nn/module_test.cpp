@@ -227,7 +227,7 @@ TEST(ModuleClone, HasTheSameValuesInMemoryOfItsOwnWithTiesButNoGradients) {
     sum(model(ids())).backward();
     Tied twin = model.clone();
     for (const auto& [name, tensor] : model.state_dict()) {
-        const Tensor& own = named(twin.state_dict(), name);
+        const Tensor own = named(twin.state_dict(), name);
         expect_same_bits(own.detach(), tensor.detach());
         EXPECT_FALSE(own.is_same(tensor)) << name;
         EXPECT_NE(own.raw_data(), tensor.raw_data()) << name;
