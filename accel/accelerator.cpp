@@ -239,12 +239,12 @@ void Accelerator::register_for_checkpointing(Checkpointable& object) { add_once(
 std::string Accelerator::save_state(const std::string& directory) {
     CheckpointWriter writer(directory);
     for (std::size_t i = 0; i < models_.size(); ++i)
-        save(writer.directory() + "/" + numbered("model", i) + ".safetensors",
-             models_[i]->saved_state(), {{"format", "pt"}});
+        save_safetensors(writer.directory() + "/" + numbered("model", i) + ".safetensors",
+                         models_[i]->saved_state(), {{"format", "pt"}});
     // Between two updates, what has been accumulated is state as well.
     for (std::size_t i = 0; i < models_.size() && !state_->sync_gradients; ++i)
-        save(writer.directory() + "/" + numbered("gradients", i) + ".safetensors",
-             gradients_of(*models_[i]));
+        save_safetensors(writer.directory() + "/" + numbered("gradients", i) + ".safetensors",
+                         gradients_of(*models_[i]));
     for (std::size_t i = 0; i < optimizers_.size(); ++i)
         writer.write(numbered("optimizer", i), optimizers_[i]->state_dict());
     for (std::size_t i = 0; i < schedulers_.size(); ++i)
@@ -298,10 +298,10 @@ void Accelerator::load_state(const std::string& directory) {
     std::vector<std::map<std::string, Tensor>> gradients(models_.size());
     std::vector<Tree> optimizers, schedulers, loaders, custom;
     for (std::size_t i = 0; i < models_.size(); ++i) {
-        auto tensors = axle::load(reader.file(numbered("model", i) + ".safetensors")).tensors;
+        auto tensors = load_safetensors(reader.file(numbered("model", i) + ".safetensors")).tensors;
         models.emplace_back(tensors.begin(), tensors.end());
         const std::string file = numbered("gradients", i) + ".safetensors";
-        if (reader.contains(file)) gradients[i] = axle::load(reader.file(file)).tensors;
+        if (reader.contains(file)) gradients[i] = load_safetensors(reader.file(file)).tensors;
     }
     for (std::size_t i = 0; i < optimizers_.size(); ++i)
         optimizers.push_back(reader.read(numbered("optimizer", i)));

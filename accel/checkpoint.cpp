@@ -195,7 +195,7 @@ void CheckpointWriter::write(const std::string& stem, const Tree& tree) const {
     const Tree structure = extract(tree, "", tensors);
     const std::string base = (fs::path(temporary_) / stem).string();
     write_file_atomically(base + ".json", to_json(structure) + "\n");
-    if (!tensors.empty()) save(base + ".safetensors", tensors);
+    if (!tensors.empty()) save_safetensors(base + ".safetensors", tensors);
 }
 
 void CheckpointWriter::commit(std::int64_t iteration) {
@@ -247,7 +247,8 @@ Tree CheckpointReader::read(const std::string& stem) const {
     try {
         const Tree structure = from_json(read_file(json));
         std::map<std::string, Tensor> tensors;
-        if (contains(stem + ".safetensors")) tensors = load(file(stem + ".safetensors")).tensors;
+        if (contains(stem + ".safetensors"))
+            tensors = load_safetensors(file(stem + ".safetensors")).tensors;
         return restore(structure, tensors);
     } catch (const FileError&) {
         throw;

@@ -64,12 +64,14 @@ void check_booleans(const std::string& path, const Entry& entry, const void* dat
 
 }  // namespace
 
-void save(const std::string& path, const NamedTensors& tensors, const Metadata& metadata) {
+void save_safetensors(const std::string& path, const NamedTensors& tensors,
+                      const Metadata& metadata) {
     for (const auto& [name, tensor] : tensors) {
         if (!tensor.defined())
-            throw UsageError(str("save: the tensor is undefined: ", in_quotes(name)));
+            throw UsageError(str("save_safetensors: the tensor is undefined: ", in_quotes(name)));
         if (tensor.device().is_meta())
-            throw DeviceError(str("save: a meta tensor has no elements: ", in_quotes(name)));
+            throw DeviceError(
+                str("save_safetensors: a meta tensor has no elements: ", in_quotes(name)));
     }
     NamedTensors sorted = tensors;
     std::sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) {
@@ -81,7 +83,7 @@ void save(const std::string& path, const NamedTensors& tensors, const Metadata& 
     for (const auto& [name, tensor] : sorted) names.push_back(name);
     std::sort(names.begin(), names.end());
     if (const auto twin = std::adjacent_find(names.begin(), names.end()); twin != names.end())
-        throw ValueError(str("save: a name twice: ", in_quotes(*twin)));
+        throw ValueError(str("save_safetensors: a name twice: ", in_quotes(*twin)));
 
     const std::string header = write_safetensors_header(sorted, metadata);
     const auto length = static_cast<std::uint64_t>(header.size());
@@ -191,7 +193,7 @@ Tensor SafetensorsFile::mapped_tensor(const std::string& name) const {
     return Tensor::from_blob(data, entry.shape, entry.dtype, [keep = opened_] {});
 }
 
-Safetensors load(const std::string& path) {
+Safetensors load_safetensors(const std::string& path) {
     const SafetensorsFile file(path);
     Safetensors all;
     all.metadata = file.metadata();

@@ -29,11 +29,13 @@ using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 // give equal files. Strided tensors are written row-major. ValueError for what a reader would
 // refuse: a name twice, a name or text that is not UTF-8, a header that is too long; DeviceError
 // for a meta tensor.
-void save(const std::string& path, const NamedTensors& tensors, const Metadata& metadata = {});
-// Any other range of names and tensors, such as what load gives.
+void save_safetensors(const std::string& path, const NamedTensors& tensors,
+                      const Metadata& metadata = {});
+// Any other range of names and tensors, such as what load_safetensors gives.
 template <class Tensors>
-void save(const std::string& path, const Tensors& tensors, const Metadata& metadata = {}) {
-    save(path, NamedTensors(tensors.begin(), tensors.end()), metadata);
+void save_safetensors(const std::string& path, const Tensors& tensors,
+                      const Metadata& metadata = {}) {
+    save_safetensors(path, NamedTensors(tensors.begin(), tensors.end()), metadata);
 }
 
 // All tensors of a file, in memory of their own.
@@ -41,7 +43,7 @@ struct Safetensors {
     std::map<std::string, Tensor> tensors;
     Metadata metadata;
 };
-Safetensors load(const std::string& path);
+Safetensors load_safetensors(const std::string& path);
 
 // An open file, its header read and checked. Copies share it; several threads may read.
 class SafetensorsFile {

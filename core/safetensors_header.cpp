@@ -166,8 +166,8 @@ bool HeaderReader::end_array() {
 
 void check_header_length(std::size_t length) {
     if (length > kLongestHeader)
-        throw ValueError(
-            str("save: the header is too long: ", length, " bytes of at most ", kLongestHeader));
+        throw ValueError(str("save_safetensors: the header is too long: ", length,
+                             " bytes of at most ", kLongestHeader));
 }
 
 std::string json_text(const std::string& text) {
@@ -175,7 +175,7 @@ std::string json_text(const std::string& text) {
     try {
         return nlohmann::json(text).dump();
     } catch (const nlohmann::json::exception&) {
-        throw ValueError(str("save: not UTF-8: ", in_quotes(text)));
+        throw ValueError(str("save_safetensors: not UTF-8: ", in_quotes(text)));
     }
 }
 
@@ -211,7 +211,8 @@ std::string write_safetensors_header(const NamedTensors& sorted, const Metadata&
     std::int64_t begin = 0;
     for (const auto& [name, tensor] : sorted) {
         if (name == kMetadataKey)
-            throw ValueError("save: the format keeps this name to itself: '__metadata__'");
+            throw ValueError(
+                "save_safetensors: the format keeps this name to itself: '__metadata__'");
         // Not by a stream: the host's locale may group digits.
         header += json_text(name) + R"(:{"dtype":")";
         header += kDTypes[safetensors_rank(tensor.dtype())].first;

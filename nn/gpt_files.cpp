@@ -111,7 +111,7 @@ Gpt Gpt::from_pretrained(const std::string& path) {
         throw FileError(str(printable(config_path), ": ", error.what()));
     }
 
-    const Safetensors file = load(weights.string());
+    const Safetensors file = load_safetensors(weights.string());
     StateDict state;
     for (const auto& [name, tensor] : file.tensors) {
         if (is_mask(name)) continue;
@@ -137,7 +137,7 @@ void Gpt::save_pretrained(const std::string& directory) const {
     create_directories(directory);
     const fs::path folder(directory);
     // The format wants "pt" to tell that the layout is PyTorch's.
-    save((folder / "model.safetensors").string(), saved_state(), {{"format", "pt"}});
+    save_safetensors((folder / "model.safetensors").string(), saved_state(), {{"format", "pt"}});
     write_file_atomically((folder / "config.json").string(), config.to_json() + "\n");
 }
 

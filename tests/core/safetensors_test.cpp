@@ -64,7 +64,8 @@ constexpr DType kEvery[] = {f64,
 void expect_whole_or_refused(const std::string& path) {
     try {
         std::int64_t bytes = 0;
-        for (const auto& [name, x] : load(path).tensors) bytes += x.numel() * size_of(x.dtype());
+        for (const auto& [name, x] : load_safetensors(path).tensors)
+            bytes += x.numel() * size_of(x.dtype());
         EXPECT_LE(bytes, static_cast<std::int64_t>(std::filesystem::file_size(path)));
     } catch (const FileError& error) {
         EXPECT_TRUE(std::string(error.what()).starts_with(path)) << error.what();
@@ -72,7 +73,7 @@ void expect_whole_or_refused(const std::string& path) {
 }
 
 TEST(Safetensors, ReadsEveryDTypeOfTheFormatsOwnLibrary) {
-    const auto [tensors, metadata] = load(kGolden);
+    const auto [tensors, metadata] = load_safetensors(kGolden);
     EXPECT_EQ(metadata, (Metadata{{"format", "pt"}}));
     EXPECT_EQ(tensors.size(), 3 * std::size(kEvery) + 1);
     for (const char* name : {"F64", "F32", "F16", "BF16", "I64", "I32"}) {
@@ -95,8 +96,8 @@ TEST(Safetensors, ReadsEveryDTypeOfTheFormatsOwnLibrary) {
 
 TEST(Safetensors, WritesTheBytesOfTheFormatsOwnLibrary) {
     const TemporaryFolder folder;
-    const auto [tensors, metadata] = load(kGolden);
-    save(folder / "again", tensors, metadata);
+    const auto [tensors, metadata] = load_safetensors(kGolden);
+    save_safetensors(folder / "again", tensors, metadata);
     EXPECT_EQ(read_file(folder / "again"), read_file(kGolden));
 }
 
@@ -111,8 +112,8 @@ TEST(Safetensors, GiveBackWhatWasSaved) {
             saved.emplace_back(str(dtype, shape), from_bytes(bytes, shape, dtype));
         }
     const Metadata metadata = {{"", ""}, {"a\n\"", "\xc3\xa9"}, {"step", "12"}};
-    save(folder / "a", saved, metadata);
-    const Safetensors loaded = load(folder / "a");
+    save_safetensors(folder / "a", saved, metadata);
+    const Safetensors loaded = load_safetensors(folder / "a");
     EXPECT_EQ(loaded.metadata, metadata);
     EXPECT_EQ(loaded.tensors.size(), saved.size());
     for (const auto& [name, x] : saved) {
@@ -125,21 +126,22 @@ TEST(Safetensors, GiveBackWhatWasSaved) {
 
 TEST(Safetensors, WithoutTensorsAreAFileToo) {
     const TemporaryFolder folder;
-    save(folder / "a", NamedTensors{});
+    save_safetensors(folder / "a", NamedTensors{});
     EXPECT_EQ(read_file(folder / "a"), file_of("{}      ", 0));
-    EXPECT_TRUE(load(folder / "a").tensors.empty());
+    EXPECT_TRUE(load_safetensors(folder / "a").tensors.empty());
     write_file_atomically(folder / "b", file_of("{}", 0));
-    EXPECT_TRUE(load(folder / "b").tensors.empty());
+    EXPECT_TRUE(load_safetensors(folder / "b").tensors.empty());
 }
 
 TEST(Safetensors, WriteStridedTensorsRowMajor) {
     const TemporaryFolder folder;
     const Tensor x = arange(12, {f32});
     const Tensor turned = transpose(reshape(x, {3, 4}), 0, 1);
-    save(folder / "a", {{"turned", turned},
-                        {"repeated", expand(x[3], {2, 2})},
-                        {"bytes", slice(from_bytes("abcdef", {6}, DType::i8), 0, 1, 6, 2)}});
-    const Safetensors loaded = load(folder / "a");
+    save_safetensors(folder / "a",
+                     {{"turned", turned},
+                      {"repeated", expand(x[3], {2, 2})},
+                      {"bytes", slice(from_bytes("abcdef", {6}, DType::i8), 0, 1, 6, 2)}});
+    const Safetensors loaded = load_safetensors(folder / "a");
     expect_same_bits(loaded.tensors.at("turned"), contiguous(turned));
     expect_same_bits(loaded.tensors.at("repeated"), full({2, 2}, 3));
     EXPECT_EQ(bytes_of(loaded.tensors.at("bytes")), "bdf");
@@ -160,7 +162,7 @@ TEST(SafetensorsFile, ListsWithoutReadingAndReadsByName) {
 
 TEST(SafetensorsFile, MapsTensorsThatOutliveIt) {
     const TemporaryFolder folder;
-    save(folder / "a", {{"x", arange(100, {f32})}, {"b", ones({3}, {boolean})}});
+    save_safetensors(folder / "a", {{"x", arange(100, {f32})}, {"b", ones({3}, {boolean})}});
     Tensor x, copy;
     {
         const SafetensorsFile file(folder / "a");
@@ -170,10 +172,10 @@ TEST(SafetensorsFile, MapsTensorsThatOutliveIt) {
     }
     expect_same_bits(x, arange(100, {f32}));
     // Saving over the file that is mapped, and writing to the map, both hurt nobody.
-    save(folder / "a", {{"x", x}});
+    save_safetensors(folder / "a", {{"x", x}});
     x.fill_(0);
     expect_same_bits(copy, arange(100, {f32}));
-    expect_same_bits(load(folder / "a").tensors.at("x"), copy);
+    expect_same_bits(load_safetensors(folder / "a").tensors.at("x"), copy);
 }
 
 TEST(SafetensorsFile, CopiesWhatTheFileDoesNotAlign) {
@@ -186,21 +188,24 @@ TEST(SafetensorsFile, CopiesWhatTheFileDoesNotAlign) {
 
 TEST(SafetensorsLies, CutOffAtAnyByteAreRefused) {
     const TemporaryFolder folder;
-    save(folder / "whole", {{"a", arange(3, {f32})}, {"b", ones({2}, {u8})}}, {{"k", "v"}});
+    save_safetensors(folder / "whole", {{"a", arange(3, {f32})}, {"b", ones({2}, {u8})}},
+                     {{"k", "v"}});
     const std::string whole = read_file(folder / "whole");
     write_quickly(folder / "cut", whole);
     for (std::size_t n = whole.size(); n-- > 0;) {
         std::filesystem::resize_file(folder / "cut", n);
-        expect_error<FileError>({(folder / "cut").c_str()}, [&] { load(folder / "cut"); });
+        expect_error<FileError>({(folder / "cut").c_str()},
+                                [&] { load_safetensors(folder / "cut"); });
     }
     write_quickly(folder / "longer", whole + "x");
     expect_error<FileError>({(folder / "longer").c_str(), "1 bytes at the end belong to no tensor"},
-                            [&] { load(folder / "longer"); });
+                            [&] { load_safetensors(folder / "longer"); });
 }
 
 TEST(SafetensorsLies, WithAnyBitFlippedAreWholeOrRefused) {
     const TemporaryFolder folder;
-    save(folder / "whole", {{"a", arange(3, {f32})}, {"b", ones({2}, {boolean})}}, {{"k", "v"}});
+    save_safetensors(folder / "whole", {{"a", arange(3, {f32})}, {"b", ones({2}, {boolean})}},
+                     {{"k", "v"}});
     const std::string whole = read_file(folder / "whole");
     std::fstream file(folder / "whole", std::ios::in | std::ios::out | std::ios::binary);
     for (std::size_t i = 0; i < whole.size(); ++i) {
@@ -210,7 +215,7 @@ TEST(SafetensorsLies, WithAnyBitFlippedAreWholeOrRefused) {
             if (bit < 8) expect_whole_or_refused(folder / "whole");
         }
     }
-    EXPECT_EQ(load(folder / "whole").tensors.size(), 2u);
+    EXPECT_EQ(load_safetensors(folder / "whole").tensors.size(), 2u);
 }
 
 struct Lie {
@@ -317,7 +322,7 @@ TEST(SafetensorsLies, AreRefusedWithTheReason) {
         SCOPED_TRACE(lie.header.substr(0, 100));
         write_quickly(folder / "lie", file_of(lie.header, lie.data));
         expect_error<FileError>({(folder / "lie").c_str(), lie.reason},
-                                [&] { load(folder / "lie"); });
+                                [&] { load_safetensors(folder / "lie"); });
     }
 }
 
@@ -328,13 +333,13 @@ TEST(SafetensorsLies, AboutTheHeadersLengthTakeNoMemory) {
         std::memcpy(bytes.data(), &length, sizeof length);
         write_quickly(folder / "a", bytes);
         expect_error<FileError>({(folder / "a").c_str(), "at most 100000000 are allowed"},
-                                [&] { load(folder / "a"); });
+                                [&] { load_safetensors(folder / "a"); });
     }
     std::string bytes = file_of("{}", 0);
     bytes[0] = 3;
     write_quickly(folder / "a", bytes);
     expect_error<FileError>({(folder / "a").c_str(), "ends within its header: 10 bytes of 11"},
-                            [&] { load(folder / "a"); });
+                            [&] { load_safetensors(folder / "a"); });
 }
 
 TEST(SafetensorsLies, ABoolThatIsNeitherIsRefused) {
@@ -342,29 +347,33 @@ TEST(SafetensorsLies, ABoolThatIsNeitherIsRefused) {
     const std::string header = R"({"x":{"dtype":"BOOL","shape":[2],"data_offsets":[0,2]}})";
     write_quickly(folder / "a", file_of(header, 0) + "\1\2");
     expect_error<FileError>({(folder / "a").c_str(), "tensor 'x': a BOOL is neither 0 nor 1"},
-                            [&] { load(folder / "a"); });
+                            [&] { load_safetensors(folder / "a"); });
 }
 
 TEST(SaveSafetensors, RefusesWhatTheReaderWould) {
     const TemporaryFolder folder;
     const std::string path = folder / "a";
     const Tensor x = ones({2});
-    expect_error<ValueError>({"save: a name twice: 'x'"}, [&] {
-        save(path, {{"x", x}, {"y", x}, {"x", ones({2}, {i32})}});
+    expect_error<ValueError>({"save_safetensors: a name twice: 'x'"}, [&] {
+        save_safetensors(path, {{"x", x}, {"y", x}, {"x", ones({2}, {i32})}});
     });
-    expect_error<ValueError>({"save: ", "'__metadata__'"}, [&] {
-        save(path, {{"__metadata__", x}});
+    expect_error<ValueError>({"save_safetensors: ", "'__metadata__'"}, [&] {
+        save_safetensors(path, {{"__metadata__", x}});
     });
-    expect_error<ValueError>({"save: not UTF-8: '\\xff'"}, [&] { save(path, {{"\xff", x}}); });
-    expect_error<ValueError>({"save: not UTF-8"}, [&] { save(path, {{"x", x}}, {{"k", "\xc3"}}); });
-    expect_error<UsageError>({"save: ", "undefined", "'x'"}, [&] {
-        save(path, {{"x", Tensor()}});
+    expect_error<ValueError>({"save_safetensors: not UTF-8: '\\xff'"}, [&] {
+        save_safetensors(path, {{"\xff", x}});
     });
-    expect_error<DeviceError>({"save: ", "meta", "'x'"}, [&] {
-        save(path, {{"x", empty({2}, {.device = Device::meta()})}});
+    expect_error<ValueError>({"save_safetensors: not UTF-8"}, [&] {
+        save_safetensors(path, {{"x", x}}, {{"k", "\xc3"}});
     });
-    expect_error<ValueError>({"save: the header is too long"}, [&] {
-        save(path, {{"x", x}}, {{"k", std::string(100'000'001, 'v')}});
+    expect_error<UsageError>({"save_safetensors: ", "undefined", "'x'"}, [&] {
+        save_safetensors(path, {{"x", Tensor()}});
+    });
+    expect_error<DeviceError>({"save_safetensors: ", "meta", "'x'"}, [&] {
+        save_safetensors(path, {{"x", empty({2}, {.device = Device::meta()})}});
+    });
+    expect_error<ValueError>({"save_safetensors: the header is too long"}, [&] {
+        save_safetensors(path, {{"x", x}}, {{"k", std::string(100'000'001, 'v')}});
     });
     EXPECT_EQ(folder.count(), 0u);
 }
@@ -376,19 +385,19 @@ TEST(SaveSafetensors, DoesNotWriteNumbersAsTheHostsLocaleDoes) {
     };
     const TemporaryFolder folder;
     const std::locale before = std::locale::global(std::locale(std::locale(), new Grouping));
-    save(folder / "a", {{"x", zeros({1234})}});
-    const Tensor x = load(folder / "a").tensors.at("x");
+    save_safetensors(folder / "a", {{"x", zeros({1234})}});
+    const Tensor x = load_safetensors(folder / "a").tensors.at("x");
     std::locale::global(before);
     EXPECT_EQ(x.shape(), (Shape{1234}));
 }
 
 TEST(SaveSafetensors, LeavesTheOldFileWhereItFails) {
     const TemporaryFolder folder;
-    save(folder / "a", {{"x", arange(3, {f32})}});
+    save_safetensors(folder / "a", {{"x", arange(3, {f32})}});
     const std::string before = read_file(folder / "a");
-    EXPECT_THROW(save(folder / "a", {{"x", Tensor()}}), UsageError);
+    EXPECT_THROW(save_safetensors(folder / "a", {{"x", Tensor()}}), UsageError);
     expect_error<FileError>({(folder / "no/a").c_str()}, [&] {
-        save(folder / "no/a", {{"x", ones({1})}});
+        save_safetensors(folder / "no/a", {{"x", ones({1})}});
     });
     EXPECT_EQ(read_file(folder / "a"), before);
     EXPECT_EQ(folder.count(), 1u);

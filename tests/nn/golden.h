@@ -19,7 +19,7 @@ inline Tensor golden(const std::string& name) {
 // The tensors below a prefix, with what follows it as their names.
 inline nn::StateDict golden_state(const std::string& prefix) {
     nn::StateDict state;
-    for (const auto& [name, tensor] : load(golden_path("nn.safetensors")).tensors)
+    for (const auto& [name, tensor] : load_safetensors(golden_path("nn.safetensors")).tensors)
         if (name.starts_with(prefix + "."))
             state.emplace_back(name.substr(prefix.size() + 1), tensor);
     return state;

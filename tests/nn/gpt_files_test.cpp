@@ -22,9 +22,9 @@ std::string tiny() { return tests::golden_path("gpt2_tiny"); }
 // A folder with this config.json and the recorded weights, changed.
 void write_model(const TemporaryFolder& folder, const std::string& config,
                  const std::function<void(std::map<std::string, Tensor>&)>& change = {}) {
-    Safetensors file = load(tiny() + "/model.safetensors");
+    Safetensors file = load_safetensors(tiny() + "/model.safetensors");
     if (change) change(file.tensors);
-    save(folder / "model.safetensors", file.tensors, file.metadata);
+    save_safetensors(folder / "model.safetensors", file.tensors, file.metadata);
     write_file_atomically(folder / "config.json", config);
 }
 std::string config_text() { return read_file(tiny() + "/config.json"); }

@@ -14,7 +14,7 @@ namespace axle::tests {
 namespace {
 
 const auto& golden() {
-    static const auto tensors = load(AXLE_TESTS_DIR "/golden/ops.safetensors").tensors;
+    static const auto tensors = load_safetensors(AXLE_TESTS_DIR "/golden/ops.safetensors").tensors;
     return tensors;
 }
 

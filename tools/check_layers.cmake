@@ -1,6 +1,6 @@
 # The first law of the house: a folder includes only folders below it.
 #
-#     cmake [-DROOT=folder] -P cmake/check_layers.cmake
+#     cmake [-DROOT=folder] -P tools/check_layers.cmake
 #
 # reads the arrows from the layer() lines of ROOT/CMakeLists.txt and every include of our own files,
 # and fails with one line for each include that climbs, goes sideways, or is not written from the
