@@ -101,6 +101,7 @@ class Pass {
 
     void run(const std::vector<Tensor>& roots, const std::vector<Tensor>& gradients) {
         std::vector<Edge> starts;
+        starts.reserve(roots.size());
         for (const Tensor& root : roots) starts.push_back(edge_to(root));
         count(starts);
         if (accumulate_) announce();
@@ -162,6 +163,7 @@ class Pass {
         const auto hooks = begin_hooks().copy();
         if (hooks.empty()) return;
         std::vector<Tensor> leaves;
+        leaves.reserve(leaves_.size());
         for (const std::shared_ptr<Impl>& leaf : leaves_) leaves.emplace_back(leaf);
         for (const auto& [id, hook] : hooks) hook(leaves);
     }

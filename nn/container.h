@@ -56,7 +56,7 @@ class Sequential : public Model<Sequential> {
         if constexpr (std::is_base_of_v<Module, T>) {
             static_assert(!std::is_lvalue_reference_v<S>,
                           "a module is moved in: std::move(module)");
-            stages_.push_back(std::make_unique<Layer<T>>(std::move(stage)));
+            stages_.push_back(std::make_unique<Layer<T>>(std::forward<S>(stage)));
         } else {
             stages_.push_back(std::make_unique<Function>(std::forward<S>(stage)));
         }

@@ -141,7 +141,7 @@ class Module {
         Entry(const Entry&) = delete;
         Entry& operator=(const Entry&) = delete;
 
-        Tensor out(Tensor y) const {
+        Tensor out(const Tensor& y) const {
             return converts_ && y.defined() && is_half(y.dtype()) ? axle::to(y, f32) : y;
         }
         std::vector<Tensor> out(std::vector<Tensor> ys) const {

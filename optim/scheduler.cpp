@@ -46,8 +46,8 @@ void Scheduler::load_state_dict(const Tree& tree) {
     last_lr_ = std::move(last);
 }
 
-LambdaLR::LambdaLR(Optimizer& optimizer, Factor factor)
-    : LambdaLR(optimizer, std::vector<Factor>(optimizer.group_count(), std::move(factor))) {}
+LambdaLR::LambdaLR(Optimizer& optimizer, const Factor& factor)
+    : LambdaLR(optimizer, std::vector<Factor>(optimizer.group_count(), factor)) {}
 
 LambdaLR::LambdaLR(Optimizer& optimizer, std::vector<Factor> factors)
     : Scheduler(optimizer), factors_(std::move(factors)) {

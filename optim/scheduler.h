@@ -75,7 +75,7 @@ class LambdaLR : public Scheduler {
   public:
     using Factor = std::function<double(std::int64_t epoch)>;
 
-    LambdaLR(Optimizer& optimizer, Factor factor);
+    LambdaLR(Optimizer& optimizer, const Factor& factor);
     // One per group (ValueError).
     LambdaLR(Optimizer& optimizer, std::vector<Factor> factors);
 

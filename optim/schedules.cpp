@@ -36,7 +36,8 @@ LambdaLR::Factor with_warmup(const char* op, std::int64_t warmup, std::int64_t t
 StepLR::StepLR(Optimizer& optimizer, std::int64_t step_size, double gamma)
     : LambdaLR(optimizer,
                [step_size = positive("StepLR", "step_size", step_size), gamma](std::int64_t t) {
-                   return std::pow(gamma, static_cast<double>(t / step_size));
+                   const std::int64_t drops = t / step_size;
+                   return std::pow(gamma, static_cast<double>(drops));
                }) {}
 
 MultiStepLR::MultiStepLR(Optimizer& optimizer, std::vector<std::int64_t> milestones, double gamma)

@@ -101,7 +101,7 @@ std::optional<Settings> parse(std::vector<std::string> args) {
     if (const auto path = value_of(args, "--config")) {
         std::vector<std::string> from_file;
         for (const auto& [key, value] : accel::read_config(*path))
-            from_file.push_back("--" + key + "=" + value);
+            from_file.push_back(str("--", key, "=", value));
         args.insert(args.begin(), from_file.begin(), from_file.end());
     }
     Settings s = preset_of(value_of(args, "--preset").value_or(Settings().preset));
@@ -316,7 +316,8 @@ Outcome train(const Settings& s, const Corpus& corpus, nn::Gpt& gpt) {
     optim::AdamWOptions adam{.lr = s.lr, .betas = {0.9, s.beta2}, .weight_decay = s.weight_decay};
     std::vector<optim::AdamW::Group> groups = {{matrices, adam}};
     adam.weight_decay = 0;
-    if (!vectors.empty()) groups.push_back({vectors, adam});
+    optim::AdamW::Group undecayed(vectors, adam);
+    if (!vectors.empty()) groups.push_back(std::move(undecayed));
     optim::AdamW adamw(groups);
     auto cosine = optim::get_cosine_schedule_with_warmup(
         adamw, std::min(s.warmup, s.steps - 1), s.steps, 0.5, s.lr > 0 ? s.min_lr / s.lr : 0);

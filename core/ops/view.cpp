@@ -274,6 +274,7 @@ std::vector<Tensor> cut(const Tensor& x, int d, const std::vector<std::int64_t>&
             start += size;
         }
     }
+    outputs.reserve(parts.size());
     for (Tensor& part : parts) outputs.push_back(&part);
     record_outputs(
         "split", outputs, {x}, [d, sizes, shape = x.shape()](const Grads& dy, Needs) -> Grads {
