@@ -203,26 +203,18 @@ bool Tensor::is_leaf() const {
 }
 
 Tensor Tensor::grad() const {
-    if (impl_->autograd == nullptr || !impl_->autograd->has_grad) return {};
-    return impl_->autograd->grad;
+    return impl_->autograd == nullptr ? Tensor() : impl_->autograd->grad;
 }
 
 void Tensor::set_grad(const Tensor& grad) const {
     if (grad.defined() && grad.shape() != shape())
         throw ShapeError(
             str("set_grad: the gradient's shape ", grad.shape(), " is not the tensor's ", shape()));
-    autograd::Meta& meta = autograd::meta_of(*this);
-    meta.has_grad = grad.defined();
-    if (meta.pinned && grad.defined())
-        meta.grad.copy_(grad);
-    else if (!meta.pinned)
-        meta.grad = grad;
+    autograd::meta_of(*this).grad = grad;
 }
 
 void Tensor::zero_grad() const {
-    if (impl_->autograd == nullptr) return;
-    impl_->autograd->has_grad = false;
-    if (!impl_->autograd->pinned) impl_->autograd->grad = {};
+    if (impl_->autograd != nullptr) impl_->autograd->grad = {};
 }
 
 void Tensor::backward() const { autograd::backward({*this}); }

@@ -46,10 +46,8 @@ struct Meta {
     // of a tensor that an op made
     std::shared_ptr<Node> node;
     int output = 0;
-    // of a leaf: the gradient's home, and whether it holds one
+    // of a leaf: undefined where there is none
     Tensor grad;
-    bool has_grad = false;
-    bool pinned = false;  // the home is somebody's memory: written to, never replaced
     std::vector<std::pair<std::uint64_t, std::function<void(const Tensor&)>>> hooks;
     // The backward pass under way.
     std::uint64_t pass = 0;

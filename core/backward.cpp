@@ -229,15 +229,12 @@ class Pass {
         if (const auto found = leaf_captures_.find(impl.get()); found != leaf_captures_.end())
             for (const std::size_t slot : found->second) captured_[slot] = g;
         if (!accumulate_ || !g.defined()) return;
-        if (!meta.has_grad && meta.pinned)
-            meta.grad.copy_(g);
-        else if (!meta.has_grad)
+        if (!meta.grad.defined())
             meta.grad = exclusively_owned(g) || options_.create_graph ? std::move(g) : clone(g);
         else if (options_.create_graph)
             meta.grad = add(meta.grad, g);
         else
             meta.grad.add_(g);
-        meta.has_grad = true;
         for (const auto& [id, hook] : meta.hooks) hook(leaf);
     }
 

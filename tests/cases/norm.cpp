@@ -74,8 +74,9 @@ void add_norm_cases(Cases& cases) {
     // Seven digits of 104 are five of its distance from 102.
     cases.back().tolerance = {.f32 = 1e-4};
     add("rms_norm", affine(1), {wide, width}, [](In x) { return rms_norm(x[0], x[1]); });
-    // Over a width of 1 the gradient is the small rest of two almost equal terms.
-    cases.back().tolerance = {.f32 = 1e-4};
+    // Over a width of 1 the gradient is the small rest of two almost equal terms:
+    // PyTorch's own f32 is off by 1e-5 of it there.
+    cases.back().tolerance = {.f32 = 2e-5};
     add("rms_norm/plain", plain, {wide}, [](In x) { return rms_norm(x[0], {}, 0.01); });
 }
 
