@@ -14,7 +14,7 @@
 #include "core/safetensors.h"
 #include "optim/clip.h"
 
-namespace axle::accel {
+namespace axle::inline v0::accel {
 
 // What decides whether a micro-batch completes an update.
 struct Accelerator::State {
@@ -345,4 +345,4 @@ void Accelerator::load_state(const std::string& directory) {
     state_->iteration = reader.iteration() + 1;
 }
 
-}  // namespace axle::accel
+}  // namespace axle::inline v0::accel

@@ -32,7 +32,7 @@
 #include "optim/optimizer.h"
 #include "optim/scheduler.h"
 
-namespace axle::accel {
+namespace axle::inline v0::accel {
 
 struct GradientAccumulationPlugin {
     std::optional<int> num_steps = {};
@@ -181,8 +181,8 @@ class Accelerator {
     std::vector<Checkpointable*> custom_;
 };
 
-}  // namespace axle::accel
+}  // namespace axle::inline v0::accel
 
-namespace axle {
+namespace axle::inline v0 {
 using accel::Accelerator;
-}  // namespace axle
+}  // namespace axle::inline v0

@@ -14,7 +14,7 @@
 #include "core/file.h"
 #include "core/safetensors.h"
 
-namespace axle::accel {
+namespace axle::inline v0::accel {
 namespace {
 
 namespace fs = std::filesystem;
@@ -283,4 +283,4 @@ void rotate_checkpoints(const std::string& folder, std::size_t keep) {
     for (const fs::path& path : left) fs::remove_all(path, ignored);
 }
 
-}  // namespace axle::accel
+}  // namespace axle::inline v0::accel

@@ -14,7 +14,7 @@
 
 #include "core/tree.h"
 
-namespace axle::accel {
+namespace axle::inline v0::accel {
 
 class CheckpointWriter {
   public:
@@ -64,4 +64,4 @@ std::optional<std::string> latest_checkpoint(const std::string& folder);
 // that died have left behind. Touches nothing else, nor a checkpoint with a damaged manifest.
 void rotate_checkpoints(const std::string& folder, std::size_t keep);
 
-}  // namespace axle::accel
+}  // namespace axle::inline v0::accel

@@ -7,7 +7,7 @@
 #include "core/file.h"
 #include "kernels/error.h"
 
-namespace axle::accel {
+namespace axle::inline v0::accel {
 namespace {
 
 [[noreturn]] void fail(const std::string& path, const std::string& reason) {
@@ -49,4 +49,4 @@ std::vector<std::pair<std::string, std::string>> read_config(const std::string& 
     return result;
 }
 
-}  // namespace axle::accel
+}  // namespace axle::inline v0::accel

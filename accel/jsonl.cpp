@@ -4,7 +4,7 @@
 
 #include "core/file.h"
 
-namespace axle::accel {
+namespace axle::inline v0::accel {
 namespace {
 
 // The lines of a file that belong to steps up to a limit; stops at the first that is no object.
@@ -36,4 +36,4 @@ void JsonLines::write(const Tree& object) {
     if (!file_) throw FileError(printable(path_) + ": can't be written; is the disk full?");
 }
 
-}  // namespace axle::accel
+}  // namespace axle::inline v0::accel

@@ -7,7 +7,7 @@
 
 #include "core/tree.h"
 
-namespace axle::accel {
+namespace axle::inline v0::accel {
 
 // A file with one JSON object a line, each with an integer "step". Numbers are written in the
 // shortest form that reads back the same; each line is handed to the system when it is written.
@@ -24,4 +24,4 @@ class JsonLines {
     std::ofstream file_;
 };
 
-}  // namespace axle::accel
+}  // namespace axle::inline v0::accel

@@ -10,7 +10,7 @@
 
 #include "accel/text.h"
 
-namespace axle::accel {
+namespace axle::inline v0::accel {
 namespace {
 
 constexpr double kFrameSeconds = 0.1;
@@ -104,4 +104,4 @@ void ProgressBar::close() {
     if (shown_) stream() << '\n' << std::flush;
 }
 
-}  // namespace axle::accel
+}  // namespace axle::inline v0::accel

@@ -6,7 +6,7 @@
 #include <iosfwd>
 #include <string>
 
-namespace axle::accel {
+namespace axle::inline v0::accel {
 
 struct ProgressOptions {
     std::string title = {};       // "train"
@@ -52,4 +52,4 @@ class ProgressBar {
     std::int64_t told_ = -1;  // what the last plain line said
 };
 
-}  // namespace axle::accel
+}  // namespace axle::inline v0::accel

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstdio>
 
-namespace axle::accel {
+namespace axle::inline v0::accel {
 namespace {
 
 std::size_t edit_distance(std::string_view a, std::string_view b) {
@@ -58,4 +58,4 @@ std::string human_duration(double seconds) {
                      : formatted("%lld:%02lld", minutes, rest);
 }
 
-}  // namespace axle::accel
+}  // namespace axle::inline v0::accel

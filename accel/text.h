@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-namespace axle::accel {
+namespace axle::inline v0::accel {
 
 // The candidate with the smallest edit distance to `name`, or "" if none is near enough to be what
 // was meant (more than a third of the letters differ).
@@ -17,4 +17,4 @@ std::string human_bytes(std::int64_t bytes);
 // "12:07", "1:02:45"
 std::string human_duration(double seconds);
 
-}  // namespace axle::accel
+}  // namespace axle::inline v0::accel

@@ -19,6 +19,7 @@ endfunction()
 
 headers_of(axle_highway hwy/highway.h libhwy-dev)
 headers_of(axle_json nlohmann/json.hpp nlohmann-json3-dev)
+headers_of(axle_protozero protozero/pbf_writer.hpp libprotozero-dev)
 if(AXLE_BUILD_TOOLS)
     headers_of(axle_cli CLI/CLI.hpp libcli11-dev)
 endif()

@@ -3,7 +3,7 @@
 #include "core/autograd.h"
 #include "core/ops.h"
 
-namespace axle {
+namespace axle::inline v0 {
 namespace {
 
 thread_local std::optional<DType> current;
@@ -51,4 +51,4 @@ Tensor keep_f32(const Tensor& x) {
     return to(x, f32);
 }
 
-}  // namespace axle
+}  // namespace axle::inline v0

@@ -5,7 +5,7 @@
 
 #include "core/tensor.h"
 
-namespace axle {
+namespace axle::inline v0 {
 
 // The dtype of this thread's autocast, or nothing.
 std::optional<DType> autocast_dtype();
@@ -28,4 +28,4 @@ Tensor autocast(const Tensor& x);
 // What an op that suffers from low precision does: f16 and bf16 become f32 under autocast.
 Tensor keep_f32(const Tensor& x);
 
-}  // namespace axle
+}  // namespace axle::inline v0

@@ -9,7 +9,7 @@
 #include "core/check.h"
 #include "core/ops.h"
 
-namespace axle {
+namespace axle::inline v0 {
 namespace {
 
 thread_local bool recording = true;
@@ -223,4 +223,4 @@ void Tensor::backward(const Tensor& gradient, bool retain_graph) const {
     autograd::backward({*this}, {gradient}, {.retain_graph = retain_graph});
 }
 
-}  // namespace axle
+}  // namespace axle::inline v0

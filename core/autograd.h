@@ -15,7 +15,7 @@
 
 #include "core/tensor.h"
 
-namespace axle {
+namespace axle::inline v0 {
 
 // Gradients of a node's outputs, or of its inputs: an undefined Tensor stands for zero.
 using Grads = std::vector<Tensor>;
@@ -175,4 +175,4 @@ void record_outputs(const char* op, std::initializer_list<Tensor*> outputs,
 // UsageError "op: can't be differentiated twice: ...".
 void refuse_double_backward(const char* op);
 
-}  // namespace axle
+}  // namespace axle::inline v0

@@ -8,7 +8,7 @@
 
 #include "core/autograd.h"
 
-namespace axle::autograd {
+namespace axle::inline v0::autograd {
 
 // Where an input of a node came from: an output of another node, a leaf, or (both null) nowhere.
 struct Edge {
@@ -59,4 +59,4 @@ struct Meta {
 Meta& meta_of(const Tensor& t);
 Edge edge_to(const Tensor& t);
 
-}  // namespace axle::autograd
+}  // namespace axle::inline v0::autograd

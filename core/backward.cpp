@@ -10,7 +10,7 @@
 #include "core/autograd_meta.h"
 #include "core/ops.h"
 
-namespace axle::autograd {
+namespace axle::inline v0::autograd {
 
 extern thread_local std::shared_ptr<Node> running;
 
@@ -308,4 +308,4 @@ HookHandle on_backward_begin(std::function<void(const std::vector<Tensor>&)> hoo
 }
 HookHandle on_backward_end(std::function<void()> hook) { return end_hooks().add(std::move(hook)); }
 
-}  // namespace axle::autograd
+}  // namespace axle::inline v0::autograd

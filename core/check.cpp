@@ -2,7 +2,7 @@
 
 #include "core/autograd.h"
 
-namespace axle {
+namespace axle::inline v0 {
 namespace {
 
 // bool < integer < floating
@@ -75,4 +75,4 @@ DType promote(DType a, Scalar b) {
     return a;
 }
 
-}  // namespace axle
+}  // namespace axle::inline v0

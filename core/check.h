@@ -5,7 +5,7 @@
 
 #include "core/tensor.h"
 
-namespace axle {
+namespace axle::inline v0 {
 
 // Defined tensors on one device (UsageError, DeviceError). Returns the device.
 Device check_device(const char* op, std::initializer_list<const Tensor*> tensors);
@@ -27,4 +27,4 @@ DType promote(DType a, DType b);
 // With a number: a floating number makes integers f32, else the tensor's dtype stays.
 DType promote(DType a, Scalar b);
 
-}  // namespace axle
+}  // namespace axle::inline v0

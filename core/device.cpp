@@ -4,7 +4,7 @@
 
 #include "kernels/error.h"
 
-namespace axle {
+namespace axle::inline v0 {
 
 Device Device::parse(std::string_view text) {
     if (text == "cpu") return cpu();
@@ -26,4 +26,4 @@ std::ostream& operator<<(std::ostream& out, Device device) {
     return out << "cuda:" << device.index;
 }
 
-}  // namespace axle
+}  // namespace axle::inline v0

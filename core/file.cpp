@@ -15,7 +15,7 @@
 
 #include "kernels/error.h"
 
-namespace axle {
+namespace axle::inline v0 {
 namespace {
 
 [[noreturn]] void fail_on(const std::string& path, const char* what, int error) {
@@ -233,4 +233,4 @@ void create_directories(const std::string& path) {
         throw FileError(str(printable(path), ": can't create the folder: ", error.message()));
 }
 
-}  // namespace axle
+}  // namespace axle::inline v0

@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-namespace axle {
+namespace axle::inline v0 {
 
 // Text that somebody else wrote (a path, a name in a file), fit for a message: control characters
 // and bytes that are not printable ASCII or UTF-8 become \xNN; more than 200 bytes are cut.
@@ -91,4 +91,4 @@ void write_file_atomically(const std::string& path, const std::function<void(Ato
 // The folder and those above it that are missing.
 void create_directories(const std::string& path);
 
-}  // namespace axle
+}  // namespace axle::inline v0

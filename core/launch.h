@@ -6,7 +6,7 @@
 #include "core/tensor.h"
 #include "kernels/exec.h"
 
-namespace axle {
+namespace axle::inline v0 {
 
 // This thread's CPU context.
 kernels::Cpu& cpu_context();
@@ -24,4 +24,4 @@ void launch_cpu(const char* op, Device device, F&& f) {
     if (device.is_cpu()) f(cpu_context());
 }
 
-}  // namespace axle
+}  // namespace axle::inline v0

@@ -30,7 +30,7 @@
 #define AXLE_UNPOISON(block, size) static_cast<void>(0)
 #endif
 
-namespace axle::host_memory {
+namespace axle::inline v0::host_memory {
 namespace {
 
 constexpr std::size_t kAlignment = 64;
@@ -163,4 +163,4 @@ void empty_cache() {
     flush(c);
 }
 
-}  // namespace axle::host_memory
+}  // namespace axle::inline v0::host_memory

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace axle {
+namespace axle::inline v0 {
 
 // Bytes; counts are of calls since the start or the last reset_peak().
 struct MemoryStats {
@@ -31,4 +31,4 @@ void reset_peak();
 void empty_cache();
 
 }  // namespace host_memory
-}  // namespace axle
+}  // namespace axle::inline v0

@@ -12,7 +12,7 @@
 
 #include "core/tensor.h"
 
-namespace axle {
+namespace axle::inline v0 {
 
 // --- creation (create.cpp)
 Tensor empty(const Shape& shape, TensorOptions options = {});
@@ -209,4 +209,4 @@ Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction = Red
 Tensor checkpoint(const std::function<Tensor(const std::vector<Tensor>&)>& f,
                   const std::vector<Tensor>& inputs);
 
-}  // namespace axle
+}  // namespace axle::inline v0

@@ -3,7 +3,7 @@
 
 #include "core/tensor.h"
 
-namespace axle {
+namespace axle::inline v0 {
 namespace {
 
 constexpr std::int64_t kWhole = 1000;  // more elements than this are shortened
@@ -53,4 +53,4 @@ std::ostream& operator<<(std::ostream& out, const Tensor& tensor) {
     return out << ')';
 }
 
-}  // namespace axle
+}  // namespace axle::inline v0

@@ -2,7 +2,7 @@
 
 #include <mutex>
 
-namespace axle {
+namespace axle::inline v0 {
 namespace {
 
 constinit std::mutex mutex;
@@ -29,4 +29,4 @@ kernels::Philox take_random(std::uint64_t blocks) {
     return taken;
 }
 
-}  // namespace axle
+}  // namespace axle::inline v0

@@ -5,7 +5,7 @@
 
 #include "kernels/philox.h"
 
-namespace axle {
+namespace axle::inline v0 {
 
 // Philox's seed and offset are the whole state: save and restore the two numbers.
 struct GeneratorState {
@@ -27,4 +27,4 @@ constexpr std::uint64_t random_blocks(std::int64_t n) {
     return (static_cast<std::uint64_t>(n) + 3) / 4;
 }
 
-}  // namespace axle
+}  // namespace axle::inline v0

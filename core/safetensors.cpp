@@ -10,7 +10,7 @@
 #include "core/ops.h"
 #include "core/safetensors_header.h"
 
-namespace axle {
+namespace axle::inline v0 {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "tensors are stored little-endian");
@@ -201,4 +201,4 @@ Safetensors load_safetensors(const std::string& path) {
     return all;
 }
 
-}  // namespace axle
+}  // namespace axle::inline v0

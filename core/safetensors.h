@@ -19,7 +19,7 @@
 
 #include "core/tensor.h"
 
-namespace axle {
+namespace axle::inline v0 {
 
 using Metadata = std::map<std::string, std::string>;
 using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
@@ -75,4 +75,4 @@ class SafetensorsFile {
     std::shared_ptr<const Opened> opened_;
 };
 
-}  // namespace axle
+}  // namespace axle::inline v0

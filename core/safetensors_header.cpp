@@ -8,7 +8,7 @@
 
 #include "core/file.h"
 
-namespace axle {
+namespace axle::inline v0 {
 namespace {
 
 using Entry = SafetensorsFile::Entry;
@@ -231,4 +231,4 @@ std::string write_safetensors_header(const NamedTensors& sorted, const Metadata&
     return header;
 }
 
-}  // namespace axle
+}  // namespace axle::inline v0

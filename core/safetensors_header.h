@@ -7,7 +7,7 @@
 
 #include "core/safetensors.h"
 
-namespace axle {
+namespace axle::inline v0 {
 
 inline constexpr std::int64_t kLongestSafetensorsHeader = 100'000'000;
 
@@ -30,4 +30,4 @@ std::string in_quotes(std::string_view name);
 // The place of a dtype in the format's list; files are sorted by it, the largest first.
 int safetensors_rank(DType dtype);
 
-}  // namespace axle
+}  // namespace axle::inline v0

@@ -4,7 +4,7 @@
 
 #include "kernels/error.h"
 
-namespace axle {
+namespace axle::inline v0 {
 namespace {
 
 [[noreturn]] void too_many_dims(int n) {
@@ -86,4 +86,4 @@ int wrap_dim(const char* op, std::int64_t dim, int ndim) {
     return static_cast<int>(dim < 0 ? dim + range : dim);
 }
 
-}  // namespace axle
+}  // namespace axle::inline v0

@@ -8,7 +8,7 @@
 
 #include "kernels/view.h"
 
-namespace axle {
+namespace axle::inline v0 {
 
 // Up to kMaxDims integers. Used for shapes, strides and lists of dimensions.
 class Dims {
@@ -64,4 +64,4 @@ Shape broadcast_shapes(const char* op, const Shape& a, const Shape& b);
 // dim in [-ndim, ndim) as [0, ndim); a 0-d tensor is treated as 1-d. Throws IndexError.
 int wrap_dim(const char* op, std::int64_t dim, int ndim);
 
-}  // namespace axle
+}  // namespace axle::inline v0

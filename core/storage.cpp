@@ -2,7 +2,7 @@
 
 #include "core/memory.h"
 
-namespace axle {
+namespace axle::inline v0 {
 namespace {
 
 // No tensor has a null pointer, not even an empty one: kernels may do arithmetic on it.
@@ -26,4 +26,4 @@ Storage::~Storage() {
         host_memory::deallocate(data_, at_least_one(bytes_));
 }
 
-}  // namespace axle
+}  // namespace axle::inline v0

@@ -9,7 +9,7 @@
 
 #include "core/device.h"
 
-namespace axle {
+namespace axle::inline v0 {
 
 class Storage {
   public:
@@ -37,4 +37,4 @@ class Storage {
     std::function<void()> release_;
 };
 
-}  // namespace axle
+}  // namespace axle::inline v0

@@ -10,7 +10,7 @@
 #include "kernels/copy.h"
 #include "kernels/pointwise.h"
 
-namespace axle {
+namespace axle::inline v0 {
 
 Impl::Impl() = default;
 Impl::~Impl() = default;
@@ -236,4 +236,4 @@ Tensor Tensor::masked_fill(const Tensor& mask, Scalar value) const {
     return axle::masked_fill(*this, mask, value);
 }
 
-}  // namespace axle
+}  // namespace axle::inline v0

@@ -15,7 +15,7 @@
 #include "kernels/error.h"
 #include "kernels/view.h"
 
-namespace axle {
+namespace axle::inline v0 {
 
 class Tensor;
 namespace autograd {
@@ -189,4 +189,4 @@ class Tensor {
 // "tensor([[1, 2], [3, 4]], float32)", shortened beyond 1000 elements.
 std::ostream& operator<<(std::ostream& out, const Tensor& tensor);
 
-}  // namespace axle
+}  // namespace axle::inline v0

@@ -8,7 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace axle {
+namespace axle::inline v0 {
 namespace {
 
 constexpr const char* kNan = "NaN";
@@ -391,4 +391,4 @@ std::ostream& operator<<(std::ostream& out, const Tree& tree) {
     return out << writer.text;
 }
 
-}  // namespace axle
+}  // namespace axle::inline v0

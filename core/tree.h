@@ -22,7 +22,7 @@
 
 #include "core/tensor.h"
 
-namespace axle {
+namespace axle::inline v0 {
 
 // Functions that walk a Tree refuse a deeper one with a ValueError, so that no file and no peer can
 // exhaust the stack. A tensor alone has depth 0.
@@ -156,4 +156,4 @@ Tree from_json(std::string_view text);
 // For people: tensors by dtype and shape, as in {"labels": int64 [8], "lr": 0.1}.
 std::ostream& operator<<(std::ostream& out, const Tree& tree);
 
-}  // namespace axle
+}  // namespace axle::inline v0

@@ -6,7 +6,7 @@
 
 #include "core/tree.h"
 
-namespace axle::data {
+namespace axle::inline v0::data {
 
 using Collate = std::function<Tree(std::span<const Tree> samples)>;
 
@@ -16,4 +16,4 @@ using Collate = std::function<Tree(std::span<const Tree> samples)>;
 // a ValueError, both with the key and the samples' places in the batch.
 Tree collate(std::span<const Tree> samples);
 
-}  // namespace axle::data
+}  // namespace axle::inline v0::data

@@ -9,7 +9,7 @@
 #include "data/collate.h"
 #include "kernels/error.h"
 
-namespace axle::data {
+namespace axle::inline v0::data {
 namespace {
 
 // Whole rows are copied as bytes: rows are mostly long, and index_select asks for each element.
@@ -116,4 +116,4 @@ void rethrow_from(const std::string& where) {
     }
 }
 
-}  // namespace axle::data
+}  // namespace axle::inline v0::data

@@ -10,7 +10,7 @@
 
 #include "core/tree.h"
 
-namespace axle::data {
+namespace axle::inline v0::data {
 
 // A loader's workers call get and get_batch from several threads at once. A sample should depend on
 // its index alone: what draws random numbers does so from a seed and the index, or orders and
@@ -66,4 +66,4 @@ inline FunctionDataset from_function(std::int64_t size, std::function<Tree(std::
 // (std::rethrow_if_nested).
 [[noreturn]] void rethrow_from(const std::string& where);
 
-}  // namespace axle::data
+}  // namespace axle::inline v0::data

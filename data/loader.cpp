@@ -5,7 +5,7 @@
 #include "data/prefetch.h"
 #include "kernels/error.h"
 
-namespace axle::data {
+namespace axle::inline v0::data {
 namespace {
 
 void check_options(const LoaderOptions& options) {
@@ -157,4 +157,4 @@ void DataLoader::set_batch_sampler(std::shared_ptr<const BatchSampler> batch_sam
     batch_sampler_ = std::move(batch_sampler);
 }
 
-}  // namespace axle::data
+}  // namespace axle::inline v0::data

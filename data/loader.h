@@ -21,7 +21,7 @@
 #include "data/dataset.h"
 #include "data/sampler.h"
 
-namespace axle::data {
+namespace axle::inline v0::data {
 
 class DataLoader;
 class Prefetcher;
@@ -171,4 +171,4 @@ class DataLoader::Iterator {
     DataLoader* loader_;  // null at the end
 };
 
-}  // namespace axle::data
+}  // namespace axle::inline v0::data

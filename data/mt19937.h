@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-namespace axle::data {
+namespace axle::inline v0::data {
 
 // Copying it copies its state.
 class Mt19937 {
@@ -31,4 +31,4 @@ std::vector<std::int64_t> randperm(std::int64_t n, std::uint64_t seed);
 // torch.randint(high, (count,)): integers in [0, high), high >= 1.
 std::vector<std::int64_t> randint(std::int64_t high, std::int64_t count, Mt19937& random);
 
-}  // namespace axle::data
+}  // namespace axle::inline v0::data

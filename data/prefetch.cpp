@@ -8,7 +8,7 @@
 
 #include "kernels/error.h"
 
-namespace axle::data {
+namespace axle::inline v0::data {
 namespace {
 
 // A thread inherits the mask of the thread that starts it.
@@ -103,4 +103,4 @@ void Prefetcher::work() {
     }
 }
 
-}  // namespace axle::data
+}  // namespace axle::inline v0::data

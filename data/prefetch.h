@@ -12,7 +12,7 @@
 
 #include "core/tree.h"
 
-namespace axle::data {
+namespace axle::inline v0::data {
 
 // Threads are started by the first pass and kept until the end: later passes start none. They block
 // all signals. The functions are called by one thread, that of the loop.
@@ -67,4 +67,4 @@ class Prefetcher {
     bool quit_ = false;
 };
 
-}  // namespace axle::data
+}  // namespace axle::inline v0::data

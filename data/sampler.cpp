@@ -5,7 +5,7 @@
 #include "data/mt19937.h"
 #include "kernels/error.h"
 
-namespace axle::data {
+namespace axle::inline v0::data {
 namespace {
 
 Order order_of(std::shared_ptr<const std::vector<std::int64_t>> indices) {
@@ -90,4 +90,4 @@ BatchOrder FixedBatchSampler::order(std::int64_t epoch) const {
     };
 }
 
-}  // namespace axle::data
+}  // namespace axle::inline v0::data

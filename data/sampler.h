@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-namespace axle::data {
+namespace axle::inline v0::data {
 
 // The sample at a position of a pass. Several threads may call it at once.
 using Order = std::function<std::int64_t(std::int64_t position)>;
@@ -99,4 +99,4 @@ class FixedBatchSampler : public BatchSampler {
     bool drop_last_;
 };
 
-}  // namespace axle::data
+}  // namespace axle::inline v0::data

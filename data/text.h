@@ -9,7 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
-namespace axle::data {
+namespace axle::inline v0::data {
 
 // A whole file as it is. FileError if it is missing or empty.
 std::string read_text(const std::string& path);
@@ -57,4 +57,4 @@ class CharTokenizer : public Tokenizer {
     std::unordered_map<std::uint32_t, std::int64_t> other_ids_;  // by code point
 };
 
-}  // namespace axle::data
+}  // namespace axle::inline v0::data

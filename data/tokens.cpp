@@ -14,7 +14,7 @@
 #include "kernels/error.h"
 #include "kernels/philox.h"
 
-namespace axle::data {
+namespace axle::inline v0::data {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "token files are read as they lie");
@@ -185,4 +185,4 @@ std::int64_t RandomBlockDataset::start(std::int64_t index) const {
     return static_cast<std::int64_t>(draw % static_cast<std::uint64_t>(starts()));
 }
 
-}  // namespace axle::data
+}  // namespace axle::inline v0::data

@@ -8,7 +8,7 @@
 
 #include "data/dataset.h"
 
-namespace axle::data {
+namespace axle::inline v0::data {
 
 struct TokenFileOptions {
     // Bytes of one token, 2 or 4. 0 goes by the name: 4 for *.u32 and *.u32.bin, else 2.
@@ -98,4 +98,4 @@ class RandomBlockDataset : public BlockDataset {
     std::uint64_t seed_;
 };
 
-}  // namespace axle::data
+}  // namespace axle::inline v0::data

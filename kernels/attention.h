@@ -8,7 +8,7 @@
 #include "kernels/philox.h"
 #include "kernels/view.h"
 
-namespace axle::kernels {
+namespace axle::inline v0::kernels {
 
 struct AttentionParams {
     double scale = 1;
@@ -35,4 +35,4 @@ void attention_backward(Cpu& on, ConstView dout, ConstView q, ConstView k, Const
                         ConstView mask, ConstView out, ConstView lse, const AttentionParams& params,
                         View dq, View dk, View dv);
 
-}  // namespace axle::kernels
+}  // namespace axle::inline v0::kernels

@@ -4,7 +4,7 @@
 #include "kernels/exec.h"
 #include "kernels/view.h"
 
-namespace axle::kernels {
+namespace axle::inline v0::kernels {
 
 // y = x, converted to y's dtype (any pair of compute dtypes, or equal storage dtypes). x has y's
 // shape, any strides. Floating to integer truncates towards zero; to boolean is x != 0. x and y
@@ -22,4 +22,4 @@ void arange(Cpu& on, double start, double step, View y);
 // x and y are at least 2-d and may alias.
 void triangle(Cpu& on, bool lower, std::int64_t diagonal, ConstView x, View y);
 
-}  // namespace axle::kernels
+}  // namespace axle::inline v0::kernels

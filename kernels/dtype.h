@@ -9,7 +9,7 @@
 
 #include "kernels/half.h"
 
-namespace axle {
+namespace axle::inline v0 {
 
 enum class DType : std::uint8_t {
     // to compute with
@@ -160,4 +160,4 @@ decltype(auto) visit_compute(DType t, F&& f) {
     }
 }
 
-}  // namespace axle
+}  // namespace axle::inline v0

@@ -9,7 +9,7 @@
 #include <stdexcept>
 #include <string>
 
-namespace axle {
+namespace axle::inline v0 {
 
 // Every exception that Axle throws on purpose derives from Error.
 struct Error : std::runtime_error {
@@ -62,4 +62,4 @@ std::string str(const Parts&... parts) {
     return out.str();
 }
 
-}  // namespace axle
+}  // namespace axle::inline v0

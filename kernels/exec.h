@@ -8,7 +8,7 @@
 
 #include "kernels/thread_pool.h"
 
-namespace axle::kernels {
+namespace axle::inline v0::kernels {
 
 // The CPU. Holds scratch memory that grows to the largest need and is then reused, so that a kernel
 // in the steady state asks the system for nothing. One Cpu belongs to one calling thread.
@@ -53,4 +53,4 @@ class Scratch {
     std::size_t block_, used_;
 };
 
-}  // namespace axle::kernels
+}  // namespace axle::inline v0::kernels

@@ -11,7 +11,7 @@
 #define AXLE_HOST_DEVICE
 #endif
 
-namespace axle {
+namespace axle::inline v0 {
 
 // bfloat16: the upper half of a float.
 struct BFloat16 {
@@ -68,4 +68,4 @@ struct Half {
 
 static_assert(sizeof(BFloat16) == 2 && sizeof(Half) == 2);
 
-}  // namespace axle
+}  // namespace axle::inline v0

@@ -6,7 +6,7 @@
 #include "kernels/exec.h"
 #include "kernels/view.h"
 
-namespace axle::kernels {
+namespace axle::inline v0::kernels {
 
 // The first index, in row-major order, outside of [0, size).
 struct BadIndex {
@@ -30,4 +30,4 @@ void scatter_add(Cpu& on, int dim, ConstView index, ConstView src, View y);
 // that dy is computed in (f32, or f64 for f64).
 void embedding_backward(Cpu& on, ConstView dy, ConstView ids, std::int64_t padding, View dweight);
 
-}  // namespace axle::kernels
+}  // namespace axle::inline v0::kernels

@@ -6,7 +6,7 @@
 #include "kernels/exec.h"
 #include "kernels/view.h"
 
-namespace axle::kernels {
+namespace axle::inline v0::kernels {
 
 struct CrossEntropyParams {
     std::int64_t ignore_index = -100;
@@ -28,4 +28,4 @@ void cross_entropy(Cpu& on, ConstView logits, ConstView targets, const CrossEntr
 void cross_entropy_backward(Cpu& on, ConstView logits, ConstView targets, ConstView lse,
                             ConstView dloss, const CrossEntropyParams& params, View dlogits);
 
-}  // namespace axle::kernels
+}  // namespace axle::inline v0::kernels

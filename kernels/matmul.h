@@ -6,7 +6,7 @@
 #include "kernels/exec.h"
 #include "kernels/view.h"
 
-namespace axle::kernels {
+namespace axle::inline v0::kernels {
 
 enum class Activation : std::uint8_t { none, relu, gelu, gelu_tanh, silu };
 
@@ -33,4 +33,4 @@ void matmul(Cpu& on, ConstView a, ConstView b, View c, const MatmulEpilogue& epi
 // y[n] = sum over m of x[m, n]: x [M, N] of any strides, y [N]; floating, summed in f32 or f64.
 void column_sum(Cpu& on, ConstView x, View y);
 
-}  // namespace axle::kernels
+}  // namespace axle::inline v0::kernels

@@ -9,7 +9,7 @@
 #include "kernels/exec.h"
 #include "kernels/view.h"
 
-namespace axle::kernels {
+namespace axle::inline v0::kernels {
 
 // y = (x - mean) rstd weight + bias, with rstd = 1 / sqrt(variance + eps) of a two-pass variance
 // that divides by n. y may be the same view as x.
@@ -30,4 +30,4 @@ void rms_norm(Cpu& on, ConstView x, ConstView weight, double eps, View y, View r
 void rms_norm_backward(Cpu& on, ConstView dy, ConstView x, ConstView weight, ConstView rstd,
                        View dx, View dweight);
 
-}  // namespace axle::kernels
+}  // namespace axle::inline v0::kernels

@@ -12,7 +12,7 @@
 #include "kernels/exec.h"
 #include "kernels/view.h"
 
-namespace axle::kernels {
+namespace axle::inline v0::kernels {
 
 // A row of a table of tensors.
 struct Run {
@@ -92,4 +92,4 @@ void clamp(Cpu& on, std::span<const Run> runs, double low, double high);
 // *found_inf = 1 if any element is infinite or NaN, else it is left alone.
 void find_non_finite(Cpu& on, std::span<const Run> runs, double* found_inf);
 
-}  // namespace axle::kernels
+}  // namespace axle::inline v0::kernels

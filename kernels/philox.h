@@ -7,7 +7,7 @@
 
 #include "kernels/half.h"
 
-namespace axle::kernels {
+namespace axle::inline v0::kernels {
 
 struct Philox {
     std::uint64_t seed = 0;
@@ -39,4 +39,4 @@ struct Philox {
     }
 };
 
-}  // namespace axle::kernels
+}  // namespace axle::inline v0::kernels

@@ -16,7 +16,7 @@
 #include "kernels/exec.h"
 #include "kernels/view.h"
 
-namespace axle::kernels {
+namespace axle::inline v0::kernels {
 
 namespace formula {
 
@@ -63,4 +63,4 @@ void binary(Cpu& on, F f, ConstView a, ConstView b, View y);
 // y = condition ? a : b; condition is boolean.
 void where(Cpu& on, ConstView condition, ConstView a, ConstView b, View y);
 
-}  // namespace axle::kernels
+}  // namespace axle::inline v0::kernels

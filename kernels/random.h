@@ -6,7 +6,7 @@
 #include "kernels/philox.h"
 #include "kernels/view.h"
 
-namespace axle::kernels {
+namespace axle::inline v0::kernels {
 
 // Element i takes word i % 4 of block offset + i / 4; a call uses up ceil(numel / 4) blocks. Its
 // upper 24 bits are u in [0, 1), in f64 as well, so that every dtype draws the same numbers.
@@ -45,4 +45,4 @@ struct BadWeights {
 // needed: how many weights of a row must not be zero (1 with replacement).
 BadWeights find_bad_weights(Cpu& on, ConstView weights, std::int64_t needed);
 
-}  // namespace axle::kernels
+}  // namespace axle::inline v0::kernels

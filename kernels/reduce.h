@@ -8,7 +8,7 @@
 #include "kernels/exec.h"
 #include "kernels/view.h"
 
-namespace axle::kernels {
+namespace axle::inline v0::kernels {
 
 // y = the sum; 0 over nothing. y floating for a floating x, else i64.
 void sum(Cpu& on, ConstView x, View y);
@@ -30,4 +30,4 @@ void argmin(Cpu& on, ConstView x, View y);
 // two passes: inf or NaN for n <= correction.
 void var(Cpu& on, ConstView x, double correction, View y);
 
-}  // namespace axle::kernels
+}  // namespace axle::inline v0::kernels

@@ -6,7 +6,7 @@
 #include "kernels/exec.h"
 #include "kernels/view.h"
 
-namespace axle::kernels {
+namespace axle::inline v0::kernels {
 
 // y[..., t, i] = x1 cos a - x2 sin a and y[..., t, i + D/2] = x2 cos a + x1 sin a, where
 // x1 = x[..., t, i], x2 = x[..., t, i + D/2] and a = direction (offset + t) base^(-2i / D). x and y
@@ -15,4 +15,4 @@ namespace axle::kernels {
 // undoes direction 1, and is its gradient.
 void rotary(Cpu& on, double base, std::int64_t offset, int direction, ConstView x, View y);
 
-}  // namespace axle::kernels
+}  // namespace axle::inline v0::kernels

@@ -8,7 +8,7 @@
 #include "kernels/exec.h"
 #include "kernels/view.h"
 
-namespace axle::kernels {
+namespace axle::inline v0::kernels {
 
 // y = exp(x - max) / sum(exp(x - max)). NaN where a row holds a NaN, +inf, or nothing but -inf.
 void softmax(Cpu& on, ConstView x, View y);
@@ -22,4 +22,4 @@ void softmax_backward(Cpu& on, ConstView dy, ConstView y, View dx);
 // dx = dy - exp(y) sum(dy) for y = log_softmax(x).
 void log_softmax_backward(Cpu& on, ConstView dy, ConstView y, View dx);
 
-}  // namespace axle::kernels
+}  // namespace axle::inline v0::kernels

@@ -5,7 +5,7 @@
 #include <type_traits>
 #include <utility>
 
-namespace axle::kernels {
+namespace axle::inline v0::kernels {
 
 // Threads that kernels use, the caller's included. The first use reads AXLE_NUM_THREADS (1 to 1024;
 // anything else throws ValueError) and falls back to the number of CPUs this process may run on.
@@ -43,4 +43,4 @@ void parallel_ranges(std::int64_t n, std::int64_t grain, F&& f) {
     });
 }
 
-}  // namespace axle::kernels
+}  // namespace axle::inline v0::kernels

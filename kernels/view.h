@@ -5,7 +5,7 @@
 
 #include "kernels/dtype.h"
 
-namespace axle {
+namespace axle::inline v0 {
 
 inline constexpr int kMaxDims = 8;
 
@@ -59,4 +59,4 @@ struct ConstView : BasicView<const void*> {
     }
 };
 
-}  // namespace axle
+}  // namespace axle::inline v0

@@ -4,7 +4,7 @@
 #include "nn/linear.h"
 #include "nn/module.h"
 
-namespace axle::nn {
+namespace axle::inline v0::nn {
 
 struct MultiheadAttentionOptions {
     double dropout = 0;
@@ -35,4 +35,4 @@ class MultiheadAttention : public Model<MultiheadAttention> {
     MultiheadAttentionOptions options_;
 };
 
-}  // namespace axle::nn
+}  // namespace axle::inline v0::nn

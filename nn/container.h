@@ -8,7 +8,7 @@
 
 #include "nn/module.h"
 
-namespace axle::nn {
+namespace axle::inline v0::nn {
 
 // Modules of one type, named "0", "1", ...
 template <class T>
@@ -98,4 +98,4 @@ class Sequential : public Model<Sequential> {
     std::vector<std::unique_ptr<Stage>> stages_;
 };
 
-}  // namespace axle::nn
+}  // namespace axle::inline v0::nn

@@ -6,7 +6,7 @@
 #include "core/autograd.h"
 #include "nn/init.h"
 
-namespace axle::nn {
+namespace axle::inline v0::nn {
 
 void GptConfig::validate() const {
     const auto positive = [](const char* name, std::int64_t value) {
@@ -180,4 +180,4 @@ std::vector<std::int64_t> Gpt::generate(std::vector<std::int64_t> ids, std::int6
     return ids;
 }
 
-}  // namespace axle::nn
+}  // namespace axle::inline v0::nn

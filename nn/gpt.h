@@ -12,7 +12,7 @@
 #include "nn/layers.h"
 #include "nn/linear.h"
 
-namespace axle::nn {
+namespace axle::inline v0::nn {
 
 struct GptConfig {
     std::int64_t vocab_size = 50257;
@@ -122,4 +122,4 @@ struct Gpt : Model<Gpt> {
     Tensor hidden(const Tensor& ids);
 };
 
-}  // namespace axle::nn
+}  // namespace axle::inline v0::nn

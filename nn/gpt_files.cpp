@@ -7,7 +7,7 @@
 #include "core/tree.h"
 #include "nn/gpt.h"
 
-namespace axle::nn {
+namespace axle::inline v0::nn {
 namespace {
 
 namespace fs = std::filesystem;
@@ -141,4 +141,4 @@ void Gpt::save_pretrained(const std::string& directory) const {
     write_file_atomically((folder / "config.json").string(), config.to_json() + "\n");
 }
 
-}  // namespace axle::nn
+}  // namespace axle::inline v0::nn

@@ -4,7 +4,7 @@
 
 #include "core/autograd.h"
 
-namespace axle::nn::init {
+namespace axle::inline v0::nn::init {
 namespace {
 
 double fan_in(const Tensor& t) {
@@ -47,4 +47,4 @@ void xavier_uniform_(Tensor& t, double gain) {
 
 Tensor parameter(const Shape& shape) { return Tensor::empty(shape, {.requires_grad = true}); }
 
-}  // namespace axle::nn::init
+}  // namespace axle::inline v0::nn::init

@@ -3,7 +3,7 @@
 
 #include "core/tensor.h"
 
-namespace axle::nn::init {
+namespace axle::inline v0::nn::init {
 
 void zeros_(Tensor& t);
 void ones_(Tensor& t);
@@ -21,4 +21,4 @@ void xavier_uniform_(Tensor& t, double gain = 1);
 // An empty parameter, to be filled by an initialiser.
 Tensor parameter(const Shape& shape);
 
-}  // namespace axle::nn::init
+}  // namespace axle::inline v0::nn::init

@@ -3,7 +3,7 @@
 #include "core/autograd.h"
 #include "nn/init.h"
 
-namespace axle::nn {
+namespace axle::inline v0::nn {
 namespace {
 
 std::int64_t positive(const char* who, std::int64_t size) {
@@ -44,4 +44,4 @@ Dropout::Dropout(double p_) : p(p_) {
     if (!(p >= 0 && p <= 1)) throw ValueError(str("Dropout: p must be in [0, 1]: ", p));
 }
 
-}  // namespace axle::nn
+}  // namespace axle::inline v0::nn

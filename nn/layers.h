@@ -6,7 +6,7 @@
 
 #include "nn/module.h"
 
-namespace axle::nn {
+namespace axle::inline v0::nn {
 
 struct LayerNormOptions {
     double eps = 1e-5;
@@ -58,4 +58,4 @@ class Dropout : public Model<Dropout> {
     double p;
 };
 
-}  // namespace axle::nn
+}  // namespace axle::inline v0::nn

@@ -4,7 +4,7 @@
 
 #include "nn/init.h"
 
-namespace axle::nn {
+namespace axle::inline v0::nn {
 
 Linear::Linear(std::int64_t in, std::int64_t out, LinearOptions options) : options_(options) {
     if (in < 1 || out < 1)
@@ -35,4 +35,4 @@ void Linear::visit(Visitor& v) {
     if (policy != nullptr) v("policy", *policy);
 }
 
-}  // namespace axle::nn
+}  // namespace axle::inline v0::nn

@@ -6,7 +6,7 @@
 #include "core/ops.h"
 #include "nn/module.h"
 
-namespace axle::nn {
+namespace axle::inline v0::nn {
 
 class Linear;
 
@@ -48,4 +48,4 @@ class Linear : public Model<Linear> {
     LinearOptions options_;
 };
 
-}  // namespace axle::nn
+}  // namespace axle::inline v0::nn

@@ -1,6 +1,6 @@
 #include "nn/mlp.h"
 
-namespace axle::nn {
+namespace axle::inline v0::nn {
 
 Mlp::Mlp(const std::vector<std::int64_t>& widths, Activation activation) : activation_(activation) {
     if (widths.size() < 2) throw ValueError(str("Mlp: needs at least two widths: ", widths.size()));
@@ -14,4 +14,4 @@ Tensor Mlp::forward(Tensor x) {
     return x;
 }
 
-}  // namespace axle::nn
+}  // namespace axle::inline v0::nn

@@ -6,7 +6,7 @@
 #include "nn/container.h"
 #include "nn/linear.h"
 
-namespace axle::nn {
+namespace axle::inline v0::nn {
 
 // Linear layers of the widths given with an activation between them: x [..., widths.front()] to
 // [..., widths.back()]. Named layers.0, layers.1, ...
@@ -23,4 +23,4 @@ class Mlp : public Model<Mlp> {
     Activation activation_;
 };
 
-}  // namespace axle::nn
+}  // namespace axle::inline v0::nn

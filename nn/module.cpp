@@ -6,7 +6,7 @@
 
 #include "core/autograd.h"
 
-namespace axle::nn {
+namespace axle::inline v0::nn {
 namespace {
 
 thread_local int cloning = 0;
@@ -228,4 +228,4 @@ std::int64_t Module::num_parameters() const {
     return n;
 }
 
-}  // namespace axle::nn
+}  // namespace axle::inline v0::nn

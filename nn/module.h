@@ -23,7 +23,7 @@
 #include "core/ops.h"
 #include "core/tensor.h"
 
-namespace axle::nn {
+namespace axle::inline v0::nn {
 
 class Module;
 
@@ -201,4 +201,4 @@ class Model : public Module {
     Derived& self() { return static_cast<Derived&>(*this); }
 };
 
-}  // namespace axle::nn
+}  // namespace axle::inline v0::nn

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace axle::optim {
+namespace axle::inline v0::optim {
 namespace {
 
 constexpr const char* kBuffers[] = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"};
@@ -66,4 +66,4 @@ void AdamFamily<Options>::update(kernels::Cpu& on, std::span<const kernels::Slot
 template class AdamFamily<AdamOptions>;
 template class AdamFamily<AdamWOptions>;
 
-}  // namespace axle::optim
+}  // namespace axle::inline v0::optim

@@ -7,7 +7,7 @@
 
 #include "optim/optimizer.h"
 
-namespace axle::optim {
+namespace axle::inline v0::optim {
 
 // Weight decay is added to the gradient.
 struct AdamOptions {
@@ -76,4 +76,4 @@ class AdamW : public AdamFamily<AdamWOptions> {
     using AdamFamily::AdamFamily;
 };
 
-}  // namespace axle::optim
+}  // namespace axle::inline v0::optim

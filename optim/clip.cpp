@@ -9,7 +9,7 @@
 #include "core/ops.h"
 #include "kernels/optimizer.h"
 
-namespace axle::optim {
+namespace axle::inline v0::optim {
 namespace {
 
 // The gradients of some parameters as a kernel's table; strided ones through contiguous stand-ins.
@@ -109,4 +109,4 @@ void clip_grad_value_(const std::vector<Tensor>& params, double clip_value) {
     grads.changed();
 }
 
-}  // namespace axle::optim
+}  // namespace axle::inline v0::optim

@@ -6,7 +6,7 @@
 
 #include "core/tensor.h"
 
-namespace axle::optim {
+namespace axle::inline v0::optim {
 
 // Scales all gradients in place by min(1, max_norm / (norm + 1e-6)), where norm is that of all of
 // them as one vector, and returns the norm before clipping: 0-d, f64 if a gradient is, else f32; 0
@@ -23,4 +23,4 @@ void clip_grads_with_norm_(const std::vector<Tensor>& params, double max_norm,
 // Limits every element of every gradient to [-clip_value, clip_value].
 void clip_grad_value_(const std::vector<Tensor>& params, double clip_value);
 
-}  // namespace axle::optim
+}  // namespace axle::inline v0::optim

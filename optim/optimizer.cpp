@@ -7,7 +7,7 @@
 #include "core/launch.h"
 #include "core/ops.h"
 
-namespace axle::optim {
+namespace axle::inline v0::optim {
 namespace {
 
 static_assert(sizeof(kernels::StepScalars) == 3 * sizeof(double));
@@ -158,4 +158,4 @@ void Optimizer::finish_slots() {
     held_.clear();
 }
 
-}  // namespace axle::optim
+}  // namespace axle::inline v0::optim

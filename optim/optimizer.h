@@ -16,7 +16,7 @@
 #include "core/tree.h"
 #include "kernels/optimizer.h"
 
-namespace axle::optim {
+namespace axle::inline v0::optim {
 
 class Optimizer;
 
@@ -175,4 +175,4 @@ class GroupedOptimizer : public Optimizer {
     std::vector<Group> groups_;
 };
 
-}  // namespace axle::optim
+}  // namespace axle::inline v0::optim

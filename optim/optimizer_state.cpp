@@ -6,7 +6,7 @@
 #include "core/ops.h"
 #include "optim/optimizer.h"
 
-namespace axle::optim {
+namespace axle::inline v0::optim {
 namespace {
 
 Tree to_tree(double* value) { return *value; }
@@ -113,4 +113,4 @@ ParamState Optimizer::load_state(const Tensor& param, const Tree& tree) const {
     return state;
 }
 
-}  // namespace axle::optim
+}  // namespace axle::inline v0::optim

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace axle::optim {
+namespace axle::inline v0::optim {
 
 void Scheduler::step() {
     if (gate_) return gate_->step(*this);
@@ -63,4 +63,4 @@ void LambdaLR::apply(std::size_t index, GroupRef group, double base_lr, std::int
     group.lr = base_lr * factor(epoch);
 }
 
-}  // namespace axle::optim
+}  // namespace axle::inline v0::optim

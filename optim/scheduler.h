@@ -12,7 +12,7 @@
 #include "core/tree.h"
 #include "optim/optimizer.h"
 
-namespace axle::optim {
+namespace axle::inline v0::optim {
 
 class Scheduler;
 
@@ -86,4 +86,4 @@ class LambdaLR : public Scheduler {
     std::vector<Factor> factors_;
 };
 
-}  // namespace axle::optim
+}  // namespace axle::inline v0::optim

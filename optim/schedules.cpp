@@ -5,7 +5,7 @@
 #include <numbers>
 #include <utility>
 
-namespace axle::optim {
+namespace axle::inline v0::optim {
 namespace {
 
 constexpr double kPi = std::numbers::pi;
@@ -176,4 +176,4 @@ LambdaLR get_cosine_schedule_with_warmup(Optimizer& optimizer, std::int64_t warm
                                            training_steps, fall));
 }
 
-}  // namespace axle::optim
+}  // namespace axle::inline v0::optim

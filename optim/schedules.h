@@ -8,7 +8,7 @@
 
 #include "optim/scheduler.h"
 
-namespace axle::optim {
+namespace axle::inline v0::optim {
 
 // lr0 * gamma^floor(t / step_size)
 struct StepLR : LambdaLR {
@@ -120,4 +120,4 @@ LambdaLR get_cosine_schedule_with_warmup(Optimizer& optimizer, std::int64_t warm
                                          std::int64_t training_steps, double cycles = 0.5,
                                          double min_lr_ratio = 0);
 
-}  // namespace axle::optim
+}  // namespace axle::inline v0::optim

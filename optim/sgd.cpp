@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace axle::optim {
+namespace axle::inline v0::optim {
 namespace {
 
 constexpr const char* kBuffers[] = {"momentum_buffer"};
@@ -46,4 +46,4 @@ void SGD::update(kernels::Cpu& on, std::span<const kernels::Slot> slots,
     kernels::sgd(on, slots, table_.data(), scalars);
 }
 
-}  // namespace axle::optim
+}  // namespace axle::inline v0::optim

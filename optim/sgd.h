@@ -6,7 +6,7 @@
 
 #include "optim/optimizer.h"
 
-namespace axle::optim {
+namespace axle::inline v0::optim {
 
 struct SGDOptions {
     double lr = 1e-3;
@@ -41,4 +41,4 @@ class SGD : public GroupedOptimizer<SGDOptions> {
     std::vector<kernels::SgdGroup> table_;
 };
 
-}  // namespace axle::optim
+}  // namespace axle::inline v0::optim

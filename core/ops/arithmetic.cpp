@@ -1,6 +1,6 @@
 #include "core/ops/pointwise.h"
 
-namespace axle {
+namespace axle::inline v0 {
 namespace {
 
 // True division and powers of integers are floating.
@@ -140,4 +140,4 @@ Tensor minimum(const Tensor& a, const Tensor& b) {
     return extremum("minimum", kernels::formula::Minimum{}, a, b);
 }
 
-}  // namespace axle
+}  // namespace axle::inline v0

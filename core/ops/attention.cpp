@@ -10,7 +10,7 @@
 #include "core/random.h"
 #include "kernels/rotary.h"
 
-namespace axle {
+namespace axle::inline v0 {
 namespace {
 
 constexpr const char* kAttention = "scaled_dot_product_attention";
@@ -126,4 +126,4 @@ Tensor rotary_embedding(const Tensor& x, double base, std::int64_t offset) {
     return rotate(x, base, offset, 1);
 }
 
-}  // namespace axle
+}  // namespace axle::inline v0

@@ -7,7 +7,7 @@
 #include "core/ops.h"
 #include "core/random.h"
 
-namespace axle {
+namespace axle::inline v0 {
 namespace {
 
 using Function = std::function<Tensor(const std::vector<Tensor>&)>;
@@ -78,4 +78,4 @@ Tensor checkpoint(const Function& f, const std::vector<Tensor>& inputs) {
     return f(inputs);
 }
 
-}  // namespace axle
+}  // namespace axle::inline v0

@@ -1,6 +1,6 @@
 #include "core/ops/pointwise.h"
 
-namespace axle {
+namespace axle::inline v0 {
 namespace {
 
 template <class F>
@@ -72,4 +72,4 @@ Tensor masked_fill(const Tensor& x, const Tensor& mask, Scalar value) {
     return where(mask, full({}, value, {.dtype = x.dtype(), .device = x.device()}), x);
 }
 
-}  // namespace axle
+}  // namespace axle::inline v0

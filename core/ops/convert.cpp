@@ -4,7 +4,7 @@
 #include "core/ops.h"
 #include "kernels/copy.h"
 
-namespace axle {
+namespace axle::inline v0 {
 namespace {
 
 // A contiguous copy in another dtype or the same.
@@ -54,4 +54,4 @@ Tensor contiguous(const Tensor& x) {
     return record_copy("contiguous", copied(x, x.dtype()), x);
 }
 
-}  // namespace axle
+}  // namespace axle::inline v0

@@ -6,7 +6,7 @@
 #include "core/ops.h"
 #include "kernels/copy.h"
 
-namespace axle {
+namespace axle::inline v0 {
 
 Tensor empty(const Shape& shape, TensorOptions options) { return Tensor::empty(shape, options); }
 
@@ -75,4 +75,4 @@ Tensor tensor(const std::vector<std::int64_t>& values, const Shape& shape) {
     return from_values(values, shape, {.dtype = i64});
 }
 
-}  // namespace axle
+}  // namespace axle::inline v0

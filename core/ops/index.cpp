@@ -10,7 +10,7 @@
 #include "kernels/copy.h"
 #include "kernels/sort.h"
 
-namespace axle {
+namespace axle::inline v0 {
 namespace {
 
 // Every index lies in [0, size), else IndexError. Reads the indices.
@@ -230,4 +230,4 @@ std::pair<Tensor, Tensor> topk(const Tensor& x, std::int64_t k, std::int64_t dim
     return {values, indices};
 }
 
-}  // namespace axle
+}  // namespace axle::inline v0

@@ -9,7 +9,7 @@
 #include "core/ops.h"
 #include "kernels/matmul.h"
 
-namespace axle {
+namespace axle::inline v0 {
 namespace {
 
 // What a loss is computed in, and what it is returned in: under autocast f16 and bf16 become f32.
@@ -211,4 +211,4 @@ Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction) {
     return reduction == Reduction::mean ? mean(square) : sum(square);
 }
 
-}  // namespace axle
+}  // namespace axle::inline v0

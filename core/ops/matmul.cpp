@@ -5,7 +5,7 @@
 #include "core/autocast.h"
 #include "core/ops/pointwise.h"
 
-namespace axle {
+namespace axle::inline v0 {
 namespace {
 
 // The view of x [..., r, c] with the batch dimensions of the product: stride 0 where x repeats.
@@ -211,4 +211,4 @@ Tensor linear(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in
                   });
 }
 
-}  // namespace axle
+}  // namespace axle::inline v0

@@ -6,7 +6,7 @@
 #include "core/launch.h"
 #include "core/ops.h"
 
-namespace axle {
+namespace axle::inline v0 {
 namespace {
 
 // A weight or a bias: undefined, or [width] on x's device, of a floating dtype that is f64 where
@@ -122,4 +122,4 @@ Tensor rms_norm(const Tensor& x_given, const Tensor& weight_given, double eps) {
                   });
 }
 
-}  // namespace axle
+}  // namespace axle::inline v0

@@ -7,7 +7,7 @@
 #include "core/ops.h"
 #include "kernels/pointwise.h"
 
-namespace axle {
+namespace axle::inline v0 {
 
 // y = f(a, b) of the promoted dtype, broadcast; y has `result` where it is given.
 template <class F>
@@ -61,4 +61,4 @@ Tensor unary(const char* op, F f, const Tensor& x) {
     });
 }
 
-}  // namespace axle
+}  // namespace axle::inline v0

@@ -10,7 +10,7 @@
 #include "core/ops.h"
 #include "kernels/random.h"
 
-namespace axle {
+namespace axle::inline v0 {
 namespace {
 
 // fill(contiguous tensor, its part of the generator) on x or, where x has gaps, on a copy. On meta
@@ -156,4 +156,4 @@ Tensor multinomial(const Tensor& weights, std::int64_t samples, bool replacement
     return y;
 }
 
-}  // namespace axle
+}  // namespace axle::inline v0

@@ -9,7 +9,7 @@
 #include "core/launch.h"
 #include "core/ops.h"
 
-namespace axle {
+namespace axle::inline v0 {
 namespace {
 
 // What a reduction of x over dims gives: `kept` has size 1 in the reduced dimensions, `result` is
@@ -167,4 +167,4 @@ Tensor sum_to(const Tensor& x, const Shape& shape) {
     });
 }
 
-}  // namespace axle
+}  // namespace axle::inline v0

@@ -6,7 +6,7 @@
 #include "core/launch.h"
 #include "core/ops.h"
 
-namespace axle {
+namespace axle::inline v0 {
 namespace {
 
 // A view with dimension dim moved to the end, of at least one dimension: the form of the kernels.
@@ -72,4 +72,4 @@ Tensor log_softmax(const Tensor& given, std::int64_t dim) {
     });
 }
 
-}  // namespace axle
+}  // namespace axle::inline v0

@@ -3,7 +3,7 @@
 
 #include "core/ops/pointwise.h"
 
-namespace axle {
+namespace axle::inline v0 {
 namespace {
 
 // Integers are computed in f32, as PyTorch does.
@@ -40,4 +40,4 @@ Tensor clamp(const Tensor& x, std::optional<double> low, std::optional<double> h
     return unary("clamp", f, x);
 }
 
-}  // namespace axle
+}  // namespace axle::inline v0

@@ -9,7 +9,7 @@
 #include "core/ops.h"
 #include "kernels/copy.h"
 
-namespace axle {
+namespace axle::inline v0 {
 namespace {
 
 // Another window on x's storage.
@@ -382,4 +382,4 @@ Tensor stack(const std::vector<Tensor>& tensors, std::int64_t dim) {
     return cat(rows, wrap_dim("stack", dim, tensors[0].dim() + 1));
 }
 
-}  // namespace axle
+}  // namespace axle::inline v0

@@ -17,7 +17,7 @@
 #include "kernels/cpu/attention_tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace axle::kernels::HWY_NAMESPACE {
+namespace axle::inline v0::kernels::HWY_NAMESPACE {
 
 // Turns scores[j][i] into exp(score - maximum), with the maximum and the sum of each query carried
 // on; rescale[i] is what earlier weights must be multiplied with.
@@ -123,12 +123,12 @@ void forward_f64(const Job& job, const Rows& rows, void* memory) {
     forward_rows(job, rows, static_cast<double*>(memory));
 }
 
-}  // namespace axle::kernels::HWY_NAMESPACE
+}  // namespace axle::inline v0::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 
-namespace axle::kernels {
+namespace axle::inline v0::kernels {
 
 AXLE_DISPATCH(forward_f32);
 AXLE_DISPATCH(forward_f64);
@@ -161,6 +161,6 @@ void attention(Cpu& on, ConstView q, ConstView k, ConstView v, ConstView mask,
     });
 }
 
-}  // namespace axle::kernels
+}  // namespace axle::inline v0::kernels
 
 #endif  // HWY_ONCE

@@ -18,7 +18,7 @@
 #include "kernels/cpu/attention_tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace axle::kernels::HWY_NAMESPACE {
+namespace axle::inline v0::kernels::HWY_NAMESPACE {
 
 // The memory of a task, in lanes.
 template <class Lane>
@@ -168,12 +168,12 @@ void store_sums_f64(const Job& job, std::int64_t b, std::int64_t group, void* su
     store_sums<double>(job, b, group, sums, to);
 }
 
-}  // namespace axle::kernels::HWY_NAMESPACE
+}  // namespace axle::inline v0::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 
-namespace axle::kernels {
+namespace axle::inline v0::kernels {
 namespace {
 
 AXLE_DISPATCH(backward_f32);
@@ -246,6 +246,6 @@ void attention_backward(Cpu& on, ConstView dout, ConstView q, ConstView k, Const
     });
 }
 
-}  // namespace axle::kernels
+}  // namespace axle::inline v0::kernels
 
 #endif  // HWY_ONCE

@@ -11,7 +11,7 @@
 #include "kernels/exec.h"
 #include "kernels/thread_pool.h"
 
-namespace axle::kernels {
+namespace axle::inline v0::kernels {
 
 inline constexpr std::int64_t kRowBlock = 64;  // queries of a tile
 inline constexpr std::int64_t kKeyBlock = 64;  // keys of a tile
@@ -116,4 +116,4 @@ struct Pieces {
     }
 };
 
-}  // namespace axle::kernels
+}  // namespace axle::inline v0::kernels

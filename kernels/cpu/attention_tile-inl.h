@@ -25,7 +25,7 @@
 #include "kernels/cpu/walk.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace axle::kernels::HWY_NAMESPACE {
+namespace axle::inline v0::kernels::HWY_NAMESPACE {
 
 // The doubles' Pack, as far as attention needs it.
 struct DoublePack {
@@ -318,7 +318,7 @@ void score_tile(const Job& job, const Rows& at_rows, const Keys& keys, const Lan
     if (keys.diagonal) hide_future(job, at_rows, keys, scores);
 }
 
-}  // namespace axle::kernels::HWY_NAMESPACE
+}  // namespace axle::inline v0::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #endif  // toggle

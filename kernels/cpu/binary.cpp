@@ -12,7 +12,7 @@
 #include "kernels/cpu/spans.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace axle::kernels::HWY_NAMESPACE {
+namespace axle::inline v0::kernels::HWY_NAMESPACE {
 
 template <class F>
 void binary_span(const void* formula, const void* const* in, void* out, std::int64_t n) {
@@ -32,12 +32,12 @@ inline constexpr Span kBinarySpans[] = {AXLE_BINARY_FORMULAS(AXLE_ROW)};
 
 Span binary_simd_span(int formula) { return kBinarySpans[formula]; }
 
-}  // namespace axle::kernels::HWY_NAMESPACE
+}  // namespace axle::inline v0::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 
-namespace axle::kernels {
+namespace axle::inline v0::kernels {
 namespace {
 
 AXLE_DISPATCH(binary_simd_span);
@@ -146,6 +146,6 @@ AXLE_BINARY_FORMULAS(AXLE_INSTANTIATE)
 AXLE_COMPARISON_FORMULAS(AXLE_INSTANTIATE)
 #undef AXLE_INSTANTIATE
 
-}  // namespace axle::kernels
+}  // namespace axle::inline v0::kernels
 
 #endif  // HWY_ONCE

@@ -7,7 +7,7 @@
 
 #include "kernels/thread_pool.h"
 
-namespace axle::kernels {
+namespace axle::inline v0::kernels {
 
 // Elements of a task. Small enough to balance the load, large enough to hide the cost of a task.
 inline constexpr std::int64_t kChunk = 32768;
@@ -41,4 +41,4 @@ void for_each_stretch(std::span<const Row> rows, Body&& body) {
     });
 }
 
-}  // namespace axle::kernels
+}  // namespace axle::inline v0::kernels

@@ -7,7 +7,7 @@
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/walk.h"
 
-namespace axle::kernels {
+namespace axle::inline v0::kernels {
 namespace {
 
 constexpr std::int64_t kMostColumns = 2048;
@@ -60,4 +60,4 @@ void column_sum(Cpu& on, ConstView x, View y) {
     run<float>(on, x, y);
 }
 
-}  // namespace axle::kernels
+}  // namespace axle::inline v0::kernels

@@ -8,7 +8,7 @@
 #include "kernels/cpu/spans.h"
 #include "kernels/cpu/walk.h"
 
-namespace axle::kernels {
+namespace axle::inline v0::kernels {
 namespace {
 
 constexpr std::int64_t kTask = 65536;
@@ -117,4 +117,4 @@ void arange(Cpu&, double start, double step, View y) {
     });
 }
 
-}  // namespace axle::kernels
+}  // namespace axle::inline v0::kernels

@@ -12,7 +12,7 @@
 #include "kernels/cpu/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace axle::kernels::HWY_NAMESPACE {
+namespace axle::inline v0::kernels::HWY_NAMESPACE {
 
 void add_floats(const float* x, float* y, std::int64_t n) {
     std::int64_t i = 0;
@@ -21,7 +21,7 @@ void add_floats(const float* x, float* y, std::int64_t n) {
     for (; i < n; ++i) y[i] += x[i];
 }
 
-}  // namespace axle::kernels::HWY_NAMESPACE
+}  // namespace axle::inline v0::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
@@ -31,7 +31,7 @@ HWY_AFTER_NAMESPACE();
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/walk.h"
 
-namespace axle::kernels {
+namespace axle::inline v0::kernels {
 namespace {
 
 AXLE_DISPATCH(add_floats);
@@ -105,6 +105,6 @@ void embedding_backward(Cpu& on, ConstView dy, ConstView ids, std::int64_t paddi
                   [&]<class Lane>() { sum_by_row<Lane>(dy, start, order, dweight); });
 }
 
-}  // namespace axle::kernels
+}  // namespace axle::inline v0::kernels
 
 #endif  // HWY_ONCE

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace axle::kernels {
+namespace axle::inline v0::kernels {
 namespace {
 
 constexpr std::size_t kAlignment = 64;
@@ -37,4 +37,4 @@ void* Scratch::bytes(std::size_t size) {
     return reinterpret_cast<void*>(address);
 }
 
-}  // namespace axle::kernels
+}  // namespace axle::inline v0::kernels

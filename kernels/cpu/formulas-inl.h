@@ -14,7 +14,7 @@
 #include "kernels/cpu/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace axle::kernels::HWY_NAMESPACE {
+namespace axle::inline v0::kernels::HWY_NAMESPACE {
 namespace formula {
 #include "kernels/formulas.inl"
 }  // namespace formula
@@ -28,7 +28,7 @@ HWY_INLINE F formula_from(const void* bytes) {
     return f;
 }
 
-}  // namespace axle::kernels::HWY_NAMESPACE
+}  // namespace axle::inline v0::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #endif  // toggle

@@ -18,7 +18,7 @@
 #include "kernels/cpu/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace axle::kernels::HWY_NAMESPACE {
+namespace axle::inline v0::kernels::HWY_NAMESPACE {
 
 #if HWY_TARGET <= HWY_AVX3 || HWY_TARGET == HWY_NEON
 inline constexpr int kTileRows = 14;
@@ -209,12 +209,12 @@ GemmKernels<double> gemm_f64() {
             &add_rows<double>};
 }
 
-}  // namespace axle::kernels::HWY_NAMESPACE
+}  // namespace axle::inline v0::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 
-namespace axle::kernels {
+namespace axle::inline v0::kernels {
 namespace {
 AXLE_DISPATCH(gemm_f32);
 AXLE_DISPATCH(gemm_f64);
@@ -231,6 +231,6 @@ const GemmKernels<double>& gemm_kernels<double>() {
     return kernels;
 }
 
-}  // namespace axle::kernels
+}  // namespace axle::inline v0::kernels
 
 #endif  // HWY_ONCE

@@ -8,7 +8,7 @@
 
 #include "kernels/matmul.h"
 
-namespace axle::kernels {
+namespace axle::inline v0::kernels {
 
 // The largest register tile of any instruction set, in elements of its type.
 inline constexpr int kMaxTileRows = 14;
@@ -127,4 +127,4 @@ void vector_matmul(Cpu& on, const ConstView& a, const ConstView& b, const View& 
                    const MatmulEpilogue& epilogue);
 void integer_matmul(const ConstView& a, const ConstView& b, const View& c, bool accumulate);
 
-}  // namespace axle::kernels
+}  // namespace axle::inline v0::kernels

@@ -11,7 +11,7 @@
 #include "kernels/cpu/formulas-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace axle::kernels::HWY_NAMESPACE {
+namespace axle::inline v0::kernels::HWY_NAMESPACE {
 
 template <class F>
 HWY_INLINE void finish_rows(F f, const float* tile, std::int64_t tile_step, std::int64_t rows,
@@ -61,14 +61,14 @@ void finish_f32(const float* tile, std::int64_t tile_step, std::int64_t rows, st
     }
 }
 
-}  // namespace axle::kernels::HWY_NAMESPACE
+}  // namespace axle::inline v0::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 
 #include "kernels/pointwise.h"
 
-namespace axle::kernels {
+namespace axle::inline v0::kernels {
 namespace {
 
 AXLE_DISPATCH(finish_f32);
@@ -110,6 +110,6 @@ void finish_tile(const double* tile, std::int64_t tile_step, std::int64_t rows,
     }
 }
 
-}  // namespace axle::kernels
+}  // namespace axle::inline v0::kernels
 
 #endif  // HWY_ONCE

@@ -9,7 +9,7 @@
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/walk.h"
 
-namespace axle::kernels {
+namespace axle::inline v0::kernels {
 namespace {
 
 // Memory runs across the lines: depth by depth, each cut into the panels' widths.
@@ -80,4 +80,4 @@ template void pack_panels(const Lines&, std::int64_t, std::int64_t, std::int64_t
 template void pack_panels(const Lines&, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
                           double*, double*);
 
-}  // namespace axle::kernels
+}  // namespace axle::inline v0::kernels

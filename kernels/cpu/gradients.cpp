@@ -14,7 +14,7 @@
 #include "kernels/cpu/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace axle::kernels::HWY_NAMESPACE {
+namespace axle::inline v0::kernels::HWY_NAMESPACE {
 
 using DoubleTag = hn::ScalableTag<double>;
 
@@ -79,7 +79,7 @@ void limit(float* x, std::int64_t n, float low, float high) {
     if (i < n) between(Pack::load(x + i, n - i), l, h).store(x + i, n - i);
 }
 
-}  // namespace axle::kernels::HWY_NAMESPACE
+}  // namespace axle::inline v0::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
@@ -92,7 +92,7 @@ HWY_AFTER_NAMESPACE();
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/walk.h"
 
-namespace axle::kernels {
+namespace axle::inline v0::kernels {
 namespace {
 
 AXLE_DISPATCH(sum_squares);
@@ -220,6 +220,6 @@ void find_non_finite(Cpu& on, std::span<const Run> runs, double* found_inf) {
     if (!std::isfinite(largest)) *found_inf = 1;
 }
 
-}  // namespace axle::kernels
+}  // namespace axle::inline v0::kernels
 
 #endif  // HWY_ONCE

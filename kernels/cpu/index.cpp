@@ -10,7 +10,7 @@
 #include "kernels/copy.h"
 #include "kernels/cpu/walk.h"
 
-namespace axle::kernels {
+namespace axle::inline v0::kernels {
 namespace {
 
 constexpr std::int64_t kTask = 32768;
@@ -218,4 +218,4 @@ void triangle(Cpu&, bool lower, std::int64_t diagonal, ConstView x, View y) {
     });
 }
 
-}  // namespace axle::kernels
+}  // namespace axle::inline v0::kernels

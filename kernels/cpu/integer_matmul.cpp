@@ -4,7 +4,7 @@
 
 #include "kernels/cpu/gemm.h"
 
-namespace axle::kernels {
+namespace axle::inline v0::kernels {
 namespace {
 
 // At least as wide as int, so that no product is computed in a signed type.
@@ -55,4 +55,4 @@ void integer_matmul(const ConstView& a, const ConstView& b, const View& c, bool 
     visit_index(c.dtype, [&]<class T>() { run<T>(a, b, c, accumulate); });
 }
 
-}  // namespace axle::kernels
+}  // namespace axle::inline v0::kernels

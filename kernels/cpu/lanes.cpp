@@ -11,7 +11,7 @@
 #include "kernels/cpu/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace axle::kernels::HWY_NAMESPACE {
+namespace axle::inline v0::kernels::HWY_NAMESPACE {
 
 void widen_bf16(const BFloat16* x, float* y, std::int64_t n) {
     std::int64_t i = 0;
@@ -49,14 +49,14 @@ void widen_f16(const Half* x, float* y, std::int64_t n) {
     for (; i < n; ++i) y[i] = x[i];
 }
 
-}  // namespace axle::kernels::HWY_NAMESPACE
+}  // namespace axle::inline v0::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 
 #include <type_traits>
 
-namespace axle::kernels {
+namespace axle::inline v0::kernels {
 namespace {
 
 AXLE_DISPATCH(widen_bf16);
@@ -133,6 +133,6 @@ AXLE_LANES(std::uint8_t);
 AXLE_LANES(bool);
 #undef AXLE_LANES
 
-}  // namespace axle::kernels
+}  // namespace axle::inline v0::kernels
 
 #endif  // HWY_ONCE

@@ -6,7 +6,7 @@
 
 #include "kernels/dtype.h"
 
-namespace axle::kernels {
+namespace axle::inline v0::kernels {
 
 // Elements that a block of a strided walk has: its buffers stay in L1.
 inline constexpr std::int64_t kBlock = 512;
@@ -32,4 +32,4 @@ bool is_lanes(DType dtype, std::int64_t stride, std::int64_t n) {
 // The type that arithmetic on a dtype happens in: f16 and bf16 in f32.
 constexpr DType lane_dtype(DType t) { return is_half(t) ? DType::f32 : t; }
 
-}  // namespace axle::kernels
+}  // namespace axle::inline v0::kernels

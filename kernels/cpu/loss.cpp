@@ -15,7 +15,7 @@
 #include "kernels/cpu/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace axle::kernels::HWY_NAMESPACE {
+namespace axle::inline v0::kernels::HWY_NAMESPACE {
 
 // n is at least 1.
 float block_max(const float* x, std::int64_t n) {
@@ -61,7 +61,7 @@ void block_gradient(const float* x, std::int64_t n, float lse, float shift, floa
     if (i < n) ((exp(Pack::load(x + i, n - i) - low) - less) * by).store(y + i, n - i);
 }
 
-}  // namespace axle::kernels::HWY_NAMESPACE
+}  // namespace axle::inline v0::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
@@ -73,7 +73,7 @@ HWY_AFTER_NAMESPACE();
 #include "kernels/cpu/walk.h"
 #include "kernels/thread_pool.h"
 
-namespace axle::kernels {
+namespace axle::inline v0::kernels {
 namespace {
 
 AXLE_DISPATCH(block_max);
@@ -226,6 +226,6 @@ void cross_entropy_backward(Cpu&, ConstView logits, ConstView targets, ConstView
     });
 }
 
-}  // namespace axle::kernels
+}  // namespace axle::inline v0::kernels
 
 #endif  // HWY_ONCE

@@ -16,7 +16,7 @@
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/walk.h"
 
-namespace axle::kernels {
+namespace axle::inline v0::kernels {
 namespace {
 
 // Blocks of a (rows x depth) and of b (depth x columns) that fit in L2 and in L3.
@@ -313,4 +313,4 @@ void matmul(Cpu& on, ConstView a, ConstView b, View c, const MatmulEpilogue& epi
     Product<float>(on, a, b, c, epilogue).run();
 }
 
-}  // namespace axle::kernels
+}  // namespace axle::inline v0::kernels

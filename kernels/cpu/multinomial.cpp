@@ -9,7 +9,7 @@
 #include "kernels/cpu/walk.h"
 #include "kernels/random.h"
 
-namespace axle::kernels {
+namespace axle::inline v0::kernels {
 namespace {
 
 constexpr std::int64_t kTask = 16384;
@@ -132,4 +132,4 @@ BadWeights find_bad_weights(Cpu& on, ConstView weights, std::int64_t needed) {
     return {};
 }
 
-}  // namespace axle::kernels
+}  // namespace axle::inline v0::kernels

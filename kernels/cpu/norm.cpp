@@ -20,7 +20,7 @@
 
 #ifndef AXLE_KERNELS_CPU_NORM_ROW_
 #define AXLE_KERNELS_CPU_NORM_ROW_
-namespace axle::kernels {
+namespace axle::inline v0::kernels {
 namespace {
 
 // One row of the backward pass. Pointers may be null: weight stands for ones then, an output is
@@ -35,11 +35,11 @@ struct NormGradRow {
 };
 
 }  // namespace
-}  // namespace axle::kernels
+}  // namespace axle::inline v0::kernels
 #endif
 
 HWY_BEFORE_NAMESPACE();
-namespace axle::kernels::HWY_NAMESPACE {
+namespace axle::inline v0::kernels::HWY_NAMESPACE {
 namespace {
 
 // A pack, or where not kWhole its first `left` elements.
@@ -122,7 +122,7 @@ void norm_gradient(const NormGradRow<float>& row) {
 }
 
 }  // namespace
-}  // namespace axle::kernels::HWY_NAMESPACE
+}  // namespace axle::inline v0::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
@@ -135,7 +135,7 @@ HWY_AFTER_NAMESPACE();
 #include "kernels/cpu/walk.h"
 #include "kernels/thread_pool.h"
 
-namespace axle::kernels {
+namespace axle::inline v0::kernels {
 namespace {
 
 AXLE_DISPATCH(normalise);
@@ -322,6 +322,6 @@ void rms_norm_backward(Cpu& on, ConstView dy, ConstView x, ConstView weight, Con
     layer_norm_backward(on, dy, x, weight, {}, rstd, dx, dweight, {});
 }
 
-}  // namespace axle::kernels
+}  // namespace axle::inline v0::kernels
 
 #endif  // HWY_ONCE

@@ -15,7 +15,7 @@
 #include "kernels/cpu/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace axle::kernels::HWY_NAMESPACE {
+namespace axle::inline v0::kernels::HWY_NAMESPACE {
 
 // Each formula stands once, for T = Pack and T = double.
 
@@ -153,7 +153,7 @@ void adam_f64(const AdamStep& step, const AdamSpan<double>& s) {
     }
 }
 
-}  // namespace axle::kernels::HWY_NAMESPACE
+}  // namespace axle::inline v0::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
@@ -165,7 +165,7 @@ HWY_AFTER_NAMESPACE();
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/walk.h"
 
-namespace axle::kernels {
+namespace axle::inline v0::kernels {
 namespace {
 
 AXLE_DISPATCH(sgd_f32);
@@ -285,6 +285,6 @@ void adam(Cpu& on, std::span<const Slot> slots, const AdamGroup* groups,
     });
 }
 
-}  // namespace axle::kernels
+}  // namespace axle::inline v0::kernels
 
 #endif  // HWY_ONCE

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace axle::kernels {
+namespace axle::inline v0::kernels {
 
 enum class SgdKind : std::uint8_t { plain, momentum, nesterov };
 
@@ -43,4 +43,4 @@ struct AdamSpan {
     std::int64_t n;
 };
 
-}  // namespace axle::kernels
+}  // namespace axle::inline v0::kernels

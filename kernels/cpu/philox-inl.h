@@ -16,7 +16,7 @@
 #include "kernels/philox.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace axle::kernels::HWY_NAMESPACE {
+namespace axle::inline v0::kernels::HWY_NAMESPACE {
 
 using WordTag = hn::ScalableTag<std::uint32_t>;
 using Words = hn::Vec<WordTag>;
@@ -80,7 +80,7 @@ HWY_INLINE void philox_units(Philox random, std::int64_t first, std::int64_t str
 }
 #endif
 
-}  // namespace axle::kernels::HWY_NAMESPACE
+}  // namespace axle::inline v0::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #endif  // toggle

@@ -16,7 +16,7 @@
 #include "kernels/cpu/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace axle::kernels::HWY_NAMESPACE {
+namespace axle::inline v0::kernels::HWY_NAMESPACE {
 
 // kBlock words of `random` from `first_block` on.
 #if HWY_TARGET == HWY_SCALAR
@@ -130,7 +130,7 @@ void dropout_floats(const std::uint32_t* words, std::int32_t threshold, float sc
     }
 }
 
-}  // namespace axle::kernels::HWY_NAMESPACE
+}  // namespace axle::inline v0::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
@@ -141,7 +141,7 @@ HWY_AFTER_NAMESPACE();
 
 #include "kernels/cpu/walk.h"
 
-namespace axle::kernels {
+namespace axle::inline v0::kernels {
 namespace {
 
 AXLE_DISPATCH(philox_words);
@@ -267,6 +267,6 @@ void dropout(Cpu&, Philox random, double p, ConstView x, View y) {
     });
 }
 
-}  // namespace axle::kernels
+}  // namespace axle::inline v0::kernels
 
 #endif  // HWY_ONCE

@@ -20,7 +20,7 @@
 #include "kernels/cpu/reduce_spans.h"
 #include "kernels/cpu/reduce_walk.h"
 
-namespace axle::kernels {
+namespace axle::inline v0::kernels {
 namespace {
 
 template <class L>
@@ -210,4 +210,4 @@ void var(Cpu& on, ConstView x, double correction, View y) {
     });
 }
 
-}  // namespace axle::kernels
+}  // namespace axle::inline v0::kernels

@@ -6,7 +6,7 @@
 
 #include "kernels/view.h"
 
-namespace axle::kernels {
+namespace axle::inline v0::kernels {
 
 // Up to kMaxDims dimensions of one or two operands, the widest strides of the first outermost.
 struct DimList {
@@ -103,4 +103,4 @@ struct ReducePlan {
     }
 };
 
-}  // namespace axle::kernels
+}  // namespace axle::inline v0::kernels

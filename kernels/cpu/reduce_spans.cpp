@@ -13,7 +13,7 @@
 #include "kernels/cpu/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace axle::kernels::HWY_NAMESPACE {
+namespace axle::inline v0::kernels::HWY_NAMESPACE {
 namespace {
 
 constexpr std::int64_t kSumBlock = 2048;  // elements whose sum stays in f32
@@ -198,12 +198,12 @@ void simd_min_columns(const float* const* rows, int count, std::int64_t width, f
 }
 
 }  // namespace
-}  // namespace axle::kernels::HWY_NAMESPACE
+}  // namespace axle::inline v0::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 
-namespace axle::kernels {
+namespace axle::inline v0::kernels {
 namespace {
 
 AXLE_DISPATCH(simd_sum_span);
@@ -253,6 +253,6 @@ void min_columns(const float* const* rows, int count, std::int64_t width, float*
     return AXLE_CALL(simd_min_columns)(rows, count, width, total);
 }
 
-}  // namespace axle::kernels
+}  // namespace axle::inline v0::kernels
 
 #endif  // HWY_ONCE

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace axle::kernels {
+namespace axle::inline v0::kernels {
 
 // Sum of n contiguous elements: f32 in lanes over blocks of 2048, whose sums are added in f64.
 double sum_span(const float* x, std::int64_t n);
@@ -23,4 +23,4 @@ void square_columns(const float* const* rows, int count, std::int64_t width, con
 void max_columns(const float* const* rows, int count, std::int64_t width, float* total);
 void min_columns(const float* const* rows, int count, std::int64_t width, float* total);
 
-}  // namespace axle::kernels
+}  // namespace axle::inline v0::kernels

@@ -11,7 +11,7 @@
 #include "kernels/exec.h"
 #include "kernels/thread_pool.h"
 
-namespace axle::kernels {
+namespace axle::inline v0::kernels {
 
 inline constexpr int kRows = 8;                   // rows that the columns walk reads together
 inline constexpr std::int64_t kColumns = kBlock;  // results that it grows together
@@ -209,4 +209,4 @@ void reduce(Cpu& on, const ReducePlan& plan, const Op& op, const ConstView& x, c
         reduce_rows(on, plan, op, x, store);
 }
 
-}  // namespace axle::kernels
+}  // namespace axle::inline v0::kernels

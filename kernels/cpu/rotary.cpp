@@ -15,7 +15,7 @@
 #include "kernels/cpu/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace axle::kernels::HWY_NAMESPACE {
+namespace axle::inline v0::kernels::HWY_NAMESPACE {
 
 // low and high, half elements each, are the two halves of a row; the results may overwrite them.
 void rotate_row(const float* low, const float* high, const float* cosine, const float* sine,
@@ -35,7 +35,7 @@ void rotate_row(const float* low, const float* high, const float* cosine, const 
     (b * c + a * s).store(high_to + i, rest);
 }
 
-}  // namespace axle::kernels::HWY_NAMESPACE
+}  // namespace axle::inline v0::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
@@ -48,7 +48,7 @@ HWY_AFTER_NAMESPACE();
 #include "kernels/cpu/walk.h"
 #include "kernels/thread_pool.h"
 
-namespace axle::kernels {
+namespace axle::inline v0::kernels {
 namespace {
 
 AXLE_DISPATCH(rotate_row);
@@ -161,6 +161,6 @@ void rotary(Cpu& on, double base, std::int64_t offset, int direction, ConstView 
     });
 }
 
-}  // namespace axle::kernels
+}  // namespace axle::inline v0::kernels
 
 #endif  // HWY_ONCE

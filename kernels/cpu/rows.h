@@ -7,7 +7,7 @@
 
 #include "kernels/view.h"
 
-namespace axle::kernels {
+namespace axle::inline v0::kernels {
 
 // Rows are numbered in row-major order. Neighbouring dimensions are merged where every view allows.
 template <int kViews>
@@ -50,4 +50,4 @@ class Rows {
     std::int64_t stride_[kViews][kMaxDims] = {};
 };
 
-}  // namespace axle::kernels
+}  // namespace axle::inline v0::kernels

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <type_traits>
 
-namespace axle::kernels {
+namespace axle::inline v0::kernels {
 
 // An element's rank is its key (larger is better), then its index (lower is better), so that no two
 // are equal and the choice is unique.
@@ -69,4 +69,4 @@ class BestK {
     std::uint64_t threshold_ = 0;
 };
 
-}  // namespace axle::kernels
+}  // namespace axle::inline v0::kernels

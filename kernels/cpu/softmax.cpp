@@ -18,7 +18,7 @@
 #include "kernels/cpu/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace axle::kernels::HWY_NAMESPACE {
+namespace axle::inline v0::kernels::HWY_NAMESPACE {
 namespace {
 
 constexpr std::int64_t kSumBlock = 2048;  // elements whose sum stays in f32
@@ -199,7 +199,7 @@ void log_softmax_backward_tile(float* dy, const float* y, std::int64_t n) {
 }
 
 }  // namespace
-}  // namespace axle::kernels::HWY_NAMESPACE
+}  // namespace axle::inline v0::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
@@ -211,7 +211,7 @@ HWY_AFTER_NAMESPACE();
 #include "kernels/cpu/walk.h"
 #include "kernels/thread_pool.h"
 
-namespace axle::kernels {
+namespace axle::inline v0::kernels {
 namespace {
 
 AXLE_DISPATCH(softmax_row);
@@ -376,6 +376,6 @@ void log_softmax_backward(Cpu& on, ConstView dy, ConstView y, View dx) {
            AXLE_CALL(log_softmax_backward_tile), log_softmax_backward_row_f64);
 }
 
-}  // namespace axle::kernels
+}  // namespace axle::inline v0::kernels
 
 #endif  // HWY_ONCE

@@ -9,7 +9,7 @@
 #include "kernels/cpu/select.h"
 #include "kernels/cpu/walk.h"
 
-namespace axle::kernels {
+namespace axle::inline v0::kernels {
 namespace {
 
 constexpr std::int64_t kTask = 32768;
@@ -67,4 +67,4 @@ void topk(Cpu& on, bool largest, ConstView x, View values, View indices) {
     topk_rows<std::int64_t>(on, largest, x, values, indices);
 }
 
-}  // namespace axle::kernels
+}  // namespace axle::inline v0::kernels

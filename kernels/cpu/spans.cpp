@@ -5,7 +5,7 @@
 
 #include "kernels/cpu/walk.h"
 
-namespace axle::kernels {
+namespace axle::inline v0::kernels {
 namespace {
 
 // Elements of a task: enough to pay for handing it out.
@@ -113,4 +113,4 @@ void run_spans(Cpu&, Span span, const void* formula, const SpanInput* in, int in
     run<3>(span, formula, in, out);
 }
 
-}  // namespace axle::kernels
+}  // namespace axle::inline v0::kernels

@@ -7,7 +7,7 @@
 #include "kernels/exec.h"
 #include "kernels/view.h"
 
-namespace axle::kernels {
+namespace axle::inline v0::kernels {
 
 // out[i] = f(in[0][i], in[1][i], ...) over n contiguous lanes; f's parameters at `formula`. out may
 // be one of the inputs.
@@ -40,4 +40,4 @@ constexpr DType span_lane(DType t) { return t == DType::boolean ? DType::u8 : la
     X(Equal) X(NotEqual) X(Less) X(LessEqual) X(Greater) X(GreaterEqual)
 // clang-format on
 
-}  // namespace axle::kernels
+}  // namespace axle::inline v0::kernels

@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <cstring>
 
-namespace axle::kernels {
+namespace axle::inline v0::kernels {
 namespace {
 
 int detect() {
@@ -39,4 +39,4 @@ const char* cpu_target_name() {
     return kNames[cpu_target()];
 }
 
-}  // namespace axle::kernels
+}  // namespace axle::inline v0::kernels

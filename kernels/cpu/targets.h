@@ -10,13 +10,13 @@
 //     #include "kernels/cpu/simd-inl.h"
 //
 //     HWY_BEFORE_NAMESPACE();
-//     namespace axle::kernels::HWY_NAMESPACE {
+//     namespace axle::inline v0::kernels::HWY_NAMESPACE {
 //     void softmax_row(const float* x, float* y, std::int64_t n) { ... }
-//     }  // namespace axle::kernels::HWY_NAMESPACE
+//     }  // namespace axle::inline v0::kernels::HWY_NAMESPACE
 //     HWY_AFTER_NAMESPACE();
 //
 //     #if HWY_ONCE
-//     namespace axle::kernels {
+//     namespace axle::inline v0::kernels {
 //     AXLE_DISPATCH(softmax_row);                                // its versions
 //     ... AXLE_CALL(softmax_row)(x, y, n) ...                    // this CPU's
 //     }
@@ -30,7 +30,7 @@
 #define HWY_IS_DEBUG_BUILD 0
 #include <hwy/detect_targets.h>
 
-namespace axle::kernels {
+namespace axle::inline v0::kernels {
 
 // Index into a dispatch table: 0 baseline, 1 AVX2 (with FMA, F16C), 2 AVX-512 (F, BW, CD, DQ, VL).
 // AXLE_CPU_TARGET=baseline|avx2|avx512 lowers it (it never raises it beyond what the CPU has).
@@ -38,7 +38,7 @@ int cpu_target();
 // "baseline", "avx2", "avx512"
 const char* cpu_target_name();
 
-}  // namespace axle::kernels
+}  // namespace axle::inline v0::kernels
 
 // NAME: a non-overloaded, non-template function of axle::kernels::HWY_NAMESPACE. Defines, where it
 // is written, the table of its versions; AXLE_CALL(NAME)(arguments) calls this CPU's.

@@ -21,7 +21,7 @@
 #include <immintrin.h>
 #endif
 
-namespace axle::kernels {
+namespace axle::inline v0::kernels {
 namespace {
 
 constexpr int kMaxThreads = 1024;
@@ -230,4 +230,4 @@ void parallel(std::int64_t tasks, Body body, void* context) {
     for (std::int64_t task = 0; task < tasks; ++task) body(context, task);
 }
 
-}  // namespace axle::kernels
+}  // namespace axle::inline v0::kernels

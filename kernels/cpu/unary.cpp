@@ -12,7 +12,7 @@
 #include "kernels/cpu/spans.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace axle::kernels::HWY_NAMESPACE {
+namespace axle::inline v0::kernels::HWY_NAMESPACE {
 
 // The tail is computed in a pack as well, so that an element's bits don't depend on its place.
 template <class F>
@@ -58,12 +58,12 @@ inline constexpr Span kUnarySpans[][3] = {AXLE_UNARY_FORMULAS(AXLE_ROW)};
 
 const Span* unary_spans(int formula) { return kUnarySpans[formula]; }
 
-}  // namespace axle::kernels::HWY_NAMESPACE
+}  // namespace axle::inline v0::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 
-namespace axle::kernels {
+namespace axle::inline v0::kernels {
 namespace {
 
 AXLE_DISPATCH(unary_spans);
@@ -146,6 +146,6 @@ void unary_curve(Cpu& on, F f, ConstView v, View out) {
 AXLE_UNARY_FORMULAS(AXLE_INSTANTIATE)
 #undef AXLE_INSTANTIATE
 
-}  // namespace axle::kernels
+}  // namespace axle::inline v0::kernels
 
 #endif  // HWY_ONCE

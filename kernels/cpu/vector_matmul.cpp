@@ -8,7 +8,7 @@
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/walk.h"
 
-namespace axle::kernels {
+namespace axle::inline v0::kernels {
 namespace {
 
 // Outputs are cut into ranges of about this many matrix elements.
@@ -137,4 +137,4 @@ void vector_matmul(Cpu& on, const ConstView& a, const ConstView& b, const View& 
     run<float>(on, a, b, c, epilogue);
 }
 
-}  // namespace axle::kernels
+}  // namespace axle::inline v0::kernels

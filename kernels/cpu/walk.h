@@ -7,7 +7,7 @@
 
 #include "kernels/view.h"
 
-namespace axle::kernels {
+namespace axle::inline v0::kernels {
 
 // Up to kOperands views of one shape, sorted and merged into as few dimensions as their strides
 // allow. The innermost dimension is the one that the first operand (the output) walks fastest.
@@ -91,4 +91,4 @@ inline void* at(void* data, DType dtype, std::int64_t elements) {
     return static_cast<char*>(data) + elements * size_of(dtype);
 }
 
-}  // namespace axle::kernels
+}  // namespace axle::inline v0::kernels
