@@ -23,7 +23,7 @@
 #include "core/ops.h"
 #include "core/random.h"
 #include "kernels/thread_pool.h"
-#include "nn/gpt.h"
+#include "nn/models/gpt.h"
 #include "nn/mlp.h"
 #include "optim/adam.h"
 #include "optim/clip.h"

@@ -28,7 +28,7 @@
 #include "data/text.h"
 #include "data/tokens.h"
 #include "kernels/thread_pool.h"
-#include "nn/gpt.h"
+#include "nn/models/gpt.h"
 #include "optim/adam.h"
 #include "optim/schedules.h"
 

@@ -2,7 +2,7 @@
 #include <stdexcept>
 
 #include "core/autocast.h"
-#include "nn/gpt.h"
+#include "nn/models/gpt.h"
 #include "nn/linear.h"
 #include "tests/close.h"
 

@@ -3,7 +3,7 @@
 #include "core/file.h"
 #include "core/tree.h"
 #include "gmock/gmock.h"
-#include "nn/gpt.h"
+#include "nn/models/gpt.h"
 #include "tests/close.h"
 #include "tests/nn/golden.h"
 #include "tests/temporary_folder.h"

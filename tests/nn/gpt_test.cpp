@@ -1,4 +1,4 @@
-#include "nn/gpt.h"
+#include "nn/models/gpt.h"
 
 #include <cmath>
 #include <set>

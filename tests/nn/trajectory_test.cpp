@@ -1,5 +1,5 @@
 // Fifty steps of model, optimizer and schedule against those of PyTorch, in f64.
-#include "nn/gpt.h"
+#include "nn/models/gpt.h"
 #include "nn/mlp.h"
 #include "optim/adam.h"
 #include "optim/clip.h"

@@ -5,7 +5,7 @@
 #include "core/file.h"
 #include "core/safetensors.h"
 #include "core/tree.h"
-#include "nn/gpt.h"
+#include "nn/models/gpt.h"
 
 namespace axle::inline v0::nn {
 namespace {
