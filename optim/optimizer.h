@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -87,7 +88,7 @@ class Optimizer {
     // shared with the optimizer, not copied.
     Tree state_dict();
     // Copies options and state. Groups must have the sizes that they were saved with (ValueError)
-    // and buffers the shapes (ShapeError): both are checked before anything changes. Buffers take
+    // and buffers the shapes (ShapeError): all is checked before anything changes. Buffers take
     // the dtype and device that the parameters ask for. Options that the tree lacks stay as they
     // are, and those that are unknown are ignored.
     void load_state_dict(const Tree& tree);
@@ -123,7 +124,8 @@ class Optimizer {
     ParamState& prepare_state(const Tensor& param, std::size_t group);
     Tree group_tree(std::size_t index, std::int64_t first_param);
     Tree state_tree(const ParamState& state) const;
-    void load_options(std::size_t index, const Tree& tree);
+    void read_options(std::size_t index, const Tree& tree,
+                      std::vector<std::function<void()>>& writes);
     ParamState load_state(const Tensor& param, const Tree& tree) const;
 
     std::unordered_map<const Impl*, ParamState> states_;

@@ -1,6 +1,8 @@
 // Saving and loading an optimizer, in the layout of PyTorch's state_dict.
+#include <functional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "core/autograd.h"
 #include "core/ops.h"
@@ -21,7 +23,12 @@ void from_tree(const Tree& tree, std::array<double, 2>* value) {
 
 // A step count is a tensor, or a number in old files.
 Tensor step_tensor(const Tree& tree, Device device) {
-    if (tree.is_tensor()) return clone(tree.tensor().to(f32).to(device));
+    if (tree.is_tensor()) {
+        if (tree.tensor().numel() != 1)
+            throw ShapeError(
+                str("load_state_dict: step is not one number: ", tree.tensor().shape()));
+        return clone(tree.tensor().to(f32).to(device)).reshape({});
+    }
     return full({}, tree.number(), {.dtype = f32, .device = device});
 }
 
@@ -85,15 +92,29 @@ void Optimizer::load_state_dict(const Tree& tree) {
                 states[params[i].impl().get()] = load_state(params[i], *state);
         }
     }
-    for (std::size_t g = 0; g < group_count(); ++g) load_options(g, groups[g]);
+    std::vector<std::function<void()>> writes;
+    for (std::size_t g = 0; g < group_count(); ++g) read_options(g, groups[g], writes);
+    for (const std::function<void()>& write : writes) write();
     states_ = std::move(states);
 }
 
-void Optimizer::load_options(std::size_t index, const Tree& tree) {
-    for (const NamedOption& option : options(index))
-        if (const Tree* value = tree.find(option.name))
-            std::visit([&](auto* home) { from_tree(*value, home); }, option.value);
-    if (const Tree* value = tree.find("initial_lr")) group(index).initial_lr = value->number();
+// What is to be written, once all that the tree says has proved to be readable.
+void Optimizer::read_options(std::size_t index, const Tree& tree,
+                             std::vector<std::function<void()>>& writes) {
+    for (const NamedOption& option : options(index)) {
+        const Tree* saved = tree.find(option.name);
+        if (!saved) continue;
+        std::visit(
+            [&](auto* home) {
+                auto value = *home;
+                from_tree(*saved, &value);
+                writes.emplace_back([home, value] { *home = value; });
+            },
+            option.value);
+    }
+    if (const Tree* saved = tree.find("initial_lr"))
+        writes.emplace_back(
+            [group = this->group(index), value = saved->number()] { group.initial_lr = value; });
 }
 
 ParamState Optimizer::load_state(const Tensor& param, const Tree& tree) const {

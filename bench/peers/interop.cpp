@@ -1,0 +1,250 @@
+// Our half of bench/peers/interop: writes files that other programs read, and says what it reads in
+// theirs. Each call is one command; answers are JSON on the standard output.
+//
+// Elements that both sides must know have the bytes 7 i + 3 (mod 256), bools (i + 1) mod 2.
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "accel/tensorboard.h"
+#include "bench/peers/interop_bytes.h"
+#include "core/autograd.h"
+#include "core/file.h"
+#include "core/ops.h"
+#include "core/random.h"
+#include "core/safetensors.h"
+#include "core/version.h"
+#include "data/npy.h"
+#include "nn/container.h"
+#include "nn/linear.h"
+#include "nn/models/bert.h"
+#include "nn/models/gpt.h"
+#include "nn/models/llama.h"
+#include "optim/adam.h"
+#include "optim/sgd.h"
+#include "optim/state_file.h"
+
+namespace axle::bench {
+namespace {
+
+using Arguments = std::vector<std::string>;
+
+void answer(const Tree& tree) { std::puts(to_json(tree, -1).c_str()); }
+
+// --- tensors in files
+
+// Of every dtype: "float32", "float32/scalar" and "float32/empty".
+NamedTensors tensors_of(DType dtype) {
+    const std::string name(name_of(dtype));
+    return {{name, patterned({2, 3}, dtype)},
+            {name + "/scalar", patterned({}, dtype)},
+            {name + "/empty", patterned({3, 0}, dtype)}};
+}
+
+void write_safetensors(const Arguments& args) {
+    NamedTensors tensors;
+    for (const DType dtype : kDTypes)
+        for (auto& named : tensors_of(dtype)) tensors.push_back(std::move(named));
+    save_safetensors(args.at(0), tensors, {{"format", "pt"}, {"note", "\"é\"\n"}});
+}
+
+void read_safetensors(const Arguments& args) {
+    Tree tensors = Tree::map(), metadata = Tree::map();
+    const Safetensors file = load_safetensors(args.at(0));
+    for (const auto& [name, tensor] : file.tensors) tensors.set(name, described(tensor));
+    for (const auto& [key, value] : file.metadata) metadata.set(key, value);
+    answer({{"tensors", tensors}, {"metadata", metadata}});
+}
+
+bool numpy_has(DType dtype) {
+    return dtype != bf16 && dtype != DType::f8_e4m3 && dtype != DType::f8_e5m2 &&
+           dtype != DType::f8_e8m0;
+}
+
+void write_npy(const Arguments& args) {
+    create_directories(args.at(0));
+    for (const DType dtype : kDTypes) {
+        if (!numpy_has(dtype)) continue;
+        for (const auto& [name, tensor] : tensors_of(dtype)) {
+            std::string file = name;
+            if (const auto slash = file.find('/'); slash != std::string::npos) file[slash] = '.';
+            data::save_npy(args[0] + "/" + file + ".npy", tensor);
+        }
+    }
+}
+
+void read_npy(const Arguments& files) {
+    Tree tensors = Tree::list();
+    for (const std::string& file : files) tensors.push_back(described(data::load_npy(file)));
+    answer(tensors);
+}
+
+// --- models in folders
+
+// All weights from N(0, 0.3), norms and biases too, so that each counts.
+template <class Model, class Config>
+void write_model(const Config& config, const std::string& folder) {
+    Model model(config);
+    const NoGrad no_grad;
+    for (Tensor& parameter : model.parameters()) parameter.normal_(0, 0.3);
+    model.save_pretrained(folder);
+}
+
+// model-write KIND FOLDER
+void write_models(const Arguments& args) {
+    const std::map<std::string, std::function<void(const std::string&)>> kinds = {
+        {"gpt2",
+         [](const std::string& folder) {
+             write_model<nn::Gpt>(
+                 nn::GptConfig{
+                     .vocab_size = 61, .block_size = 16, .n_layer = 2, .n_head = 3, .n_embd = 24},
+                 folder);
+         }},
+        {"llama",
+         [](const std::string& folder) {
+             nn::LlamaConfig config;
+             config.vocab_size = 61;
+             config.hidden_size = 24;
+             config.intermediate_size = 40;
+             config.num_hidden_layers = 2;
+             config.num_attention_heads = 4;
+             config.num_key_value_heads = 2;
+             config.max_position_embeddings = 16;
+             write_model<nn::Llama>(config, folder);
+         }},
+        {"bert",
+         [](const std::string& folder) {
+             nn::BertConfig config;
+             config.vocab_size = 61;
+             config.hidden_size = 24;
+             config.num_hidden_layers = 2;
+             config.num_attention_heads = 3;
+             config.intermediate_size = 40;
+             config.max_position_embeddings = 16;
+             config.labels = {"no", "perhaps", "yes"};
+             write_model<nn::BertForSequenceClassification>(config, folder);
+         }},
+    };
+    manual_seed(7);
+    kinds.at(args.at(0))(args.at(1));
+}
+
+// model-run KIND FOLDER INPUTS OUTPUT: the logits of inputs "ids" and "mask".
+void run_model(const Arguments& args) {
+    const NoGrad no_grad;
+    const auto inputs = load_safetensors(args.at(2)).tensors;
+    const Tensor &ids = inputs.at("ids"), &mask = inputs.at("mask");
+    const auto logits = [&]<class Model>(Model model, auto&&... more) {
+        model.eval();
+        return model(ids, more...);
+    };
+    const std::map<std::string, std::function<Tensor(const std::string&)>> kinds = {
+        {"gpt2", [&](const std::string& f) { return logits(nn::Gpt::from_pretrained(f)); }},
+        {"llama",
+         [&](const std::string& f) { return logits(nn::Llama::from_pretrained(f), mask); }},
+        {"bert",
+         [&](const std::string& f) {
+             return logits(nn::BertForSequenceClassification::from_pretrained(f), mask);
+         }},
+    };
+    save_safetensors(args.at(3), NamedTensors{{"logits", kinds.at(args[0])(args[1])}});
+}
+
+// --- training
+
+std::unique_ptr<optim::Optimizer> make_optimizer(const std::string& kind,
+                                                 const std::vector<Tensor>& params) {
+    const std::vector<Tensor> weights = {params[0], params[2]}, biases = {params[1], params[3]};
+    if (kind == "sgd") {
+        const optim::SGDOptions options = {.lr = 0.05, .momentum = 0.9, .nesterov = true};
+        return std::make_unique<optim::SGD>(
+            std::vector<optim::SGD::Group>{{weights, options}, {biases, options}});
+    }
+    if (kind == "adam") {
+        const optim::AdamOptions options = {.lr = 0.01, .betas = {0.8, 0.9}, .amsgrad = true};
+        return std::make_unique<optim::Adam>(
+            std::vector<optim::Adam::Group>{{weights, options}, {biases, options}});
+    }
+    const optim::AdamWOptions options = {.lr = 0.02, .betas = {0.9, 0.95}, .weight_decay = 0.1};
+    return std::make_unique<optim::AdamW>(
+        std::vector<optim::AdamW::Group>{{weights, options}, {biases, {.lr = 0.03}}});
+}
+
+// train KIND FROM TO STEP: ten steps from this one on, from the model.safetensors, data.safetensors
+// and, after step 0, optimizer.safetensors of folder FROM; writes model and optimizer to TO and
+// answers with the losses. In f64.
+void train(const Arguments& args) {
+    const std::string from = args.at(1) + "/", to = args.at(2) + "/";
+    nn::Sequential model{nn::Linear(3, 4), [](const Tensor& x) { return tanh(x); },
+                         nn::Linear(4, 2)};
+    model.to(f64);
+    const auto weights = load_safetensors(from + "model.safetensors").tensors;
+    model.load_state_dict({weights.begin(), weights.end()});
+    const auto optimizer = make_optimizer(args[0], model.parameters());
+    const std::int64_t first = std::stoll(args.at(3));
+    if (first > 0) optim::load_state(from + "optimizer.safetensors", *optimizer);
+    const auto data = load_safetensors(from + "data.safetensors").tensors;
+    Tree losses = Tree::list();
+    for (std::int64_t step = first; step < first + 10; ++step) {
+        optimizer->zero_grad();
+        const Tensor loss = mse_loss(model(data.at("x")[step]), data.at("y")[step]);
+        loss.backward();
+        optimizer->step();
+        losses.push_back(loss.item());
+    }
+    create_directories(to);
+    save_safetensors(to + "model.safetensors", model.state_dict());
+    save_safetensors(to + "data.safetensors", data);
+    optim::save_state(to + "optimizer.safetensors", *optimizer);
+    answer(losses);
+}
+
+// --- TensorBoard
+
+void write_tensorboard(const Arguments& args) {
+    accel::SummaryWriter writer(args.at(0));
+    writer.add_hparams({{"lr", 0.25}, {"model", "gpt"}, {"data", {{"shuffled", true}}}});
+    for (int step = 0; step < 100; ++step)
+        writer.add_scalar("train/loss", std::sin(0.1 * step), 10 * step);
+    writer.add_scalar("huge", 1e300, 0);  // beyond f32
+    writer.add_scalar("nan", std::nan(""), 3);
+    writer.add_text("note", "# A *text*\nwith é and \"quotes\"", 5);
+    writer.add_histogram("weights", arange(1000).to(f64) * 0.01 - 4, 6);
+    writer.add_image("picture", patterned({3, 5, 4}, u8), 7);
+    writer.add_hparams_end();
+    writer.flush();
+}
+
+void version(const Arguments&) { std::puts(kVersion); }
+
+int run(const Arguments& args) {
+    const std::map<std::string, void (*)(const Arguments&)> commands = {
+        {"version", version},
+        {"safetensors-write", write_safetensors},
+        {"safetensors-read", read_safetensors},
+        {"npy-write", write_npy},
+        {"npy-read", read_npy},
+        {"model-write", write_models},
+        {"model-run", run_model},
+        {"train", train},
+        {"tensorboard-write", write_tensorboard},
+    };
+    try {
+        commands.at(args.at(0))({args.begin() + 1, args.end()});
+        return 0;
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "interop: %s\n", error.what());
+        return 1;
+    }
+}
+
+}  // namespace
+}  // namespace axle::bench
+
+int main(int argc, char** argv) { return axle::bench::run({argv + 1, argv + argc}); }

@@ -1,0 +1,57 @@
+// Tensors whose bytes two programs know, and how to tell the other what a tensor holds.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "core/ops.h"
+#include "core/tree.h"
+
+namespace axle::bench {
+
+inline constexpr DType kDTypes[] = {f64,
+                                    f32,
+                                    f16,
+                                    bf16,
+                                    i64,
+                                    i32,
+                                    u8,
+                                    boolean,
+                                    DType::i16,
+                                    DType::i8,
+                                    DType::u64,
+                                    DType::u32,
+                                    DType::u16,
+                                    DType::c64,
+                                    DType::f8_e4m3,
+                                    DType::f8_e5m2,
+                                    DType::f8_e8m0};
+
+// Byte i is 7 i + 3 (mod 256), or (i + 1) mod 2 for bools.
+inline Tensor patterned(const Shape& shape, DType dtype) {
+    const Tensor x = Tensor::empty(shape, {.dtype = dtype});
+    auto* bytes = static_cast<unsigned char*>(x.raw_data());
+    for (std::int64_t i = 0; i < x.numel() * size_of(dtype); ++i)
+        bytes[i] = static_cast<unsigned char>(dtype == boolean ? (i + 1) % 2 : 7 * i + 3);
+    return x;
+}
+
+// Row-major bytes in hexadecimal.
+inline std::string hex_of(const Tensor& x) {
+    const Tensor dense = contiguous(x);
+    const auto* bytes = static_cast<const unsigned char*>(dense.raw_data());
+    std::string text;
+    for (std::int64_t i = 0; i < dense.numel() * size_of(dense.dtype()); ++i) {
+        text += "0123456789abcdef"[bytes[i] / 16];
+        text += "0123456789abcdef"[bytes[i] % 16];
+    }
+    return text;
+}
+
+inline Tree described(const Tensor& x) {
+    Tree shape = Tree::list();
+    for (const std::int64_t size : x.shape()) shape.push_back(size);
+    return {{"dtype", std::string(name_of(x.dtype()))}, {"shape", shape}, {"bytes", hex_of(x)}};
+}
+
+}  // namespace axle::bench

@@ -1,0 +1,79 @@
+// A shared library for bench/peers/interop, which loads it beside PyTorch and NumPy: tensors pass
+// between them by DLPack, in one process. A tensor is a pointer that interop_free takes back; null
+// is an error, of which interop_error has the text.
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <string>
+
+#include "bench/peers/interop_bytes.h"
+#include "core/dlpack.h"
+
+#define AXLE_INTEROP_API extern "C" __attribute__((visibility("default")))
+
+namespace axle::bench {
+namespace {
+
+std::string& text() {
+    thread_local std::string last;
+    return last;
+}
+
+template <class F>
+auto guarded(F&& f) -> decltype(f()) {
+    try {
+        return f();
+    } catch (const std::exception& error) {
+        text() = error.what();
+        return nullptr;
+    }
+}
+
+std::weak_ptr<Storage>& last_made() {
+    static std::weak_ptr<Storage> storage;
+    return storage;
+}
+
+}  // namespace
+}  // namespace axle::bench
+
+using namespace axle;
+using namespace axle::bench;
+
+AXLE_INTEROP_API const char* interop_error() { return text().c_str(); }
+
+// Columns 1 and 2 of a pattern [4, 3], transposed: [2, 4], strides [1, 3]. Dtypes count as in
+// kDTypes.
+AXLE_INTEROP_API Tensor* interop_make(int dtype) {
+    return guarded([&] {
+        const Tensor base = patterned({4, 3}, kDTypes[dtype]);
+        last_made() = base.impl()->storage;
+        return new Tensor(base.t().narrow(0, 1, 2));
+    });
+}
+// Whether the memory of the last interop_make is still there.
+AXLE_INTEROP_API int interop_is_alive() { return last_made().expired() ? 0 : 1; }
+AXLE_INTEROP_API void interop_free(Tensor* tensor) { delete tensor; }
+
+AXLE_INTEROP_API void* interop_export(const Tensor* tensor, int versioned) {
+    return guarded([&]() -> void* {
+        if (versioned != 0) return to_dlpack(*tensor);
+        return to_dlpack_unversioned(*tensor);
+    });
+}
+AXLE_INTEROP_API Tensor* interop_import(void* managed, int versioned) {
+    return guarded([&] {
+        return new Tensor(versioned != 0
+                              ? from_dlpack(static_cast<DLManagedTensorVersioned*>(managed))
+                              : from_dlpack(static_cast<DLManagedTensor*>(managed)));
+    });
+}
+
+AXLE_INTEROP_API void* interop_address(const Tensor* tensor) { return tensor->raw_data(); }
+// As JSON; good until the thread's next call.
+AXLE_INTEROP_API const char* interop_describe(const Tensor* tensor) {
+    return guarded([&] {
+        text() = to_json(described(*tensor), -1);
+        return text().c_str();
+    });
+}

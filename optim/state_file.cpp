@@ -1,0 +1,69 @@
+#include "optim/state_file.h"
+
+#include <charconv>
+#include <map>
+#include <string_view>
+#include <utility>
+
+#include "core/file.h"
+#include "core/safetensors.h"
+
+namespace axle::inline v0::optim {
+namespace {
+
+constexpr std::string_view kPrefix = "state.";
+constexpr const char* kGroups = "param_groups";
+
+// "state.12.exp_avg" as 12 and "exp_avg".
+std::pair<std::size_t, std::string> parse_name(const std::string& name, std::size_t params) {
+    std::size_t index = 0;
+    const char* const end = name.data() + name.size();
+    if (name.starts_with(kPrefix)) {
+        const auto [dot, error] = std::from_chars(name.data() + kPrefix.size(), end, index);
+        if (error == std::errc() && end - dot >= 2 && *dot == '.') {
+            if (index < params) return {index, std::string(dot + 1, end)};
+            throw ValueError(
+                str("'", printable(name), "': the optimizer has ", params, " parameters"));
+        }
+    }
+    throw ValueError(str("'", printable(name), "' is no 'state.<parameter>.<name>'"));
+}
+
+Tree read_state(const SafetensorsFile& file, std::size_t params) {
+    std::map<std::size_t, Tree> states;
+    for (const SafetensorsFile::Entry& entry : file.entries()) {
+        const auto [index, key] = parse_name(entry.name, params);
+        states[index].set(key, file.tensor(entry));
+    }
+    Tree tree = Tree::map();
+    for (auto& [index, state] : states)
+        tree.entries().push_back({std::to_string(index), std::move(state)});
+    return tree;
+}
+
+}  // namespace
+
+void save_state(const std::string& path, Optimizer& optimizer) {
+    const Tree saved = optimizer.state_dict();
+    NamedTensors tensors;
+    for (const auto& [index, state] : saved["state"].entries())
+        for (const auto& [key, value] : state.entries())
+            tensors.emplace_back(str(kPrefix, index, ".", key), value.tensor());
+    save_safetensors(path, tensors, {{kGroups, to_json(saved[kGroups], -1)}});
+}
+
+void load_state(const std::string& path, Optimizer& optimizer) {
+    const SafetensorsFile file(path);
+    try {
+        const auto groups = file.metadata().find(kGroups);
+        if (groups == file.metadata().end()) throw ValueError(str("the metadata has no ", kGroups));
+        optimizer.load_state_dict({{kGroups, from_json(groups->second)},
+                                   {"state", read_state(file, optimizer.parameters().size())}});
+    } catch (const FileError&) {
+        throw;  // names its own
+    } catch (const Error& error) {
+        throw FileError(str(path, ": ", error.what()));
+    }
+}
+
+}  // namespace axle::inline v0::optim
