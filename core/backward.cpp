@@ -9,6 +9,7 @@
 #include "core/autograd.h"
 #include "core/autograd_meta.h"
 #include "core/ops.h"
+#include "core/profiler.h"
 
 namespace axle::inline v0::autograd {
 
@@ -74,6 +75,8 @@ Tensor fit(const char* op, Tensor g, const Edge& edge) {
         g = sum_to(g, edge.shape);
     }
     const DType dtype = edge.leaf != nullptr && is_half(edge.dtype) ? f32 : edge.dtype;
+    // Moved, for the parameter lives on behind the call, and a leaf takes over what it owns alone.
+    if (g.dtype() == dtype) return g;
     return to(g, dtype);
 }
 
@@ -184,6 +187,7 @@ class Pass {
     }
 
     void visit(const std::shared_ptr<Node>& node) {
+        const profiler::Scope scope(node->op, profiler::Category::backward);
         Grads dy = std::move(node->dy);
         node->dy.clear();
         if (const auto found = node_captures_.find(node.get()); found != node_captures_.end())

@@ -1,6 +1,7 @@
 #include "core/check.h"
 
 #include "core/autograd.h"
+#include "core/profiler.h"
 
 namespace axle::inline v0 {
 namespace {
@@ -23,6 +24,7 @@ Device check_device(const char* op, std::initializer_list<const Tensor*> tensors
             throw DeviceError(str(op, ": operands are on different devices: ", first->device(),
                                   " and ", t->device(), "; move one with .to(device)"));
     }
+    if (profiler::enabled()) profiler::note_operands(op, tensors);
     return first->device();
 }
 

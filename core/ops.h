@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/size2.h"
 #include "core/tensor.h"
 
 namespace axle::inline v0 {
@@ -163,13 +164,91 @@ enum class Activation : std::uint8_t { none, relu, gelu, gelu_tanh, silu };
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
               Activation activation = Activation::none);
 
-// --- normalising (softmax.cpp, norm.cpp)
+// --- convolution: images are [N, C, H, W] or [C, H, W] (conv.cpp)
+struct Conv2dOptions {
+    Size2 stride = 1;
+    Size2 padding = 0;  // zeros on both sides
+    Size2 dilation = 1;
+    std::int64_t groups = 1;
+};
+// weight [out, C / groups, kernel h, kernel w], bias [out] or undefined.
+Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
+              const Conv2dOptions& options = {});
+struct ConvTranspose2dOptions {
+    Size2 stride = 1;
+    Size2 padding = 0;         // taken away from both sides of the result
+    Size2 output_padding = 0;  // added to its end; below the stride or the dilation
+    std::int64_t groups = 1;
+    Size2 dilation = 1;
+};
+// The gradient of a convolution with respect to its images: weight [C, out / groups, ...].
+Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
+                        const ConvTranspose2dOptions& options = {});
+
+// --- normalising (softmax.cpp, norm.cpp, channel_norm.cpp)
 Tensor softmax(const Tensor& x, std::int64_t dim = -1);
 Tensor log_softmax(const Tensor& x, std::int64_t dim = -1);
 // Over the last dimension; weight and bias [width] or undefined.
 Tensor layer_norm(const Tensor& x, const Tensor& weight = {}, const Tensor& bias = {},
                   double eps = 1e-5);
 Tensor rms_norm(const Tensor& x, const Tensor& weight = {}, double eps = 1e-6);
+// Over all dimensions but the second, channels: x [N, C, ...], the others [C] or undefined. Training
+// takes the batch's statistics and moves the running ones towards them by `momentum` (to the
+// unbiased variance); else the running ones are taken.
+Tensor batch_norm(const Tensor& x, Tensor running_mean, Tensor running_var,
+                  const Tensor& weight = {}, const Tensor& bias = {}, bool training = false,
+                  double momentum = 0.1, double eps = 1e-5);
+// Over each of `groups` parts of the channels and all that lies behind them: x [N, C, ...], weight
+// and bias [C] or undefined.
+Tensor group_norm(const Tensor& x, std::int64_t groups, const Tensor& weight = {},
+                  const Tensor& bias = {}, double eps = 1e-5);
+
+// --- pooling over the planes of x [N, C, H, W] or [C, H, W] (pool.cpp)
+struct MaxPoolOptions {
+    std::optional<Size2> stride = {};  // the kernel's size unless said
+    Size2 padding = 0;                 // at most half of the window's extent; never the largest
+    Size2 dilation = 1;
+    bool ceil_mode = false;  // rounds the output's size up: the last window may end outside
+};
+Tensor max_pool2d(const Tensor& x, Size2 kernel, const MaxPoolOptions& options = {});
+// With the place h * W + w of each value in its plane (i64), the first of ties.
+std::pair<Tensor, Tensor> max_pool2d_with_indices(const Tensor& x, Size2 kernel,
+                                                  const MaxPoolOptions& options = {});
+struct AvgPoolOptions {
+    std::optional<Size2> stride = {};  // the kernel's size unless said
+    Size2 padding = 0;                 // at most half of the kernel
+    bool ceil_mode = false;
+    bool count_include_pad = true;  // the zeros of the padding count
+    std::optional<std::int64_t> divisor_override = {};
+};
+Tensor avg_pool2d(const Tensor& x, Size2 kernel, const AvgPoolOptions& options = {});
+// Cuts the planes into size.h by size.w windows of (almost) equal sizes.
+Tensor adaptive_avg_pool2d(const Tensor& x, Size2 size);
+Tensor adaptive_max_pool2d(const Tensor& x, Size2 size);
+std::pair<Tensor, Tensor> adaptive_max_pool2d_with_indices(const Tensor& x, Size2 size);
+
+// --- resizing the planes of x [N, C, H, W] or [C, H, W] (interpolate.cpp)
+enum class Interpolation : std::uint8_t { nearest, bilinear };
+struct Scale2 {
+    double h, w;
+    constexpr Scale2(double both) : h(both), w(both) {}  // NOLINT(google-explicit-constructor)
+    constexpr Scale2(double height, double width) : h(height), w(width) {}
+};
+struct InterpolateOptions {
+    std::optional<Size2> size = {};           // either the new size
+    std::optional<Scale2> scale_factor = {};  // or its ratio to the old, rounded down
+    Interpolation mode = Interpolation::nearest;
+    bool align_corners = false;  // the corners' centres stay in place; bilinear only
+};
+Tensor interpolate(const Tensor& x, const InterpolateOptions& options);
+
+// --- borders and order (pad.cpp)
+enum class PadMode : std::uint8_t { constant, reflect, replicate, circular };
+// padding is (before, after) of the last dimension, then of the one before it, and so on; negative
+// numbers crop.
+Tensor pad(const Tensor& x, const Dims& padding, PadMode mode = PadMode::constant,
+           Scalar value = 0);
+Tensor flip(const Tensor& x, const Dims& dims);  // copies
 
 // --- attention (attention.cpp)
 struct AttentionOptions {

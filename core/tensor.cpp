@@ -7,6 +7,7 @@
 #include "core/check.h"
 #include "core/launch.h"
 #include "core/ops.h"
+#include "core/profiler.h"
 #include "kernels/copy.h"
 #include "kernels/pointwise.h"
 
@@ -91,6 +92,7 @@ std::vector<double> Tensor::to_vector() const {
 }
 
 double Tensor::item() const {
+    const profiler::OpScope scope("item");
     if (numel() != 1) throw ShapeError(str("item: needs a tensor of one element: ", shape()));
     return to_vector()[0];
 }
@@ -125,6 +127,7 @@ void Tensor::set_data(const Tensor& source) const {
 // --- in place
 
 Tensor& Tensor::copy_(const Tensor& source) {
+    const profiler::OpScope scope("copy_");
     check_in_place("copy_", *this);
     check_compute("copy_", *this);
     const Tensor from = axle::expand(axle::to(source.detach(), device()), shape());
@@ -134,6 +137,7 @@ Tensor& Tensor::copy_(const Tensor& source) {
 }
 
 Tensor& Tensor::fill_(Scalar value) {
+    const profiler::OpScope scope("fill_");
     check_in_place("fill_", *this);
     check_compute("fill_", *this);
     launch(device(), [&](auto& on) { kernels::fill(on, value.value, view()); });
@@ -146,6 +150,7 @@ namespace {
 // x = f(x, other), other broadcast and converted to x's shape and dtype.
 template <class F>
 void update(const char* op, Tensor& x, const Tensor& other, F f) {
+    const profiler::OpScope scope(op);
     check_in_place(op, x);
     check_device(op, {&x, &other});
     const Shape shape = broadcast_shapes(op, x.shape(), other.shape());
@@ -179,6 +184,7 @@ Tensor& Tensor::mul_(const Tensor& other) {
 }
 
 Tensor& Tensor::mul_(Scalar value) {
+    const profiler::OpScope scope("mul_");
     check_in_place("mul_", *this);
     launch(device(), [&](auto& on) {
         kernels::unary(on, kernels::formula::MulScalar{value.value}, std::as_const(*this).view(),

@@ -45,7 +45,10 @@ const std::vector<OpCase>& op_cases() {
         add_reduce_cases(all);
         add_index_cases(all);
         add_matmul_cases(all);
+        add_conv_cases(all);
         add_norm_cases(all);
+        add_pool_cases(all);
+        add_interpolate_cases(all);
         add_attention_cases(all);
         add_loss_cases(all);
         add_checkpoint_cases(all);

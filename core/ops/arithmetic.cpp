@@ -1,4 +1,5 @@
 #include "core/ops/pointwise.h"
+#include "core/profiler.h"
 
 namespace axle::inline v0 {
 namespace {
@@ -19,6 +20,7 @@ Tensor promoted(const Tensor& x, Scalar b) { return to(x, promote(x.dtype(), b))
 }  // namespace
 
 Tensor add(const Tensor& a, const Tensor& b) {
+    const profiler::OpScope scope("add");
     return record("add", arithmetic("add", kernels::formula::Add{}, a, b), {a, b},
                   [](const Grads& dy, Needs) -> Grads {
                       return {dy[0], dy[0]};
@@ -26,6 +28,7 @@ Tensor add(const Tensor& a, const Tensor& b) {
 }
 
 Tensor sub(const Tensor& a, const Tensor& b) {
+    const profiler::OpScope scope("sub");
     check_device("sub", {&a, &b});
     if (a.dtype() == boolean && b.dtype() == boolean)
         throw DTypeError("sub: booleans can't be subtracted; use ne for exclusive or");
@@ -36,6 +39,7 @@ Tensor sub(const Tensor& a, const Tensor& b) {
 }
 
 Tensor mul(const Tensor& a, const Tensor& b) {
+    const profiler::OpScope scope("mul");
     return record(
         "mul", arithmetic("mul", kernels::formula::Mul{}, a, b), {a, b},
         [a = saved(a), b = saved(b)](const Grads& dy, Needs needs) -> Grads {
@@ -44,6 +48,7 @@ Tensor mul(const Tensor& a, const Tensor& b) {
 }
 
 Tensor div(const Tensor& a, const Tensor& b) {
+    const profiler::OpScope scope("div");
     check_device("div", {&a, &b});
     const DType common = floating(promote(a, b));
     const Tensor y = binary_forward("div", kernels::formula::Div{}, a, b, common, common);
@@ -70,7 +75,10 @@ Tensor div(const Tensor& a, Scalar b) {
     check_device("div", {&a});
     return unary("div", kernels::formula::MulScalar{1 / b.value}, to(a, floating(a.dtype())));
 }
-Tensor sub(Scalar a, const Tensor& b) { return add(neg(b), a); }
+Tensor sub(Scalar a, const Tensor& b) {
+    const profiler::OpScope scope("sub");
+    return add(neg(b), a);
+}
 Tensor div(Scalar a, const Tensor& b) {
     check_device("div", {&b});
     return unary("div", kernels::formula::DivideScalarBy{a.value}, to(b, floating(b.dtype())));
@@ -89,6 +97,7 @@ Tensor pow(const Tensor& a, Scalar exponent) {
 
 // d a^b = b a^(b-1) da + a^b ln(a) db, with 0^b ln(0) taken as 0 for b > 0.
 Tensor pow(const Tensor& a, const Tensor& b) {
+    const profiler::OpScope scope("pow");
     check_device("pow", {&a, &b});
     const DType common = promote(a, b);
     const Tensor y = binary_forward("pow", kernels::formula::Pow{}, a, b, common, common);
@@ -117,6 +126,7 @@ namespace {
 // Each side gets the gradient where it was chosen, half of it in a tie.
 template <class F>
 Tensor extremum(const char* op, F f, const Tensor& a, const Tensor& b) {
+    const profiler::OpScope scope(op);
     const Tensor y = arithmetic(op, f, a, b);
     return record(
         op, y, {a, b},

@@ -7,6 +7,7 @@
 #include "core/check.h"
 #include "core/launch.h"
 #include "core/ops.h"
+#include "core/profiler.h"
 #include "core/random.h"
 #include "kernels/rotary.h"
 
@@ -77,6 +78,7 @@ Tensor rotate(const Tensor& x, double base, std::int64_t offset, int direction) 
 
 Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value,
                                     const AttentionOptions& options) {
+    const profiler::OpScope scope(kAttention);
     check_device(kAttention, {&query, &key, &value});
     const Tensor q = autocast(query), k = autocast(key), v = autocast(value);
     check_attention(q, k, v);
@@ -119,6 +121,7 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
 }
 
 Tensor rotary_embedding(const Tensor& x, double base, std::int64_t offset) {
+    const profiler::OpScope scope("rotary_embedding");
     check_device("rotary_embedding", {&x});
     check_floating("rotary_embedding", x);
     if (x.dim() < 2 || x.size(-1) % 2 != 0)

@@ -1,10 +1,12 @@
 #include "core/ops/pointwise.h"
+#include "core/profiler.h"
 
 namespace axle::inline v0 {
 namespace {
 
 template <class F>
 Tensor compare(const char* op, F f, const Tensor& a, const Tensor& b) {
+    const profiler::OpScope scope(op);
     check_device(op, {&a, &b});
     return binary_forward(op, f, a, b, promote(a, b), boolean);
 }
@@ -12,6 +14,7 @@ Tensor compare(const char* op, F f, const Tensor& a, const Tensor& b) {
 // The number as a 0-d tensor: it broadcasts, and does not raise the dtype within its category.
 template <class F>
 Tensor compare(const char* op, F f, const Tensor& a, Scalar b) {
+    const profiler::OpScope scope(op);
     check_device(op, {&a});
     const DType common = promote(a.dtype(), b);
     return binary_forward(op, f, a, full({}, b, {.dtype = common, .device = a.device()}), common,
@@ -36,6 +39,7 @@ Tensor gt(const Tensor& a, Scalar b) { return compare("gt", formula::Greater{}, 
 Tensor ge(const Tensor& a, Scalar b) { return compare("ge", formula::GreaterEqual{}, a, b); }
 
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
+    const profiler::OpScope scope("where");
     const Device device = check_device("where", {&condition, &a, &b});
     if (condition.dtype() != boolean)
         throw DTypeError(str("where: the condition must be boolean: ", condition.dtype()));
@@ -63,6 +67,7 @@ Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
 }
 
 Tensor masked_fill(const Tensor& x, const Tensor& mask, Scalar value) {
+    const profiler::OpScope scope("masked_fill");
     check_device("masked_fill", {&x, &mask});
     if (mask.dtype() != boolean)
         throw DTypeError(str("masked_fill: the mask must be boolean: ", mask.dtype()));

@@ -2,6 +2,7 @@
 #include "core/check.h"
 #include "core/launch.h"
 #include "core/ops.h"
+#include "core/profiler.h"
 #include "kernels/copy.h"
 
 namespace axle::inline v0 {
@@ -29,12 +30,14 @@ Tensor record_copy(const char* op, const Tensor& y, const Tensor& x) {
 Tensor to(const Tensor& x, DType dtype) {
     check_device("to", {&x});
     if (dtype == x.dtype()) return x;
+    const profiler::OpScope scope("to");
     return record_copy("to", copied(x, dtype), x);
 }
 
 Tensor to(const Tensor& x, Device device) {
     check_device("to", {&x});
     if (device == x.device()) return x;
+    const profiler::OpScope scope("to");
     if (device.is_meta())
         return record_copy("to", Tensor::empty(x.shape(), {.dtype = x.dtype(), .device = device}),
                            x);
@@ -44,6 +47,7 @@ Tensor to(const Tensor& x, Device device) {
 }
 
 Tensor clone(const Tensor& x) {
+    const profiler::OpScope scope("clone");
     check_device("clone", {&x});
     return record_copy("clone", copied(x, x.dtype()), x);
 }
@@ -51,6 +55,7 @@ Tensor clone(const Tensor& x) {
 Tensor contiguous(const Tensor& x) {
     check_device("contiguous", {&x});
     if (x.is_contiguous()) return x;
+    const profiler::OpScope scope("contiguous");
     return record_copy("contiguous", copied(x, x.dtype()), x);
 }
 

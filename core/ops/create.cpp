@@ -4,6 +4,7 @@
 #include "core/check.h"
 #include "core/launch.h"
 #include "core/ops.h"
+#include "core/profiler.h"
 #include "kernels/copy.h"
 
 namespace axle::inline v0 {
@@ -34,6 +35,7 @@ Tensor zeros_like(const Tensor& x) { return full_like(x, 0); }
 Tensor ones_like(const Tensor& x) { return full_like(x, 1); }
 
 Tensor arange(Scalar start, Scalar end, Scalar step, TensorOptions options) {
+    const profiler::OpScope scope("arange");
     if (step.value == 0) throw ValueError("arange: the step is zero");
     const double count = std::ceil((end.value - start.value) / step.value);
     if (!(count >= 0) || count > 0x1p53)

@@ -7,6 +7,7 @@
 #include "core/check.h"
 #include "core/launch.h"
 #include "core/ops.h"
+#include "core/profiler.h"
 #include "kernels/copy.h"
 #include "kernels/sort.h"
 
@@ -83,6 +84,7 @@ Tensor embedding_gradient(const Tensor& dy, const Tensor& ids, std::int64_t rows
 }  // namespace
 
 Tensor gather(const Tensor& x, std::int64_t dim, const Tensor& index) {
+    const profiler::OpScope scope("gather");
     check_device("gather", {&x, &index});
     check_index_dtype("gather", index);
     if (x.dim() == 0 || index.dim() == 0)
@@ -99,6 +101,7 @@ Tensor gather(const Tensor& x, std::int64_t dim, const Tensor& index) {
 }
 
 Tensor index_select(const Tensor& x, std::int64_t dim, const Tensor& index) {
+    const profiler::OpScope scope("index_select");
     check_device("index_select", {&x, &index});
     check_index_dtype("index_select", index);
     if (index.dim() > 1) throw ShapeError(str("index_select: needs a 1-d index: ", index.shape()));
@@ -118,6 +121,7 @@ Tensor index_select(const Tensor& x, std::int64_t dim, const Tensor& index) {
 }
 
 Tensor scatter_add(const Tensor& x, std::int64_t dim, const Tensor& index, const Tensor& src) {
+    const profiler::OpScope scope("scatter_add");
     check_device("scatter_add", {&x, &index, &src});
     check_index_dtype("scatter_add", index);
     check_compute("scatter_add", x);
@@ -141,6 +145,7 @@ Tensor scatter_add(const Tensor& x, std::int64_t dim, const Tensor& index, const
 }
 
 Tensor embedding(const Tensor& ids, const Tensor& weight, std::optional<std::int64_t> padding_idx) {
+    const profiler::OpScope scope("embedding");
     check_device("embedding", {&ids, &weight});
     check_index_dtype("embedding", ids);
     check_floating("embedding", weight);
@@ -167,6 +172,7 @@ Tensor embedding(const Tensor& ids, const Tensor& weight, std::optional<std::int
 }
 
 Tensor one_hot(const Tensor& ids, std::int64_t classes) {
+    const profiler::OpScope scope("one_hot");
     check_device("one_hot", {&ids});
     check_index_dtype("one_hot", ids);
     if (classes < 1) throw ValueError(str("one_hot: needs at least one class: ", classes));
@@ -185,6 +191,7 @@ Tensor one_hot(const Tensor& ids, std::int64_t classes) {
 namespace {
 
 Tensor triangle(const char* op, const Tensor& x, bool lower, std::int64_t diagonal) {
+    const profiler::OpScope scope(op);
     check_device(op, {&x});
     if (x.dim() < 2) throw ShapeError(str(op, ": needs at least 2 dimensions: ", x.shape()));
     Tensor y = empty_like(x);
@@ -201,6 +208,7 @@ Tensor tril(const Tensor& x, std::int64_t diagonal) { return triangle("tril", x,
 Tensor triu(const Tensor& x, std::int64_t diagonal) { return triangle("triu", x, false, diagonal); }
 
 std::pair<Tensor, Tensor> topk(const Tensor& x, std::int64_t k, std::int64_t dim, bool largest) {
+    const profiler::OpScope scope("topk");
     check_device("topk", {&x});
     check_compute("topk", x);
     const int d = wrap_dim("topk", dim, x.dim());

@@ -7,6 +7,7 @@
 #include "core/check.h"
 #include "core/launch.h"
 #include "core/ops.h"
+#include "core/profiler.h"
 #include "kernels/matmul.h"
 
 namespace axle::inline v0 {
@@ -66,9 +67,10 @@ struct LinearLoss {
     Tensor dx, dweight;  // of the sum of the losses, where wanted
 };
 
-// Rows of logits at a time: about 4 MiB, but enough of them to reuse the weight in cache.
+// Rows of logits at a time: about 4 MiB, but enough of them that reading and packing the weight,
+// and adding to its gradient, cost little beside the products.
 std::int64_t chunk_rows(std::int64_t classes, DType dtype) {
-    constexpr std::int64_t kBytes = std::int64_t{4} << 20, kFewest = 64;
+    constexpr std::int64_t kBytes = std::int64_t{4} << 20, kFewest = 256;
     return std::max(kFewest, kBytes / std::max<std::int64_t>(1, classes * size_of(dtype)));
 }
 
@@ -82,7 +84,9 @@ LinearLoss linear_losses(const Tensor& x, const Tensor& weight, const Tensor& ta
     LinearLoss result;
     result.losses = Tensor::empty({n}, as_wide);
     if (wants_dx) result.dx = Tensor::empty(x.shape(), as_wide);
-    if (wants_dweight) result.dweight = zeros(weight.shape(), as_wide);
+    if (wants_dweight)
+        result.dweight =
+            n == 0 ? zeros(weight.shape(), as_wide) : Tensor::empty(weight.shape(), as_wide);
     const std::int64_t rows = std::min(n, chunk_rows(classes, wide));
     const Tensor all_logits = Tensor::empty({rows, classes}, as_wide);
     const Tensor all_dlogits =
@@ -109,7 +113,7 @@ LinearLoss linear_losses(const Tensor& x, const Tensor& weight, const Tensor& ta
             }
             if (wants_dweight)
                 kernels::matmul(on, dlogits.t().view(), part.view(), result.dweight.view(),
-                                {.accumulate = true});
+                                {.accumulate = first > 0});
         });
     }
     return result;
@@ -120,6 +124,7 @@ LinearLoss linear_losses(const Tensor& x, const Tensor& weight, const Tensor& ta
 Tensor cross_entropy(const Tensor& input, const Tensor& targets,
                      const CrossEntropyOptions& options) {
     constexpr const char* kOp = "cross_entropy";
+    const profiler::OpScope scope(kOp);
     check_device(kOp, {&input, &targets});
     check_floating(kOp, input);
     check_index_dtype(kOp, targets);
@@ -155,6 +160,7 @@ Tensor cross_entropy(const Tensor& input, const Tensor& targets,
 Tensor linear_cross_entropy(const Tensor& input, const Tensor& matrix, const Tensor& targets,
                             const CrossEntropyOptions& options) {
     constexpr const char* kOp = "linear_cross_entropy";
+    const profiler::OpScope scope(kOp);
     check_device(kOp, {&input, &matrix, &targets});
     check_floating(kOp, input);
     check_index_dtype(kOp, targets);
@@ -185,7 +191,8 @@ Tensor linear_cross_entropy(const Tensor& input, const Tensor& matrix, const Ten
         y = to(y, result);
     }
     // The gradients are those of the sum, so that 16-bit ones do not underflow before loss scaling.
-    return record(kOp, y, {x, weight},
+    // They go to the operands as they came, past autocast.
+    return record(kOp, y, {input, matrix},
                   [dx = saved(pass.dx), dweight = saved(pass.dweight), divisor = saved(divisor)](
                       const Grads& dy, Needs needs) -> Grads {
                       if (grad_enabled()) refuse_double_backward(kOp);
@@ -200,6 +207,7 @@ Tensor linear_cross_entropy(const Tensor& input, const Tensor& matrix, const Ten
 }
 
 Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction) {
+    const profiler::OpScope scope("mse_loss");
     check_device("mse_loss", {&x, &target});
     check_floating("mse_loss", x);
     check_floating("mse_loss", target);

@@ -4,6 +4,7 @@
 
 #include "core/autocast.h"
 #include "core/ops/pointwise.h"
+#include "core/profiler.h"
 
 namespace axle::inline v0 {
 namespace {
@@ -72,6 +73,7 @@ Tensor product(const Tensor& a, const Tensor& b) {
 }  // namespace
 
 Tensor matmul(const Tensor& a_in, const Tensor& b_in) {
+    const profiler::OpScope scope("matmul");
     check_device("matmul", {&a_in, &b_in});
     const Tensor a = autocast(a_in), b = autocast(b_in);
     check_compute("matmul", a);
@@ -146,9 +148,14 @@ Tensor through_activation(Activation activation, const Tensor& dy, const Tensor&
     return with_formula(activation, [&](auto f) { return slope("linear", f, dy, kept); });
 }
 
-Tensor bias_gradient(const Tensor& dz) {
+// That in which the engine takes the gradient of an operand, were it narrower until a cast.
+DType gradient_dtype(const Tensor& operand) {
+    return is_half(operand.dtype()) && operand.is_leaf() ? f32 : operand.dtype();
+}
+
+Tensor bias_gradient(const Tensor& dz, DType dtype) {
     if (grad_enabled()) return dz;  // the engine sums it, differentiably
-    Tensor db = empty({dz.size(-1)}, {.dtype = dz.dtype(), .device = dz.device()});
+    Tensor db = empty({dz.size(-1)}, {.dtype = dtype, .device = dz.device()});
     const Tensor rows = fold(dz);
     launch(dz.device(), [&](auto& on) { kernels::column_sum(on, rows.view(), db.view()); });
     return db;
@@ -159,17 +166,29 @@ Tensor bias_gradient(const Tensor& dz) {
 namespace {
 
 // dz^T x, laid out in memory as the weight is: one that is stored [in, out] gets a gradient that
-// its leaf can take over without a copy.
-Tensor weight_gradient(const Tensor& dz, const Tensor& x, const Tensor& weight) {
+// its leaf can take over without a copy, and in the leaf's dtype without being rounded before.
+Tensor weight_gradient(const Tensor& dz, const Tensor& x, const Tensor& weight, DType dtype) {
     const bool stored_transposed = weight.strides()[0] == 1 && weight.size(1) > 1;
-    if (stored_transposed) return transpose(matmul(transpose(x, 0, 1), dz), 0, 1);
-    return matmul(transpose(dz, 0, 1), x);
+    const Tensor& rows = stored_transposed ? x : dz;
+    const Tensor& columns = stored_transposed ? dz : x;
+    const Tensor a = transpose(rows, 0, 1);
+    Tensor dw;
+    if (grad_enabled()) {
+        dw = matmul(a, columns);
+    } else {
+        const profiler::OpScope scope("matmul");
+        dw = empty({a.size(0), columns.size(1)}, {.dtype = dtype, .device = dz.device()});
+        launch(dz.device(),
+               [&](auto& on) { kernels::matmul(on, a.view(), columns.view(), dw.view()); });
+    }
+    return stored_transposed ? transpose(dw, 0, 1) : dw;
 }
 
 }  // namespace
 
 Tensor linear(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in,
               Activation activation) {
+    const profiler::OpScope scope("linear");
     check_device("linear", {&x_in, &weight_in, bias_in.defined() ? &bias_in : &x_in});
     const Tensor x = autocast(x_in), weight = autocast(weight_in), bias = autocast(bias_in);
     check_linear(x, weight, bias);
@@ -196,17 +215,21 @@ Tensor linear(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in
     // A second derivative needs the argument with its history, and computes it again.
     const bool keeps_x = weight.requires_grad() || keeps_argument(activation);
     const Tensor kept = activation == Activation::relu ? y : pre;
-    return record("linear", y, {x, weight, bias},
+    const DType dw_dtype = gradient_dtype(weight_in);
+    const DType db_dtype = bias.defined() ? gradient_dtype(bias_in) : dw_dtype;
+    // Gradients go to the operands as they came, past autocast.
+    return record("linear", y, {x_in, weight_in, bias_in},
                   [x = saved(keeps_x ? x : Tensor()), weight = saved(weight), bias = saved(bias),
-                   kept = saved(kept), activation](const Grads& dy, Needs needs) -> Grads {
+                   kept = saved(kept), activation, dw_dtype,
+                   db_dtype](const Grads& dy, Needs needs) -> Grads {
                       const Tensor w = weight, b = bias;
                       const bool again = grad_enabled() && keeps_argument(activation);
                       const Tensor dz = through_activation(activation, dy[0],
                                                            again ? linear(x, w, b) : kept.get());
                       Grads result(3);
                       if (needs[0]) result[0] = matmul(dz, w);
-                      if (needs[1]) result[1] = weight_gradient(fold(dz), fold(x), w);
-                      if (needs[2] && b.defined()) result[2] = bias_gradient(dz);
+                      if (needs[1]) result[1] = weight_gradient(fold(dz), fold(x), w, dw_dtype);
+                      if (needs[2] && b.defined()) result[2] = bias_gradient(dz, db_dtype);
                       return result;
                   });
 }

@@ -5,6 +5,7 @@
 #include "core/check.h"
 #include "core/launch.h"
 #include "core/ops.h"
+#include "core/profiler.h"
 
 namespace axle::inline v0 {
 namespace {
@@ -63,6 +64,7 @@ Grads norm_gradients(const Tensor& dy_given, const Tensor& x_given, const Tensor
 
 Tensor layer_norm(const Tensor& x_given, const Tensor& weight_given, const Tensor& bias_given,
                   double eps) {
+    const profiler::OpScope scope("layer_norm");
     check_input("layer_norm", x_given);
     const Tensor x = keep_f32(x_given), weight = keep_f32(weight_given),
                  bias = keep_f32(bias_given);
@@ -94,6 +96,7 @@ Tensor layer_norm(const Tensor& x_given, const Tensor& weight_given, const Tenso
 }
 
 Tensor rms_norm(const Tensor& x_given, const Tensor& weight_given, double eps) {
+    const profiler::OpScope scope("rms_norm");
     check_input("rms_norm", x_given);
     const Tensor x = keep_f32(x_given), weight = keep_f32(weight_given);
     check_vector("rms_norm", "weight", weight, x);

@@ -5,6 +5,7 @@
 #include "core/check.h"
 #include "core/launch.h"
 #include "core/ops.h"
+#include "core/profiler.h"
 #include "kernels/pointwise.h"
 
 namespace axle::inline v0 {
@@ -51,6 +52,7 @@ Tensor slope(const char* op, F f, const Tensor& dy, const Tensor& v) {
 // y = f(x) with its rule.
 template <class F>
 Tensor unary(const char* op, F f, const Tensor& x) {
+    const profiler::OpScope scope(op);
     check_device(op, {&x});
     check_compute(op, x);
     Tensor y = empty_like(x);

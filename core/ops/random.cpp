@@ -8,6 +8,7 @@
 #include "core/check.h"
 #include "core/launch.h"
 #include "core/ops.h"
+#include "core/profiler.h"
 #include "kernels/random.h"
 
 namespace axle::inline v0 {
@@ -70,6 +71,7 @@ std::pair<double, double> whole_range(DType t) {
 }  // namespace
 
 Tensor& Tensor::uniform_(double low, double high) {
+    const profiler::OpScope scope("uniform_");
     check_in_place("uniform_", *this);
     check_floating("uniform_", *this);
     if (!(low <= high) || !std::isfinite(high - low))
@@ -81,6 +83,7 @@ Tensor& Tensor::uniform_(double low, double high) {
 }
 
 Tensor& Tensor::normal_(double mean, double std) {
+    const profiler::OpScope scope("normal_");
     check_in_place("normal_", *this);
     check_floating("normal_", *this);
     if (!(std >= 0)) throw ValueError(str("normal_: std can't be negative: ", std));
@@ -99,6 +102,7 @@ Tensor randn(const Shape& shape, TensorOptions options) {
 }
 
 Tensor randint(std::int64_t low, std::int64_t high, const Shape& shape, TensorOptions options) {
+    const profiler::OpScope scope("randint");
     std::int64_t range = 0;
     if (low >= high || __builtin_sub_overflow(high, low, &range) || range > std::int64_t{1} << 32)
         throw ValueError(
@@ -120,6 +124,7 @@ Tensor randint(std::int64_t low, std::int64_t high, const Shape& shape, TensorOp
 }
 
 Tensor dropout(const Tensor& x, double p, bool training) {
+    const profiler::OpScope scope("dropout");
     check_device("dropout", {&x});
     check_floating("dropout", x);
     if (!(p >= 0 && p <= 1)) throw ValueError(str("dropout: p must lie in [0, 1]: ", p));
@@ -129,6 +134,7 @@ Tensor dropout(const Tensor& x, double p, bool training) {
 }
 
 Tensor multinomial(const Tensor& weights, std::int64_t samples, bool replacement) {
+    const profiler::OpScope scope("multinomial");
     const Device device = check_device("multinomial", {&weights});
     check_floating("multinomial", weights);
     if (weights.dim() == 0) throw ShapeError("multinomial: needs weights [..., n]: []");

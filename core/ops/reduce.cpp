@@ -8,6 +8,7 @@
 #include "core/check.h"
 #include "core/launch.h"
 #include "core/ops.h"
+#include "core/profiler.h"
 
 namespace axle::inline v0 {
 namespace {
@@ -64,6 +65,7 @@ void check_not_empty(const char* op, const Tensor& x, const Reduced& r) {
 // Equal elements share the gradient.
 template <class Kernel>
 Tensor extreme(const char* op, const Tensor& x, const Dims& dims, bool keepdim, Kernel kernel) {
+    const profiler::OpScope scope(op);
     const Reduced r = reduced(op, x, dims, keepdim);
     check_not_empty(op, x, r);
     Tensor y = empty_result(x, r, x.dtype());
@@ -82,6 +84,7 @@ Tensor extreme(const char* op, const Tensor& x, const Dims& dims, bool keepdim, 
 
 template <class Kernel>
 Tensor arg_extreme(const char* op, const Tensor& x, std::int64_t dim, bool keepdim, Kernel kernel) {
+    const profiler::OpScope scope(op);
     const Reduced r = reduced(op, x, {dim}, keepdim);
     check_not_empty(op, x, r);
     Tensor y = empty_result(x, r, i64);
@@ -92,6 +95,7 @@ Tensor arg_extreme(const char* op, const Tensor& x, std::int64_t dim, bool keepd
 }  // namespace
 
 Tensor sum(const Tensor& given, const Dims& dims, bool keepdim) {
+    const profiler::OpScope scope("sum");
     const Tensor x = keep_f32(given);
     const Reduced r = reduced("sum", x, dims, keepdim);
     Tensor y = empty_result(x, r, is_floating(x.dtype()) ? x.dtype() : i64);
@@ -103,6 +107,7 @@ Tensor sum(const Tensor& given, const Dims& dims, bool keepdim) {
 }
 
 Tensor mean(const Tensor& x, const Dims& dims, bool keepdim) {
+    const profiler::OpScope scope("mean");
     const Reduced r = reduced("mean", x, dims, keepdim);
     check_floating("mean", x);
     Tensor y = empty_result(x, r, x.dtype());
@@ -134,6 +139,7 @@ Tensor argmin(const Tensor& x, std::int64_t dim, bool keepdim) {
 }
 
 Tensor var(const Tensor& x, const Dims& dims, double correction, bool keepdim) {
+    const profiler::OpScope scope("var");
     const Reduced r = reduced("var", x, dims, keepdim);
     check_floating("var", x);
     Tensor y = empty_result(x, r, x.dtype());
@@ -149,6 +155,7 @@ Tensor var(const Tensor& x, const Dims& dims, double correction, bool keepdim) {
 }
 
 Tensor sum_to(const Tensor& x, const Shape& shape) {
+    const profiler::OpScope scope("sum_to");
     check_device("sum_to", {&x});
     if (x.shape() == shape) return x;
     Shape kept;

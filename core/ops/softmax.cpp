@@ -5,6 +5,7 @@
 #include "core/check.h"
 #include "core/launch.h"
 #include "core/ops.h"
+#include "core/profiler.h"
 
 namespace axle::inline v0 {
 namespace {
@@ -46,6 +47,7 @@ Tensor log_softmax_gradient(const Tensor& dy, const Tensor& y, int dim) {
 }  // namespace
 
 Tensor softmax(const Tensor& given, std::int64_t dim) {
+    const profiler::OpScope scope("softmax");
     check_device("softmax", {&given});
     check_floating("softmax", given);
     const Tensor x = keep_f32(given);
@@ -59,6 +61,7 @@ Tensor softmax(const Tensor& given, std::int64_t dim) {
 }
 
 Tensor log_softmax(const Tensor& given, std::int64_t dim) {
+    const profiler::OpScope scope("log_softmax");
     check_device("log_softmax", {&given});
     check_floating("log_softmax", given);
     const Tensor x = keep_f32(given);

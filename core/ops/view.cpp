@@ -7,6 +7,7 @@
 #include "core/check.h"
 #include "core/launch.h"
 #include "core/ops.h"
+#include "core/profiler.h"
 #include "kernels/copy.h"
 
 namespace axle::inline v0 {
@@ -99,6 +100,7 @@ Tensor record_cut(const char* op, const Tensor& y, const Tensor& x, F part) {
 }  // namespace
 
 Tensor view(const Tensor& x, const Shape& wanted) {
+    const profiler::OpScope scope("view");
     check_device("view", {&x});
     const Shape shape = resolve("view", x, wanted);
     Strides strides;
@@ -109,6 +111,7 @@ Tensor view(const Tensor& x, const Shape& wanted) {
 }
 
 Tensor reshape(const Tensor& x, const Shape& wanted) {
+    const profiler::OpScope scope("reshape");
     check_device("reshape", {&x});
     const Shape shape = resolve("reshape", x, wanted);
     Strides strides;
@@ -117,6 +120,7 @@ Tensor reshape(const Tensor& x, const Shape& wanted) {
 }
 
 Tensor flatten(const Tensor& x, std::int64_t from, std::int64_t to) {
+    const profiler::OpScope scope("flatten");
     check_device("flatten", {&x});
     const int first = wrap_dim("flatten", from, x.dim());
     const int last = wrap_dim("flatten", to, x.dim());
@@ -137,6 +141,7 @@ Tensor flatten(const Tensor& x, std::int64_t from, std::int64_t to) {
 }
 
 Tensor permute(const Tensor& x, const Dims& order) {
+    const profiler::OpScope scope("permute");
     check_device("permute", {&x});
     if (order.size() != x.dim())
         throw ShapeError(str("permute: ", order, " doesn't order the dimensions of ", x.shape()));
@@ -158,6 +163,7 @@ Tensor permute(const Tensor& x, const Dims& order) {
 }
 
 Tensor transpose(const Tensor& x, std::int64_t a, std::int64_t b) {
+    const profiler::OpScope scope("transpose");
     check_device("transpose", {&x});
     const int da = wrap_dim("transpose", a, x.dim());
     const int db = wrap_dim("transpose", b, x.dim());
@@ -168,6 +174,8 @@ Tensor transpose(const Tensor& x, std::int64_t a, std::int64_t b) {
 
 Tensor expand(const Tensor& x, const Shape& wanted) {
     check_device("expand", {&x});
+    if (wanted == x.shape()) return x;
+    const profiler::OpScope scope("expand");
     Shape shape = wanted;
     Strides strides = shape;
     const int added = shape.size() - x.dim();
@@ -186,6 +194,7 @@ Tensor expand(const Tensor& x, const Shape& wanted) {
 }
 
 Tensor squeeze(const Tensor& x, std::int64_t dim) {
+    const profiler::OpScope scope("squeeze");
     check_device("squeeze", {&x});
     const int d = wrap_dim("squeeze", dim, x.dim());
     if (x.dim() == 0 || x.shape()[d] != 1) return x;
@@ -197,6 +206,7 @@ Tensor squeeze(const Tensor& x, std::int64_t dim) {
 }
 
 Tensor unsqueeze(const Tensor& x, std::int64_t dim) {
+    const profiler::OpScope scope("unsqueeze");
     check_device("unsqueeze", {&x});
     const int d = wrap_dim("unsqueeze", dim, x.dim() + 1);
     Shape shape = x.shape();
@@ -207,6 +217,7 @@ Tensor unsqueeze(const Tensor& x, std::int64_t dim) {
 }
 
 Tensor narrow(const Tensor& x, std::int64_t dim, std::int64_t start, std::int64_t length) {
+    const profiler::OpScope scope("narrow");
     check_device("narrow", {&x});
     if (x.dim() == 0) throw ShapeError("narrow: a 0-d tensor has no dimension to cut");
     const int d = wrap_dim("narrow", dim, x.dim());
@@ -225,6 +236,7 @@ Tensor narrow(const Tensor& x, std::int64_t dim, std::int64_t start, std::int64_
 
 Tensor slice(const Tensor& x, std::int64_t dim, std::int64_t start, std::int64_t end,
              std::int64_t step) {
+    const profiler::OpScope scope("slice");
     check_device("slice", {&x});
     if (step < 1) throw ValueError(str("slice: the step must be positive: ", step));
     if (x.dim() == 0) throw ShapeError("slice: a 0-d tensor has no dimension to cut");
@@ -250,6 +262,7 @@ Tensor slice(const Tensor& x, std::int64_t dim, std::int64_t start, std::int64_t
 }
 
 Tensor select(const Tensor& x, std::int64_t dim, std::int64_t index) {
+    const profiler::OpScope scope("select");
     check_device("select", {&x});
     if (x.dim() == 0) throw IndexError("select: a 0-d tensor can't be indexed; use item()");
     const int d = wrap_dim("select", dim, x.dim());
@@ -296,6 +309,7 @@ std::vector<Tensor> cut(const Tensor& x, int d, const std::vector<std::int64_t>&
 }  // namespace
 
 std::vector<Tensor> split(const Tensor& x, const Dims& sizes, std::int64_t dim) {
+    const profiler::OpScope scope("split");
     check_device("split", {&x});
     const int d = wrap_dim("split", dim, x.dim());
     std::int64_t total = 0;
@@ -307,6 +321,7 @@ std::vector<Tensor> split(const Tensor& x, const Dims& sizes, std::int64_t dim) 
 }
 
 std::vector<Tensor> split(const Tensor& x, std::int64_t size, std::int64_t dim) {
+    const profiler::OpScope scope("split");
     check_device("split", {&x});
     const int d = wrap_dim("split", dim, x.dim());
     if (x.dim() == 0) throw ShapeError("split: a 0-d tensor has no dimension to cut");
@@ -319,6 +334,7 @@ std::vector<Tensor> split(const Tensor& x, std::int64_t size, std::int64_t dim) 
 }
 
 std::vector<Tensor> chunk(const Tensor& x, std::int64_t chunks, std::int64_t dim) {
+    const profiler::OpScope scope("chunk");
     check_device("chunk", {&x});
     if (chunks < 1) throw ValueError(str("chunk: the number of chunks must be positive: ", chunks));
     const std::int64_t n = x.size(dim);
@@ -328,6 +344,7 @@ std::vector<Tensor> chunk(const Tensor& x, std::int64_t chunks, std::int64_t dim
 }
 
 Tensor cat(const std::vector<Tensor>& tensors, std::int64_t dim) {
+    const profiler::OpScope scope("cat");
     if (tensors.empty()) throw ValueError("cat: no tensors");
     const Tensor& first = tensors[0];
     DType dtype = first.dtype();
@@ -372,6 +389,7 @@ Tensor cat(const std::vector<Tensor>& tensors, std::int64_t dim) {
 }
 
 Tensor stack(const std::vector<Tensor>& tensors, std::int64_t dim) {
+    const profiler::OpScope scope("stack");
     if (tensors.empty()) throw ValueError("stack: no tensors");
     std::vector<Tensor> rows;
     for (const Tensor& t : tensors) {

@@ -38,6 +38,89 @@ void add_softmax_cases(Cases& cases, const std::string& name,
                      .gradient = false});
 }
 
+// x of each shape, with so many parameters of a value per channel.
+std::vector<Row> with_channels(const std::vector<Shape>& shapes, int parameters) {
+    std::vector<Row> rows;
+    for (const Shape& shape : shapes) {
+        rows.push_back({floats(shape)});
+        for (int i = 0; i < parameters; ++i) rows.back().push_back(floats({shape[1]}));
+    }
+    return rows;
+}
+// x, running mean and variance, and so many parameters.
+Row with_running(const Shape& shape, int parameters) {
+    const Shape channels = {shape[1]};
+    Row row = {floats(shape), frozen(floats(channels)), frozen(floats(channels, 0.5, 2))};
+    for (int i = 0; i < parameters; ++i) row.push_back(floats(channels));
+    return row;
+}
+
+// Halves round the normalised elements before they are summed into the parameters' gradients.
+constexpr Tolerances kChannelsSummed = {.f32 = 1e-5, .f16 = 1e-2, .bf16 = 6e-2};
+
+void add_batch_norm_cases(Cases& cases) {
+    const auto add = [&](const char* name, std::vector<Row> rows, Row large,
+                         std::function<Outputs(In)> call) {
+        cases.push_back({.name = name,
+                         .call = std::move(call),
+                         .rows = std::move(rows),
+                         .large = std::move(large),
+                         .twice = true,
+                         .tolerance = kChannelsSummed});
+    };
+    const std::vector<Shape> shapes = {{5, 3},    {4, 3, 5}, {3, 2, 2, 3},   {2, 3, 67},
+                                       {0, 3, 2}, {37, 5},   {2, 2, 2, 2, 2}};
+    const Input wide = floats({17, 19, 23, 11}), channels = floats({19});
+    add("batch_norm", with_channels(shapes, 2), {wide, channels, channels},
+        [](In x) { return batch_norm(x[0], {}, {}, x[1], x[2], true); });
+    add("batch_norm/weight", with_channels(shapes, 1), {floats({515, 133}), floats({133})},
+        [](In x) { return batch_norm(x[0], {}, {}, x[1], {}, true); });
+    add("batch_norm/plain", with_channels(shapes, 0), {floats({2, 3, 20000})},
+        [](In x) { return batch_norm(x[0], {}, {}, {}, {}, true, 0.1, 0.01); });
+    add("batch_norm/far", {{floats({3, 2, 67}, 100, 104)}}, {},
+        [](In x) { return batch_norm(x[0], {}, {}, {}, {}, true); });
+    // Seven digits of 104 are five of its distance from 102.
+    cases.back().tolerance = {.f32 = 1e-4};
+    add("batch_norm/running",
+        {with_running({5, 3}, 0), with_running({4, 3, 5}, 0), with_running({2, 3, 67}, 0)}, {},
+        [](In x) {
+            const Tensor mean = clone(x[1]), var = clone(x[2]);
+            const Tensor y = batch_norm(x[0], mean, var, {}, {}, true, 0.3);
+            return Outputs(std::vector<Tensor>{y, mean, var});
+        });
+    cases.back().gradient = false;
+    std::vector<Row> evaluated;
+    for (const Shape& shape : shapes) evaluated.push_back(with_running(shape, 2));
+    evaluated.push_back(with_running({1, 3}, 2));
+    add("batch_norm/evaluation", evaluated, with_running({17, 19, 23, 11}, 2),
+        [](In x) { return batch_norm(x[0], x[1], x[2], x[3], x[4]); });
+}
+
+void add_group_norm_cases(Cases& cases) {
+    const auto add = [&](const char* name, int parameters, Row large,
+                         std::function<Outputs(In)> call) {
+        cases.push_back(
+            {.name = name,
+             .call = std::move(call),
+             .rows = with_channels(
+                 {{2, 6}, {3, 6, 5}, {2, 6, 2, 3}, {1, 6, 67}, {2, 6, 1, 35}, {0, 6, 2}},
+                 parameters),
+             .large = std::move(large),
+             .twice = true,
+             .tolerance = kChannelsSummed});
+    };
+    const Input wide = floats({17, 18, 23, 11}), channels = floats({18});
+    add("group_norm", 2, {wide, channels, channels},
+        [](In x) { return group_norm(x[0], 2, x[1], x[2]); });
+    add("group_norm/weight", 1, {floats({515, 132}), floats({132})},
+        [](In x) { return group_norm(x[0], 3, x[1]); });
+    add("group_norm/plain", 0, {floats({2, 3, 20000})},
+        [](In x) { return group_norm(x[0], 1, {}, {}, 0.01); });
+    add("group_norm/far", 0, {}, [](In x) { return group_norm(x[0], 2); });
+    cases.back().rows = {{floats({3, 4, 67}, 100, 104)}};
+    cases.back().tolerance = {.f32 = 1e-4};  // as batch_norm/far
+}
+
 }  // namespace
 
 void add_norm_cases(Cases& cases) {
@@ -78,6 +161,8 @@ void add_norm_cases(Cases& cases) {
     // PyTorch's own f32 is off by 1e-5 of it there.
     cases.back().tolerance = {.f32 = 2e-5};
     add("rms_norm/plain", plain, {wide}, [](In x) { return rms_norm(x[0], {}, 0.01); });
+    add_batch_norm_cases(cases);
+    add_group_norm_cases(cases);
 }
 
 }  // namespace axle::tests

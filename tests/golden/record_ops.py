@@ -637,6 +637,63 @@ def products():
     case("linear/no_bias_relu", lambda x, w: F.relu(F.linear(x, w)), *rows)
 
 
+# --- convolution
+
+
+def convolutions():
+    def layer(x, w):
+        return [floats(*x), floats(*w), floats(w[0])]
+
+    def conv2d(name, *shapes, **options):
+        rows = [layer(*s) for s in shapes]
+        case(f"conv2d{name}", lambda x, w, b: F.conv2d(x, w, b, **options), *rows)
+
+    conv2d(
+        "",
+        ((2, 3, 5, 6), (4, 3, 3, 3)),
+        ((3, 5, 4), (2, 3, 2, 3)),
+        ((0, 3, 5, 5), (4, 3, 3, 3)),
+        ((1, 1, 1, 1), (1, 1, 1, 1)),
+        ((1, 3, 5, 9), (7, 3, 5, 1)),
+        ((3, 2, 9, 9), (17, 2, 2, 2)),
+    )
+    shapes = [((2, 3, 4, 5), (5, 3, 3, 3)), ((1, 2, 1, 1), (3, 2, 3, 5))]
+    conv2d("/padding", *shapes, padding=(1, 2))
+    conv2d("/wide_padding", ((2, 1, 2, 3), (2, 1, 2, 1)), padding=(3, 4))
+    shapes = [((2, 3, 6, 8), (4, 3, 3, 3)), ((1, 3, 7, 7), (2, 3, 1, 1))]
+    conv2d("/stride", *shapes, stride=(2, 3), padding=(1, 0))
+    shapes = [((2, 3, 6, 8), (4, 3, 3, 3))]
+    conv2d("/dilation", *shapes, stride=(1, 2), padding=2, dilation=(2, 3))
+    shapes = [((2, 4, 5, 5), (6, 2, 3, 3)), ((2, 2, 4, 5), (4, 1, 3, 2))]
+    conv2d("/groups", *shapes, padding=1, groups=2)
+    shapes = [((2, 5, 6, 7), (5, 1, 3, 3)), ((1, 5, 3, 3), (10, 1, 3, 3))]
+    conv2d("/depthwise", *shapes, stride=2, padding=1, groups=5)
+    rows = [[floats(2, 3, 4, 5), floats(4, 3, 3, 3)], [floats(2, 4, 3, 3), floats(5, 4, 1, 1)]]
+    case("conv2d/no_bias", lambda x, w: F.conv2d(x, w, padding=1), *rows)
+
+    def transposed(name, *shapes, **options):
+        groups = options.get("groups", 1)
+        rows = [[floats(*x), floats(*w), floats(w[1] * groups)] for x, w in shapes]
+        name = f"conv_transpose2d{name}"
+        case(name, lambda x, w, b: F.conv_transpose2d(x, w, b, **options), *rows)
+
+    transposed(
+        "",
+        ((2, 3, 4, 5), (3, 4, 3, 3)),
+        ((3, 3, 4), (3, 2, 2, 3)),
+        ((0, 3, 4, 4), (3, 4, 3, 3)),
+        ((1, 1, 1, 1), (1, 1, 1, 1)),
+        ((1, 3, 5, 9), (3, 7, 2, 3)),
+    )
+    shapes = [((2, 3, 3, 4), (3, 4, 3, 5)), ((1, 2, 4, 4), (2, 3, 3, 5))]
+    transposed("/stride", *shapes, stride=(2, 3), padding=(1, 2), output_padding=(1, 2))
+    transposed("/gaps", ((2, 3, 3, 2), (3, 2, 2, 1)), stride=3)
+    shapes = [((2, 4, 4, 3), (4, 3, 3, 3))]
+    transposed("/groups", *shapes, stride=2, padding=1, output_padding=2, groups=2, dilation=3)
+    rows = [[floats(2, 3, 4, 5), floats(3, 2, 3, 3)]]
+    case("conv_transpose2d/no_bias", lambda x, w: F.conv_transpose2d(x, w, padding=1), *rows)
+
+
 # --- normalising
 
 
@@ -675,6 +732,151 @@ def norms():
     case("layer_norm/far", layer_norm, [floats(3, 67, low=100, high=104)])
     case("rms_norm", rms_norm, *affine(1))
     case("rms_norm/plain", lambda x: rms_norm(x, eps=0.01), *plain)
+
+    def batch_norm(x, w=None, b=None, eps=1e-5):
+        return F.batch_norm(x, None, None, w, b, True, 0.1, eps)
+
+    def running(x, m, v):
+        m, v = m.clone(), v.clone()
+        return F.batch_norm(x, m, v, training=True, momentum=0.3), m, v
+
+    def channels(shapes, parameters):
+        return [[floats(*s)] + [floats(s[1])] * parameters for s in shapes]
+
+    def with_running(shape, parameters=0):
+        c = shape[1]
+        statistics = [frozen(floats(c)), frozen(floats(c, low=0.5, high=2))]
+        return [floats(*shape)] + statistics + [floats(c)] * parameters
+
+    shapes = [(5, 3), (4, 3, 5), (3, 2, 2, 3), (2, 3, 67), (0, 3, 2), (37, 5), (2, 2, 2, 2, 2)]
+    case("batch_norm", batch_norm, *channels(shapes, 2))
+    case("batch_norm/weight", lambda x, w: batch_norm(x, w), *channels(shapes, 1))
+    case("batch_norm/plain", lambda x: batch_norm(x, eps=0.01), *channels(shapes, 0))
+    case("batch_norm/far", batch_norm, [floats(3, 2, 67, low=100, high=104)])
+    rows = [with_running(s) for s in [(5, 3), (4, 3, 5), (2, 3, 67)]]
+    case("batch_norm/running", running, *rows, gradient=False)
+    rows = [with_running(s, 2) for s in shapes + [(1, 3)]]
+    case("batch_norm/evaluation", lambda x, m, v, w, b: F.batch_norm(x, m, v, w, b), *rows)
+
+    shapes = [(2, 6), (3, 6, 5), (2, 6, 2, 3), (1, 6, 67), (2, 6, 1, 35), (0, 6, 2)]
+    case("group_norm", lambda x, w, b: F.group_norm(x, 2, w, b), *channels(shapes, 2))
+    case("group_norm/weight", lambda x, w: F.group_norm(x, 3, w), *channels(shapes, 1))
+    case("group_norm/plain", lambda x: F.group_norm(x, 1, eps=0.01), *channels(shapes, 0))
+    case("group_norm/far", lambda x: F.group_norm(x, 2), [floats(3, 4, 67, low=100, high=104)])
+
+
+# --- pooling, resizing, borders
+
+
+def planes(values):
+    shapes = [(2, 3, 7, 9), (3, 5, 6), (0, 2, 4, 5), (1, 2, 9, 67)]
+    return [[values(*s)] for s in shapes]
+
+
+def pooling():
+    rows = planes(distinct)
+    variants = {
+        "": dict(kernel_size=2),
+        "/stride": dict(kernel_size=3, stride=2, padding=1),
+        "/overlap": dict(kernel_size=3, stride=1, padding=1),
+        "/dilation": dict(kernel_size=(2, 3), stride=(1, 2), padding=1, dilation=2),
+        "/ceil": dict(kernel_size=3, stride=2, padding=1, ceil_mode=True),
+        "/apart": dict(kernel_size=(1, 2), stride=(2, 3), ceil_mode=True),
+    }
+    indexed = "max_pool2d_with_indices"
+    for suffix, options in variants.items():
+        case(f"max_pool2d{suffix}", lambda x: F.max_pool2d(x, **options), *rows)
+        pooled = lambda x: F.max_pool2d(x, **options, return_indices=True)
+        case(f"{indexed}{suffix}", pooled, *rows)
+    for stride in (1, 2, 3):
+        pooled = lambda x: F.max_pool2d(x, 3, stride, return_indices=True)
+        shapes = [(2, 3, 7, 9), (1, 2, 9, 67)]
+        case(f"{indexed}/ties{stride}", pooled, *[[ties(*s)] for s in shapes])
+        rows_of_specials = [[specials(*s)] for s in shapes]
+        case(f"{indexed}/specials{stride}", pooled, *rows_of_specials, gradient=False)
+
+    variants = {
+        "": dict(kernel_size=2),
+        "/padding": dict(kernel_size=3, stride=2, padding=1),
+        "/without_padding": dict(kernel_size=3, stride=2, padding=1, count_include_pad=False),
+        "/overlap": dict(kernel_size=(3, 2), stride=1, padding=(1, 0)),
+        "/ceil": dict(kernel_size=3, stride=2, padding=1, ceil_mode=True),
+        "/ceil_without_padding": dict(
+            kernel_size=(2, 3), stride=3, padding=1, ceil_mode=True, count_include_pad=False
+        ),
+        "/divisor": dict(kernel_size=(2, 3), padding=1, divisor_override=5),
+    }
+    for suffix, options in variants.items():
+        case(f"avg_pool2d{suffix}", lambda x: F.avg_pool2d(x, **options), *rows)
+
+    for suffix, size in {"": (3, 2), "/global": 1, "/even": (1, 3), "/more": (11, 70)}.items():
+        case(f"adaptive_avg_pool2d{suffix}", lambda x: F.adaptive_avg_pool2d(x, size), *rows)
+        case(f"adaptive_max_pool2d{suffix}", lambda x: F.adaptive_max_pool2d(x, size), *rows)
+        pooled = lambda x: F.adaptive_max_pool2d(x, size, return_indices=True)
+        case(f"adaptive_{indexed}{suffix}", pooled, *rows)
+
+
+def resizing():
+    rows = planes(floats) + [[floats(1, 1, 1, 1)]]
+    bilinear = dict(mode="bilinear", align_corners=False)
+    corners = dict(mode="bilinear", align_corners=True)
+    variants = {
+        "": dict(size=(11, 26)),
+        "/down": dict(size=(5, 4)),
+        "/scale": dict(scale_factor=2),
+        "/odd_scale": dict(scale_factor=(1.7, 3.3)),
+        "/bilinear": dict(size=(11, 26), **bilinear),
+        "/bilinear_down": dict(size=(5, 4), **bilinear),
+        "/bilinear_same": dict(size=(7, 9), **bilinear),
+        "/bilinear_scale": dict(scale_factor=2, **bilinear),
+        "/bilinear_odd_scale": dict(scale_factor=(1.7, 3.3), **bilinear),
+        "/corners": dict(size=(11, 26), **corners),
+        "/corners_down": dict(size=(1, 4), **corners),
+        "/corners_scale": dict(scale_factor=2.5, **corners),
+    }
+
+    def resized(x, options):
+        # Three dimensions are [C, H, W] to Axle, [N, C, L] to PyTorch.
+        return F.interpolate(x, **options) if x.dim() == 4 else resized(x[None], options)[0]
+
+    for suffix, options in variants.items():
+        case(f"interpolate{suffix}", lambda x: resized(x, options), *rows)
+
+
+def borders():
+    def padded(x, padding, mode):
+        # PyTorch pads planes in these modes, and lets nothing but the batch be empty.
+        if x.dim() == 4:
+            return F.pad(x, padding, mode)
+        return padded(x.unsqueeze(x.dim() - 2), padding, mode).squeeze(x.dim() - 2)
+
+    rows = [[floats(*s)] for s in [(2, 3, 7, 9), (5, 6), (0, 4, 5), (2, 9, 67)]]
+    case("pad", lambda x: F.pad(x, (1, 2, 3, 0)), *rows)
+    last = [[floats(5)], [floats(0)], [floats(3, 67)], [floats(2, 1)]]
+    case("pad/last", lambda x: F.pad(x, (2, 1), value=1.5), *last)
+    case("pad/crop", lambda x: F.pad(x, (-1, 2, 3, -2), value=-2), *rows)
+    case("pad/to_nothing", lambda x: F.pad(x, (-1, -3)), [floats(3, 4)])
+    variants = {
+        "reflect": (1, 4, 3, 0),
+        "reflect_crop": (2, -3, -1, 3),
+        "replicate": (1, 6, 3, 0),
+        "replicate_crop": (2, -3, -1, 5),
+        "circular": (1, 5, 3, 0),
+        "circular_crop": (2, -1, -1, 2),
+    }
+    for name, padding in variants.items():
+        case(f"pad/{name}", lambda x: padded(x, padding, name.removesuffix("_crop")), *rows)
+    whole = [ints(3, 67, low=-9, high=9)], [ints(5, high=99, dtype=torch.uint8)]
+    case("pad/ints", lambda x: F.pad(x, (1, 2), value=7), *whole, [mask(2, 3)], gradient=False)
+
+    rows = [[floats(3, 4)], [floats(5)], [floats(0, 3)], [floats(3, 67)]]
+    case("flip", lambda x: x.flip(-1), *rows)
+    rows = [[floats(3, 4)], [floats(5, 1)], [floats(2, 0)], [floats(3, 67)]]
+    case("flip/first", lambda x: x.flip(0), *rows)
+    rows = [[floats(2, 3, 4)], [floats(2, 0, 1)], [floats(3, 2, 67)]]
+    case("flip/two", lambda x: x.flip(0, -1), *rows)
+    case("flip/none", lambda x: x.flip([]), [floats(3, 4)], [floats()])
+    case("flip/ints", lambda x: x.flip(0), *whole, [mask(9)], gradient=False)
 
 
 # --- attention
@@ -821,7 +1023,11 @@ def main():
         reductions,
         indexing,
         products,
+        convolutions,
         norms,
+        pooling,
+        resizing,
+        borders,
         attention,
         losses,
         checkpoints,

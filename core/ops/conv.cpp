@@ -1,0 +1,198 @@
+// A convolution is linear in its images and in its weight, and so are its gradients: three maps
+// that are each other's rules, so that derivatives of any order come out of them.
+#include "kernels/conv.h"
+
+#include "core/autocast.h"
+#include "core/autograd.h"
+#include "core/check.h"
+#include "core/launch.h"
+#include "core/ops.h"
+#include "core/profiler.h"
+
+namespace axle::inline v0 {
+namespace {
+
+using kernels::ConvGeometry;
+
+Tensor weight_gradient(const Tensor& dy, const Tensor& x, const ConvGeometry& geometry,
+                       Size2 kernel);
+Tensor transposed(const Tensor& dy, const Tensor& weight, const Tensor& bias,
+                  const ConvGeometry& geometry, Size2 size);
+
+ConstView view_or_none(const Tensor& t) { return t.defined() ? t.view() : ConstView(); }
+
+Tensor bias_gradient(const Tensor& dy) { return sum(dy, {0, 2, 3}); }
+
+Size2 image_size(const Tensor& x) { return {x.size(2), x.size(3)}; }
+
+// To images of `size`. Each factor is kept for the gradient of the other alone.
+Tensor forward(const Tensor& x, const Tensor& weight, const Tensor& bias,
+               const ConvGeometry& geometry, Size2 size) {
+    Tensor y = empty({x.size(0), weight.size(0), size.h, size.w}, {x.dtype(), x.device()});
+    launch(x.device(), [&](auto& on) {
+        kernels::conv2d(on, x.view(), weight.view(), view_or_none(bias), geometry, y.view());
+    });
+    return record("conv2d", y, {x, weight, bias},
+                  [x = saved(weight.requires_grad() ? x : Tensor()),
+                   weight = saved(x.requires_grad() ? weight : Tensor()), geometry,
+                   from = image_size(x), kernel = image_size(weight),
+                   has_bias = bias.defined()](const Grads& dy, Needs needs) -> Grads {
+                      Grads result(3);
+                      if (needs[0]) result[0] = transposed(dy[0], weight, {}, geometry, from);
+                      if (needs[1]) result[1] = weight_gradient(dy[0], x, geometry, kernel);
+                      if (needs[2] && has_bias) result[2] = bias_gradient(dy[0]);
+                      return result;
+                  });
+}
+
+Tensor transposed(const Tensor& dy, const Tensor& weight, const Tensor& bias,
+                  const ConvGeometry& geometry, Size2 size) {
+    Tensor x = empty({dy.size(0), weight.size(1) * geometry.groups, size.h, size.w},
+                     {dy.dtype(), dy.device()});
+    launch(dy.device(), [&](auto& on) {
+        kernels::conv2d_transposed(on, dy.view(), weight.view(), view_or_none(bias), geometry,
+                                   x.view());
+    });
+    return record("conv_transpose2d", x, {dy, weight, bias},
+                  [dy = saved(weight.requires_grad() ? dy : Tensor()),
+                   weight = saved(dy.requires_grad() ? weight : Tensor()), geometry,
+                   from = image_size(dy), kernel = image_size(weight),
+                   has_bias = bias.defined()](const Grads& dx, Needs needs) -> Grads {
+                      Grads result(3);
+                      if (needs[0]) result[0] = forward(dx[0], weight, {}, geometry, from);
+                      if (needs[1]) result[1] = weight_gradient(dy, dx[0], geometry, kernel);
+                      if (needs[2] && has_bias) result[2] = bias_gradient(dx[0]);
+                      return result;
+                  });
+}
+
+Tensor weight_gradient(const Tensor& dy, const Tensor& x, const ConvGeometry& geometry,
+                       Size2 kernel) {
+    Tensor dw = empty({dy.size(1), x.size(1) / geometry.groups, kernel.h, kernel.w},
+                      {x.dtype(), x.device()});
+    launch(x.device(), [&](auto& on) {
+        kernels::conv2d_weight_gradient(on, dy.view(), x.view(), geometry, dw.view());
+    });
+    return record("conv2d_weight_gradient", dw, {dy, x},
+                  [dy = saved(x.requires_grad() ? dy : Tensor()),
+                   x = saved(dy.requires_grad() ? x : Tensor()), geometry, from = image_size(x),
+                   to = image_size(dy)](const Grads& g, Needs needs) -> Grads {
+                      Grads result(2);
+                      if (needs[0]) result[0] = forward(x, g[0], {}, geometry, to);
+                      if (needs[1]) result[1] = transposed(dy, g[0], {}, geometry, from);
+                      return result;
+                  });
+}
+
+// --- what both ops check
+
+void check_range(const char* op, const char* name, Size2 value, std::int64_t least) {
+    constexpr std::int64_t kMost = INT32_MAX;
+    if (value.h < least || value.w < least || value.h > kMost || value.w > kMost)
+        throw ValueError(
+            str(op, ": ", name, " must be ", least == 0 ? "0 or more" : "positive", ": ", value));
+}
+
+// What `x` and `weight` must be for either direction; `in` is the dimension of weight that meets
+// the channels of x, `out` the other.
+void check_operands(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias,
+                    const ConvGeometry& geometry, bool is_transposed) {
+    check_floating(op, x);
+    check_same_dtype(op, x, weight);
+    const auto operands = [&] { return str("x ", x.shape(), ", weight ", weight.shape()); };
+    if (x.dim() != 3 && x.dim() != 4)
+        throw ShapeError(str(op, ": x must be [N, C, H, W] or [C, H, W]: ", operands()));
+    if (weight.dim() != 4)
+        throw ShapeError(str(op, ": weight must have 4 dimensions: ", operands()));
+    for (const std::int64_t size : weight.shape())
+        if (size == 0) throw ShapeError(str(op, ": weight is empty: ", operands()));
+    if (weight.size(0) % geometry.groups != 0)
+        throw ShapeError(str(op, ": the first size of weight is no multiple of the groups: ",
+                             weight.shape(), ", groups ", geometry.groups));
+    const std::int64_t channels = is_transposed ? weight.size(0) : weight.size(1) * geometry.groups;
+    const std::int64_t out = is_transposed ? weight.size(1) * geometry.groups : weight.size(0);
+    if (x.size(-3) != channels)
+        throw ShapeError(str(op, ": x must have ", channels, " channels: ", operands(), ", groups ",
+                             geometry.groups));
+    if (x.size(-1) == 0 || x.size(-2) == 0)
+        throw ShapeError(str(op, ": the images are empty: ", operands()));
+    if (!bias.defined()) return;
+    check_same_dtype(op, x, bias);
+    if (bias.shape() != Shape{out})
+        throw ShapeError(str(op, ": bias must be [", out, "]: bias ", bias.shape(), ", weight ",
+                             weight.shape()));
+}
+
+ConvGeometry make_geometry(const char* op, Size2 stride, Size2 padding, Size2 dilation,
+                           std::int64_t groups) {
+    check_range(op, "stride", stride, 1);
+    check_range(op, "padding", padding, 0);
+    check_range(op, "dilation", dilation, 1);
+    if (groups < 1) throw ValueError(str(op, ": groups must be positive: ", groups));
+    return {{stride.h, padding.h, dilation.h}, {stride.w, padding.w, dilation.w}, groups};
+}
+
+std::int64_t window(std::int64_t kernel, const kernels::ConvAxis& axis) {
+    return axis.dilation * (kernel - 1) + 1;
+}
+
+// f(x as a batch), the result with as many dimensions as x.
+template <class F>
+Tensor on_batch(const Tensor& x, F&& f) {
+    return x.dim() == 4 ? f(x) : squeeze(f(unsqueeze(x, 0)), 0);
+}
+
+}  // namespace
+
+Tensor conv2d(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in,
+              const Conv2dOptions& options) {
+    const profiler::OpScope scope("conv2d");
+    check_device("conv2d", {&x_in, &weight_in, bias_in.defined() ? &bias_in : &x_in});
+    const Tensor x = autocast(x_in), weight = autocast(weight_in), bias = autocast(bias_in);
+    const ConvGeometry geometry =
+        make_geometry("conv2d", options.stride, options.padding, options.dilation, options.groups);
+    check_operands("conv2d", x, weight, bias, geometry, false);
+    const auto size = [&](int dim, const kernels::ConvAxis& axis) {
+        const std::int64_t padded = x.size(dim) + 2 * axis.padding;
+        const std::int64_t covered = window(weight.size(dim), axis);
+        if (padded < covered)
+            throw ShapeError(str("conv2d: the kernel is larger than the padded input: x ",
+                                 x.shape(), ", weight ", weight.shape(), ", padding ",
+                                 options.padding, ", dilation ", options.dilation));
+        return (padded - covered) / axis.stride + 1;
+    };
+    const Size2 to = {size(-2, geometry.h), size(-1, geometry.w)};
+    return on_batch(
+        x, [&](const Tensor& batch) { return forward(batch, weight, bias, geometry, to); });
+}
+
+Tensor conv_transpose2d(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in,
+                        const ConvTranspose2dOptions& options) {
+    const profiler::OpScope scope("conv_transpose2d");
+    check_device("conv_transpose2d", {&x_in, &weight_in, bias_in.defined() ? &bias_in : &x_in});
+    const Tensor x = autocast(x_in), weight = autocast(weight_in), bias = autocast(bias_in);
+    const ConvGeometry geometry = make_geometry("conv_transpose2d", options.stride, options.padding,
+                                                options.dilation, options.groups);
+    check_range("conv_transpose2d", "output_padding", options.output_padding, 0);
+    check_operands("conv_transpose2d", x, weight, bias, geometry, true);
+    const auto size = [&](int dim, const kernels::ConvAxis& axis, std::int64_t more) {
+        if (more >= std::max(axis.stride, axis.dilation))
+            throw ValueError(
+                str("conv_transpose2d: output_padding must be smaller than the stride "
+                    "or the dilation: output_padding ",
+                    options.output_padding, ", stride ", options.stride, ", dilation ",
+                    options.dilation));
+        const std::int64_t n = (x.size(dim) - 1) * axis.stride - 2 * axis.padding +
+                               window(weight.size(dim), axis) + more;
+        if (n < 1)
+            throw ShapeError(str("conv_transpose2d: nothing is left of the result: x ", x.shape(),
+                                 ", weight ", weight.shape(), ", padding ", options.padding));
+        return n;
+    };
+    const Size2 to = {size(-2, geometry.h, options.output_padding.h),
+                      size(-1, geometry.w, options.output_padding.w)};
+    return on_batch(
+        x, [&](const Tensor& batch) { return transposed(batch, weight, bias, geometry, to); });
+}
+
+}  // namespace axle::inline v0

@@ -1,0 +1,82 @@
+// Resizing. Nearest and bilinear are linear maps: the gradient is the transposed map, whose
+// gradient is the map again.
+#include "kernels/interpolate.h"
+
+#include <cmath>
+
+#include "core/autograd.h"
+#include "core/check.h"
+#include "core/launch.h"
+#include "core/ops.h"
+#include "core/profiler.h"
+
+namespace axle::inline v0 {
+namespace {
+
+Tensor transposed(const Tensor& dy, const kernels::Resize& resize, const Shape& shape);
+
+Tensor resized(const Tensor& x, const kernels::Resize& resize, const Shape& shape) {
+    Tensor y = empty(shape, {.dtype = x.dtype(), .device = x.device()});
+    launch(x.device(), [&](auto& on) { kernels::interpolate(on, resize, x.view(), y.view()); });
+    return record("interpolate", y, {x}, [resize, in = x.shape()](const Grads& dy, Needs) -> Grads {
+        return {transposed(dy[0], resize, in)};
+    });
+}
+
+// Halves are summed, and returned, in f32.
+Tensor transposed(const Tensor& dy, const kernels::Resize& resize, const Shape& shape) {
+    Tensor dx = empty(shape, {.dtype = dy.dtype() == f64 ? f64 : f32, .device = dy.device()});
+    launch(dy.device(),
+           [&](auto& on) { kernels::interpolate_backward(on, resize, dy.view(), dx.view()); });
+    return record("interpolate", dx, {dy},
+                  [resize, out = dy.shape()](const Grads& ddx, Needs) -> Grads {
+                      return {resized(ddx[0], resize, out)};
+                  });
+}
+
+Size2 new_size(const Tensor& x, const InterpolateOptions& options) {
+    if (options.size.has_value() == options.scale_factor.has_value())
+        throw ValueError(str("interpolate: give either size or scale_factor: ",
+                             options.size ? "both" : "neither", " given"));
+    if (options.size) return *options.size;
+    const auto [h, w] = *options.scale_factor;
+    const double height = std::floor(static_cast<double>(x.size(-2)) * h);
+    const double width = std::floor(static_cast<double>(x.size(-1)) * w);
+    constexpr double kLimit = 0x1p62;  // beyond it the product of sizes overflows anyway
+    if (!(h > 0 && w > 0 && height < kLimit && width < kLimit))
+        throw ValueError(
+            str("interpolate: scale_factor must be positive and finite: [", h, ", ", w, "]"));
+    return {static_cast<std::int64_t>(height), static_cast<std::int64_t>(width)};
+}
+
+}  // namespace
+
+Tensor interpolate(const Tensor& x, const InterpolateOptions& options) {
+    const profiler::OpScope scope("interpolate");
+    check_device("interpolate", {&x});
+    check_floating("interpolate", x);
+    bool planes = x.dim() == 3 || x.dim() == 4;
+    for (int d = x.dim() == 4 ? 1 : 0; planes && d < x.dim(); ++d) planes = x.shape()[d] > 0;
+    if (!planes)
+        throw ShapeError(
+            str("interpolate: x must be [N, C, H, W] or [C, H, W], nothing but N "
+                "empty: x ",
+                x.shape()));
+    const bool bilinear = options.mode == Interpolation::bilinear;
+    if (options.align_corners && !bilinear)
+        throw ValueError("interpolate: align_corners needs the mode bilinear");
+    const Size2 size = new_size(x, options);
+    constexpr std::int64_t kMost = INT32_MAX;
+    if (size.h < 1 || size.w < 1 || size.h > kMost || size.w > kMost)
+        throw ShapeError(str("interpolate: the new size must be positive and below 2^31: ", size,
+                             " from x ", x.shape()));
+    kernels::Resize resize = {.bilinear = bilinear, .align_corners = options.align_corners};
+    if (options.scale_factor)
+        resize.scale_h = options.scale_factor->h, resize.scale_w = options.scale_factor->w;
+    Shape shape = x.shape();
+    shape[x.dim() - 2] = size.h;
+    shape[x.dim() - 1] = size.w;
+    return resized(x, resize, shape);
+}
+
+}  // namespace axle::inline v0

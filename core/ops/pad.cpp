@@ -1,0 +1,153 @@
+// Padding and flipping. A constant border is filled around a copy, and its gradient is the opposite
+// padding; the other modes join views of x, so that their gradients come from those ops.
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "core/autograd.h"
+#include "core/check.h"
+#include "core/launch.h"
+#include "core/ops.h"
+#include "core/profiler.h"
+#include "kernels/copy.h"
+
+namespace axle::inline v0 {
+namespace {
+
+// What is added before and after one dimension.
+struct Sides {
+    int dim;
+    std::int64_t before, after;
+};
+
+std::vector<Sides> sides_of(const Tensor& x, const Dims& padding) {
+    if (padding.size() % 2 != 0 || padding.size() / 2 > x.dim())
+        throw ShapeError(str("pad: the padding must be pairs for the last dimensions: padding ",
+                             padding, ", x ", x.shape()));
+    std::vector<Sides> all;
+    for (int i = 0; i < padding.size(); i += 2)
+        all.push_back({x.dim() - 1 - i / 2, padding[i], padding[i + 1]});
+    return all;
+}
+
+// The part of x that negative padding leaves.
+Tensor cropped(const Tensor& x, const Dims& padding, const std::vector<Sides>& all) {
+    Tensor y = x;
+    for (const auto& [d, before, after] : all) {
+        const std::int64_t start = std::max<std::int64_t>(-before, 0);
+        const std::int64_t end = x.shape()[d] - std::max<std::int64_t>(-after, 0);
+        if (end < start || x.shape()[d] + before + after < 0)
+            throw ShapeError(
+                str("pad: more is cropped than there is: padding ", padding, ", x ", x.shape()));
+        y = narrow(y, d, start, end - start);
+    }
+    return y;
+}
+
+Tensor constant_pad(const Tensor& x, const Dims& padding, Scalar value) {
+    const std::vector<Sides> all = sides_of(x, padding);
+    Shape shape = x.shape();
+    for (const auto& [d, before, after] : all) shape[d] += before + after;
+    Tensor y;
+    {
+        const NoGrad no_grad;
+        const Tensor inner = cropped(x, padding, all);
+        y = full(shape, value, {.dtype = x.dtype(), .device = x.device()});
+        Tensor place = y;
+        for (const auto& [d, before, after] : all)
+            place = narrow(place, d, std::max<std::int64_t>(before, 0), inner.shape()[d]);
+        launch(x.device(), [&](auto& on) { kernels::copy(on, inner.view(), place.view()); });
+    }
+    Dims opposite = padding;
+    for (std::int64_t& n : opposite) n = -n;
+    return record("pad", y, {x}, [opposite](const Grads& dy, Needs) -> Grads {
+        return {constant_pad(dy[0], opposite, 0)};
+    });
+}
+
+// `count` elements of dimension d that repeat the one at `from`.
+Tensor repeated(const Tensor& x, int d, std::int64_t from, std::int64_t count) {
+    Shape shape = x.shape();
+    shape[d] = count;
+    return expand(narrow(x, d, from, 1), shape);
+}
+
+void check_room(PadMode mode, const Dims& padding, std::int64_t most, const Tensor& x,
+                const Sides& sides) {
+    if (sides.before <= most && sides.after <= most) return;
+    const char* names[] = {"constant", "reflect", "replicate", "circular"};
+    throw ShapeError(str("pad: ", names[static_cast<int>(mode)], " adds at most ", most,
+                         " to either side of dimension ", sides.dim, ": padding ", padding, ", x ",
+                         x.shape()));
+}
+
+// One dimension of a mode that repeats x, cropped already but for `source`.
+Tensor pad_dim(const Tensor& source, const Tensor& body, const Sides& sides, PadMode mode) {
+    const auto& [d, before, after] = sides;
+    const std::int64_t size = source.shape()[d];
+    std::vector<Tensor> parts;
+    if (before > 0) {
+        if (mode == PadMode::reflect) parts.push_back(flip(narrow(source, d, 1, before), {d}));
+        if (mode == PadMode::replicate) parts.push_back(repeated(source, d, 0, before));
+        if (mode == PadMode::circular)
+            parts.push_back(narrow(body, d, body.shape()[d] - before, before));
+    }
+    parts.push_back(body);
+    if (after > 0) {
+        if (mode == PadMode::reflect)
+            parts.push_back(flip(narrow(source, d, size - 1 - after, after), {d}));
+        if (mode == PadMode::replicate) parts.push_back(repeated(source, d, size - 1, after));
+        if (mode == PadMode::circular) parts.push_back(narrow(body, d, 0, after));
+    }
+    return parts.size() == 1 ? body : cat(parts, d);
+}
+
+}  // namespace
+
+Tensor pad(const Tensor& x, const Dims& padding, PadMode mode, Scalar value) {
+    const profiler::OpScope scope("pad");
+    check_device("pad", {&x});
+    if (mode == PadMode::constant) return constant_pad(x, padding, value);
+    if (value.value != 0)
+        throw ValueError(str("pad: a value needs the mode constant: ", value.value));
+    Tensor y = x;
+    for (const Sides& sides : sides_of(x, padding)) {
+        const Tensor body = cropped(y, padding, {sides});
+        const std::int64_t size = y.shape()[sides.dim];
+        const std::int64_t most = mode == PadMode::circular ? body.shape()[sides.dim]
+                                  : mode == PadMode::reflect || size == 0
+                                      ? std::max<std::int64_t>(size - 1, 0)
+                                      : INT64_MAX;
+        check_room(mode, padding, most, x, sides);
+        y = pad_dim(y, body, sides, mode);
+    }
+    return y.is_same(x) ? clone(x) : y;
+}
+
+Tensor flip(const Tensor& x, const Dims& dims) {
+    const profiler::OpScope scope("flip");
+    check_device("flip", {&x});
+    unsigned flipped = 0;
+    for (const std::int64_t dim : dims) {
+        const unsigned bit = 1u << wrap_dim("flip", dim, x.dim());
+        if (flipped & bit) throw ValueError(str("flip: a dimension comes twice: ", dims));
+        flipped |= bit;
+    }
+    Tensor y = empty(x.shape(), {.dtype = x.dtype(), .device = x.device()});
+    if (x.numel() > 0)
+        launch(x.device(), [&](auto& on) {
+            ConstView from = x.view();
+            std::int64_t start = 0;
+            for (int d = 0; d < x.dim(); ++d) {
+                if ((flipped >> d & 1) == 0) continue;
+                start += (from.shape[d] - 1) * from.stride[d];
+                from.stride[d] = -from.stride[d];
+            }
+            from.data = static_cast<const char*>(from.data) + start * size_of(from.dtype);
+            kernels::copy(on, from, y.view());
+        });
+    return record("flip", y, {x},
+                  [dims](const Grads& dy, Needs) -> Grads { return {flip(dy[0], dims)}; });
+}
+
+}  // namespace axle::inline v0

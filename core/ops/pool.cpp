@@ -1,0 +1,195 @@
+// Pooling. The gradient of a mean is a linear map whose own gradient is the mean again; that of a
+// maximum scatters to the recorded places, and its gradient gathers from them.
+#include "kernels/pool.h"
+
+#include <cstdint>
+
+#include "core/autograd.h"
+#include "core/check.h"
+#include "core/launch.h"
+#include "core/ops.h"
+#include "core/profiler.h"
+#include "kernels/index.h"
+
+namespace axle::inline v0 {
+namespace {
+
+void check_planes(const char* op, const Tensor& x) {
+    check_device(op, {&x});
+    check_floating(op, x);
+    bool planes = x.dim() == 3 || x.dim() == 4;
+    for (int d = x.dim() == 4 ? 1 : 0; planes && d < x.dim(); ++d) planes = x.shape()[d] > 0;
+    if (!planes)
+        throw ShapeError(
+            str(op, ": x must be [N, C, H, W] or [C, H, W], nothing but N empty: x ", x.shape()));
+}
+
+void check_positive(const char* op, const char* name, Size2 size) {
+    constexpr std::int64_t kMost = INT32_MAX;  // what arithmetic on sizes can't overflow with
+    if (size.h < 1 || size.w < 1 || size.h > kMost || size.w > kMost)
+        throw ValueError(str(op, ": ", name, " must be positive and below 2^31: ", size));
+}
+
+void check_padding(const char* op, Size2 padding, Size2 extent) {
+    if (padding.h < 0 || padding.w < 0)
+        throw ValueError(str(op, ": the padding must not be negative: ", padding));
+    if (padding.h > extent.h / 2 || padding.w > extent.w / 2)
+        throw ValueError(str(op, ": the padding must be at most half of the kernel: padding ",
+                             padding, ", kernel ", extent));
+}
+
+// Windows that fit on an axis; with ceil_mode one more that begins inside.
+std::int64_t windows(const kernels::PoolAxis& axis, std::int64_t in, bool ceil_mode) {
+    const std::int64_t extent = axis.dilation * (axis.kernel - 1) + 1;
+    const std::int64_t room = in + 2 * axis.padding - extent;
+    if (room < 0 && (!ceil_mode || room <= -axis.stride)) return 0;
+    const std::int64_t count = (room + (ceil_mode ? axis.stride - 1 : 0)) / axis.stride + 1;
+    return ceil_mode && (count - 1) * axis.stride >= in + axis.padding ? count - 1 : count;
+}
+
+Size2 output_size(const char* op, const Tensor& x, const kernels::Pool& pool, bool ceil_mode) {
+    const Size2 out = {windows(pool.h, x.size(-2), ceil_mode),
+                       windows(pool.w, x.size(-1), ceil_mode)};
+    if (out.h < 1 || out.w < 1)
+        throw ShapeError(str(op, ": the kernel ", Size2(pool.h.kernel, pool.w.kernel),
+                             " is larger than the padded input: x ", x.shape(), ", padding ",
+                             Size2(pool.h.padding, pool.w.padding), ", dilation ",
+                             Size2(pool.h.dilation, pool.w.dilation)));
+    return out;
+}
+
+Shape with_planes(Shape shape, Size2 size) {
+    shape[shape.size() - 2] = size.h;
+    shape[shape.size() - 1] = size.w;
+    return shape;
+}
+
+// The dtype of a gradient: halves are summed, and returned, in f32.
+DType sum_dtype(const Tensor& dy) { return dy.dtype() == f64 ? f64 : f32; }
+
+// Zeros of `shape` with dy added at the places of each plane.
+Tensor max_gradient(const char* op, const Tensor& dy_given, const Tensor& indices,
+                    const Shape& shape) {
+    const Tensor dy = to(dy_given, sum_dtype(dy_given));
+    Tensor dx = zeros(shape, {.dtype = dy.dtype(), .device = dy.device()});
+    Tensor to_planes = flatten(dx, -2);
+    const Tensor from = flatten(dy.detach(), -2), places = flatten(indices, -2);
+    launch(dx.device(), [&](auto& on) {
+        kernels::scatter_add(on, places.dim() - 1, places.view(), from.view(), to_planes.view());
+    });
+    return record(op, dx, {dy}, [indices = saved(indices)](const Grads& ddx, Needs) -> Grads {
+        const Tensor at = indices;
+        return {reshape(gather(flatten(ddx[0], -2), -1, flatten(at, -2)), at.shape())};
+    });
+}
+
+// The indices are undefined where neither the caller nor a gradient wants them.
+std::pair<Tensor, Tensor> max_pool(const char* op, const Tensor& x, const kernels::Pool& pool,
+                                   Size2 size, bool wants_indices) {
+    const Shape shape = with_planes(x.shape(), size);
+    Tensor y = empty(shape, {.dtype = x.dtype(), .device = x.device()});
+    Tensor indices;
+    if (wants_indices || (grad_enabled() && x.requires_grad()))
+        indices = empty(shape, {.dtype = i64, .device = x.device()});
+    launch(x.device(), [&](auto& on) {
+        kernels::max_pool2d(on, pool, x.view(), y.view(),
+                            indices.defined() ? indices.view() : View());
+    });
+    y = record(op, y, {x},
+               [op, indices = saved(indices), in = x.shape()](const Grads& dy, Needs) -> Grads {
+                   return {max_gradient(op, dy[0], indices, in)};
+               });
+    return {y, indices};
+}
+
+std::pair<Tensor, Tensor> max_pool_windows(const char* op, const Tensor& x, Size2 kernel,
+                                           const MaxPoolOptions& options, bool wants_indices) {
+    check_planes(op, x);
+    const Size2 stride = options.stride.value_or(kernel), padding = options.padding,
+                dilation = options.dilation;
+    check_positive(op, "the kernel", kernel);
+    check_positive(op, "the stride", stride);
+    check_positive(op, "the dilation", dilation);
+    check_padding(op, padding, {dilation.h * (kernel.h - 1) + 1, dilation.w * (kernel.w - 1) + 1});
+    const kernels::Pool pool = {.h = {kernel.h, stride.h, padding.h, dilation.h},
+                                .w = {kernel.w, stride.w, padding.w, dilation.w}};
+    return max_pool(op, x, pool, output_size(op, x, pool, options.ceil_mode), wants_indices);
+}
+
+std::pair<Tensor, Tensor> max_pool_parts(const char* op, const Tensor& x, Size2 size,
+                                         bool wants_indices) {
+    check_planes(op, x);
+    check_positive(op, "the size", size);
+    return max_pool(op, x, {.adaptive = true}, size, wants_indices);
+}
+
+Tensor mean_gradient(const char* op, const Tensor& dy, const kernels::Pool& pool,
+                     const Shape& shape);
+
+Tensor mean_pool(const char* op, const Tensor& x, const kernels::Pool& pool, Size2 size) {
+    Tensor y = empty(with_planes(x.shape(), size), {.dtype = x.dtype(), .device = x.device()});
+    launch(x.device(), [&](auto& on) { kernels::avg_pool2d(on, pool, x.view(), y.view()); });
+    return record(op, y, {x}, [op, pool, shape = x.shape()](const Grads& dy, Needs) -> Grads {
+        return {mean_gradient(op, dy[0], pool, shape)};
+    });
+}
+
+Tensor mean_gradient(const char* op, const Tensor& dy, const kernels::Pool& pool,
+                     const Shape& shape) {
+    Tensor dx = empty(shape, {.dtype = sum_dtype(dy), .device = dy.device()});
+    launch(dy.device(),
+           [&](auto& on) { kernels::avg_pool2d_backward(on, pool, dy.view(), dx.view()); });
+    const Size2 size = {dy.size(-2), dy.size(-1)};
+    return record(op, dx, {dy}, [op, pool, size](const Grads& ddx, Needs) -> Grads {
+        return {mean_pool(op, ddx[0], pool, size)};
+    });
+}
+
+}  // namespace
+
+Tensor max_pool2d(const Tensor& x, Size2 kernel, const MaxPoolOptions& options) {
+    const profiler::OpScope scope("max_pool2d");
+    return max_pool_windows("max_pool2d", x, kernel, options, false).first;
+}
+
+std::pair<Tensor, Tensor> max_pool2d_with_indices(const Tensor& x, Size2 kernel,
+                                                  const MaxPoolOptions& options) {
+    const profiler::OpScope scope("max_pool2d_with_indices");
+    return max_pool_windows("max_pool2d_with_indices", x, kernel, options, true);
+}
+
+Tensor adaptive_max_pool2d(const Tensor& x, Size2 size) {
+    const profiler::OpScope scope("adaptive_max_pool2d");
+    return max_pool_parts("adaptive_max_pool2d", x, size, false).first;
+}
+
+std::pair<Tensor, Tensor> adaptive_max_pool2d_with_indices(const Tensor& x, Size2 size) {
+    const profiler::OpScope scope("adaptive_max_pool2d_with_indices");
+    return max_pool_parts("adaptive_max_pool2d_with_indices", x, size, true);
+}
+
+Tensor avg_pool2d(const Tensor& x, Size2 kernel, const AvgPoolOptions& options) {
+    const profiler::OpScope scope("avg_pool2d");
+    const char* op = "avg_pool2d";
+    check_planes(op, x);
+    const Size2 stride = options.stride.value_or(kernel), padding = options.padding;
+    check_positive(op, "the kernel", kernel);
+    check_positive(op, "the stride", stride);
+    check_padding(op, padding, kernel);
+    if (options.divisor_override == 0)
+        throw ValueError("avg_pool2d: divisor_override must not be 0");
+    const kernels::Pool pool = {.h = {kernel.h, stride.h, padding.h},
+                                .w = {kernel.w, stride.w, padding.w},
+                                .count_padding = options.count_include_pad,
+                                .divisor = options.divisor_override.value_or(0)};
+    return mean_pool(op, x, pool, output_size(op, x, pool, options.ceil_mode));
+}
+
+Tensor adaptive_avg_pool2d(const Tensor& x, Size2 size) {
+    const profiler::OpScope scope("adaptive_avg_pool2d");
+    check_planes("adaptive_avg_pool2d", x);
+    check_positive("adaptive_avg_pool2d", "the size", size);
+    return mean_pool("adaptive_avg_pool2d", x, {.adaptive = true}, size);
+}
+
+}  // namespace axle::inline v0
