@@ -7,10 +7,12 @@
 namespace axle::inline v0::nn::init {
 namespace {
 
-double fan_in(const Tensor& t) {
+thread_local int empty_weights = 0;
+
+// What feeds an output, or what an input feeds: all sizes but the first, or but the second.
+double fan_of(const Tensor& t, Fan fan) {
     if (t.dim() < 2) throw ShapeError(str("init: needs at least two dimensions: ", t.shape()));
-    return static_cast<double>(t.numel()) /
-           static_cast<double>(std::max<std::int64_t>(t.size(0), 1));
+    return static_cast<double>(t.numel()) / static_cast<double>(t.size(fan == Fan::in ? 0 : 1));
 }
 
 }  // namespace
@@ -33,18 +35,27 @@ void normal_(Tensor& t, double mean, double std) {
 
 void kaiming_uniform_(Tensor& t, double a) {
     if (t.numel() == 0) return;
-    const double bound = std::sqrt(6.0 / ((1 + a * a) * fan_in(t)));
+    const double bound = std::sqrt(6.0 / ((1 + a * a) * fan_of(t, Fan::in)));
     uniform_(t, -bound, bound);
+}
+
+void kaiming_normal_(Tensor& t, double a, Fan fan) {
+    if (t.numel() == 0) return;
+    normal_(t, 0, std::sqrt(2.0 / ((1 + a * a) * fan_of(t, fan))));
 }
 
 void xavier_uniform_(Tensor& t, double gain) {
     if (t.numel() == 0) return;
-    const double fan_out =
-        fan_in(t) / static_cast<double>(t.size(1)) * static_cast<double>(t.size(0));
-    const double bound = gain * std::sqrt(6.0 / (fan_in(t) + fan_out));
+    const double bound = gain * std::sqrt(6.0 / (fan_of(t, Fan::in) + fan_of(t, Fan::out)));
     uniform_(t, -bound, bound);
 }
 
-Tensor parameter(const Shape& shape) { return Tensor::empty(shape, {.requires_grad = true}); }
+Tensor parameter(const Shape& shape) {
+    const Device device = empty_weights > 0 ? Device::meta() : Device::cpu();
+    return Tensor::empty(shape, {.device = device, .requires_grad = true});
+}
+
+EmptyWeights::EmptyWeights() { ++empty_weights; }
+EmptyWeights::~EmptyWeights() { --empty_weights; }
 
 }  // namespace axle::inline v0::nn::init

@@ -13,21 +13,6 @@ std::int64_t positive(const char* who, std::int64_t size) {
 
 }  // namespace
 
-LayerNorm::LayerNorm(std::int64_t width, LayerNormOptions options) : eps(options.eps) {
-    positive("LayerNorm", width);
-    if (!options.affine) return;
-    weight = init::parameter({width});
-    init::ones_(weight);
-    if (!options.bias) return;
-    bias = init::parameter({width});
-    init::zeros_(bias);
-}
-
-RMSNorm::RMSNorm(std::int64_t width, double eps_)
-    : weight(init::parameter({positive("RMSNorm", width)})), eps(eps_) {
-    init::ones_(weight);
-}
-
 Embedding::Embedding(std::int64_t rows, std::int64_t width,
                      std::optional<std::int64_t> padding_idx_)
     : weight(init::parameter({positive("Embedding", rows), positive("Embedding", width)})),

@@ -1,4 +1,4 @@
-// The small layers: normalisation, embedding, dropout.
+// The small layers: embedding, dropout.
 #pragma once
 
 #include <cstdint>
@@ -7,34 +7,6 @@
 #include "nn/module.h"
 
 namespace axle::inline v0::nn {
-
-struct LayerNormOptions {
-    double eps = 1e-5;
-    bool affine = true;  // weight of ones
-    bool bias = true;    // and bias of zeros
-};
-
-// Over the last dimension.
-class LayerNorm : public Model<LayerNorm> {
-  public:
-    explicit LayerNorm(std::int64_t width, LayerNormOptions options = {});
-    Tensor forward(const Tensor& x) { return layer_norm(x, weight, bias, eps); }
-    void visit(Visitor& v) override { v("weight", weight), v("bias", bias); }
-
-    Tensor weight, bias;
-    double eps;
-};
-
-// Over the last dimension.
-class RMSNorm : public Model<RMSNorm> {
-  public:
-    explicit RMSNorm(std::int64_t width, double eps = 1e-6);
-    Tensor forward(const Tensor& x) { return rms_norm(x, weight, eps); }
-    void visit(Visitor& v) override { v("weight", weight); }
-
-    Tensor weight;
-    double eps;
-};
 
 // Ids [...] to rows [..., width] of a table drawn from N(0, 1), as PyTorch.
 class Embedding : public Model<Embedding> {

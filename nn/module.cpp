@@ -5,6 +5,8 @@
 #include <unordered_set>
 
 #include "core/autograd.h"
+#include "core/file.h"
+#include "core/text.h"
 
 namespace axle::inline v0::nn {
 namespace {
@@ -62,11 +64,16 @@ class ModuleWalker : public Visitor {
     std::string prefix_;
 };
 
-std::string listed(const std::vector<std::string>& names) {
+// The first names, each with the one among `others` that it may have been mistaken for.
+std::string listed(const std::vector<std::string>& names, const std::vector<std::string>& others) {
+    if (names.empty()) return "none";
     constexpr std::size_t kShown = 8;
     std::string text;
-    for (std::size_t i = 0; i < std::min(names.size(), kShown); ++i)
-        text += (i == 0 ? "" : ", ") + names[i];
+    for (std::size_t i = 0; i < std::min(names.size(), kShown); ++i) {
+        text += (i == 0 ? "" : ", ") + printable(names[i]);
+        if (const std::string near = nearest(names[i], others); !near.empty())
+            text += str(" (nearest: ", printable(near), ")");
+    }
     if (names.size() > kShown) text += str(", ... (", names.size(), " in all)");
     return text;
 }
@@ -170,7 +177,8 @@ LoadReport Module::load_state_dict(const StateDict& state, LoadOptions options) 
         if (given.contains(name)) report.unexpected.push_back(name);
     if (options.strict && !(report.missing.empty() && report.unexpected.empty()))
         throw ValueError(str("load_state_dict: the names don't match; missing: ",
-                             listed(report.missing), "; unexpected: ", listed(report.unexpected)));
+                             listed(report.missing, report.unexpected),
+                             "; unexpected: ", listed(report.unexpected, report.missing)));
 
     const NoGrad no_grad;
     for (auto& [tensor, source] : matched) {

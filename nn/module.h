@@ -88,7 +88,7 @@ class Module {
     StateDict saved_state() const;
     // Copies values into the module's tensors (converted to their dtype). Throws before anything is
     // written: ShapeError for a different shape, ValueError listing the names for a strict
-    // mismatch. A tied parameter needs one of its names only.
+    // mismatch, with the nearest for each. A tied parameter needs one of its names only.
     LoadReport load_state_dict(const StateDict& state, LoadOptions options = {});
 
     // This module and everything below it, parents first, with dotted names ("" for this one).

@@ -1,27 +1,25 @@
 #include "nn/models/gpt.h"
 
-#include <algorithm>
 #include <cmath>
+#include <utility>
 
-#include "core/autograd.h"
-#include "nn/init.h"
+#include "nn/models/pretrained.h"
+#include "nn/models/transformer.h"
 
 namespace axle::inline v0::nn {
 
 void GptConfig::validate() const {
-    const auto positive = [](const char* name, std::int64_t value) {
-        if (value < 1) throw ValueError(str("GptConfig: ", name, " must be positive: ", value));
-    };
-    positive("vocab_size", vocab_size);
-    positive("block_size", block_size);
-    positive("n_layer", n_layer);
-    positive("n_head", n_head);
-    positive("n_embd", n_embd);
+    constexpr const char* kWho = "GptConfig";
+    check_size(kWho, "vocab_size", vocab_size);
+    check_size(kWho, "block_size", block_size);
+    check_size(kWho, "n_layer", n_layer);
+    check_size(kWho, "n_head", n_head);
+    check_size(kWho, "n_embd", n_embd);
     if (n_embd % n_head != 0)
         throw ValueError(
             str("GptConfig: n_embd ", n_embd, " is not a multiple of n_head ", n_head));
-    if (!(dropout >= 0 && dropout < 1))
-        throw ValueError(str("GptConfig: dropout must be in [0, 1): ", dropout));
+    check_probability(kWho, "dropout", dropout);
+    check_positive(kWho, "layer_norm_epsilon", layer_norm_epsilon);
 }
 
 namespace {
@@ -37,10 +35,7 @@ LayerNorm norm_of(const GptConfig& config) {
 
 // GPT-2 stores [in, out].
 Linear linear_of(const GptConfig& config, std::int64_t in, std::int64_t out, double std) {
-    Linear layer(in, out, {.bias = config.bias, .transposed = true});
-    init::normal_(layer.weight, 0, std);
-    if (config.bias) init::zeros_(layer.bias);
-    return layer;
+    return normal_linear(in, out, std, {.bias = config.bias, .transposed = true});
 }
 
 constexpr double kStd = 0.02;
@@ -48,31 +43,6 @@ constexpr double kStd = 0.02;
 double residual_std(const GptConfig& config) {
     return kStd / std::sqrt(2.0 * static_cast<double>(config.n_layer));
 }
-
-Embedding embedding_of(std::int64_t rows, std::int64_t width) {
-    Embedding table(rows, width);
-    init::normal_(table.weight, 0, kStd);
-    return table;
-}
-
-// eval() for a scope; afterwards every module is in the mode that it was in.
-class Evaluating {
-  public:
-    explicit Evaluating(Module& model) {
-        for (const auto& [name, module] : model.named_modules())
-            before_.emplace_back(module, module->is_training());
-        model.eval();
-    }
-    ~Evaluating() {
-        // Parents come first, so that children have the last word.
-        for (const auto& [module, training] : before_) module->train(training);
-    }
-    Evaluating(const Evaluating&) = delete;
-    Evaluating& operator=(const Evaluating&) = delete;
-
-  private:
-    std::vector<std::pair<Module*, bool>> before_;
-};
 
 }  // namespace
 
@@ -110,8 +80,8 @@ Tensor GptBlock::forward(const Tensor& x) {
 }
 
 GptTransformer::GptTransformer(const GptConfig& config)
-    : wte(embedding_of(config.vocab_size, config.n_embd)),
-      wpe(embedding_of(config.block_size, config.n_embd)),
+    : wte(normal_embedding(config.vocab_size, config.n_embd, kStd)),
+      wpe(normal_embedding(config.block_size, config.n_embd, kStd)),
       embd_dropout(config.dropout),
       ln_f(norm_of(config)),
       checkpoint_blocks(config.checkpoint_blocks) {
@@ -153,31 +123,8 @@ Tensor Gpt::loss(const Tensor& ids, const Tensor& labels) {
 
 std::vector<std::int64_t> Gpt::generate(std::vector<std::int64_t> ids, std::int64_t count,
                                         GenerateOptions options) {
-    if (ids.empty()) throw ValueError("generate: needs at least one token to continue");
-    if (!(options.temperature >= 0))
-        throw ValueError(str("generate: the temperature can't be negative: ", options.temperature));
-    if (count < 0 || options.top_k < 0)
-        throw ValueError(
-            str("generate: count and top_k can't be negative: ", count, ", ", options.top_k));
-    const NoGrad no_grad;
-    const Evaluating evaluating(*this);
-    for (std::int64_t i = 0; i < count; ++i) {
-        const auto context = std::min(static_cast<std::int64_t>(ids.size()), config.block_size);
-        const std::vector<std::int64_t> window(ids.end() - context, ids.end());
-        const Tensor x = (*this)(tensor(window, {1, context}));
-        Tensor logits = x.select(1, -1).to(f32);
-        if (options.temperature == 0) {
-            ids.push_back(argmax(logits, -1).item_int());
-            continue;
-        }
-        logits = logits / options.temperature;
-        if (options.top_k > 0 && options.top_k < config.vocab_size) {
-            const Tensor least = topk(logits, options.top_k).first.slice(-1, -1);
-            logits = masked_fill(logits, lt(logits, least), -INFINITY);
-        }
-        ids.push_back(multinomial(softmax(logits), 1).item_int());
-    }
-    return ids;
+    const auto logits = [this](const Tensor& window) { return (*this)(window); };
+    return nn::generate(*this, logits, config.block_size, std::move(ids), count, options);
 }
 
 }  // namespace axle::inline v0::nn

@@ -11,6 +11,8 @@
 #include "nn/container.h"
 #include "nn/layers.h"
 #include "nn/linear.h"
+#include "nn/models/generate.h"
+#include "nn/norm.h"
 
 namespace axle::inline v0::nn {
 
@@ -88,19 +90,13 @@ struct GptTransformer : Model<GptTransformer> {
     bool checkpoint_blocks;
 };
 
-struct GenerateOptions {
-    double temperature = 1;  // 0 takes the likeliest token
-    std::int64_t top_k = 0;  // 0 samples from all
-};
-
 struct Gpt : Model<Gpt> {
     // Weights from N(0, 0.02), residual projections from N(0, 0.02 / sqrt(2 layers)), biases zero.
     explicit Gpt(const GptConfig& config);
 
-    // A directory with config.json and model.safetensors, or the .safetensors file with config.json
-    // beside it; as this class or transformers writes it. FileError names the path.
+    // A folder as this class or transformers writes it (nn/models/pretrained.h); FileError.
     static Gpt from_pretrained(const std::string& path);
-    // Writes both files into a directory, creating it.
+    // Writes config.json and model.safetensors into a directory, creating it.
     void save_pretrained(const std::string& directory) const;
 
     // Ids [B, T], T <= block_size (ShapeError), to logits [B, T, vocab_size].

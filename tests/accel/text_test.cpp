@@ -21,24 +21,12 @@ namespace {
 using accel::human_bytes;
 using accel::human_duration;
 using accel::JsonLines;
-using accel::nearest;
 using accel::ProgressBar;
 using accel::read_config;
 using testing::ContainsRegex;
 using testing::MatchesRegex;
 using tests::expect_error;
 using tests::TemporaryFolder;
-
-TEST(Text, NearestFindsWhatWasMeant) {
-    const std::vector<std::string> names = {"--batch-size", "--block-size", "--lr", "--min-lr"};
-    EXPECT_EQ(nearest("--batchsize", names), "--batch-size");
-    EXPECT_EQ(nearest("--batch_size", names), "--batch-size");
-    EXPECT_EQ(nearest("--lr", names), "--lr");
-    EXPECT_EQ(nearest("--l", names), "--lr");
-    EXPECT_EQ(nearest("--temperature", names), "");
-    EXPECT_EQ(nearest("x", {}), "");
-    EXPECT_EQ(nearest("", names), "");
-}
 
 TEST(Text, BytesHaveThreeDigitsAndAUnit) {
     EXPECT_EQ(human_bytes(0), "0 B");
@@ -158,6 +146,9 @@ TEST(Config, RefusesWhatIsNoMapOfValuesAndNamesTheFile) {
     refused("lr: [1, 2\n", "not YAML");
     refused("lr: *unknown\n", "not YAML");
     refused("? [a, b]\n: 1\n", "a key");
+    refused("lr: \xff\n", "'lr' must be UTF-8 text");
+    refused("lr: \"\\_\"\n", "'lr' must be UTF-8 text");
+    refused("\"\\e[31m\": {a: 1}\n", "'\\x1b[31m' must be a plain value");
     expect_error<FileError>({(folder / "none").c_str(), "can't open"},
                             [&] { read_config(folder / "none"); });
     expect_error<FileError>({folder.path().c_str()}, [&] { read_config(folder.path()); });

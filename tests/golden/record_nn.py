@@ -234,6 +234,34 @@ def layers():
     })
 
 
+def batch_norm_trajectory():
+    torch.manual_seed(6)
+    x, y = 2 * torch.randn(STEPS, 7, 4) + 1, torch.randn(STEPS, 7, 3)
+    norm = nn.BatchNorm1d(6)
+    model = nn.Sequential(nn.Linear(4, 6), norm, nn.ReLU(), nn.Linear(6, 3))
+    keep("batch_norm", {"x": x, "y": y})
+    sgd = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+
+    def loss_of(step):  # every fifth in evaluation, which leaves the running statistics alone
+        model.train(step % 5 != 4)
+        return F.mse_loss(model(x[step % 5]), y[step % 5])
+
+    trajectory("batch_norm", model, sgd, loss_of)
+
+
+def channel_norms():
+    torch.manual_seed(7)
+    x = 3 * torch.randn(3, 2, 4, 5, 2) + 1
+    group = nn.GroupNorm(2, 4)
+    keep("channel_norms", {"x": x, "group": group(x[0])})
+    for name, momentum in {"moving": 0.3, "average": None}.items():
+        norm = nn.BatchNorm2d(4, eps=1e-3, momentum=momentum)
+        for batch in x:
+            y = norm(batch)
+        keep(f"channel_norms.{name}", {"training": y, "evaluation": norm.eval()(x[0])})
+        keep(f"channel_norms.{name}.state", norm.state_dict())
+
+
 def main():
     gpt2_tiny()
     torch.set_default_dtype(torch.float64)
@@ -241,6 +269,8 @@ def main():
     gpt_trajectory()
     attention()
     layers()
+    batch_norm_trajectory()
+    channel_norms()
     versions = f"torch {torch.__version__}, transformers {transformers.__version__}"
     save_file(record, HERE / "nn.safetensors", {"source": versions})
 

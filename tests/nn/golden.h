@@ -1,4 +1,4 @@
-// What tests/golden/record_nn.py has recorded from PyTorch and Transformers.
+// What tests/golden/record_nn.py and record_models.py have recorded from PyTorch and Transformers.
 #pragma once
 
 #include <string>
@@ -12,8 +12,8 @@ inline std::string golden_path(const std::string& name) {
     return std::string(AXLE_TESTS_DIR) + "/golden/" + name;
 }
 
-inline Tensor golden(const std::string& name) {
-    return SafetensorsFile(golden_path("nn.safetensors")).tensor(name);
+inline Tensor golden(const std::string& name, const std::string& file = "nn.safetensors") {
+    return SafetensorsFile(golden_path(file)).tensor(name);
 }
 
 // The tensors below a prefix, with what follows it as their names.

@@ -1,12 +1,8 @@
 // GPT-2's files against Transformers, whose tests/golden/gpt2_tiny is.
-#include "core/autograd.h"
-#include "core/file.h"
 #include "core/tree.h"
 #include "gmock/gmock.h"
 #include "nn/models/gpt.h"
-#include "tests/close.h"
-#include "tests/nn/golden.h"
-#include "tests/temporary_folder.h"
+#include "tests/nn/pretrained_model.h"
 
 namespace axle {
 namespace {
@@ -15,24 +11,17 @@ using tests::expect_close;
 using tests::expect_error;
 using tests::expect_same_bits;
 using tests::golden;
+using tests::replaced;
 using tests::TemporaryFolder;
 
 std::string tiny() { return tests::golden_path("gpt2_tiny"); }
 
 // A folder with this config.json and the recorded weights, changed.
 void write_model(const TemporaryFolder& folder, const std::string& config,
-                 const std::function<void(std::map<std::string, Tensor>&)>& change = {}) {
-    Safetensors file = load_safetensors(tiny() + "/model.safetensors");
-    if (change) change(file.tensors);
-    save_safetensors(folder / "model.safetensors", file.tensors, file.metadata);
-    write_file_atomically(folder / "config.json", config);
+                 const std::function<void(tests::Tensors&)>& change = {}) {
+    tests::write_model(folder, "gpt2_tiny", config, change);
 }
-std::string config_text() { return read_file(tiny() + "/config.json"); }
-std::string replaced(std::string text, const std::string& from, const std::string& to) {
-    const std::size_t at = text.find(from);
-    EXPECT_NE(at, std::string::npos) << from;
-    return text.replace(at, from.size(), to);
-}
+std::string config_text() { return tests::config_of("gpt2_tiny"); }
 
 void expect_recorded_logits(nn::Gpt model) {
     model.eval();
@@ -196,6 +185,20 @@ TEST(GptFiles, AConfigurationThatDoesNotFitIsNamedWithItsField) {
     refused("this is no JSON", "");
     refused("[1, 2]", "");
     refused("", "");
+}
+
+TEST(GptFiles, AbsurdSizesAreRefusedBeforeTheyCostMemory) {
+    const TemporaryFolder folder;
+    const std::string good = config_text();
+    const auto refused = [&](const char* from, const char* to, const char* reason) {
+        write_model(folder, replaced(good, from, to));
+        expect_error<FileError>({folder.path().c_str(), reason},
+                                [&] { nn::Gpt::from_pretrained(folder.path()); });
+    };
+    refused("\"n_positions\": 16", "\"n_positions\": 2147483647", "wpe.weight is [2147483647, 24]");
+    refused("\"n_embd\": 24", "\"n_embd\": 2147483646", "more elements than an int64 counts");
+    refused("\"n_embd\": 24", "\"n_embd\": 4611686018427387904", "n_embd must be below 2^31");
+    refused("\"n_layer\": 2", "\"n_layer\": 2147483647", "2147483647 layers");
 }
 
 }  // namespace

@@ -149,17 +149,6 @@ TEST(LinearPolicy, IsClonedWithItsLinear) {
 
 // --- the small layers, against PyTorch's
 
-TEST(Layers, NormsHavePyTorchsDefaults) {
-    const Tensor x = golden("layers.x");
-    nn::LayerNorm layer_norm(6);
-    nn::RMSNorm rms_norm(6);
-    layer_norm.to(f64), rms_norm.to(f64);
-    expect_close(layer_norm(x), golden("layers.layer_norm"), 1e-12);
-    expect_close(rms_norm(x), golden("layers.rms_norm"), 1e-12);
-    EXPECT_FALSE(nn::LayerNorm(6, {.bias = false}).bias.defined());
-    EXPECT_TRUE(nn::LayerNorm(6, {.affine = false}).parameters().empty());
-}
-
 TEST(Layers, EmbeddingGivesRowsAndNoGradientToItsPadding) {
     nn::Embedding table(7, 6, 2);
     EXPECT_EQ(table.weight.select(0, 2).detach().abs().max().item(), 0);

@@ -1,5 +1,6 @@
 #include "nn/module.h"
 
+#include "core/random.h"
 #include "gmock/gmock.h"
 #include "nn/container.h"
 #include "nn/init.h"
@@ -163,6 +164,21 @@ TEST(LoadStateDict, MaterialisesAModelOnMeta) {
     EXPECT_TRUE(to.head.weight.is_same(to.table.weight));
     from.eval(), to.eval();
     expect_same_bits(to(ids()), from(ids()));
+}
+
+TEST(EmptyWeights, CostNoMemoryAndNoRandomNumbersUntilTheyAreLoaded) {
+    Tied from;
+    const GeneratorState before = generator_state();
+    Tied to = [] {
+        const nn::init::EmptyWeights guard;
+        const nn::Linear huge(INT32_MAX, INT32_MAX);
+        return Tied();
+    }();
+    EXPECT_EQ(generator_state(), before);
+    EXPECT_TRUE(to.head.bias.device().is_meta());
+    to.load_state_dict(from.state_dict());
+    expect_same_bits(to.head.bias.detach(), from.head.bias.detach());
+    EXPECT_TRUE(nn::Linear(2, 2).weight.device().is_cpu());
 }
 
 TEST(ModuleTo, KeepsTheTensorsSoThatAnOptimizerStaysRight) {

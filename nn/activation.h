@@ -1,0 +1,53 @@
+// Functions without parameters as modules, for Sequential and for those who print a model.
+#pragma once
+
+#include <cstdint>
+
+#include "nn/module.h"
+
+namespace axle::inline v0::nn {
+
+class ReLU : public Model<ReLU> {
+  public:
+    Tensor forward(const Tensor& x) { return relu(x); }
+    void visit(Visitor&) override {}
+};
+
+class GELU : public Model<GELU> {
+  public:
+    explicit GELU(Gelu form_ = Gelu::erf) : form(form_) {}
+    Tensor forward(const Tensor& x) { return gelu(x, form); }
+    void visit(Visitor&) override {}
+
+    Gelu form;
+};
+
+class SiLU : public Model<SiLU> {
+  public:
+    Tensor forward(const Tensor& x) { return silu(x); }
+    void visit(Visitor&) override {}
+};
+
+class Tanh : public Model<Tanh> {
+  public:
+    Tensor forward(const Tensor& x) { return tanh(x); }
+    void visit(Visitor&) override {}
+};
+
+class Sigmoid : public Model<Sigmoid> {
+  public:
+    Tensor forward(const Tensor& x) { return sigmoid(x); }
+    void visit(Visitor&) override {}
+};
+
+// Joins the dimensions [from, to] into one; all but the batch unless said.
+class Flatten : public Model<Flatten> {
+  public:
+    explicit Flatten(std::int64_t from_ = 1, std::int64_t to_ = -1) : from(from_), to(to_) {}
+    Tensor forward(const Tensor& x) { return flatten(x, from, to); }
+    void visit(Visitor&) override {}
+
+    std::int64_t from, to;
+};
+
+}  // namespace axle::inline v0::nn

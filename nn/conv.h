@@ -1,0 +1,82 @@
+// Convolution layers: PyTorch's parameters, names and initial values.
+#pragma once
+
+#include <cstdint>
+
+#include "core/ops.h"
+#include "nn/module.h"
+
+namespace axle::inline v0::nn {
+
+// How much an image is padded: a size on both sides, or as much as keeps its size.
+struct ConvPadding {
+    struct Same {};
+
+    Size2 size = 0;
+    bool same = false;
+
+    constexpr ConvPadding(std::int64_t both) : size(both) {}  // NOLINT: as Size2
+    constexpr ConvPadding(std::int64_t h, std::int64_t w) : size(h, w) {}
+    constexpr ConvPadding(Size2 both_sides) : size(both_sides) {}  // NOLINT
+    constexpr ConvPadding(Same) : same(true) {}                    // NOLINT
+};
+inline constexpr ConvPadding::Same kSamePadding;
+
+struct Conv2dLayerOptions {
+    Size2 stride = 1;
+    ConvPadding padding = 0;  // kSamePadding needs a stride of 1
+    Size2 dilation = 1;
+    std::int64_t groups = 1;
+    bool bias = true;
+    PadMode padding_mode = PadMode::constant;  // zeros
+};
+
+class Conv2d : public Model<Conv2d> {
+  public:
+    // Weight and bias uniform in +-1 / sqrt(in / groups * kernel area), as PyTorch. ValueError for
+    // sizes that are not positive or no multiples of groups.
+    Conv2d(std::int64_t in, std::int64_t out, Size2 kernel, Conv2dLayerOptions options = {});
+
+    // x [N, in, H, W] or [in, H, W]
+    Tensor forward(const Tensor& x);
+    void visit(Visitor& v) override { v("weight", weight), v("bias", bias); }
+
+    Tensor weight;  // [out, in / groups, kernel h, kernel w]
+    Tensor bias;    // [out], undefined without
+
+    const Conv2dLayerOptions& options() const { return options_; }
+
+  private:
+    Conv2dLayerOptions options_;
+    Dims around_;  // what pad() adds before the convolution; empty where it pads by itself
+    Conv2dOptions conv_;
+};
+
+struct ConvTranspose2dLayerOptions {
+    Size2 stride = 1;
+    Size2 padding = 0;
+    Size2 output_padding = 0;
+    std::int64_t groups = 1;
+    bool bias = true;
+    Size2 dilation = 1;
+};
+
+class ConvTranspose2d : public Model<ConvTranspose2d> {
+  public:
+    // Initialised as PyTorch does: +-1 / sqrt(out / groups * kernel area).
+    ConvTranspose2d(std::int64_t in, std::int64_t out, Size2 kernel,
+                    ConvTranspose2dLayerOptions options = {});
+
+    Tensor forward(const Tensor& x);
+    void visit(Visitor& v) override { v("weight", weight), v("bias", bias); }
+
+    Tensor weight;  // [in, out / groups, kernel h, kernel w]
+    Tensor bias;    // [out], undefined without
+
+    const ConvTranspose2dLayerOptions& options() const { return options_; }
+
+  private:
+    ConvTranspose2dLayerOptions options_;
+};
+
+}  // namespace axle::inline v0::nn

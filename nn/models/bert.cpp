@@ -1,0 +1,211 @@
+#include "nn/models/bert.h"
+
+#include "nn/init.h"
+#include "nn/models/pretrained.h"
+#include "nn/models/transformer.h"
+
+namespace axle::inline v0::nn {
+
+void BertConfig::validate() const {
+    constexpr const char* kWho = "BertConfig";
+    check_size(kWho, "vocab_size", vocab_size);
+    check_size(kWho, "hidden_size", hidden_size);
+    check_size(kWho, "num_hidden_layers", num_hidden_layers);
+    check_size(kWho, "num_attention_heads", num_attention_heads);
+    check_size(kWho, "intermediate_size", intermediate_size);
+    check_size(kWho, "max_position_embeddings", max_position_embeddings);
+    check_size(kWho, "type_vocab_size", type_vocab_size);
+    check_size(kWho, "the number of labels", std::ssize(labels));
+    if (hidden_size % num_attention_heads != 0)
+        throw ValueError(str("BertConfig: hidden_size ", hidden_size,
+                             " is not a multiple of num_attention_heads ", num_attention_heads));
+    check_probability(kWho, "hidden_dropout_prob", hidden_dropout_prob);
+    check_probability(kWho, "attention_probs_dropout_prob", attention_probs_dropout_prob);
+    check_probability(kWho, "classifier_dropout", classifier_dropout.value_or(0));
+    check_positive(kWho, "initializer_range", initializer_range);
+    check_positive(kWho, "layer_norm_eps", layer_norm_eps);
+    check_row(kWho, "pad_token_id", pad_token_id, vocab_size);
+}
+
+namespace {
+
+const BertConfig& validated(const BertConfig& config) {
+    config.validate();
+    return config;
+}
+
+Linear linear_of(const BertConfig& config, std::int64_t in, std::int64_t out) {
+    return normal_linear(in, out, config.initializer_range);
+}
+
+Embedding embedding_of(const BertConfig& config, std::int64_t rows,
+                       std::optional<std::int64_t> padding_idx = {}) {
+    return normal_embedding(rows, config.hidden_size, config.initializer_range, padding_idx);
+}
+
+LayerNorm norm_of(const BertConfig& config) {
+    return LayerNorm(config.hidden_size, {.eps = config.layer_norm_eps});
+}
+
+}  // namespace
+
+BertEmbeddings::BertEmbeddings(const BertConfig& config)
+    : word(embedding_of(config, config.vocab_size, config.pad_token_id)),
+      position(embedding_of(config, config.max_position_embeddings)),
+      token_type(embedding_of(config, config.type_vocab_size)),
+      norm(norm_of(config)),
+      dropout(config.hidden_dropout_prob) {}
+
+Tensor BertEmbeddings::forward(const Tensor& ids, const Tensor& token_type_ids) {
+    const Tensor types =
+        token_type_ids.defined() ? token_type(token_type_ids) : token_type.weight[0];
+    return dropout(norm(word(ids) + types + position.weight.narrow(0, 0, ids.size(1))));
+}
+
+BertSelfAttention::BertSelfAttention(const BertConfig& config)
+    : query(linear_of(config, config.hidden_size, config.hidden_size)),
+      key(linear_of(config, config.hidden_size, config.hidden_size)),
+      value(linear_of(config, config.hidden_size, config.hidden_size)),
+      heads(config.num_attention_heads),
+      dropout(config.attention_probs_dropout_prob) {}
+
+Tensor BertSelfAttention::forward(const Tensor& x, const Tensor& mask) {
+    const std::int64_t batch = x.size(0), time = x.size(1), width = x.size(2);
+    // [B, T, C] as [B, heads, T, C / heads]
+    const auto split_heads = [&](const Tensor& y) {
+        return y.reshape({batch, time, heads, width / heads}).transpose(1, 2);
+    };
+    const Tensor y = scaled_dot_product_attention(
+        split_heads(query(x)), split_heads(key(x)), split_heads(value(x)),
+        {.mask = mask, .dropout_p = is_training() ? dropout : 0});
+    return y.transpose(1, 2).reshape({batch, time, width});
+}
+
+BertOutput::BertOutput(const BertConfig& config, std::int64_t in)
+    : dense(linear_of(config, in, config.hidden_size)),
+      norm(norm_of(config)),
+      dropout(config.hidden_dropout_prob) {}
+
+Tensor BertOutput::forward(const Tensor& x, const Tensor& residual) {
+    return norm(dropout(dense(x)) + residual);
+}
+
+BertAttention::BertAttention(const BertConfig& config)
+    : self(config), output(config, config.hidden_size) {}
+
+BertIntermediate::BertIntermediate(const BertConfig& config)
+    : dense(linear_of(config, config.hidden_size, config.intermediate_size)),
+      activation(config.hidden_act) {}
+
+BertLayer::BertLayer(const BertConfig& config)
+    : attention(config), intermediate(config), output(config, config.intermediate_size) {}
+
+Tensor BertLayer::forward(const Tensor& x, const Tensor& mask) {
+    const Tensor y = attention(x, mask);
+    return output(intermediate(y), y);
+}
+
+BertEncoder::BertEncoder(const BertConfig& config) {
+    for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) layer.push_back(BertLayer(config));
+}
+
+Tensor BertEncoder::forward(Tensor x, const Tensor& mask) {
+    for (BertLayer& each : layer) x = each(x, mask);
+    return x;
+}
+
+BertPooler::BertPooler(const BertConfig& config)
+    : dense(linear_of(config, config.hidden_size, config.hidden_size)) {}
+
+Bert::Bert(const BertConfig& config_, bool with_pooler)
+    : config(validated(config_)), embeddings(config), encoder(config) {
+    if (with_pooler) pooler.emplace(config);
+}
+
+Tensor Bert::forward(const Tensor& ids, const Tensor& attention_mask,
+                     const Tensor& token_type_ids) {
+    if (ids.dim() != 2 || ids.size(1) > config.max_position_embeddings)
+        throw ShapeError(
+            str("bert: ids must be [batch, time] with time at most max_position_embeddings ",
+                config.max_position_embeddings, ": ", ids.shape()));
+    if (token_type_ids.defined() && token_type_ids.shape() != ids.shape())
+        throw ShapeError(
+            str("bert: token_type_ids ", token_type_ids.shape(), " don't match ids ", ids.shape()));
+    const Tensor mask = padding_mask("bert", attention_mask, ids);
+    return encoder(embeddings(ids, token_type_ids), mask);
+}
+
+Tensor Bert::pooled(const Tensor& hidden) {
+    return enter([&] {
+        if (!pooler) throw UsageError("bert: this model has no pooler");
+        return (*pooler)(hidden);
+    });
+}
+
+BertForSequenceClassification::BertForSequenceClassification(const BertConfig& config_)
+    : config(config_),
+      bert(config),
+      dropout(config.classifier_dropout.value_or(config.hidden_dropout_prob)),
+      classifier(new_classifier(config)) {}
+
+Linear BertForSequenceClassification::new_classifier(const BertConfig& config) {
+    return linear_of(config, config.hidden_size, std::ssize(config.labels));
+}
+
+Tensor BertForSequenceClassification::forward(const Tensor& ids, const Tensor& attention_mask,
+                                              const Tensor& token_type_ids) {
+    return classifier(dropout(bert.pooled(bert(ids, attention_mask, token_type_ids))));
+}
+
+Tensor BertForSequenceClassification::loss(const Tensor& ids, const Tensor& labels,
+                                           const Tensor& attention_mask,
+                                           const Tensor& token_type_ids) {
+    return enter([&] {
+        if (labels.shape() != Shape{ids.size(0)})
+            throw ShapeError(str("bert: labels must be one per sequence: ", labels.shape(),
+                                 " for ids ", ids.shape()));
+        const Tensor logits = forward(ids, attention_mask, token_type_ids);
+        if (config.labels.size() > 1) return cross_entropy(logits, labels);
+        return mse_loss(logits.squeeze(-1), labels.to(logits.dtype()));
+    });
+}
+
+BertPredictions::BertPredictions(const BertConfig& config, const Tensor& word_embeddings)
+    : dense(linear_of(config, config.hidden_size, config.hidden_size)),
+      norm(norm_of(config)),
+      bias(init::parameter({config.vocab_size})),
+      decoder(word_embeddings),
+      activation(config.hidden_act) {
+    init::zeros_(bias);
+}
+
+Tensor BertPredictions::forward(const Tensor& x) {
+    return linear(norm(dense(x, activation)), decoder, bias);
+}
+
+void BertPredictions::visit(Visitor& v) {
+    v("bias", bias);
+    v("transform.dense", dense), v("transform.LayerNorm", norm);
+    v("decoder.weight", decoder), v("decoder.bias", bias);
+}
+
+BertForMaskedLM::BertForMaskedLM(const BertConfig& config_)
+    : config(config_), bert(config, false), predictions(config, bert.embeddings.word.weight) {}
+
+Tensor BertForMaskedLM::forward(const Tensor& ids, const Tensor& attention_mask,
+                                const Tensor& token_type_ids) {
+    return predictions(bert(ids, attention_mask, token_type_ids));
+}
+
+Tensor BertForMaskedLM::loss(const Tensor& ids, const Tensor& labels, const Tensor& attention_mask,
+                             const Tensor& token_type_ids) {
+    return enter([&] {
+        if (labels.shape() != ids.shape())
+            throw ShapeError(
+                str("bert: labels ", labels.shape(), " don't match ids ", ids.shape()));
+        const Tensor logits = forward(ids, attention_mask, token_type_ids);
+        return cross_entropy(logits.reshape({-1, config.vocab_size}), labels.reshape({-1}));
+    });
+}
+
+}  // namespace axle::inline v0::nn

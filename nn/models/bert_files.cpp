@@ -1,0 +1,163 @@
+// BERT as files: config.json and model.safetensors in Hugging Face's layout.
+#include <utility>
+
+#include "core/tree.h"
+#include "nn/models/bert.h"
+#include "nn/models/pretrained.h"
+
+namespace axle::inline v0::nn {
+namespace {
+
+// id2label {"0": "LABEL_0", ...}: each class below their number, once.
+void read_labels(const ConfigFields& fields, std::vector<std::string>& labels) {
+    constexpr const char* kName = "id2label";
+    const Tree* field = fields.find(kName);
+    if (field == nullptr) return;
+    if (!field->is_map()) fields.fail(kName, str("must be an object: ", *field));
+    labels.clear();
+    for (std::size_t i = 0; i < field->size(); ++i) {
+        const Tree* label = field->find(std::to_string(i));
+        if (label == nullptr || !label->is_string())
+            fields.fail(kName, str("has no name for class ", i, " of ", field->size()));
+        labels.push_back(label->string());
+    }
+}
+
+// TensorFlow's names of a LayerNorm, which older files have.
+std::string modern_name(const std::string& name) {
+    const auto with_end = [&](const char* old, const char* now) {
+        return name.substr(0, name.size() - std::string_view(old).size()) + now;
+    };
+    if (name.ends_with("LayerNorm.gamma")) return with_end("gamma", "weight");
+    if (name.ends_with("LayerNorm.beta")) return with_end("beta", "bias");
+    return name;
+}
+
+// Heads of other models, and positions that older files carry along.
+bool is_elsewhere(const std::string& name) {
+    return name.ends_with("embeddings.position_ids") || name.starts_with("cls.") ||
+           name.starts_with("classifier.") || name.starts_with("pooler.") ||
+           name.starts_with("bert.pooler.");
+}
+
+// heads(model): what the files may lack.
+template <class Model, class Heads>
+Model loaded(const PretrainedFolder& folder, const BertConfig& config, Heads&& heads) {
+    auto model = folder.build<Model>(config, config.num_hidden_layers);
+    folder.load(
+        model,
+        {.inner = "bert.", .modern = modern_name, .ignored = is_elsewhere, .heads = heads(model)});
+    return model;
+}
+
+std::vector<std::string> default_labels(std::int64_t count) {
+    check_size("BertForSequenceClassification", "num_labels", count);
+    std::vector<std::string> labels;
+    for (std::int64_t i = 0; i < count; ++i) labels.push_back(str("LABEL_", i));
+    return labels;
+}
+
+}  // namespace
+
+std::string BertConfig::to_json() const {
+    Tree id2label = Tree::map(), label2id = Tree::map();
+    for (std::size_t i = 0; i < labels.size(); ++i) {
+        id2label.set(std::to_string(i), labels[i]);
+        label2id.set(labels[i], i);
+    }
+    return axle::to_json(Tree{
+        {"model_type", "bert"},
+        {"vocab_size", vocab_size},
+        {"hidden_size", hidden_size},
+        {"num_hidden_layers", num_hidden_layers},
+        {"num_attention_heads", num_attention_heads},
+        {"intermediate_size", intermediate_size},
+        {"max_position_embeddings", max_position_embeddings},
+        {"type_vocab_size", type_vocab_size},
+        {"hidden_act", activation_name(hidden_act)},
+        {"hidden_dropout_prob", hidden_dropout_prob},
+        {"attention_probs_dropout_prob", attention_probs_dropout_prob},
+        {"classifier_dropout", or_null(classifier_dropout)},
+        {"initializer_range", initializer_range},
+        {"layer_norm_eps", layer_norm_eps},
+        {"pad_token_id", or_null(pad_token_id)},
+        {"position_embedding_type", "absolute"},
+        {"tie_word_embeddings", true},
+        {"id2label", id2label},
+        {"label2id", label2id},
+    });
+}
+
+BertConfig BertConfig::from_json(const std::string& text) {
+    const ConfigFields fields("BertConfig", text, "bert");
+    // What changes the models in ways that they do not know.
+    fields.require("position_embedding_type", "absolute");
+    fields.require("is_decoder", false);
+    fields.require("add_cross_attention", false);
+    fields.require("tie_word_embeddings", true);
+
+    BertConfig config;
+    fields.read("vocab_size", config.vocab_size);
+    fields.read("hidden_size", config.hidden_size);
+    fields.read("num_hidden_layers", config.num_hidden_layers);
+    fields.read("num_attention_heads", config.num_attention_heads);
+    fields.read("intermediate_size", config.intermediate_size);
+    fields.read("max_position_embeddings", config.max_position_embeddings);
+    fields.read("type_vocab_size", config.type_vocab_size);
+    fields.read("hidden_act", config.hidden_act,
+                {Activation::gelu, Activation::gelu_tanh, Activation::relu, Activation::silu});
+    fields.read("hidden_dropout_prob", config.hidden_dropout_prob);
+    fields.read("attention_probs_dropout_prob", config.attention_probs_dropout_prob);
+    fields.read("classifier_dropout", config.classifier_dropout);
+    fields.read("initializer_range", config.initializer_range);
+    fields.read("layer_norm_eps", config.layer_norm_eps);
+    fields.read("pad_token_id", config.pad_token_id);
+    read_labels(fields, config.labels);
+    config.validate();
+    return config;
+}
+
+Bert Bert::from_pretrained(const std::string& path) {
+    const PretrainedFolder folder(path);
+    const auto config = folder.config<BertConfig>();
+    return loaded<Bert>(folder, config, [&](Bert& model) -> std::vector<PretrainedNames::Head> {
+        return {{"pooler.", [&] { model.pooler.emplace(config); }}};
+    });
+}
+
+BertForSequenceClassification BertForSequenceClassification::from_pretrained(
+    const std::string& path, std::optional<std::int64_t> num_labels) {
+    using Model = BertForSequenceClassification;
+    const PretrainedFolder folder(path);
+    auto config = folder.config<BertConfig>();
+    if (num_labels && *num_labels != std::ssize(config.labels))
+        config.labels = default_labels(*num_labels);
+    return loaded<Model>(folder, config, [&](Model& model) -> std::vector<PretrainedNames::Head> {
+        return {{"bert.pooler.", [&] { model.bert.pooler.emplace(config); }},
+                {"classifier.", [&] { model.classifier = new_classifier(config); }}};
+    });
+}
+
+BertForMaskedLM BertForMaskedLM::from_pretrained(const std::string& path) {
+    using Model = BertForMaskedLM;
+    const PretrainedFolder folder(path);
+    const auto config = folder.config<BertConfig>();
+    return loaded<Model>(folder, config, [&](Model& model) -> std::vector<PretrainedNames::Head> {
+        return {{"cls.predictions.", [&] {
+                     const Tensor& words = model.bert.embeddings.word.weight;
+                     model.predictions = BertPredictions(config, words);
+                 }}};
+    });
+}
+
+void Bert::save_pretrained(const std::string& directory) const {
+    nn::save_pretrained(*this, "BertModel", config.to_json(), directory);
+}
+void BertForSequenceClassification::save_pretrained(const std::string& directory) const {
+    nn::save_pretrained(*this, "BertForSequenceClassification", config.to_json(), directory);
+}
+void BertForMaskedLM::save_pretrained(const std::string& directory) const {
+    nn::save_pretrained(*this, "BertForMaskedLM", config.to_json(), directory);
+}
+
+}  // namespace axle::inline v0::nn

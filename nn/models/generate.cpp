@@ -1,0 +1,64 @@
+#include "nn/models/generate.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/autograd.h"
+
+namespace axle::inline v0::nn {
+namespace {
+
+// eval() for a scope; afterwards every module is in the mode that it was in.
+class Evaluating {
+  public:
+    explicit Evaluating(Module& model) {
+        for (const auto& [name, module] : model.named_modules())
+            before_.emplace_back(module, module->is_training());
+        model.eval();
+    }
+    ~Evaluating() {
+        // Parents come first, so that children have the last word.
+        for (const auto& [module, training] : before_) module->train(training);
+    }
+    Evaluating(const Evaluating&) = delete;
+    Evaluating& operator=(const Evaluating&) = delete;
+
+  private:
+    std::vector<std::pair<Module*, bool>> before_;
+};
+
+// One of the tokens, by logits [1, vocabulary].
+std::int64_t next_token(Tensor logits, const GenerateOptions& options) {
+    if (options.temperature == 0) return argmax(logits, -1).item_int();
+    logits = logits / options.temperature;
+    if (options.top_k > 0 && options.top_k < logits.size(-1)) {
+        const Tensor least = topk(logits, options.top_k).first.slice(-1, -1);
+        logits = masked_fill(logits, lt(logits, least), -INFINITY);
+    }
+    return multinomial(softmax(logits), 1).item_int();
+}
+
+}  // namespace
+
+std::vector<std::int64_t> generate(Module& model,
+                                   const std::function<Tensor(const Tensor& ids)>& logits,
+                                   std::int64_t longest, std::vector<std::int64_t> ids,
+                                   std::int64_t count, GenerateOptions options) {
+    if (ids.empty()) throw ValueError("generate: needs at least one token to continue");
+    if (!(options.temperature >= 0))
+        throw ValueError(str("generate: the temperature can't be negative: ", options.temperature));
+    if (count < 0 || options.top_k < 0)
+        throw ValueError(
+            str("generate: count and top_k can't be negative: ", count, ", ", options.top_k));
+    const NoGrad no_grad;
+    const Evaluating evaluating(model);
+    for (std::int64_t i = 0; i < count; ++i) {
+        const auto context = std::min(static_cast<std::int64_t>(ids.size()), longest);
+        const std::vector<std::int64_t> window(ids.end() - context, ids.end());
+        const Tensor y = logits(tensor(window, {1, context}));
+        ids.push_back(next_token(y.select(1, -1).to(f32), options));
+    }
+    return ids;
+}
+
+}  // namespace axle::inline v0::nn

@@ -1,0 +1,151 @@
+#include "nn/models/llama.h"
+
+#include <utility>
+
+#include "nn/init.h"
+#include "nn/models/pretrained.h"
+#include "nn/models/transformer.h"
+
+namespace axle::inline v0::nn {
+
+void LlamaConfig::validate() const {
+    constexpr const char* kWho = "LlamaConfig";
+    check_size(kWho, "vocab_size", vocab_size);
+    check_size(kWho, "hidden_size", hidden_size);
+    check_size(kWho, "intermediate_size", intermediate_size);
+    check_size(kWho, "num_hidden_layers", num_hidden_layers);
+    check_size(kWho, "num_attention_heads", num_attention_heads);
+    check_size(kWho, "num_key_value_heads", key_value_heads());
+    check_size(kWho, "head_dim", head_size());
+    check_size(kWho, "max_position_embeddings", max_position_embeddings);
+    if (!head_dim && hidden_size % num_attention_heads != 0)
+        throw ValueError(str("LlamaConfig: hidden_size ", hidden_size,
+                             " is not a multiple of num_attention_heads ", num_attention_heads));
+    if (num_attention_heads % key_value_heads() != 0)
+        throw ValueError(str("LlamaConfig: num_attention_heads ", num_attention_heads,
+                             " is not a multiple of num_key_value_heads ", key_value_heads()));
+    if (head_size() % 2 != 0)
+        throw ValueError(
+            str("LlamaConfig: head_dim must be even for rotary positions: ", head_size()));
+    check_positive(kWho, "rope_theta", rope_theta);
+    check_positive(kWho, "rms_norm_eps", rms_norm_eps);
+    check_positive(kWho, "initializer_range", initializer_range);
+    check_probability(kWho, "attention_dropout", attention_dropout);
+    check_row(kWho, "pad_token_id", pad_token_id, vocab_size);
+}
+
+namespace {
+
+const LlamaConfig& validated(const LlamaConfig& config) {
+    config.validate();
+    return config;
+}
+
+Linear linear_of(const LlamaConfig& config, std::int64_t in, std::int64_t out, bool bias) {
+    return normal_linear(in, out, config.initializer_range, {.bias = bias});
+}
+
+}  // namespace
+
+LlamaAttention::LlamaAttention(const LlamaConfig& config)
+    : q_proj(linear_of(config, config.hidden_size, config.num_attention_heads * config.head_size(),
+                       config.attention_bias)),
+      k_proj(linear_of(config, config.hidden_size, config.key_value_heads() * config.head_size(),
+                       config.attention_bias)),
+      v_proj(linear_of(config, config.hidden_size, config.key_value_heads() * config.head_size(),
+                       config.attention_bias)),
+      o_proj(linear_of(config, config.num_attention_heads * config.head_size(), config.hidden_size,
+                       config.attention_bias)),
+      head_size(config.head_size()),
+      rope_theta(config.rope_theta),
+      dropout(config.attention_dropout) {}
+
+Tensor LlamaAttention::forward(const Tensor& x, const Tensor& mask) {
+    const std::int64_t batch = x.size(0), time = x.size(1);
+    // [B, T, heads * D] as [B, heads, T, D]
+    const auto heads = [&](const Tensor& y) {
+        return y.reshape({batch, time, -1, head_size}).transpose(1, 2);
+    };
+    const Tensor q = rotary_embedding(heads(q_proj(x)), rope_theta);
+    const Tensor k = rotary_embedding(heads(k_proj(x)), rope_theta);
+    const Tensor y = scaled_dot_product_attention(
+        q, k, heads(v_proj(x)),
+        {.mask = mask, .dropout_p = is_training() ? dropout : 0, .causal = true});
+    return o_proj(y.transpose(1, 2).reshape({batch, time, -1}));
+}
+
+LlamaMlp::LlamaMlp(const LlamaConfig& config)
+    : gate_proj(linear_of(config, config.hidden_size, config.intermediate_size, config.mlp_bias)),
+      up_proj(linear_of(config, config.hidden_size, config.intermediate_size, config.mlp_bias)),
+      down_proj(linear_of(config, config.intermediate_size, config.hidden_size, config.mlp_bias)) {}
+
+Tensor LlamaMlp::forward(const Tensor& x) {
+    return down_proj(gate_proj(x, Activation::silu) * up_proj(x));
+}
+
+LlamaDecoderLayer::LlamaDecoderLayer(const LlamaConfig& config)
+    : self_attn(config),
+      mlp(config),
+      input_layernorm(config.hidden_size, config.rms_norm_eps),
+      post_attention_layernorm(config.hidden_size, config.rms_norm_eps) {}
+
+Tensor LlamaDecoderLayer::forward(const Tensor& x, const Tensor& mask) {
+    const Tensor y = x + self_attn(input_layernorm(x), mask);
+    return y + mlp(post_attention_layernorm(y));
+}
+
+LlamaModel::LlamaModel(const LlamaConfig& config)
+    : embed_tokens(normal_embedding(config.vocab_size, config.hidden_size, config.initializer_range,
+                                    config.pad_token_id)),
+      norm(config.hidden_size, config.rms_norm_eps),
+      checkpoint_layers(config.checkpoint_layers) {
+    for (std::int64_t i = 0; i < config.num_hidden_layers; ++i)
+        layers.push_back(LlamaDecoderLayer(config));
+}
+
+Tensor LlamaModel::forward(const Tensor& ids, const Tensor& attention_mask) {
+    if (ids.dim() != 2) throw ShapeError(str("llama: ids must be [batch, time]: ", ids.shape()));
+    const Tensor mask = padding_mask("llama", attention_mask, ids);
+    Tensor x = embed_tokens(ids);
+    for (LlamaDecoderLayer& layer : layers) {
+        if (checkpoint_layers && is_training())
+            x = checkpoint(
+                [&layer, mask](const std::vector<Tensor>& in) { return layer(in[0], mask); }, {x});
+        else
+            x = layer(x, mask);
+    }
+    return norm(x);
+}
+
+Llama::Llama(const LlamaConfig& config_) : config(validated(config_)), model(config) {
+    if (config.tie_word_embeddings) {
+        lm_head = model.embed_tokens.weight;
+        return;
+    }
+    lm_head = init::parameter({config.vocab_size, config.hidden_size});
+    init::normal_(lm_head, 0, config.initializer_range);
+}
+
+Tensor Llama::forward(const Tensor& ids, const Tensor& attention_mask) {
+    return linear(model(ids, attention_mask), lm_head);
+}
+
+Tensor Llama::loss(const Tensor& ids, const Tensor& labels, const Tensor& attention_mask) {
+    return enter([&] {
+        if (labels.shape() != ids.shape())
+            throw ShapeError(
+                str("llama: labels ", labels.shape(), " don't match ids ", ids.shape()));
+        const Tensor x = model(ids, attention_mask);
+        return linear_cross_entropy(x.reshape({-1, config.hidden_size}), lm_head,
+                                    labels.reshape({-1}));
+    });
+}
+
+std::vector<std::int64_t> Llama::generate(std::vector<std::int64_t> ids, std::int64_t count,
+                                          GenerateOptions options) {
+    const auto logits = [this](const Tensor& window) { return (*this)(window); };
+    return nn::generate(*this, logits, config.max_position_embeddings, std::move(ids), count,
+                        options);
+}
+
+}  // namespace axle::inline v0::nn

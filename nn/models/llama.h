@@ -1,0 +1,128 @@
+// Llama: a decoder-only transformer with RMSNorm, rotary positions, grouped queries and SwiGLU, and
+// with the names and the layout of Hugging Face's LlamaForCausalLM, so that its files load here and
+// ours there (Touvron et al., arXiv:2302.13971 and arXiv:2307.09288).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "nn/container.h"
+#include "nn/layers.h"
+#include "nn/linear.h"
+#include "nn/models/generate.h"
+#include "nn/norm.h"
+
+namespace axle::inline v0::nn {
+
+// Hugging Face's names and defaults.
+struct LlamaConfig {
+    std::int64_t vocab_size = 32000;
+    std::int64_t hidden_size = 4096;
+    std::int64_t intermediate_size = 11008;
+    std::int64_t num_hidden_layers = 32;
+    std::int64_t num_attention_heads = 32;
+    std::optional<std::int64_t> num_key_value_heads = {};  // a divisor of the heads, or as many
+    std::optional<std::int64_t> head_dim = {};             // hidden_size / heads unless said
+    std::int64_t max_position_embeddings = 2048;           // how far generate looks back
+    double rope_theta = 10000;
+    double rms_norm_eps = 1e-6;
+    double attention_dropout = 0;
+    double initializer_range = 0.02;
+    bool attention_bias = false;
+    bool mlp_bias = false;
+    bool tie_word_embeddings = false;
+    std::optional<std::int64_t> pad_token_id = {};  // its embedding gets no gradient
+    std::optional<std::int64_t> bos_token_id = 1;
+    std::vector<std::int64_t> eos_token_id = {2};
+    bool checkpoint_layers = false;  // recompute each layer in the backward pass, as GptConfig's
+
+    std::int64_t key_value_heads() const {
+        return num_key_value_heads.value_or(num_attention_heads);
+    }
+    std::int64_t head_size() const { return head_dim.value_or(hidden_size / num_attention_heads); }
+    // Throws ValueError naming the field.
+    void validate() const;
+    // config.json as Hugging Face writes it for Llama; fields that it lacks keep their defaults.
+    // Throws ValueError for text that is no such configuration, and for scaled rotary positions
+    // (rope_scaling), which this model does not know.
+    std::string to_json() const;
+    static LlamaConfig from_json(const std::string& text);
+};
+
+struct LlamaAttention : Model<LlamaAttention> {
+    explicit LlamaAttention(const LlamaConfig& config);
+    // `mask` as in AttentionOptions, or undefined.
+    Tensor forward(const Tensor& x, const Tensor& mask);
+    void visit(Visitor& v) override {
+        v("q_proj", q_proj), v("k_proj", k_proj), v("v_proj", v_proj), v("o_proj", o_proj);
+    }
+
+    Linear q_proj, k_proj, v_proj, o_proj;
+    std::int64_t head_size;
+    double rope_theta, dropout;
+};
+
+struct LlamaMlp : Model<LlamaMlp> {
+    explicit LlamaMlp(const LlamaConfig& config);
+    Tensor forward(const Tensor& x);
+    void visit(Visitor& v) override {
+        v("gate_proj", gate_proj), v("up_proj", up_proj), v("down_proj", down_proj);
+    }
+
+    Linear gate_proj, up_proj, down_proj;
+};
+
+struct LlamaDecoderLayer : Model<LlamaDecoderLayer> {
+    explicit LlamaDecoderLayer(const LlamaConfig& config);
+    Tensor forward(const Tensor& x, const Tensor& mask);
+    void visit(Visitor& v) override {
+        v("self_attn", self_attn), v("mlp", mlp), v("input_layernorm", input_layernorm);
+        v("post_attention_layernorm", post_attention_layernorm);
+    }
+
+    LlamaAttention self_attn;
+    LlamaMlp mlp;
+    RMSNorm input_layernorm, post_attention_layernorm;
+};
+
+struct LlamaModel : Model<LlamaModel> {
+    explicit LlamaModel(const LlamaConfig& config);
+    // Ids [B, T] to the final hidden state [B, T, C]. attention_mask [B, T] is zero where a token
+    // is padding, which nobody attends to; undefined without padding. ShapeError.
+    Tensor forward(const Tensor& ids, const Tensor& attention_mask = {});
+    void visit(Visitor& v) override {
+        v("embed_tokens", embed_tokens), v("layers", layers), v("norm", norm);
+    }
+
+    Embedding embed_tokens;
+    ModuleList<LlamaDecoderLayer> layers;
+    RMSNorm norm;
+    bool checkpoint_layers;
+};
+
+struct Llama : Model<Llama> {
+    // Weights from N(0, initializer_range), biases zero.
+    explicit Llama(const LlamaConfig& config);
+
+    // A folder as this class or transformers writes it (nn/models/pretrained.h); FileError.
+    static Llama from_pretrained(const std::string& path);
+    // Writes config.json and model.safetensors into a directory, creating it.
+    void save_pretrained(const std::string& directory) const;
+
+    // Ids [B, T] and a mask as LlamaModel's to logits [B, T, vocab_size].
+    Tensor forward(const Tensor& ids, const Tensor& attention_mask = {});
+    // Mean cross entropy of labels [B, T] (-100 is ignored), in nats, without the logits in memory.
+    Tensor loss(const Tensor& ids, const Tensor& labels, const Tensor& attention_mask = {});
+    // Continues one sequence by `count` tokens, from the default generator.
+    std::vector<std::int64_t> generate(std::vector<std::int64_t> ids, std::int64_t count,
+                                       GenerateOptions options = {});
+    void visit(Visitor& v) override { v("model", model), v("lm_head.weight", lm_head); }
+
+    LlamaConfig config;
+    LlamaModel model;
+    Tensor lm_head;  // [vocab_size, C]; the embedding itself if tied
+};
+
+}  // namespace axle::inline v0::nn

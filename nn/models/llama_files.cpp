@@ -1,0 +1,122 @@
+// Llama as files: config.json and model.safetensors in Hugging Face's layout.
+#include "core/file.h"
+#include "core/tree.h"
+#include "nn/models/llama.h"
+#include "nn/models/pretrained.h"
+
+namespace axle::inline v0::nn {
+namespace {
+
+// One token, a list of them, or null.
+Tree ends_of(const std::vector<std::int64_t>& ids) {
+    if (ids.empty()) return {};
+    if (ids.size() == 1) return ids[0];
+    return Tree::list(Tree::List(ids.begin(), ids.end()));
+}
+
+void read_ends(const ConfigFields& fields, std::vector<std::int64_t>& ids) {
+    constexpr const char* kName = "eos_token_id";
+    if (!fields.tree().contains(kName)) return;
+    ids.clear();
+    const Tree* field = fields.find(kName);
+    if (field == nullptr) return;
+    if (!field->is_list()) return fields.read(kName, ids.emplace_back());
+    for (const Tree& id : field->elements()) {
+        if (!id.is_integer()) fields.fail(kName, str("must be integers: ", *field));
+        ids.push_back(id.integer());
+    }
+}
+
+// Transformers before 5 writes rope_theta and, for scaled positions, rope_scaling; from 5 on both
+// are in rope_parameters.
+void read_rope(const ConfigFields& fields, double& theta) {
+    fields.read("rope_theta", theta);
+    for (const char* name : {"rope_scaling", "rope_parameters"}) {
+        const Tree* rope = fields.find(name);
+        if (rope == nullptr) continue;
+        if (!rope->is_map()) fields.fail(name, str("must be an object: ", *rope));
+        for (const char* key : {"rope_type", "type"}) {
+            const Tree* type = rope->find(key);
+            if (type != nullptr && !(type->is_string() && type->string() == "default"))
+                fields.fail(name, str(key, ": only default is supported: ", *type));
+        }
+        const Tree* base = rope->find("rope_theta");
+        if (base == nullptr || base->is_null()) continue;
+        if (!base->is_number()) fields.fail(name, str("rope_theta: must be a number: ", *base));
+        theta = base->number();
+    }
+}
+
+}  // namespace
+
+std::string LlamaConfig::to_json() const {
+    return axle::to_json(Tree{
+        {"model_type", "llama"},
+        {"vocab_size", vocab_size},
+        {"hidden_size", hidden_size},
+        {"intermediate_size", intermediate_size},
+        {"num_hidden_layers", num_hidden_layers},
+        {"num_attention_heads", num_attention_heads},
+        {"num_key_value_heads", key_value_heads()},
+        {"head_dim", head_size()},
+        {"hidden_act", "silu"},
+        {"max_position_embeddings", max_position_embeddings},
+        {"rope_theta", rope_theta},
+        {"rope_parameters", {{"rope_type", "default"}, {"rope_theta", rope_theta}}},
+        {"rms_norm_eps", rms_norm_eps},
+        {"attention_dropout", attention_dropout},
+        {"initializer_range", initializer_range},
+        {"attention_bias", attention_bias},
+        {"mlp_bias", mlp_bias},
+        {"tie_word_embeddings", tie_word_embeddings},
+        {"pad_token_id", or_null(pad_token_id)},
+        {"bos_token_id", or_null(bos_token_id)},
+        {"eos_token_id", ends_of(eos_token_id)},
+    });
+}
+
+LlamaConfig LlamaConfig::from_json(const std::string& text) {
+    const ConfigFields fields("LlamaConfig", text, "llama");
+    Activation activation = Activation::silu;
+    fields.read("hidden_act", activation, {Activation::silu});
+    LlamaConfig config;
+    fields.read("vocab_size", config.vocab_size);
+    fields.read("hidden_size", config.hidden_size);
+    fields.read("intermediate_size", config.intermediate_size);
+    fields.read("num_hidden_layers", config.num_hidden_layers);
+    fields.read("num_attention_heads", config.num_attention_heads);
+    fields.read("num_key_value_heads", config.num_key_value_heads);
+    fields.read("head_dim", config.head_dim);
+    fields.read("max_position_embeddings", config.max_position_embeddings);
+    read_rope(fields, config.rope_theta);
+    fields.read("rms_norm_eps", config.rms_norm_eps);
+    fields.read("attention_dropout", config.attention_dropout);
+    fields.read("initializer_range", config.initializer_range);
+    fields.read("attention_bias", config.attention_bias);
+    fields.read("mlp_bias", config.mlp_bias);
+    fields.read("tie_word_embeddings", config.tie_word_embeddings);
+    fields.read("pad_token_id", config.pad_token_id);
+    // PyTorch counts a negative row from the end.
+    if (config.pad_token_id && *config.pad_token_id < 0) *config.pad_token_id += config.vocab_size;
+    fields.read("bos_token_id", config.bos_token_id);
+    read_ends(fields, config.eos_token_id);
+    config.validate();
+    return config;
+}
+
+Llama Llama::from_pretrained(const std::string& path) {
+    const PretrainedFolder folder(path);
+    const auto config = folder.config<LlamaConfig>();
+    Llama model = folder.build<Llama>(config, config.num_hidden_layers);
+    folder.load(model, {.inner = "model.", .ignored = [](const std::string& name) {
+                            // The frequencies of the positions, which older files carry along.
+                            return name.ends_with(".rotary_emb.inv_freq");
+                        }});
+    return model;
+}
+
+void Llama::save_pretrained(const std::string& directory) const {
+    nn::save_pretrained(*this, "LlamaForCausalLM", config.to_json(), directory);
+}
+
+}  // namespace axle::inline v0::nn

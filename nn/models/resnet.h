@@ -1,0 +1,58 @@
+// ResNet-18, -34 and -50 with the names of torchvision's, so that its weights load here and ours
+// there (He et al., arXiv:1512.03385; the stride of a bottleneck lies in its 3 x 3 convolution).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+
+#include "nn/container.h"
+#include "nn/conv.h"
+#include "nn/linear.h"
+#include "nn/norm.h"
+
+namespace axle::inline v0::nn {
+
+struct ResNetConfig {
+    std::array<std::int64_t, 4> layers = {2, 2, 2, 2};  // blocks of each stage
+    bool bottleneck = false;  // blocks of 1 x 1, 3 x 3, 1 x 1 with four times the channels
+    std::int64_t num_classes = 1000;
+    std::int64_t in_channels = 3;
+    // For images of CIFAR's size: the stem is one 3 x 3 convolution of stride 1 without pooling.
+    bool small_images = false;
+};
+
+struct ResNetBlock : Model<ResNetBlock> {
+    ResNetBlock(std::int64_t in, std::int64_t planes, std::int64_t stride, bool bottleneck);
+    Tensor forward(const Tensor& x);
+    void visit(Visitor& v) override;
+
+    Conv2d conv1;
+    BatchNorm2d bn1;
+    Conv2d conv2;
+    BatchNorm2d bn2;
+    std::optional<Conv2d> conv3;  // of a bottleneck
+    std::optional<BatchNorm2d> bn3;
+    std::optional<Sequential> downsample;  // where the block changes the shape
+};
+
+struct ResNet : Model<ResNet> {
+    explicit ResNet(const ResNetConfig& config);
+
+    // Images [N, in_channels, H, W] to logits [N, num_classes].
+    Tensor forward(const Tensor& images);
+    void visit(Visitor& v) override;
+
+    ResNetConfig config;
+    Conv2d conv1;
+    BatchNorm2d bn1;
+    std::array<ModuleList<ResNetBlock>, 4> layers;  // layer1 to layer4
+    Linear fc;
+};
+
+// The configurations of the paper; change what you like before you build.
+ResNetConfig resnet18();
+ResNetConfig resnet34();
+ResNetConfig resnet50();
+
+}  // namespace axle::inline v0::nn

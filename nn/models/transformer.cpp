@@ -1,0 +1,35 @@
+#include "nn/models/transformer.h"
+
+#include "core/autograd.h"
+#include "nn/init.h"
+
+namespace axle::inline v0::nn {
+
+Linear normal_linear(std::int64_t in, std::int64_t out, double std, LinearOptions options) {
+    Linear layer(in, out, options);
+    init::normal_(layer.weight, 0, std);
+    if (options.bias) init::zeros_(layer.bias);
+    return layer;
+}
+
+Embedding normal_embedding(std::int64_t rows, std::int64_t width, double std,
+                           std::optional<std::int64_t> padding_idx) {
+    Embedding table(rows, width, padding_idx);
+    init::normal_(table.weight, 0, std);
+    if (!padding_idx) return table;
+    const NoGrad no_grad;
+    table.weight.select(0, *padding_idx).zero_();
+    return table;
+}
+
+Tensor padding_mask(const char* who, const Tensor& attention_mask, const Tensor& ids) {
+    if (!attention_mask.defined()) return {};
+    if (attention_mask.shape() != ids.shape())
+        throw ShapeError(str(who, ": attention_mask ", attention_mask.shape(),
+                             " doesn't match ids ", ids.shape()));
+    const Tensor attends =
+        attention_mask.dtype() == boolean ? attention_mask : ne(attention_mask, 0);
+    return attends.unsqueeze(1).unsqueeze(1);
+}
+
+}  // namespace axle::inline v0::nn

@@ -1,0 +1,58 @@
+// Pooling and resizing of images [N, C, H, W] or [C, H, W] as modules; core/ops.h describes the
+// options.
+#pragma once
+
+#include "nn/module.h"
+
+namespace axle::inline v0::nn {
+
+class MaxPool2d : public Model<MaxPool2d> {
+  public:
+    explicit MaxPool2d(Size2 kernel_, MaxPoolOptions options_ = {})
+        : kernel(kernel_), options(options_) {}
+    Tensor forward(const Tensor& x) { return max_pool2d(x, kernel, options); }
+    void visit(Visitor&) override {}
+
+    Size2 kernel;
+    MaxPoolOptions options;
+};
+
+class AvgPool2d : public Model<AvgPool2d> {
+  public:
+    explicit AvgPool2d(Size2 kernel_, AvgPoolOptions options_ = {})
+        : kernel(kernel_), options(options_) {}
+    Tensor forward(const Tensor& x) { return avg_pool2d(x, kernel, options); }
+    void visit(Visitor&) override {}
+
+    Size2 kernel;
+    AvgPoolOptions options;
+};
+
+class AdaptiveAvgPool2d : public Model<AdaptiveAvgPool2d> {
+  public:
+    explicit AdaptiveAvgPool2d(Size2 size_) : size(size_) {}
+    Tensor forward(const Tensor& x) { return adaptive_avg_pool2d(x, size); }
+    void visit(Visitor&) override {}
+
+    Size2 size;
+};
+
+class AdaptiveMaxPool2d : public Model<AdaptiveMaxPool2d> {
+  public:
+    explicit AdaptiveMaxPool2d(Size2 size_) : size(size_) {}
+    Tensor forward(const Tensor& x) { return adaptive_max_pool2d(x, size); }
+    void visit(Visitor&) override {}
+
+    Size2 size;
+};
+
+class Upsample : public Model<Upsample> {
+  public:
+    explicit Upsample(InterpolateOptions options_) : options(options_) {}
+    Tensor forward(const Tensor& x) { return interpolate(x, options); }
+    void visit(Visitor&) override {}
+
+    InterpolateOptions options;
+};
+
+}  // namespace axle::inline v0::nn

@@ -1,0 +1,26 @@
+#include "core/text.h"
+
+#include "gtest/gtest.h"
+
+namespace axle {
+namespace {
+
+TEST(Nearest, FindsWhatWasMeant) {
+    const std::vector<std::string> names = {"--batch-size", "--block-size", "--lr", "--min-lr"};
+    EXPECT_EQ(nearest("--batchsize", names), "--batch-size");
+    EXPECT_EQ(nearest("--batch_size", names), "--batch-size");
+    EXPECT_EQ(nearest("--lr", names), "--lr");
+    EXPECT_EQ(nearest("--l", names), "--lr");
+    EXPECT_EQ(nearest("--temperature", names), "");
+    EXPECT_EQ(nearest("x", {}), "");
+    EXPECT_EQ(nearest("", names), "");
+}
+
+TEST(Nearest, IsNotHeldUpByNamesOfMegabytes) {
+    const std::string huge(20'000'000, 'x');
+    EXPECT_EQ(nearest("lr", {huge, "lrs"}), "lrs");
+    EXPECT_EQ(nearest(huge, {"lr", "lrs"}), "");
+}
+
+}  // namespace
+}  // namespace axle
