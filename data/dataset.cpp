@@ -40,6 +40,8 @@ Tree Dataset::get_batch(std::span<const std::int64_t> indices) const {
     return collate(get_samples(*this, indices));
 }
 
+std::shared_ptr<const Dataset> Dataset::in_epoch(std::int64_t) const { return nullptr; }
+
 std::vector<Tree> get_samples(const Dataset& dataset, std::span<const std::int64_t> indices) {
     std::vector<Tree> samples;
     samples.reserve(indices.size());

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>
@@ -13,8 +14,8 @@
 namespace axle::inline v0::data {
 
 // A loader's workers call get and get_batch from several threads at once. A sample should depend on
-// its index alone: what draws random numbers does so from a seed and the index, or orders and
-// resumed runs are not repeatable.
+// its index and in_epoch's epoch alone: what draws random numbers does so from a seed and those, or
+// orders and resumed runs are not repeatable.
 class Dataset {
   public:
     virtual ~Dataset() = default;
@@ -24,6 +25,10 @@ class Dataset {
     // The batch that a loader without a collate_fn hands out: collate() of the samples. Override it
     // where a batch can be made at once.
     virtual Tree get_batch(std::span<const std::int64_t> indices) const;
+    // Where samples differ from epoch to epoch: this dataset as that epoch sees it, a pure function
+    // of the epoch. A loader asks before each pass, on the loop's thread, and reads the pass from
+    // the answer. It may refer to this dataset and does not outlive it. Null: all epochs are alike.
+    virtual std::shared_ptr<const Dataset> in_epoch(std::int64_t epoch) const;
 };
 
 // The samples one by one; an exception says which sample it came from.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/profiler.h"
 #include "data/prefetch.h"
 #include "kernels/error.h"
 
@@ -62,6 +63,7 @@ DataLoader::Iterator DataLoader::begin() {
     check_idle("begin");
     end_ = len();
     order_ = batch_sampler_->order(epoch_);
+    seen_ = dataset_->in_epoch(epoch_);
     position_ = std::min(position_, end_);
     running_ = true;
     Iterator first(this);  // from here on, an exception leaves the pass
@@ -74,10 +76,12 @@ DataLoader::Iterator DataLoader::begin() {
 }
 
 Tree DataLoader::make_batch(const BatchOrder& order, std::int64_t number) const {
+    const profiler::Scope scope("DataLoader.batch", profiler::Category::data);
+    const Dataset& dataset = seen_ ? *seen_ : *dataset_;
     try {
         const std::vector<std::int64_t> indices = order(number);
-        if (collate_fn_) return collate_fn_(get_samples(*dataset_, indices));
-        return dataset_->get_batch(indices);
+        if (collate_fn_) return collate_fn_(get_samples(dataset, indices));
+        return dataset.get_batch(indices);
     } catch (...) {
         rethrow_from(str("DataLoader: batch ", number));
     }
@@ -88,6 +92,7 @@ bool DataLoader::advance() {
         finish(true);
         return false;
     }
+    const profiler::Scope scope("DataLoader.next", profiler::Category::data);
     current_ = Tree();  // so that its memory serves the next one
     current_ = prefetcher_ ? prefetcher_->next() : make_batch(order_, position_);
     ++position_;
@@ -99,6 +104,7 @@ void DataLoader::finish(bool complete) noexcept {
     if (prefetcher_) prefetcher_->stop();
     running_ = false;
     order_ = nullptr;
+    seen_ = nullptr;
     current_ = Tree();
     position_ = 0;
     if (complete && end_ > 0) ++epoch_;

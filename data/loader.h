@@ -54,9 +54,9 @@ struct LoaderOptions {
     std::uint64_t seed = 0;
 };
 
-// A pass is one trip through the sampler's order of the current epoch. A complete pass advances the
-// epoch. A pass that is left early (break, return, exception) leaves no trace: the next one is the
-// same epoch from its first batch.
+// A pass is one trip through the sampler's order of the current epoch, over the dataset as it is in
+// that epoch (Dataset::in_epoch). A complete pass advances the epoch. A pass that is left early
+// (break, return, exception) leaves no trace: the next one is the same epoch from its first batch.
 //
 // An exception of the dataset arrives in the loop with its type, the numbers of batch and sample
 // before its text, and the loader can be used again. Between passes no worker touches the dataset.
@@ -135,6 +135,7 @@ class DataLoader {
     bool running_ = false;
     std::int64_t end_ = 0;
     BatchOrder order_;
+    std::shared_ptr<const Dataset> seen_;  // dataset_ in this epoch; null where all are alike
     Tree current_;
 };
 

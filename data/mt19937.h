@@ -1,5 +1,5 @@
-// The generator behind sample orders: mt19937 drawn from as PyTorch's CPU generator does, so that
-// seeded orders are those that a PyTorch user gets.
+// Private to data: the generator behind sample orders, mt19937 drawn from as PyTorch's CPU
+// generator does, so that seeded orders are those that a PyTorch user gets.
 #pragma once
 
 #include <cstdint>

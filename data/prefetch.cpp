@@ -3,32 +3,11 @@
 #include <system_error>
 #include <utility>
 
-#include <pthread.h>
-#include <signal.h>
-
+#include "core/profiler.h"
 #include "kernels/error.h"
+#include "kernels/thread.h"
 
 namespace axle::inline v0::data {
-namespace {
-
-// A thread inherits the mask of the thread that starts it.
-class BlockSignals {
-  public:
-    BlockSignals() {
-        sigset_t all;
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &before_);
-    }
-    ~BlockSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-    BlockSignals(const BlockSignals&) = delete;
-    BlockSignals& operator=(const BlockSignals&) = delete;
-
-  private:
-    sigset_t before_;
-};
-
-}  // namespace
-
 Prefetcher::Prefetcher(int workers, std::size_t capacity) : workers_(workers), ring_(capacity) {}
 
 Prefetcher::~Prefetcher() {
@@ -41,10 +20,10 @@ Prefetcher::~Prefetcher() {
 }
 
 void Prefetcher::start_threads() {
-    const BlockSignals blocked;
+    threads_.reserve(static_cast<std::size_t>(workers_));
     try {
         while (static_cast<int>(threads_.size()) < workers_)
-            threads_.emplace_back([this] { work(); });
+            threads_.push_back(kernels::start_thread("axle loader", [this] { work(); }));
     } catch (const std::system_error& e) {
         throw Error(str("DataLoader: can't start worker ", threads_.size() + 1, " of ", workers_,
                         ": ", e.what()));
@@ -82,6 +61,7 @@ void Prefetcher::stop() noexcept {
 }
 
 void Prefetcher::work() {
+    profiler::name_this_thread("DataLoader worker");
     std::unique_lock lock(mutex_);
     for (;;) {
         wake_workers_.wait(lock, [&] { return quit_ || may_take(); });

@@ -1,4 +1,4 @@
-// Prefetcher: worker threads that make the batches of a pass ahead of the loop.
+// Private to data/loader.cpp: worker threads that make the batches of a pass ahead of the loop.
 #pragma once
 
 #include <condition_variable>
@@ -14,8 +14,8 @@
 
 namespace axle::inline v0::data {
 
-// Threads are started by the first pass and kept until the end: later passes start none. They block
-// all signals. The functions are called by one thread, that of the loop.
+// Threads are started by the first pass and kept until the end: later passes start none. The
+// functions are called by one thread, that of the loop.
 //
 // Each worker takes the next number that nobody has taken, makes that batch, and puts it into its
 // slot of a ring as large as the batches that may exist at once. next() empties the slots in order,

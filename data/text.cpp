@@ -91,8 +91,8 @@ CharTokenizer::CharTokenizer(std::vector<std::string> chars) : chars_(std::move(
     std::int64_t id = 0;
     for (const std::string& character : chars_) {
         if (id_of(character) >= 0)
-            throw ValueError(str("CharTokenizer: a character comes twice in the vocabulary: '",
-                                 printable(character), "'"));
+            throw ValueError(str("CharTokenizer: a character comes twice in the vocabulary: ",
+                                 in_quotes(character)));
         if (character.size() == 1) {
             ascii_ids_[static_cast<unsigned char>(character[0])] = id++;
         } else {
@@ -119,8 +119,8 @@ CharTokenizer CharTokenizer::from_text(std::string_view text) {
 CharTokenizer CharTokenizer::from_json(std::string_view json) {
     const Tree tree = axle::from_json(json);
     if (tree["type"].string() != "char")
-        throw ValueError(
-            str("CharTokenizer: from_json: another type of tokenizer: ", tree["type"]));
+        throw ValueError(str("CharTokenizer: from_json: another type of tokenizer: ",
+                             in_quotes(tree["type"].string())));
     std::vector<std::string> chars;
     for_each_character(tree["vocab"].string(),
                        [&](std::string_view c, std::size_t) { chars.emplace_back(c); });

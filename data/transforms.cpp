@@ -1,0 +1,324 @@
+// Each transform is one pass over the batch into new memory, on the caller's thread: a batch of
+// small images stays in the cache between them, and a loader's workers are the parallel part.
+#include "data/transforms.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+
+#include "core/ops.h"
+#include "kernels/error.h"
+
+namespace axle::inline v0::data {
+namespace {
+
+// Images on the CPU with height and width, without gaps.
+Tensor checked(const char* op, const Tensor& images) {
+    if (!images.defined()) throw UsageError(str(op, ": the images are undefined"));
+    if (!images.device().is_cpu())
+        throw DeviceError(str(op, ": images are transformed on the CPU: ", images.device()));
+    if (images.dim() < 3)
+        throw ShapeError(str(op, ": images are [n, ..., height, width]: ", images.shape()));
+    if (!is_compute(images.dtype()))
+        throw DTypeError(str(op, ": not a dtype to compute with: ", images.dtype()));
+    return contiguous(images);
+}
+
+Tensor checked(const char* op, const Tensor& images, std::span<SampleRandom> random) {
+    Tensor dense = checked(op, images);
+    if (std::ssize(random) != images.size(0))
+        throw UsageError(str(op, ": random numbers for ", random.size(), " images, but there are ",
+                             images.size(0)));
+    return dense;
+}
+
+// Rows and columns of one image in a batch, whatever lies between n and height.
+struct Geometry {
+    explicit Geometry(const Shape& shape)
+        : images(shape[0]), height(shape.back(2)), width(shape.back(1)) {
+        for (int d = 1; d < shape.size() - 2; ++d) planes *= shape[d];
+    }
+    std::int64_t images, planes = 1, height, width;
+};
+
+void check_size(const char* op, Size2 size) {
+    if (size.h < 1 || size.w < 1) throw ValueError(str(op, ": sizes are positive: ", size));
+}
+
+// The place of a window's first pixel; a window may reach beyond the image.
+struct Corner {
+    std::int64_t top, left;
+};
+
+// Columns of the window, copied from a row of the image; null is a row beyond it.
+void crop_row(const std::byte* row, std::int64_t width, std::int64_t left, std::int64_t columns,
+              const std::byte* blank, std::int64_t element, std::byte* to) {
+    const std::int64_t begin =
+        row == nullptr ? columns : std::clamp<std::int64_t>(-left, 0, columns);
+    const std::int64_t end = std::clamp<std::int64_t>(width - left, begin, columns);
+    const auto copy = [&](const std::byte* from, std::int64_t first, std::int64_t last) {
+        if (first < last)
+            std::memcpy(to + first * element, from,
+                        static_cast<std::size_t>((last - first) * element));
+    };
+    copy(blank, 0, begin);
+    if (begin < end) copy(row + (left + begin) * element, begin, end);
+    copy(blank, end, columns);
+}
+
+// A window of each image, at corner_of(image); what lies beyond the image is `fill`.
+template <class F>
+Tensor crop(const Tensor& images, Size2 size, double fill, F&& corner_of) {
+    const Geometry from(images.shape());
+    Shape shape = images.shape();
+    shape[shape.size() - 2] = size.h;
+    shape[shape.size() - 1] = size.w;
+    Tensor result = empty(shape, {.dtype = images.dtype()});
+    if (result.numel() == 0) return result;
+    const Tensor blank = full({size.w}, fill, {.dtype = images.dtype()});
+    const auto* blank_row = static_cast<const std::byte*>(blank.raw_data());
+    const std::int64_t element = size_of(images.dtype());
+    const auto* plane = static_cast<const std::byte*>(images.raw_data());
+    auto* to = static_cast<std::byte*>(result.raw_data());
+    for (std::int64_t i = 0; i < from.images; ++i) {
+        const Corner corner = corner_of(i);
+        for (std::int64_t p = 0; p < from.planes; ++p) {
+            for (std::int64_t y = corner.top; y < corner.top + size.h; ++y) {
+                const bool inside = y >= 0 && y < from.height;
+                crop_row(inside ? plane + y * from.width * element : nullptr, from.width,
+                         corner.left, size.w, blank_row, element, to);
+                to += size.w * element;
+            }
+            plane += from.height * from.width * element;
+        }
+    }
+    return result;
+}
+
+// torchvision's corner: of an image that is too small, the border is larger at the end by the odd
+// pixel; else the half is rounded to even, as Python does.
+std::int64_t center_start(std::int64_t have, std::int64_t want) {
+    if (want > have) return -((want - have) / 2);
+    return static_cast<std::int64_t>(std::nearbyint(static_cast<double>(have - want) / 2));
+}
+
+// std::byte, for it may alias anything.
+template <std::size_t N>
+struct Element {
+    std::byte bytes[N];
+};
+
+template <std::size_t N>
+void flip_rows(const void* from, void* to, std::int64_t rows, std::int64_t width) {
+    const auto* row = static_cast<const Element<N>*>(from);
+    auto* out = static_cast<Element<N>*>(to);
+    for (std::int64_t y = 0; y < rows; ++y, row += width, out += width)
+        std::reverse_copy(row, row + width, out);
+}
+
+auto flip_rows_of(DType dtype) {
+    switch (size_of(dtype)) {
+        case 1:
+            return flip_rows<1>;
+        case 2:
+            return flip_rows<2>;
+        case 4:
+            return flip_rows<4>;
+        default:
+            return flip_rows<8>;
+    }
+}
+
+// In blocks of a fixed length, which the compiler turns into vector instructions.
+template <class T>
+void normalize_plane(const T* x, T* y, std::int64_t n, double mean, double std) {
+    const T m = static_cast<T>(mean), s = static_cast<T>(std);
+    constexpr std::int64_t kBlock = 16;
+    std::int64_t i = 0;
+    for (; i + kBlock <= n; i += kBlock) {
+        T block[kBlock];
+        std::memcpy(block, x + i, sizeof block);
+        for (T& value : block) value = (value - m) / s;
+        std::memcpy(y + i, block, sizeof block);
+    }
+    for (; i < n; ++i) y[i] = (x[i] - m) / s;
+}
+
+// A table beats the division.
+constexpr auto kUnit = [] {
+    std::array<float, 256> values = {};
+    for (int i = 0; i < 256; ++i)
+        values[static_cast<std::size_t>(i)] = static_cast<float>(i) / 255.0f;
+    return values;
+}();
+
+}  // namespace
+
+std::uint64_t SampleRandom::epoch_key(std::uint64_t seed, std::int64_t epoch) {
+    const auto words = kernels::Philox{.seed = seed}.block(static_cast<std::uint64_t>(epoch));
+    return std::uint64_t{words[0]} << 32 | words[1];
+}
+
+Compose::Compose(std::vector<Transform> transforms) : transforms_(std::move(transforms)) {
+    for (const Transform& transform : transforms_)
+        if (!transform) throw UsageError("Compose: there is no function in a transform");
+}
+
+Tensor Compose::operator()(const Tensor& images, std::span<SampleRandom> random) const {
+    Tensor result = images;
+    for (const Transform& transform : transforms_) result = transform(result, random);
+    return result;
+}
+
+Tensor ToFloat::operator()(const Tensor& images, std::span<SampleRandom>) const {
+    const Tensor dense = checked("ToFloat", images);
+    if (is_floating(images.dtype())) return to(dense, f32);
+    if (images.dtype() != u8)
+        throw DTypeError(str("ToFloat: only uint8 has a range to divide by: ", images.dtype()));
+    Tensor result = empty(dense.shape());
+    const auto* x = dense.data<std::uint8_t>();
+    auto* y = result.data<float>();
+    const std::int64_t n = dense.numel();
+    for (std::int64_t i = 0; i < n; ++i) y[i] = kUnit[x[i]];
+    return result;
+}
+
+Normalize::Normalize(std::vector<double> mean, std::vector<double> std)
+    : mean_(std::move(mean)), std_(std::move(std)) {
+    if (mean_.empty() || mean_.size() != std_.size())
+        throw ValueError(str("Normalize: a mean and a std for each channel: ", mean_.size(),
+                             " and ", std_.size()));
+    for (const double s : std_)
+        if (!(static_cast<float>(s) > 0))
+            throw ValueError(str("Normalize: each std must be positive: ", s));
+}
+
+Tensor Normalize::operator()(const Tensor& images, std::span<SampleRandom>) const {
+    const Tensor dense = checked("Normalize", images);
+    if (dense.dtype() != f32 && dense.dtype() != f64)
+        throw DTypeError(str("Normalize: the images are not float32 or float64: ", dense.dtype(),
+                             "; put ToFloat before it"));
+    const std::int64_t channels = dense.dim() == 3 ? 1 : dense.size(-3);
+    if (mean_.size() != 1 && std::ssize(mean_) != channels)
+        throw ShapeError(str("Normalize: ", mean_.size(), " means for ", channels,
+                             " channels: ", dense.shape()));
+    Tensor result = empty(dense.shape(), {.dtype = dense.dtype()});
+    const std::int64_t pixels = dense.size(-2) * dense.size(-1);
+    const std::int64_t planes = pixels == 0 ? 0 : dense.numel() / pixels;
+    visit_f32_f64(dense.dtype(), [&]<class T>() {
+        const T* x = dense.data<T>();
+        T* y = result.data<T>();
+        for (std::int64_t p = 0; p < planes; ++p, x += pixels, y += pixels) {
+            const auto c = static_cast<std::size_t>(mean_.size() == 1 ? 0 : p % channels);
+            normalize_plane(x, y, pixels, mean_[c], std_[c]);
+        }
+    });
+    return result;
+}
+
+CenterCrop::CenterCrop(Size2 size) : size_(size) { check_size("CenterCrop", size); }
+
+Tensor CenterCrop::operator()(const Tensor& images, std::span<SampleRandom>) const {
+    const Tensor dense = checked("CenterCrop", images);
+    const Corner corner = {center_start(dense.size(-2), size_.h),
+                           center_start(dense.size(-1), size_.w)};
+    return crop(dense, size_, 0, [&](std::int64_t) { return corner; });
+}
+
+RandomCrop::RandomCrop(Size2 size, RandomCropOptions options) : size_(size), options_(options) {
+    check_size("RandomCrop", size);
+    if (options.padding.h < 0 || options.padding.w < 0)
+        throw ValueError(str("RandomCrop: the padding must not be negative: ", options.padding));
+}
+
+Tensor RandomCrop::operator()(const Tensor& images, std::span<SampleRandom> random) const {
+    const Tensor dense = checked("RandomCrop", images, random);
+    const Size2 pad = options_.padding;
+    const Size2 padded = {dense.size(-2) + 2 * pad.h, dense.size(-1) + 2 * pad.w};
+    if (padded.h < size_.h || padded.w < size_.w)
+        throw ShapeError(str("RandomCrop: ", size_, " is larger than the padded image of ", padded,
+                             ": images ", dense.shape()));
+    return crop(dense, size_, options_.fill, [&](std::int64_t i) {
+        SampleRandom& draw = random[static_cast<std::size_t>(i)];
+        const std::int64_t top = draw.below(padded.h - size_.h + 1);
+        return Corner{top - pad.h, draw.below(padded.w - size_.w + 1) - pad.w};
+    });
+}
+
+RandomHorizontalFlip::RandomHorizontalFlip(double p) : p_(p) {
+    if (!(p >= 0 && p <= 1)) throw ValueError(str("RandomHorizontalFlip: p is a probability: ", p));
+}
+
+Tensor RandomHorizontalFlip::operator()(const Tensor& images,
+                                        std::span<SampleRandom> random) const {
+    const Tensor dense = checked("RandomHorizontalFlip", images, random);
+    Tensor result = empty(dense.shape(), {.dtype = dense.dtype()});
+    if (result.numel() == 0) return result;
+    const Geometry size(dense.shape());
+    const std::int64_t rows = size.planes * size.height;
+    const std::int64_t bytes = rows * size.width * size_of(dense.dtype());
+    const auto flip = flip_rows_of(dense.dtype());
+    const auto* from = static_cast<const std::byte*>(dense.raw_data());
+    auto* to = static_cast<std::byte*>(result.raw_data());
+    for (SampleRandom& draw : random) {
+        if (draw.uniform() < p_) {
+            flip(from, to, rows, size.width);
+        } else {
+            std::memcpy(to, from, static_cast<std::size_t>(bytes));
+        }
+        from += bytes;
+        to += bytes;
+    }
+    return result;
+}
+
+TransformedDataset::TransformedDataset(const Dataset& dataset, Transform transform,
+                                       TransformedOptions options)
+    : TransformedDataset(std::shared_ptr<const Dataset>(std::shared_ptr<void>(), &dataset),
+                         std::move(transform), std::move(options)) {}
+
+TransformedDataset::TransformedDataset(std::shared_ptr<const Dataset> dataset, Transform transform,
+                                       TransformedOptions options)
+    : dataset_(std::move(dataset)), transform_(std::move(transform)), options_(std::move(options)) {
+    if (!dataset_) throw UsageError("TransformedDataset: there is no dataset");
+    if (!transform_) throw UsageError("TransformedDataset: there is no transform");
+}
+
+Tensor TransformedDataset::transformed(const Tensor& images,
+                                       std::span<const std::int64_t> indices) const {
+    const std::uint64_t key = SampleRandom::epoch_key(options_.seed, epoch_);
+    std::vector<SampleRandom> random;
+    random.reserve(indices.size());
+    for (const std::int64_t index : indices) random.emplace_back(key, index);
+    Tensor result = transform_(images, random);
+    if (!result.defined() || result.dim() == 0 || result.size(0) != std::ssize(indices))
+        throw ShapeError(
+            str("TransformedDataset: the transform must give as many images as it "
+                "takes: ",
+                images.shape(), " became ", result.defined() ? str(result.shape()) : "undefined"));
+    return result;
+}
+
+Tree TransformedDataset::get(std::int64_t index) const {
+    Tree sample = dataset_->get(index);
+    Tree& image = sample[options_.key];
+    image = transformed(image.tensor().unsqueeze(0), {&index, 1}).select(0, 0);
+    return sample;
+}
+
+Tree TransformedDataset::get_batch(std::span<const std::int64_t> indices) const {
+    Tree batch = dataset_->get_batch(indices);
+    Tree& images = batch[options_.key];
+    images = transformed(images.tensor(), indices);
+    return batch;
+}
+
+std::shared_ptr<const Dataset> TransformedDataset::in_epoch(std::int64_t epoch) const {
+    auto seen = std::make_shared<TransformedDataset>(*this);
+    seen->epoch_ = epoch;
+    if (auto dataset = dataset_->in_epoch(epoch)) seen->dataset_ = std::move(dataset);
+    return seen;
+}
+
+}  // namespace axle::inline v0::data

@@ -1,0 +1,279 @@
+#include "data/transforms.h"
+
+#include <cmath>
+#include <map>
+
+#include "core/ops.h"
+#include "data/collate.h"
+#include "data/loader.h"
+#include "data/npy.h"
+#include "tests/close.h"
+#include "tests/data/damage.h"
+
+namespace axle::data {
+namespace {
+
+using tests::expect_error;
+using tests::expect_same_bits;
+using Values = std::vector<double>;
+
+Tensor golden(const std::string& name) { return load_npy(tests::golden_image(name + ".npy")); }
+
+std::vector<SampleRandom> draws(std::int64_t n, std::uint64_t seed = 1, std::int64_t epoch = 0) {
+    std::vector<SampleRandom> random;
+    for (std::int64_t i = 0; i < n; ++i)
+        random.emplace_back(SampleRandom::epoch_key(seed, epoch), i);
+    return random;
+}
+
+Tensor apply(const Transform& transform, const Tensor& images, std::uint64_t seed = 1) {
+    auto random = draws(images.size(0), seed);
+    return transform(images, random);
+}
+
+// n images of c x h x w, all of whose pixels differ where u8 can tell.
+Tensor pixels(std::int64_t n, std::int64_t c, std::int64_t h, std::int64_t w) {
+    return arange(n * c * h * w).reshape({n, c, h, w}).to(u8);
+}
+
+TEST(Transforms, AreThoseOfTorchvision) {
+    const Tensor images = golden("images");
+    expect_same_bits(ToFloat()(images), golden("to_float"));
+    const Normalize normalize({0.4914, 0.4822, 0.4465}, {0.2470, 0.2435, 0.2616});
+    expect_same_bits(normalize(golden("to_float")), golden("normalize"));
+    expect_same_bits(apply(RandomHorizontalFlip(1), images), golden("flip"));
+    for (const Size2 size : {Size2(3, 3), Size2(4, 5), Size2(2, 3), Size2(5, 6), Size2(7, 9),
+                             Size2(8, 3), Size2(1, 8)})
+        expect_same_bits(CenterCrop(size)(images),
+                         golden(str("center_crop_", size.h, "_", size.w)));
+}
+
+TEST(Transforms, TakeImagesOfAnyStrideAndDType) {
+    const Tensor images = golden("images");
+    const Tensor strided = images.permute({3, 1, 0, 2}).contiguous().permute({2, 1, 3, 0});
+    ASSERT_FALSE(strided.is_contiguous());
+    expect_same_bits(ToFloat()(strided), golden("to_float"));
+    expect_same_bits(CenterCrop(3)(strided), golden("center_crop_3_3"));
+    for (const DType dtype : {f64, f32, f16, bf16, i64, i32, u8}) {
+        expect_same_bits(apply(RandomHorizontalFlip(1), images.to(dtype)),
+                         golden("flip").to(dtype));
+        expect_same_bits(CenterCrop({7, 9})(images.to(dtype)), golden("center_crop_7_9").to(dtype));
+    }
+    EXPECT_EQ(ToFloat()(ones({1, 2, 2}, {f16})).dtype(), f32);
+    EXPECT_EQ(ToFloat()(ones({1, 2, 2}, {f64})).to_vector(), (Values{1, 1, 1, 1}));
+    // Without channels, and with frames.
+    EXPECT_EQ(CenterCrop(2)(pixels(3, 1, 4, 4).squeeze(1)).shape(), (Shape{3, 2, 2}));
+    EXPECT_EQ(apply(RandomCrop(2), ones({3, 5, 2, 4, 4})).shape(), (Shape{3, 5, 2, 2, 2}));
+    EXPECT_EQ(Normalize({0.5}, {0.25})(ones({1, 3, 1, 1})).to_vector(), (Values{2, 2, 2}));
+    EXPECT_EQ(apply(RandomCrop(2), ones({0, 3, 4, 4})).shape(), (Shape{0, 3, 2, 2}));
+    EXPECT_EQ(apply(RandomHorizontalFlip(), ones({0, 3, 4, 4})).shape(), (Shape{0, 3, 4, 4}));
+}
+
+TEST(RandomCrop, TakesEveryWindowOfThePaddedImageAlike) {
+    const Tensor image = pixels(1, 2, 4, 5);
+    constexpr std::int64_t kImages = 9000;
+    const Tensor crops = apply(RandomCrop({3, 6}, {.padding = {1, 2}, .fill = 200}),
+                               image.expand({kImages, 2, 4, 5}).contiguous());
+    ASSERT_EQ(crops.shape(), (Shape{kImages, 2, 3, 6}));
+    // 4 x 4 windows of the 6 x 9 padded image.
+    Tensor padded = full({2, 6, 9}, 200, {u8});
+    padded.narrow(1, 1, 4).narrow(2, 2, 5).copy_(image[0]);
+    std::map<Values, int> hits;
+    for (std::int64_t top = 0; top < 4; ++top)
+        for (std::int64_t left = 0; left < 4; ++left)
+            hits[padded.narrow(1, top, 3).narrow(2, left, 6).to_vector()] = 0;
+    ASSERT_EQ(hits.size(), 16u);
+    for (std::int64_t i = 0; i < kImages; ++i) ++hits[crops[i].to_vector()];
+    ASSERT_EQ(hits.size(), 16u);
+    for (const auto& [window, n] : hits) EXPECT_NEAR(n, kImages / 16.0, 100);
+    // More padding than image.
+    EXPECT_EQ(apply(RandomCrop(1, {.padding = 9}), ones({500, 1, 1, 1})).shape(),
+              (Shape{500, 1, 1, 1}));
+}
+
+TEST(RandomHorizontalFlip, FlipsWithItsProbability) {
+    const Tensor images = pixels(1, 1, 1, 2).expand({10000, 1, 1, 2}).contiguous();
+    const auto flipped = [&](double p) {
+        return apply(RandomHorizontalFlip(p), images).select(-1, 0).sum().item();
+    };
+    EXPECT_EQ(flipped(0), 0);
+    EXPECT_EQ(flipped(1), 10000);
+    EXPECT_NEAR(flipped(0.5), 5000, 200);
+    EXPECT_NEAR(flipped(0.1), 1000, 150);
+}
+
+TEST(Compose, AppliesOneAfterAnotherAndTakesLambdas) {
+    const Compose both({ToFloat(), [](const Tensor& x, std::span<SampleRandom>) { return x * 2; },
+                        Normalize({1}, {0.5})});
+    EXPECT_EQ(apply(both, full({1, 1, 1, 1}, 255, {u8})).item(), 2);
+    const Tensor images = pixels(1, 1, 2, 2);
+    EXPECT_TRUE(apply(Compose({}), images).is_same(images));
+}
+
+TEST(Transforms, LeaveTheGivenImagesAlone) {
+    const Tensor images = golden("images");
+    const Tensor before = images.clone();
+    apply(Compose({RandomCrop({5, 6}, {.padding = 2}), RandomHorizontalFlip(), CenterCrop(3),
+                   ToFloat(), Normalize({0.5}, {0.5})}),
+          images);
+    const Tensor floats = images.to(f32);
+    apply(Compose({ToFloat(), Normalize({0.5}, {0.5})}), floats);
+    expect_same_bits(images, before);
+    expect_same_bits(floats, before.to(f32));
+}
+
+TEST(Transforms, MistakesAreTypedErrors) {
+    const Tensor images = pixels(2, 3, 4, 4);
+    expect_error<DTypeError>({"Normalize: ", "uint8", "put ToFloat before it"},
+                             [&] { Normalize({0.5}, {0.5})(images); });
+    expect_error<ShapeError>({"Normalize: 2 means for 3 channels: [2, 3, 4, 4]"}, [&] {
+        Normalize({0, 0}, {1, 1})(ToFloat()(images));
+    });
+    expect_error<ValueError>({"Normalize: a mean and a std for each channel: 2 and 1"}, [] {
+        Normalize({0, 0}, {1});
+    });
+    for (const double std : {0.0, -1.0, 1e-60, std::nan("")})
+        EXPECT_THROW(Normalize({0}, {std}), ValueError) << std;
+    expect_error<DTypeError>({"ToFloat: ", "int64"}, [&] { ToFloat()(images.to(i64)); });
+    expect_error<ShapeError>({"RandomCrop: [7, 6] is larger than the padded image of [6, 6]"}, [&] {
+        apply(RandomCrop({7, 6}, {.padding = 1}), images);
+    });
+    expect_error<ValueError>({"RandomCrop: sizes are positive: [0, 3]"}, [] {
+        RandomCrop({0, 3});
+    });
+    expect_error<ValueError>({"RandomCrop: the padding"}, [] {
+        RandomCrop(3, {.padding = {0, -1}});
+    });
+    expect_error<UsageError>({"RandomHorizontalFlip: random numbers for 0 images, but there are 2"},
+                             [&] { RandomHorizontalFlip()(images, {}); });
+    EXPECT_THROW(RandomHorizontalFlip(1.5), ValueError);
+    EXPECT_THROW(CenterCrop(-1), ValueError);
+    EXPECT_THROW(CenterCrop(2)(ones({4, 4})), ShapeError);
+    EXPECT_THROW(Compose({nullptr}), UsageError);
+}
+
+// Shapes, labels and numbers of a pass; images differ from sample to sample.
+TensorDataset digits(std::int64_t n) {
+    return TensorDataset(Tree{{"image", pixels(n, 1, 6, 6)}, {"label", arange(n)}});
+}
+
+TransformedDataset augmented(std::int64_t n, std::uint64_t seed = 3) {
+    return {digits(n),
+            Compose({RandomCrop(6, {.padding = 2}), RandomHorizontalFlip(), ToFloat()}),
+            {.seed = seed}};
+}
+
+using Images = std::map<std::int64_t, Values>;  // by label
+
+Images one_by_one(const Tree& batch) {
+    Images images;
+    for (std::int64_t i = 0; i < batch["label"].tensor().numel(); ++i)
+        images[batch["label"].tensor()[i].item_int()] = batch["image"].tensor()[i].to_vector();
+    return images;
+}
+
+Images pass(DataLoader& loader) {
+    Images images;
+    for (auto& batch : loader) images.merge(one_by_one(batch));
+    return images;
+}
+
+TEST(TransformedDataset, ASampleDependsOnSeedEpochAndIndexAlone) {
+    DataLoader in_order(augmented(20), {.batch_size = 20});
+    const Images first = pass(in_order), second = pass(in_order);
+    ASSERT_EQ(first.size(), 20u);
+    EXPECT_NE(first, second);
+    for (const int workers : {0, 1, 4})
+        for (const std::int64_t batch_size : {1, 3, 20})
+            for (const bool samples : {false, true}) {
+                DataLoader loader(augmented(20),
+                                  {.batch_size = batch_size,
+                                   .shuffle = true,
+                                   .num_workers = workers,
+                                   .collate_fn = samples ? Collate(collate) : Collate()});
+                EXPECT_EQ(pass(loader), first);
+                EXPECT_EQ(pass(loader), second);
+                loader.set_epoch(0);
+                EXPECT_EQ(pass(loader), first);
+            }
+    DataLoader other(augmented(20, 4), {.batch_size = 20});
+    const Images other_seed = pass(other);
+    EXPECT_NE(other_seed, first);
+    EXPECT_NE(other_seed, second);
+    EXPECT_EQ(augmented(20).get(7)["image"].tensor().to_vector(), first.at(7));
+    EXPECT_EQ(augmented(20).in_epoch(1)->get(7)["image"].tensor().to_vector(), second.at(7));
+    EXPECT_EQ(augmented(20).size(), 20);
+}
+
+TEST(TransformedDataset, ResumesExactlyInMidEpoch) {
+    for (const int workers : {0, 3}) {
+        const LoaderOptions options{.batch_size = 3, .shuffle = true, .num_workers = workers};
+        DataLoader whole(augmented(13), options);
+        std::vector<Images> all;
+        std::vector<Tree> states = {whole.state_dict()};
+        for (int epoch = 0; epoch < 3; ++epoch)
+            for (auto& batch : whole) {
+                all.push_back(one_by_one(batch));
+                states.push_back(whole.state_dict());
+            }
+        ASSERT_EQ(all.size(), 15u);
+        for (std::size_t done = 0; done < states.size(); ++done) {
+            DataLoader resumed(augmented(13), options);
+            resumed.load_state_dict(states[done]);
+            std::vector<Images> rest(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(done));
+            while (resumed.epoch() < 3)
+                for (auto& batch : resumed) rest.push_back(one_by_one(batch));
+            EXPECT_EQ(rest, all) << "after " << done;
+        }
+    }
+}
+
+TEST(TransformedDataset, LeavingEarlyLeavesNoTrace) {
+    DataLoader loader(augmented(10), {.batch_size = 2, .num_workers = 2});
+    DataLoader fresh(augmented(10), {.batch_size = 2});
+    for ([[maybe_unused]] auto& batch : loader) break;
+    EXPECT_EQ(pass(loader), pass(fresh));
+}
+
+TEST(TransformedDataset, TheEpochReachesADatasetBelow) {
+    const TransformedDataset twice(augmented(8), Normalize({0}, {0.5}));
+    DataLoader below(augmented(8), {.batch_size = 8}), above(twice, {.batch_size = 8});
+    for (int epoch = 0; epoch < 2; ++epoch) {
+        Images doubled = pass(below);
+        for (auto& [label, image] : doubled)
+            for (double& x : image) x *= 2;
+        EXPECT_EQ(pass(above), doubled);
+    }
+}
+
+TEST(TransformedDataset, TransformsTheEntryThatItIsTold) {
+    const Tree tensors{{"x", pixels(2, 1, 4, 4)}, {"y", pixels(2, 1, 4, 4)}};
+    const TensorDataset pairs(tensors);
+    const TransformedDataset small(pairs, CenterCrop(2), {.key = "y"});
+    const Tree sample = small.get(0);
+    EXPECT_EQ(sample["x"].tensor().shape(), (Shape{1, 4, 4}));
+    EXPECT_EQ(sample["y"].tensor().to_vector(), (Values{5, 6, 9, 10}));
+    const TransformedDataset missing(pairs, CenterCrop(2));
+    EXPECT_THROW(missing.get(0), IndexError);
+    const TransformedDataset fewer(
+        pairs, [](const Tensor& x, std::span<SampleRandom>) { return x[0]; }, {.key = "x"});
+    const std::vector<std::int64_t> both = {0, 1};
+    expect_error<ShapeError>({"TransformedDataset: ", "[2, 1, 4, 4] became [1, 4, 4]"},
+                             [&] { fewer.get_batch(both); });
+    EXPECT_THROW(TransformedDataset(pairs, nullptr), UsageError);
+    EXPECT_THROW(TransformedDataset(std::shared_ptr<const Dataset>(), CenterCrop(2)), UsageError);
+}
+
+TEST(TransformedDataset, ImagesOfDifferentSizesGoOneByOneThroughACollateFn) {
+    const auto ragged = [](std::int64_t i) {
+        return Tree{{"image", ones({1, 4 + i, 6 - i})}, {"label", i}};
+    };
+    const TransformedDataset dataset(from_function(3, ragged), CenterCrop(4));
+    DataLoader loader(dataset, {.batch_size = 3, .collate_fn = collate});
+    for (auto& batch : loader) EXPECT_EQ(batch["image"].tensor().shape(), (Shape{3, 1, 4, 4}));
+    DataLoader at_once(dataset, {.batch_size = 3});
+    EXPECT_THROW(at_once.begin(), ShapeError);
+}
+
+}  // namespace
+}  // namespace axle::data
