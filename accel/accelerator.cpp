@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <iostream>
 #include <map>
 
 #include "accel/checkpoint.h"
+#include "accel/tracking.h"
 #include "core/autocast.h"
 #include "core/autograd.h"
 #include "core/memory.h"
@@ -116,7 +118,8 @@ Accelerator::Accelerator(AcceleratorOptions options)
     : options_(std::move(options)),
       mixed_precision_(precision(options_)),
       device_(Device::cpu()),
-      state_(std::make_shared<State>()) {
+      state_(std::make_shared<State>()),
+      tracking_(std::make_unique<Tracking>(options_.log_with, logging_dir(), true)) {
     state_->num_steps = accumulation_steps(options_);
     if (options_.gradient_accumulation_plugin)
         state_->sync_with_dataloader = options_.gradient_accumulation_plugin->sync_with_dataloader;
@@ -209,6 +212,32 @@ bool Accelerator::optimizer_step_was_skipped() const {
                        [](const optim::Optimizer* o) { return o->step_was_skipped(); });
 }
 
+ProfileSession Accelerator::profile() const {
+    return profile(options_.profile_kwargs.value_or(ProfileKwargs()));
+}
+
+ProfileSession Accelerator::profile(ProfileKwargs options) const {
+    return ProfileSession(std::move(options), process_index(), [this] { wait_for_everyone(); });
+}
+
+void Accelerator::print_line(const std::string& line) { std::cout << line + '\n' << std::flush; }
+
+// --- trackers
+
+void Accelerator::init_trackers(const std::string& project_name, const Tree& config,
+                                const Tree& init_kwargs) {
+    tracking_->init(project_name, config, init_kwargs);
+}
+void Accelerator::log(const Tree& values, std::optional<std::int64_t> step,
+                      const Tree& log_kwargs) {
+    tracking_->log(values, step, log_kwargs);
+}
+Tracker& Accelerator::get_tracker(const std::string& name, bool unwrap) {
+    return tracking_->get(name, unwrap);
+}
+std::vector<Tracker*> Accelerator::trackers() const { return tracking_->trackers(); }
+void Accelerator::end_training() { tracking_->finish(); }
+
 // --- saving
 
 namespace {
@@ -237,6 +266,7 @@ void set_gradients(const nn::Module& model, const std::map<std::string, Tensor>&
 void Accelerator::register_for_checkpointing(Checkpointable& object) { add_once(custom_, object); }
 
 std::string Accelerator::save_state(const std::string& directory) {
+    const profiler::Scope scope("save_state", profiler::Category::io);
     CheckpointWriter writer(directory);
     for (std::size_t i = 0; i < models_.size(); ++i)
         save_safetensors(writer.directory() + "/" + numbered("model", i) + ".safetensors",
@@ -292,6 +322,7 @@ void fitting(const CheckpointReader& reader, const std::string& file, F&& load) 
 void Accelerator::load_state(const std::string& directory) {
     if (!state_->active.empty())
         throw UsageError("load_state: not within the loop over a prepared loader; leave it first");
+    const profiler::Scope scope("load_state", profiler::Category::io);
     const CheckpointReader reader(directory);
     // Everything is read before anything is changed.
     std::vector<nn::StateDict> models;

@@ -17,7 +17,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <iostream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -25,6 +24,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "accel/profile.h"
+#include "accel/tracker.h"
 #include "core/tensor.h"
 #include "core/tree.h"
 #include "data/loader.h"
@@ -33,6 +34,8 @@
 #include "optim/scheduler.h"
 
 namespace axle::inline v0::accel {
+
+class Tracking;
 
 struct GradientAccumulationPlugin {
     std::optional<int> num_steps = {};
@@ -49,10 +52,14 @@ struct AcceleratorOptions {
     // wins.
     int gradient_accumulation_steps = 1;
     bool cpu = false;
+    // Trackers, by name ("tensorboard", "jsonl", "csv", "all", registered ones) or as objects.
+    std::vector<LogWith> log_with = {};
     std::string project_dir = {};
+    std::string logging_dir = {};  // of trackers; empty is project_dir
     std::optional<GradientAccumulationPlugin> gradient_accumulation_plugin = {};
     // false: scheduler.step() is one step of the schedule, whatever the optimizer did.
     bool step_scheduler_with_optimizer = true;
+    std::optional<ProfileKwargs> profile_kwargs = {};  // of profile() without an argument
 };
 
 // State of the user's own, saved and loaded with everything else.
@@ -76,8 +83,8 @@ class [[nodiscard]] AccumulateScope {
 // Accelerator is called. One thread at a time.
 class Accelerator {
   public:
-    // ValueError for an unknown precision or fewer than one step; UsageError where the steps are
-    // given twice.
+    // ValueError for an unknown precision, fewer than one step, an unknown tracker or one that
+    // lacks a folder; UsageError where the steps are given twice.
     explicit Accelerator(AcceleratorOptions options = {});
     ~Accelerator();
     Accelerator(const Accelerator&) = delete;
@@ -126,6 +133,11 @@ class Accelerator {
     void clip_grad_value_(const std::vector<Tensor>& parameters, double clip_value);
     bool optimizer_step_was_skipped() const;
 
+    // Records until the session stops or dies (accel/profile.h); without options, with those given
+    // to the constructor, if any.
+    [[nodiscard]] ProfileSession profile() const;
+    [[nodiscard]] ProfileSession profile(ProfileKwargs options) const;
+
     // --- saving
     // Objects are saved in the order of registration.
     void register_for_checkpointing(Checkpointable& object);
@@ -138,21 +150,42 @@ class Accelerator {
     // nothing. UsageError within the loop over a prepared loader.
     void load_state(const std::string& directory);
 
+    // --- trackers (accel/tracker.h); a failing one stops neither training nor the others, unless
+    // set_trouble_policy (core/log.h) says so
+    // Creates and starts what log_with asks for, and hands it the configuration unless it is null.
+    // init_kwargs are the options of each, by name: {{"jsonl", {{"purge_step", 40}}}}. ValueError
+    // for options that a tracker doesn't have.
+    void init_trackers(const std::string& project_name, const Tree& config = {},
+                       const Tree& init_kwargs = {});
+    // To every tracker, a map of values. log_kwargs are more options of each, by name.
+    void log(const Tree& values, std::optional<std::int64_t> step = {},
+             const Tree& log_kwargs = {});
+    // A tracker whose failures are reported and forgotten, or the very object with `unwrap`; valid
+    // until the next init_trackers. Without any trackers, one that does nothing; ValueError for a
+    // name that isn't among them.
+    Tracker& get_tracker(const std::string& name, bool unwrap = false);
+    std::vector<Tracker*> trackers() const;
+    // Finishes the trackers. The destructor does so too.
+    void end_training();
+
     // --- processes
     bool is_main_process() const { return true; }
     bool is_local_main_process() const { return true; }
     int process_index() const { return 0; }
     int num_processes() const { return 1; }
     void wait_for_everyone() const {}
-    // A line on stdout, once per server.
+    // A line on std::cout, once per server.
     template <class... Parts>
     void print(const Parts&... parts) const {
-        (std::cout << ... << parts) << std::endl;
+        print_line(str(parts...));
     }
 
     Device device() const { return device_; }
     const std::string& mixed_precision() const { return mixed_precision_; }
     const std::string& project_dir() const { return options_.project_dir; }
+    const std::string& logging_dir() const {
+        return options_.logging_dir.empty() ? options_.project_dir : options_.logging_dir;
+    }
 
   private:
     struct State;
@@ -166,6 +199,7 @@ class Accelerator {
         requires(!std::is_base_of_v<nn::Module, T> && !std::is_base_of_v<optim::Optimizer, T> &&
                  !std::is_base_of_v<optim::Scheduler, T> && !std::is_base_of_v<data::DataLoader, T>)
     void prepare_one(T&) {}
+    static void print_line(const std::string& line);
     void advance_accumulation();
     std::optional<DType> autocast_dtype() const;
 
@@ -179,6 +213,7 @@ class Accelerator {
     std::vector<optim::Scheduler*> schedulers_;
     std::vector<data::DataLoader*> loaders_;
     std::vector<Checkpointable*> custom_;
+    std::unique_ptr<Tracking> tracking_;
 };
 
 }  // namespace axle::inline v0::accel

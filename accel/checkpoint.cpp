@@ -12,6 +12,7 @@
 #include <zlib.h>
 
 #include "core/file.h"
+#include "core/log.h"
 #include "core/safetensors.h"
 
 namespace axle::inline v0::accel {
@@ -27,6 +28,11 @@ constexpr const char* kChanged = "was changed since it was saved: the checksum d
 
 [[noreturn]] void fail(const fs::path& path, const std::string& reason) {
     throw FileError(str(printable(path.string()), ": ", reason));
+}
+
+std::exception_ptr not_removed(const fs::path& path, const std::error_code& error) {
+    return std::make_exception_ptr(
+        FileError(str(printable(path.string()), ": can't be removed: ", error.message())));
 }
 
 void sync_directory(const fs::path& path) {
@@ -91,19 +97,26 @@ Tree read_manifest(const fs::path& path) {
     }
 }
 
+// What stays behind need not stop the work.
+void try_to_remove(const fs::path& path) {
+    std::error_code error;
+    fs::remove_all(path, error);
+    if (error) trouble(not_removed(path, error));
+}
+
 // Replaces what is at `to`, if anything, without a moment in which neither is there.
 void put_in_place(const fs::path& from, const fs::path& to) {
     if (rename(from.c_str(), to.c_str()) == 0) return;
     if (errno != ENOTEMPTY && errno != EEXIST)
         fail(to, str("can't be put in place: ", std::strerror(errno)));
     if (renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) {
-        fs::remove_all(from);
+        try_to_remove(from);
         return;
     }
     const fs::path aside = from.string() + ".old";
     if (rename(to.c_str(), aside.c_str()) != 0 || rename(from.c_str(), to.c_str()) != 0)
         fail(to, str("can't be put in place: ", std::strerror(errno)));
-    fs::remove_all(aside);
+    try_to_remove(aside);
 }
 
 // A tree as JSON has no place for tensors: each is replaced by {"tensor": its name}.
@@ -272,7 +285,7 @@ void rotate_checkpoints(const std::string& folder, std::size_t keep) {
             path.parent_path() / (kTemporary + path.filename().string() + ".old");
         std::error_code error;
         fs::rename(path, aside, error);
-        if (error) fail(path, str("can't be removed: ", error.message()));
+        if (error) trouble(not_removed(path, error));
     }
     std::error_code ignored;
     std::vector<fs::path> left;
@@ -280,7 +293,7 @@ void rotate_checkpoints(const std::string& folder, std::size_t keep) {
         if (entry.is_directory(ignored) && !entry.is_symlink(ignored) &&
             entry.path().filename().string().starts_with(kTemporary))
             left.push_back(entry.path());
-    for (const fs::path& path : left) fs::remove_all(path, ignored);
+    for (const fs::path& path : left) try_to_remove(path);
 }
 
 }  // namespace axle::inline v0::accel

@@ -61,7 +61,8 @@ class CheckpointReader {
 std::optional<std::string> latest_checkpoint(const std::string& folder);
 
 // Removes the oldest checkpoints directly below a folder until `keep` are left, and what writers
-// that died have left behind. Touches nothing else, nor a checkpoint with a damaged manifest.
+// that died have left behind. Touches nothing else, nor a checkpoint with a damaged manifest. What
+// can't be removed is trouble that need not stop the work (core/log.h).
 void rotate_checkpoints(const std::string& folder, std::size_t keep);
 
 }  // namespace axle::inline v0::accel

@@ -5,44 +5,61 @@
 #include <yaml-cpp/yaml.h>
 
 #include "core/file.h"
+#include "core/text.h"
 #include "kernels/error.h"
 
 namespace axle::inline v0::accel {
 namespace {
 
-[[noreturn]] void fail(const std::string& path, const std::string& reason) {
-    throw FileError(printable(path) + ": " + reason);
+using Options = std::vector<std::pair<std::string, std::string>>;
+
+[[noreturn]] void fail(const std::string& name, const std::string& reason) {
+    throw FileError(printable(name) + ": " + reason);
 }
 
-std::string scalar(const std::string& path, const std::string& key, const YAML::Node& node) {
+// The parser hands other bytes through, and makes some of the escapes \_ and \N: a tracker could
+// not write them as JSON.
+bool is_utf8(std::string_view text) {
+    while (!text.empty()) {
+        const bool ascii = static_cast<unsigned char>(text[0]) < 0x80;
+        const std::size_t length = ascii ? 1 : utf8_length(text);
+        if (length == 0) return false;
+        text.remove_prefix(length);
+    }
+    return true;
+}
+
+std::string scalar(const std::string& name, const std::string& what, const YAML::Node& node) {
     if (node.IsNull()) return "";
-    if (!node.IsScalar()) fail(path, "'" + key + "' must be a plain value or a list of them");
+    if (!node.IsScalar()) fail(name, what + " must be a plain value or a list of them");
+    if (!is_utf8(node.Scalar())) fail(name, what + " must be UTF-8 text");
     return node.Scalar();
 }
 
 }  // namespace
 
-std::vector<std::pair<std::string, std::string>> read_config(const std::string& path) {
-    const std::string text = read_file(path);
+Options read_config(const std::string& path) { return parse_config(read_file(path), path); }
+
+Options parse_config(std::string_view text, const std::string& name) {
     YAML::Node root;
     try {
-        root = YAML::Load(text);
+        root = YAML::Load(std::string(text));
     } catch (const YAML::Exception& error) {
-        fail(path, str("not YAML: ", error.what()));
+        fail(name, "not YAML: " + printable(error.what()));
     }
-    std::vector<std::pair<std::string, std::string>> result;
+    Options result;
     if (root.IsNull()) return result;
-    if (!root.IsMap()) fail(path, "must be a map of option names to values");
+    if (!root.IsMap()) fail(name, "must be a map of option names to values");
     std::set<std::string> seen;
     for (const auto& entry : root) {
-        const std::string key = scalar(path, "a key", entry.first);
-        if (!seen.insert(key).second) fail(path, "'" + key + "' comes twice");
+        const std::string key = scalar(name, "a key", entry.first);
+        if (!seen.insert(key).second) fail(name, in_quotes(key) + " comes twice");
         std::string value;
         if (entry.second.IsSequence()) {
             for (std::size_t i = 0; i < entry.second.size(); ++i)
-                value += (i == 0 ? "" : ",") + scalar(path, key, entry.second[i]);
+                value += (i == 0 ? "" : ",") + scalar(name, in_quotes(key), entry.second[i]);
         } else {
-            value = scalar(path, key, entry.second);
+            value = scalar(name, in_quotes(key), entry.second);
         }
         result.emplace_back(key, value);
     }

@@ -1,14 +1,14 @@
 #include "accel/progress.h"
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <iostream>
+#include <utility>
 
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "accel/text.h"
+#include "core/text.h"
 
 namespace axle::inline v0::accel {
 namespace {
@@ -51,20 +51,21 @@ std::string ProgressBar::status(bool with_bar) const {
     const std::string left =
         rate > 0 ? human_duration(static_cast<double>(total_ - done_) / rate) : "?";
 
-    std::array<char, 64> percent = {}, speed = {};
-    std::snprintf(percent.data(), percent.size(), "%3.0f%%", 100 * std::clamp(share, 0.0, 1.0));
-    std::snprintf(speed.data(), speed.size(), rate < 10 ? "%.2f" : "%.1f", rate);
+    const auto fixed = [](double value, int precision) {
+        return format_number(value, std::chars_format::fixed, precision);
+    };
+    const std::string percent = fixed(100 * std::clamp(share, 0.0, 1.0), 0);
+    const std::string speed = fixed(rate, rate < 10 ? 2 : 1);
 
     std::string text = options_.title.empty() ? "" : options_.title + " ";
-    text += percent.data();
+    text += std::string(3 - percent.size(), ' ') + percent + '%';
     if (with_bar) {
         constexpr int kCells = 20;
         const int full = static_cast<int>(std::clamp(share, 0.0, 1.0) * kCells);
         text += "|" + std::string(full, '#') + std::string(kCells - full, ' ') + "|";
     }
     text += " " + std::to_string(done_) + "/" + std::to_string(total_) + " [" +
-            human_duration(elapsed) + "<" + left + ", " + speed.data() + " " + options_.unit +
-            "/s]";
+            human_duration(elapsed) + "<" + left + ", " + speed + " " + options_.unit + "/s]";
     if (!note_.empty()) text += " " + note_;
     return text;
 }
@@ -85,19 +86,20 @@ void ProgressBar::draw() {
 void ProgressBar::update(std::int64_t done, const std::string& note) {
     done_ = done;
     note_ = note;
+    if (options_.disable) return;
     const double pause = terminal_ ? kFrameSeconds : options_.line_seconds;
     if (done_ >= total_ || seconds_between(drawn_, Clock::now()) >= pause) draw();
 }
 
 void ProgressBar::print(const std::string& line) {
+    if (options_.disable) return;
     if (shown_) stream() << "\r\x1b[K";
     stream() << line << '\n' << std::flush;
     shown_ = false;
 }
 
 void ProgressBar::close() {
-    if (closed_) return;
-    closed_ = true;
+    if (std::exchange(closed_, true) || options_.disable) return;
     if (terminal_ ? drawn_ != Clock::time_point() && shown_
                   : told_ != done_ && done_ > options_.start)
         draw();

@@ -14,6 +14,7 @@ struct ProgressOptions {
     std::int64_t start = 0;       // already done, as on resume
     double line_seconds = 10;     // between two lines where there is no terminal
     std::ostream* out = nullptr;  // for plain lines; null is stderr, with a bar if it is a terminal
+    bool disable = false;         // nothing is shown or printed
 };
 
 // Counts to `total`, and shows how far, how fast and how long still:

@@ -1,5 +1,6 @@
 // A process that saves all the time and is killed at any moment leaves a checkpoint that loads.
 #include <csignal>
+#include <iostream>
 #include <random>
 #include <string>
 #include <thread>

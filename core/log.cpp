@@ -1,0 +1,87 @@
+#include "core/log.h"
+
+#include <atomic>
+#include <cstdio>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+
+namespace axle::inline v0 {
+namespace {
+
+struct Sink {
+    std::mutex mutex;
+    std::shared_ptr<const LogSink> current;  // null is the default
+};
+
+// Never destroyed: what ends with the process may still have something to say.
+Sink& sink() {
+    static Sink& the = *new Sink;
+    return the;
+}
+
+constinit std::atomic<TroublePolicy> policy = TroublePolicy::report;
+
+// In one call, so that lines of several threads don't mix.
+void print(LogLevel level, std::string_view text) {
+    if (level < LogLevel::warning) return;
+    const std::string line =
+        str("axle: ", level == LogLevel::error ? "error: " : "warning: ", text, '\n');
+    std::fwrite(line.data(), 1, line.size(), stderr);
+}
+
+}  // namespace
+
+void set_log_sink(LogSink next) {
+    auto held = next ? std::make_shared<const LogSink>(std::move(next)) : nullptr;
+    const std::lock_guard lock(sink().mutex);
+    sink().current.swap(held);
+}
+
+void log_text(LogLevel level, std::string_view text) noexcept {
+    try {
+        std::shared_ptr<const LogSink> held;
+        {
+            const std::lock_guard lock(sink().mutex);
+            held = sink().current;
+        }
+        held ? (*held)(level, text) : print(level, text);
+    } catch (...) {
+        // There is nobody left to tell.
+        return;
+    }
+}
+
+void set_trouble_policy(TroublePolicy next) noexcept { policy = next; }
+
+TroublePolicy trouble_policy() noexcept { return policy; }
+
+void trouble(const std::exception_ptr& error, std::initializer_list<std::string_view> before,
+             std::string_view after) {
+    if (trouble_policy() == TroublePolicy::raise) std::rethrow_exception(error);
+    trouble_at_end(error, before, after);
+}
+
+void trouble_at_end(const std::exception_ptr& error, std::initializer_list<std::string_view> before,
+                    std::string_view after) noexcept {
+    if (trouble_policy() == TroublePolicy::ignore) return;
+    const auto report = [&](std::string_view reason) noexcept {
+        try {
+            std::string head;
+            for (const std::string_view part : before) head += part;
+            log(LogLevel::warning, head, reason, after);
+        } catch (...) {
+            log_text(LogLevel::warning, reason);
+        }
+    };
+    try {
+        std::rethrow_exception(error);
+    } catch (const std::exception& e) {
+        report(e.what());
+    } catch (...) {
+        report("an exception of an unknown type");
+    }
+}
+
+}  // namespace axle::inline v0

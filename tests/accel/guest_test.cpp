@@ -1,0 +1,482 @@
+// Axle within somebody else's program: what belongs to the program stays as it was, and what is
+// written doesn't depend on it.
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cfenv>
+#include <clocale>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <locale>
+#include <map>
+#include <new>
+#include <sstream>
+#include <thread>
+
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "accel/checkpoint.h"
+#include "accel/progress.h"
+#include "accel/report.h"
+#include "accel/text.h"
+#include "core/file.h"
+#include "core/log.h"
+#include "gmock/gmock.h"
+#include "kernels/float_control.h"
+#include "kernels/thread_pool.h"
+#include "tests/accel/training.h"
+#include "tests/temporary_folder.h"
+
+extern char** environ;  // NOLINT(readability-redundant-declaration)
+
+namespace axle::tests {
+namespace {
+
+namespace fs = std::filesystem;
+
+// --- a training that uses everything that writes
+
+profiler::Trace fixed_trace() {
+    profiler::Trace trace;
+    trace.start = 1'000'000;
+    trace.end = 9'999'999'999;
+    trace.threads = {{0, "main"}, {12345, "worker"}};
+    for (int i = 0; i < 3; ++i)
+        trace.events.push_back({.name = "matmul",
+                                .category = profiler::Category::op,
+                                .thread = 12345 * i,
+                                .start = 2'345'678 + i,
+                                .end = 5'432'109'876 + i,
+                                .self = 1'234'567'890,
+                                .bytes = 12'345'678,
+                                .self_bytes = 1'234,
+                                .operands = {{1000, 2000}, {2000, 3000}}});
+    trace.samples = {{3'456'789, 1'234'567, 7'654'321}};
+    return trace;
+}
+
+template <class F>
+std::string refusal(F&& call) {
+    try {
+        call();
+    } catch (const Error& error) {
+        return std::string(error.what()) + '\n';
+    }
+    return "nothing was thrown\n";
+}
+
+std::string texts() {
+    std::ostringstream lines;
+    accel::ProgressBar bar(12345, {.title = "train", .start = 12344, .out = &lines});
+    bar.update(12345, "loss " + str(1234.5));
+    const std::string line = lines.str();
+    return line.substr(0, line.find('[')) + '\n' + accel::human_bytes(1'234'567) + '\n' +
+           str(full({2}, 12345.678), ' ', Shape{1000, 2000}, ' ', 1234567, ' ', 0.5, ' ', true) +
+           '\n' + refusal([] {
+               matmul(zeros({1000, 2000}), zeros({3000, 4000}));
+           }) +
+           refusal([] { from_json("{\"x\": 1.5, \"y\": 1e}"); }) +
+           refusal([] { accel::Accelerator({.gradient_accumulation_steps = -1000}); }) +
+           str(from_json("[1.5, 1234567, -2.25e-3]"));
+}
+
+void write_report(const std::string& folder) {
+    accel::Report report{.title = "run",
+                         .metrics = accel::read_metrics(folder + "/run/metrics.jsonl")};
+    report.results = {{"loss", 1234.5678}, {"peak_bytes", 123'456'789}, {"seconds", 3723.5}};
+    report.configuration = {{"lr", 1.5e-4}, {"steps", 1234567}};
+    report.operations = profiler::key_averages(fixed_trace());
+    write_file_atomically(folder + "/report.html", accel::to_html(report));
+    write_file_atomically(folder + "/table.txt", profiler::table(report.operations, {}));
+    profiler::export_chrome_trace(fixed_trace(), folder + "/trace.json", 1234);
+    write_file_atomically(folder + "/texts.txt", texts());
+}
+
+// each() is called in the loop.
+template <class F>
+void train(const std::string& folder, F&& each) {
+    Training training(3, 2);
+    accel::Accelerator accelerator({.log_with = {"all"}, .project_dir = folder});
+    accelerator.init_trackers(
+        "run", {{"lr", 1234.5}, {"steps", 1234567}, {"deep", {{"rate", 1.25e-5}, {"on", true}}}});
+    auto profile = accelerator.profile(
+        {.record_shapes = true, .profile_memory = true, .output_trace_dir = folder + "/profile"});
+    std::int64_t step = 1'000'000;
+    for (const double loss : training.run(2, [&] { each(); })) {
+        accelerator.log({{"loss", loss},
+                         {"weights", training.net.in.weight},
+                         {"lr", training.adamw.param_groups()[0].lr},
+                         {"note", str("step ", step)}},
+                        ++step);
+        profile.step();
+    }
+    accelerator.get_tracker("tensorboard").log_images({{"dots", rand({8, 8})}}, step);
+    for (accel::Tracker* tracker : accelerator.trackers())
+        tracker->log_table("rows", {"n", "x"}, Tree::list({Tree::list({1234567, 1234.5})}), step);
+    for (int i = 0; i < 3; ++i)
+        training.accelerator.save_state(folder + "/step_" + std::to_string(i));
+    accel::rotate_checkpoints(folder, 2);
+    training.accelerator.load_state(folder + "/step_2");
+    profile.stop();
+    accelerator.end_training();
+    write_report(folder);
+}
+
+// --- the program around it
+
+std::string link_text(const fs::path& link) {
+    std::error_code ignored;
+    return fs::read_symlink(link, ignored).string();
+}
+
+std::string signals() {
+    std::string text;
+    for (int s = 1; s < NSIG; ++s) {
+        struct sigaction action = {};
+        if (::sigaction(s, nullptr, &action) != 0) continue;
+        text += str(s, ' ', reinterpret_cast<std::uintptr_t>(action.sa_handler), ' ',
+                    action.sa_flags, ' ', sigismember(&action.sa_mask, SIGUSR1), '\n');
+    }
+    return text;
+}
+
+// Of the calling thread.
+std::string thread_state() {
+    sigset_t mask;
+    pthread_sigmask(SIG_SETMASK, nullptr, &mask);
+    std::string text;
+    for (int s = 1; s < NSIG; ++s) text += static_cast<char>('0' + sigismember(&mask, s));
+    cpu_set_t cpus;
+    CPU_ZERO(&cpus);
+    sched_getaffinity(0, sizeof cpus, &cpus);
+    std::array<char, 16> name = {};
+    prctl(PR_GET_NAME, name.data());
+    return str(text, ' ', CPU_COUNT(&cpus), ' ', name.data(), ' ', std::fegetround(), ' ',
+               fegetexcept(), ' ', kernels::float_control());
+}
+
+std::string streams() {
+    std::string text;
+    for (const std::ios* s :
+         {static_cast<std::ios*>(&std::cout), static_cast<std::ios*>(&std::cerr),
+          static_cast<std::ios*>(&std::clog), static_cast<std::ios*>(&std::cin)})
+        text += str(s->flags(), ' ', s->precision(), ' ', s->width(), ' ', s->fill(), ' ',
+                    static_cast<const void*>(s->tie()), ' ', static_cast<const void*>(s->rdbuf()),
+                    ' ', s->exceptions(), ' ', s->rdstate(), '\n');
+    return text;
+}
+
+// What a process has and a guest must leave alone, by name.
+std::map<std::string, std::string> process_state() {
+    std::map<std::string, std::string> state;
+    state["signals"] = signals();
+    state["thread"] = thread_state();
+    state["streams"] = streams();
+    const mode_t mask = ::umask(0);
+    ::umask(mask);
+    state["umask"] = str(mask);
+    state["folder"] = fs::current_path().string();
+    state["C locale"] = std::setlocale(LC_ALL, nullptr);
+    state["C++ locale"] = str(std::use_facet<std::numpunct<char>>(std::locale()).decimal_point());
+    for (char** e = environ; *e != nullptr; ++e) state["environment"] += str(*e, '\n');
+    std::vector<std::string> files;
+    for (const auto& entry : fs::directory_iterator("/proc/self/fd"))
+        files.push_back(entry.path().filename().string() + ' ' + link_text(entry.path()));
+    // The one that reads the folder has a number of its own.
+    std::erase_if(files, [](const std::string& f) { return f.ends_with("/fd"); });
+    std::sort(files.begin(), files.end());
+    for (const std::string& file : files) state["files"] += file + '\n';
+    state["handlers"] = str(reinterpret_cast<std::uintptr_t>(std::get_terminate()), ' ',
+                            reinterpret_cast<std::uintptr_t>(std::get_new_handler()));
+    state["children"] = str(::waitpid(-1, nullptr, WNOHANG));
+    return state;
+}
+
+struct Commas : std::numpunct<char> {
+    char do_decimal_point() const override { return ','; }
+    char do_thousands_sep() const override { return '.'; }
+    std::string do_grouping() const override { return "\3"; }
+    std::string do_truename() const override { return "wahr"; }
+    std::string do_falsename() const override { return "falsch"; }
+};
+
+// Of the C++ library by a facet, and of C where the system has a fitting locale or can make one.
+class ForeignLocale {
+  public:
+    ForeignLocale()
+        : before_(std::locale::global(std::locale(std::locale::classic(), new Commas))),
+          c_before_(std::setlocale(LC_ALL, nullptr)) {
+        for (const char* name : {"de_DE.UTF-8", "de_DE.utf8", "fr_FR.UTF-8", "fr_FR.utf8"})
+            if (std::setlocale(LC_ALL, name) != nullptr) return;
+        const std::string name = folder_ / "de_DE.UTF-8";
+        if (std::system(("localedef -i de_DE -f UTF-8 " + name + " 2>/dev/null").c_str()) != 0)
+            return;
+        ::setenv("LOCPATH", folder_.path().c_str(), 1);
+        std::setlocale(LC_ALL, "de_DE.UTF-8");
+        ::unsetenv("LOCPATH");
+    }
+    ~ForeignLocale() {
+        std::locale::global(before_);
+        std::setlocale(LC_ALL, c_before_.c_str());
+    }
+    ForeignLocale(const ForeignLocale&) = delete;
+    ForeignLocale& operator=(const ForeignLocale&) = delete;
+
+  private:
+    TemporaryFolder folder_;
+    std::locale before_;
+    std::string c_before_;
+};
+
+// stdout and stderr end in a file while it lives.
+class Redirected {
+  public:
+    explicit Redirected(const std::string& path) {
+        std::cout.flush();
+        std::fflush(nullptr);
+        const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+        for (int i = 0; i < 2; ++i) {
+            saved_[i] = ::fcntl(i + 1, F_DUPFD_CLOEXEC, 3);
+            ::dup2(file, i + 1);
+        }
+        ::close(file);
+    }
+    ~Redirected() {
+        std::cout.flush();
+        std::fflush(nullptr);
+        for (int i = 0; i < 2; ++i) {
+            ::dup2(saved_[i], i + 1);
+            ::close(saved_[i]);
+        }
+    }
+    Redirected(const Redirected&) = delete;
+    Redirected& operator=(const Redirected&) = delete;
+
+  private:
+    int saved_[2] = {};
+};
+
+std::atomic<int> handled = 0;
+std::atomic<int> handled_by_a_guest = 0;
+
+void count_signal(int) {
+    char name[16] = {};
+    prctl(PR_GET_NAME, name);
+    ++handled;
+    if (std::strncmp(name, "axle", 4) == 0) ++handled_by_a_guest;
+}
+
+// Handlers, a blocked signal, seeds, flags of streams: a program with habits of its own.
+class Host {
+  public:
+    Host() {
+        struct sigaction ours = {};
+        ours.sa_handler = count_signal;
+        ours.sa_flags = SA_RESTART;
+        for (std::size_t i = 0; i < std::size(kSignals); ++i)
+            ::sigaction(kSignals[i], &ours, &before_[i]);
+        sigset_t blocked;
+        sigemptyset(&blocked);
+        sigaddset(&blocked, SIGUSR2);
+        pthread_sigmask(SIG_BLOCK, &blocked, &mask_);
+        std::cout.precision(3);
+        std::cerr << std::hex;
+        ::umask(027);
+    }
+    ~Host() {
+        for (std::size_t i = 0; i < std::size(kSignals); ++i)
+            ::sigaction(kSignals[i], &before_[i], nullptr);
+        pthread_sigmask(SIG_SETMASK, &mask_, nullptr);
+        std::cout.precision(6);
+        std::cerr << std::dec;
+        ::umask(022);
+    }
+    Host(const Host&) = delete;
+    Host& operator=(const Host&) = delete;
+
+  private:
+    static constexpr int kSignals[] = {SIGINT, SIGTERM, SIGPIPE, SIGUSR1, SIGCHLD, SIGALRM};
+    struct sigaction before_[std::size(kSignals)] = {};
+    sigset_t mask_ = {};
+};
+
+// Relative paths of the files below a folder; TensorBoard's carry the time in their name.
+std::vector<std::string> files_of(const std::string& folder) {
+    std::vector<std::string> names;
+    for (const auto& entry : fs::recursive_directory_iterator(folder))
+        if (entry.is_regular_file()) names.push_back(fs::relative(entry.path(), folder).string());
+    std::sort(names.begin(), names.end());
+    return names;
+}
+
+bool is_events(const std::string& name) { return name.find("events.out") != std::string::npos; }
+
+int threads_of_the_process() {
+    const fs::directory_iterator tasks("/proc/self/task");
+    return static_cast<int>(std::distance(begin(tasks), end(tasks)));
+}
+
+// --- what a host may expect
+
+class Guest : public testing::Test {
+  protected:
+    void SetUp() override { kernels::set_num_threads(3); }
+    void TearDown() override { kernels::set_num_threads(2); }
+};
+
+TEST_F(Guest, LeavesTheProcessAsItWas) {
+    const TemporaryFolder folder(Kept::in_memory);
+    train(folder / "first", [] {});  // whatever the first use sets up is there
+    const Host host;
+    const ForeignLocale locale;
+    std::srand(42);
+    const int first = std::rand(), second = std::rand();
+    std::srand(42);
+    EXPECT_EQ(std::rand(), first);
+    handled = handled_by_a_guest = 0;
+    std::map<std::string, std::string> before, after;
+    {
+        const Redirected output(folder / "output");
+        before = process_state();
+        train(folder / "second", [] { ::kill(::getpid(), SIGUSR1); });
+        after = process_state();
+    }
+    EXPECT_EQ(before, after);
+    EXPECT_EQ(read_file(folder / "output"), "");
+    EXPECT_EQ(std::rand(), second);
+    EXPECT_EQ(handled_by_a_guest, 0);
+    EXPECT_GE(handled, 1);
+}
+
+TEST_F(Guest, LeavesTheHostsThreadsAlone) {
+    const TemporaryFolder folder(Kept::in_memory);
+    std::atomic<bool> ready = false, done = false;
+    std::string before, after;
+    std::thread host([&] {
+        prctl(PR_SET_NAME, "host");
+        std::fesetround(FE_DOWNWARD);
+        sigset_t blocked;
+        sigfillset(&blocked);
+        pthread_sigmask(SIG_SETMASK, &blocked, nullptr);
+        before = thread_state();
+        ready = true;
+        while (!done) std::this_thread::yield();
+        after = thread_state();
+    });
+    while (!ready) std::this_thread::yield();
+    train(folder.path(), [] {});
+    done = true;
+    host.join();
+    EXPECT_EQ(before, after);
+}
+
+TEST_F(Guest, WritesTheSameBytesUnderAnyLocale) {
+    const TemporaryFolder plain(Kept::in_memory), foreign(Kept::in_memory);
+    train(plain.path(), [] {});
+    {
+        const ForeignLocale locale;
+        std::ostringstream number;
+        number << 1234567;
+        ASSERT_EQ(number.str(), "1.234.567");
+        if (std::localeconv()->decimal_point[0] != ',') RecordProperty("c_locale", "none fits");
+        train(foreign.path(), [] {});
+    }
+    const auto expected = files_of(plain.path()), written = files_of(foreign.path());
+    ASSERT_EQ(written.size(), expected.size());
+    EXPECT_GE(written.size(), 15u);
+    for (std::size_t i = 0; i < written.size(); ++i) {
+        const std::string ours = foreign / written[i], theirs = plain / expected[i];
+        if (is_events(written[i])) {
+            EXPECT_EQ(fs::file_size(ours), fs::file_size(theirs));
+            const std::size_t pid = written[i].find(str('.', ::getpid(), '.'));
+            EXPECT_NE(pid, std::string::npos) << written[i];
+            continue;
+        }
+        EXPECT_EQ(written[i], expected[i]);
+        // Times differ; numbers are numbers in both.
+        if (written[i].starts_with("profile/"))
+            EXPECT_TRUE(nlohmann::json::accept(read_file(ours))) << written[i];
+        else
+            EXPECT_EQ(read_file(ours), read_file(theirs)) << written[i];
+    }
+}
+
+TEST_F(Guest, StartsNoThreadIfTheHostWantsNone) {
+    kernels::set_num_threads(1);
+    const int before = threads_of_the_process();
+    Training training(3);
+    int most = 0;
+    training.run(1, [&] { most = std::max(most, threads_of_the_process()); });
+    EXPECT_EQ(most, before);
+}
+
+TEST_F(Guest, ComputesWhereFloatingPointExceptionsTrap) {
+    const TemporaryFolder folder(Kept::in_memory);
+    feenableexcept(FE_INVALID | FE_DIVBYZERO | FE_OVERFLOW);
+    const Tensor zero = zeros({100000});
+    const double infinite = (1 / zero).sum().item();
+    const bool undefined = std::isnan((zero / zero).sum().item());
+    train(folder.path(), [] {});
+    const int traps = fegetexcept();
+    fedisableexcept(FE_ALL_EXCEPT);
+    EXPECT_TRUE(std::isinf(infinite));
+    EXPECT_TRUE(undefined);
+    EXPECT_EQ(traps, FE_INVALID | FE_DIVBYZERO | FE_OVERFLOW);
+}
+
+TEST_F(Guest, RoundsOnEveryThreadAsTheHostDoes) {
+    std::atomic<int> arrived = 0;
+    std::array<std::uint64_t, 2> controls = {};
+    const std::uint64_t nearest = kernels::float_control();
+    std::fesetround(FE_UPWARD);
+    const std::uint64_t upward = kernels::float_control();
+    kernels::parallel(2, [&](std::int64_t task) {
+        ++arrived;
+        while (arrived < 2) std::this_thread::yield();  // so that two threads take part
+        controls[static_cast<std::size_t>(task)] = kernels::float_control();
+    });
+    std::fesetround(FE_TONEAREST);
+    EXPECT_NE(upward, nearest);
+    EXPECT_THAT(controls, testing::Each(upward));
+}
+
+TEST_F(Guest, RaisesATrackersTroubleIfTheHostWantsIt) {
+    struct Broken : accel::Tracker {
+        std::string name() const override { return "broken"; }
+        void log(const Tree&, std::optional<std::int64_t>, const Tree&) override {
+            throw FileError("the disk is full");
+        }
+        void finish() override { throw FileError("the disk is full"); }
+    };
+    std::vector<std::string> said;
+    set_log_sink([&](LogLevel, std::string_view text) { said.emplace_back(text); });
+    {
+        accel::Accelerator accelerator({.log_with = {std::make_shared<Broken>()}});
+        accelerator.init_trackers("run");
+        set_trouble_policy(TroublePolicy::raise);
+        EXPECT_THROW(accelerator.log({{"loss", 1}}), FileError);
+        EXPECT_THROW(accelerator.log({{"loss", 1}}), FileError);
+        EXPECT_EQ(said.size(), 0u);
+        set_trouble_policy(TroublePolicy::ignore);
+        accelerator.log({{"loss", 1}});
+        EXPECT_EQ(said.size(), 0u);
+        set_trouble_policy(TroublePolicy::raise);
+        EXPECT_NO_THROW(accelerator.end_training());
+    }
+    set_trouble_policy(TroublePolicy::report);
+    set_log_sink({});
+    ASSERT_EQ(said.size(), 1u);
+    EXPECT_THAT(said[0], testing::HasSubstr("tracker 'broken': finish: the disk is full"));
+}
+
+}  // namespace
+}  // namespace axle::tests
