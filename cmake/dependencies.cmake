@@ -1,8 +1,9 @@
 # What Axle is built with. None of it shows in a public header, so a user of the library needs none
 # of it; tests and benchmarks find their own in CMakeLists.txt.
 
-find_package(Threads REQUIRED)
-find_package(ZLIB REQUIRED)
+# Global, because the targets that link the library may stand in a folder above this one.
+find_package(Threads REQUIRED GLOBAL)
+find_package(ZLIB REQUIRED GLOBAL)
 
 # headers_of(target file package): an imported target for a library used by its headers alone.
 function(headers_of target file package)
@@ -13,7 +14,7 @@ function(headers_of target file package)
                             "or run tools/install_dependencies")
     endif()
     mark_as_advanced(${directory})
-    add_library(${target} INTERFACE IMPORTED)
+    add_library(${target} INTERFACE IMPORTED GLOBAL)
     target_include_directories(${target} SYSTEM INTERFACE ${${directory}})
 endfunction()
 
@@ -24,13 +25,6 @@ if(AXLE_BUILD_TOOLS)
     headers_of(axle_cli CLI/CLI.hpp libcli11-dev)
 endif()
 
-# The archive is preferred: a program then runs where no libyaml-cpp.so is installed.
 headers_of(axle_yaml yaml-cpp/yaml.h libyaml-cpp-dev)
-find_library(AXLE_YAML_ARCHIVE libyaml-cpp.a)
-mark_as_advanced(AXLE_YAML_ARCHIVE)
-if(AXLE_YAML_ARCHIVE)
-    target_link_libraries(axle_yaml INTERFACE ${AXLE_YAML_ARCHIVE})
-else()
-    find_package(yaml-cpp REQUIRED)
-    target_link_libraries(axle_yaml INTERFACE yaml-cpp)
-endif()
+include(${CMAKE_CURRENT_LIST_DIR}/link_yaml.cmake)
+link_yaml(axle_yaml)

@@ -1,0 +1,31 @@
+# Each file tests/fuzz/<name>_fuzz.cpp is one program, fuzz_<name>, that holds parsers against any
+# bytes. As the ctest fuzz.<name> it takes the inputs kept in tests/fuzz/corpus/<name>/. With
+# AXLE_BUILD_FUZZERS libFuzzer makes inputs up too: tools/fuzz.
+
+add_library(axle_fuzz OBJECT tests/fuzz/fuzz.cpp)
+target_link_libraries(axle_fuzz PUBLIC axle_headers axle)
+if(AXLE_BUILD_FUZZERS)
+    if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+        message(FATAL_ERROR "AXLE_BUILD_FUZZERS: only Clang has libFuzzer; the compiler is "
+                            "${CMAKE_CXX_COMPILER_ID}")
+    endif()
+    target_compile_definitions(axle_fuzz PRIVATE AXLE_LIBFUZZER)
+    target_link_options(axle_fuzz PUBLIC -fsanitize=fuzzer)
+    # It watches the way that an input takes through what parses it, and nothing else.
+    file(GLOB parsers CONFIGURE_DEPENDS data/*.cpp accel/config.cpp core/file.cpp
+         core/safetensors*.cpp core/text.cpp core/tree.cpp)
+    set_property(SOURCE ${parsers} APPEND PROPERTY COMPILE_OPTIONS -fsanitize=fuzzer-no-link)
+endif()
+
+add_custom_target(fuzzers)
+file(GLOB sources CONFIGURE_DEPENDS tests/fuzz/*_fuzz.cpp)
+foreach(source IN LISTS sources)
+    cmake_path(GET source STEM name)
+    string(REGEX REPLACE "_fuzz$" "" name ${name})
+    add_executable(fuzz_${name} ${source})
+    target_link_libraries(fuzz_${name} PRIVATE axle_fuzz)
+    add_dependencies(fuzzers fuzz_${name})
+    add_test(NAME fuzz.${name}
+             COMMAND fuzz_${name} -runs=0 ${PROJECT_SOURCE_DIR}/tests/fuzz/corpus/${name})
+    set_tests_properties(fuzz.${name} PROPERTIES TIMEOUT 120)
+endforeach()

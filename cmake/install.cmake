@@ -1,0 +1,62 @@
+# What is installed: component "dev" is the library with its headers, CMake package and pkg-config
+# file; component "tools" is the programs. Nothing in it knows where it was built or where it lies.
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/axle)
+install(TARGETS axle EXPORT axleTargets ARCHIVE COMPONENT dev)
+install(DIRECTORY ${PROJECT_BINARY_DIR}/public/axle DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
+        COMPONENT dev)
+install(EXPORT axleTargets NAMESPACE axle:: DESTINATION ${package_dir} COMPONENT dev)
+
+# axleConfig.cmake.in names `components`, which the layer() calls have filled.
+configure_package_config_file(
+    ${PROJECT_SOURCE_DIR}/cmake/axleConfig.cmake.in ${PROJECT_BINARY_DIR}/axleConfig.cmake
+    INSTALL_DESTINATION ${package_dir} NO_SET_AND_CHECK_MACRO NO_CHECK_REQUIRED_COMPONENTS_MACRO)
+write_basic_package_version_file(
+    ${PROJECT_BINARY_DIR}/axleConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/axleConfig.cmake ${PROJECT_BINARY_DIR}/axleConfigVersion.cmake
+              ${PROJECT_SOURCE_DIR}/cmake/link_yaml.cmake
+        DESTINATION ${package_dir} COMPONENT dev)
+
+# Reached from the .pc file itself, so that the prefix may move.
+string(REGEX REPLACE "[^/]+" ".." prefix_from_pc ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+configure_file(${PROJECT_SOURCE_DIR}/cmake/axle.pc.in ${PROJECT_BINARY_DIR}/axle.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/axle.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig
+        COMPONENT dev)
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT dev)
+
+if(AXLE_BUILD_TOOLS)
+    foreach(source IN LISTS tools)
+        cmake_path(GET source STEM program)
+        install(TARGETS ${program} RUNTIME COMPONENT tools)
+    endforeach()
+endif()
+
+# `cpack -G DEB` makes libaxle-dev and axle-tools, `cpack -G TGZ` one archive of each.
+if(PROJECT_IS_TOP_LEVEL)
+    set(CPACK_GENERATOR DEB TGZ)
+    set(CPACK_PACKAGE_CONTACT "The Axle developers")
+    set(CPACK_PACKAGE_VENDOR "Axle")
+    set(CPACK_RESOURCE_FILE_LICENSE ${PROJECT_SOURCE_DIR}/LICENSE)
+    set(CPACK_STRIP_FILES ON)
+    set(CPACK_COMPONENTS_ALL dev)
+    if(AXLE_BUILD_TOOLS)
+        list(APPEND CPACK_COMPONENTS_ALL tools)
+    endif()
+    set(CPACK_ARCHIVE_COMPONENT_INSTALL ON)
+    set(CPACK_COMPONENT_DEV_DESCRIPTION
+        "Tensors, automatic differentiation, modules, optimizers, data loading and the training
+ loop in one C++20 library, without LibTorch or Python: archive, headers and CMake package.")
+    set(CPACK_COMPONENT_TOOLS_DESCRIPTION "Trainers built with Axle.")
+
+    set(CPACK_DEB_COMPONENT_INSTALL ON)
+    set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+    set(CPACK_DEBIAN_DEV_PACKAGE_NAME libaxle-dev)
+    set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
+    set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS "libyaml-cpp-dev, zlib1g-dev")
+    set(CPACK_DEBIAN_TOOLS_PACKAGE_NAME axle-tools)
+    set(CPACK_DEBIAN_TOOLS_PACKAGE_SECTION science)
+    set(CPACK_DEBIAN_TOOLS_PACKAGE_SHLIBDEPS ON)
+    include(CPack)
+endif()

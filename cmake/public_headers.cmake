@@ -1,0 +1,42 @@
+# The headers as a user of the library sees them: <axle/core/tensor.h>, and all of them but the raw
+# kernels as <axle/axle.h>. They are copies in public/axle/ of the build folder, made by
+# write_public_headers.cmake whenever a header changes, and they are what is installed.
+#
+# In the copies one header includes another by <axle/...>: the project that uses them may have a
+# core/ or a data/ of its own.
+#
+# A header is public unless its first line begins with "// Private to", or it lies where all are
+# private: what is compiled for each instruction set, and what the ops share.
+
+file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}
+     kernels/*.h kernels/*.inl core/*.h nn/*.h optim/*.h data/*.h dist/*.h accel/*.h)
+list(FILTER headers EXCLUDE REGEX "-inl\\.h$|^kernels/cpu/|^core/ops/")
+list(APPEND headers core/version.h)
+list(SORT headers)
+
+set(public ${PROJECT_BINARY_DIR}/public)
+list(JOIN headers "\n" lines)
+file(CONFIGURE OUTPUT ${public}/headers.txt CONTENT "${lines}\n" @ONLY)
+set(sources ${headers})
+list(TRANSFORM sources PREPEND ${PROJECT_SOURCE_DIR}/)
+list(TRANSFORM sources REPLACE ".*/core/version\\.h$"
+     ${PROJECT_BINARY_DIR}/include/core/version.h)
+set(script ${PROJECT_SOURCE_DIR}/cmake/write_public_headers.cmake)
+add_custom_command(
+    OUTPUT ${public}/written
+    COMMAND ${CMAKE_COMMAND} -DFROM=${PROJECT_SOURCE_DIR} -DGENERATED=${PROJECT_BINARY_DIR}/include
+            -DTO=${public} -P ${script}
+    COMMAND ${CMAKE_COMMAND} -E touch ${public}/written
+    DEPENDS ${script} ${public}/headers.txt ${sources}
+    COMMENT "Writing the public headers"
+    VERBATIM)
+add_custom_target(axle_public_headers ALL DEPENDS ${public}/written)
+add_dependencies(axle axle_public_headers)
+
+# The second folder is for code that moves between the tree and a project: "core/tensor.h" is the
+# same file.
+include(GNUInstallDirs)
+target_include_directories(
+    axle INTERFACE $<BUILD_INTERFACE:${public}> $<BUILD_INTERFACE:${public}/axle>
+                   $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>
+                   $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/axle>)

@@ -1,0 +1,81 @@
+# cmake -DFROM=tree -DGENERATED=folder -DTO=folder -P cmake/write_public_headers.cmake
+#
+# Copies the headers that TO/headers.txt lists from FROM, or else from GENERATED, to TO/axle, unless
+# they say that they are private, with the includes that public_headers.cmake speaks of, and writes
+# TO/axle/axle.h. What is there already is left alone, so that nothing is compiled again for nothing.
+# Refuses a public header that includes a private one or another library.
+cmake_minimum_required(VERSION 3.25)
+
+# write_changed(path text)
+function(write_changed path text)
+    set(before)
+    if(EXISTS ${path})
+        file(READ ${path} before)
+    endif()
+    if(NOT before STREQUAL text)
+        file(WRITE ${path} "${text}")
+    endif()
+endfunction()
+
+# read_header(header result)
+function(read_header header result)
+    set(source ${FROM}/${header})
+    if(NOT EXISTS ${source})
+        set(source ${GENERATED}/${header})
+    endif()
+    file(READ ${source} text)
+    set(${result} "${text}" PARENT_SCOPE)
+endfunction()
+
+file(STRINGS ${TO}/headers.txt candidates)
+set(headers)
+foreach(header IN LISTS candidates)
+    read_header(${header} text)
+    if(NOT text MATCHES "^// Private to ")
+        list(APPEND headers ${header})
+    endif()
+endforeach()
+
+set(complaints)
+set(umbrella)
+foreach(header IN LISTS headers)
+    read_header(${header} text)
+    string(REGEX MATCHALL "#include \"[^\"\n]*\"" includes "${text}")
+    foreach(include IN LISTS includes)
+        string(REGEX REPLACE ".*\"(.*)\"" "\\1" path "${include}")
+        if(NOT path IN_LIST headers)
+            list(APPEND complaints "${header}: public, but includes ${path}, which is not")
+        endif()
+    endforeach()
+    string(REGEX MATCHALL "#include <[^>\n]*(/|\\.h>)" includes "${text}")
+    foreach(include IN LISTS includes)
+        list(APPEND complaints "${header}: public, but needs another library: ${include}")
+    endforeach()
+    string(REGEX REPLACE "#include \"([^\"\n]*)\"" "#include <axle/\\1>" text "${text}")
+    write_changed(${TO}/axle/${header} "${text}")
+    if(NOT header MATCHES "^kernels/")
+        string(APPEND umbrella "#include <axle/${header}>\n")
+    endif()
+endforeach()
+if(complaints)
+    list(JOIN complaints "\n" complaints)
+    message("${complaints}")
+    message(FATAL_ERROR "public headers include what a user of the library doesn't have: "
+                        "include less, or let them begin with `// Private to ...`")
+endif()
+
+write_changed(${TO}/axle/axle.h "// All of Axle but the raw kernels, which are <axle/kernels/...>.
+#pragma once
+
+#if __cplusplus < 202002L
+#error \"Axle needs C++20: compile with -std=c++20\"
+#endif
+
+${umbrella}")
+
+# What is no longer public.
+file(GLOB_RECURSE there RELATIVE ${TO}/axle ${TO}/axle/*)
+list(REMOVE_ITEM there ${headers} axle.h)
+foreach(header IN LISTS there)
+    file(REMOVE ${TO}/axle/${header})
+endforeach()

@@ -1,0 +1,46 @@
+// CharTokenizer from text and from its file, and files of tokens.
+#include <vector>
+
+#include "data/text.h"
+#include "data/tokens.h"
+#include "tests/fuzz/fuzz.h"
+
+namespace axle::tests {
+namespace {
+
+void check_tokenizer(const data::CharTokenizer& tokenizer, std::string_view text) {
+    const std::string json = tokenizer.to_json();
+    require(data::CharTokenizer::from_json(json).to_json() == json, "a tokenizer comes back");
+    std::vector<std::int64_t> ids;
+    if (takes([&] { ids = tokenizer.encode(text); }))
+        require(tokenizer.decode(ids) == text, "decode undoes encode");
+}
+
+void check_file(const MemoryFile& file, std::size_t size, data::TokenFileOptions options) {
+    data::Tokens tokens(std::span<const std::int64_t>{});
+    if (!takes([&] { tokens = data::Tokens::open(file.path(), options); })) return;
+    require(static_cast<std::size_t>(tokens.size() * options.bytes) == size,
+            "a file is taken whole");
+    require(options.vocab_size == 0 || tokens.max() < options.vocab_size,
+            "no token is beyond the vocabulary");
+    std::vector<std::int64_t> ids(static_cast<std::size_t>(tokens.size()));
+    tokens.copy(0, ids);
+    require(data::Tokens(ids).max() == tokens.max(), "ids are kept");
+}
+
+}  // namespace
+
+void fuzz(Bytes input) {
+    const std::string_view text = text_of(input);
+    data::CharTokenizer tokenizer = data::CharTokenizer::from_text("");
+    if (takes([&] { tokenizer = data::CharTokenizer::from_json(text); }))
+        check_tokenizer(tokenizer, text);
+    if (takes([&] { tokenizer = data::CharTokenizer::from_text(text); }))
+        check_tokenizer(tokenizer, text);
+    const MemoryFile file(input);
+    for (const int bytes : {2, 4})
+        for (const std::int64_t vocab_size : {0, 300})
+            check_file(file, input.size(), {.bytes = bytes, .vocab_size = vocab_size});
+}
+
+}  // namespace axle::tests

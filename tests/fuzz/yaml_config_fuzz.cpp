@@ -1,0 +1,17 @@
+// parse_config.
+#include "accel/config.h"
+#include "core/tree.h"
+#include "tests/fuzz/fuzz.h"
+
+namespace axle::tests {
+
+void fuzz(Bytes input) {
+    std::vector<std::pair<std::string, std::string>> options;
+    if (!takes([&] { options = accel::parse_config(text_of(input), kHostileName); })) return;
+    // JSON is YAML.
+    Tree map = Tree::map();
+    for (const auto& [key, value] : options) map.set(key, value);
+    require(accel::parse_config(to_json(map), kHostileName) == options, "options come back");
+}
+
+}  // namespace axle::tests
