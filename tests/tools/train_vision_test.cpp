@@ -1,0 +1,124 @@
+// train_vision as its users meet it, on forty digits.
+#include <cstdlib>
+#include <fstream>
+#include <string>
+
+#include "tests/tools/trainer_program.h"
+
+namespace axle {
+namespace {
+
+using namespace tests;  // NOLINT: the harness of this folder
+
+class TrainVision : public TrainerTest {
+  protected:
+    TrainVision() : TrainerTest("train_vision") {}
+
+    // A run over the committed digits into a folder of its own.
+    Arguments tiny(const std::string& out, const Arguments& more = {}) {
+        Arguments all = {"--preset", "tiny",        "--data",    AXLE_TESTS_DIR "/golden/images",
+                         "--out",    folder_ / out, "--threads", "1"};
+        all.insert(all.end(), more.begin(), more.end());
+        return all;
+    }
+};
+
+TEST_F(TrainVision, EndsWithOneObjectThatSaysWhatCameOut) {
+    const Ended ended = run(tiny("a"));
+    ASSERT_EQ(ended.code, 0) << ended.text();
+    const json result = ended.result();
+    for (const char* key : {"accuracy", "val_loss", "steps", "seconds", "samples_per_s", "threads",
+                            "device", "checkpoint"})
+        EXPECT_TRUE(result.contains(key)) << key << " in " << result;
+    EXPECT_EQ(result["steps"], 20);
+    EXPECT_GE(result["accuracy"], 0);
+    EXPECT_LE(result["accuracy"], 1);
+    const auto rows = metrics("a");
+    ASSERT_EQ(rows.size(), 20u);
+    EXPECT_LT(rows.back()["loss"], rows.front()["loss"]);
+    EXPECT_EQ(rows.back()["accuracy"], result["accuracy"]);
+    EXPECT_EQ(json::parse(read_file(folder_ / "a/config.json"))["model_type"], "mlp");
+}
+
+TEST_F(TrainVision, EveryModelTrainsEvaluatesAndComesBackTheSame) {
+    for (const char* model : {"lenet", "mlp", "resnet18"}) {
+        const Arguments same = {"--model", model, "--batch-size", "2"};
+        const auto with = [&](Arguments more) {
+            more.insert(more.end(), same.begin(), same.end());
+            return more;
+        };
+        const Ended trained = run(tiny(model, with({"--steps", "2"})));
+        ASSERT_EQ(trained.code, 0) << model << trained.text();
+        const Ended evaluated = run(tiny(model, with({"--eval-only"})));
+        ASSERT_EQ(evaluated.code, 0) << model << evaluated.text();
+        EXPECT_EQ(evaluated.result()["accuracy"], trained.result()["accuracy"]);
+        const Ended tuned = run(tiny(
+            "tuned", with({"--eval-only", "--init-from", folder_ / model + "/model.safetensors"})));
+        ASSERT_EQ(tuned.code, 0) << model << tuned.text();
+        EXPECT_EQ(tuned.result()["val_loss"], trained.result()["val_loss"]) << model;
+    }
+}
+
+TEST_F(TrainVision, TheModelDependsNeitherOnThreadsNorOnWorkers) {
+    const Arguments more = {"--model", "lenet", "--steps", "6"};
+    ASSERT_EQ(run(tiny("a", more)).code, 0);
+    for (const Arguments& other :
+         {Arguments{"--threads", "3"}, Arguments{"--workers", "0"}, Arguments{"--workers", "3"}}) {
+        Arguments options = more;
+        options.insert(options.end(), other.begin(), other.end());
+        const Ended ended = run(tiny("b", options));
+        ASSERT_EQ(ended.code, 0) << ended.text();
+        EXPECT_EQ(metrics("b"), metrics("a")) << other[0];
+        EXPECT_TRUE(model("b") == model("a")) << other[0];
+    }
+}
+
+TEST_F(TrainVision, AKilledRunGoesOnToTheSameBits) {
+    const Arguments more = {"--model", "lenet", "--steps", "300", "--save-every", "5"};
+    ASSERT_EQ(run(tiny("whole", more)).code, 0);
+    Arguments first = more, second = more;
+    second.insert(second.end(), {"--resume", "latest"});
+    ASSERT_TRUE(killed_at(23, std::chrono::milliseconds(3), "killed", tiny("killed", first)));
+    const Ended ended = run(tiny("killed", second));
+    ASSERT_EQ(ended.code, 0) << ended.text();
+    EXPECT_EQ(metrics("killed"), metrics("whole"));
+    EXPECT_TRUE(model("killed") == model("whole"));
+}
+
+TEST_F(TrainVision, LeavesAReportATraceAndWhatTrackersWrite) {
+    const Ended ended =
+        run(tiny("a", {"--sample", "3", "--log-with", "tensorboard,csv", "--epochs", "4"}));
+    ASSERT_EQ(ended.code, 0) << ended.text();
+    const std::string report = read_file(folder_ / "a/report.html");
+    for (const char* part : {"<title>train_vision</title>", "Accuracy", "Gradient norm",
+                             "Where the time went", "matmul", "image/png;base64", "batch-size"})
+        EXPECT_NE(report.find(part), std::string::npos) << part;
+    EXPECT_FALSE(json::parse(read_file(folder_ / "a/trace.json")).empty());
+    EXPECT_EQ(lines_of(folder_ / "a/logs/metrics.csv").size(), 21u);
+    std::size_t events = 0;
+    for (const auto& file : fs::directory_iterator(folder_ / "a/logs"))
+        events += file.path().filename().string().starts_with("events.out.tfevents.");
+    EXPECT_EQ(events, 1u);
+}
+
+TEST_F(TrainVision, SaysWhatItCannotUse) {
+    expect_refused(tiny("a", {"--model", "lenett"}), {"lenett", "did you mean lenet?"});
+    expect_refused(tiny("a", {"--data", folder_ / "none"}), {"none", "train-images-idx3-ubyte"});
+    expect_refused(tiny("a", {"--log-with", "tensorbord"}), {"tensorbord", "tensorboard"});
+    ASSERT_EQ(run(tiny("mlp")).code, 0);
+    expect_refused(tiny("a", {"--model", "lenet", "--eval-only", "--init-from",
+                              folder_ / "mlp/model.safetensors"}),
+                   {"conv1.weight", "layers.0.weight"});
+}
+
+// The whole of it on real digits: a folder with them is named by AXLE_DATA.
+TEST_F(TrainVision, LongTrainingReadsHandwriting) {
+    const char* folder = std::getenv("AXLE_DATA");
+    if (folder == nullptr) GTEST_SKIP() << "AXLE_DATA names no folder with mnist/ in it";
+    const Ended ended = run({"--data", std::string(folder) + "/mnist", "--out", folder_ / "a"});
+    ASSERT_EQ(ended.code, 0) << ended.text();
+    EXPECT_GE(ended.result()["accuracy"], 0.975);
+}
+
+}  // namespace
+}  // namespace axle

@@ -1,0 +1,125 @@
+// The fixture of tests that run a trainer: a process with files, options and signals.
+#pragma once
+
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "core/file.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tests/temporary_folder.h"
+
+namespace axle::tests {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using Arguments = std::vector<std::string>;
+
+inline std::vector<std::string> lines_of(const std::string& path) {
+    std::vector<std::string> lines;
+    std::ifstream stream(path);
+    for (std::string line; std::getline(stream, line) && !stream.eof();) lines.push_back(line);
+    return lines;
+}
+
+struct Ended {
+    int code = -1;  // minus the signal, if one ended it
+    std::vector<std::string> out, err;
+
+    std::string text() const {
+        std::string all;
+        for (const auto& line : err) all += line + "\n";
+        return all;
+    }
+    json result() const { return out.empty() ? json() : json::parse(out.back()); }
+};
+
+class TrainerTest : public testing::Test {
+  protected:
+    explicit TrainerTest(std::string program)
+        : name_(std::move(program)), program_(AXLE_BIN_DIR "/" + name_) {}
+
+    void SetUp() override {
+        if (!fs::exists(program_)) GTEST_SKIP() << program_ << " was not built";
+    }
+
+    pid_t start(const Arguments& arguments) {
+        std::vector<char*> argv = {const_cast<char*>(program_.c_str())};
+        for (const std::string& argument : arguments)
+            argv.push_back(const_cast<char*>(argument.c_str()));
+        argv.push_back(nullptr);
+        const std::string out = folder_ / "stdout", err = folder_ / "stderr";
+        const pid_t child = fork();
+        if (child != 0) return child;
+        dup2(open(out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666), STDOUT_FILENO);
+        dup2(open(err.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666), STDERR_FILENO);
+        execv(argv[0], argv.data());
+        _exit(127);
+    }
+    Ended finish(pid_t child) {
+        int status = 0;
+        waitpid(child, &status, 0);
+        return {WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status),
+                lines_of(folder_ / "stdout"), lines_of(folder_ / "stderr")};
+    }
+    Ended run(const Arguments& arguments) { return finish(start(arguments)); }
+
+    // Exit code 1 and one line on stderr with these words.
+    void expect_refused(const Arguments& arguments, const Arguments& words) {
+        const Ended ended = run(arguments);
+        EXPECT_EQ(ended.code, 1) << ended.text();
+        EXPECT_EQ(ended.err.size(), 1u) << ended.text();
+        EXPECT_EQ(ended.text().rfind(name_ + ": ", 0), 0u) << ended.text();
+        for (const std::string& word : words)
+            EXPECT_NE(ended.text().find(word), std::string::npos)
+                << "'" << word << "' is not in: " << ended.text();
+    }
+    std::string model(const std::string& out) {
+        return read_file(folder_ / out + "/model.safetensors");
+    }
+    // What must come back to the bit: everything but the speed.
+    std::vector<json> metrics(const std::string& out) {
+        std::vector<json> rows;
+        for (const std::string& line : lines_of(folder_ / out + "/metrics.jsonl")) {
+            rows.push_back(json::parse(line));
+            for (const char* timed : {"tokens_per_s", "samples_per_s", "memory_bytes"})
+                rows.back().erase(timed);
+        }
+        return rows;
+    }
+    // Kills a run once its metrics have `rows` rows and a checkpoint is there, after a moment more;
+    // false if it was faster.
+    bool killed_at(std::size_t rows, std::chrono::microseconds later, const std::string& out,
+                   const Arguments& arguments) {
+        const pid_t child = start(arguments);
+        const fs::path checkpoint = folder_ / out + "/checkpoints/step_5";
+        for (int status = 0;;) {
+            if (waitpid(child, &status, WNOHANG) == child) {
+                EXPECT_EQ(status, 0) << "it failed by itself";
+                return false;
+            }
+            if (lines_of(folder_ / out + "/metrics.jsonl").size() >= rows &&
+                !fs::is_empty(checkpoint.parent_path()))
+                break;
+            std::this_thread::sleep_for(std::chrono::microseconds(200));
+        }
+        std::this_thread::sleep_for(later);
+        kill(child, SIGKILL);
+        return finish(child).code == -SIGKILL;
+    }
+
+    std::string name_, program_;
+    TemporaryFolder folder_{Kept::in_memory};
+};
+
+}  // namespace axle::tests

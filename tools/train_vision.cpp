@@ -1,0 +1,337 @@
+// train_vision: an image classifier trained on MNIST's or CIFAR's files.
+//
+// Also meant to be copied: everything here is what a program of your own would call. The loop is in
+// train(); what surrounds it reads options, data and files.
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "accel/image.h"
+#include "accel/png.h"
+#include "core/autograd.h"
+#include "core/file.h"
+#include "core/safetensors.h"
+#include "data/cifar.h"
+#include "data/loader.h"
+#include "data/mnist.h"
+#include "data/transforms.h"
+#include "nn/mlp.h"
+#include "nn/models/lenet.h"
+#include "nn/models/resnet.h"
+#include "optim/adam.h"
+#include "optim/schedules.h"
+#include "tools/trainer/run.h"
+
+namespace fs = std::filesystem;
+using namespace axle;
+
+// --- what to do
+
+struct Settings : trainer::Options {
+    std::string model = "lenet", init_from;
+    std::int64_t workers = 1, sample = 16;
+};
+
+const std::vector<std::string> kModels = {"lenet", "mlp", "resnet18", "resnet50"};
+const std::vector<std::string> kPresets = {"default", "tiny"};
+
+Settings preset_of(const std::string& name) {
+    Settings s;
+    s.preset = name, s.out = "runs/vision";
+    s.batch_size = 64, s.epochs = 12, s.lr = 3e-3, s.weight_decay = 0.05;
+    s.eval_every = -1, s.save_every = 500;
+    if (name == "default") return s;
+    if (name == "tiny") {
+        s.model = "mlp";
+        s.batch_size = 8, s.epochs = 0, s.steps = 20, s.eval_every = 10, s.save_every = 10;
+        return s;
+    }
+    throw UsageError("unknown preset '" + name + "'" + trainer::did_you_mean(name, kPresets));
+}
+
+// Nothing if it was --help or --version.
+std::optional<Settings> parse(std::vector<std::string> arguments) {
+    trainer::CommandLine line(
+        "Trains an image classifier on a folder of MNIST's or CIFAR's files.\n\n"
+        "  train_vision --data mnist/ --model lenet --out runs/a    train\n"
+        "  train_vision --data mnist/ --model lenet --out runs/a --resume latest   go on\n"
+        "  train_vision --data mnist/ --model lenet --out runs/a --eval-only --sample 10\n",
+        std::move(arguments));
+    Settings s = preset_of(line.peek("preset").value_or(kPresets[0]));
+    if (line.peek("steps")) s.epochs = 0;
+    line.add("data", s.data, "Folder with MNIST's idx files (also .gz) or CIFAR's binary ones",
+             true);
+    line.add("model", s.model, "lenet, mlp, resnet18 or resnet50");
+    line.add("preset", s.preset, "Defaults: default or tiny");
+    s.add_to(line);
+    line.add("init-from", s.init_from, "Start from the weights of a .safetensors file");
+    line.add("workers", s.workers, "Threads that prepare batches", 0, 256);
+    line.add("sample", s.sample, "Predictions to show at the end");
+    if (!line.parse()) return std::nullopt;
+    if (std::find(kModels.begin(), kModels.end(), s.model) == kModels.end())
+        throw UsageError("unknown model '" + s.model + "'" +
+                         trainer::did_you_mean(s.model, kModels));
+    s.values = line.values();
+    return s;
+}
+
+// --- the images
+
+struct Images {
+    std::shared_ptr<const data::Dataset> train, test;
+    Shape shape;  // of one: [C, H, W]
+    std::int64_t classes = 0;
+};
+
+data::TensorDataset read_images(const std::string& folder, bool train) {
+    const auto holds = [&](const char* file) { return fs::exists(fs::path(folder) / file); };
+    if (holds("data_batch_1.bin")) return data::cifar10(folder, train);
+    if (holds("train.bin")) return data::cifar100(folder, train);
+    return data::mnist(folder, train);
+}
+
+// Mean and standard deviation of each channel, of pixels from 0 to 1.
+std::pair<std::vector<double>, std::vector<double>> statistics(const data::Dataset& images) {
+    constexpr std::int64_t kChunk = 1000;
+    Tensor sum, squares;
+    double pixels = 0;
+    std::vector<std::int64_t> indices;
+    for (std::int64_t begin = 0; begin < images.size(); begin += kChunk) {
+        indices.resize(static_cast<std::size_t>(std::min(kChunk, images.size() - begin)));
+        std::iota(indices.begin(), indices.end(), begin);
+        const Tensor x = data::ToFloat()(images.get_batch(indices)["image"]).to(f64);
+        pixels += static_cast<double>(x.numel() / x.size(1));
+        const Tensor s = x.sum({0, 2, 3}), q = (x * x).sum({0, 2, 3});
+        sum = sum.defined() ? sum + s : s;
+        squares = squares.defined() ? squares + q : q;
+    }
+    const Tensor mean = sum / pixels;
+    const Tensor deviation = sqrt(clamp(squares / pixels - mean * mean, 1e-12, std::nullopt));
+    return {mean.to_vector(), deviation.to_vector()};
+}
+
+std::int64_t label_of(const Tree& sample) {
+    return static_cast<std::int64_t>(sample["label"].tensor().item());
+}
+
+std::int64_t largest_label(const data::Dataset& images) {
+    std::int64_t largest = 0;
+    for (std::int64_t i = 0; i < images.size(); ++i)
+        largest = std::max(largest, label_of(images.get(i)));
+    return largest;
+}
+
+// Pixels of mean 0 and deviation 1 over the training set; training images are shifted at random by
+// an eighth of their size at most, and those in colour mirrored.
+Images load_images(const Settings& s) {
+    const auto train = std::make_shared<data::TensorDataset>(read_images(s.data, true));
+    const auto test = std::make_shared<data::TensorDataset>(read_images(s.data, false));
+    const Shape shape = train->get(0)["image"].tensor().shape();
+    const auto [mean, deviation] = statistics(*train);
+    const data::Compose prepare({data::ToFloat(), data::Normalize(mean, deviation)});
+    std::vector<data::Transform> augment;
+    augment.push_back(data::RandomCrop({shape[1], shape[2]}, {.padding = shape[1] / 12}));
+    if (shape[0] == 3) augment.push_back(data::RandomHorizontalFlip());
+    augment.push_back(prepare);
+    return {.train = std::make_shared<data::TransformedDataset>(
+                train, data::Compose(std::move(augment)), data::TransformedOptions{.seed = s.seed}),
+            .test = std::make_shared<data::TransformedDataset>(test, prepare),
+            .shape = shape,
+            .classes = std::max(largest_label(*train), largest_label(*test)) + 1};
+}
+
+// --- the models
+
+// What trains, whichever it is: images to logits, by a name that is saved with it.
+struct Classifier : nn::Model<Classifier> {
+    using Any = std::variant<nn::LeNet, nn::Mlp, nn::ResNet>;
+
+    Classifier(std::string name_, const Shape& image, std::int64_t classes)
+        : name(std::move(name_)), model(make(name, image, classes)) {}
+
+    Tensor forward(const Tensor& images) {
+        return std::visit(
+            [&](auto& m) {
+                constexpr bool flat = std::is_same_v<std::remove_reference_t<decltype(m)>, nn::Mlp>;
+                return flat ? m(images.flatten(1)) : m(images);
+            },
+            model);
+    }
+    Tensor loss(const Tensor& images, const Tensor& labels) {
+        return enter([&] { return cross_entropy(forward(images), labels); });
+    }
+    void visit(nn::Visitor& v) override {
+        std::visit([&](auto& m) { m.visit(v); }, model);
+    }
+
+    std::string name;
+    Any model;
+
+  private:
+    static Any make(const std::string& name, const Shape& image, std::int64_t classes) {
+        if (name == "lenet") return nn::LeNet(classes);
+        if (name == "mlp") return nn::Mlp({image[0] * image[1] * image[2], 512, 512, classes});
+        nn::ResNetConfig config = name == "resnet18" ? nn::resnet18() : nn::resnet50();
+        config.num_classes = classes;
+        config.in_channels = image[0];
+        config.small_images = image[1] <= 64;
+        return nn::ResNet(config);
+    }
+};
+
+// model.safetensors, and config.json with what it takes to read it.
+void save(const Classifier& model, const Images& images, const std::string& folder) {
+    const auto path = [&](const char* file) { return (fs::path(folder) / file).string(); };
+    save_safetensors(path("model.safetensors"), model.saved_state(), {{"format", "pt"}});
+    write_file_atomically(
+        path("config.json"),
+        to_json(Tree{{"model_type", model.name},
+                     {"num_classes", images.classes},
+                     {"image", Tree::list({images.shape[0], images.shape[1], images.shape[2]})}}) +
+            "\n");
+}
+
+// --- training
+
+// Accuracy from 0 to 1 and mean loss in nats, over the test images.
+Tree evaluate(Classifier& model, data::DataLoader& loader) {
+    const NoGrad no_grad;
+    model.eval();
+    double loss = 0, right = 0, samples = 0;
+    for (auto& batch : loader) {
+        const Tensor logits = model(batch["image"]);
+        const Tensor& labels = batch["label"];
+        loss += cross_entropy(logits, labels, {.reduction = Reduction::sum}).item();
+        right += eq(logits.argmax(-1), labels).sum().item();
+        samples += static_cast<double>(labels.numel());
+    }
+    model.train();
+    return Tree{{"accuracy", right / samples}, {"val_loss", loss / samples}};
+}
+
+trainer::Run::Plan plan_for(const Settings& s, const Images& images, Classifier& model) {
+    const auto test = std::make_shared<data::DataLoader>(
+        images.test, data::LoaderOptions{.batch_size = 4 * s.batch_size});
+    const auto samples = static_cast<double>(images.train->size());
+    return {.steps = s.updates(samples),
+            .unit = "samples",
+            .per_update = static_cast<double>(s.batch_size * s.accumulation),
+            .per_epoch = samples,
+            .evaluate = [&model, test] { return evaluate(model, *test); }};
+}
+
+// Takes the model alone from a checkpoint, so that the options of training need not be repeated.
+trainer::Outcome only_evaluate(const Settings& s, const Images& images, Classifier& classifier) {
+    Accelerator accelerator(s.accelerator());
+    accelerator.prepare(classifier);
+    trainer::Run::Plan plan = plan_for(s, images, classifier);
+    plan.steps = 0;
+    return trainer::Run(s, accelerator, std::move(plan)).finish();
+}
+
+trainer::Outcome train(const Settings& s, const Images& images, Classifier& classifier) {
+    Accelerator accelerator(s.accelerator());
+    const trainer::Run::Plan plan = plan_for(s, images, classifier);
+    data::DataLoader train_loader(images.train, {.batch_size = s.batch_size,
+                                                 .shuffle = true,
+                                                 .num_workers = static_cast<int>(s.workers),
+                                                 .seed = s.seed});
+    optim::AdamW adamw = trainer::adamw(classifier, {.lr = s.lr, .weight_decay = s.weight_decay});
+    optim::OneCycleLR one_cycle(adamw, s.lr, plan.steps);
+
+    auto [model, optimizer, loader, scheduler] =
+        accelerator.prepare(classifier, adamw, train_loader, one_cycle);
+    trainer::Run run(s, accelerator, plan);
+    if (run.done()) return run.finish();
+
+    while (!run.done()) {
+        for (auto& batch : loader) {
+            auto scope = accelerator.accumulate(model);
+            const Tensor loss = model.loss(batch["image"], batch["label"]);
+            accelerator.backward(loss);
+            run.add_loss(loss);
+            if (accelerator.sync_gradients())
+                run.note("grad_norm", accelerator.clip_grad_norm_(model.parameters(), s.clip));
+            run.note("lr", scheduler.get_last_lr()[0]);
+            optimizer.step();
+            scheduler.step();
+            optimizer.zero_grad();
+            if (accelerator.sync_gradients()) run.end_update();
+            if (run.done()) break;
+        }
+    }
+    save(model, images, s.out);
+    return run.finish();
+}
+
+// The first test images: what they are, and what the model takes them for.
+std::vector<accel::ReportPicture> predictions(const Settings& s, const Images& images,
+                                              Classifier& model) {
+    const NoGrad no_grad;
+    model.eval();
+    std::vector<accel::ReportPicture> pictures;
+    for (std::int64_t i = 0; i < std::min(s.sample, images.test->size()); ++i) {
+        const Tree sample = images.test->get(i);
+        const Tensor& image = sample["image"];
+        const Tensor chances = softmax(model(image.unsqueeze(0)));
+        const auto guess = static_cast<std::int64_t>(chances.argmax(-1).item());
+        const std::int64_t label = label_of(sample);
+        const double percent = std::round(1000 * chances.max().item()) / 10;
+        const Tensor low = image.min(), range = image.max() - low;
+        const accel::Image pixels =
+            accel::to_image((image - low) / clamp(range, 1e-6, std::nullopt));
+        pictures.push_back(
+            {.png = accel::encode_png(pixels.pixels, pixels.height, pixels.width, pixels.channels),
+             .caption =
+                 str(guess, ", ", percent, " %", guess == label ? "" : str(" (", label, ")")),
+             .wrong = guess != label});
+    }
+    return pictures;
+}
+
+int run(Settings s) {
+    if (s.eval_only && s.resume.empty() && s.init_from.empty()) s.resume = "latest";
+    s.apply();
+    const Images images = load_images(s);
+    Classifier model(s.model, images.shape, images.classes);
+    if (!s.init_from.empty()) {
+        const auto tensors = load_safetensors(s.init_from).tensors;
+        model.load_state_dict({tensors.begin(), tensors.end()});
+    }
+    std::cout << "model: " << s.model << ", " << model.num_parameters()
+              << " parameters; images: " << images.train->size() << " to train, "
+              << images.test->size() << " to test, " << images.shape << ", " << images.classes
+              << " classes\n"
+              << std::flush;
+
+    const trainer::Outcome outcome = (s.eval_only ? only_evaluate : train)(s, images, model);
+    const auto pictures = predictions(s, images, model);
+    if (!s.eval_only)
+        trainer::write_report(s, outcome, {.title = "train_vision", .pictures = pictures});
+
+    for (std::size_t i = 0; i < pictures.size(); ++i)
+        std::cout << "test image " << i << ": " << pictures[i].caption << '\n';
+    std::cout << "accuracy " << outcome.summary["accuracy"].number() << " on "
+              << images.test->size() << " test images\n"
+              << to_json(outcome.summary, -1) << std::endl;
+    return 0;
+}
+
+int main(int argc, char** argv) {
+    try {
+        const auto settings = parse({argv + 1, argv + argc});
+        return settings ? run(*settings) : 0;
+    } catch (const std::exception& error) {
+        std::cerr << "train_vision: " << error.what() << '\n';
+        return 1;
+    }
+}

@@ -1,0 +1,210 @@
+#include "tools/trainer/run.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <sstream>
+
+#include "accel/checkpoint.h"
+#include "accel/text.h"
+#include "core/file.h"
+#include "core/memory.h"
+#include "core/random.h"
+#include "kernels/thread_pool.h"
+
+namespace axle::trainer {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+double seconds_between(std::chrono::steady_clock::time_point from,
+                       std::chrono::steady_clock::time_point to) {
+    return std::chrono::duration<double>(to - from).count();
+}
+
+std::string file_in(const Options& options, const char* name) {
+    return (fs::path(options.out) / name).string();
+}
+std::string checkpoint_folder(const Options& options) { return file_in(options, "checkpoints"); }
+
+}  // namespace
+
+void Options::add_to(CommandLine& line) {
+    line.add("out", out, "Folder for metrics, checkpoints and the model");
+    line.add("resume", resume, "Go on from a checkpoint folder, or 'latest' of --out");
+    line.add("seed", seed, "Of weights, batches, dropout and samples");
+    line.add("threads", threads, "CPU threads; 0 takes AXLE_NUM_THREADS or all CPUs", 0, 1024);
+    line.add("steps", steps, "Optimizer updates", 1);
+    line.add("epochs", epochs, "Passes over the training data, instead of --steps");
+    line.add("batch-size", batch_size, "Samples in a micro-batch", 1);
+    line.add("gradient-accumulation-steps", accumulation, "Micro-batches in an update", 1);
+    line.add("lr", lr, "Highest learning rate");
+    line.add("weight-decay", weight_decay, "AdamW's, on matrices");
+    line.add("eval-every", eval_every,
+             "Updates between evaluations; 0 only at the end, -1 after every epoch", -1);
+    line.add("save-every", save_every, "Updates between checkpoints; 0 only at the end");
+    line.add_flag("eval-only", eval_only, "Evaluate, don't train");
+    line.add("log-with", log_with, "Trackers beside metrics.jsonl: tensorboard, csv, all");
+    line.add("mixed-precision", mixed_precision, "no or bf16");
+    line.add("device", device, "cpu");
+}
+
+void Options::apply() {
+    if (threads > 0) kernels::set_num_threads(static_cast<int>(threads));
+    if (!Device::parse(device).is_cpu())
+        throw DeviceError("device: a model is trained on cpu, not on '" + device + "'");
+    create_directories(out);
+    manual_seed(seed);
+}
+
+std::int64_t Options::updates(double samples_per_pass) const {
+    if (epochs == 0) return steps;
+    const double passes =
+        epochs * samples_per_pass / static_cast<double>(batch_size * accumulation);
+    return std::max<std::int64_t>(1, std::llround(passes));
+}
+
+accel::AcceleratorOptions Options::accelerator() const {
+    std::vector<accel::LogWith> trackers;
+    std::istringstream names(log_with);
+    for (std::string name; std::getline(names, name, ',');) trackers.emplace_back(name);
+    return {.mixed_precision = mixed_precision,
+            .gradient_accumulation_steps = static_cast<int>(accumulation),
+            .log_with = std::move(trackers),
+            .project_dir = out};
+}
+
+optim::AdamW adamw(const nn::Module& model, optim::AdamWOptions options) {
+    std::vector<Tensor> matrices, vectors;
+    for (const Tensor& p : model.parameters()) (p.dim() >= 2 ? matrices : vectors).push_back(p);
+    std::vector<optim::AdamW::Group> groups = {{matrices, options}};
+    options.weight_decay = 0;
+    optim::AdamW::Group undecayed(vectors, options);
+    if (!vectors.empty()) groups.push_back(std::move(undecayed));
+    return optim::AdamW(groups);
+}
+
+std::string resume(const Options& options, Accelerator& accelerator) {
+    if (options.resume.empty()) return "";
+    const std::string folder = checkpoint_folder(options);
+    const auto path =
+        options.resume == "latest" ? accel::latest_checkpoint(folder) : options.resume;
+    if (!path) throw FileError(printable(folder) + ": there is no checkpoint to resume from");
+    accelerator.load_state(*path);
+    return *path;
+}
+
+Run::Run(const Options& options, Accelerator& accelerator, Plan plan)
+    : options_(options), accelerator_(accelerator), plan_(std::move(plan)) {
+    accelerator_.register_for_checkpointing(progress_);
+    checkpoint_ = resume(options_, accelerator_);
+    start_ = update_start_ = Clock::now();
+    if (done()) return;
+    metrics_.emplace(file_in(options_, "metrics.jsonl"), progress_.step);
+    start_trackers();
+    start_profile();
+    bar_.emplace(plan_.steps, accel::ProgressOptions{.title = "train", .start = progress_.step});
+}
+
+// What a resumed run logs again is dropped.
+void Run::start_trackers() {
+    Tree kwargs = Tree::map();
+    for (const char* name : {"tensorboard", "csv", "jsonl"})
+        kwargs.set(name, Tree{{"purge_step", progress_.step + 1}});
+    accelerator_.init_trackers("logs", options_.values, kwargs);
+}
+
+// The first updates differ from the rest: caches are cold.
+void Run::start_profile() {
+    profile_.emplace(accel::ProfileKwargs{
+        .schedule_option =
+            accel::ProfileSchedule{.warmup = 1, .active = 5, .repeat = 1, .skip_first = 4},
+        .on_trace_ready =
+            [this](accel::ProfileSession& session) {
+                operations_ = session.key_averages();
+                std::erase_if(operations_, [](const profiler::Row& row) {
+                    return row.name.starts_with("ProfilerStep#");
+                });
+                session.export_chrome_trace(file_in(options_, "trace.json"));
+            },
+        .profile_memory = true});
+}
+
+void Run::add_loss(const Tensor& loss) { loss_sum_ += loss.item(); }
+
+bool Run::due(std::int64_t every) const {
+    if (every < 0)
+        every = std::max<std::int64_t>(1, std::llround(plan_.per_epoch / plan_.per_update));
+    return done() || (every > 0 && progress_.step % every == 0);
+}
+
+void Run::end_update() {
+    ++progress_.step, ++updates_;
+    const double seconds = seconds_between(update_start_, Clock::now());
+    training_seconds_ += seconds;
+    const double mean = loss_sum_ / static_cast<double>(options_.accumulation);
+    loss_sum_ = 0;
+
+    Tree row{
+        {"step", progress_.step},
+        {"epoch", static_cast<double>(progress_.step) * plan_.per_update / plan_.per_epoch},
+        {"loss", mean},
+    };
+    for (const auto& [key, value] : notes_.entries()) row.set(key, value);
+    row.set(plan_.unit + "_per_s", plan_.per_update / seconds);
+    row.set("memory_bytes", host_memory::stats().current);
+    if (due(options_.eval_every)) {
+        evaluation_ = plan_.evaluate();
+        std::string line = str("step ", progress_.step, ":");
+        for (const auto& [key, value] : evaluation_.entries()) {
+            row.set(key, value);
+            line += str(" ", key, " ", value.number());
+        }
+        bar_->print(line);
+    }
+    metrics_->write(row);
+    profile_->step();
+    accelerator_.log(row, progress_.step);
+    if (due(options_.save_every)) {
+        const std::string folder = checkpoint_folder(options_);
+        checkpoint_ = accelerator_.save_state(str(folder, "/step_", progress_.step));
+        accel::rotate_checkpoints(folder, 2);
+    }
+    bar_->update(progress_.step,
+                 str("loss ", mean, "  ", accel::human_bytes(host_memory::stats().peak)));
+    update_start_ = Clock::now();
+}
+
+Outcome Run::finish() {
+    if (bar_) {
+        bar_->close();
+        profile_->stop();
+        accelerator_.end_training();
+    } else {
+        evaluation_ = plan_.evaluate();
+    }
+    const bool trained = updates_ > 0;
+    Tree summary = evaluation_;
+    summary.set("steps", progress_.step);
+    summary.set("seconds", trained ? seconds_between(start_, Clock::now()) : 0.0);
+    summary.set(plan_.unit + "_per_s",
+                trained ? static_cast<double>(updates_) * plan_.per_update / training_seconds_ : 0);
+    summary.set("threads", kernels::num_threads());
+    summary.set("device", options_.device);
+    summary.set("checkpoint", checkpoint_);
+    return {std::move(summary), operations_};
+}
+
+void write_report(const Options& options, const Outcome& outcome, accel::Report report) {
+    for (const auto& [key, value] : outcome.summary.entries())
+        if (value.is_number() && key != "threads") report.results.set(key, value);
+    report.results.set("peak_bytes", host_memory::stats().peak);
+    report.metrics = accel::read_metrics(file_in(options, "metrics.jsonl"));
+    report.configuration = options.values;
+    report.environment = accel::environment();
+    report.operations = outcome.operations;
+    write_file_atomically(file_in(options, "report.html"), accel::to_html(report));
+}
+
+}  // namespace axle::trainer
