@@ -11,6 +11,7 @@
 #include "core/launch.h"
 #include "core/ops.h"
 #include "kernels/attention.h"
+#include "kernels/conv.h"
 #include "kernels/copy.h"
 #include "kernels/index.h"
 #include "kernels/loss.h"
@@ -353,8 +354,56 @@ void add_optimizer() {
              .bytes = 4.0 * kNumel});
 }
 
+// A layer on images of `size` x `size`, in its three directions. Multiplications with the zeros of
+// the padding count, as everywhere.
+struct Convolution {
+    std::int64_t images, in, out, size, kernel, stride, padding;
+};
+
+void add_convolution(const Convolution& c) {
+    const std::int64_t out_size = (c.size + 2 * c.padding - c.kernel) / c.stride + 1;
+    const auto add = [&](const char* direction, auto call) {
+        add_row({.name = std::string("conv2d") + direction + "/" +
+                         size_text({c.images, c.in, c.size, c.size}) + "/" +
+                         size_text({c.out, c.kernel, c.kernel}) + "/" + std::to_string(c.stride),
+                 .prepare = [=]() -> Call {
+                     Tensor x = operand({c.images, c.in, c.size, c.size});
+                     Tensor w = operand({c.out, c.in, c.kernel, c.kernel});
+                     Tensor y = operand({c.images, c.out, out_size, out_size});
+                     const kernels::ConvAxis axis = {c.stride, c.padding, 1};
+                     return [=]() mutable {
+                         call(cpu_context(), x.view(), w.view(), y.view(),
+                              kernels::ConvGeometry{axis, axis, 1});
+                     };
+                 },
+                 .flops = 2 * product({c.images, c.in, c.out, c.kernel, c.kernel}) *
+                          product({out_size, out_size}),
+                 .cold = false});
+    };
+    add("", [](Cpu& on, View x, View w, View y, const kernels::ConvGeometry& geometry) {
+        kernels::conv2d(on, x, w, {}, geometry, y);
+    });
+    add("_input", [](Cpu& on, View x, View w, View y, const kernels::ConvGeometry& geometry) {
+        kernels::conv2d_transposed(on, y, w, {}, geometry, x);
+    });
+    add("_weight", [](Cpu& on, View x, View w, View y, const kernels::ConvGeometry& geometry) {
+        kernels::conv2d_weight_gradient(on, y, x, geometry, w);
+    });
+}
+
+// ResNet-18 on images of CIFAR's size, and LeNet.
+void add_convolutions() {
+    const Convolution layers[] = {
+        {32, 3, 64, 32, 3, 1, 1},   {32, 64, 64, 32, 3, 1, 1},   {32, 64, 128, 32, 3, 2, 1},
+        {32, 64, 128, 32, 1, 2, 0}, {32, 128, 128, 16, 3, 1, 1}, {32, 256, 256, 8, 3, 1, 1},
+        {32, 512, 512, 4, 3, 1, 1}, {64, 1, 6, 28, 5, 1, 2},     {64, 6, 16, 14, 5, 1, 0},
+    };
+    for (const Convolution& c : layers) add_convolution(c);
+}
+
 void add_rows() {
     add_products();
+    add_convolutions();
     add_elementwise();
     add_copies();
     add_reductions();

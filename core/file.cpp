@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/text.h"
 #include "kernels/error.h"
 
 namespace axle::inline v0 {
@@ -20,23 +21,6 @@ namespace {
 
 [[noreturn]] void fail_on(const std::string& path, const char* what, int error) {
     throw FileError(str(printable(path), ": ", what, ": ", std::generic_category().message(error)));
-}
-
-// The length of the UTF-8 sequence of a printable character beyond ASCII that text starts with, or
-// 0. Overlong forms, surrogates and the C1 controls don't count.
-std::size_t utf8_length(std::string_view text) {
-    const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-    const unsigned first = byte(0);
-    const std::size_t length = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
-    if (first < 0xc2 || first > 0xf4 || text.size() < length) return 0;
-    std::uint32_t code = first & (0x7fu >> length);
-    for (std::size_t i = 1; i < length; ++i) {
-        if ((byte(i) & 0xc0u) != 0x80u) return 0;
-        code = code << 6 | (byte(i) & 0x3fu);
-    }
-    static constexpr std::uint32_t kLeast[] = {0, 0, 0xa0, 0x800, 0x10000};
-    const bool surrogate = code >= 0xd800 && code < 0xe000;
-    return code < kLeast[length] || code > 0x10ffff || surrogate ? 0 : length;
 }
 
 std::string folder_of(const std::string& path) {
@@ -81,6 +65,8 @@ std::string printable(std::string_view text) {
     }
     return out;
 }
+
+std::string in_quotes(std::string_view name) { return "'" + printable(name) + "'"; }
 
 // --- reading
 

@@ -14,6 +14,8 @@ namespace axle::inline v0 {
 // Text that somebody else wrote (a path, a name in a file), fit for a message: control characters
 // and bytes that are not printable ASCII or UTF-8 become \xNN; more than 200 bytes are cut.
 std::string printable(std::string_view text);
+// The same as a name: 'weight'.
+std::string in_quotes(std::string_view name);
 
 // A regular file, open for reading. Directories, pipes and devices are refused. Moving leaves an
 // object that can only be destroyed or assigned to.

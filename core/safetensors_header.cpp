@@ -181,8 +181,6 @@ std::string json_text(const std::string& text) {
 
 }  // namespace
 
-std::string in_quotes(std::string_view name) { return str('\'', printable(name), '\''); }
-
 int safetensors_rank(DType dtype) {
     int rank = 0;
     while (kDTypes[rank].second != dtype) ++rank;

@@ -24,9 +24,6 @@ SafetensorsHeader read_safetensors_header(const std::string& text);
 // read_safetensors_header would refuse it.
 std::string write_safetensors_header(const NamedTensors& sorted, const Metadata& metadata);
 
-// A name from a file, fit for a message: 'weight'.
-std::string in_quotes(std::string_view name);
-
 // The place of a dtype in the format's list; files are sorted by it, the largest first.
 int safetensors_rank(DType dtype);
 

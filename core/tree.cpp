@@ -8,6 +8,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "core/file.h"
+
 namespace axle::inline v0 {
 namespace {
 
@@ -28,16 +30,18 @@ void check_keys(const char* op, const Tree::Map& entries) {
     for (const Tree::Entry& entry : entries) keys.push_back(entry.key);
     std::sort(keys.begin(), keys.end());
     const auto twice = std::adjacent_find(keys.begin(), keys.end());
-    if (twice != keys.end()) throw ValueError(str(op, ": the key '", *twice, "' comes twice"));
+    if (twice != keys.end())
+        throw ValueError(str(op, ": the key ", in_quotes(*twice), " comes twice"));
 }
 
 std::string keys_of(const Tree::Map& entries) {
-    constexpr std::size_t kShown = 32;
+    constexpr std::size_t kShown = 32, kLongest = 1000;
     if (entries.empty()) return "none";
     std::string text;
-    for (std::size_t i = 0; i < std::min(entries.size(), kShown); ++i)
-        text += str(i == 0 ? "'" : ", '", entries[i].key, "'");
-    if (entries.size() > kShown) text += str(" and ", entries.size() - kShown, " more");
+    std::size_t i = 0;
+    for (; i < std::min(entries.size(), kShown) && text.size() < kLongest; ++i)
+        text += (i == 0 ? "" : ", ") + in_quotes(entries[i].key);
+    if (i < entries.size()) text += str(" and ", entries.size() - i, " more");
     return text;
 }
 
@@ -105,8 +109,7 @@ class Writer {
         try {
             text += Json(value).dump(-1, ' ', false, handler);
         } catch (const Json::exception&) {
-            throw ValueError("to_json: a string is not UTF-8: '" +
-                             Json(value).dump(-1, ' ', true, Json::error_handler_t::replace) + "'");
+            throw ValueError("to_json: a string is not UTF-8: " + in_quotes(value));
         }
     }
     void write_list(const Tree& tree, int depth) {
@@ -162,9 +165,10 @@ class Reader : public nlohmann::json_sax<nlohmann::json> {
             throw ValueError(str("from_json: an integer is beyond 64 bits: ", value));
         return add(static_cast<std::int64_t>(value));
     }
+    // The point is that of the program's locale.
     bool number_float(number_float_t value, const string_t& digits) override {
-        if (digits.find_first_of(".eE") == std::string::npos)
-            throw ValueError(str("from_json: an integer is beyond 64 bits: ", digits));
+        if (digits.find_first_not_of("-0123456789") == std::string::npos)
+            throw ValueError(str("from_json: an integer is beyond 64 bits: ", printable(digits)));
         return add(value);
     }
     bool string(string_t& value) override { return add(std::move(value)); }
@@ -184,8 +188,9 @@ class Reader : public nlohmann::json_sax<nlohmann::json> {
                      const nlohmann::detail::exception& error) override {
         const std::string_view what = error.what();
         const std::size_t prefix = what.find("] ");  // "[json.exception.parse_error.101] "
-        throw ValueError(
-            str("from_json: ", prefix == std::string_view::npos ? what : what.substr(prefix + 2)));
+        throw ValueError("from_json: " + printable(prefix == std::string_view::npos
+                                                       ? what
+                                                       : what.substr(prefix + 2)));
     }
 
   private:
@@ -278,7 +283,7 @@ void Tree::throw_not(const char* wanted) const {
                                  "a boolean", "a string", "a list",     "a map"};
     std::string found = names[value_.index()];
     if (is_map()) found += str(" with the keys ", keys_of(entries()));
-    if (is_string()) found += str(" ('", string().substr(0, 64), "')");
+    if (is_string()) found += str(" (", in_quotes(string()), ")");
     throw ValueError(str("Tree: wanted ", wanted, ", but this is ", found));
 }
 
@@ -340,7 +345,7 @@ const Tree* Tree::find(std::string_view key) const {
 
 const Tree& Tree::operator[](std::string_view key) const {
     if (const Tree* value = find(key)) return *value;
-    throw IndexError(str("Tree: no key '", key, "'; there are: ", keys_of(entries())));
+    throw IndexError(str("Tree: no key ", in_quotes(key), "; there are: ", keys_of(entries())));
 }
 Tree& Tree::operator[](std::string_view key) {
     return const_cast<Tree&>(std::as_const(*this)[key]);
@@ -380,6 +385,9 @@ std::string to_json(const Tree& tree, int indent) {
 }
 
 Tree from_json(std::string_view text) {
+    // The parser would take a zero byte for the end and ignore what follows.
+    if (const std::size_t zero = text.find('\0'); zero != std::string_view::npos)
+        throw ValueError(str("from_json: a zero byte at byte ", zero));
     Reader reader;
     nlohmann::json::sax_parse(text, &reader);
     return std::move(reader.root);

@@ -54,10 +54,12 @@ struct OutOfMemory : Error {
     std::int64_t requested, in_use, cached, peak;
 };
 
-// str("linear: ", shape, " has ", 3, " dims"): everything with an operator<<, in one string.
+// str("linear: ", shape, " has ", 3, " dims"): everything with an operator<<, in one string that is
+// the same whatever locale the program has set.
 template <class... Parts>
 std::string str(const Parts&... parts) {
     std::ostringstream out;
+    out.imbue(std::locale::classic());
     (out << ... << parts);
     return out.str();
 }

@@ -8,17 +8,20 @@
 namespace axle::inline v0::kernels {
 
 // Threads that kernels use, the caller's included. The first use reads AXLE_NUM_THREADS (1 to 1024;
-// anything else throws ValueError) and falls back to the number of CPUs this process may run on.
+// anything else throws ValueError) and falls back to the number of CPUs this process may run on, or
+// to as many threads as the system has.
 int num_threads();
 
-// Replaces the workers. n is 1 to 1024, else ValueError. Waits for a running parallel section.
-// Results never depend on n: work is cut by shape alone.
+// Replaces the workers; with n = 1 there are none. n is 1 to 1024, else ValueError; Error if the
+// system has fewer threads, which are used then. Waits for a running parallel section. Results
+// never depend on n: work is cut by shape alone.
 void set_num_threads(int n);
 
 // body(task) for every task in [0, tasks), spread over the pool; returns when all are done. A call
 // from inside a task, or while another thread holds the pool, runs the tasks inline, in order. The
-// first exception of a task is rethrown here once every started task has ended. Workers block all
-// signals. Several threads may call it at once.
+// first exception of a task is rethrown here once every started task has ended. Workers round, and
+// treat denormal numbers, as the caller does (kernels/float_control.h). Several threads may call it
+// at once. Not in a process that was forked from one with workers: it has none of them.
 using Body = void (*)(void* context, std::int64_t task);
 void parallel(std::int64_t tasks, Body body, void* context);
 

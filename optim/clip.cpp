@@ -7,6 +7,7 @@
 #include "core/autograd.h"
 #include "core/launch.h"
 #include "core/ops.h"
+#include "core/profiler.h"
 #include "kernels/optimizer.h"
 
 namespace axle::inline v0::optim {
@@ -74,6 +75,7 @@ void clip(GradTable& grads, double max_norm, const Tensor& norm) {
 }  // namespace
 
 Tensor get_total_norm(const std::vector<Tensor>& params, double norm_type) {
+    const profiler::OpScope scope("get_total_norm");
     const NoGrad no_grad;
     const GradTable grads("get_total_norm", params);
     return total_norm_of("get_total_norm", grads, norm_type).to(grads.norm_dtype());
@@ -81,6 +83,7 @@ Tensor get_total_norm(const std::vector<Tensor>& params, double norm_type) {
 
 void clip_grads_with_norm_(const std::vector<Tensor>& params, double max_norm,
                            const Tensor& total_norm) {
+    const profiler::OpScope scope("clip_grads_with_norm_");
     const NoGrad no_grad;
     if (total_norm.numel() != 1)
         throw ShapeError(
@@ -91,6 +94,7 @@ void clip_grads_with_norm_(const std::vector<Tensor>& params, double max_norm,
 
 Tensor clip_grad_norm_(const std::vector<Tensor>& params, double max_norm, double norm_type,
                        bool error_if_nonfinite) {
+    const profiler::OpScope scope("clip_grad_norm_");
     const NoGrad no_grad;
     GradTable grads("clip_grad_norm_", params);
     const Tensor norm = total_norm_of("clip_grad_norm_", grads, norm_type);
@@ -102,6 +106,7 @@ Tensor clip_grad_norm_(const std::vector<Tensor>& params, double max_norm, doubl
 }
 
 void clip_grad_value_(const std::vector<Tensor>& params, double clip_value) {
+    const profiler::OpScope scope("clip_grad_value_");
     const NoGrad no_grad;
     GradTable grads("clip_grad_value_", params);
     launch(grads.device(),

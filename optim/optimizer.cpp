@@ -6,6 +6,7 @@
 #include "core/autograd.h"
 #include "core/launch.h"
 #include "core/ops.h"
+#include "core/profiler.h"
 
 namespace axle::inline v0::optim {
 namespace {
@@ -76,6 +77,7 @@ void Optimizer::zero_grad(bool set_to_none) {
 
 void Optimizer::step() {
     if (gate_ && !gate_->allows_step(*this)) return;
+    const profiler::Scope scope(name(), profiler::Category::optimizer);
     const NoGrad no_grad;
     skipped_ = scalars_.defined() ? clone(select(scalars_, 0, 2)) : Tensor();
     fill_slots();

@@ -8,14 +8,16 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
-#include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 
 #include "kernels/error.h"
+#include "kernels/float_control.h"
+#include "kernels/thread.h"
 
 #if defined(__x86_64__) || defined(__i386__)
 #include <immintrin.h>
@@ -68,12 +70,15 @@ thread_local bool inside_task = false;
 // or a closed one, and leaves. So a section ends when its tasks have, without waiting for sleepers.
 class Pool {
   public:
+    // Fewer where the system has no more.
     explicit Pool(int threads) {
-        sigset_t all, before;
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &before);
-        for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { work(); });
-        pthread_sigmask(SIG_SETMASK, &before, nullptr);
+        workers_.reserve(static_cast<std::size_t>(threads));
+        try {
+            while (this->threads() < threads)
+                workers_.push_back(start_thread("axle worker", [this] { work(); }));
+        } catch (const std::system_error&) {
+            return;  // threads() tells
+        }
     }
     ~Pool() {
         stop_.store(true, std::memory_order_relaxed);
@@ -86,6 +91,7 @@ class Pool {
     void run(std::int64_t tasks, Body body, void* context) {
         body_.store(body, std::memory_order_relaxed);
         context_.store(context, std::memory_order_relaxed);
+        float_control_.store(float_control(), std::memory_order_relaxed);
         tasks_.store(static_cast<std::uint32_t>(tasks), std::memory_order_relaxed);
         done_.store(0, std::memory_order_relaxed);
         const std::uint32_t section = section_.load(std::memory_order_relaxed) + 1;
@@ -124,9 +130,12 @@ class Pool {
         inside_task = false;
     }
 
-    // After a failure the remaining tasks are passed over.
+    // After a failure the remaining tasks are passed over. Everybody computes as the caller does:
+    // who takes which task must not matter.
     void perform(std::int64_t task) {
         if (failed_.load(std::memory_order_relaxed)) return;
+        const std::uint64_t control = float_control_.load(std::memory_order_relaxed);
+        if (float_control() != control) set_float_control(control);
         try {
             body_.load(std::memory_order_relaxed)(context_.load(std::memory_order_relaxed), task);
         } catch (...) {
@@ -167,6 +176,7 @@ class Pool {
     std::vector<std::thread> workers_;
     std::atomic<Body> body_ = nullptr;
     std::atomic<void*> context_ = nullptr;
+    std::atomic<std::uint64_t> float_control_ = 0;
     std::atomic<std::uint32_t> tasks_ = 0;
     alignas(64) std::atomic<std::uint64_t> ticket_ = kClosed;
     alignas(64) std::atomic<std::int64_t> done_ = 0;
@@ -195,7 +205,7 @@ void ensure_pool(Shared& s) {
     if (s.pool) return;
     const int threads = s.threads != 0 ? s.threads.load() : threads_from_environment();
     s.pool = std::make_unique<Pool>(threads);
-    s.threads = threads;
+    s.threads = s.pool->threads();
 }
 
 }  // namespace
@@ -216,6 +226,9 @@ void set_num_threads(int n) {
     s.pool.reset();
     s.threads = n;
     ensure_pool(s);
+    if (s.threads != n)
+        throw Error(str("set_num_threads: the system has no more than ", s.threads.load(), " of ",
+                        n, " threads; they are used"));
 }
 
 void parallel(std::int64_t tasks, Body body, void* context) {

@@ -167,6 +167,12 @@ TEST(Tree, BadJsonIsAValueError) {
     EXPECT_EQ(error_of<ValueError>([] { from_json("[9223372036854775808]"); }),
               "from_json: an integer is beyond 64 bits: 9223372036854775808");
     EXPECT_THROW(from_json("-99999999999999999999"), ValueError);
+    EXPECT_EQ(error_of<ValueError>([] {
+                  from_json({"{}\0garbage", 10});
+              }),
+              "from_json: a zero byte at byte 2");
+    EXPECT_EQ(error_of<ValueError>([] { from_json(R"({"\u001b": 1, "\u001b": 2})"); }),
+              R"(from_json: the key '\x1b' comes twice)");
 }
 
 TEST(Tree, HostileNestingIsAValueError) {

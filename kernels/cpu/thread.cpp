@@ -1,0 +1,40 @@
+#include "kernels/thread.h"
+
+#include <utility>
+
+#include <pthread.h>
+#include <signal.h>
+
+namespace axle::inline v0::kernels {
+namespace {
+
+constexpr int kFaults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS};
+
+// A thread inherits the mask of the thread that starts it.
+class BlockSignals {
+  public:
+    BlockSignals() {
+        sigset_t blocked;
+        sigfillset(&blocked);
+        for (const int fault : kFaults) sigdelset(&blocked, fault);
+        pthread_sigmask(SIG_SETMASK, &blocked, &before_);
+    }
+    ~BlockSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+    BlockSignals(const BlockSignals&) = delete;
+    BlockSignals& operator=(const BlockSignals&) = delete;
+
+  private:
+    sigset_t before_;
+};
+
+}  // namespace
+
+std::thread start_thread(const char* name, std::function<void()> run) {
+    const BlockSignals blocked;
+    return std::thread([name, run = std::move(run)] {
+        pthread_setname_np(pthread_self(), name);
+        run();
+    });
+}
+
+}  // namespace axle::inline v0::kernels
