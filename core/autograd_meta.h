@@ -1,4 +1,4 @@
-// What autograd keeps in a tensor, and the nodes of its graph. Included by core's own .cpp files.
+// Private to core: what autograd keeps in a tensor, and the nodes of its graph.
 #pragma once
 
 #include <cstdint>
