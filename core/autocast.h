@@ -23,7 +23,8 @@ class AutocastGuard {
 };
 
 // What an op that gains from low precision does with its floating inputs: cast to the autocast
-// dtype (a leaf's cast is kept beside it and reused until the leaf changes). f64 stays f64.
+// dtype (a leaf's cast is kept beside it, and reused for the leaf and its views until it changes).
+// f64 stays f64.
 Tensor autocast(const Tensor& x);
 // What an op that suffers from low precision does: f16 and bf16 become f32 under autocast.
 Tensor keep_f32(const Tensor& x);

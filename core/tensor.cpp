@@ -21,9 +21,20 @@ kernels::Cpu& cpu_context() {
     return context;
 }
 
+namespace {
+
+std::size_t bytes_of(const Shape& shape, DType dtype) {
+    std::int64_t bytes = 0;
+    if (__builtin_mul_overflow(axle::numel(shape), std::int64_t{size_of(dtype)}, &bytes))
+        throw ShapeError(str("shape: more bytes than an int64 counts: ", shape, " of ", dtype));
+    return static_cast<std::size_t>(bytes);
+}
+
+}  // namespace
+
 Tensor Tensor::empty(const Shape& shape, TensorOptions options) {
     auto impl = std::make_shared<Impl>();
-    const auto bytes = static_cast<std::size_t>(axle::numel(shape) * size_of(options.dtype));
+    const std::size_t bytes = bytes_of(shape, options.dtype);
     impl->storage = std::make_shared<Storage>(bytes, options.device);
     impl->shape = shape;
     impl->strides = contiguous_strides(shape);
@@ -36,7 +47,7 @@ Tensor Tensor::empty(const Shape& shape, TensorOptions options) {
 Tensor Tensor::from_blob(void* data, const Shape& shape, DType dtype,
                          std::function<void()> release) {
     auto impl = std::make_shared<Impl>();
-    const auto bytes = static_cast<std::size_t>(axle::numel(shape) * size_of(dtype));
+    const std::size_t bytes = bytes_of(shape, dtype);
     impl->storage = std::make_shared<Storage>(data, bytes, Device::cpu(), std::move(release));
     impl->shape = shape;
     impl->strides = contiguous_strides(shape);
@@ -80,6 +91,7 @@ ConstView Tensor::view() const { return const_cast<Tensor*>(this)->view(); }
 
 std::vector<double> Tensor::to_vector() const {
     if (device().is_meta()) throw DeviceError("to_vector: a meta tensor has no elements");
+    check_compute("to_vector", *this);
     std::vector<double> values(static_cast<std::size_t>(numel()));
     View out;
     out.data = values.data();

@@ -28,6 +28,8 @@ struct MatmulEpilogue {
 // f64, f32, f16, bf16 (a and b of one dtype, c of the same or a wider one; 16-bit types are summed
 // in f32 and rounded once), or i64, i32, u8, which wrap around and take no epilogue but accumulate.
 // An element's terms are added in an order that depends on K alone.
+// Where the CPU multiplies bf16 (AVX512_BF16), products of bf16 may take denormal elements, terms
+// and sums for 0.
 void matmul(Cpu& on, ConstView a, ConstView b, View c, const MatmulEpilogue& epilogue = {});
 
 // y[n] = sum over m of x[m, n]: x [M, N] of any strides, y [N]; floating, summed in f32 or f64.

@@ -49,13 +49,59 @@ struct GemmKernels {
     void (*add_rows)(const T* const* rows, const T* x, T* sum, std::int64_t n);
 };
 
-// Those of this CPU. T is float or double.
-template <class T>
-const GemmKernels<T>& gemm_kernels();
+// Two neighbours along the depth: what instructions for products of bf16 take at once. Beyond an
+// odd depth stands a zero.
+struct BFloat16Pair {
+    BFloat16 first, second;
+};
+
+// Packed operands consist of units: single elements, or pairs. What units add up in, and how many
+// terms of a sum are in one:
+template <class Unit>
+struct UnitTraits {
+    using Sum = Unit;
+    static constexpr std::int64_t kTerms = 1;
+};
+template <>
+struct UnitTraits<BFloat16Pair> {
+    using Sum = float;
+    static constexpr std::int64_t kTerms = 2;
+};
+template <class Unit>
+using SumOf = typename UnitTraits<Unit>::Sum;
+
+// For CPUs that multiply bf16. The sums are in f32; denormal operands, products and sums count as
+// 0.
+template <>
+struct GemmKernels<BFloat16Pair> {
+    // As above with depth, a, b and their steps in pairs.
+    using Tile = void (*)(std::int64_t depth, const BFloat16Pair* a, std::int64_t a_step,
+                          const BFloat16Pair* b, std::int64_t b_step, float* c, std::int64_t c_step,
+                          bool add);
+
+    int max_rows;
+    int lanes;
+    const Tile (*tiles)[2];
+
+    // One panel of `count` lines `stride` apart, contiguous along the depth of `terms` elements:
+    // pair p of line i goes to to[p width + i], zeros for i in count .. width.
+    void (*pack_along)(const BFloat16* from, std::int64_t stride, std::int64_t count,
+                       std::int64_t terms, std::int64_t width, BFloat16Pair* to);
+    // One pair of depth of `count` adjacent lines: to[i] = {low[i], high[i]} for i < count, zeros
+    // for i in count .. width. Without high (null) the second elements are zeros.
+    void (*pack_across)(const BFloat16* low, const BFloat16* high, std::int64_t count,
+                        std::int64_t width, BFloat16Pair* to);
+};
+
+// Those of this CPU. Unit is float, double, or BFloat16Pair if multiplies_bf16().
+template <class Unit>
+const GemmKernels<Unit>& gemm_kernels();
 template <>
 const GemmKernels<float>& gemm_kernels();
 template <>
 const GemmKernels<double>& gemm_kernels();
+template <>
+const GemmKernels<BFloat16Pair>& gemm_kernels();
 
 // Applies `how` to a tile of sums: `rows` rows of `columns` elements, tile_step apart.
 template <class T>
@@ -83,6 +129,11 @@ struct Lines {
 template <class T>
 void pack_panels(const Lines& lines, std::int64_t extent, std::int64_t depth, std::int64_t width,
                  std::int64_t quantum, T* to, T* buffer);
+// Of bf16 lines in pairs: the panel of line i is at to + i pairs, for depth / 2 pairs, rounded up.
+// Needs no buffer.
+template <>
+void pack_panels(const Lines& lines, std::int64_t extent, std::int64_t depth, std::int64_t width,
+                 std::int64_t quantum, BFloat16Pair* to, BFloat16Pair* buffer);
 constexpr std::int64_t pack_buffer(std::int64_t extent, std::int64_t depth) {
     return extent > 4 * depth ? extent : 4 * depth;
 }

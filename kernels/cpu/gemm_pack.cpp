@@ -65,6 +65,20 @@ void pack_along(const Lines& lines, std::int64_t extent, std::int64_t depth, std
     }
 }
 
+// Element by element, for lines contiguous in neither direction.
+void pack_strided(const Lines& lines, std::int64_t count, std::int64_t depth, std::int64_t width,
+                  BFloat16Pair* to) {
+    const auto* from = static_cast<const BFloat16*>(lines.data);
+    for (std::int64_t p = 0; p < depth; p += 2, to += width) {
+        std::fill(to, to + width, BFloat16Pair());
+        for (std::int64_t i = 0; i < count; ++i) {
+            const BFloat16* first = from + i * lines.stride + p * lines.depth_stride;
+            to[i].first = *first;
+            if (p + 1 < depth) to[i].second = first[lines.depth_stride];
+        }
+    }
+}
+
 }  // namespace
 
 template <class T>
@@ -73,6 +87,36 @@ void pack_panels(const Lines& lines, std::int64_t extent, std::int64_t depth, st
     if (std::abs(lines.depth_stride) < std::abs(lines.stride))
         return pack_along(lines, extent, depth, width, quantum, to, buffer);
     pack_across(lines, extent, depth, width, quantum, to, buffer);
+}
+
+template <>
+void pack_panels(const Lines& lines, std::int64_t extent, std::int64_t depth, std::int64_t width,
+                 std::int64_t quantum, BFloat16Pair* to, BFloat16Pair*) {
+    const auto& kernels = gemm_kernels<BFloat16Pair>();
+    const auto* from = static_cast<const BFloat16*>(lines.data);
+    const std::int64_t pairs = divide_up(depth, 2);
+    if (lines.stride == 1 && lines.depth_stride != 1) {
+        for (std::int64_t p = 0; p < pairs; ++p, from += 2 * lines.depth_stride) {
+            const BFloat16* next = 2 * p + 1 < depth ? from + lines.depth_stride : nullptr;
+            for (std::int64_t i = 0; i < extent; i += width) {
+                const std::int64_t count = std::min(width, extent - i);
+                const std::int64_t step = std::min(width, round_up(count, quantum));
+                kernels.pack_across(from + i, next == nullptr ? nullptr : next + i, count, step,
+                                    to + i * pairs + p * step);
+            }
+        }
+        return;
+    }
+    for (std::int64_t i = 0; i < extent; i += width, to += width * pairs) {
+        const std::int64_t count = std::min(width, extent - i);
+        const std::int64_t step = std::min(width, round_up(count, quantum));
+        const Lines panel = {from + i * lines.stride, lines.dtype, lines.stride,
+                             lines.depth_stride};
+        if (lines.depth_stride == 1)
+            kernels.pack_along(from + i * lines.stride, lines.stride, count, depth, step, to);
+        else
+            pack_strided(panel, count, depth, step, to);
+    }
 }
 
 template void pack_panels(const Lines&, std::int64_t, std::int64_t, std::int64_t, std::int64_t,

@@ -8,9 +8,14 @@
 //
 // Where few tiles would read a packed panel, and memory has the panel's layout already, the tile
 // reads the operand itself.
+//
+// Operands of f16, and of bf16 where the CPU can't multiply bf16, become f32 as they are packed.
 #include "kernels/matmul.h"
 
+#include "kernels/cpu/targets.h"
+
 #include <algorithm>
+#include <cstddef>
 
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/lanes.h"
@@ -20,6 +25,7 @@ namespace axle::inline v0::kernels {
 namespace {
 
 // Blocks of a (rows x depth) and of b (depth x columns) that fit in L2 and in L3.
+// The depth is in units (see UnitTraits).
 constexpr std::int64_t kDepth = 384;
 constexpr std::int64_t kRows = 28 * 14;
 constexpr std::int64_t kColumns = 1024;
@@ -36,41 +42,54 @@ std::int64_t even_part(std::int64_t n, std::int64_t most, std::int64_t quantum) 
 }
 
 // A panel of a packed or an unpacked operand.
-template <class T>
+template <class Unit>
 struct Panel {
-    const T* data;
+    const Unit* data;
     std::int64_t step;
 };
 
+// Those of `depth` terms.
+template <class Unit>
+constexpr std::int64_t units_of(std::int64_t depth) {
+    return divide_up(depth, UnitTraits<Unit>::kTerms);
+}
+
 // A block of one operand, packed or in place.
-template <class T>
+template <class Unit>
 class Block {
   public:
-    Block(T* scratch, T* buffer) : scratch_(scratch), buffer_(buffer) {}
+    Block(Unit* scratch, Unit* buffer) : scratch_(scratch), buffer_(buffer) {}
 
     void set(const Lines& lines, std::int64_t extent, std::int64_t depth, std::int64_t width,
              std::int64_t quantum, bool in_place) {
-        lines_ = lines, extent_ = extent, depth_ = depth, width_ = width, quantum_ = quantum;
-        in_place_ = in_place && is_lanes<T>(lines.dtype, lines.stride, 2);
+        lines_ = lines, extent_ = extent, units_ = units_of<Unit>(depth), width_ = width,
+        quantum_ = quantum;
+        in_place_ = in_place && is_packed(lines);
         const std::int64_t packed_from = in_place_ ? extent / width * width : 0;
         Lines packed = lines;
         packed.data = at(lines.data, lines.dtype, packed_from * lines.stride);
         if (packed_from < extent)
             pack_panels(packed, extent - packed_from, depth, width, quantum,
-                        scratch_ + packed_from * depth, buffer_);
+                        scratch_ + packed_from * units_, buffer_);
     }
     // That of the lines from i on; i is a multiple of the width.
-    Panel<T> panel(std::int64_t i) const {
+    Panel<Unit> panel(std::int64_t i) const {
         if (in_place_ && i + width_ <= extent_)
-            return {static_cast<const T*>(lines_.data) + i, lines_.depth_stride};
-        return {scratch_ + i * depth_, std::min(width_, round_up(extent_ - i, quantum_))};
+            return {static_cast<const Unit*>(lines_.data) + i, lines_.depth_stride};
+        return {scratch_ + i * units_, std::min(width_, round_up(extent_ - i, quantum_))};
     }
 
   private:
-    T* scratch_;
-    T* buffer_;
+    static bool is_packed(const Lines& lines) {
+        if constexpr (UnitTraits<Unit>::kTerms == 1)
+            return is_lanes<Unit>(lines.dtype, lines.stride, 2);
+        return false;
+    }
+
+    Unit* scratch_;
+    Unit* buffer_;
     Lines lines_;
-    std::int64_t extent_ = 0, depth_ = 0, width_ = 1, quantum_ = 1;
+    std::int64_t extent_ = 0, units_ = 0, width_ = 1, quantum_ = 1;
     bool in_place_ = false;
 };
 
@@ -79,16 +98,19 @@ struct Rectangle {
     std::int64_t batch, row, rows, column, columns;
 };
 
-template <class T>
+// Unit: what packed operands consist of.
+template <class Unit>
 class Product {
+    using T = SumOf<Unit>;
+
   public:
     Product(Cpu& on, const ConstView& a, const ConstView& b, const View& c,
             const MatmulEpilogue& epilogue)
-        : scratch_(on), a_(a), b_(b), c_(c), epilogue_(epilogue), kernels_(gemm_kernels<T>()) {
+        : scratch_(on), a_(a), b_(b), c_(c), epilogue_(epilogue), kernels_(gemm_kernels<Unit>()) {
         m_ = c.back(2), n_ = c.back(1), k_ = a.back(1);
         for (int d = 0; d + 2 < c.ndim; ++d) batches_ *= c.shape[d];
         width_ = 2 * kernels_.lanes;
-        depth_ = even_part(k_, kDepth, 8);
+        depth_ = even_part(k_, kDepth * UnitTraits<Unit>::kTerms, 8);
         c_in_place_ = is_lanes<T>(c.dtype, c.back_stride(1), 2);
         keeps_sums_ = !c_in_place_ && depth_ < k_;
         finishes_ = epilogue.bias.data != nullptr || epilogue.pre.data != nullptr ||
@@ -101,11 +123,11 @@ class Product {
 
     void run() {
         const std::int64_t tasks = batches_ * row_cuts_ * column_cuts_;
-        const std::int64_t work = rows_ * columns_ * std::max<std::int64_t>(k_, 1);
+        const std::int64_t work = rows_ * columns_ * std::max<std::int64_t>(units_of<Unit>(k_), 1);
         const std::int64_t group = std::max<std::int64_t>(1, kParallel / 2 / work);
         const std::int64_t size = slot_size();
         const std::int64_t slots = slots_for(tasks, group);
-        T* const memory = scratch_.take<T>(slots * size);
+        std::byte* const memory = scratch_.take<std::byte>(slots * size);
         parallel_slots(tasks, group, slots, [&](std::int64_t task, std::int64_t slot) {
             multiply(rectangle(task), memory + slot * size);
         });
@@ -116,7 +138,7 @@ class Product {
     // the busiest thread computes, padding included, plus about a third of one for each element
     // packed, plus a share of a rectangle for threads that are not equally fast.
     void cut(std::int64_t threads) {
-        const std::int64_t work = m_ * n_ * std::max<std::int64_t>(k_, 1);
+        const std::int64_t work = m_ * n_ * std::max<std::int64_t>(units_of<Unit>(k_), 1);
         threads = std::min(threads, std::max<std::int64_t>(1, batches_ * work / kParallel));
         const std::int64_t most = threads == 1 || batches_ >= 8 * threads ? 1 : 8 * threads;
         double best = 0;
@@ -140,7 +162,7 @@ class Product {
         const double vectors = static_cast<double>(divide_up(columns, kernels_.lanes));
         const double row_pairs = static_cast<double>(round_up(rows, 2));
         const double packed = static_cast<double>(rows * divide_up(columns, kColumns) + columns);
-        return static_cast<double>(k_) * (vectors * row_pairs + packed / 3) + 3000;
+        return static_cast<double>(units_of<Unit>(k_)) * (vectors * row_pairs + packed / 3) + 3000;
     }
 
     Rectangle rectangle(std::int64_t task) const {
@@ -157,23 +179,31 @@ class Product {
     // A slot's scratch: the blocks of a and b, the conversion buffer, the sums.
     std::int64_t a_rows() const { return even_part(rows_, kRows, kernels_.max_rows); }
     std::int64_t b_columns() const { return even_part(columns_, kColumns, width_); }
-    std::int64_t a_size() const { return round_up(a_rows(), 2) * depth_; }
-    std::int64_t b_size() const { return round_up(b_columns(), kernels_.lanes) * depth_; }
+    std::int64_t a_size() const { return round_up(a_rows(), 2) * units_of<Unit>(depth_); }
+    std::int64_t b_size() const {
+        return round_up(b_columns(), kernels_.lanes) * units_of<Unit>(depth_);
+    }
     std::int64_t buffer_size() const {
         return pack_buffer(std::max(a_rows(), b_columns()), depth_);
     }
     std::int64_t sums_step() const { return round_up(b_columns(), kernels_.lanes); }
     std::int64_t sums_size() const { return keeps_sums_ ? round_up(rows_, 2) * sums_step() : 0; }
+    // In bytes; every part begins at a multiple of 64.
+    template <class U>
+    static std::int64_t bytes_of(std::int64_t count) {
+        return round_up(count * static_cast<std::int64_t>(sizeof(U)), 64);
+    }
     std::int64_t slot_size() const {
-        return round_up(a_size(), 16) + round_up(b_size(), 16) + round_up(buffer_size(), 16) +
-               sums_size();
+        return bytes_of<Unit>(a_size()) + bytes_of<Unit>(b_size()) + bytes_of<Unit>(buffer_size()) +
+               bytes_of<T>(sums_size());
     }
 
-    void multiply(const Rectangle& r, T* memory) const {
-        T* const b_memory = memory + round_up(a_size(), 16);
-        T* const buffer = b_memory + round_up(b_size(), 16);
-        T* const sums = buffer + round_up(buffer_size(), 16);
-        Block<T> a(memory, buffer), b(b_memory, buffer);
+    void multiply(const Rectangle& r, std::byte* memory) const {
+        auto* const a_memory = reinterpret_cast<Unit*>(memory);
+        auto* const b_memory = reinterpret_cast<Unit*>(memory += bytes_of<Unit>(a_size()));
+        auto* const buffer = reinterpret_cast<Unit*>(memory += bytes_of<Unit>(b_size()));
+        auto* const sums = reinterpret_cast<T*>(memory + bytes_of<Unit>(buffer_size()));
+        Block<Unit> a(a_memory, buffer), b(b_memory, buffer);
         const std::int64_t a_start = matrix_offset(a_, c_, r.batch) + r.row * a_.back_stride(2);
         const std::int64_t b_start = matrix_offset(b_, c_, r.batch) + r.column * b_.back_stride(1);
         for (std::int64_t j = 0; j < r.columns; j += b_columns()) {
@@ -203,7 +233,7 @@ class Product {
     }
 
     // One block of depth of a rectangle of c, tile by tile down the columns.
-    void multiply_blocks(const Block<T>& a, const Block<T>& b, const Rectangle& r,
+    void multiply_blocks(const Block<Unit>& a, const Block<Unit>& b, const Rectangle& r,
                          std::int64_t depth, bool first, bool last, T* sums) const {
         const std::int64_t c_start = matrix_offset(c_, c_, r.batch);
         const bool add_c = !first || epilogue_.accumulate;
@@ -211,12 +241,12 @@ class Product {
         for (std::int64_t j = 0; j < r.columns; j += width_) {
             const std::int64_t columns = std::min(width_, r.columns - j);
             const std::int64_t vectors = divide_up(columns, kernels_.lanes);
-            const Panel<T> b_panel = b.panel(j);
+            const Panel<Unit> b_panel = b.panel(j);
             for (std::int64_t i = 0; i < r.rows; i += kernels_.max_rows) {
                 const std::int64_t rows = std::min<std::int64_t>(kernels_.max_rows, r.rows - i);
                 const std::int64_t pairs = divide_up(rows, 2);
                 const auto tile = kernels_.tiles[pairs - 1][vectors - 1];
-                const Panel<T> a_panel = a.panel(i);
+                const Panel<Unit> a_panel = a.panel(i);
                 const Rectangle part = {r.batch, r.row + i, rows, r.column + j, columns};
                 T* to = buffer;
                 std::int64_t step = width_;
@@ -228,7 +258,8 @@ class Product {
                     to = c_.as<T>() + c_start + part.row * c_.back_stride(2) + part.column;
                     step = c_.back_stride(2), add = add_c;
                 }
-                tile(depth, a_panel.data, a_panel.step, b_panel.data, b_panel.step, to, step, add);
+                tile(units_of<Unit>(depth), a_panel.data, a_panel.step, b_panel.data, b_panel.step,
+                     to, step, add);
                 if (to == buffer || (keeps_sums_ && last))
                     finish(to, step, part, c_start, add_c && !keeps_sums_, last);
             }
@@ -290,7 +321,7 @@ class Product {
     const ConstView& b_;
     const View& c_;
     const MatmulEpilogue& epilogue_;
-    const GemmKernels<T>& kernels_;
+    const GemmKernels<Unit>& kernels_;
     std::int64_t m_, n_, k_, batches_ = 1;
     std::int64_t width_;  // columns of a full tile
     std::int64_t depth_;  // of a block
@@ -310,6 +341,8 @@ void matmul(Cpu& on, ConstView a, ConstView b, View c, const MatmulEpilogue& epi
     if (c.back(1) == 1 || c.back(2) == 1) return vector_matmul(on, a, b, c, epilogue);
     if (a.dtype == DType::f64 || c.dtype == DType::f64)
         return Product<double>(on, a, b, c, epilogue).run();
+    if (a.dtype == DType::bf16 && multiplies_bf16())
+        return Product<BFloat16Pair>(on, a, b, c, epilogue).run();
     Product<float>(on, a, b, c, epilogue).run();
 }
 

@@ -6,37 +6,43 @@
 namespace axle::inline v0::kernels {
 namespace {
 
-int detect() {
-    int best = 0;
+constexpr const char* kNames[] = {"baseline", "avx2", "avx512", "avx512_bf16"};
+
+// Index into kNames.
+int best_target() {
 #if defined(__x86_64__) || defined(__i386__)
     __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-        __builtin_cpu_supports("bmi2"))
-        best = 1;
-    if (best == 1 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
-        __builtin_cpu_supports("avx512vl"))
-        best = 2;
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") ||
+        !__builtin_cpu_supports("bmi2"))
+        return 0;
+    if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
+        !__builtin_cpu_supports("avx512cd") || !__builtin_cpu_supports("avx512dq") ||
+        !__builtin_cpu_supports("avx512vl"))
+        return 1;
+    return __builtin_cpu_supports("avx512bf16") ? 3 : 2;
+#else
+    return 0;
 #endif
-    const char* wish = std::getenv("AXLE_CPU_TARGET");
-    if (wish == nullptr) return best;
-    for (int target = 0; target < best; ++target) {
-        static constexpr const char* kNames[] = {"baseline", "avx2"};
-        if (std::strcmp(wish, kNames[target]) == 0) return target;
-    }
-    return best;
+}
+
+int target() {
+    static const int chosen = [] {
+        const int best = best_target();
+        const char* wish = std::getenv("AXLE_CPU_TARGET");
+        if (wish == nullptr) return best;
+        for (int lower = 0; lower < best; ++lower)
+            if (std::strcmp(wish, kNames[lower]) == 0) return lower;
+        return best;
+    }();
+    return chosen;
 }
 
 }  // namespace
 
-int cpu_target() {
-    static const int target = detect();
-    return target;
-}
+int cpu_target() { return target() < 2 ? target() : 2; }
 
-const char* cpu_target_name() {
-    static constexpr const char* kNames[] = {"baseline", "avx2", "avx512"};
-    return kNames[cpu_target()];
-}
+bool multiplies_bf16() { return target() == 3; }
+
+const char* cpu_target_name() { return kNames[target()]; }
 
 }  // namespace axle::inline v0::kernels

@@ -33,9 +33,12 @@
 namespace axle::inline v0::kernels {
 
 // Index into a dispatch table: 0 baseline, 1 AVX2 (with FMA, F16C), 2 AVX-512 (F, BW, CD, DQ, VL).
-// AXLE_CPU_TARGET=baseline|avx2|avx512 lowers it (it never raises it beyond what the CPU has).
+// AXLE_CPU_TARGET=baseline|avx2|avx512|avx512_bf16 lowers it (it never raises it beyond what the
+// CPU has).
 int cpu_target();
-// "baseline", "avx2", "avx512"
+// Whether there is, on top of index 2, AVX512_BF16: products of bf16 with sums in f32.
+bool multiplies_bf16();
+// "baseline", "avx2", "avx512", "avx512_bf16"
 const char* cpu_target_name();
 
 }  // namespace axle::inline v0::kernels

@@ -150,6 +150,23 @@ TEST(Autograd, HalfPrecisionLeavesGatherTheirGradientInF32) {
     EXPECT_EQ(w.grad().to_vector()[0], 1.00390625);
 }
 
+TEST(Autograd, ALeafTakesOverAGradientThatNobodyElseHolds) {
+    const Tensor w = leaf({1, 2, 3}, {3});
+    const void* made = nullptr;
+    record("op", ones({3}, {.dtype = f64}), {w}, [&](const Grads& dy, Needs) -> Grads {
+        Tensor g = add(dy[0], 1.0);
+        made = g.raw_data();
+        return {std::move(g)};
+    }).backward(ones({3}, {.dtype = f64}));
+    EXPECT_EQ(w.grad().raw_data(), made);
+    // One that is held, here the seed itself, is copied.
+    const Tensor v = leaf({1, 2, 3}, {3}), seed = ones({3}, {.dtype = f64});
+    record("op", ones({3}, {.dtype = f64}), {v}, [](const Grads& dy, Needs) -> Grads {
+        return {dy[0]};
+    }).backward(seed);
+    EXPECT_NE(v.grad().raw_data(), seed.raw_data());
+}
+
 TEST(Autograd, CheckpointedBlocksHaveTheSameGradientsWithLessMemory) {
     const auto block = [](const Tensor& x) {
         return tanh(x * 1.5) * sigmoid(x) + dropout(x, 0.25);

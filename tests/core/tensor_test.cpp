@@ -24,6 +24,12 @@ TEST(Tensor, IsAHandleAndSetDataKeepsTheIdentity) {
     EXPECT_THROW(a.set_data(ones({3})), ShapeError);
 }
 
+TEST(Tensor, HasNoNumbersOfADTypeThatIsOnlyStored) {
+    const Tensor x = empty({1}, {.dtype = DType::f8_e4m3});
+    EXPECT_THROW(x.to_vector(), DTypeError);
+    EXPECT_THROW(x.item(), DTypeError);
+}
+
 TEST(Tensor, ViewsShareMemoryAndVersion) {
     Tensor x = arange(6).reshape({2, 3});
     Tensor column = x.select(1, 1);
@@ -36,6 +42,7 @@ TEST(Tensor, ViewsShareMemoryAndVersion) {
 TEST(Tensor, NegativeSizesAndOverflowAreRefused) {
     EXPECT_THROW(empty({2, -1}), ShapeError);
     EXPECT_THROW(empty({INT64_MAX, 3}), ShapeError);
+    EXPECT_THROW(empty({INT64_MAX / 2}, {.device = Device::meta()}), ShapeError);  // its bytes
     EXPECT_THROW(Dims(std::vector<std::int64_t>(9, 1)), ShapeError);
 }
 
@@ -121,6 +128,43 @@ TEST(Autocast, CastsOnlyItsScopeAndKeepsALeafsCastUntilItChanges) {
     }
     sum(keep_f32(autocast(w))).backward();
     EXPECT_EQ(w.grad().dtype(), f32);
+}
+
+TEST(Autocast, ViewsOfALeafAreViewsOfItsKeptCast) {
+    const Tensor w = arange(12).to(f32).view({3, 4}).set_requires_grad(true);
+    const AutocastGuard guard(bf16);
+    const Tensor whole = autocast(w), turned = autocast(w.t()), part = autocast(w.narrow(0, 1, 2));
+    EXPECT_EQ(turned.impl()->storage, whole.impl()->storage);
+    EXPECT_EQ(part.impl()->storage, whole.impl()->storage);
+    EXPECT_EQ(turned.dtype(), bf16);
+    EXPECT_EQ(turned.to_vector(), w.t().to_vector());
+    EXPECT_EQ(part.to_vector(), w.narrow(0, 1, 2).to_vector());
+    // What is computed from a leaf has values of its own.
+    EXPECT_EQ(autocast(mul(w, 2.0).t()).to_vector(), mul(w, 2.0).t().to_vector());
+    sum(mul(keep_f32(turned), arange(12).to(f32).view({4, 3}))).backward();
+    EXPECT_EQ(w.grad().to_vector(), arange(12).to(f32).view({4, 3}).t().to_vector());
+}
+
+TEST(Autocast, AViewOfWhatALeafWasIsCastItself) {
+    const Tensor flat = arange(12).to(f32);
+    const Tensor w = ones({2, 3}, {.requires_grad = true});
+    w.set_data(flat.narrow(0, 0, 6).view({2, 3}));
+    const Tensor turned = w.t();
+    w.set_data(flat.narrow(0, 6, 6).view({2, 3}));
+    const AutocastGuard guard(bf16);
+    EXPECT_EQ(autocast(w).to_vector(), w.to_vector());
+    EXPECT_EQ(autocast(turned).to_vector(), turned.to_vector());
+}
+
+TEST(Autocast, AWeightsGradientIsNotRoundedToTheLowDtype) {
+    const Tensor x = ones({257, 3}), w = ones({2, 3}, {.requires_grad = true});
+    const Tensor b = ones({2}, {.requires_grad = true});
+    const AutocastGuard guard(bf16);
+    const Tensor y = linear(x, w, b);
+    EXPECT_EQ(y.dtype(), bf16);
+    sum(y).backward();
+    for (const double g : w.grad().to_vector()) EXPECT_EQ(g, 257);  // not a bf16
+    for (const double g : b.grad().to_vector()) EXPECT_EQ(g, 257);
 }
 
 TEST(HostMemory, ReusesFreedBlocksAndReportsWhatItCannotGive) {

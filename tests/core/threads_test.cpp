@@ -6,6 +6,8 @@
 
 #include <gtest/gtest.h>
 
+#include "core/autocast.h"
+#include "core/autograd.h"
 #include "core/memory.h"
 #include "core/ops.h"
 
@@ -77,6 +79,18 @@ TEST(Tensor, IsReadByManyThreads) {
             const std::vector<Tensor> mine(2, x);
             EXPECT_EQ(sum(mine[1] * w).item(), 499500);
             EXPECT_EQ(sum(view).item(), 499500);
+        }
+    });
+}
+
+TEST(Tensor, IsReadByManyThreadsUnderAutocast) {
+    const Tensor w = ones({1000}, {.requires_grad = true});
+    on_threads([&](int t) {
+        const NoGrad no_grad;
+        for (int i = 0; i < 50; ++i) {
+            // Both dtypes want the one place of a kept cast.
+            const AutocastGuard guard((t + i / 10) % 2 == 0 ? bf16 : f16);
+            EXPECT_EQ(sum(keep_f32(autocast(w))).item(), 1000);
         }
     });
 }
