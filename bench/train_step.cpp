@@ -23,8 +23,10 @@
 #include "core/ops.h"
 #include "core/random.h"
 #include "kernels/thread_pool.h"
-#include "nn/models/gpt.h"
 #include "nn/mlp.h"
+#include "nn/models/gpt.h"
+#include "nn/models/lenet.h"
+#include "nn/models/resnet.h"
 #include "optim/adam.h"
 #include "optim/clip.h"
 #include "optim/sgd.h"
@@ -60,19 +62,19 @@ Tensor forward_backward(const Options& options, Loss&& loss_of) {
     return loss;
 }
 
-Training mlp_training(const Options& options, const std::vector<std::int64_t>& widths,
-                      std::int64_t batch) {
+// A classifier under SGD: images [batch, ...], one of `classes` labels each.
+template <class Model>
+Training classifier_training(const Options& options, Model model, const Shape& images,
+                             std::int64_t classes) {
     struct State {
-        State(const std::vector<std::int64_t>& widths_, std::int64_t batch_)
-            : model(widths_),
-              x(randn({batch_, widths_.front()})),
-              y(randint(0, widths_.back(), {batch_})) {}
+        State(Model model_, const Shape& images, std::int64_t classes_)
+            : model(std::move(model_)), x(randn(images)), y(randint(0, classes_, {images[0]})) {}
 
-        nn::Mlp model;
+        Model model;
         optim::SGD optimizer{model.parameters(), {.lr = 0.01}};
         Tensor x, y;
     };
-    const auto s = std::make_shared<State>(widths, batch);
+    const auto s = std::make_shared<State>(std::move(model), images, classes);
     const auto step = [=] {
         const Tensor loss =
             forward_backward(options, [&] { return cross_entropy(s->model(s->x), s->y); });
@@ -80,7 +82,7 @@ Training mlp_training(const Options& options, const std::vector<std::int64_t>& w
         s->optimizer.zero_grad();
         return loss;
     };
-    return {step, batch};
+    return {step, images[0]};
 }
 
 Training gpt_training(const Options& options, const nn::GptConfig& config, std::int64_t batch,
@@ -108,8 +110,18 @@ Training gpt_training(const Options& options, const nn::GptConfig& config, std::
 }
 
 Training training_of(const Options& options) {
-    if (options.model == "mlp") return mlp_training(options, {784, 512, 512, 10}, 128);
-    if (options.model == "tiny-mlp") return mlp_training(options, {64, 64, 10}, 8);
+    if (options.model == "mlp")
+        return classifier_training(options, nn::Mlp({784, 512, 512, 10}), {128, 784}, 10);
+    if (options.model == "tiny-mlp")
+        return classifier_training(options, nn::Mlp({64, 64, 10}), {8, 64}, 10);
+    if (options.model == "lenet")
+        return classifier_training(options, nn::LeNet(), {64, 1, 28, 28}, 10);
+    if (options.model == "resnet18") {
+        nn::ResNetConfig config = nn::resnet18();
+        config.num_classes = 10;
+        config.small_images = true;
+        return classifier_training(options, nn::ResNet(config), {32, 3, 32, 32}, 10);
+    }
     if (options.model == "char-gpt") {
         const nn::GptConfig config = {.vocab_size = 65,
                                       .block_size = 64,
@@ -121,8 +133,8 @@ Training training_of(const Options& options) {
         return gpt_training(options, config, 12, 64);
     }
     if (options.model == "gpt2") return gpt_training(options, {}, 4, 64);
-    throw std::invalid_argument("--model: expected mlp, tiny-mlp, char-gpt or gpt2: " +
-                                options.model);
+    throw std::invalid_argument(
+        "--model: expected mlp, tiny-mlp, lenet, resnet18, char-gpt or gpt2: " + options.model);
 }
 
 Options parse(const std::vector<std::string>& arguments) {

@@ -81,16 +81,49 @@ def gpt_training(batch, steps, vocab, **shape):
     return model, optimizer, data, 1.0, batch * steps
 
 
-def mlp_training(batch, *widths):
-    model = Mlp(*widths)
+class LeNet(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv1 = nn.Conv2d(1, 6, 5, padding=2)
+        self.conv2 = nn.Conv2d(6, 16, 5)
+        self.layers = nn.ModuleList([nn.Linear(400, 120), nn.Linear(120, 84), nn.Linear(84, 10)])
+
+    def forward(self, x, y):
+        x = F.max_pool2d(F.relu(self.conv1(x)), 2)
+        x = F.max_pool2d(F.relu(self.conv2(x)), 2).flatten(1)
+        x = F.relu(self.layers[1](F.relu(self.layers[0](x))))
+        return F.cross_entropy(self.layers[2](x), y)
+
+
+class ResNet18(nn.Module):
+    """For images of 32 x 32: a stem of stride 1 without pooling."""
+
+    def __init__(self):
+        super().__init__()
+        import torchvision
+
+        self.net = torchvision.models.resnet18(num_classes=10)
+        self.net.conv1 = nn.Conv2d(3, 64, 3, padding=1, bias=False)
+        self.net.maxpool = nn.Identity()
+
+    def forward(self, x, y):
+        return F.cross_entropy(self.net(x), y)
+
+
+def classifier_training(model, *images, channels_last=False):
+    data = [torch.randn(images), torch.randint(10, (images[0],))]
+    if channels_last:
+        model = model.to(memory_format=torch.channels_last)
+        data[0] = data[0].to(memory_format=torch.channels_last)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, fused=True)
-    data = [torch.randn(batch, widths[0]), torch.randint(widths[-1], (batch,))]
-    return model, optimizer, data, None, batch
+    return model, optimizer, data, None, images[0]
 
 
 TRAININGS = {
-    "mlp": lambda: mlp_training(128, 784, 512, 512, 10),
-    "tiny-mlp": lambda: mlp_training(8, 64, 64, 10),
+    "mlp": lambda: classifier_training(Mlp(784, 512, 512, 10), 128, 784),
+    "tiny-mlp": lambda: classifier_training(Mlp(64, 64, 10), 8, 64),
+    "lenet": lambda: classifier_training(LeNet(), 64, 1, 28, 28),
+    "resnet18": lambda: classifier_training(ResNet18(), 32, 3, 32, 32, channels_last=True),
     "char-gpt": lambda: gpt_training(
         12, 64, vocab=65, positions=64, layers=4, heads=4, width=128, bias=False, gelu="none"
     ),
