@@ -209,9 +209,8 @@ trainer::Outcome train(const Settings& s, const Corpus& corpus, nn::Gpt& gpt) {
     auto [model, optimizer, loader, scheduler] =
         accelerator.prepare(gpt, adamw, train_loader, cosine);
     trainer::Run run(s, accelerator, plan);
-    if (run.done()) return run.finish();
-
     for (auto& batch : loader) {
+        if (run.done()) break;
         auto scope = accelerator.accumulate(model);
         const Tensor loss = model.loss(batch["input_ids"], batch["labels"]);
         accelerator.backward(loss);
@@ -270,8 +269,10 @@ int run(Settings s) {
     const trainer::Outcome outcome = (s.eval_only ? only_evaluate : train)(s, corpus, *model);
     const double val_loss = outcome.summary["val_loss"].number();
     const std::string text = s.sample > 0 ? sample(s, corpus, *model) : "";
-    if (!s.eval_only) trainer::write_report(s, outcome, {.title = "train_gpt", .text = text});
-
+    if (!s.eval_only)
+        std::cout << "report: "
+                  << trainer::write_report(s, outcome, {.title = "train_gpt", .text = text})
+                  << '\n';
     if (s.sample > 0) std::cout << text << '\n';
     std::cout << "validation loss " << val_loss << " nats a token, "
               << corpus.unigram_entropy - val_loss << " below the unigram entropy\n";

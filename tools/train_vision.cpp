@@ -251,8 +251,6 @@ trainer::Outcome train(const Settings& s, const Images& images, Classifier& clas
     auto [model, optimizer, loader, scheduler] =
         accelerator.prepare(classifier, adamw, train_loader, one_cycle);
     trainer::Run run(s, accelerator, plan);
-    if (run.done()) return run.finish();
-
     while (!run.done()) {
         for (auto& batch : loader) {
             auto scope = accelerator.accumulate(model);
@@ -316,7 +314,10 @@ int run(Settings s) {
     const trainer::Outcome outcome = (s.eval_only ? only_evaluate : train)(s, images, model);
     const auto pictures = predictions(s, images, model);
     if (!s.eval_only)
-        trainer::write_report(s, outcome, {.title = "train_vision", .pictures = pictures});
+        std::cout << "report: "
+                  << trainer::write_report(s, outcome,
+                                           {.title = "train_vision", .pictures = pictures})
+                  << '\n';
 
     for (std::size_t i = 0; i < pictures.size(); ++i)
         std::cout << "test image " << i << ": " << pictures[i].caption << '\n';

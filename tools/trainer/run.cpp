@@ -36,9 +36,9 @@ void Options::add_to(CommandLine& line) {
     line.add("seed", seed, "Of weights, batches, dropout and samples");
     line.add("threads", threads, "CPU threads; 0 takes AXLE_NUM_THREADS or all CPUs", 0, 1024);
     line.add("steps", steps, "Optimizer updates", 1);
-    line.add("epochs", epochs, "Passes over the training data, instead of --steps");
+    line.add("epochs", epochs, "Passes over the training data, instead of --steps", 0, 1e6);
     line.add("batch-size", batch_size, "Samples in a micro-batch", 1);
-    line.add("gradient-accumulation-steps", accumulation, "Micro-batches in an update", 1);
+    line.add("gradient-accumulation-steps", accumulation, "Micro-batches in an update", 1, 1 << 20);
     line.add("lr", lr, "Highest learning rate");
     line.add("weight-decay", weight_decay, "AdamW's, on matrices");
     line.add("eval-every", eval_every,
@@ -123,9 +123,8 @@ void Run::start_profile() {
         .on_trace_ready =
             [this](accel::ProfileSession& session) {
                 operations_ = session.key_averages();
-                std::erase_if(operations_, [](const profiler::Row& row) {
-                    return row.name.starts_with("ProfilerStep#");
-                });
+                std::erase_if(operations_,
+                              [](const profiler::Row& row) { return row.name == "ProfilerStep*"; });
                 session.export_chrome_trace(file_in(options_, "trace.json"));
             },
         .profile_memory = true});
@@ -140,6 +139,8 @@ bool Run::due(std::int64_t every) const {
 }
 
 void Run::end_update() {
+    if (!metrics_ || !bar_ || !profile_)
+        throw UsageError("Run: end_update: the run had nothing left to do when it began");
     ++progress_.step, ++updates_;
     const double seconds = seconds_between(update_start_, Clock::now());
     training_seconds_ += seconds;
@@ -177,7 +178,7 @@ void Run::end_update() {
 }
 
 Outcome Run::finish() {
-    if (bar_) {
+    if (bar_ && profile_) {
         bar_->close();
         profile_->stop();
         accelerator_.end_training();
@@ -196,15 +197,19 @@ Outcome Run::finish() {
     return {std::move(summary), operations_};
 }
 
-void write_report(const Options& options, const Outcome& outcome, accel::Report report) {
+std::string write_report(const Options& options, const Outcome& outcome, accel::Report report) {
     for (const auto& [key, value] : outcome.summary.entries())
         if (value.is_number() && key != "threads") report.results.set(key, value);
     report.results.set("peak_bytes", host_memory::stats().peak);
-    report.metrics = accel::read_metrics(file_in(options, "metrics.jsonl"));
+    // A run that goes on elsewhere with nothing left to do has written none.
+    const std::string metrics = file_in(options, "metrics.jsonl");
+    if (fs::exists(metrics)) report.metrics = accel::read_metrics(metrics);
     report.configuration = options.values;
     report.environment = accel::environment();
     report.operations = outcome.operations;
-    write_file_atomically(file_in(options, "report.html"), accel::to_html(report));
+    const std::string path = file_in(options, "report.html");
+    write_file_atomically(path, accel::to_html(report));
+    return path;
 }
 
 }  // namespace axle::trainer

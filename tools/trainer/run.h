@@ -119,7 +119,7 @@ class Run {
 };
 
 // report.html in the run's folder; what is not filled in (metrics, configuration, environment,
-// results, operations) is taken from the run.
-void write_report(const Options& options, const Outcome& outcome, accel::Report report);
+// results, operations) is taken from the run. Returns the path.
+std::string write_report(const Options& options, const Outcome& outcome, accel::Report report);
 
 }  // namespace axle::trainer
