@@ -34,8 +34,10 @@ double tick_of(double range, int parts) {
 class Axis {
   public:
     Axis(double low, double high, double from, double to) : from_(from), to_(to) {
-        if (!(high > low)) {
-            const double margin = low == 0 ? 1 : std::abs(low) * 0.1;
+        // Values that differ in their last bits alone are one: ticks between them would be equal.
+        const double size = std::max(std::abs(low), std::abs(high));
+        if (!(high - low > 1e-9 * size)) {
+            const double margin = size == 0 ? 1 : size * 0.1;
             low -= margin, high += margin;
         }
         low_ = low, high_ = high;
@@ -98,14 +100,14 @@ std::string grid(const Axis& x, const Axis& y, char format) {
     std::string svg;
     for (const double tick : y.ticks()) {
         const std::string at = coordinate(y(tick));
-        svg += "<line class=\"grid\" x1=\"" + coordinate(kLeft) + "\" x2=\"" +
-               coordinate(kWidth - kRight) + "\" y1=\"" + at + "\" y2=\"" + at +
-               "\"/><text text-anchor=\"end\" x=\"" + coordinate(kLeft - 7) + "\" y=\"" +
-               coordinate(y(tick) + 4) + "\">" + format_value(tick, format) + "</text>";
+        svg += str("<line class=\"grid\" x1=\"", coordinate(kLeft), "\" x2=\"",
+                   coordinate(kWidth - kRight), "\" y1=\"", at, "\" y2=\"", at,
+                   "\"/><text text-anchor=\"end\" x=\"", coordinate(kLeft - 7), "\" y=\"",
+                   coordinate(y(tick) + 4), "\">", format_value(tick, format), "</text>");
     }
     for (const double tick : x.ticks())
-        svg += "<text text-anchor=\"middle\" x=\"" + coordinate(x(tick)) + "\" y=\"" +
-               coordinate(kHeight - 8) + "\">" + format_value(tick, 'k') + "</text>";
+        svg += str("<text text-anchor=\"middle\" x=\"", coordinate(x(tick)), "\" y=\"",
+                   coordinate(kHeight - 8), "\">", format_value(tick, 'k'), "</text>");
     return svg;
 }
 
@@ -174,7 +176,9 @@ Curve smoothed(const Curve& curve, std::size_t window) {
 }
 
 std::string format_value(double value, char format) {
-    if (format == 'b') return human_bytes(static_cast<std::int64_t>(value));
+    constexpr double kMostBytes = 9e18;  // of an int64
+    if (format == 'b')
+        return human_bytes(static_cast<std::int64_t>(std::clamp(value, -kMostBytes, kMostBytes)));
     const double size = std::abs(value);
     if (format == 'k' && size >= 999.5e3)
         return format_number(value / 1e6, std::chars_format::general, 3) + 'M';

@@ -97,11 +97,11 @@ Tree read_manifest(const fs::path& path) {
     }
 }
 
-// What stays behind need not stop the work.
+// What stays behind is no failure of the checkpoint that took its place, whatever the policy.
 void try_to_remove(const fs::path& path) {
     std::error_code error;
     fs::remove_all(path, error);
-    if (error) trouble(not_removed(path, error));
+    if (error) trouble_at_end(not_removed(path, error));
 }
 
 // Replaces what is at `to`, if anything, without a moment in which neither is there.
@@ -235,7 +235,7 @@ CheckpointReader::CheckpointReader(std::string path) : path_(std::move(path)) {
     iteration_ = manifest["iteration"].integer();
     for (const auto& [name, entry] : manifest["files"].entries()) {
         if (name.find('/') != std::string::npos)
-            fail(path_, str("a file name in the manifest has a slash: '", printable(name), "'"));
+            fail(path_, "a file name in the manifest has a slash: " + in_quotes(name));
         const fs::path file = fs::path(path_) / name;
         const std::int64_t size = InputFile(file.string()).size();
         if (size != entry["size"].integer())

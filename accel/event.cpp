@@ -8,6 +8,7 @@
 
 #include "accel/png.h"
 #include "accel/tracker.h"
+#include "core/text.h"
 
 namespace axle::inline v0::accel {
 namespace {
@@ -40,6 +41,11 @@ std::string metadata(std::string_view plugin, const std::string& content) {
     });
 }
 
+// A reader may refuse a whole record for one string that isn't UTF-8.
+void add_text(pbf_writer& out, protozero::pbf_tag_type field, std::string_view text) {
+    out.add_string(field, repaired_utf8(text));
+}
+
 std::string struct_value(const Tree& value) {
     return message([&](pbf_writer& out) {
         if (value.is_number())
@@ -47,14 +53,14 @@ std::string struct_value(const Tree& value) {
         else if (value.is_boolean())
             out.add_bool(4, value.boolean());
         else
-            out.add_string(3, value.is_string() ? value.string() : str(value));
+            add_text(out, 3, value.is_string() ? value.string() : str(value));
     });
 }
 
 std::string hparams_plugin_value(std::string_view tag, protozero::pbf_tag_type field,
                                  const std::string& data) {
     return message([&](pbf_writer& value) {
-        value.add_string(1, tag.data(), tag.size());
+        add_text(value, 1, tag);
         value.add_message(9, metadata("hparams", message([&](pbf_writer& plugin) {
                                           plugin.add_message(field, data);
                                       })));
@@ -83,14 +89,14 @@ std::string summary_event(double wall_time, std::int64_t step, std::string_view 
 
 std::string scalar_value(std::string_view tag, double value) {
     return message([&](pbf_writer& out) {
-        out.add_string(1, tag.data(), tag.size());
+        add_text(out, 1, tag);
         out.add_float(2, static_cast<float>(value));
     });
 }
 
 std::string text_value(std::string_view tag, std::string_view text) {
     return message([&](pbf_writer& value) {
-        value.add_string(1, std::string(tag) + "/text_summary");
+        add_text(value, 1, std::string(tag) + "/text_summary");
         {
             pbf_writer tensor(value, 8);
             tensor.add_enum(1, 7);  // DT_STRING
@@ -99,7 +105,7 @@ std::string text_value(std::string_view tag, std::string_view text) {
                 pbf_writer dim(shape, 2);
                 dim.add_int64(1, 1);
             }
-            tensor.add_bytes(8, text.data(), text.size());
+            tensor.add_bytes(8, repaired_utf8(text));
         }
         value.add_message(9, metadata("text", ""));
     });
@@ -107,7 +113,7 @@ std::string text_value(std::string_view tag, std::string_view text) {
 
 std::string histogram_value(std::string_view tag, const Histogram& histogram) {
     return message([&](pbf_writer& value) {
-        value.add_string(1, tag.data(), tag.size());
+        add_text(value, 1, tag);
         pbf_writer out(value, 5);
         const double fields[] = {histogram.min, histogram.max, histogram.num, histogram.sum,
                                  histogram.sum_squares};
@@ -122,7 +128,7 @@ std::string histogram_value(std::string_view tag, const Histogram& histogram) {
 std::string image_value(std::string_view tag, const Image& image) {
     const std::string png = encode_png(image.pixels, image.height, image.width, image.channels);
     return message([&](pbf_writer& value) {
-        value.add_string(1, tag.data(), tag.size());
+        add_text(value, 1, tag);
         pbf_writer out(value, 4);
         out.add_int32(1, static_cast<std::int32_t>(image.height));
         out.add_int32(2, static_cast<std::int32_t>(image.width));
@@ -136,7 +142,7 @@ std::string hparams_value(const Tree& hparams, double start_time) {
         for (const auto& [key, value] : flattened(hparams)) {
             if (value.is_null()) continue;
             pbf_writer entry(out, 1);
-            entry.add_string(1, key);
+            add_text(entry, 1, key);
             entry.add_message(2, struct_value(value));
         }
         out.add_double(5, start_time);

@@ -17,7 +17,7 @@ void check_activities(const std::vector<std::string>& activities) {
     for (const std::string& name : activities)
         if (name != "cpu" && name != "cuda")
             throw ValueError(
-                str("profile: unknown activity: '", printable(name), "'; there are cpu and cuda"));
+                str("profile: unknown activity: ", in_quotes(name), "; there are cpu and cuda"));
 }
 
 }  // namespace

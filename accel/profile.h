@@ -65,7 +65,8 @@ class ProfileSession {
     // written.
     explicit ProfileSession(ProfileKwargs options = {}, int process_index = 0,
                             std::function<void()> finished = {});
-    // stop(); its exceptions arrive here too, but not while another one unwinds the stack.
+    // stop(); its exceptions arrive here too, but not while another one unwinds the stack. In a
+    // std::optional or std::unique_ptr they would end the program: call stop() before.
     ~ProfileSession() noexcept(false);
     ProfileSession(const ProfileSession&) = delete;
     ProfileSession& operator=(const ProfileSession&) = delete;

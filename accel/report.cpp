@@ -284,7 +284,8 @@ std::string to_html(const Report& report) {
     return "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
            "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>" +
            title + "</title>\n<style>" + kReportStyle + "</style></head>\n<body><main>\n<h1>" +
-           title + "</h1>\n" + tiles(report.results) + "<h2>Training</h2>\n" +
+           title + "</h1>\n" + tiles(report.results) +
+           "<h2>Training <span class=\"soft\">by update</span></h2>\n" +
            charts_section(report.metrics) + samples_section(report) +
            operations_section(report.operations) + "<div class=\"columns\">\n" +
            table_section("Configuration", report.configuration) +

@@ -35,7 +35,7 @@ struct Report {
 // last line without an end is left out.
 std::vector<Tree> read_metrics(const std::string& path);
 
-// Version, compiler, CPU, threads, precision of time: what a figure depends on.
+// Version, CPU, threads, system, compiler, and when this was asked: what a figure depends on.
 Tree environment();
 
 std::string to_html(const Report& report);

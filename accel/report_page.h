@@ -23,7 +23,7 @@ body {
 main { max-width: 1180px; margin: 0 auto; padding: 28px 20px 48px; }
 h1 { font-size: 26px; line-height: 1.2; margin: 0 0 4px; }
 h2 { font-size: 17px; margin: 34px 0 12px; }
-.soft { color: var(--soft); }
+.soft { color: var(--soft); font-weight: 400; }
 .tiles { display: flex; flex-wrap: wrap; gap: 10px; margin: 20px 0 0; }
 .tile {
   background: var(--card); border: 1px solid var(--line); border-radius: 10px;

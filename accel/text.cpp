@@ -5,6 +5,7 @@
 #include "core/text.h"
 
 namespace axle::inline v0::accel {
+
 std::string human_bytes(std::int64_t bytes) {
     static constexpr const char* kUnits[] = {"B", "kB", "MB", "GB", "TB", "PB", "EB"};
     double value = static_cast<double>(bytes);

@@ -192,9 +192,9 @@ Tensor log_softmax(const Tensor& x, std::int64_t dim = -1);
 Tensor layer_norm(const Tensor& x, const Tensor& weight = {}, const Tensor& bias = {},
                   double eps = 1e-5);
 Tensor rms_norm(const Tensor& x, const Tensor& weight = {}, double eps = 1e-6);
-// Over all dimensions but the second, channels: x [N, C, ...], the others [C] or undefined. Training
-// takes the batch's statistics and moves the running ones towards them by `momentum` (to the
-// unbiased variance); else the running ones are taken.
+// Over all dimensions but the second, channels: x [N, C, ...], the others [C] or undefined.
+// Training takes the batch's statistics and moves the running ones towards them by `momentum` (to
+// the unbiased variance); else the running ones are taken.
 Tensor batch_norm(const Tensor& x, Tensor running_mean, Tensor running_var,
                   const Tensor& weight = {}, const Tensor& bias = {}, bool training = false,
                   double momentum = 0.1, double eps = 1e-5);
@@ -206,7 +206,7 @@ Tensor group_norm(const Tensor& x, std::int64_t groups, const Tensor& weight = {
 // --- pooling over the planes of x [N, C, H, W] or [C, H, W] (pool.cpp)
 struct MaxPoolOptions {
     std::optional<Size2> stride = {};  // the kernel's size unless said
-    Size2 padding = 0;                 // at most half of the window's extent; never the largest
+    Size2 padding = 0;                 // at most half of the kernel; never the largest
     Size2 dilation = 1;
     bool ceil_mode = false;  // rounds the output's size up: the last window may end outside
 };
@@ -227,7 +227,7 @@ Tensor adaptive_avg_pool2d(const Tensor& x, Size2 size);
 Tensor adaptive_max_pool2d(const Tensor& x, Size2 size);
 std::pair<Tensor, Tensor> adaptive_max_pool2d_with_indices(const Tensor& x, Size2 size);
 
-// --- resizing the planes of x [N, C, H, W] or [C, H, W] (interpolate.cpp)
+// --- resizing the planes of x [N, C, H, W] (interpolate.cpp)
 enum class Interpolation : std::uint8_t { nearest, bilinear };
 struct Scale2 {
     double h, w;
@@ -284,7 +284,8 @@ Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction = Red
 // --- recompute instead of keep (checkpoint.cpp)
 // f(inputs), keeping only the inputs: what f's ops would save is computed again when backward asks.
 // Random state, autocast and grad mode are restored, so the result and the gradients are the same
-// bits. f must be a pure function of its inputs and of parameters.
+// bits. f must be a pure function of its inputs and of parameters: it runs twice, and so would
+// running statistics move twice, as in PyTorch.
 Tensor checkpoint(const std::function<Tensor(const std::vector<Tensor>&)>& f,
                   const std::vector<Tensor>& inputs);
 

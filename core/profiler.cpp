@@ -203,7 +203,8 @@ void start(Options options) {
     // 0 means that nothing records.
     if (++r.recordings == 0) ++r.recordings;
     recording.store(r.recordings);
-    if (options.profile_memory) note_memory(0, memory.current, memory.reserved);
+    // Without a log, note_memory would want the mutex to make one.
+    if (options.profile_memory && log != nullptr) note_memory(0, memory.current, memory.reserved);
 }
 
 void collect(Trace& trace) {

@@ -46,6 +46,17 @@ std::string format_number(double value, std::chars_format format, int precision)
     return text;
 }
 
+std::string repaired_utf8(std::string_view text) {
+    std::string out;
+    while (!text.empty()) {
+        const bool ascii = static_cast<unsigned char>(text[0]) < 0x80;
+        const std::size_t length = ascii ? 1 : utf8_length(text);
+        out += length == 0 ? "\xEF\xBF\xBD" : text.substr(0, length);
+        text.remove_prefix(std::max<std::size_t>(length, 1));
+    }
+    return out;
+}
+
 std::string nearest(std::string_view name, const std::vector<std::string>& candidates) {
     std::string best;
     std::size_t least = std::max<std::size_t>(2, (name.size() + 2) / 3) + 1;

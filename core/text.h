@@ -17,6 +17,9 @@ std::string nearest(std::string_view name, const std::vector<std::string>& candi
 // with, or 0. Overlong forms, surrogates and the C1 controls don't count.
 std::size_t utf8_length(std::string_view text);
 
+// The same text with U+FFFD in place of each byte that isn't UTF-8.
+std::string repaired_utf8(std::string_view text);
+
 // As printf("%.*f") and its like write it under the C locale, whatever locale the program has set.
 std::string format_number(double value, std::chars_format format, int precision);
 

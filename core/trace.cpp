@@ -45,6 +45,11 @@ std::string fixed(double value, int precision) {
     return format_number(value, std::chars_format::fixed, precision);
 }
 
+// What rows are made of: PyTorch, too, takes the steps of a loop together.
+std::string key_of(const Event& event) {
+    return event.name.starts_with("ProfilerStep#") ? "ProfilerStep*" : event.name;
+}
+
 // Indices of the events so that a scope comes before those inside it.
 std::vector<std::size_t> outermost_first(const std::vector<Event>& events) {
     std::vector<std::size_t> order(events.size());
@@ -72,13 +77,14 @@ std::vector<Row> key_averages(const Trace& trace, bool group_by_input_shape) {
     std::int64_t all = 0;
     for (const std::size_t i : outermost_first(trace.events)) {
         const Event& event = trace.events[i];
+        const std::string name = key_of(event);
         const auto [place, added] = places.try_emplace(
-            {event.name, event.category, group_by_input_shape ? shapes_text(event.operands) : ""},
+            {name, event.category, group_by_input_shape ? shapes_text(event.operands) : ""},
             rows.size());
         const std::size_t at = place->second;
         if (added)
             rows.push_back(
-                {.name = event.name,
+                {.name = name,
                  .category = event.category,
                  .operands = group_by_input_shape ? event.operands : std::vector<Shape>()});
         if (event.thread != thread) around.clear();

@@ -55,6 +55,7 @@ struct Row {
 };
 
 // In the order of first appearance; grouped by name and category, or by the operands' shapes too.
+// "ProfilerStep#0", "ProfilerStep#1" and so on are one name, "ProfilerStep*".
 std::vector<Row> key_averages(const Trace& trace, bool group_by_input_shape = false);
 
 // The largest first, stable. Keys as PyTorch spells them, with or without "cpu_":

@@ -89,8 +89,8 @@ void DictParser::entry() {
                       : key == "fortran_order" ? kOrder
                       : key == "shape"         ? kShape
                                                : 0;
-    if (field == 0) refuse(str("unknown key: '", printable(key), "'"));
-    if ((had_ & field) != 0) refuse(str("a key twice: '", key, "'"));
+    if (field == 0) refuse("unknown key: " + in_quotes(key));
+    if ((had_ & field) != 0) refuse("a key twice: " + in_quotes(key));
     had_ |= field;
     expect(':');
     if (field == kDescr) {
@@ -135,7 +135,7 @@ void DictParser::descr() {
     }
     if (text.substr(0, 2) == "|O")
         refuse("pickled Python objects are not loaded: they can run code");
-    refuse(str("unsupported dtype: '", printable(text), "'"));
+    refuse("unsupported dtype: " + in_quotes(text));
 }
 
 std::int64_t DictParser::size() {
@@ -206,7 +206,6 @@ std::string write_npy_header(DType dtype, const Shape& shape) {
     if (!code)
         throw DTypeError(
             str("save_npy: NumPy has no such dtype: ", dtype, "; convert it with .to(f32)"));
-    // Not by a stream: the host's locale may group digits.
     std::string dict = "{'descr': '";
     dict += size_of(dtype) == 1 ? '|' : '<';
     dict += *code;

@@ -8,6 +8,7 @@
 #include "kernels/thread.h"
 
 namespace axle::inline v0::data {
+
 Prefetcher::Prefetcher(int workers, std::size_t capacity) : workers_(workers), ring_(capacity) {}
 
 Prefetcher::~Prefetcher() {

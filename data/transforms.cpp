@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstring>
 
 #include "core/ops.h"
@@ -100,7 +99,8 @@ Tensor crop(const Tensor& images, Size2 size, double fill, F&& corner_of) {
 // pixel; else the half is rounded to even, as Python does.
 std::int64_t center_start(std::int64_t have, std::int64_t want) {
     if (want > have) return -((want - have) / 2);
-    return static_cast<std::int64_t>(std::nearbyint(static_cast<double>(have - want) / 2));
+    const std::int64_t spare = have - want, half = spare / 2;
+    return half + spare % 2 * (half % 2);
 }
 
 // std::byte, for it may alias anything.

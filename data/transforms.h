@@ -32,9 +32,9 @@ class SampleRandom {
   public:
     // The key of an epoch; all its samples share it.
     static std::uint64_t epoch_key(std::uint64_t seed, std::int64_t epoch);
-    // index is in [0, 2^48).
+    // index is in [0, 2^40). Behind 2^26 numbers come those of the sample at the next index.
     SampleRandom(std::uint64_t epoch_key, std::int64_t index)
-        : stream_{.seed = epoch_key, .offset = static_cast<std::uint64_t>(index) << 16} {}
+        : stream_{.seed = epoch_key, .offset = static_cast<std::uint64_t>(index) << 24} {}
 
     std::uint32_t next() { return stream_.word(drawn_++); }
     // In [0, 1).
@@ -128,7 +128,7 @@ struct TransformedOptions {
 //
 // Images of a batch have the same size before the transform. Where only the transform makes them
 // so, give the loader `.collate_fn = collate`, which transforms them one by one.
-class TransformedDataset : public Dataset {
+class TransformedDataset final : public Dataset {
   public:
     // The dataset must outlive this one; a temporary moves in.
     TransformedDataset(const Dataset& dataset, Transform transform,

@@ -12,7 +12,8 @@
 namespace axle::inline v0::kernels {
 
 // Output o sees the inputs o * stride - padding + k * dilation for k in [0, kernel), as far as they
-// exist. padding is at most half of the window's extent, and every window begins before the end.
+// exist, and with a dilation perhaps none. padding is at most half of the kernel, and every window
+// begins before the end.
 struct PoolAxis {
     std::int64_t kernel = 1, stride = 1, padding = 0, dilation = 1;
 };
@@ -29,6 +30,7 @@ struct Pool {
 
 // The largest element and, where indices (i64, y's shape, contiguous) has data, its place h * W + w
 // in the plane: the first of ties in row-major order, and a NaN counts as largest (its last place).
+// A window that sees nothing is -infinity, with a place inside the plane.
 void max_pool2d(Cpu& on, const Pool& pool, ConstView x, View y, View indices);
 
 void avg_pool2d(Cpu& on, const Pool& pool, ConstView x, View y);

@@ -32,7 +32,8 @@ class ModuleList : public Model<ModuleList<T>> {
 // Tensor to Tensor through each module or function in turn; modules are named by their place, as
 // PyTorch does: functions take a number too.
 //
-//     nn::Sequential net{nn::Linear(784, 512), relu, nn::Linear(512, 10)};  // braces: drawn in order
+//     nn::Sequential net{nn::Linear(784, 512), relu, nn::Linear(512, 10)};  // braces: drawn in
+//     order
 class Sequential : public Model<Sequential> {
   public:
     Sequential() = default;

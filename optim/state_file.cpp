@@ -22,11 +22,10 @@ std::pair<std::size_t, std::string> parse_name(const std::string& name, std::siz
         const auto [dot, error] = std::from_chars(name.data() + kPrefix.size(), end, index);
         if (error == std::errc() && end - dot >= 2 && *dot == '.') {
             if (index < params) return {index, std::string(dot + 1, end)};
-            throw ValueError(
-                str("'", printable(name), "': the optimizer has ", params, " parameters"));
+            throw ValueError(str(in_quotes(name), ": the optimizer has ", params, " parameters"));
         }
     }
-    throw ValueError(str("'", printable(name), "' is no 'state.<parameter>.<name>'"));
+    throw ValueError(in_quotes(name) + " is no 'state.<parameter>.<name>'");
 }
 
 Tree read_state(const SafetensorsFile& file, std::size_t params) {
@@ -62,7 +61,7 @@ void load_state(const std::string& path, Optimizer& optimizer) {
     } catch (const FileError&) {
         throw;  // names its own
     } catch (const Error& error) {
-        throw FileError(str(path, ": ", error.what()));
+        throw FileError(str(printable(path), ": ", error.what()));
     }
 }
 

@@ -2,6 +2,8 @@
 // that are each other's rules, so that derivatives of any order come out of them.
 #include "kernels/conv.h"
 
+#include <algorithm>
+
 #include "core/autocast.h"
 #include "core/autograd.h"
 #include "core/check.h"
@@ -136,6 +138,22 @@ std::int64_t window(std::int64_t kernel, const kernels::ConvAxis& axis) {
     return axis.dilation * (kernel - 1) + 1;
 }
 
+// Kernels multiply these sizes (by some channels and images) to sizes of scratch memory.
+void check_padded(const char* op, Size2 padded, const Tensor& x, const ConvGeometry& geometry) {
+    constexpr std::int64_t kMost = std::int64_t{1} << 40;
+    if (padded.h <= kMost / padded.w) return;
+    throw ShapeError(str(op, ": the padded images are too large, ", padded, ": x ", x.shape(),
+                         ", padding ", Size2(geometry.h.padding, geometry.w.padding), ", stride ",
+                         Size2(geometry.h.stride, geometry.w.stride), ", dilation ",
+                         Size2(geometry.h.dilation, geometry.w.dilation)));
+}
+
+// A stride along less than two windows says nothing, and costs the least if it is 1.
+void drop_strides(ConvGeometry& geometry, Size2 windows) {
+    if (windows.h == 1) geometry.h.stride = 1;
+    if (windows.w == 1) geometry.w.stride = 1;
+}
+
 // f(x as a batch), the result with as many dimensions as x.
 template <class F>
 Tensor on_batch(const Tensor& x, F&& f) {
@@ -149,7 +167,7 @@ Tensor conv2d(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in
     const profiler::OpScope scope("conv2d");
     check_device("conv2d", {&x_in, &weight_in, bias_in.defined() ? &bias_in : &x_in});
     const Tensor x = autocast(x_in), weight = autocast(weight_in), bias = autocast(bias_in);
-    const ConvGeometry geometry =
+    ConvGeometry geometry =
         make_geometry("conv2d", options.stride, options.padding, options.dilation, options.groups);
     check_operands("conv2d", x, weight, bias, geometry, false);
     const auto size = [&](int dim, const kernels::ConvAxis& axis) {
@@ -162,6 +180,10 @@ Tensor conv2d(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in
         return (padded - covered) / axis.stride + 1;
     };
     const Size2 to = {size(-2, geometry.h), size(-1, geometry.w)};
+    check_padded("conv2d",
+                 {x.size(-2) + 2 * geometry.h.padding, x.size(-1) + 2 * geometry.w.padding}, x,
+                 geometry);
+    drop_strides(geometry, to);
     return on_batch(
         x, [&](const Tensor& batch) { return forward(batch, weight, bias, geometry, to); });
 }
@@ -171,8 +193,8 @@ Tensor conv_transpose2d(const Tensor& x_in, const Tensor& weight_in, const Tenso
     const profiler::OpScope scope("conv_transpose2d");
     check_device("conv_transpose2d", {&x_in, &weight_in, bias_in.defined() ? &bias_in : &x_in});
     const Tensor x = autocast(x_in), weight = autocast(weight_in), bias = autocast(bias_in);
-    const ConvGeometry geometry = make_geometry("conv_transpose2d", options.stride, options.padding,
-                                                options.dilation, options.groups);
+    ConvGeometry geometry = make_geometry("conv_transpose2d", options.stride, options.padding,
+                                          options.dilation, options.groups);
     check_range("conv_transpose2d", "output_padding", options.output_padding, 0);
     check_operands("conv_transpose2d", x, weight, bias, geometry, true);
     const auto size = [&](int dim, const kernels::ConvAxis& axis, std::int64_t more) {
@@ -191,6 +213,9 @@ Tensor conv_transpose2d(const Tensor& x_in, const Tensor& weight_in, const Tenso
     };
     const Size2 to = {size(-2, geometry.h, options.output_padding.h),
                       size(-1, geometry.w, options.output_padding.w)};
+    check_padded("conv_transpose2d", {to.h + 2 * geometry.h.padding, to.w + 2 * geometry.w.padding},
+                 x, geometry);
+    drop_strides(geometry, {x.size(-2), x.size(-1)});
     return on_batch(
         x, [&](const Tensor& batch) { return transposed(batch, weight, bias, geometry, to); });
 }

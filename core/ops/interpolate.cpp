@@ -55,13 +55,12 @@ Tensor interpolate(const Tensor& x, const InterpolateOptions& options) {
     const profiler::OpScope scope("interpolate");
     check_device("interpolate", {&x});
     check_floating("interpolate", x);
-    bool planes = x.dim() == 3 || x.dim() == 4;
-    for (int d = x.dim() == 4 ? 1 : 0; planes && d < x.dim(); ++d) planes = x.shape()[d] > 0;
+    // Three dimensions are [N, C, L] to PyTorch, and not [C, H, W] as to the other ops on planes.
+    bool planes = x.dim() == 4;
+    for (int d = 1; planes && d < x.dim(); ++d) planes = x.shape()[d] > 0;
     if (!planes)
         throw ShapeError(
-            str("interpolate: x must be [N, C, H, W] or [C, H, W], nothing but N "
-                "empty: x ",
-                x.shape()));
+            str("interpolate: x must be [N, C, H, W], nothing but N empty: x ", x.shape()));
     const bool bilinear = options.mode == Interpolation::bilinear;
     if (options.align_corners && !bilinear)
         throw ValueError("interpolate: align_corners needs the mode bilinear");

@@ -24,6 +24,10 @@ std::vector<Sides> sides_of(const Tensor& x, const Dims& padding) {
     if (padding.size() % 2 != 0 || padding.size() / 2 > x.dim())
         throw ShapeError(str("pad: the padding must be pairs for the last dimensions: padding ",
                              padding, ", x ", x.shape()));
+    constexpr std::int64_t kMost = INT32_MAX;  // what arithmetic on sizes can't overflow with
+    for (const std::int64_t n : padding)
+        if (n > kMost || n < -kMost)
+            throw ValueError(str("pad: the padding must be below 2^31: ", padding));
     std::vector<Sides> all;
     for (int i = 0; i < padding.size(); i += 2)
         all.push_back({x.dim() - 1 - i / 2, padding[i], padding[i + 1]});
@@ -111,6 +115,7 @@ Tensor pad(const Tensor& x, const Dims& padding, PadMode mode, Scalar value) {
     if (value.value != 0)
         throw ValueError(str("pad: a value needs the mode constant: ", value.value));
     Tensor y = x;
+    bool is_view = true;
     for (const Sides& sides : sides_of(x, padding)) {
         const Tensor body = cropped(y, padding, {sides});
         const std::int64_t size = y.shape()[sides.dim];
@@ -120,8 +125,9 @@ Tensor pad(const Tensor& x, const Dims& padding, PadMode mode, Scalar value) {
                                       : INT64_MAX;
         check_room(mode, padding, most, x, sides);
         y = pad_dim(y, body, sides, mode);
+        is_view = is_view && sides.before <= 0 && sides.after <= 0;
     }
-    return y.is_same(x) ? clone(x) : y;
+    return is_view ? clone(y) : y;
 }
 
 Tensor flip(const Tensor& x, const Dims& dims) {

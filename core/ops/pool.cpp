@@ -30,12 +30,12 @@ void check_positive(const char* op, const char* name, Size2 size) {
         throw ValueError(str(op, ": ", name, " must be positive and below 2^31: ", size));
 }
 
-void check_padding(const char* op, Size2 padding, Size2 extent) {
+void check_padding(const char* op, Size2 padding, Size2 kernel) {
     if (padding.h < 0 || padding.w < 0)
         throw ValueError(str(op, ": the padding must not be negative: ", padding));
-    if (padding.h > extent.h / 2 || padding.w > extent.w / 2)
+    if (padding.h > kernel.h / 2 || padding.w > kernel.w / 2)
         throw ValueError(str(op, ": the padding must be at most half of the kernel: padding ",
-                             padding, ", kernel ", extent));
+                             padding, ", kernel ", kernel));
 }
 
 // Windows that fit on an axis; with ceil_mode one more that begins inside.
@@ -110,7 +110,7 @@ std::pair<Tensor, Tensor> max_pool_windows(const char* op, const Tensor& x, Size
     check_positive(op, "the kernel", kernel);
     check_positive(op, "the stride", stride);
     check_positive(op, "the dilation", dilation);
-    check_padding(op, padding, {dilation.h * (kernel.h - 1) + 1, dilation.w * (kernel.w - 1) + 1});
+    check_padding(op, padding, kernel);
     const kernels::Pool pool = {.h = {kernel.h, stride.h, padding.h, dilation.h},
                                 .w = {kernel.w, stride.w, padding.w, dilation.w}};
     return max_pool(op, x, pool, output_size(op, x, pool, options.ceil_mode), wants_indices);

@@ -86,8 +86,8 @@ void add_rows(const float* const* row, int count, const Block& block, std::int64
 }
 
 template <class L>
-void block_moments(const Cut& cut, const Block& block, const Planes& x, const Buffers<L>& buffers,
-                   Moments* moments) {
+void block_moments(const Cut& cut, const Block& block, const DensePlanes& x,
+                   const Buffers<L>& buffers, Moments* moments) {
     if constexpr (std::is_same_v<L, float>) {
         const std::int64_t n = block.channels * cut.plane;
         const float* row[kTile];
@@ -108,7 +108,7 @@ void block_moments(const Cut& cut, const Block& block, const Planes& x, const Bu
 
 // y = (x - centre) scale + shift, the coefficients one per channel.
 template <class L>
-void apply_affine(const Cut& cut, const Block& block, const Planes& x, const L* centre,
+void apply_affine(const Cut& cut, const Block& block, const DensePlanes& x, const L* centre,
                   const L* scale, const L* shift, const Buffers<L>& buffers, const View& y) {
     const std::int64_t row = block.channels * cut.plane;
     AffineSpan<L> span = {nullptr, centre + block.channel, scale + block.channel,
@@ -172,7 +172,7 @@ void forward(Cpu& on, const ConstView& x, const ConstView& weight, const ConstVi
              const View& running_mean, const View& running_var, double momentum) {
     const Cut cut(x, std::is_same_v<L, float>);
     Scratch scratch(on);
-    const Planes from = planes_of(on, scratch, x);
+    const DensePlanes from = planes_of(on, scratch, x);
     const L* w = vector_or<L>(scratch, weight, cut.channels, L(1));
     const L* shift = vector_or<L>(scratch, bias, cut.channels, L(0));
     L* const scale = scratch.take<L>(cut.channels);
@@ -208,7 +208,7 @@ void apply(Cpu& on, const ConstView& x, const ConstView& mean, const ConstView& 
            const ConstView& weight, const ConstView& bias, const View& y) {
     const Cut cut(x, std::is_same_v<L, float>);
     Scratch scratch(on);
-    const Planes from = planes_of(on, scratch, x);
+    const DensePlanes from = planes_of(on, scratch, x);
     const L* w = vector_or<L>(scratch, weight, cut.channels, L(1));
     const L* shift = vector_or<L>(scratch, bias, cut.channels, L(0));
     const L* centre = vector_or<L>(scratch, mean, cut.channels, L(0));
@@ -222,7 +222,7 @@ void apply(Cpu& on, const ConstView& x, const ConstView& mean, const ConstView& 
 
 // Adds a block's sums of dy and of dy (x - mean).
 template <class L>
-void block_sums(const Cut& cut, const Block& block, const Planes& dy, const Planes& x,
+void block_sums(const Cut& cut, const Block& block, const DensePlanes& dy, const DensePlanes& x,
                 const L* mean, const Buffers<L>& buffers, double* sum, double* product) {
     if constexpr (std::is_same_v<L, float>) {
         const std::int64_t n = block.channels * cut.plane;
@@ -261,7 +261,7 @@ struct GradientCoefficients {
     L *a, *b, *c;
 };
 template <class L>
-void apply_gradient(const Cut& cut, const Block& block, const Planes& dy, const Planes& x,
+void apply_gradient(const Cut& cut, const Block& block, const DensePlanes& dy, const DensePlanes& x,
                     const GradientCoefficients<L>& of, const Buffers<L>& buffers, const View& dx) {
     const std::int64_t row = block.channels * cut.plane, first = block.channel;
     GradientSpan<L> span = {nullptr,      nullptr,      of.mean + first, of.a + first,
@@ -294,7 +294,7 @@ void backward(Cpu& on, const ConstView& dy_given, const ConstView& x_given, cons
               const View& dx, const View& dweight, const View& dbias) {
     const Cut cut(x_given, std::is_same_v<L, float>);
     Scratch scratch(on);
-    const Planes x = planes_of(on, scratch, x_given), dy = planes_of(on, scratch, dy_given);
+    const DensePlanes x = planes_of(on, scratch, x_given), dy = planes_of(on, scratch, dy_given);
     const L* w = vector_or<L>(scratch, weight, cut.channels, L(1));
     const L* mean = vector_or<L>(scratch, mean_given, cut.channels, L(0));
     L* const coefficients = scratch.take<L>(3 * cut.channels);

@@ -247,7 +247,7 @@ void gradient_row(const GradientSpan<float>& span, std::int64_t n) {
     AXLE_CALL(simd_gradient_row)(span, n);
 }
 
-Planes planes_of(Cpu& on, Scratch& scratch, const ConstView& x) {
+DensePlanes planes_of(Cpu& on, Scratch& scratch, const ConstView& x) {
     if (x.data == nullptr || x.contiguous()) return {x.data, x.dtype};
     View copied;
     copied.data = scratch.take<char>(x.numel() * size_of(x.dtype));

@@ -1,5 +1,6 @@
 // The arithmetic of batch norm and group norm on contiguous memory: the SIMD part, for the
-// instruction set of this CPU, and what the two kernels share around it.
+// instruction set of this CPU, and what the two kernels share around it. Layer norm sums its
+// rows by them too.
 //
 // Planes: `count` of `length` elements each, one after another, with one coefficient per plane.
 // Rows: one coefficient per element, for planes so small that a row of many is one span.
@@ -90,7 +91,7 @@ void add_planes(const L* x, std::int64_t count, std::int64_t length, Moments* mo
 }
 
 // A tensor [N, C, S] whose memory is row-major.
-struct Planes {
+struct DensePlanes {
     const void* data = nullptr;
     DType dtype = DType::f32;
 
@@ -101,7 +102,7 @@ struct Planes {
     }
 };
 // x, or a copy of it in scratch where its memory is not row-major.
-Planes planes_of(Cpu& on, Scratch& scratch, const ConstView& x);
+DensePlanes planes_of(Cpu& on, Scratch& scratch, const ConstView& x);
 
 // A span of the result: memory to compute into, and the way from there to the result.
 template <class L>

@@ -38,7 +38,7 @@ struct Cut {
 };
 
 template <class L>
-Moments group_moments(const Cut& cut, const Planes& x, std::int64_t group, L* buffer) {
+Moments group_moments(const Cut& cut, const DensePlanes& x, std::int64_t group, L* buffer) {
     Moments moments;
     const std::int64_t start = group * cut.size();
     for (std::int64_t i = 0; i < cut.size(); i += kPiece) {
@@ -53,7 +53,7 @@ void forward(Cpu& on, const ConstView& x, std::int64_t groups, const ConstView& 
              const ConstView& bias, double eps, const View& y, const View& mean, const View& rstd) {
     const Cut cut(x, groups);
     Scratch scratch(on);
-    const Planes from = planes_of(on, scratch, x);
+    const DensePlanes from = planes_of(on, scratch, x);
     const L* w = vector_or<L>(scratch, weight, cut.channels, L(1));
     const L* shift = vector_or<L>(scratch, bias, cut.channels, L(0));
     L* const buffers = scratch.take<L>(cut.slots() * 2 * kPiece);
@@ -127,7 +127,7 @@ void backward(Cpu& on, const ConstView& dy_given, const ConstView& x_given, std:
               const View& dweight, const View& dbias) {
     const Cut cut(x_given, groups);
     Scratch scratch(on);
-    const Planes x = planes_of(on, scratch, x_given), dy = planes_of(on, scratch, dy_given);
+    const DensePlanes x = planes_of(on, scratch, x_given), dy = planes_of(on, scratch, dy_given);
     const L* w = vector_or<L>(scratch, weight, cut.channels, L(1));
     L* const buffers = scratch.take<L>(cut.slots() * 3 * kPiece);
     L* const coefficients = scratch.take<L>(cut.slots() * 4 * cut.width);

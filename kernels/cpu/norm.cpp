@@ -1,5 +1,6 @@
 // Layer norm and RMS norm, a row at a time: a row is read from memory once and found in L1 by the
-// passes that follow (sum, squared deviations, result). An RMS norm is a layer norm around 0.
+// passes that follow (sum, deviations and their squares, result). An RMS norm is a layer norm
+// around 0.
 //
 // The backward pass reads x and dy once for all three gradients. Each task adds the rows of its
 // share to sums of its own for weight and bias, in f32 for 64 rows at a time and in f64 beyond, and
@@ -129,6 +130,7 @@ HWY_AFTER_NAMESPACE();
 
 #include <type_traits>
 
+#include "kernels/cpu/channel_spans.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/reduce_spans.h"
 #include "kernels/cpu/rows.h"
@@ -175,9 +177,8 @@ void gradient_row(const NormGradRow<double>& row) {
     }
 }
 
-constexpr std::int64_t kGrain = std::int64_t{1} << 15;  // elements that are worth a task
-constexpr std::int64_t kTasks = 32;                     // at most, for each has its own scratch
-constexpr std::int64_t kFlush = 64;                     // rows whose sum stays in f32
+constexpr std::int64_t kTasks = 32;  // at most, for each has its own scratch
+constexpr std::int64_t kFlush = 64;  // rows whose sum stays in f32
 
 std::int64_t rows_per_task(std::int64_t rows, std::int64_t n) {
     return std::max((kGrain + n - 1) / n, (rows + kTasks - 1) / kTasks);
@@ -193,6 +194,23 @@ template <class L>
 const L* load_vector(Scratch& scratch, const ConstView& v, std::int64_t n) {
     if (v.data == nullptr) return nullptr;
     return load_lanes<L>(v.data, v.dtype, v.stride[0], n, scratch.take<L>(n));
+}
+
+// The mean of a row and its mean squared deviation from it; for an RMS norm from 0. What the first
+// mean was rounded by is found again in the sum of the deviations.
+struct RowMoments {
+    double mean = 0, variance = 0;
+};
+template <class L>
+RowMoments moments_of(const L* x, std::int64_t n, bool centred) {
+    const auto count = static_cast<double>(n);
+    if (!centred) return {0, square_span(x, L(0), n) / count};
+    const L centre = static_cast<L>(sum_span(x, n) / count);
+    double sum = 0, square = 0;
+    for (std::int64_t i = 0; i < n; i += kPiece)
+        span_sums_planes<L>(nullptr, x + i, &centre, 1, std::min(kPiece, n - i), &sum, &square);
+    const double off = sum / count;
+    return {static_cast<double>(centre) + off, std::max(square / count - off * off, 0.0)};
 }
 
 // mean has no data for an RMS norm.
@@ -213,9 +231,9 @@ void forward(Cpu& on, const ConstView& x, const ConstView& weight, const ConstVi
             const L* from = load_row<L>(x, offset[0], buffer);
             void* out = at(y.data, y.dtype, offset[1]);
             L* to = direct ? static_cast<L*>(out) : buffer + n;
-            const auto count = static_cast<double>(n);
-            const L m = mean.data == nullptr ? L(0) : static_cast<L>(sum_span(from, n) / count);
-            const L r = static_cast<L>(1 / std::sqrt(square_span(from, m, n) / count + eps));
+            const RowMoments moments = moments_of(from, n, mean.data != nullptr);
+            const L m = static_cast<L>(moments.mean);
+            const L r = static_cast<L>(1 / std::sqrt(moments.variance + eps));
             if (mean.data != nullptr) mean.as<L>()[row] = m;
             rstd.as<L>()[row] = r;
             normalise_row(from, m, r, w, b, to, n);

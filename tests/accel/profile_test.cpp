@@ -132,6 +132,10 @@ TEST(Profile, StepsAreScopesAroundTheirOps) {
     EXPECT_LE(events["ProfilerStep#1"].start, events["relu"].start);  // the last relu
     EXPECT_GE(events["ProfilerStep#1"].end, events["relu"].end);
     EXPECT_LT(events["ProfilerStep#1"].self, events["ProfilerStep#1"].total());
+    std::map<std::string, std::int64_t> calls;
+    for (const profiler::Row& row : session.key_averages()) calls[row.name] += row.calls;
+    EXPECT_EQ(calls["ProfilerStep*"], 2);
+    EXPECT_FALSE(calls.contains("ProfilerStep#1"));
 }
 
 TEST(Profile, WithoutAScheduleItRecordsUntilItStops) {

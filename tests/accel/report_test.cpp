@@ -171,6 +171,20 @@ TEST(Chart, DrawsAConstantAndASinglePoint) {
     }
 }
 
+TEST(Chart, ValuesThatDifferInTheirLastBitsAreAConstant) {
+    for (const double low : {3e-4, 1.0, 1e17, -1e17}) {
+        const double high = std::nextafter(low, std::numeric_limits<double>::infinity());
+        const std::string svg =
+            to_svg({.title = "t", .curves = {{.name = "a", .x = {1, 2}, .y = {low, high}}}});
+        EXPECT_LE(count(svg, "class=\"grid\""), 8u) << low;
+        EXPECT_THAT(svg, Not(HasSubstr("nan"))) << low;
+    }
+}
+
+TEST(Chart, BytesBeyondAnIntegerAreTheMostOfOne) {
+    EXPECT_EQ(format_value(1e300, 'b'), format_value(9e18, 'b'));
+}
+
 TEST(Chart, DrawsNothingOfNothing) {
     EXPECT_EQ(to_svg({.title = "t", .curves = {}}), "");
     const double nan = std::numeric_limits<double>::quiet_NaN();

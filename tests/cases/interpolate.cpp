@@ -10,7 +10,7 @@ void add_resize_cases(Cases& cases) {
         cases.push_back({.name = "interpolate" + variant,
                          .call = [=](In x) { return interpolate(x[0], options); },
                          .rows = {{floats({2, 3, 7, 9})},
-                                  {floats({3, 5, 6})},
+                                  {floats({3, 1, 5, 6})},
                                   {floats({0, 2, 4, 5})},
                                   {floats({1, 2, 9, 67})},
                                   {floats({1, 1, 1, 1})}},

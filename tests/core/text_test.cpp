@@ -22,5 +22,12 @@ TEST(Nearest, IsNotHeldUpByNamesOfMegabytes) {
     EXPECT_EQ(nearest(huge, {"lr", "lrs"}), "");
 }
 
+TEST(RepairedUtf8, ReplacesEachByteThatIsNone) {
+    EXPECT_EQ(repaired_utf8("plain\n"), "plain\n");
+    EXPECT_EQ(repaired_utf8("caf\xC3\xA9"), "caf\xC3\xA9");
+    EXPECT_EQ(repaired_utf8("a\xFF\xC3z"), "a\xEF\xBF\xBD\xEF\xBF\xBDz");
+    EXPECT_EQ(repaired_utf8("\xED\xA0\x80"), "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD");
+}
+
 }  // namespace
 }  // namespace axle

@@ -1,5 +1,6 @@
 #include "data/transforms.h"
 
+#include <cfenv>
 #include <cmath>
 #include <map>
 
@@ -46,6 +47,17 @@ TEST(Transforms, AreThoseOfTorchvision) {
                              Size2(8, 3), Size2(1, 8)})
         expect_same_bits(CenterCrop(size)(images),
                          golden(str("center_crop_", size.h, "_", size.w)));
+}
+
+TEST(CenterCrop, RoundsToEvenHoweverTheHostRounds) {
+    const Tensor row = arange(8).to(f32).view({1, 1, 1, 8});
+    for (const int mode : {FE_TONEAREST, FE_UPWARD, FE_DOWNWARD}) {
+        std::fesetround(mode);
+        const Tensor seven = CenterCrop({1, 7})(row), five = CenterCrop({1, 5})(row);
+        std::fesetround(FE_TONEAREST);
+        EXPECT_EQ(seven.to_vector()[0], 0) << mode;  // 0.5
+        EXPECT_EQ(five.to_vector()[0], 2) << mode;   // 1.5
+    }
 }
 
 TEST(Transforms, TakeImagesOfAnyStrideAndDType) {

@@ -817,7 +817,8 @@ def pooling():
 
 
 def resizing():
-    rows = planes(floats) + [[floats(1, 1, 1, 1)]]
+    shapes = [(2, 3, 7, 9), (3, 1, 5, 6), (0, 2, 4, 5), (1, 2, 9, 67), (1, 1, 1, 1)]
+    rows = [[floats(*s)] for s in shapes]
     bilinear = dict(mode="bilinear", align_corners=False)
     corners = dict(mode="bilinear", align_corners=True)
     variants = {
@@ -835,12 +836,8 @@ def resizing():
         "/corners_scale": dict(scale_factor=2.5, **corners),
     }
 
-    def resized(x, options):
-        # Three dimensions are [C, H, W] to Axle, [N, C, L] to PyTorch.
-        return F.interpolate(x, **options) if x.dim() == 4 else resized(x[None], options)[0]
-
     for suffix, options in variants.items():
-        case(f"interpolate{suffix}", lambda x: resized(x, options), *rows)
+        case(f"interpolate{suffix}", lambda x: F.interpolate(x, **options), *rows)
 
 
 def borders():

@@ -2,8 +2,8 @@
 #include <stdexcept>
 
 #include "core/autocast.h"
-#include "nn/models/gpt.h"
 #include "nn/linear.h"
+#include "nn/models/gpt.h"
 #include "tests/close.h"
 
 namespace axle {

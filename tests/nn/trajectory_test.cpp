@@ -1,6 +1,6 @@
 // Fifty steps of model, optimizer and schedule against those of PyTorch, in f64.
-#include "nn/models/gpt.h"
 #include "nn/mlp.h"
+#include "nn/models/gpt.h"
 #include "optim/adam.h"
 #include "optim/clip.h"
 #include "optim/schedules.h"

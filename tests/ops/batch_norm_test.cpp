@@ -1,4 +1,4 @@
-// What the cases of batch norm and group norm don't say: running statistics, large means, threads.
+// What the cases of the norms don't say: running statistics, large means, threads.
 #include <functional>
 
 #include "core/autocast.h"
@@ -257,6 +257,18 @@ TEST(GroupNorm, ShowsWhatDoesNotFit) {
     expect_error<ShapeError>({"group_norm: weight must be [6]", "[2]"}, [] {
         group_norm(ones({2, 6}), 2, ones({2}));
     });
+}
+
+// In f32, 10000 is a multiple of the distance between its neighbours, 1e-3: what the mean loses
+// must not become a part of the variance.
+TEST(LayerNorm, GivesTheVarianceOfValuesFarFromZero) {
+    manual_seed(5);
+    for (const std::int64_t width : {3, 67, 768, 5000}) {
+        SCOPED_TRACE(width);
+        const Tensor x = randn({16, width}) * 0.01 + 10000;
+        const Tensor y = layer_norm(x, {}, {}, 1e-12).to(f64);
+        expect_close(var(y, {-1}), var(layer_norm(x.to(f64), {}, {}, 1e-12), {-1}), 1e-5);
+    }
 }
 
 }  // namespace

@@ -124,6 +124,21 @@ TEST(Conv2d, SeesOnlyZerosBeyondAnImage) {
     EXPECT_EQ(y[0][0][3][3].item(), 1.5);
 }
 
+TEST(Conv2d, TakesAnyStrideAlongOneWindow) {
+    constexpr std::int64_t kFar = INT32_MAX;
+    const Tensor x = randn({2, 3, 4, 5}), w = randn({4, 3, 3, 5});
+    const Layer far = {x.shape(), w.shape(), {.stride = {2, kFar}}};
+    const Layer near = {x.shape(), w.shape(), {.stride = {2, 1}}};
+    const Tensor g = randn({2, 4, 1, 1});
+    const Values actual = by_op(far, x, w, g), expected = by_op(near, x, w, g);
+    expect_same_bits(actual.y, expected.y);
+    expect_same_bits(actual.dx, expected.dx);
+    expect_same_bits(actual.dw, expected.dw);
+    const Tensor pixel = randn({2, 4, 1, 1});
+    expect_same_bits(conv_transpose2d(pixel, w, {}, {.stride = kFar}),
+                     conv_transpose2d(pixel, w, {}, {}));
+}
+
 // The same values whatever the layout and the number of threads.
 TEST(Conv2d, HasTheSameBitsForAnyLayoutAndAnyNumberOfThreads) {
     const Layer layers[] = {{{6, 40, 20, 20}, {48, 40, 3, 3}, {.padding = 1}},
@@ -213,6 +228,9 @@ TEST(Conv2dErrors, ShowBothShapes) {
     expect_error<ShapeError>({"conv2d: the kernel is larger", "dilation [4, 4]"},
                              [&] { conv2d(x, w, {}, {.dilation = 4}); });
     expect_error<ShapeError>({"conv2d: ", "empty"}, [&] { conv2d(f({2, 3, 0, 8}), w); });
+    expect_error<ShapeError>({"conv2d: the padded images are too large", "[2, 3, 8, 8]"}, [&] {
+        conv2d(x, w, {}, {.stride = INT32_MAX, .padding = INT32_MAX});
+    });
     expect_error<ShapeError>({"conv2d: weight is empty"}, [&] { conv2d(x, f({0, 3, 3, 3})); });
 }
 
@@ -246,6 +264,10 @@ TEST(ConvTranspose2dErrors, ShowTheOperands) {
     });
     expect_error<ShapeError>({"conv_transpose2d: nothing is left", "[5, 5]"},
                              [&] { conv_transpose2d(x, w, {}, {.padding = 5}); });
+    constexpr std::int64_t kFar = INT32_MAX;
+    expect_error<ShapeError>({"conv_transpose2d: the padded images are too large"}, [&] {
+        conv_transpose2d(f({2, 4, 1, 1}), w, {}, {.padding = kFar, .dilation = kFar});
+    });
 }
 
 }  // namespace

@@ -61,9 +61,20 @@ TEST(MaxPool, PaddingNeverWins) {
 TEST(MaxPool, AWindowThatSeesNothingHasAPlaceInside) {
     Tensor x = ramp({1, 1, 1}).set_requires_grad();
     const auto [y, places] = max_pool2d_with_indices(x, 2, {.padding = 1, .dilation = 2});
+    EXPECT_EQ(y.item(), -std::numeric_limits<double>::infinity());
     EXPECT_EQ(places.to_vector(), std::vector<double>(1, 0));
     y.sum().backward();
     EXPECT_EQ(x.grad().shape(), x.shape());
+}
+
+// Taps at -1 and 3 of three elements, then at 0 and 4 of four.
+TEST(MaxPool, ADilatedWindowSeesItsTapsAlone) {
+    const double low = -std::numeric_limits<double>::infinity();
+    const MaxPoolOptions options = {.stride = 1, .padding = Size2(0, 1), .dilation = Size2(1, 4)};
+    EXPECT_EQ(max_pool2d(ramp({1, 1, 3}), {1, 2}, options).to_vector(),
+              std::vector<double>(1, low));
+    EXPECT_EQ(max_pool2d(ramp({1, 1, 4}), {1, 2}, options).to_vector(),
+              (std::vector<double>{3, 0}));
 }
 
 TEST(MaxPool, CeilModeKeepsNoWindowThatBeginsInThePadding) {
@@ -136,8 +147,9 @@ TEST(Pooling, ErrorsShowTheWindow) {
     expect_error<ShapeError>({"max_pool2d: ", "larger than the padded input", "[5, 2]"}, [&] {
         max_pool2d(x, {5, 2});
     });
-    expect_error<ValueError>({"max_pool2d: ", "at most half", "[2, 2]", "[3, 3]"},
-                             [&] { max_pool2d(x, 3, {.padding = 2}); });
+    for (const int dilation : {1, 2})  // PyTorch doesn't count the gaps either
+        expect_error<ValueError>({"max_pool2d: ", "at most half", "[2, 2]", "[3, 3]"},
+                                 [&] { max_pool2d(x, 3, {.padding = 2, .dilation = dilation}); });
     expect_error<ValueError>({"avg_pool2d: ", "at most half"}, [&] {
         avg_pool2d(x, {2, 3}, {.padding = 2});
     });
@@ -159,7 +171,7 @@ TEST(Pooling, ErrorsShowTheWindow) {
 }
 
 TEST(Interpolate, KeepsTheCornersWhereAsked) {
-    const Tensor x = ramp({1, 2, 3});
+    const Tensor x = ramp({1, 1, 2, 3});
     const Tensor y = interpolate(
         x, {.size = Size2(4, 5), .mode = Interpolation::bilinear, .align_corners = true});
     const auto v = y.to_vector();
@@ -167,10 +179,10 @@ TEST(Interpolate, KeepsTheCornersWhereAsked) {
 }
 
 TEST(Interpolate, NearestRepeatsElements) {
-    EXPECT_EQ(interpolate(ramp({1, 1, 2}), {.scale_factor = 2}).to_vector(),
+    EXPECT_EQ(interpolate(ramp({1, 1, 1, 2}), {.scale_factor = 2}).to_vector(),
               (std::vector<double>{0, 0, 1, 1, 0, 0, 1, 1}));
     const double infinity = std::numeric_limits<double>::infinity();
-    const auto y = interpolate(tensor({infinity, kNan, 1}, {1, 1, 3}), {.size = Size2(1, 6)});
+    const auto y = interpolate(tensor({infinity, kNan, 1}, {1, 1, 1, 3}), {.size = Size2(1, 6)});
     EXPECT_EQ(y.to_vector()[1], infinity);
     EXPECT_EQ(y.to_vector()[4], 1);
 }
@@ -189,11 +201,11 @@ TEST(Interpolate, ErrorsSayWhatToGive) {
     for (const double scale : {-1.0, 0.0, kNan, 1e300})
         expect_error<ValueError>({"interpolate: scale_factor"},
                                  [&] { interpolate(x, {.scale_factor = scale}); });
-    expect_error<ShapeError>({"interpolate: ", "[4, 5]"}, [] {
-        interpolate(ones({4, 5}), {.size = 2});
+    expect_error<ShapeError>({"interpolate: ", "[N, C, H, W]", "[3, 4, 5]"}, [] {
+        interpolate(ones({3, 4, 5}), {.size = 2});
     });
     expect_error<DTypeError>({"interpolate: ", "int64"}, [] {
-        interpolate(ones({1, 4, 5}, {i64}), {.size = 2});
+        interpolate(ones({1, 1, 4, 5}, {i64}), {.size = 2});
     });
 }
 
@@ -213,9 +225,10 @@ TEST(Pad, ModesContinueARow) {
 TEST(Pad, NeverGivesItsOperandBack) {
     for (const PadMode mode : {PadMode::constant, PadMode::reflect, PadMode::circular}) {
         Tensor x = ones({2, 3});
-        const Tensor y = pad(x, {0, 0, 0, 0}, mode);
+        const Tensor y = pad(x, {0, 0, 0, 0}, mode), part = pad(x, {-1, 0, 0, 0}, mode);
         x.fill_(7);
         expect_same_bits(y, ones({2, 3}));
+        expect_same_bits(part, ones({2, 2}));
     }
 }
 
@@ -223,6 +236,10 @@ TEST(Pad, ErrorsShowPaddingAndShape) {
     const Tensor x = ones({2, 3});
     expect_error<ShapeError>({"pad: ", "pairs", "[1]", "[2, 3]"}, [&] { pad(x, {1}); });
     expect_error<ShapeError>({"pad: ", "[1, 1, 1, 1, 1, 1]"}, [&] { pad(x, {1, 1, 1, 1, 1, 1}); });
+    for (const std::int64_t size : {INT64_MAX, INT64_MIN})
+        expect_error<ValueError>({"pad: ", "2^31", "922337203685477580"}, [&] {
+            pad(x, {size, size});
+        });
     expect_error<ShapeError>({"pad: more is cropped", "[-2, -2]"}, [&] { pad(x, {-2, -2}); });
     expect_error<ShapeError>({"pad: more is cropped", "[-4, 9]"}, [&] { pad(x, {-4, 9}); });
     expect_error<ShapeError>({"pad: reflect adds at most 2", "[3, 0]"}, [&] {

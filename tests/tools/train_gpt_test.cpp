@@ -140,6 +140,8 @@ TEST_F(TrainGpt, ARunThatIsDoneCanBeResumed) {
     ASSERT_EQ(again.code, 0) << again.text();
     EXPECT_EQ(again.result()["val_loss"], trained.result()["val_loss"]);
     EXPECT_EQ(metrics("a").size(), 20u);
+    const Ended elsewhere = run(tiny("b", {"--resume", folder_ / "a/checkpoints/step_20"}));
+    EXPECT_EQ(elsewhere.code, 0) << elsewhere.text();
 }
 
 TEST_F(TrainGpt, StartsFromAFolderThatItWrote) {
