@@ -142,7 +142,8 @@ inline constexpr char kReportScript[] = R"js(
       const outer = figure.getBoundingClientRect();
       const left = frame.left - outer.left + at / box.width * frame.width;
       const wide = tip.offsetWidth;
-      tip.style.left = `${left + 12 + wide > outer.width ? left - wide - 12 : left + 12}px`;
+      const beside = left < outer.width / 2 ? left + 12 : left - wide - 12;
+      tip.style.left = `${Math.max(4, Math.min(beside, outer.width - wide - 4))}px`;
       tip.style.top = `${frame.top - outer.top + 14}px`;
     });
   });
