@@ -54,6 +54,16 @@ void check_in_place(const char* op, const Tensor& x) {
                              "; use the op that returns a new tensor, or a NoGrad scope"));
 }
 
+std::int64_t checked_bytes(const Shape& shape, DType dtype) {
+    std::int64_t bytes = size_of(dtype);
+    bool empty = false;
+    for (const std::int64_t size : shape) {
+        empty |= size == 0;
+        if (size != 0 && __builtin_mul_overflow(bytes, size, &bytes)) return -1;
+    }
+    return empty ? 0 : bytes;
+}
+
 DType promote(DType a, DType b) {
     if (a == b) return a;
     const int ca = category(a), cb = category(b);

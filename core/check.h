@@ -20,6 +20,9 @@ void check_same_dtype(const char* op, const Tensor& a, const Tensor& b);
 // Unsaid in-place rule: throws UsageError if writing to x would change recorded history.
 void check_in_place(const char* op, const Tensor& x);
 
+// Bytes of a tensor, or -1 if an int64 doesn't count them. The sizes are not negative.
+std::int64_t checked_bytes(const Shape& shape, DType dtype);
+
 // PyTorch's promotion between tensors: categories bool < integer < floating; within a category the
 // wider, and f16 with bf16 gives f32; a 0-d tensor raises the result only by category.
 DType promote(const Tensor& a, const Tensor& b);

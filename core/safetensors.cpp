@@ -6,6 +6,7 @@
 #include <numeric>
 #include <tuple>
 
+#include "core/check.h"
 #include "core/file.h"
 #include "core/ops.h"
 #include "core/safetensors_header.h"
@@ -18,17 +19,6 @@ static_assert(std::endian::native == std::endian::little, "tensors are stored li
 using Entry = SafetensorsFile::Entry;
 
 constexpr std::int64_t kLengthBytes = 8;
-
-// Bytes of a tensor of this shape, or -1 if an int64 doesn't count them.
-std::int64_t checked_bytes(const Shape& shape, DType dtype) {
-    std::int64_t bytes = size_of(dtype);
-    bool empty = false;
-    for (const std::int64_t size : shape) {
-        empty |= size == 0;
-        if (size != 0 && __builtin_mul_overflow(bytes, size, &bytes)) return -1;
-    }
-    return empty ? 0 : bytes;
-}
 
 // Puts the entries in the order of their bytes and holds every one of them against the file.
 void check_layout(const std::string& path, std::vector<Entry>& entries, std::int64_t data_bytes) {

@@ -24,8 +24,9 @@ kernels::Cpu& cpu_context() {
 namespace {
 
 std::size_t bytes_of(const Shape& shape, DType dtype) {
-    std::int64_t bytes = 0;
-    if (__builtin_mul_overflow(axle::numel(shape), std::int64_t{size_of(dtype)}, &bytes))
+    static_cast<void>(axle::numel(shape));  // throws for what is no shape
+    const std::int64_t bytes = checked_bytes(shape, dtype);
+    if (bytes < 0)
         throw ShapeError(str("shape: more bytes than an int64 counts: ", shape, " of ", dtype));
     return static_cast<std::size_t>(bytes);
 }

@@ -30,16 +30,6 @@ void refuse_byte(const std::string& name, std::int64_t offset, const std::string
     throw FileError(printable(name) + ": byte " + std::to_string(offset) + ": " + what);
 }
 
-std::int64_t checked_bytes(const Shape& shape, DType dtype) {
-    std::int64_t bytes = size_of(dtype);
-    bool empty = false;
-    for (const std::int64_t size : shape) {
-        empty |= size == 0;
-        if (size != 0 && __builtin_mul_overflow(bytes, size, &bytes)) return -1;
-    }
-    return empty ? 0 : bytes;
-}
-
 void swap_bytes(std::span<std::byte> elements, std::int64_t width) {
     assert(std::ssize(elements) % width == 0);
     if (width == 2) swap_all<std::uint16_t>(elements);

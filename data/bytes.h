@@ -14,9 +14,6 @@ namespace axle::inline v0::data {
 [[noreturn]] void refuse_byte(const std::string& name, std::int64_t offset,
                               const std::string& what);
 
-// Bytes of a tensor, or -1 if an int64 doesn't count them. The sizes are not negative.
-std::int64_t checked_bytes(const Shape& shape, DType dtype);
-
 // Turns each element around: big endian to little endian and back. The span is a whole number of
 // elements, `width` is 1, 2, 4 or 8.
 void swap_bytes(std::span<std::byte> elements, std::int64_t width);

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <optional>
 
+#include "core/check.h"
 #include "core/file.h"
 #include "core/ops.h"
 #include "data/bytes.h"

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstring>
 
+#include "core/check.h"
 #include "core/file.h"
 #include "core/ops.h"
 #include "data/bytes.h"
