@@ -10,6 +10,7 @@
 #include "accel/tracking.h"
 #include "core/autocast.h"
 #include "core/autograd.h"
+#include "core/cuda.h"
 #include "core/memory.h"
 #include "core/ops.h"
 #include "core/random.h"
@@ -29,6 +30,7 @@ struct Accelerator::State {
     Device device;
     std::int64_t iteration = 0;             // of the next save
     std::vector<data::DataLoader*> active;  // loaders whose loops run, the innermost last
+    StepRecord* record = nullptr;           // of the step that is being captured
 
     bool end_of_dataloader() const { return !active.empty() && active.back()->end_of_dataloader(); }
 };
@@ -44,6 +46,7 @@ class Accelerator::Gate : public optim::OptimizerGate,
     bool allows_zero_grad(optim::Optimizer&) override { return state_->sync_gradients; }
 
     void step(optim::Scheduler& scheduler) override {
+        if (state_->record != nullptr) state_->record->schedulers.push_back(&scheduler);
         if (!state_->step_scheduler_with_optimizer) return scheduler.advance();
         if (!state_->sync_gradients) return;
         const auto total = scheduler.total_steps();
@@ -54,7 +57,8 @@ class Accelerator::Gate : public optim::OptimizerGate,
     void begin(data::DataLoader& loader) override { state_->active.push_back(&loader); }
     void batch(data::DataLoader&, Tree& batch) override {
         if (!state_->device_placement || state_->device.is_cpu()) return;
-        batch = map_tensors(batch, [&](const Tensor& t) { return Tree(t.to(state_->device)); });
+        batch = map_tensors(
+            batch, [&](const Tensor& t) { return Tree(t.to(state_->device, t.is_pinned())); });
     }
     void end(data::DataLoader& loader) noexcept override { std::erase(state_->active, &loader); }
 
@@ -102,6 +106,12 @@ std::string precision(const AcceleratorOptions& options) {
     throw ValueError(str("Accelerator: mixed_precision must be no or bf16: '", name, "'"));
 }
 
+Device chosen_device(const AcceleratorOptions& options) {
+    const std::string use_cpu = environment("ACCELERATE_USE_CPU").value_or("");
+    const bool cpu = options.cpu || use_cpu == "1" || use_cpu == "true" || use_cpu == "True";
+    return cpu || !cuda::is_available() ? Device::cpu() : Device::cuda();
+}
+
 template <class T>
 bool add_once(std::vector<T*>& list, T& object) {
     if (std::find(list.begin(), list.end(), &object) != list.end()) return false;
@@ -117,7 +127,7 @@ std::string numbered(const char* stem, std::size_t i) { return i == 0 ? stem : s
 Accelerator::Accelerator(AcceleratorOptions options)
     : options_(std::move(options)),
       mixed_precision_(precision(options_)),
-      device_(Device::cpu()),
+      device_(chosen_device(options_)),
       state_(std::make_shared<State>()),
       tracking_(std::make_unique<Tracking>(options_.log_with, logging_dir(), true)) {
     state_->num_steps = accumulation_steps(options_);
@@ -174,6 +184,7 @@ void Accelerator::free_memory() {
 // --- the loop
 
 void Accelerator::advance_accumulation() {
+    if (state_->record != nullptr) ++state_->record->accumulations;
     if (state_->sync_with_dataloader && state_->end_of_dataloader()) {
         state_->step = 0;
         state_->sync_gradients = true;
@@ -181,6 +192,62 @@ void Accelerator::advance_accumulation() {
     }
     ++state_->step;
     state_->sync_gradients = state_->step % state_->num_steps == 0;
+}
+
+// --- compiled steps
+
+std::string Accelerator::step_kind() const {
+    const bool last = state_->sync_with_dataloader && state_->end_of_dataloader();
+    const bool completes = last || (state_->step + 1) % state_->num_steps == 0;
+    std::string kind = str(state_->num_steps, completes, state_->sync_gradients);
+    for (const nn::Module* model : models_) kind += model->is_training() ? " train" : " eval";
+    return kind;
+}
+
+std::vector<Tensor> Accelerator::step_parameters() const {
+    std::vector<Tensor> all;
+    for (const nn::Module* model : models_)
+        for (const Tensor& parameter : model->parameters()) all.push_back(parameter);
+    return all;
+}
+
+template <class F>
+void Accelerator::for_each_rate(F&& f) const {
+    for (optim::Optimizer* optimizer : optimizers_)
+        for (optim::GroupRef group : optimizer->param_groups()) {
+            f(group.lr);
+            f(group.momentum);
+        }
+}
+
+void Accelerator::record_step(StepRecord* record) { state_->record = record; }
+
+Accelerator::BeforeStep Accelerator::before_step() const {
+    BeforeStep before{state_->step, state_->sync_gradients, {}, {}};
+    for (const optim::Scheduler* s : schedulers_) before.schedulers.push_back(s->state_dict());
+    for_each_rate([&](double& rate) { before.rates.push_back(rate); });
+    return before;
+}
+
+void Accelerator::rewind_step(const BeforeStep& before) {
+    state_->step = before.step;
+    state_->sync_gradients = before.sync_gradients;
+    for (std::size_t i = 0; i < schedulers_.size(); ++i)
+        schedulers_[i]->load_state_dict(before.schedulers[i]);
+    std::size_t next = 0;
+    for_each_rate([&](double& rate) { rate = before.rates[next++]; });
+}
+
+void Accelerator::hand_over_hyperparameters() {
+    for (optim::Optimizer* optimizer : optimizers_) optimizer->push_options();
+}
+
+void Accelerator::note_replay() {
+    for (const nn::Module* model : models_) {
+        for (const Tensor& p : model->parameters()) p.impl()->storage->bump_version();
+        for (const auto& [name, buffer] : model->named_buffers())
+            buffer.impl()->storage->bump_version();
+    }
 }
 
 bool Accelerator::sync_gradients() const { return state_->sync_gradients; }
@@ -257,7 +324,7 @@ void set_gradients(const nn::Module& model, const std::map<std::string, Tensor>&
         if (found == gradients.end())
             parameter.zero_grad();
         else
-            parameter.set_grad(found->second);
+            parameter.set_grad(found->second.to(parameter.device()));
     }
 }
 

@@ -22,8 +22,10 @@
 #include <string>
 #include <tuple>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
+#include "accel/compile.h"
 #include "accel/profile.h"
 #include "accel/tracker.h"
 #include "core/tensor.h"
@@ -51,7 +53,7 @@ struct AcceleratorOptions {
     // Micro-batches per update. ACCELERATE_GRADIENT_ACCUMULATION_STEPS, which a launcher sets,
     // wins.
     int gradient_accumulation_steps = 1;
-    bool cpu = false;
+    bool cpu = false;  // else the first GPU, where there is one
     // Trackers, by name ("tensorboard", "jsonl", "csv", "all", registered ones) or as objects.
     std::vector<LogWith> log_with = {};
     std::string project_dir = {};
@@ -138,6 +140,14 @@ class Accelerator {
     [[nodiscard]] ProfileSession profile() const;
     [[nodiscard]] ProfileSession profile(ProfileKwargs options) const;
 
+    // A step that is captured as a CUDA graph and replayed (accel/compile.h):
+    //     auto step = accelerator.compile([&](Tree& batch) { ...; return loss; });
+    //     for (auto& batch : loader) total += step(batch).item();
+    [[nodiscard]] CompiledStep compile(std::function<Tensor(Tree&)> step,
+                                       CompileOptions options = {}) {
+        return CompiledStep(*this, std::move(step), options);
+    }
+
     // --- saving
     // Objects are saved in the order of registration.
     void register_for_checkpointing(Checkpointable& object);
@@ -188,8 +198,17 @@ class Accelerator {
     }
 
   private:
+    friend class CompiledStep;
     struct State;
     class Gate;
+
+    // What a step changes on the host.
+    struct BeforeStep {
+        std::int64_t step;
+        bool sync_gradients;
+        std::vector<Tree> schedulers;
+        std::vector<double> rates;  // of all groups: learning rate, momentum
+    };
 
     void prepare_one(nn::Module& model);
     void prepare_one(optim::Optimizer& optimizer);
@@ -201,6 +220,17 @@ class Accelerator {
     void prepare_one(T&) {}
     static void print_line(const std::string& line);
     void advance_accumulation();
+
+    // For compile().
+    std::string step_kind() const;  // equal for steps that may share a graph
+    std::vector<Tensor> step_parameters() const;
+    void record_step(StepRecord* record);  // from here to where null is given
+    BeforeStep before_step() const;
+    void rewind_step(const BeforeStep& before);
+    template <class F>
+    void for_each_rate(F&& f) const;
+    void hand_over_hyperparameters();
+    void note_replay();  // parameters and buffers have changed
     std::optional<DType> autocast_dtype() const;
 
     AcceleratorOptions options_;

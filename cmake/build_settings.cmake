@@ -25,25 +25,30 @@ endif()
 # What is hot says so where it stands; -O3 everywhere buys compile time and size, not speed.
 string(REPLACE "-O3" "-O2" CMAKE_CXX_FLAGS_RELEASE "${CMAKE_CXX_FLAGS_RELEASE}")
 
-add_compile_options(-Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wpedantic)
+# Messages name files from the root, wherever that is.
+set(cxx "$<COMPILE_LANGUAGE:CXX>")
+add_compile_options(
+    "$<${cxx}:-Wall;-Wextra;-Wshadow;-Wnon-virtual-dtor;-Wpedantic>"
+    "$<${cxx}:-ffile-prefix-map=${PROJECT_SOURCE_DIR}/=>")
 if(AXLE_WERROR)
-    add_compile_options(-Werror)
+    add_compile_options($<${cxx}:-Werror>)
 endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
     # GCC bug 105651: a false alarm on "text" + std::string.
-    add_compile_options(-Wno-restrict)
+    add_compile_options($<${cxx}:-Wno-restrict>)
 endif()
 
 add_compile_definitions($<$<CONFIG:Debug>:_GLIBCXX_ASSERTIONS>)
 
 # A program keeps only the kernels it calls.
 if(NOT APPLE)
-    add_compile_options("$<$<CONFIG:Release>:-ffunction-sections;-fdata-sections>")
+    add_compile_options("$<$<AND:${cxx},$<CONFIG:Release>>:-ffunction-sections;-fdata-sections>")
     add_link_options($<$<CONFIG:Release>:-Wl,--gc-sections>)
 endif()
 
 if(AXLE_SANITIZE)
     list(JOIN AXLE_SANITIZE "," sanitizers)
-    add_compile_options(-fsanitize=${sanitizers} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+    add_compile_options(
+        "$<${cxx}:-fsanitize=${sanitizers};-fno-sanitize-recover=all;-fno-omit-frame-pointer>")
     add_link_options(-fsanitize=${sanitizers})
 endif()

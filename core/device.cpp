@@ -2,6 +2,7 @@
 
 #include <charconv>
 
+#include "core/cuda.h"
 #include "kernels/error.h"
 
 namespace axle::inline v0 {
@@ -17,8 +18,28 @@ Device Device::parse(std::string_view text) {
         is_gpu = error == std::errc() && stop == end && index >= 0;
     }
     if (!is_gpu) throw ValueError(str("device: expected cpu, cuda, cuda:N or meta: '", text, "'"));
-    throw DeviceError(str("device: this build has no CUDA: '", text, "'; use cpu"));
+    if (!axle::cuda::is_available())
+        throw DeviceError(
+            str("device: ", axle::cuda::why_unavailable(), ": '", text, "'; use cpu"));
+    if (index >= axle::cuda::device_count())
+        throw DeviceError(str("device: there is no such GPU: '", text, "'; this machine has ",
+                              axle::cuda::device_count()));
+    return Device::cuda(index);
 }
+
+#if !AXLE_CUDA
+namespace cuda {
+
+bool is_available() noexcept { return false; }
+int device_count() noexcept { return 0; }
+std::string why_unavailable() { return "this build has no CUDA"; }
+void synchronize(int) {}
+MemoryStats memory_stats(int) { return {}; }
+void reset_peak_memory_stats(int) {}
+void empty_cache(int) {}
+
+}  // namespace cuda
+#endif
 
 std::ostream& operator<<(std::ostream& out, Device device) {
     if (device.is_cpu()) return out << "cpu";

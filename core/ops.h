@@ -42,7 +42,10 @@ Tensor multinomial(const Tensor& weights, std::int64_t samples, bool replacement
 
 // --- dtype, device, layout (convert.cpp)
 Tensor to(const Tensor& x, DType dtype);  // x itself where nothing changes
-Tensor to(const Tensor& x, Device device);
+// A copy on another device. To a GPU it is queued on the current stream. With non_blocking the call
+// does not wait for a copy from pinned memory, whose tensor must then not be written to before the
+// copy has happened. To the CPU it always waits.
+Tensor to(const Tensor& x, Device device, bool non_blocking = false);
 Tensor contiguous(const Tensor& x);
 Tensor clone(const Tensor& x);
 

@@ -19,9 +19,11 @@
 #include <initializer_list>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/trace.h"
+#include "kernels/error.h"
 
 namespace axle::inline v0 {
 
@@ -84,8 +86,16 @@ class Scope {
 };
 
 // The first line of an op, after the return of one that has nothing to do.
-struct OpScope : Scope {
-    explicit OpScope(const char* op) : Scope(op, Category::op) {}
+class OpScope : public Scope {
+  public:
+    explicit OpScope(const char* op)
+        : Scope(op, Category::op), outer_(std::exchange(kernels::current_op, op)) {}
+    ~OpScope() { kernels::current_op = outer_; }
+    OpScope(const OpScope&) = delete;
+    OpScope& operator=(const OpScope&) = delete;
+
+  private:
+    const char* outer_;
 };
 
 // A part of the user's program, by any name.

@@ -22,6 +22,11 @@ void set_generator_state(GeneratorState state);
 // Takes `blocks` blocks of four words from the default generator: the call's own stream.
 // Thread-safe.
 kernels::Philox take_random(std::uint64_t blocks);
+
+// While this thread captures a graph (core/graph.h), take_random() numbers blocks from 0 behind a
+// seed and offset that a replay writes to `base`, on the GPU. The end says how many were taken.
+void begin_captured_random(const std::uint64_t* base);
+std::uint64_t end_captured_random();
 // Blocks that n words need.
 constexpr std::uint64_t random_blocks(std::int64_t n) {
     return (static_cast<std::uint64_t>(n) + 3) / 4;

@@ -13,8 +13,10 @@ namespace axle::inline v0 {
 
 class Storage {
   public:
-    // Fresh memory of the device, not initialised. On meta: a size without memory.
-    Storage(std::size_t bytes, Device device);
+    // Fresh memory of the device, not initialised; on a GPU, for its current stream. On meta: a
+    // size without memory. Pinned memory is the CPU's, page-locked, so that a GPU copies it while
+    // the program goes on; DeviceError without CUDA.
+    Storage(std::size_t bytes, Device device, bool pinned = false);
     // Memory that somebody else owns: `release` is called when the last tensor lets go of it.
     Storage(void* data, std::size_t bytes, Device device, std::function<void()> release);
     ~Storage();
@@ -24,6 +26,10 @@ class Storage {
     void* data() const { return data_; }
     std::size_t bytes() const { return bytes_; }
     Device device() const { return device_; }
+    bool is_pinned() const { return pinned_; }
+    // The memory is used by work that is queued on the current stream of a GPU: it is not handed
+    // out again before that is done. Needed where a tensor of one stream is used on another.
+    void record_stream(int device) const;
 
     // Counts the in-place changes through any view; saved tensors compare it.
     std::uint32_t version() const { return version_.load(std::memory_order_relaxed); }
@@ -33,6 +39,7 @@ class Storage {
     void* data_ = nullptr;
     std::size_t bytes_ = 0;
     Device device_;
+    bool pinned_ = false;
     std::atomic<std::uint32_t> version_ = 0;
     std::function<void()> release_;
 };

@@ -36,7 +36,7 @@ std::size_t bytes_of(const Shape& shape, DType dtype) {
 Tensor Tensor::empty(const Shape& shape, TensorOptions options) {
     auto impl = std::make_shared<Impl>();
     const std::size_t bytes = bytes_of(shape, options.dtype);
-    impl->storage = std::make_shared<Storage>(bytes, options.device);
+    impl->storage = std::make_shared<Storage>(bytes, options.device, options.pinned);
     impl->shape = shape;
     impl->strides = contiguous_strides(shape);
     impl->dtype = options.dtype;
@@ -93,6 +93,7 @@ ConstView Tensor::view() const { return const_cast<Tensor*>(this)->view(); }
 std::vector<double> Tensor::to_vector() const {
     if (device().is_meta()) throw DeviceError("to_vector: a meta tensor has no elements");
     check_compute("to_vector", *this);
+    if (device().is_cuda()) return axle::to(detach(), Device::cpu()).to_vector();
     std::vector<double> values(static_cast<std::size_t>(numel()));
     View out;
     out.data = values.data();
@@ -111,6 +112,8 @@ double Tensor::item() const {
 }
 
 std::int64_t Tensor::item_int() const {
+    if (dtype() == i64 && numel() == 1 && device().is_cuda())
+        return axle::to(detach(), Device::cpu()).item_int();
     if (dtype() == i64 && numel() == 1 && device().is_cpu())
         return *static_cast<const std::int64_t*>(raw_data());
     return static_cast<std::int64_t>(item());
@@ -210,7 +213,9 @@ Tensor& Tensor::mul_(Scalar value) {
 // --- methods that are free functions
 
 Tensor Tensor::to(DType dtype) const { return axle::to(*this, dtype); }
-Tensor Tensor::to(Device device) const { return axle::to(*this, device); }
+Tensor Tensor::to(Device device, bool non_blocking) const {
+    return axle::to(*this, device, non_blocking);
+}
 Tensor Tensor::contiguous() const { return axle::contiguous(*this); }
 Tensor Tensor::clone() const { return axle::clone(*this); }
 Tensor Tensor::view(const Shape& shape) const { return axle::view(*this, shape); }

@@ -38,6 +38,7 @@ struct TensorOptions {
     DType dtype = f32;
     Device device = Device::cpu();
     bool requires_grad = false;
+    bool pinned = false;  // page-locked, see pin_memory()
 };
 
 // What a Tensor points at. Identity is the address: `to`, loading and offloading swap the storage
@@ -89,12 +90,14 @@ class Tensor {
     DType dtype() const { return impl_->dtype; }
     Device device() const { return impl_->storage->device(); }
     bool is_contiguous() const;
+    bool is_pinned() const { return impl_->storage->is_pinned(); }
     // Same Impl, not same values.
     bool is_same(const Tensor& other) const { return impl_ == other.impl_; }
     const std::shared_ptr<Impl>& impl() const { return impl_; }
 
     // --- its elements
-    // First element. T must be the dtype's C++ type (DTypeError).
+    // First element, in the memory of the tensor's device. T must be the dtype's C++ type
+    // (DTypeError).
     template <class T>
     T* data() {
         check_access(dtype_of<T>);
@@ -147,7 +150,10 @@ class Tensor {
 
     // --- the free functions of core/ops.h that read best behind a dot
     Tensor to(DType dtype) const;
-    Tensor to(Device device) const;
+    Tensor to(Device device, bool non_blocking = false) const;
+    // A copy on the CPU in page-locked memory, which a GPU reads while the program goes on; itself
+    // if it is there. DeviceError without a GPU.
+    Tensor pin_memory() const;
     Tensor contiguous() const;
     Tensor clone() const;
     Tensor view(const Shape& shape) const;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/cuda.h"
 #include "core/profiler.h"
 #include "data/prefetch.h"
 #include "kernels/error.h"
@@ -51,6 +52,7 @@ DataLoader::DataLoader(std::shared_ptr<const Dataset> dataset, LoaderOptions opt
     check_options(options);
     batch_sampler_ = make_batch_sampler(*dataset_, options);
     collate_fn_ = std::move(options.collate_fn);
+    pin_memory_ = options.pin_memory && cuda::is_available();
     if (options.num_workers == 0) return;
     const auto capacity = static_cast<std::size_t>(options.num_workers) *
                           static_cast<std::size_t>(options.prefetch_factor);
@@ -80,8 +82,10 @@ Tree DataLoader::make_batch(const BatchOrder& order, std::int64_t number) const 
     const Dataset& dataset = seen_ ? *seen_ : *dataset_;
     try {
         const std::vector<std::int64_t> indices = order(number);
-        if (collate_fn_) return collate_fn_(get_samples(dataset, indices));
-        return dataset.get_batch(indices);
+        Tree batch =
+            collate_fn_ ? collate_fn_(get_samples(dataset, indices)) : dataset.get_batch(indices);
+        if (!pin_memory_) return batch;
+        return map_tensors(batch, [](const Tensor& t) { return Tree(t.pin_memory()); });
     } catch (...) {
         rethrow_from(str("DataLoader: batch ", number));
     }

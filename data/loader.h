@@ -49,6 +49,9 @@ struct LoaderOptions {
     // Threads that make batches ahead; 0 makes them in the loop's own thread. Batches are the same.
     int num_workers = 0;
     Collate collate_fn = {};  // instead of Dataset::get_batch
+    // Batches lie in page-locked memory, which a GPU copies while the program goes on. Nothing
+    // where there is no GPU.
+    bool pin_memory = false;
     bool drop_last = false;
     int prefetch_factor = 2;  // batches ahead, for each worker
     std::uint64_t seed = 0;
@@ -125,6 +128,7 @@ class DataLoader {
     std::shared_ptr<const Dataset> dataset_;
     std::shared_ptr<const BatchSampler> batch_sampler_;
     Collate collate_fn_;
+    bool pin_memory_ = false;
     std::uint64_t seed_;
     std::unique_ptr<Prefetcher> prefetcher_;  // null without workers
     std::shared_ptr<LoaderGate> gate_;

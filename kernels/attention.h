@@ -28,10 +28,15 @@ struct AttentionParams {
 // query may attend to nothing. Outputs alias no input.
 void attention(Cpu& on, ConstView q, ConstView k, ConstView v, ConstView mask,
                const AttentionParams& params, View out, View lse);
+void attention(Cuda& on, ConstView q, ConstView k, ConstView v, ConstView mask,
+               const AttentionParams& params, View out, View lse);
 
 // Gradients from that of out, with the out and lse of the forward call and equal params. A view
 // with null data among dq, dk, dv is not computed.
 void attention_backward(Cpu& on, ConstView dout, ConstView q, ConstView k, ConstView v,
+                        ConstView mask, ConstView out, ConstView lse, const AttentionParams& params,
+                        View dq, View dk, View dv);
+void attention_backward(Cuda& on, ConstView dout, ConstView q, ConstView k, ConstView v,
                         ConstView mask, ConstView out, ConstView lse, const AttentionParams& params,
                         View dq, View dk, View dv);
 

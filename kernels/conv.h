@@ -31,14 +31,20 @@ struct ConvGeometry {
 // shapes alone.
 void conv2d(Cpu& on, ConstView x, ConstView w, ConstView bias, const ConvGeometry& geometry,
             View y);
+void conv2d(Cuda& on, ConstView x, ConstView w, ConstView bias, const ConvGeometry& geometry,
+            View y);
 
 // dx = bias (of x's channels) + the transposed map of dy [N, O, R, Q]. Elements of x that no window
 // reached get the bias. bias: [C], absent without data, in both functions.
 void conv2d_transposed(Cpu& on, ConstView dy, ConstView w, ConstView bias,
                        const ConvGeometry& geometry, View dx);
+void conv2d_transposed(Cuda& on, ConstView dy, ConstView w, ConstView bias,
+                       const ConvGeometry& geometry, View dx);
 
 // dw[o, c, i, j] = sum over n, r, q of dy[n, o, r, q] x[n, c, r s - p + i d, ...]
 void conv2d_weight_gradient(Cpu& on, ConstView dy, ConstView x, const ConvGeometry& geometry,
+                            View dw);
+void conv2d_weight_gradient(Cuda& on, ConstView dy, ConstView x, const ConvGeometry& geometry,
                             View dw);
 
 }  // namespace axle::inline v0::kernels

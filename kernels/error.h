@@ -64,4 +64,11 @@ std::string str(const Parts&... parts) {
     return out.str();
 }
 
+namespace kernels {
+
+// The operation that this thread is in: errors that a GPU finds begin with it. Never null.
+inline constinit thread_local const char* current_op = "cuda";
+
+}  // namespace kernels
+
 }  // namespace axle::inline v0

@@ -4,11 +4,19 @@
 
 #include <bit>
 #include <cstdint>
+#include <type_traits>
 
 #if defined(__CUDACC__)
 #define AXLE_HOST_DEVICE __host__ __device__
 #else
 #define AXLE_HOST_DEVICE
+#endif
+// In a function for a GPU: the instruction that does the same as the lines below it.
+#if defined(__CUDA_ARCH__)
+#define AXLE_GPU_INSTRUCTION(...) \
+    if (!std::is_constant_evaluated()) __VA_ARGS__
+#else
+#define AXLE_GPU_INSTRUCTION(...) static_cast<void>(0)
 #endif
 
 namespace axle::inline v0 {
@@ -25,6 +33,11 @@ struct BFloat16 {
 
   private:
     AXLE_HOST_DEVICE static constexpr std::uint16_t round(float x) {
+        AXLE_GPU_INSTRUCTION({
+            std::uint16_t bits;
+            asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(x));
+            return bits;
+        });
         const auto u = std::bit_cast<std::uint32_t>(x);
         if ((u & 0x7fffffffu) > 0x7f800000u) return static_cast<std::uint16_t>((u >> 16) | 0x40u);
         return static_cast<std::uint16_t>((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
@@ -43,6 +56,11 @@ struct Half {
     // Subnormals are handled by arithmetic on a float whose ulp is that of the target: adding and
     // removing the magic number rounds to nearest even in hardware.
     AXLE_HOST_DEVICE static constexpr std::uint16_t round(float x) {
+        AXLE_GPU_INSTRUCTION({
+            std::uint16_t bits;
+            asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x));
+            return bits;
+        });
         const auto u = std::bit_cast<std::uint32_t>(x);
         const std::uint32_t sign = (u >> 16) & 0x8000u;
         const std::uint32_t magnitude = u & 0x7fffffffu;
@@ -57,6 +75,11 @@ struct Half {
         return static_cast<std::uint16_t>(sign | ((rounded - 0x38000000u) >> 13));
     }
     AXLE_HOST_DEVICE static constexpr float widen(std::uint16_t h) {
+        AXLE_GPU_INSTRUCTION({
+            float x;
+            asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(h));
+            return x;
+        });
         const std::uint32_t sign = (std::uint32_t{h} & 0x8000u) << 16;
         const std::uint32_t rest = std::uint32_t{h} & 0x7fffu;
         if (rest >= 0x7c00u) return std::bit_cast<float>(sign | 0x7f800000u | (rest << 13));

@@ -20,8 +20,10 @@ struct Resize {
 };
 
 void interpolate(Cpu& on, const Resize& resize, ConstView x, View y);
+void interpolate(Cuda& on, const Resize& resize, ConstView x, View y);
 // dx = the transposed map of dy. dy has y's shape and any strides, dx is contiguous [.., H, W], f64
 // for an f64 dy and f32 otherwise.
 void interpolate_backward(Cpu& on, const Resize& resize, ConstView dy, View dx);
+void interpolate_backward(Cuda& on, const Resize& resize, ConstView dy, View dx);
 
 }  // namespace axle::inline v0::kernels

@@ -27,12 +27,23 @@ struct MatmulEpilogue {
 //
 // f64, f32, f16, bf16 (a and b of one dtype, c of the same or a wider one; 16-bit types are summed
 // in f32 and rounded once), or i64, i32, u8, which wrap around and take no epilogue but accumulate.
-// An element's terms are added in an order that depends on K alone.
+// An element's terms are added in an order that depends on K alone; on a GPU with cuBLASLt, on all
+// that the product is given but the data.
+// On a GPU an activation may be computed from its argument as that is rounded for c.
 // Where the CPU multiplies bf16 (AVX512_BF16), products of bf16 may take denormal elements, terms
 // and sums for 0.
 void matmul(Cpu& on, ConstView a, ConstView b, View c, const MatmulEpilogue& epilogue = {});
+void matmul(Cuda& on, ConstView a, ConstView b, View c, const MatmulEpilogue& epilogue = {});
+
+// c = a b and row_sum[m] = sum over k of a[m, k], in one pass over a where that can be: the
+// gradients of a weight and its bias. a [M, K], b [K, N], c [M, N], row_sum [M] of any floating
+// dtype, which overlaps nothing. A c contiguous in its columns is as good as one contiguous in its
+// rows.
+void matmul_row_sum(Cpu& on, ConstView a, ConstView b, View c, View row_sum);
+void matmul_row_sum(Cuda& on, ConstView a, ConstView b, View c, View row_sum);
 
 // y[n] = sum over m of x[m, n]: x [M, N] of any strides, y [N]; floating, summed in f32 or f64.
 void column_sum(Cpu& on, ConstView x, View y);
+void column_sum(Cuda& on, ConstView x, View y);
 
 }  // namespace axle::inline v0::kernels

@@ -15,19 +15,26 @@ namespace axle::inline v0::kernels {
 // that divides by n. y may be the same view as x.
 void layer_norm(Cpu& on, ConstView x, ConstView weight, ConstView bias, double eps, View y,
                 View mean, View rstd);
+void layer_norm(Cuda& on, ConstView x, ConstView weight, ConstView bias, double eps, View y,
+                View mean, View rstd);
 
 // With h = (x - mean) rstd and g = dy weight: dx = rstd (g - mean(g) - h mean(g h)), dweight = the
 // sum of dy h over the rows, dbias = the sum of dy. An output without data is not computed; dx may
 // be the same view as dy or x.
 void layer_norm_backward(Cpu& on, ConstView dy, ConstView x, ConstView weight, ConstView mean,
                          ConstView rstd, View dx, View dweight, View dbias);
+void layer_norm_backward(Cuda& on, ConstView dy, ConstView x, ConstView weight, ConstView mean,
+                         ConstView rstd, View dx, View dweight, View dbias);
 
 // y = x rstd weight, with rstd = 1 / sqrt(mean(x^2) + eps). y may be the same view as x.
 void rms_norm(Cpu& on, ConstView x, ConstView weight, double eps, View y, View rstd);
+void rms_norm(Cuda& on, ConstView x, ConstView weight, double eps, View y, View rstd);
 
 // With h = x rstd and g = dy weight: dx = rstd (g - h mean(g h)), dweight as above. An output
 // without data is not computed; dx may be the same view as dy or x.
 void rms_norm_backward(Cpu& on, ConstView dy, ConstView x, ConstView weight, ConstView rstd,
+                       View dx, View dweight);
+void rms_norm_backward(Cuda& on, ConstView dy, ConstView x, ConstView weight, ConstView rstd,
                        View dx, View dweight);
 
 }  // namespace axle::inline v0::kernels

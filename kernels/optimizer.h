@@ -2,7 +2,9 @@
 //
 // A table row is a contiguous run of elements; rows are numbered one after another, and kernels cut
 // the concatenation into chunks of a fixed size, so that ten thousand biases cost no more than one
-// matrix. Whatever changes from step to step is read through a pointer when the kernel runs.
+// matrix. Whatever changes from step to step is read through a pointer when the kernel runs. On a
+// GPU these pointers (groups, scalars, norms, factors) are to its memory; tables lie in the host's
+// and are copied with the launch.
 #pragma once
 
 #include <cstdint>
@@ -49,11 +51,13 @@ void append(std::vector<Row>& table, Row row) {
 struct SgdGroup {
     double lr = 0, momentum = 0, dampening = 0, weight_decay = 0;
     bool nesterov = false, maximize = false;
+    bool operator==(const SgdGroup&) const = default;
 };
 struct AdamGroup {
     double lr = 0, beta1 = 0, beta2 = 0, eps = 0, weight_decay = 0;
     bool decoupled = false;  // weight decay as AdamW's, else added to the gradient
     bool maximize = false;
+    bool operator==(const AdamGroup&) const = default;
 };
 
 // Of one step: gradients are multiplied by inv_scale * clip on their way in, and where found_inf is
@@ -67,6 +71,7 @@ struct StepScalars {
 //     p -= lr * (nesterov ? g + momentum * b : b)
 // Slots of a group with momentum 0 need neither `first` nor `step`. scalars may be null.
 void sgd(Cpu& on, std::span<const Slot> slots, const SgdGroup* groups, const StepScalars* scalars);
+void sgd(Cuda& on, std::span<const Slot> slots, const SgdGroup* groups, const StepScalars* scalars);
 
 // As torch.optim.Adam and AdamW, in step t:
 //     p *= 1 - lr * weight_decay                      (decoupled; else g += weight_decay * p)
@@ -75,21 +80,28 @@ void sgd(Cpu& on, std::span<const Slot> slots, const SgdGroup* groups, const Ste
 // with the largest v so far in the last line for AMSGrad. scalars may be null.
 void adam(Cpu& on, std::span<const Slot> slots, const AdamGroup* groups,
           const StepScalars* scalars);
+void adam(Cuda& on, std::span<const Slot> slots, const AdamGroup* groups,
+          const StepScalars* scalars);
 
 // *norm = (sum |x|^p)^(1/p) over all rows, max |x| for p = infinity, summed in f64; NaN if any
 // element is. p is not 0 and not -infinity. An empty table has norm 0.
 void norm(Cpu& on, std::span<const Run> runs, double p, double* norm);
+void norm(Cuda& on, std::span<const Run> runs, double p, double* norm);
 
 // *coefficient = min(1, max_norm / (*norm + 1e-6)), as torch.nn.utils.clip_grad_norm_; NaN stays.
 void clip_coefficient(Cpu& on, const double* norm, double max_norm, double* coefficient);
+void clip_coefficient(Cuda& on, const double* norm, double max_norm, double* coefficient);
 
 // x *= *factor; nothing is touched where the factor is 1.
 void scale(Cpu& on, std::span<const Run> runs, const double* factor);
+void scale(Cuda& on, std::span<const Run> runs, const double* factor);
 
 // x = min(max(x, low), high); NaN stays.
 void clamp(Cpu& on, std::span<const Run> runs, double low, double high);
+void clamp(Cuda& on, std::span<const Run> runs, double low, double high);
 
 // *found_inf = 1 if any element is infinite or NaN, else it is left alone.
 void find_non_finite(Cpu& on, std::span<const Run> runs, double* found_inf);
+void find_non_finite(Cuda& on, std::span<const Run> runs, double* found_inf);
 
 }  // namespace axle::inline v0::kernels

@@ -12,6 +12,14 @@ namespace axle::inline v0::kernels {
 struct Philox {
     std::uint64_t seed = 0;
     std::uint64_t offset = 0;  // counted in blocks of four 32-bit words
+    // For a captured graph: {seed, offset} in the GPU's memory, read when a kernel runs. The seed
+    // is then taken from there, and `offset` counts from the one there.
+    const std::uint64_t* base = nullptr;
+
+    // Without a base: what a kernel on a GPU begins with.
+    AXLE_HOST_DEVICE constexpr Philox resolved() const {
+        return base == nullptr ? *this : Philox{base[0], base[1] + offset, nullptr};
+    }
 
     // Block `offset + index`.
     AXLE_HOST_DEVICE constexpr std::array<std::uint32_t, 4> block(std::uint64_t index) const {

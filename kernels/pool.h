@@ -32,10 +32,13 @@ struct Pool {
 // in the plane: the first of ties in row-major order, and a NaN counts as largest (its last place).
 // A window that sees nothing is -infinity, with a place inside the plane.
 void max_pool2d(Cpu& on, const Pool& pool, ConstView x, View y, View indices);
+void max_pool2d(Cuda& on, const Pool& pool, ConstView x, View y, View indices);
 
 void avg_pool2d(Cpu& on, const Pool& pool, ConstView x, View y);
+void avg_pool2d(Cuda& on, const Pool& pool, ConstView x, View y);
 // dx[h, w] = the sum of dy over the windows that see (h, w), each divided as above. dy has y's
 // shape and any strides, dx is contiguous [.., H, W], f64 for an f64 dy and f32 otherwise.
 void avg_pool2d_backward(Cpu& on, const Pool& pool, ConstView dy, View dx);
+void avg_pool2d_backward(Cuda& on, const Pool& pool, ConstView dy, View dx);
 
 }  // namespace axle::inline v0::kernels

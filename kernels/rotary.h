@@ -14,5 +14,6 @@ namespace axle::inline v0::kernels {
 // [..., T, D] with even D, one floating dtype, any strides, and may be the same view. direction -1
 // undoes direction 1, and is its gradient.
 void rotary(Cpu& on, double base, std::int64_t offset, int direction, ConstView x, View y);
+void rotary(Cuda& on, double base, std::int64_t offset, int direction, ConstView x, View y);
 
 }  // namespace axle::inline v0::kernels

@@ -10,5 +10,6 @@ namespace axle::inline v0::kernels {
 // lower index first among equals. NaN counts as larger than every number. values [..., k] has x's
 // dtype (a compute dtype), indices [..., k] is i64.
 void topk(Cpu& on, bool largest, ConstView x, View values, View indices);
+void topk(Cuda& on, bool largest, ConstView x, View values, View indices);
 
 }  // namespace axle::inline v0::kernels

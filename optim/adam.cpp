@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "core/launch.h"
+
 namespace axle::inline v0::optim {
 namespace {
 
@@ -54,13 +56,18 @@ std::size_t AdamFamily<Options>::buffers_needed(std::size_t group) const {
 }
 
 template <class Options>
-void AdamFamily<Options>::update(kernels::Cpu& on, std::span<const kernels::Slot> slots,
-                                 const kernels::StepScalars* scalars) {
+void AdamFamily<Options>::fill_groups(Device device) {
     table_.clear();
     for (const Group& g : this->groups_)
         table_.push_back(
             {g.lr, g.betas[0], g.betas[1], g.eps, g.weight_decay, Options::kDecoupled, g.maximize});
-    kernels::adam(on, slots, table_.data(), scalars);
+    table_.bring_to(device);
+}
+
+template <class Options>
+void AdamFamily<Options>::update(Device device, std::span<const kernels::Slot> slots,
+                                 const kernels::StepScalars* scalars) {
+    launch(device, [&](auto& on) { kernels::adam(on, slots, table_.data(), scalars); });
 }
 
 template class AdamFamily<AdamOptions>;

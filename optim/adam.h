@@ -56,11 +56,12 @@ class AdamFamily : public GroupedOptimizer<Options> {
     const char* name() const override { return Options::kName; }
     std::span<const char* const> buffer_names() const override;
     std::size_t buffers_needed(std::size_t group) const override;
-    void update(kernels::Cpu& on, std::span<const kernels::Slot> slots,
+    void fill_groups(Device device) override;
+    void update(Device device, std::span<const kernels::Slot> slots,
                 const kernels::StepScalars* scalars) override;
 
   private:
-    std::vector<kernels::AdamGroup> table_;
+    GroupTable<kernels::AdamGroup> table_;
 };
 
 extern template class AdamFamily<AdamOptions>;

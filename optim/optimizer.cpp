@@ -4,7 +4,6 @@
 #include <unordered_set>
 
 #include "core/autograd.h"
-#include "core/launch.h"
 #include "core/ops.h"
 #include "core/profiler.h"
 
@@ -82,11 +81,21 @@ void Optimizer::step() {
     skipped_ = scalars_.defined() ? clone(select(scalars_, 0, 2)) : Tensor();
     fill_slots();
     if (updated_.empty()) return;
+    const Device device = updated_[0].device();
+    if (scalars_.defined() && scalars_.device() != device)
+        throw DeviceError(
+            str(name(), ": scalars on ", scalars_.device(), ", parameters on ", device));
+    fill_groups(device);
     const auto* scalars = scalars_.defined()
                               ? static_cast<const kernels::StepScalars*>(scalars_.raw_data())
                               : nullptr;
-    launch(updated_[0].device(), [&](auto& on) { update(on, slots_, scalars); });
+    update(device, slots_, scalars);
     finish_slots();
+}
+
+void Optimizer::push_options() {
+    const std::vector<Tensor> params = parameters();
+    if (!params.empty()) fill_groups(params[0].device());
 }
 
 void Optimizer::fill_slots() {
@@ -159,5 +168,23 @@ void Optimizer::finish_slots() {
     stand_ins_.clear();
     held_.clear();
 }
+
+template <class Row>
+void GroupTable<Row>::bring_to(Device device) {
+    if (!device.is_cuda()) {
+        copy_ = {};
+        return;
+    }
+    const auto bytes = static_cast<std::int64_t>(rows_.size() * sizeof(Row));
+    const bool in_place = copy_.defined() && copy_.device() == device && copy_.numel() == bytes;
+    if (in_place && rows_ == sent_) return;
+    if (!in_place) copy_ = empty({bytes}, {.dtype = u8, .device = device});
+    sent_.clear();  // until they are
+    copy_.copy_(Tensor::from_blob(rows_.data(), {bytes}, u8));
+    sent_ = rows_;
+}
+
+template class GroupTable<kernels::SgdGroup>;
+template class GroupTable<kernels::AdamGroup>;
 
 }  // namespace axle::inline v0::optim

@@ -101,6 +101,9 @@ class Optimizer {
     // Whether the last step that its gate allowed found infinite gradients and changed nothing.
     // Reads device memory.
     bool step_was_skipped() const;
+    // What step() does first: brings options that have changed to the GPU, from where its kernels
+    // read them. For who replays captured steps, which do not look at the host's.
+    void push_options();
 
   protected:
     // "AdamW"
@@ -111,7 +114,9 @@ class Optimizer {
     virtual std::size_t buffers_needed(std::size_t group) const = 0;
     // Whether "step" is saved; if not, a state that is saved has been stepped.
     virtual bool saves_step() const { return true; }
-    virtual void update(kernels::Cpu& on, std::span<const kernels::Slot> slots,
+    // Fills the GroupTable of the kernel, for the parameters' device.
+    virtual void fill_groups(Device device) = 0;
+    virtual void update(Device device, std::span<const kernels::Slot> slots,
                         const kernels::StepScalars* scalars) = 0;
 
     // Throws ValueError for what no group may hold: duplicates, and tensors that were computed.
@@ -140,6 +145,27 @@ class Optimizer {
     std::vector<std::pair<Tensor, Tensor>> stand_ins_;
     std::vector<Tensor> held_;
 };
+
+// The hyperparameters of all groups, as a kernel reads them: from here on the CPU, on a GPU from a
+// copy that keeps its place in memory and is written when a value has changed.
+template <class Row>
+class GroupTable {
+  public:
+    void clear() { rows_.clear(); }
+    void push_back(const Row& row) { rows_.push_back(row); }
+    // Behind the last row.
+    void bring_to(Device device);
+    const Row* data() const {
+        return copy_.defined() ? static_cast<const Row*>(copy_.raw_data()) : rows_.data();
+    }
+
+  private:
+    std::vector<Row> rows_, sent_;
+    Tensor copy_;  // bytes
+};
+
+extern template class GroupTable<kernels::SgdGroup>;
+extern template class GroupTable<kernels::AdamGroup>;
 
 // The part that depends on the type of the options, which has: lr, momentum_ref(), named(),
 // check(op).

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "core/launch.h"
+
 namespace axle::inline v0::optim {
 namespace {
 
@@ -38,12 +40,16 @@ std::size_t SGD::buffers_needed(std::size_t group) const {
     return groups_[group].momentum != 0 ? 1 : 0;
 }
 
-void SGD::update(kernels::Cpu& on, std::span<const kernels::Slot> slots,
-                 const kernels::StepScalars* scalars) {
+void SGD::fill_groups(Device device) {
     table_.clear();
     for (const Group& g : groups_)
         table_.push_back({g.lr, g.momentum, g.dampening, g.weight_decay, g.nesterov, g.maximize});
-    kernels::sgd(on, slots, table_.data(), scalars);
+    table_.bring_to(device);
+}
+
+void SGD::update(Device device, std::span<const kernels::Slot> slots,
+                 const kernels::StepScalars* scalars) {
+    launch(device, [&](auto& on) { kernels::sgd(on, slots, table_.data(), scalars); });
 }
 
 }  // namespace axle::inline v0::optim

@@ -34,11 +34,12 @@ class SGD : public GroupedOptimizer<SGDOptions> {
     std::span<const char* const> buffer_names() const override;
     std::size_t buffers_needed(std::size_t group) const override;
     bool saves_step() const override { return false; }
-    void update(kernels::Cpu& on, std::span<const kernels::Slot> slots,
+    void fill_groups(Device device) override;
+    void update(Device device, std::span<const kernels::Slot> slots,
                 const kernels::StepScalars* scalars) override;
 
   private:
-    std::vector<kernels::SgdGroup> table_;
+    GroupTable<kernels::SgdGroup> table_;
 };
 
 }  // namespace axle::inline v0::optim

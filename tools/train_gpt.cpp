@@ -157,13 +157,16 @@ Corpus load_corpus(const Settings& s, bool is_new) {
 
 // Mean loss over every block of a split, in nats.
 double evaluate(nn::Gpt& model, data::DataLoader& loader) {
+    const Device device = model.parameters()[0].device();
     const NoGrad no_grad;
     model.eval();
     double total = 0;
     std::int64_t rows = 0;
     for (auto& batch : loader) {
-        const std::int64_t n = batch["input_ids"].tensor().size(0);
-        total += model.loss(batch["input_ids"], batch["labels"]).item() * static_cast<double>(n);
+        const Tensor ids = batch["input_ids"].tensor().to(device);
+        const Tensor labels = batch["labels"].tensor().to(device);
+        const std::int64_t n = ids.size(0);
+        total += model.loss(ids, labels).item() * static_cast<double>(n);
         rows += n;
     }
     model.train();

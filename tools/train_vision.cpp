@@ -202,14 +202,17 @@ void save(const Classifier& model, const Images& images, const std::string& fold
 
 // --- training
 
+Device device_of(const Classifier& model) { return model.parameters()[0].device(); }
+
 // Accuracy from 0 to 1 and mean loss in nats, over the test images.
 Tree evaluate(Classifier& model, data::DataLoader& loader) {
+    const Device device = device_of(model);
     const NoGrad no_grad;
     model.eval();
     double loss = 0, right = 0, samples = 0;
     for (auto& batch : loader) {
-        const Tensor logits = model(batch["image"]);
-        const Tensor& labels = batch["label"];
+        const Tensor logits = model(batch["image"].tensor().to(device));
+        const Tensor labels = batch["label"].tensor().to(device);
         loss += cross_entropy(logits, labels, {.reduction = Reduction::sum}).item();
         right += eq(logits.argmax(-1), labels).sum().item();
         samples += static_cast<double>(labels.numel());
@@ -280,7 +283,7 @@ std::vector<accel::ReportPicture> predictions(const Settings& s, const Images& i
     for (std::int64_t i = 0; i < std::min(s.sample, images.test->size()); ++i) {
         const Tree sample = images.test->get(i);
         const Tensor& image = sample["image"];
-        const Tensor chances = softmax(model(image.unsqueeze(0)));
+        const Tensor chances = softmax(model(image.unsqueeze(0).to(device_of(model))));
         const auto guess = static_cast<std::int64_t>(chances.argmax(-1).item());
         const std::int64_t label = label_of(sample);
         const double percent = std::round(1000 * chances.max().item()) / 10;

@@ -4,6 +4,9 @@
 #include "core/ops.h"
 #include "core/profiler.h"
 #include "kernels/copy.h"
+#if AXLE_CUDA
+#include "core/cuda/copy.h"
+#endif
 
 namespace axle::inline v0 {
 namespace {
@@ -34,16 +37,31 @@ Tensor to(const Tensor& x, DType dtype) {
     return record_copy("to", copied(x, dtype), x);
 }
 
-Tensor to(const Tensor& x, Device device) {
+Tensor to(const Tensor& x, Device device, [[maybe_unused]] bool non_blocking) {
     check_device("to", {&x});
     if (device == x.device()) return x;
     const profiler::OpScope scope("to");
-    if (device.is_meta())
-        return record_copy("to", Tensor::empty(x.shape(), {.dtype = x.dtype(), .device = device}),
-                           x);
     if (x.device().is_meta())
         throw DeviceError(str("to: a meta tensor has no elements to move: ", x.shape()));
-    throw DeviceError(str("to: this build has no CUDA: ", device));
+    Tensor y = Tensor::empty(x.shape(), {.dtype = x.dtype(), .device = device});
+#if AXLE_CUDA
+    if (!device.is_meta()) cuda::move_elements(contiguous(x.detach()), y, non_blocking);
+#endif
+    return record("to", y, {x}, [from = x.device()](const Grads& dy, Needs) -> Grads {
+        return {to(dy[0], from)};
+    });
+}
+
+Tensor Tensor::pin_memory() const {
+    const Tensor& x = *this;
+    check_device("pin_memory", {&x});
+    if (x.is_pinned()) return x;
+    const profiler::OpScope scope("pin_memory");
+    if (!x.device().is_cpu())
+        throw DeviceError(str("pin_memory: only the CPU's memory can be pinned: ", x.device()));
+    Tensor y = Tensor::empty(x.shape(), {.dtype = x.dtype(), .pinned = true});
+    launch(x.device(), [&](auto& on) { kernels::copy(on, x.view(), y.view()); });
+    return record_copy("pin_memory", y, x);
 }
 
 Tensor clone(const Tensor& x) {

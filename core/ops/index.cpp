@@ -14,11 +14,15 @@
 namespace axle::inline v0 {
 namespace {
 
-// Every index lies in [0, size), else IndexError. Reads the indices.
+// Every index lies in [0, size), else IndexError: at once on a CPU.
 void check_range(const char* op, const Tensor& index, std::int64_t size) {
     kernels::BadIndex bad;
-    launch(index.device(),
-           [&](auto& on) { bad = kernels::find_bad_index(on, index.view(), size); });
+    launch(index.device(), [&]<class On>(On& on) {
+        if constexpr (std::is_same_v<On, kernels::Cpu>)
+            bad = kernels::find_bad_index(on, index.view(), size);
+        else
+            kernels::check_index(on, index.view(), size);
+    });
     if (bad.position < 0) return;
     Dims position = index.shape();
     for (int d = index.dim() - 1; d >= 0; --d) {

@@ -22,11 +22,16 @@ void check_smoothing(const char* op, double smoothing) {
         throw ValueError(str(op, ": label_smoothing must be in [0, 1]: ", smoothing));
 }
 
-// Every target is ignored or a class.
+// Every target is ignored or a class, else IndexError: at once on a CPU.
 void check_targets(const char* op, const Tensor& targets, std::int64_t classes,
                    std::int64_t ignore_index) {
-    if (!targets.device().is_cpu()) return;
-    const std::int64_t row = kernels::first_bad_target(targets.view(), classes, ignore_index);
+    std::int64_t row = -1;
+    launch(targets.device(), [&]<class On>(On& on) {
+        if constexpr (std::is_same_v<On, kernels::Cpu>)
+            row = kernels::first_bad_target(targets.view(), classes, ignore_index);
+        else
+            kernels::check_targets(on, targets.view(), classes, ignore_index);
+    });
     if (row < 0) return;
     const std::int64_t target = targets[row].item_int();
     throw IndexError(str(op, ": a target is not a class: ", target, " in row ", row, ", with ",

@@ -167,7 +167,9 @@ namespace {
 
 // dz^T x, laid out in memory as the weight is: one that is stored [in, out] gets a gradient that
 // its leaf can take over without a copy, and in the leaf's dtype without being rounded before.
-Tensor weight_gradient(const Tensor& dz, const Tensor& x, const Tensor& weight, DType dtype) {
+// A db that is defined gets the sum over the rows of dz, which are read anyway.
+Tensor weight_gradient(const Tensor& dz, const Tensor& x, const Tensor& weight, DType dtype,
+                       Tensor db) {
     const bool stored_transposed = weight.strides()[0] == 1 && weight.size(1) > 1;
     const Tensor& rows = stored_transposed ? x : dz;
     const Tensor& columns = stored_transposed ? dz : x;
@@ -178,8 +180,11 @@ Tensor weight_gradient(const Tensor& dz, const Tensor& x, const Tensor& weight, 
     } else {
         const profiler::OpScope scope("matmul");
         dw = empty({a.size(0), columns.size(1)}, {.dtype = dtype, .device = dz.device()});
-        launch(dz.device(),
-               [&](auto& on) { kernels::matmul(on, a.view(), columns.view(), dw.view()); });
+        launch(dz.device(), [&](auto& on) {
+            if (!db.defined()) return kernels::matmul(on, a.view(), columns.view(), dw.view());
+            Tensor c = stored_transposed ? transpose(dw, 0, 1) : dw;
+            kernels::matmul_row_sum(on, transpose(dz, 0, 1).view(), x.view(), c.view(), db.view());
+        });
     }
     return stored_transposed ? transpose(dw, 0, 1) : dw;
 }
@@ -227,9 +232,14 @@ Tensor linear(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in
                       const Tensor dz = through_activation(activation, dy[0],
                                                            again ? linear(x, w, b) : kept.get());
                       Grads result(3);
+                      Tensor& db = result[2];
+                      const bool wants_db = needs[2] && b.defined();
+                      const bool together = wants_db && needs[1] && !grad_enabled();
+                      if (together)
+                          db = empty(b.shape(), {.dtype = db_dtype, .device = dz.device()});
                       if (needs[0]) result[0] = matmul(dz, w);
-                      if (needs[1]) result[1] = weight_gradient(fold(dz), fold(x), w, dw_dtype);
-                      if (needs[2] && b.defined()) result[2] = bias_gradient(dz, db_dtype);
+                      if (needs[1]) result[1] = weight_gradient(fold(dz), fold(x), w, dw_dtype, db);
+                      if (wants_db && !together) db = bias_gradient(dz, db_dtype);
                       return result;
                   });
 }

@@ -48,12 +48,18 @@ Tensor dropped(const Tensor& x, double p, kernels::Philox random) {
     });
 }
 
-const char* reason(kernels::BadWeights::Why why) {
-    using kernels::BadWeights;
-    if (why == BadWeights::negative) return "a weight is negative";
-    if (why == BadWeights::not_finite) return "the weights have no finite sum";
-    if (why == BadWeights::zero_sum) return "all weights are zero";
-    return "fewer nonzero weights than samples";
+// Something can be drawn from every row, else ValueError: at once on a CPU.
+void check_weights(const Tensor& weights, std::int64_t needed, std::int64_t samples) {
+    launch(weights.device(), [&]<class On>(On& on) {
+        if constexpr (std::is_same_v<On, kernels::Cpu>) {
+            const auto bad = kernels::find_bad_weights(on, weights.view(), needed);
+            if (bad.why != kernels::BadWeights::none)
+                throw ValueError(str("multinomial: ", kernels::reason(bad.why), ": row ", bad.row,
+                                     " of ", weights.shape(), ", ", samples, " samples"));
+        } else {
+            kernels::check_weights(on, weights.view(), needed);
+        }
+    });
 }
 
 // The range of whole numbers that a dtype holds, each exactly.
@@ -143,20 +149,14 @@ Tensor multinomial(const Tensor& weights, std::int64_t samples, bool replacement
     if (!replacement && samples > n)
         throw ValueError(str("multinomial: more samples than weights without replacement: ",
                              samples, " of ", weights.shape()));
-    kernels::BadWeights bad;
-    launch_cpu("multinomial", device, [&](auto& on) {
-        bad = kernels::find_bad_weights(on, weights.view(), replacement ? 1 : samples);
-    });
-    if (bad.why != kernels::BadWeights::none)
-        throw ValueError(str("multinomial: ", reason(bad.why), ": row ", bad.row, " of ",
-                             weights.shape(), ", ", samples, " samples"));
+    check_weights(weights, replacement ? 1 : samples, samples);
     Shape shape = weights.shape();
     shape[shape.size() - 1] = samples;
     Tensor y = empty(shape, {.dtype = i64, .device = device});
     if (device.is_meta()) return y;
     const kernels::Philox random =
         take_random(random_blocks(replacement ? y.numel() : weights.numel()));
-    launch_cpu("multinomial", device, [&](auto& on) {
+    launch(device, [&](auto& on) {
         kernels::multinomial(on, random, replacement, weights.view(), y.view());
     });
     return y;

@@ -22,7 +22,7 @@
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/philox-inl.h"
 #include "kernels/cpu/simd-inl.h"
-#include "kernels/cpu/walk.h"
+#include "kernels/walk.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace axle::inline v0::kernels::HWY_NAMESPACE {

@@ -11,10 +11,10 @@
 
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/reduce_spans.h"
-#include "kernels/cpu/walk.h"
 #include "kernels/dtype.h"
 #include "kernels/exec.h"
 #include "kernels/view.h"
+#include "kernels/walk.h"
 
 namespace axle::inline v0::kernels {
 

@@ -2,10 +2,11 @@
 // 512 rows each, which also bounds the rounding error; the partial sums are added up in order. The
 // cut follows the shape alone.
 #include <algorithm>
+#include <utility>
 
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/lanes.h"
-#include "kernels/cpu/walk.h"
+#include "kernels/walk.h"
 
 namespace axle::inline v0::kernels {
 namespace {
@@ -58,6 +59,20 @@ void run(Cpu& on, const ConstView& x, const View& y) {
 void column_sum(Cpu& on, ConstView x, View y) {
     if (x.dtype == DType::f64) return run<double>(on, x, y);
     run<float>(on, x, y);
+}
+
+void matmul_row_sum(Cpu& on, ConstView a, ConstView b, View c, View row_sum) {
+    const auto transpose = [](auto x) {
+        std::swap(x.shape[0], x.shape[1]);
+        std::swap(x.stride[0], x.stride[1]);
+        return x;
+    };
+    const bool by_columns = c.stride[0] == 1 && c.stride[1] != 1;
+    if (by_columns)
+        matmul(on, transpose(b), transpose(a), transpose(c));
+    else
+        matmul(on, a, b, c);
+    column_sum(on, transpose(a), row_sum);
 }
 
 }  // namespace axle::inline v0::kernels

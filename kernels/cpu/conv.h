@@ -8,7 +8,7 @@
 #include "kernels/conv.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/lanes.h"
-#include "kernels/cpu/walk.h"
+#include "kernels/walk.h"
 
 namespace axle::inline v0::kernels {
 

@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "kernels/cpu/spans.h"
-#include "kernels/cpu/walk.h"
+#include "kernels/walk.h"
 
 namespace axle::inline v0::kernels {
 namespace {

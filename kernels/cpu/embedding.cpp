@@ -29,7 +29,7 @@ HWY_AFTER_NAMESPACE();
 #include <algorithm>
 
 #include "kernels/cpu/lanes.h"
-#include "kernels/cpu/walk.h"
+#include "kernels/walk.h"
 
 namespace axle::inline v0::kernels {
 namespace {

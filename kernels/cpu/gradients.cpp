@@ -90,7 +90,7 @@ HWY_AFTER_NAMESPACE();
 
 #include "kernels/cpu/chunks.h"
 #include "kernels/cpu/lanes.h"
-#include "kernels/cpu/walk.h"
+#include "kernels/walk.h"
 
 namespace axle::inline v0::kernels {
 namespace {

@@ -8,7 +8,7 @@
 #include <type_traits>
 
 #include "kernels/copy.h"
-#include "kernels/cpu/walk.h"
+#include "kernels/walk.h"
 
 namespace axle::inline v0::kernels {
 namespace {

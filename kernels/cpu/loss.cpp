@@ -70,8 +70,8 @@ HWY_AFTER_NAMESPACE();
 #include <limits>
 
 #include "kernels/cpu/lanes.h"
-#include "kernels/cpu/walk.h"
 #include "kernels/thread_pool.h"
+#include "kernels/walk.h"
 
 namespace axle::inline v0::kernels {
 namespace {

@@ -6,8 +6,8 @@
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/rows.h"
 #include "kernels/cpu/select.h"
-#include "kernels/cpu/walk.h"
 #include "kernels/random.h"
+#include "kernels/walk.h"
 
 namespace axle::inline v0::kernels {
 namespace {

@@ -134,8 +134,8 @@ HWY_AFTER_NAMESPACE();
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/reduce_spans.h"
 #include "kernels/cpu/rows.h"
-#include "kernels/cpu/walk.h"
 #include "kernels/thread_pool.h"
+#include "kernels/walk.h"
 
 namespace axle::inline v0::kernels {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/rows.h"
-#include "kernels/cpu/walk.h"
+#include "kernels/walk.h"
 
 namespace axle::inline v0::kernels {
 

@@ -139,7 +139,7 @@ HWY_AFTER_NAMESPACE();
 #include <limits>
 #include <numbers>
 
-#include "kernels/cpu/walk.h"
+#include "kernels/walk.h"
 
 namespace axle::inline v0::kernels {
 namespace {

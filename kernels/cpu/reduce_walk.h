@@ -7,9 +7,9 @@
 
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/reduce_plan.h"
-#include "kernels/cpu/walk.h"
 #include "kernels/exec.h"
 #include "kernels/thread_pool.h"
+#include "kernels/walk.h"
 
 namespace axle::inline v0::kernels {
 

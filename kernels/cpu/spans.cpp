@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cassert>
 
-#include "kernels/cpu/walk.h"
+#include "kernels/walk.h"
 
 namespace axle::inline v0::kernels {
 namespace {

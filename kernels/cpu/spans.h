@@ -1,4 +1,4 @@
-// The driver of all elementwise kernels, and the list of formulas that it drives.
+// The driver of all elementwise kernels.
 #pragma once
 
 #include <cstdint>
@@ -30,14 +30,5 @@ void run_spans(Cpu& on, Span span, const void* formula, const SpanInput* in, int
 
 // Booleans are computed as the bytes 0 and 1.
 constexpr DType span_lane(DType t) { return t == DType::boolean ? DType::u8 : lane_dtype(t); }
-
-// clang-format off
-#define AXLE_UNARY_FORMULAS(X)                                                              \
-    X(Neg) X(Abs) X(Exp) X(Log) X(Sqrt) X(Rsqrt) X(Tanh) X(Sigmoid) X(Relu) X(Gelu)         \
-    X(GeluTanh) X(Silu) X(AddScalar) X(MulScalar) X(DivideScalarBy) X(PowScalar) X(Clamp)
-#define AXLE_BINARY_FORMULAS(X) X(Add) X(Sub) X(Mul) X(Div) X(Pow) X(Maximum) X(Minimum)
-#define AXLE_COMPARISON_FORMULAS(X) \
-    X(Equal) X(NotEqual) X(Less) X(LessEqual) X(Greater) X(GreaterEqual)
-// clang-format on
 
 }  // namespace axle::inline v0::kernels

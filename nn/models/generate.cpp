@@ -52,10 +52,12 @@ std::vector<std::int64_t> generate(Module& model,
             str("generate: count and top_k can't be negative: ", count, ", ", options.top_k));
     const NoGrad no_grad;
     const Evaluating evaluating(model);
+    const std::vector<Tensor> parameters = model.parameters();
+    const Device device = parameters.empty() ? Device::cpu() : parameters[0].device();
     for (std::int64_t i = 0; i < count; ++i) {
         const auto context = std::min(static_cast<std::int64_t>(ids.size()), longest);
         const std::vector<std::int64_t> window(ids.end() - context, ids.end());
-        const Tensor y = logits(tensor(window, {1, context}));
+        const Tensor y = logits(tensor(window, {1, context}).to(device));
         ids.push_back(next_token(y.select(1, -1).to(f32), options));
     }
     return ids;

@@ -1,10 +1,13 @@
 // The fixtures of the tests that run every case: the parameter is a case's name.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
+#include "core/ops.h"
 #include "gtest/gtest.h"
+#include "tests/close.h"
 #include "tests/op_case.h"
 
 namespace axle::tests {
@@ -45,6 +48,34 @@ class OpTest : public testing::TestWithParam<std::string> {
         return forward_backward(c, x, wanted);
     }
 };
+
+// What a result that is f64 for f64 operands becomes for operands of another dtype.
+inline DType expected_dtype(const OpCase& c, const Row& row, DType in_f64, DType operands) {
+    const bool follows = in_f64 == f64 && has_floats(row) && !c.own_dtype;
+    return follows ? operands : in_f64;
+}
+
+inline void expect_result(const OpCase& c, const Row& row, const Result& actual,
+                          const Result& expected, DType dtype) {
+    ASSERT_EQ(actual.outputs.size(), expected.outputs.size());
+    for (std::size_t k = 0; k < expected.outputs.size(); ++k) {
+        SCOPED_TRACE(str("output ", k, " in ", dtype));
+        const Tensor &a = actual.outputs[k], &e = expected.outputs[k];
+        const DType due = expected_dtype(c, row, e.dtype(), dtype);
+        EXPECT_EQ(a.dtype(), due);
+        // Rounded first, for what f64 holds may be infinite here; and PyTorch's own f32 results of
+        // whole numbers are no better than f32.
+        const double own = is_floating(e.dtype()) ? c.tolerance.of(e.dtype()) : 0;
+        expect_close(a, to(e, due), std::max(c.tolerance.of(dtype), own));
+    }
+    for (std::size_t i = 0; i < expected.grads.size(); ++i) {
+        SCOPED_TRACE(str("gradient of operand ", i, " in ", dtype));
+        if (!expected.grads[i].defined()) continue;
+        ASSERT_TRUE(i < actual.grads.size() && actual.grads[i].defined());
+        EXPECT_EQ(actual.grads[i].dtype(), is_half(dtype) ? f32 : dtype);  // its home is f32
+        expect_close(actual.grads[i], expected.grads[i], c.tolerance.of(dtype));
+    }
+}
 
 inline std::string describe(const Row& row) {
     std::string text = "operands";

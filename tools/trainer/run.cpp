@@ -7,8 +7,10 @@
 
 #include "accel/checkpoint.h"
 #include "accel/text.h"
+#include "core/autograd.h"
+#include "core/cuda.h"
 #include "core/file.h"
-#include "core/memory.h"
+#include "core/ops.h"
 #include "core/random.h"
 #include "kernels/thread_pool.h"
 
@@ -47,13 +49,15 @@ void Options::add_to(CommandLine& line) {
     line.add_flag("eval-only", eval_only, "Evaluate, don't train");
     line.add("log-with", log_with, "Trackers beside metrics.jsonl: tensorboard, csv, all");
     line.add("mixed-precision", mixed_precision, "no or bf16");
-    line.add("device", device, "cpu");
+    line.add("device", device, "cpu or cuda");
 }
 
 void Options::apply() {
     if (threads > 0) kernels::set_num_threads(static_cast<int>(threads));
-    if (!Device::parse(device).is_cpu())
-        throw DeviceError("device: a model is trained on cpu, not on '" + device + "'");
+    const Device chosen = Device::parse(device);
+    if (chosen.is_meta() || chosen.index != 0)
+        throw DeviceError("device: a model is trained on cpu or cuda, not on '" + device +
+                          "'; CUDA_VISIBLE_DEVICES chooses among several GPUs");
     create_directories(out);
     manual_seed(seed);
 }
@@ -71,6 +75,7 @@ accel::AcceleratorOptions Options::accelerator() const {
     for (std::string name; std::getline(names, name, ',');) trackers.emplace_back(name);
     return {.mixed_precision = mixed_precision,
             .gradient_accumulation_steps = static_cast<int>(accumulation),
+            .cpu = Device::parse(device).is_cpu(),
             .log_with = std::move(trackers),
             .project_dir = out};
 }
@@ -130,7 +135,17 @@ void Run::start_profile() {
         .profile_memory = true});
 }
 
-void Run::add_loss(const Tensor& loss) { loss_sum_ += loss.item(); }
+// Left on its device until the update ends: a GPU need not be waited for.
+void Run::add_loss(const Tensor& loss) {
+    const NoGrad no_grad;
+    const Tensor value = loss.detach().to(f64);
+    loss_sum_ = loss_sum_.defined() ? loss_sum_ + value : value;
+}
+
+MemoryStats Run::memory() const {
+    const Device device = accelerator_.device();
+    return device.is_cuda() ? cuda::memory_stats(device.index) : host_memory::stats();
+}
 
 bool Run::due(std::int64_t every) const {
     if (every < 0)
@@ -142,10 +157,11 @@ void Run::end_update() {
     if (!metrics_ || !bar_ || !profile_)
         throw UsageError("Run: end_update: the run had nothing left to do when it began");
     ++progress_.step, ++updates_;
+    const double mean =
+        loss_sum_.defined() ? loss_sum_.item() / static_cast<double>(options_.accumulation) : 0;
+    loss_sum_ = {};
     const double seconds = seconds_between(update_start_, Clock::now());
     training_seconds_ += seconds;
-    const double mean = loss_sum_ / static_cast<double>(options_.accumulation);
-    loss_sum_ = 0;
 
     Tree row{
         {"step", progress_.step},
@@ -154,7 +170,7 @@ void Run::end_update() {
     };
     for (const auto& [key, value] : notes_.entries()) row.set(key, value);
     row.set(plan_.unit + "_per_s", plan_.per_update / seconds);
-    row.set("memory_bytes", host_memory::stats().current);
+    row.set("memory_bytes", memory().current);
     if (due(options_.eval_every)) {
         evaluation_ = plan_.evaluate();
         std::string line = str("step ", progress_.step, ":");
@@ -172,8 +188,7 @@ void Run::end_update() {
         checkpoint_ = accelerator_.save_state(str(folder, "/step_", progress_.step));
         accel::rotate_checkpoints(folder, 2);
     }
-    bar_->update(progress_.step,
-                 str("loss ", mean, "  ", accel::human_bytes(host_memory::stats().peak)));
+    bar_->update(progress_.step, str("loss ", mean, "  ", accel::human_bytes(memory().peak)));
     update_start_ = Clock::now();
 }
 

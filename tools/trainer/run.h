@@ -13,6 +13,7 @@
 #include "accel/jsonl.h"
 #include "accel/progress.h"
 #include "accel/report.h"
+#include "core/memory.h"
 #include "core/tree.h"
 #include "nn/module.h"
 #include "optim/adam.h"
@@ -102,6 +103,7 @@ class Run {
     void start_profile();
     void start_trackers();
     bool due(std::int64_t every) const;
+    MemoryStats memory() const;  // of the device that trains
 
     const Options& options_;
     Accelerator& accelerator_;
@@ -114,7 +116,8 @@ class Run {
     std::optional<accel::ProfileSession> profile_;
     std::vector<profiler::Row> operations_;
     Clock::time_point start_, update_start_;
-    double loss_sum_ = 0, training_seconds_ = 0;
+    Tensor loss_sum_;
+    double training_seconds_ = 0;
     std::int64_t updates_ = 0;  // of this process
 };
 

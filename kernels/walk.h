@@ -39,6 +39,10 @@ class Walk {
     std::int64_t rows() const { return empty_ ? 0 : rows_; }
     std::int64_t width() const { return empty_ ? 0 : shape_[ndim_ - 1]; }
     std::int64_t stride(int operand) const { return stride_[operand][ndim_ - 1]; }
+    // What is left of the shape, outermost first: at least one dimension.
+    int ndim() const { return ndim_; }
+    std::int64_t size(int d) const { return empty_ ? 0 : shape_[d]; }
+    std::int64_t stride(int operand, int d) const { return stride_[operand][d]; }
     // Elements between an operand's start and its row.
     std::array<std::int64_t, kOperands> offsets(std::int64_t row) const {
         std::array<std::int64_t, kOperands> at = {};

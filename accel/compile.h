@@ -1,0 +1,63 @@
+// A training step that is captured once and replayed: what Accelerator::compile() returns.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "core/tensor.h"
+#include "core/tree.h"
+#include "optim/scheduler.h"
+
+namespace axle::inline v0::accel {
+
+class Accelerator;
+
+// What a step asked of the Accelerator's objects on the host, in order.
+struct StepRecord {
+    int accumulations = 0;  // scopes opened
+    std::vector<optim::Scheduler*> schedulers = {};
+};
+
+struct CompileOptions {
+    // Steps of each kind that run eagerly before one is captured: they set up what can't be
+    // captured, such as optimizer state and library plans.
+    int warmup_steps = 3;
+};
+
+// step(batch) does what the function does and returns its result. On a CPU it is a call of the
+// function. On a GPU the function runs eagerly a few times, is then captured as a CUDA graph
+// (core/graph.h), and replayed from there on: the same numbers, without the host's work.
+//
+// A graph is good for batches of the same shapes and dtypes at the same place of an accumulation;
+// another batch runs eagerly and is captured in its turn. A replay repeats on the host what the
+// function did with the Accelerator's objects: accumulate(), and step() of schedulers; learning
+// rates are handed to the GPU before each replay. Whatever else the function does on the host it
+// does while it runs and not while it is replayed. Reading a value, as in item(), can't be
+// captured: such a step keeps running eagerly, and the reason is logged once.
+//
+// The result is a tensor of the caller's own, without history. One thread at a time; the
+// Accelerator and what it has prepared must live as long.
+class CompiledStep {
+  public:
+    CompiledStep(Accelerator& accelerator, std::function<Tensor(Tree&)> step,
+                 CompileOptions options);
+    ~CompiledStep();
+    CompiledStep(CompiledStep&&) noexcept;
+    CompiledStep& operator=(CompiledStep&&) noexcept;
+
+    Tensor operator()(Tree& batch);
+    Tensor operator()(Tree&& batch) { return (*this)(batch); }
+
+    // So far.
+    std::int64_t eager_steps() const;
+    std::int64_t captures() const;
+    std::int64_t replays() const;
+
+  private:
+    struct Compiled;
+    std::unique_ptr<Compiled> compiled_;
+};
+
+}  // namespace axle::inline v0::accel

@@ -1,0 +1,162 @@
+# What a build for NVIDIA GPUs adds. `cuda` is 1 in one and 0 in another.
+#
+# The runtime is linked statically; cuBLASLt, cuDNN and NCCL are opened by the program that needs
+# them, so what is built here runs on a machine that has neither them nor a driver.
+#
+# SIMULATED builds the same library for the simulated GPU of tests/simulator/ alone: no nvcc, only
+# CUDA's headers, and every kernel under the compiler and the sanitizers of the rest.
+
+set(cuda 0)
+if(AXLE_CUDA STREQUAL "AUTO")
+    include(CheckLanguage)
+    check_language(CUDA)
+    if(CMAKE_CUDA_COMPILER)
+        set(cuda 1)
+    else()
+        message(STATUS "axle: no nvcc, so this build is for CPUs alone")
+    endif()
+elseif(AXLE_CUDA MATCHES "^(ON|SIMULATED)$")
+    set(cuda 1)
+elseif(NOT AXLE_CUDA STREQUAL "OFF")
+    message(FATAL_ERROR "AXLE_CUDA=${AXLE_CUDA}: expected AUTO, ON, OFF or SIMULATED")
+endif()
+set(simulated OFF)
+if(AXLE_CUDA STREQUAL "SIMULATED")
+    set(simulated ON)
+endif()
+
+if(cuda AND NOT simulated)
+    if(NOT AXLE_CUDA_ARCHS)
+        find_program(AXLE_NVIDIA_SMI nvidia-smi)
+        mark_as_advanced(AXLE_NVIDIA_SMI)
+        set(capability "")
+        if(AXLE_NVIDIA_SMI)
+            execute_process(COMMAND ${AXLE_NVIDIA_SMI} --query-gpu=compute_cap --format=csv,noheader
+                            OUTPUT_VARIABLE capability ERROR_QUIET)
+        endif()
+        if(capability MATCHES "^([0-9]+)\\.([0-9])")
+            set(AXLE_CUDA_ARCHS ${CMAKE_MATCH_1}${CMAKE_MATCH_2})
+            if(AXLE_CUDA_ARCHS STREQUAL "90")
+                set(AXLE_CUDA_ARCHS 90a)
+            endif()
+        else()
+            set(AXLE_CUDA_ARCHS 90a)
+        endif()
+    endif()
+    set(CMAKE_CUDA_ARCHITECTURES OFF)
+    enable_language(CUDA)
+    if(NOT DEFINED CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25.1 doesn't know it
+        set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+        set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
+    endif()
+    set(CMAKE_CUDA_STANDARD 20)
+    set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+    if(PROJECT_IS_TOP_LEVEL AND AXLE_CCACHE AND NOT CMAKE_CUDA_COMPILER_LAUNCHER)
+        set(CMAKE_CUDA_COMPILER_LAUNCHER ${AXLE_CCACHE})
+    endif()
+endif()
+if(cuda)
+    # Imported targets are of one folder unless they are made global.
+    find_package(CUDAToolkit 12.8 REQUIRED)
+    set_property(TARGET CUDA::toolkit PROPERTY IMPORTED_GLOBAL TRUE)
+    add_library(axle_cuda_headers INTERFACE IMPORTED GLOBAL)
+    target_include_directories(axle_cuda_headers SYSTEM INTERFACE ${CUDAToolkit_INCLUDE_DIRS})
+endif()
+
+# The kernels in kernels/cuda/*.cu, compiled into the library.
+function(cuda_kernels)
+    if(NOT cuda OR simulated)
+        return()
+    endif()
+    file(GLOB_RECURSE sources CONFIGURE_DEPENDS kernels/*.cu)
+    add_library(axle_cuda_kernels OBJECT ${sources})
+    target_link_libraries(axle_cuda_kernels PRIVATE axle_headers)
+    foreach(arch IN LISTS AXLE_CUDA_ARCHS)
+        target_compile_options(
+            axle_cuda_kernels PRIVATE "SHELL:-gencode arch=compute_${arch},code=sm_${arch}")
+    endforeach()
+    # 186: unsigned elements below zero, in formulas that serve every dtype.
+    target_compile_options(
+        axle_cuda_kernels
+        PRIVATE -compress-mode=size --expt-relaxed-constexpr --extended-lambda -diag-suppress=186
+                -Xcompiler=-Wall,-Wextra,-fPIC,-fvisibility=hidden,-fvisibility-inlines-hidden
+                -Xcompiler=-ffile-prefix-map=${PROJECT_SOURCE_DIR}/=)
+    if(AXLE_WERROR)
+        target_compile_options(axle_cuda_kernels PRIVATE "SHELL:-Werror all-warnings")
+    endif()
+    target_sources(axle PRIVATE $<TARGET_OBJECTS:axle_cuda_kernels>)
+    target_link_libraries(axle PRIVATE CUDA::cudart_static)
+endfunction()
+
+# axle_simulator: the simulated GPU with all kernels, as objects that come before the library. In a
+# SIMULATED build every program of the tests has them.
+function(cuda_simulator)
+    if(NOT cuda)
+        return()
+    endif()
+    file(GLOB kernels RELATIVE ${PROJECT_SOURCE_DIR} CONFIGURE_DEPENDS kernels/cuda/*.cu)
+    set(sources)
+    foreach(kernel IN LISTS kernels)
+        set(source ${PROJECT_BINARY_DIR}/simulated/${kernel}.cpp)
+        file(CONFIGURE OUTPUT ${source}
+             CONTENT "#include \"tests/simulator/device.h\"\n#include \"${kernel}\"\n")
+        list(APPEND sources ${source})
+    endforeach()
+    add_library(axle_simulator OBJECT ${sources} tests/simulator/fibers.cpp
+                                      tests/simulator/runtime.cpp)
+    target_link_libraries(axle_simulator PRIVATE axle_headers)
+    # Pragmas and attributes of nvcc.
+    target_compile_options(axle_simulator PRIVATE -Wno-unknown-pragmas)
+    # NVIDIA's libraries can do nothing with a simulated GPU. One folder holds stand-ins, the other
+    # files that can't be opened: what a program does without the libraries.
+    set(stand_ins ${PROJECT_BINARY_DIR}/simulated/libraries)
+    set(no_libraries ${PROJECT_BINARY_DIR}/simulated/no_libraries)
+    file(MAKE_DIRECTORY ${stand_ins} ${no_libraries})
+    file(TOUCH ${stand_ins}/libcudnn.so.9 ${no_libraries}/libcudnn.so.9
+         ${no_libraries}/libcublasLt.so.13)
+    add_library(axle_cublaslt SHARED tests/simulator/cublaslt.cpp)
+    target_link_libraries(axle_cublaslt PRIVATE axle_headers)
+    set_target_properties(
+        axle_cublaslt PROPERTIES OUTPUT_NAME cublasLt SOVERSION 13
+                                 LIBRARY_OUTPUT_DIRECTORY ${stand_ins}
+                                 CXX_VISIBILITY_PRESET default)
+    # The stand-in calls the simulator of the program that opens it.
+    set_target_properties(axle_simulator PROPERTIES CXX_VISIBILITY_PRESET default)
+    set_source_files_properties(
+        tests/simulator/runtime.cpp
+        PROPERTIES COMPILE_DEFINITIONS "AXLE_SIMULATED_LIBRARIES=\"${stand_ins}\"")
+    if(simulated)
+        target_sources(axle_testing INTERFACE $<TARGET_OBJECTS:axle_simulator>)
+    endif()
+endfunction()
+
+# tests/cuda/ twice: as test_cuda for a real GPU, and as test_cuda_simulated.
+function(cuda_tests)
+    file(GLOB sources CONFIGURE_DEPENDS tests/cuda/*_test.cpp)
+    if(NOT cuda OR NOT sources)
+        return()
+    endif()
+    set(programs test_cuda_simulated)
+    if(NOT simulated)
+        list(APPEND programs test_cuda)
+    endif()
+    foreach(program IN LISTS programs)
+        add_executable(${program} ${sources})
+        target_link_libraries(${program} PRIVATE axle_testing GTest::gtest_main)
+    endforeach()
+    if(NOT simulated)
+        target_sources(test_cuda_simulated PRIVATE $<TARGET_OBJECTS:axle_simulator>)
+    endif()
+    set_target_properties(test_cuda_simulated PROPERTIES ENABLE_EXPORTS ON)
+    add_dependencies(test_cuda_simulated axle_cublaslt)
+    set(discovery DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60)
+    gtest_discover_tests(test_cuda_simulated TEST_PREFIX simulated. ${discovery}
+                         PROPERTIES TIMEOUT 300)
+    # Without cuBLASLt, in another order of threads.
+    gtest_discover_tests(
+        test_cuda_simulated TEST_PREFIX simulated_alone. ${discovery}
+        TEST_FILTER *matmul*:*linear*:GpuTraining.*
+        PROPERTIES TIMEOUT 300 ENVIRONMENT
+                   "AXLE_LIBRARY_PATH=${PROJECT_BINARY_DIR}/simulated/no_libraries"
+                   ENVIRONMENT_MODIFICATION "AXLE_SIMULATOR_ORDER=set:shuffled")
+endfunction()

@@ -1,0 +1,311 @@
+#include "core/cuda/context.h"
+
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/cuda.h"
+#include "core/cuda/memory.h"
+#include "core/launch.h"
+#include "core/numerics.h"
+#include "core/shape.h"
+#include "kernels/cuda/check.h"
+#include "kernels/random.h"
+
+namespace axle::inline v0::cuda {
+
+using kernels::check_cuda;
+
+struct Stream::Owned {
+    int device;
+    cudaStream_t handle;
+
+    Owned(int device_, int priority) : device(device_), handle(nullptr) {
+        set_device(device);
+        check_cuda(cudaStreamCreateWithPriority(&handle, cudaStreamNonBlocking, priority),
+                   "cudaStreamCreateWithPriority");
+    }
+    ~Owned() { cudaStreamDestroy(handle); }
+    Owned(const Owned&) = delete;
+    Owned& operator=(const Owned&) = delete;
+};
+
+namespace {
+
+struct Found {
+    int devices = 0;
+    std::string why;
+};
+
+const Found& found() {
+    static const Found result = [] {
+        Found f;
+        const cudaError_t error = cudaGetDeviceCount(&f.devices);
+        if (error == cudaSuccess && f.devices > 0) return f;
+        f.devices = 0;
+        cudaGetLastError();
+        if (error == cudaErrorInsufficientDriver || error == cudaErrorNoDevice ||
+            error == cudaSuccess)
+            f.why = error == cudaErrorInsufficientDriver
+                        ? "no NVIDIA driver was found, or one older than this build's CUDA"
+                        : "the NVIDIA driver found no GPU";
+        else
+            f.why = str(cudaGetErrorName(error), ": ", cudaGetErrorString(error));
+        return f;
+    }();
+    return result;
+}
+
+void check_device_exists(int device) {
+    if (device >= 0 && device < found().devices) return;
+    if (found().devices == 0) throw DeviceError(str("cuda:", device, ": ", found().why));
+    throw DeviceError(
+        str("cuda:", device, ": there is no such device: this machine has ", found().devices));
+}
+
+// The streams that threads share. Never destroyed: tensors may outlive them.
+struct Shared {
+    std::mutex mutex;
+    std::map<int, Stream> streams;
+};
+Shared& shared() {
+    static auto* const instance = new Shared;
+    return *instance;
+}
+
+void* take_scratch(kernels::Cuda& on, std::size_t size) {
+    return device_memory::allocate(on.device(), size, on.stream());
+}
+void give_back_scratch(kernels::Cuda& on, void* block, std::size_t) noexcept {
+    device_memory::deallocate(on.device(), block);
+}
+
+// Of one thread.
+struct Local {
+    int device = -1;              // current in the runtime
+    std::vector<Stream> current;  // by device
+    std::map<cudaStream_t, std::unique_ptr<kernels::Cuda>> contexts;
+    std::vector<kernels::Cuda*> of_current;  // by device; null: look it up
+};
+Local& local() {
+    thread_local Local instance;
+    return instance;
+}
+
+bool synchronous() {
+    static const bool on = [] {
+        const char* const text = std::getenv("AXLE_CUDA_SYNC");
+        return text != nullptr && std::string(text) == "1";
+    }();
+    return on;
+}
+
+[[noreturn]] void throw_trouble(const kernels::DeviceTrouble& t) {
+    using kernels::BadWeights;
+    using kernels::DeviceTrouble;
+    if (t.kind == DeviceTrouble::bad_target)
+        throw IndexError(str(t.op, ": a target is not a class: ", t.value, " in row ", t.position,
+                             ", with ", t.size, " classes"));
+    if (t.kind == DeviceTrouble::bad_weights)
+        throw ValueError(str(t.op, ": ", kernels::reason(static_cast<BadWeights::Why>(t.value)),
+                             ": row ", t.position));
+    throw IndexError(str(t.op, ": index out of range: ", t.value, " at element ", t.position,
+                         " for a dimension of size ", t.size));
+}
+
+// Of all streams of the device that this thread has used: a graph reports where it was captured.
+void throw_reported(int device) {
+    for (auto& [stream, on] : local().contexts) {
+        if (on->device() != device) continue;
+        const kernels::DeviceTrouble trouble = on->take_trouble();
+        if (trouble.kind != kernels::DeviceTrouble::none) throw_trouble(trouble);
+    }
+}
+
+}  // namespace
+
+bool is_available() noexcept { return found().devices > 0; }
+int device_count() noexcept { return found().devices; }
+std::string why_unavailable() { return found().why; }
+
+DeviceProperties get_device_properties(int device) {
+    check_device_exists(device);
+    cudaDeviceProp p;
+    check_cuda(cudaGetDeviceProperties(&p, device), "cudaGetDeviceProperties");
+    return {p.name,
+            p.major,
+            p.minor,
+            p.multiProcessorCount,
+            static_cast<std::int64_t>(p.totalGlobalMem),
+            p.l2CacheSize};
+}
+
+void set_device(int device) {
+    Local& l = local();
+    if (l.device == device) return;
+    check_device_exists(device);
+    check_cuda(cudaSetDevice(device), "cudaSetDevice");
+    l.device = device;
+}
+
+kernels::Cuda& context(int device) {
+    Local& l = local();
+    set_device(device);
+    const auto index = static_cast<std::size_t>(device);
+    if (l.of_current.size() <= index) l.of_current.resize(index + 1);
+    kernels::Cuda*& on = l.of_current[index];
+    if (on == nullptr) {
+        const Stream stream = current_stream(device);
+        auto& made = l.contexts[stream.handle()];
+        if (!made)
+            made = std::make_unique<kernels::Cuda>(
+                device, stream.handle(), kernels::Cuda::Memory{take_scratch, give_back_scratch});
+        on = made.get();
+    }
+    on->deterministic = are_deterministic_algorithms_enabled();
+    on->allow_tf32 = get_float32_matmul_precision() == MatmulPrecision::high;
+    return *on;
+}
+
+bool is_capturing(cudaStream_t stream) {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    check_cuda(cudaStreamIsCapturing(stream, &status), "cudaStreamIsCapturing");
+    return status != cudaStreamCaptureStatusNone;
+}
+
+void refuse_capture(const char* op, cudaStream_t stream) {
+    if (is_capturing(stream))
+        throw UsageError(str(op,
+                             ": reads the GPU's memory, which can't be while a graph is "
+                             "captured; keep the value a tensor, or read it after the step"));
+}
+
+void wait_for(kernels::Cuda& on) {
+    refuse_capture(kernels::current_op, on.stream());
+    check_cuda(cudaStreamSynchronize(on.stream()), "cudaStreamSynchronize");
+    throw_reported(on.device());
+}
+
+void synchronize(int device) {
+    set_device(device);
+    refuse_capture("synchronize", context(device).stream());
+    check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    throw_reported(device);
+}
+
+// --- streams
+
+Stream::Stream(int device, int priority) : owned_(std::make_shared<Owned>(device, priority)) {}
+int Stream::device() const { return owned_->device; }
+cudaStream_t Stream::handle() const { return owned_->handle; }
+
+void Stream::synchronize() const {
+    refuse_capture("synchronize", handle());
+    check_cuda(cudaStreamSynchronize(handle()), "cudaStreamSynchronize");
+    throw_reported(device());
+}
+
+bool Stream::query() const {
+    const cudaError_t error = cudaStreamQuery(handle());
+    if (error == cudaErrorNotReady) {
+        cudaGetLastError();
+        return false;
+    }
+    check_cuda(error, "cudaStreamQuery");
+    return true;
+}
+
+void Stream::wait_stream(const Stream& other) const {
+    if (*this == other) return;
+    const Event event;
+    event.record(other);
+    event.wait(*this);
+}
+
+Stream default_stream(int device) {
+    Shared& s = shared();
+    const std::lock_guard lock(s.mutex);
+    const auto found = s.streams.find(device);
+    if (found != s.streams.end()) return found->second;
+    return s.streams.emplace(device, Stream(device)).first->second;
+}
+
+Stream current_stream(int device) {
+    std::vector<Stream>& current = local().current;
+    for (const Stream& stream : current)
+        if (stream.device() == device) return stream;
+    current.push_back(default_stream(device));
+    return current.back();
+}
+
+StreamGuard::StreamGuard(const Stream& stream) : before_(current_stream(stream.device())) {
+    Local& l = local();
+    for (Stream& current : l.current)
+        if (current.device() == stream.device()) current = stream;
+    if (static_cast<std::size_t>(stream.device()) < l.of_current.size())
+        l.of_current[static_cast<std::size_t>(stream.device())] = nullptr;
+}
+
+StreamGuard::~StreamGuard() {
+    Local& l = local();
+    for (Stream& current : l.current)
+        if (current.device() == before_.device()) current = before_;
+    if (static_cast<std::size_t>(before_.device()) < l.of_current.size())
+        l.of_current[static_cast<std::size_t>(before_.device())] = nullptr;
+}
+
+// --- events
+
+Event::Event(bool timing) {
+    cudaEvent_t event = nullptr;
+    check_cuda(cudaEventCreateWithFlags(&event, timing ? cudaEventDefault : cudaEventDisableTiming),
+               "cudaEventCreateWithFlags");
+    event_.reset(event, [](cudaEvent_t e) { cudaEventDestroy(e); });
+}
+
+void Event::record(const Stream& stream) const {
+    check_cuda(cudaEventRecord(event_.get(), stream.handle()), "cudaEventRecord");
+}
+void Event::wait(const Stream& stream) const {
+    check_cuda(cudaStreamWaitEvent(stream.handle(), event_.get(), 0), "cudaStreamWaitEvent");
+}
+void Event::synchronize() const {
+    check_cuda(cudaEventSynchronize(event_.get()), "cudaEventSynchronize");
+}
+bool Event::query() const {
+    const cudaError_t error = cudaEventQuery(event_.get());
+    if (error == cudaErrorNotReady) {
+        cudaGetLastError();
+        return false;
+    }
+    check_cuda(error, "cudaEventQuery");
+    return true;
+}
+double Event::elapsed_time(const Event& end) const {
+    float ms = 0;
+    check_cuda(cudaEventElapsedTime(&ms, event_.get(), end.event_.get()), "cudaEventElapsedTime");
+    return ms;
+}
+
+// --- memory
+
+MemoryStats memory_stats(int device) { return device_memory::stats(device); }
+void reset_peak_memory_stats(int device) { device_memory::reset_peak(device); }
+void empty_cache(int device) { device_memory::empty_cache(device); }
+void set_memory_limit(std::int64_t bytes, int device) { device_memory::set_limit(device, bytes); }
+
+}  // namespace axle::inline v0::cuda
+
+namespace axle::inline v0 {
+
+kernels::Cuda& cuda_context(int device) { return cuda::context(device); }
+
+void launched(kernels::Cuda& on) {
+    if (cuda::synchronous() && !cuda::is_capturing(on.stream())) cuda::wait_for(on);
+}
+
+}  // namespace axle::inline v0

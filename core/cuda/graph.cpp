@@ -1,0 +1,125 @@
+#include "core/graph.h"
+
+#include <utility>
+
+#include <cuda_runtime_api.h>
+
+#include "core/cuda/context.h"
+#include "core/cuda/memory.h"
+#include "core/launch.h"
+#include "core/ops.h"
+#include "core/random.h"
+#include "kernels/copy.h"
+#include "kernels/cuda/check.h"
+
+namespace axle::inline v0 {
+
+using kernels::check_cuda;
+
+struct Graph::Recorded {
+    explicit Recorded(int device_)
+        : device(device_),
+          stream(device),
+          pool(cuda::device_memory::create_pool(device)),
+          random(empty({2}, {.dtype = i64, .device = Device::cuda(device)})) {}
+    ~Recorded() {
+        if (exec != nullptr) {
+            cudaDeviceSynchronize();  // a replay may be under way
+            cudaGraphExecDestroy(exec);
+        }
+        cuda::device_memory::release_pool(device, pool);
+    }
+    Recorded(const Recorded&) = delete;
+    Recorded& operator=(const Recorded&) = delete;
+
+    int device;
+    cuda::Stream stream;  // recorded on, never run on
+    cuda::device_memory::PoolId pool;
+    cudaGraphExec_t exec = nullptr;
+    Tensor random;  // seed and offset of the replay, for Philox::base
+    std::uint64_t random_blocks = 0;
+};
+
+namespace {
+
+thread_local bool capturing = false;
+
+void fill(kernels::Cuda& on, Tensor& x, std::int64_t index, std::uint64_t value) {
+    Tensor place = x.narrow(0, index, 1);
+    kernels::fill(on, static_cast<std::int64_t>(value), place.view());
+}
+
+}  // namespace
+
+bool is_capturing() { return capturing; }
+
+Graph::Graph(int device) : recorded_(std::make_unique<Recorded>(device)) {}
+Graph::~Graph() = default;
+Graph::Graph(Graph&&) noexcept = default;
+Graph& Graph::operator=(Graph&&) noexcept = default;
+
+bool Graph::captured() const { return recorded_->exec != nullptr; }
+
+void Graph::replay() {
+    Recorded& r = *recorded_;
+    if (r.exec == nullptr) throw UsageError("graph: nothing has been captured");
+    kernels::Cuda& on = cuda::context(r.device);
+    if (r.random_blocks > 0) {
+        const kernels::Philox random = take_random(r.random_blocks);
+        fill(on, r.random, 0, random.seed);
+        fill(on, r.random, 1, random.offset);
+    }
+    check_cuda(cudaGraphLaunch(r.exec, on.stream()), "cudaGraphLaunch");
+    launched(on);
+}
+
+GraphCapture::GraphCapture(Graph& graph) : graph_(graph) {
+    Graph::Recorded& r = *graph.recorded_;
+    if (r.exec != nullptr) throw UsageError("graph: it has been captured; make another");
+    if (capturing) throw UsageError("graph: this thread captures another graph");
+    r.stream.wait_stream(cuda::current_stream(r.device));
+    guard_.emplace(r.stream);
+    cuda::context(r.device).trouble_box();  // memory that a capture could not ask for
+    cuda::device_memory::begin_pool(r.device, r.pool, r.stream.handle());
+    const cudaError_t error =
+        cudaStreamBeginCapture(r.stream.handle(), cudaStreamCaptureModeThreadLocal);
+    if (error != cudaSuccess) {
+        cuda::device_memory::end_pool(r.device, r.pool);
+        check_cuda(error, "cudaStreamBeginCapture");
+    }
+    begin_captured_random(static_cast<const std::uint64_t*>(r.random.raw_data()));
+    open_ = capturing = true;
+}
+
+void GraphCapture::end() {
+    if (!open_) throw UsageError("graph: the capture has ended");
+    Graph::Recorded& r = *graph_.recorded_;
+    cudaGraph_t graph = nullptr;
+    const cudaError_t error = cudaStreamEndCapture(r.stream.handle(), &graph);
+    const std::uint64_t blocks = end_captured_random();
+    cuda::device_memory::end_pool(r.device, r.pool);
+    open_ = capturing = false;
+    guard_.reset();
+    check_cuda(error, "cudaStreamEndCapture");
+    const cudaError_t made = cudaGraphInstantiate(&r.exec, graph, 0);
+    cudaGraphDestroy(graph);
+    check_cuda(made, "cudaGraphInstantiate");
+    r.random_blocks = blocks;
+}
+
+void GraphCapture::stop() noexcept {
+    Graph::Recorded& r = *graph_.recorded_;
+    cudaGraph_t graph = nullptr;
+    cudaStreamEndCapture(r.stream.handle(), &graph);
+    if (graph != nullptr) cudaGraphDestroy(graph);
+    cudaGetLastError();
+    end_captured_random();
+    cuda::device_memory::end_pool(r.device, r.pool);
+    capturing = false;
+}
+
+GraphCapture::~GraphCapture() {
+    if (open_) stop();
+}
+
+}  // namespace axle::inline v0

@@ -1,0 +1,40 @@
+// Private to kernels: cuBLASLt, called through pointers to its functions.
+#pragma once
+
+#include <source_location>
+#include <string>
+
+#include <cublasLt.h>
+
+#include "kernels/dtype.h"
+#include "kernels/error.h"
+
+namespace axle::inline v0::kernels {
+
+struct CublasLt {
+    decltype(cublasLtGetVersion)* version;
+    decltype(cublasLtGetStatusName)* status_name;
+    decltype(cublasLtCreate)* create;
+    decltype(cublasLtMatrixLayoutInit_internal)* init_layout;
+    decltype(cublasLtMatrixLayoutSetAttribute)* set_layout;
+    decltype(cublasLtMatmulDescInit_internal)* init_operation;
+    decltype(cublasLtMatmulDescSetAttribute)* set_operation;
+    decltype(cublasLtMatmulPreferenceInit_internal)* init_preference;
+    decltype(cublasLtMatmulPreferenceSetAttribute)* set_preference;
+    decltype(cublasLtMatmulAlgoGetHeuristic)* heuristic;
+    decltype(cublasLtMatmulAlgoCheck)* check_algo;
+    decltype(cublasLtMatmul)* matmul;
+
+    // Throws CudaError "op: what failed: CUBLAS_STATUS_...", unless it succeeded.
+    void check(cublasStatus_t status, const char* what,
+               std::source_location at = std::source_location::current()) const;
+};
+
+// Null where the library can't be used; cublaslt_trouble() says why, in a sentence, or is empty.
+const CublasLt* cublaslt();
+const std::string& cublaslt_trouble();
+
+// Of a floating dtype.
+cudaDataType_t cuda_type(DType t);
+
+}  // namespace axle::inline v0::kernels

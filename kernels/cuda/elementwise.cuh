@@ -1,0 +1,110 @@
+// Private to kernels: y[i] = f(a[i], b[i], ...) over operands of any strides.
+//
+// Operands whose innermost dimension is dense, or repeats one element, are read and written in
+// packs of 16 bytes: runs of memory, rows of a larger tensor, a bias beside a matrix. Others are
+// walked element by element, in the order in which the result lies in memory. A place costs a
+// multiplication per dimension.
+#pragma once
+
+#include <array>
+#include <tuple>
+
+#include "kernels/cuda/start.cuh"
+#include "kernels/cuda/walk.cuh"
+
+namespace axle::inline v0::kernels {
+
+inline constexpr int kElementwiseThreads = 256;
+
+// As many elements as the widest operand has in 16 bytes.
+template <class... T>
+inline constexpr int kCommonPack = 16 / static_cast<int>(std::max({sizeof(T)...}));
+
+template <class T, int kN>
+__device__ inline Pack<T, kN> load_or_repeat(const T* p, bool repeat) {
+    if (!repeat) return load_pack<T, kN>(p);
+    Pack<T, kN> pack;
+    const T one = *p;
+#pragma unroll
+    for (int j = 0; j < kN; ++j) pack.at[j] = one;
+    return pack;
+}
+
+// `walk` is of packs. Bit k of `repeats`: operand k has one element a pack. `rest` elements follow
+// the last pack of a walk of one dimension.
+template <class F, class Y, class... In>
+__global__ void elementwise_packs(F f, DeviceWalk<1 + sizeof...(In)> walk, unsigned repeats,
+                                  int rest, Y* y, const In*... in) {
+    constexpr int kN = kCommonPack<Y, In...>;
+    const auto run = [&]<std::size_t... k>(std::index_sequence<k...>) {
+        const auto step = static_cast<std::uint64_t>(threads_in_grid());
+        for (auto i = static_cast<std::uint64_t>(thread_in_grid()); i < walk.numel; i += step) {
+            const auto place = walk.place(static_cast<std::uint32_t>(i));
+            [[maybe_unused]] const std::tuple<Pack<In, kN>...> x(
+                load_or_repeat<In, kN>(in + place.at[k + 1], (repeats >> (k + 1) & 1) != 0)...);
+            Pack<Y, kN> result;
+#pragma unroll
+            for (int j = 0; j < kN; ++j) result.at[j] = f(std::get<k>(x).at[j]...);
+            store_pack(y + place.at[0], result);
+        }
+        if (const auto j = thread_in_grid(); j < rest) {
+            const auto place = walk.place(walk.numel);
+            y[place.at[0] + j] =
+                f(in[place.at[k + 1] + ((repeats >> (k + 1) & 1) != 0 ? 0 : j)]...);
+        }
+    };
+    run(std::index_sequence_for<In...>());
+}
+
+template <class F, class Y, class... In, std::size_t... k>
+__device__ inline Y elementwise_at(const F& f, const std::int64_t* at, std::index_sequence<k...>,
+                                   const In*... in) {
+    return f(in[at[k + 1]]...);
+}
+
+template <class F, class Y, class... In>
+__global__ void elementwise_strided(F f, DeviceWalk<1 + sizeof...(In)> walk, Y* y,
+                                    const In*... in) {
+    const auto step = static_cast<std::uint64_t>(threads_in_grid());
+    for (auto i = static_cast<std::uint64_t>(thread_in_grid()); i < walk.numel; i += step) {
+        const auto place = walk.place(static_cast<std::uint32_t>(i));
+        y[place.at[0]] =
+            elementwise_at<F, Y, In...>(f, place.at, std::index_sequence_for<In...>(), in...);
+    }
+}
+
+// f is copied to the GPU and called as Y f(In...). The views have the shape of y, and the dtypes of
+// Y and In... or ones of the same size. y may be one of the operands, with the same strides.
+template <class Y, class... In, class F, class... Views>
+void elementwise(Cuda& on, F f, View y, const Views&... in) {
+    static_assert(sizeof...(In) == sizeof...(Views));
+    const Walk<1 + sizeof...(In)> walk({ConstView(y), in...});
+    if (walk.rows() == 0) return;
+    const void* const data[] = {y.data, in.data...};
+    constexpr int kN = kCommonPack<Y, In...>;
+    bool by_packs = steps_by_packs(walk, kN);
+    unsigned repeats = 0;
+    for (int k = 0; k < 1 + static_cast<int>(sizeof...(In)); ++k) {
+        if (walk.stride(k) == 0) repeats |= 1u << k;
+        by_packs &= walk.stride(k) == 0 ? k > 0 : packs<char>(data[k]);
+    }
+    if (by_packs) {
+        for_each_slab(
+            walk,
+            [&](const DeviceWalk<1 + sizeof...(In)>& slab) {
+                const auto rest = static_cast<int>(slab.size[slab.ndim - 1] % kN);
+                start(on, {grid_for(on, slab.numel, kElementwiseThreads, kN), kElementwiseThreads},
+                      &elementwise_packs<F, Y, In...>, f, in_packs(slab, kN), repeats, rest,
+                      static_cast<Y*>(y.data), static_cast<const In*>(in.data)...);
+            },
+            kMostInPacks);
+        return;
+    }
+    for_each_slab(walk, [&](const DeviceWalk<1 + sizeof...(In)>& slab) {
+        start(on, {grid_for(on, slab.numel, kElementwiseThreads), kElementwiseThreads},
+              &elementwise_strided<F, Y, In...>, f, slab, static_cast<Y*>(y.data),
+              static_cast<const In*>(in.data)...);
+    });
+}
+
+}  // namespace axle::inline v0::kernels

@@ -1,0 +1,48 @@
+// Private to kernels: the sum of exponentials of a row in one pass.
+#pragma once
+
+#include <cmath>
+#include <limits>
+
+#include "kernels/cuda/device.cuh"
+
+namespace axle::inline v0::kernels {
+
+// The sum of e^(x - top) with top the largest x so far (NaN aside, which makes the sum NaN). The
+// elements of a call to add are summed in C, calls in f64.
+template <class C>
+struct ExpSum {
+    C top;
+    double sum;
+
+    __device__ static ExpSum none() { return {-std::numeric_limits<C>::infinity(), 0}; }
+
+    // x[i] = -inf adds nothing.
+    template <int kCount>
+    __device__ void add(const C (&x)[kCount]) {
+        C highest = top;
+#pragma unroll
+        for (int i = 0; i < kCount; ++i) highest = x[i] > highest ? x[i] : highest;
+        if (highest > top) {
+            sum *= static_cast<double>(exp(top - highest));
+            top = highest;
+        }
+        const C base = top == -std::numeric_limits<C>::infinity() ? C(0) : top;
+        C total = 0;
+#pragma unroll
+        for (int i = 0; i < kCount; ++i) total += exp(x[i] - base);
+        sum += static_cast<double>(total);
+    }
+};
+
+struct JoinExpSums {
+    template <class C>
+    __device__ ExpSum<C> operator()(const ExpSum<C>& a, const ExpSum<C>& b) const {
+        const bool swap = b.top > a.top;
+        const ExpSum<C> high = swap ? b : a, low = swap ? a : b;
+        if (low.top == high.top) return {high.top, high.sum + low.sum};
+        return {high.top, high.sum + low.sum * static_cast<double>(exp(low.top - high.top))};
+    }
+};
+
+}  // namespace axle::inline v0::kernels

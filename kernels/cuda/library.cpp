@@ -1,0 +1,121 @@
+#include "kernels/cuda/library.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <vector>
+
+#include <dlfcn.h>
+#include <glob.h>
+
+#include "kernels/error.h"
+
+namespace axle::inline v0::kernels {
+namespace {
+
+std::string environment(const char* name) {
+    const char* text = std::getenv(name);
+    return text == nullptr ? "" : text;
+}
+
+// Those that match, sorted, latest version of Python or CUDA first.
+std::vector<std::string> matching(const std::string& pattern) {
+    std::vector<std::string> paths;
+    glob_t found = {};
+    if (glob(pattern.c_str(), 0, nullptr, &found) == 0)
+        paths.assign(found.gl_pathv, found.gl_pathv + found.gl_pathc);
+    globfree(&found);
+    std::reverse(paths.begin(), paths.end());
+    return paths;
+}
+
+std::vector<std::string> listed_folders() {
+    std::vector<std::string> folders;
+    const std::string list = environment("AXLE_LIBRARY_PATH");
+    for (std::size_t begin = 0; begin < list.size();) {
+        const std::size_t end = std::min(list.find(':', begin), list.size());
+        if (end > begin) folders.push_back(list.substr(begin, end - begin));
+        begin = end + 1;
+    }
+    return folders;
+}
+
+std::vector<std::string> usual_patterns() {
+    std::vector<std::string> patterns;
+    for (const char* root : {"VIRTUAL_ENV", "CONDA_PREFIX"})
+        if (const std::string folder = environment(root); !folder.empty())
+            patterns.push_back(folder + "/lib/python3*/site-packages/nvidia/*/lib");
+    if (const std::string home = environment("HOME"); !home.empty())
+        patterns.push_back(home + "/.local/lib/python3*/site-packages/nvidia/*/lib");
+    for (const char* pattern : {"/usr/local/lib/python3*/*-packages/nvidia/*/lib",
+                                "/usr/lib/python3*/*-packages/nvidia/*/lib",
+                                "/usr/local/cuda*/lib64", "/usr/local/cuda*/lib"})
+        patterns.push_back(pattern);
+    return patterns;
+}
+
+std::string join(const std::vector<std::string>& parts) {
+    std::string text;
+    for (const std::string& part : parts) text += (text.empty() ? "" : ", ") + part;
+    return text;
+}
+
+}  // namespace
+
+Library::Library(const char* title, const char* stem, int major)
+    : title_(title), name_(str(stem, ".so.", major)) {
+    const std::vector<std::string> listed = listed_folders(), usual = usual_patterns();
+    std::vector<std::string> folders = listed;
+    for (const std::string& folder : listed)
+        if (open(folder + "/" + name_) || !trouble_.empty()) return;  // no other than was asked for
+    if (open(name_)) return;
+    for (const std::string& pattern : usual)
+        for (const std::string& folder : matching(pattern)) {
+            if (open(folder + "/" + name_)) return;
+            folders.push_back(folder);
+        }
+    if (!trouble_.empty()) return;  // there is one, and it can't be opened
+
+    for (const std::string& folder : folders)
+        for (const std::string& other : matching(folder + "/" + stem + ".so.*")) {
+            trouble_ = str(title, " has the wrong version: found ", other,
+                           ", this build of Axle needs ", name_);
+            return;
+        }
+    std::vector<std::string> places;
+    if (!listed.empty()) places.push_back("AXLE_LIBRARY_PATH (" + join(listed) + ")");
+    places.push_back("the loader's path");
+    places.insert(places.end(), usual.begin(), usual.end());
+    trouble_ = str(title, " was not found: ", name_, ": looked in ", join(places),
+                   "; set AXLE_LIBRARY_PATH to its folder");
+}
+
+bool Library::open(const std::string& file) {
+    std::error_code ignored;
+    const bool is_path = file.find('/') != std::string::npos;
+    if (is_path && !std::filesystem::exists(file, ignored)) return false;
+    handle_ = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (handle_ != nullptr) {
+        path_ = file;
+        trouble_.clear();
+        return true;
+    }
+    const char* message = dlerror();
+    if (is_path && trouble_.empty())
+        trouble_ = str(title_, " can't be opened: ", message == nullptr ? file.c_str() : message);
+    return false;
+}
+
+void* Library::symbol(const char* name) const {
+    require();
+    void* const found = dlsym(handle_, name);
+    if (found == nullptr)
+        throw CudaError(str(current_op, ": ", title_, " has no function ", name, ": ", path_));
+    return found;
+}
+
+void Library::require() const {
+    if (!found()) throw DeviceError(str(current_op, ": ", trouble_));
+}
+
+}  // namespace axle::inline v0::kernels

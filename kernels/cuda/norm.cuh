@@ -1,0 +1,66 @@
+// Private to kernels: what the two passes of layer norm and RMS norm share.
+#pragma once
+
+#include "kernels/cuda/rows.cuh"
+#include "kernels/cuda/visit.cuh"
+
+namespace axle::inline v0::kernels {
+
+// A weight or a bias: any floating dtype and stride, f64 only beside f64; or none.
+struct NormVector {
+    const void* data;
+    DType dtype;
+    std::int64_t stride;
+    bool packs;  // pairs of 16 bytes can be loaded
+
+    explicit NormVector(const ConstView& v)
+        : data(v.data),
+          dtype(v.dtype),
+          stride(v.data == nullptr ? 0 : v.stride[0]),
+          packs(stride == 1 && reinterpret_cast<std::uintptr_t>(v.data) % 16 == 0 &&
+                v.shape[0] % 8 == 0) {}
+
+    // Elements [i, i + kN), none of them behind the n-th; `otherwise` where there are none.
+    template <class C, int kN>
+    __device__ void load(std::int64_t i, std::int64_t n, C otherwise, C (&v)[kN]) const {
+        if (data == nullptr) {
+#pragma unroll
+            for (int j = 0; j < kN; ++j) v[j] = otherwise;
+        } else if (packs && i < n) {
+            if (sizeof(C) == 8)
+                read<double>(i, v);
+            else if (dtype == DType::f32)
+                read<float>(i, v);
+            else if (dtype == DType::bf16)
+                read<BFloat16>(i, v);
+            else
+                read<Half>(i, v);
+        } else {
+#pragma unroll
+            for (int j = 0; j < kN; ++j)
+                v[j] = i + j < n ? load_as<C>(data, dtype, (i + j) * stride) : otherwise;
+        }
+    }
+
+  private:
+    template <class T, class C, int kN>
+    __device__ void read(std::int64_t i, C (&v)[kN]) const {
+        constexpr int kPart = kN < kPack<T> ? kN : kPack<T>;
+#pragma unroll
+        for (int j = 0; j < kN; j += kPart) {
+            const auto pack = load_pack<T, kPart>(static_cast<const T*>(data) + i + j);
+#pragma unroll
+            for (int k = 0; k < kPart; ++k) v[j + k] = static_cast<C>(pack.at[k]);
+        }
+    }
+};
+
+// The dtype that rows are read and written in: that of all operands, or f32 for a mixture.
+inline DType norm_dtype(std::initializer_list<ConstView> views) {
+    DType common = views.begin()->dtype;
+    for (const ConstView& v : views)
+        if (v.data != nullptr && v.dtype != common) return DType::f32;
+    return common;
+}
+
+}  // namespace axle::inline v0::kernels

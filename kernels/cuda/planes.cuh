@@ -1,0 +1,95 @@
+// Private to kernels: how image kernels find their way: planes [h, w], numbered over the leading
+// dimensions in row-major order.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/cuda/walk.cuh"
+#include "kernels/view.h"
+
+namespace axle::inline v0::kernels {
+
+// n / divisor for n >= 0 of any size, as a multiplication where both are below 2^31.
+struct Split {
+    std::int64_t divisor = 1;
+    Divider by;
+
+    Split() = default;
+    explicit Split(std::int64_t d) : divisor(d), by((d >> 31) == 0 ? Divider(d) : Divider()) {}
+    AXLE_HOST_DEVICE std::int64_t quotient(std::int64_t n) const {
+        if (((n | divisor) >> 31) == 0) return by.quotient(static_cast<std::uint32_t>(n));
+        return n / divisor;
+    }
+};
+
+// The planes of a view with at least two dimensions, as kernels take them: by value.
+class DevicePlanes {
+  public:
+    explicit DevicePlanes(const ConstView& v) {
+        std::int64_t size = 1, stride = 0;  // what stands before ndim_, not written down yet
+        for (int d = v.ndim - 3; d >= 0; --d) {
+            count_ *= v.shape[d];
+            if (v.shape[d] == 1) continue;
+            if (size != 1 && v.stride[d] == stride * size) {
+                size *= v.shape[d];
+                continue;
+            }
+            if (size != 1) put(size, stride);
+            size = v.shape[d], stride = v.stride[d];
+        }
+        put(size, stride);
+    }
+
+    std::int64_t count() const { return count_; }
+    // Elements between the start of the view and a plane.
+    AXLE_HOST_DEVICE std::int64_t offset(std::int64_t plane) const {
+        std::int64_t at = 0;
+        for (int d = 0; d + 1 < ndim_; ++d) {
+            const std::int64_t rest = by_[d].quotient(plane);
+            at += (plane - rest * by_[d].divisor) * stride_[d];
+            plane = rest;
+        }
+        return at + plane * stride_[ndim_ - 1];
+    }
+
+  private:
+    // Innermost first.
+    void put(std::int64_t size, std::int64_t stride) {
+        by_[ndim_] = Split(std::max<std::int64_t>(size, 1));
+        stride_[ndim_++] = stride;
+    }
+
+    std::int64_t count_ = 1;
+    int ndim_ = 0;
+    Split by_[kMaxDims - 1];
+    std::int64_t stride_[kMaxDims - 1] = {};
+};
+
+// The elements [h, w] of a view's planes.
+template <class T>
+struct ImagePlanes {
+    const T* data;
+    DevicePlanes planes;
+    std::int64_t step_h, step_w;
+
+    explicit ImagePlanes(const ConstView& v)
+        : data(v.as<T>()), planes(v), step_h(v.back_stride(2)), step_w(v.back_stride(1)) {}
+    __device__ const T* plane(std::int64_t i) const { return data + planes.offset(i); }
+};
+
+// Element n of contiguous planes [out_h, out_w].
+struct PlaneIndex {
+    Split by_h, by_w;
+
+    PlaneIndex(std::int64_t h, std::int64_t w) : by_h(h), by_w(w) {}
+    struct Place {
+        std::int64_t plane, h, w;
+    };
+    AXLE_HOST_DEVICE Place operator()(std::int64_t n) const {
+        const std::int64_t row = by_w.quotient(n), plane = by_h.quotient(row);
+        return {plane, row - plane * by_h.divisor, n - row * by_w.divisor};
+    }
+};
+
+}  // namespace axle::inline v0::kernels

@@ -1,0 +1,198 @@
+// Private to kernels: rows of a tensor and the teams of threads that work on them.
+//
+// A team is a power of two of lanes of one warp, or a whole block. It holds a row in registers:
+// pack number p * team + rank of the row is pack p of that thread. Which element falls to which
+// thread follows from the row's length alone, not from its strides, and so do the bits of a sum.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstdint>
+
+#include "kernels/cuda/device.cuh"
+#include "kernels/view.h"
+
+namespace axle::inline v0::kernels {
+
+// A lane's x, of whole 32-bit words.
+template <class T>
+__device__ inline T shuffle_xor(const T& x, int offset) {
+    constexpr int kWords = static_cast<int>(sizeof(T) / sizeof(unsigned));
+    static_assert(sizeof(T) % sizeof(unsigned) == 0);
+    unsigned words[kWords];
+    memcpy(words, &x, sizeof x);
+#pragma unroll
+    for (int w = 0; w < kWords; ++w) words[w] = __shfl_xor_sync(kAllLanes, words[w], offset);
+    T result;
+    memcpy(static_cast<void*>(&result), words, sizeof result);
+    return result;
+}
+
+template <class T>
+struct PairOf {
+    T a, b;
+    __device__ PairOf operator+(const PairOf& other) const { return {a + other.a, b + other.b}; }
+};
+
+// The size of a team is a power of two; above 32 it is that of the block.
+struct Team {
+    int size, rank;
+
+    __device__ explicit Team(int size_)
+        : size(size_), rank(static_cast<int>(threadIdx.x) & (size_ - 1)) {}
+    // Every thread gets the combination of all, in an order that never varies. op(a, b) and
+    // op(b, a) have the same bits. All threads of the block call this together.
+    template <class T, class Op>
+    __device__ T combine(T x, Op op) const {
+        for (int offset = (size < kWarp ? size : kWarp) / 2; offset > 0; offset /= 2)
+            x = op(x, shuffle_xor(x, offset));
+        if (size <= kWarp) return x;
+        __shared__ T parts[kWarp];
+        const int lane = rank % kWarp, warps = size / kWarp;
+        __syncthreads();  // the last call's parts have been read
+        if (lane == 0) parts[rank / kWarp] = x;
+        __syncthreads();
+        x = parts[lane & (warps - 1)];
+        for (int offset = warps / 2; offset > 0; offset /= 2) x = op(x, shuffle_xor(x, offset));
+        return x;
+    }
+    template <class T>
+    __device__ T sum(T x) const {
+        return combine(x, SumOf{});
+    }
+};
+
+// Threads that together take `units`, each of them up to `each`.
+inline int team_for(std::int64_t units, int each, int most) {
+    const std::int64_t wanted = std::max<std::int64_t>(1, (units + each - 1) / each);
+    if (wanted >= most) return most;
+    return static_cast<int>(std::bit_ceil(static_cast<std::uint64_t>(wanted)));
+}
+
+// How teams are laid out in blocks, and blocks in a grid that has a team for each row.
+struct TeamLayout {
+    int team, threads;
+
+    // Teams within a warp share blocks of `together` threads.
+    TeamLayout(int team_, int together) : team(team_), threads(team_ > kWarp ? team_ : together) {}
+    int teams() const { return threads / team; }
+    std::int64_t blocks(std::int64_t rows) const { return (rows + teams() - 1) / teams(); }
+};
+
+// The leading dimensions of several views of one shape, the last one left out. Rows are numbered in
+// row-major order.
+template <int kViews>
+struct DeviceRows {
+    int ndim = 0;
+    std::int64_t count = 1;
+    std::int64_t size[kMaxDims] = {};
+    std::int64_t stride[kViews][kMaxDims] = {};
+
+    explicit DeviceRows(const std::array<ConstView, kViews>& views) {
+        for (int d = 0; d + 1 < views[0].ndim; ++d) {
+            const std::int64_t here = views[0].shape[d];
+            count *= here;
+            if (here == 1) continue;
+            bool together = ndim > 0;
+            for (int k = 0; together && k < kViews; ++k)
+                together = stride[k][ndim - 1] == views[k].stride[d] * here;
+            if (!together) size[ndim++] = 1;
+            size[ndim - 1] *= here;
+            for (int k = 0; k < kViews; ++k) stride[k][ndim - 1] = views[k].stride[d];
+        }
+        if (ndim == 0) size[ndim++] = 1;
+    }
+    // Whether packs of T can be loaded from every row of a view whose last stride is 1.
+    template <class T>
+    bool packs_in(int view, const void* data) const {
+        bool all = packs<T>(data);
+        for (int d = 0; d < ndim; ++d) all &= stride[view][d] % kPack<T> == 0;
+        return all;
+    }
+    struct Place {
+        std::int64_t at[kViews];
+    };
+    __device__ Place place(std::int64_t row) const {
+        Place p = {};
+        for (int d = ndim - 1; d >= 0; --d) {
+            const std::int64_t rest = d == 0 ? 0 : row / size[d];
+            const std::int64_t here = row - rest * size[d];
+            for (int k = 0; k < kViews; ++k) p.at[k] += here * stride[k][d];
+            row = rest;
+        }
+        return p;
+    }
+};
+
+// Elements [i, i + kN) of a row of n as far as they exist, `fill` for those that don't. A dense row
+// has whole packs, aligned.
+template <class T>
+__device__ inline Pack<T> load_part(const T* row, std::int64_t stride, bool dense, std::int64_t i,
+                                    std::int64_t n, T fill) {
+    Pack<T> pack;
+    if (dense && i < n) return load_pack(row + i);
+#pragma unroll
+    for (int j = 0; j < kPack<T>; ++j)
+        pack.at[j] = !dense && i + j < n ? row[(i + j) * stride] : fill;
+    return pack;
+}
+template <class T>
+__device__ inline void store_part(const Pack<T>& pack, T* row, std::int64_t stride, bool dense,
+                                  std::int64_t i, std::int64_t n) {
+    if (dense) {
+        if (i < n) store_pack(row + i, pack);
+        return;
+    }
+#pragma unroll
+    for (int j = 0; j < kPack<T>; ++j)
+        if (i + j < n) row[(i + j) * stride] = pack.at[j];
+}
+
+// The packs of a row that a thread holds.
+template <class T, int kPacks>
+__device__ inline void load_row(Pack<T> (&packs)[kPacks], const T* row, std::int64_t stride,
+                                bool dense, int n, const Team& team, T fill) {
+    if (dense) {
+#pragma unroll
+        for (int p = 0; p < kPacks; ++p)
+            packs[p] = load_part(row, 1, true, (p * team.size + team.rank) * kPack<T>, n, fill);
+        return;
+    }
+#pragma unroll
+    for (int p = 0; p < kPacks; ++p)
+        packs[p] = load_part(row, stride, false, (p * team.size + team.rank) * kPack<T>, n, fill);
+}
+
+// One element of any floating dtype.
+template <class C>
+__device__ inline C load_as(const void* data, DType dtype, std::int64_t i) {
+    switch (dtype) {
+        case DType::f64:
+            return static_cast<C>(static_cast<const double*>(data)[i]);
+        case DType::f16:
+            return static_cast<C>(static_cast<float>(static_cast<const Half*>(data)[i]));
+        case DType::bf16:
+            return static_cast<C>(static_cast<float>(static_cast<const BFloat16*>(data)[i]));
+        default:
+            return static_cast<C>(static_cast<const float*>(data)[i]);
+    }
+}
+template <class V>
+__device__ inline void store_as(void* data, DType dtype, std::int64_t i, V value) {
+    switch (dtype) {
+        case DType::f64:
+            static_cast<double*>(data)[i] = convert<double>(value);
+            break;
+        case DType::f16:
+            static_cast<Half*>(data)[i] = convert<Half>(value);
+            break;
+        case DType::bf16:
+            static_cast<BFloat16*>(data)[i] = convert<BFloat16>(value);
+            break;
+        default:
+            static_cast<float*>(data)[i] = convert<float>(value);
+    }
+}
+
+}  // namespace axle::inline v0::kernels

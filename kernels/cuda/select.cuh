@@ -1,0 +1,118 @@
+// Private to kernels: the best k of a stream of elements, by a block of threads.
+//
+// What is better than the k-th best so far is gathered in shared memory; when that is full it is
+// sorted (bitonic) and cut to k. Most elements of a long row cost one comparison. The result does
+// not depend on the order in which threads write, because no two elements have one rank.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/radix.h"
+
+namespace axle::inline v0::kernels {
+
+// Bits that the keys of T have.
+template <class T>
+inline constexpr int kKeyBits = sizeof(Compute<T>) == 8 ? 64 : 32;
+
+// Numbers to keys of which the lower is the better: the larger number (the smaller one, if not
+// `largest`). NaN counts as larger than every number, and both zeros are one.
+template <class T>
+__device__ inline std::uint64_t key_of(T x, bool largest) {
+    using C = Compute<T>;
+    using Bits = std::conditional_t<kKeyBits<T> == 64, std::uint64_t, std::uint32_t>;
+    constexpr Bits kSign = Bits{1} << (kKeyBits<T> - 1);
+    Bits rising;
+    if constexpr (std::is_floating_point_v<C>) {
+        const C value = static_cast<C>(x);
+        const Bits bits = value == C(0) ? Bits{0} : std::bit_cast<Bits>(value);
+        rising = (bits & kSign) != 0 ? static_cast<Bits>(~bits) : bits | kSign;
+        if (value != value) rising = static_cast<Bits>(~Bits{0});
+    } else {
+        rising = static_cast<Bits>(x) ^ kSign;
+    }
+    return largest ? static_cast<Bits>(~rising) : rising;
+}
+
+// Comes after all others.
+__device__ inline Ranked nobody() {
+    return {~std::uint64_t{0}, std::numeric_limits<std::int64_t>::max()};
+}
+__device__ inline bool goes_before(const Ranked& a, const Ranked& b) {
+    return a.key != b.key ? a.key < b.key : a.index < b.index;
+}
+
+inline constexpr int kSelectThreads = 512;
+inline constexpr int kSelectRoom = 2048;               // elements in shared memory
+inline constexpr int kMostSelected = kSelectRoom / 2;  // the largest k
+inline constexpr int kSelectTurn = 2;                  // elements of a thread at a time
+static_assert(kMostSelected + kSelectThreads * kSelectTurn <= kSelectRoom);
+
+// Sorts the first `count` elements; what follows up to a power of two is overwritten.
+__device__ inline void sort_shared(Ranked* x, int count) {
+    int size = 1;
+    while (size < count) size *= 2;
+    for (int i = count + static_cast<int>(threadIdx.x); i < size; i += kSelectThreads)
+        x[i] = nobody();
+    __syncthreads();
+    for (int run = 2; run <= size; run *= 2)
+        for (int gap = run / 2; gap > 0; gap /= 2) {
+            for (int t = static_cast<int>(threadIdx.x); t < size / 2; t += kSelectThreads) {
+                const int i = 2 * t - (t & (gap - 1)), j = i + gap;
+                const Ranked a = x[i], b = x[j];
+                if (goes_before(b, a) == ((i & run) == 0)) x[i] = b, x[j] = a;
+            }
+            __syncthreads();
+        }
+}
+
+// source(i) is element i of n, or nobody(), who does not take part. Returns, to all threads, the
+// best k <= kMostSelected in shared memory, in order, and in `found` how many there are. Blocks
+// have kSelectThreads.
+template <class Source>
+__device__ inline const Ranked* select_best(const Source& source, std::int64_t n, int k,
+                                            int& found) {
+    __shared__ Ranked best[kSelectRoom];
+    __shared__ int count;
+    __syncthreads();  // the last call's result has been read
+    if (threadIdx.x == 0) count = 0;
+    Ranked limit = nobody();  // who goes before takes part
+    __syncthreads();
+    Ranked next[kSelectTurn];
+    const auto load = [&](std::int64_t first) {
+#pragma unroll
+        for (int j = 0; j < kSelectTurn; ++j) {
+            const std::int64_t i = first + j * kSelectThreads + threadIdx.x;
+            next[j] = i < n ? source(i) : nobody();
+        }
+    };
+    load(0);
+    constexpr std::int64_t kStep = kSelectThreads * kSelectTurn;
+    for (std::int64_t first = 0; first < n; first += kStep) {
+        Ranked now[kSelectTurn];
+#pragma unroll
+        for (int j = 0; j < kSelectTurn; ++j) now[j] = next[j];
+        load(first + kStep);
+#pragma unroll
+        for (int j = 0; j < kSelectTurn; ++j)
+            if (goes_before(now[j], limit)) best[atomicAdd(&count, 1)] = now[j];
+        __syncthreads();
+        const int gathered = count;
+        __syncthreads();  // all have read it
+        if (gathered <= kMostSelected) continue;
+        sort_shared(best, gathered);
+        if (threadIdx.x == 0) count = k;
+        limit = best[k - 1];
+        __syncthreads();
+    }
+    const int gathered = count;
+    sort_shared(best, gathered);
+    found = gathered < k ? gathered : k;
+    return best;
+}
+
+}  // namespace axle::inline v0::kernels

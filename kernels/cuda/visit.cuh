@@ -1,0 +1,66 @@
+// Private to kernels: from dtypes to the types of device code, and operands brought to one dtype.
+#pragma once
+
+#include "kernels/copy.h"
+#include "kernels/dtype.h"
+#include "kernels/exec.h"
+
+namespace axle::inline v0::kernels {
+
+// f<T>() for the floating dtypes and, if asked, the integers; booleans are the bytes 0 and 1.
+template <bool kIntegers, class F>
+void visit_lanes(DType t, F&& f) {
+    if constexpr (kIntegers) {
+        if (t == DType::i64) return f.template operator()<std::int64_t>();
+        if (t == DType::i32) return f.template operator()<std::int32_t>();
+        if (t == DType::u8 || t == DType::boolean) return f.template operator()<std::uint8_t>();
+    }
+    visit_float(t, std::forward<F>(f));
+}
+
+// f<T>() with an unsigned integer of the dtype's size (two of them for 16 bytes): for moving
+// elements of any dtype without looking at them.
+template <class F>
+void visit_bits(DType t, F&& f) {
+    switch (size_of(t)) {
+        case 1:
+            return f.template operator()<std::uint8_t>();
+        case 2:
+            return f.template operator()<std::uint16_t>();
+        case 4:
+            return f.template operator()<std::uint32_t>();
+        default:
+            return f.template operator()<std::uint64_t>();
+    }
+}
+
+// A row-major view of the same shape on other memory.
+template <class V>
+View dense_like(const V& x, void* data, DType dtype) {
+    View y;
+    y.data = data, y.dtype = dtype, y.ndim = x.ndim;
+    std::int64_t stride = 1;
+    for (int d = x.ndim - 1; d >= 0; --d) {
+        y.shape[d] = x.shape[d], y.stride[d] = stride;
+        stride *= x.shape[d];
+    }
+    return y;
+}
+
+// x row-major, itself or a copy in scratch.
+inline ConstView as_contiguous(Cuda& on, DeviceScratch& scratch, ConstView x) {
+    if (x.contiguous() || x.data == nullptr) return x;
+    const View y = dense_like(x, scratch.take<char>(x.numel() * size_of(x.dtype)), x.dtype);
+    copy(on, x, y);
+    return y;
+}
+
+// x in the dtype, itself or a copy in scratch.
+inline ConstView as_dtype(Cuda& on, DeviceScratch& scratch, ConstView x, DType dtype) {
+    if (x.dtype == dtype || x.data == nullptr) return x;
+    const View y = dense_like(x, scratch.take<char>(x.numel() * size_of(dtype)), dtype);
+    copy(on, x, y);
+    return y;
+}
+
+}  // namespace axle::inline v0::kernels

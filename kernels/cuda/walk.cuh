@@ -1,0 +1,129 @@
+// Private to kernels: from an element's number to its place in each of several strided operands.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <limits>
+
+#include "kernels/cuda/device.cuh"
+#include "kernels/walk.h"
+
+namespace axle::inline v0::kernels {
+
+// Division of numbers below 2^31 by one that is not known when compiling, as a multiplication: the
+// round-up method of Granlund and Montgomery, "Division by invariant integers using multiplication"
+// (PLDI 1994).
+struct Divider {
+    std::uint32_t divisor = 1, factor = 1, shift = 0;
+
+    Divider() = default;
+    explicit Divider(std::int64_t d) : divisor(static_cast<std::uint32_t>(d)) {
+        while ((std::uint64_t{1} << shift) < divisor) ++shift;
+        factor = static_cast<std::uint32_t>(
+            (std::uint64_t{1} << 32) * ((std::uint64_t{1} << shift) - divisor) / divisor + 1);
+    }
+    AXLE_HOST_DEVICE std::uint32_t quotient(std::uint32_t n) const {
+        const auto high = static_cast<std::uint32_t>((std::uint64_t{n} * factor) >> 32);
+        return (high + n) >> shift;
+    }
+};
+
+// A Walk of fewer than 2^31 elements as kernels take it: by value. Elements are counted in 32 bits
+// with the innermost dimension fastest, as the first operand lies in memory; places are in 64 bits.
+template <int kOperands>
+struct DeviceWalk {
+    int ndim = 1;
+    std::uint32_t numel = 0;
+    std::uint32_t size[kMaxDims] = {};
+    Divider by[kMaxDims] = {};
+    std::int64_t base[kOperands] = {};
+    std::int64_t stride[kOperands][kMaxDims] = {};
+
+    // Elements from each operand's start.
+    struct Place {
+        std::int64_t at[kOperands];
+    };
+    AXLE_HOST_DEVICE Place place(std::uint32_t i) const {
+        Place p;
+        for (int k = 0; k < kOperands; ++k) p.at[k] = base[k];
+        for (int d = ndim - 1; d > 0; --d) {
+            const std::uint32_t rest = by[d].quotient(i);
+            const std::uint32_t here = i - rest * size[d];
+            for (int k = 0; k < kOperands; ++k) p.at[k] += here * stride[k][d];
+            i = rest;
+        }
+        for (int k = 0; k < kOperands; ++k) p.at[k] += i * stride[k][0];
+        return p;
+    }
+};
+
+namespace slabs {
+
+// Cuts dimensions from the outside until what is left has at most `most` elements.
+template <int kOperands, class F>
+void cut(const Walk<kOperands>& walk, DeviceWalk<kOperands> part, int d, std::int64_t most, F& f) {
+    std::int64_t inner = 1;  // elements behind dimension d
+    for (int e = d + 1; e < walk.ndim(); ++e) inner *= walk.size(e);
+    const std::int64_t together = inner <= most ? most / inner : 1;
+    for (std::int64_t first = 0; first < walk.size(d); first += together) {
+        const std::int64_t count = std::min(together, walk.size(d) - first);
+        DeviceWalk<kOperands> slab = part;
+        for (int k = 0; k < kOperands; ++k) slab.base[k] += first * walk.stride(k, d);
+        if (inner > most) {
+            cut(walk, slab, d + 1, most, f);
+            continue;
+        }
+        slab.ndim = walk.ndim() - d;
+        slab.numel = static_cast<std::uint32_t>(count * inner);
+        for (int e = d; e < walk.ndim(); ++e) {
+            const std::int64_t size = e == d ? count : walk.size(e);
+            slab.size[e - d] = static_cast<std::uint32_t>(size);
+            slab.by[e - d] = Divider(size);
+            for (int k = 0; k < kOperands; ++k) slab.stride[k][e - d] = walk.stride(k, e);
+        }
+        f(slab);
+    }
+}
+
+}  // namespace slabs
+
+// f(DeviceWalk) for parts of the walk that together are all of it, in order: one, unless there are
+// 2^31 elements. Nothing for an empty walk.
+template <int kOperands, class F>
+void for_each_slab(const Walk<kOperands>& walk, F&& f,
+                   std::int64_t most = std::numeric_limits<std::int32_t>::max()) {
+    if (walk.rows() > 0) slabs::cut(walk, DeviceWalk<kOperands>(), 0, most, f);
+}
+
+// Whether every operand can be walked in packs of n neighbouring elements, whose starts are
+// multiples of n apart, or has one element for each pack (an innermost stride of 0). Only a walk of
+// one dimension may leave elements over.
+template <int kOperands>
+bool steps_by_packs(const Walk<kOperands>& walk, int n) {
+    const int last = walk.ndim() - 1;
+    if (walk.size(last) < n || (last > 0 && walk.size(last) % n != 0)) return false;
+    for (int k = 0; k < kOperands; ++k) {
+        if (walk.stride(k, last) == 0) continue;
+        if (walk.stride(k, last) != 1) return false;
+        for (int d = 0; d < last; ++d)
+            if (walk.stride(k, d) % n != 0) return false;
+    }
+    return true;
+}
+
+// The same walk with n elements a step.
+template <int kOperands>
+DeviceWalk<kOperands> in_packs(DeviceWalk<kOperands> walk, int n) {
+    const int last = walk.ndim - 1;
+    walk.numel /= static_cast<std::uint32_t>(n);
+    walk.size[last] /= static_cast<std::uint32_t>(n);
+    walk.by[last] = Divider(std::max(walk.size[last], 1u));
+    for (int k = 0; k < kOperands; ++k) walk.stride[k][last] *= n;
+    return walk;
+}
+
+// `most` for for_each_slab where slabs are walked in packs.
+inline constexpr std::int64_t kMostInPacks = std::int64_t{1} << 30;
+
+}  // namespace axle::inline v0::kernels

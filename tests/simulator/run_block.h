@@ -1,0 +1,14 @@
+// What the simulated runtime asks of the simulated multiprocessor.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+
+#include "tests/simulator/device.h"
+
+namespace axle::inline v0::kernels::simulator {
+
+// Runs every thread of the grid. Not reentrant.
+void run_grid(Extent grid, int threads, std::size_t shared_bytes, const std::function<void()>& run);
+
+}  // namespace axle::inline v0::kernels::simulator
