@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <iostream>
 #include <map>
+#include <unordered_set>
 
 #include "accel/checkpoint.h"
 #include "accel/tracking.h"
@@ -22,7 +23,8 @@ namespace axle::inline v0::accel {
 // What decides whether a micro-batch completes an update.
 struct Accelerator::State {
     bool sync_gradients = true;
-    std::int64_t step = 0;  // micro-batches since the last update
+    std::int64_t step = 0;    // micro-batches since the last update
+    std::int64_t opened = 0;  // micro-batches ever
     int num_steps = 1;
     bool sync_with_dataloader = true;
     bool step_scheduler_with_optimizer = true;
@@ -42,7 +44,11 @@ class Accelerator::Gate : public optim::OptimizerGate,
   public:
     explicit Gate(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
-    bool allows_step(optim::Optimizer&) override { return state_->sync_gradients; }
+    bool allows_step(optim::Optimizer& optimizer) override {
+        if (state_->record != nullptr && state_->sync_gradients)
+            state_->record->optimizer_steps(optimizer);
+        return state_->sync_gradients;
+    }
     bool allows_zero_grad(optim::Optimizer&) override { return state_->sync_gradients; }
 
     void step(optim::Scheduler& scheduler) override {
@@ -179,11 +185,21 @@ void Accelerator::free_memory() {
     state_->step = 0;
     state_->sync_gradients = true;
     host_memory::empty_cache();
+    if (device_.is_cuda()) cuda::empty_cache(device_.index);
 }
 
 // --- the loop
 
+void StepRecord::optimizer_steps(const optim::Optimizer& optimizer) {
+    std::erase_if(schedulers, [&](optim::Scheduler* scheduler) {
+        if (&scheduler->optimizer() != &optimizer) return false;
+        early_schedulers.push_back(scheduler);
+        return true;
+    });
+}
+
 void Accelerator::advance_accumulation() {
+    ++state_->opened;
     if (state_->record != nullptr) ++state_->record->accumulations;
     if (state_->sync_with_dataloader && state_->end_of_dataloader()) {
         state_->step = 0;
@@ -196,10 +212,13 @@ void Accelerator::advance_accumulation() {
 
 // --- compiled steps
 
-std::string Accelerator::step_kind() const {
+std::int64_t Accelerator::micro_batches() const { return state_->opened; }
+
+std::string Accelerator::step_kind(bool of_several) const {
     const bool last = state_->sync_with_dataloader && state_->end_of_dataloader();
     const bool completes = last || (state_->step + 1) % state_->num_steps == 0;
     std::string kind = str(state_->num_steps, completes, state_->sync_gradients);
+    if (of_several) kind += str(" at ", last ? -1 : state_->step % state_->num_steps);
     for (const nn::Module* model : models_) kind += model->is_training() ? " train" : " eval";
     return kind;
 }
@@ -208,6 +227,11 @@ std::vector<Tensor> Accelerator::step_parameters() const {
     std::vector<Tensor> all;
     for (const nn::Module* model : models_)
         for (const Tensor& parameter : model->parameters()) all.push_back(parameter);
+    std::unordered_set<const Impl*> found;
+    for (const Tensor& parameter : all) found.insert(parameter.impl().get());
+    for (optim::Optimizer* optimizer : optimizers_)
+        for (const Tensor& parameter : optimizer->parameters())
+            if (found.insert(parameter.impl().get()).second) all.push_back(parameter);
     return all;
 }
 
@@ -242,12 +266,29 @@ void Accelerator::hand_over_hyperparameters() {
     for (optim::Optimizer* optimizer : optimizers_) optimizer->push_options();
 }
 
-void Accelerator::note_replay() {
-    for (const nn::Module* model : models_) {
-        for (const Tensor& p : model->parameters()) p.impl()->storage->bump_version();
+std::vector<std::shared_ptr<Storage>> Accelerator::step_memory(
+    const std::vector<Tensor>& parameters) const {
+    std::vector<std::shared_ptr<Storage>> all;
+    const auto add = [&](const Tensor& t) {
+        if (t.defined()) all.push_back(t.impl()->storage);
+    };
+    for (const Tensor& parameter : parameters) add(parameter);
+    for (const nn::Module* model : models_)
+        for (const auto& [name, buffer] : model->named_buffers()) add(buffer);
+    for (const optim::Optimizer* optimizer : optimizers_)
+        for (const Tensor& parameter : parameters)
+            if (const optim::ParamState* state = optimizer->state(parameter)) {
+                add(state->step);
+                for (const Tensor& buffer : state->buffers) add(buffer);
+            }
+    return all;
+}
+
+void Accelerator::note_replay(const std::vector<Tensor>& parameters) {
+    for (const Tensor& p : parameters) p.impl()->storage->bump_version();
+    for (const nn::Module* model : models_)
         for (const auto& [name, buffer] : model->named_buffers())
             buffer.impl()->storage->bump_version();
-    }
 }
 
 bool Accelerator::sync_gradients() const { return state_->sync_gradients; }

@@ -222,7 +222,9 @@ class Accelerator {
     void advance_accumulation();
 
     // For compile().
-    std::string step_kind() const;  // equal for steps that may share a graph
+    std::int64_t micro_batches() const;  // opened so far
+    // Equal for steps that may share a graph: of one micro-batch, or of several.
+    std::string step_kind(bool of_several) const;
     std::vector<Tensor> step_parameters() const;
     void record_step(StepRecord* record);  // from here to where null is given
     BeforeStep before_step() const;
@@ -230,7 +232,9 @@ class Accelerator {
     template <class F>
     void for_each_rate(F&& f) const;
     void hand_over_hyperparameters();
-    void note_replay();  // parameters and buffers have changed
+    // Of parameters, buffers and optimizers: what a graph reads and writes beside the batch.
+    std::vector<std::shared_ptr<Storage>> step_memory(const std::vector<Tensor>& parameters) const;
+    void note_replay(const std::vector<Tensor>& parameters);  // they and buffers have changed
     std::optional<DType> autocast_dtype() const;
 
     AcceleratorOptions options_;

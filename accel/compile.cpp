@@ -1,6 +1,7 @@
 #include "accel/compile.h"
 
 #include <algorithm>
+#include <exception>
 #include <optional>
 #include <string>
 #include <utility>
@@ -33,13 +34,11 @@ std::string kind_of(const Tree& batch) {
     }));
 }
 
-// The homes that gradients lie in when a step begins, null where there is none.
-using Homes = std::vector<std::shared_ptr<Storage>>;
-
-Homes homes_of(const std::vector<Tensor>& gradients) {
-    Homes homes;
-    for (const Tensor& g : gradients) homes.push_back(g.defined() ? g.impl()->storage : nullptr);
-    return homes;
+bool same_home(const Tensor& a, const Tensor& b) {
+    return a.defined() == b.defined() && (!a.defined() || a.impl()->storage == b.impl()->storage);
+}
+bool same_homes(const std::vector<Tensor>& a, const std::vector<Tensor>& b) {
+    return std::ranges::equal(a, b, same_home);
 }
 
 }  // namespace
@@ -54,8 +53,9 @@ struct CompiledStep::Compiled {
     // A kind of step: of a batch, and at a place of the accumulation.
     struct Captured {
         std::string kind;
-        Homes homes_before;
+        std::vector<Tensor> gradients_before;  // undefined where there was none
         std::vector<Tensor> gradients_after;
+        std::vector<std::shared_ptr<Storage>> memory;
         Tree input;     // the batch that the graph reads
         Tensor output;  // where it writes
         StepRecord host;
@@ -63,30 +63,60 @@ struct CompiledStep::Compiled {
     };
     std::vector<std::unique_ptr<Captured>> graphs;
     std::vector<std::pair<std::string, int>> warmed;  // eager steps by kind
+    bool of_several = false;                          // micro-batches
+    std::vector<Tensor> parameters;                   // of the current step
 
     Compiled(Accelerator& a, std::function<Tensor(Tree&)> s, CompileOptions o)
         : accelerator(a), step(std::move(s)), options(o) {}
 
     std::vector<Tensor> gradients() const {
         std::vector<Tensor> all;
-        for (const Tensor& p : accelerator.step_parameters()) all.push_back(p.grad());
+        for (const Tensor& p : parameters) all.push_back(p.grad());
         return all;
     }
 
-    Captured* find(const std::string& kind) {
-        const Homes homes = homes_of(gradients());
-        for (const auto& c : graphs)
-            if (c->kind == kind && c->homes_before == homes) return c.get();
-        return nullptr;
+    std::string full_kind_of(const Tree& batch) const {
+        std::string kind = str(accelerator.step_kind(of_several), " ", kind_of(batch), " ");
+        for (const Tensor& p : parameters) kind += p.requires_grad() ? '1' : '0';
+        return kind;
     }
 
-    // Gradients that an eager step made lie elsewhere the next time: a graph must begin with none,
-    // or with those that another graph leaves.
-    bool can_begin_here() {
-        const Homes homes = homes_of(gradients());
-        if (std::ranges::all_of(homes, [](const auto& h) { return h == nullptr; })) return true;
+    // Loading a checkpoint or moving a model gives parameters and state other memory.
+    void drop_graphs_of_other_memory() {
+        if (graphs.empty() || graphs.back()->memory == accelerator.step_memory(parameters)) return;
+        graphs.clear();
+        warmed.clear();
+    }
+
+    // A graph for gradients that lie where its own do, else one that they can be copied to.
+    Captured* find(const std::string& kind) {
+        const std::vector<Tensor> now = gradients();
+        const auto is_defined = [](const Tensor& g) { return g.defined(); };
+        Captured* found = nullptr;
+        for (const auto& c : graphs) {
+            if (c->kind != kind) continue;
+            if (same_homes(c->gradients_before, now)) return c.get();
+            if (std::ranges::equal(c->gradients_before, now, {}, is_defined, is_defined))
+                found = c.get();
+        }
+        return found;
+    }
+
+    // Whether gradients lie where a graph may find them again without a copy: nowhere, or where
+    // another graph leaves them.
+    bool at_home() {
+        const std::vector<Tensor> now = gradients();
+        if (std::ranges::none_of(now, [](const Tensor& g) { return g.defined(); })) return true;
         return std::ranges::any_of(
-            graphs, [&](const auto& c) { return homes_of(c->gradients_after) == homes; });
+            graphs, [&](const auto& c) { return same_homes(c->gradients_after, now); });
+    }
+
+    // Steps that begin with gradients wait for a graph that leaves some, but not forever: there is
+    // none where each step begins with zero_grad().
+    bool is_warm(int steps) {
+        if (steps < options.warmup_steps) return false;
+        return at_home() ||
+               steps >= 2 * options.warmup_steps * accelerator.gradient_accumulation_steps();
     }
 
     int& warmed_by(const std::string& kind) {
@@ -96,7 +126,9 @@ struct CompiledStep::Compiled {
     }
 
     Tensor run(Tree& batch) {
+        const std::int64_t before = accelerator.micro_batches();
         const Tensor y = step(batch);
+        of_several |= accelerator.micro_batches() - before > 1;
         return y.defined() ? y.detach() : y;
     }
 
@@ -105,13 +137,12 @@ struct CompiledStep::Compiled {
         accelerator.hand_over_hyperparameters();
         auto c = std::make_unique<Captured>();
         c->kind = kind;
-        c->homes_before = homes_of(gradients());
+        c->gradients_before = gradients();
         {
             const NoGrad no_grad;
             c->input = map_tensors(batch, [](const Tensor& t) { return Tree(clone(t.detach())); });
         }
         const Accelerator::BeforeStep before = accelerator.before_step();
-        const std::vector<Tensor> gradients_before = gradients();
         try {
             Tree input = c->input;
             GraphCapture scope(c->graph);
@@ -119,34 +150,42 @@ struct CompiledStep::Compiled {
             c->output = run(input);
             accelerator.record_step(nullptr);
             scope.end();
-        } catch (const Error& error) {
-            accelerator.record_step(nullptr);
-            accelerator.rewind_step(before);
-            set_gradients(gradients_before);
-            refused = true;
-            log(LogLevel::warning,
-                "compile: the step can't be captured and keeps running eagerly: ", error.what());
+        } catch (const std::exception& error) {
+            give_up(before, c->gradients_before, error.what());
+            return std::nullopt;
+        } catch (...) {
+            give_up(before, c->gradients_before, "an exception of an unknown type");
             return std::nullopt;
         }
         c->gradients_after = gradients();
+        c->memory = accelerator.step_memory(parameters);
         graphs.push_back(std::move(c));
         ++captured;
         return launch(*graphs.back());
     }
 
+    void give_up(const Accelerator::BeforeStep& before, const std::vector<Tensor>& gradients_before,
+                 const char* why) {
+        accelerator.record_step(nullptr);
+        accelerator.rewind_step(before);
+        set_gradients(gradients_before);
+        refused = true;
+        log(LogLevel::warning,
+            "compile: the step can't be captured and keeps running eagerly: ", why);
+    }
+
     void set_gradients(const std::vector<Tensor>& gradients) {
-        const std::vector<Tensor> params = accelerator.step_parameters();
-        for (std::size_t i = 0; i < params.size(); ++i) {
+        for (std::size_t i = 0; i < parameters.size(); ++i) {
             if (gradients[i].defined())
-                params[i].set_grad(gradients[i]);
+                parameters[i].set_grad(gradients[i]);
             else
-                params[i].zero_grad();
+                parameters[i].zero_grad();
         }
     }
 
     Tensor launch(Captured& c) {
         c.graph.replay();
-        accelerator.note_replay();
+        accelerator.note_replay(parameters);
         const NoGrad no_grad;
         return c.output.defined() ? clone(c.output) : Tensor();
     }
@@ -158,8 +197,12 @@ struct CompiledStep::Compiled {
             const std::vector<Tensor> from = tensors_of(batch);
             std::vector<Tensor> to = tensors_of(c.input);
             for (std::size_t i = 0; i < to.size(); ++i) to[i].copy_(from[i]);
+            const std::vector<Tensor> now = gradients();
+            for (std::size_t i = 0; i < now.size(); ++i)
+                if (!same_home(c.gradients_before[i], now[i])) c.gradients_before[i].copy_(now[i]);
         }
         for (int i = 0; i < c.host.accumulations; ++i) accelerator.advance_accumulation();
+        for (optim::Scheduler* scheduler : c.host.early_schedulers) scheduler->step();
         accelerator.hand_over_hyperparameters();
         const Tensor y = launch(c);
         set_gradients(c.gradients_after);
@@ -173,10 +216,12 @@ struct CompiledStep::Compiled {
             ++eager;
             return run(batch);
         }
-        const std::string kind = str(accelerator.step_kind(), " ", kind_of(batch));
+        parameters = accelerator.step_parameters();
+        drop_graphs_of_other_memory();
+        const std::string kind = full_kind_of(batch);
         if (Captured* const c = find(kind)) return replay(*c, batch);
         int& count = warmed_by(kind);
-        if (count >= options.warmup_steps && can_begin_here())
+        if (is_warm(count))
             if (const std::optional<Tensor> y = capture(kind, batch)) return *y;
         ++count;
         ++eager;
@@ -200,7 +245,11 @@ struct CompiledStep::Compiled {
 
 CompiledStep::CompiledStep(Accelerator& accelerator, std::function<Tensor(Tree&)> step,
                            CompileOptions options)
-    : compiled_(std::make_unique<Compiled>(accelerator, std::move(step), options)) {}
+    : compiled_(std::make_unique<Compiled>(accelerator, std::move(step), options)) {
+    if (options.warmup_steps < 1)
+        throw ValueError(str("compile: at least one step must run before one is captured: ",
+                             options.warmup_steps));
+}
 CompiledStep::~CompiledStep() = default;
 CompiledStep::CompiledStep(CompiledStep&&) noexcept = default;
 CompiledStep& CompiledStep::operator=(CompiledStep&&) noexcept = default;

@@ -17,12 +17,15 @@ class Accelerator;
 // What a step asked of the Accelerator's objects on the host, in order.
 struct StepRecord {
     int accumulations = 0;  // scopes opened
-    std::vector<optim::Scheduler*> schedulers = {};
+    // Those before the step of their optimizer, which takes their rate, and those behind it.
+    std::vector<optim::Scheduler*> early_schedulers = {}, schedulers = {};
+
+    void optimizer_steps(const optim::Optimizer& optimizer);
 };
 
 struct CompileOptions {
     // Steps of each kind that run eagerly before one is captured: they set up what can't be
-    // captured, such as optimizer state and library plans.
+    // captured, such as optimizer state and library plans. At least 1.
     int warmup_steps = 3;
 };
 
@@ -36,6 +39,10 @@ struct CompileOptions {
 // rates are handed to the GPU before each replay. Whatever else the function does on the host it
 // does while it runs and not while it is replayed. Reading a value, as in item(), can't be
 // captured: such a step keeps running eagerly, and the reason is logged once.
+//
+// Graphs are made anew when parameters or optimizer state get other memory, as a checkpoint that is
+// loaded gives them, or are frozen. Other tensors of the caller's that the function uses must stay
+// where they are.
 //
 // The result is a tensor of the caller's own, without history. One thread at a time; the
 // Accelerator and what it has prepared must live as long.

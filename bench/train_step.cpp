@@ -4,6 +4,13 @@
 // batch of random numbers. Prints one line of JSON: the median time of a step and the peak of
 // memory. bench/peers/train_step.py does the same steps in PyTorch, bench/peers/compare runs both
 // in turn.
+//
+// bench_train_step --serve --model ... [--device cuda|cpu] [--dtype f32|bf16] [--compile]
+//     [--deterministic] [--batch N] [--time N]
+//
+// The same for bench/peers/compare_gpu: answers requests (bench/serve.h). f32 products may round
+// their operands to TF32. More models: gpt2-124m, gpt2-350m, gpt2-774m and gpt2-1558m, at 1024
+// tokens in a row and a vocabulary of 50304.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -18,8 +25,10 @@
 
 #include <nlohmann/json.hpp>
 
+#include "bench/serve.h"
 #include "core/autocast.h"
 #include "core/memory.h"
+#include "core/numerics.h"
 #include "core/ops.h"
 #include "core/random.h"
 #include "kernels/thread_pool.h"
@@ -39,6 +48,10 @@ struct Options {
     int threads = 2;
     int steps = 50;
     std::string dtype = "f32";
+    // With --serve:
+    bool served = false, deterministic = false;
+    ServeOptions serve;
+    std::int64_t batch = 0, time = 0;  // 0: the model's own
 
     std::optional<DType> autocast() const {
         if (dtype == "bf16") return bf16;
@@ -109,6 +122,23 @@ Training gpt_training(const Options& options, const nn::GptConfig& config, std::
     return {step, batch * time};
 }
 
+nn::ResNetConfig small_resnet18() {
+    nn::ResNetConfig config = nn::resnet18();
+    config.num_classes = 10;
+    config.small_images = true;
+    return config;
+}
+
+nn::GptConfig char_gpt() {
+    return {.vocab_size = 65,
+            .block_size = 64,
+            .n_layer = 4,
+            .n_head = 4,
+            .n_embd = 128,
+            .bias = false,
+            .activation = Gelu::erf};
+}
+
 Training training_of(const Options& options) {
     if (options.model == "mlp")
         return classifier_training(options, nn::Mlp({784, 512, 512, 10}), {128, 784}, 10);
@@ -116,31 +146,94 @@ Training training_of(const Options& options) {
         return classifier_training(options, nn::Mlp({64, 64, 10}), {8, 64}, 10);
     if (options.model == "lenet")
         return classifier_training(options, nn::LeNet(), {64, 1, 28, 28}, 10);
-    if (options.model == "resnet18") {
-        nn::ResNetConfig config = nn::resnet18();
-        config.num_classes = 10;
-        config.small_images = true;
-        return classifier_training(options, nn::ResNet(config), {32, 3, 32, 32}, 10);
-    }
-    if (options.model == "char-gpt") {
-        const nn::GptConfig config = {.vocab_size = 65,
-                                      .block_size = 64,
-                                      .n_layer = 4,
-                                      .n_head = 4,
-                                      .n_embd = 128,
-                                      .bias = false,
-                                      .activation = Gelu::erf};
-        return gpt_training(options, config, 12, 64);
-    }
+    if (options.model == "resnet18")
+        return classifier_training(options, nn::ResNet(small_resnet18()), {32, 3, 32, 32}, 10);
+    if (options.model == "char-gpt") return gpt_training(options, char_gpt(), 12, 64);
     if (options.model == "gpt2") return gpt_training(options, {}, 4, 64);
     throw std::invalid_argument(
         "--model: expected mlp, tiny-mlp, lenet, resnet18, char-gpt or gpt2: " + options.model);
+}
+
+// --- served
+
+template <class Model>
+void serve_classifier(const Options& options, Model model, Shape images) {
+    if (options.batch > 0) images[0] = options.batch;
+    set_hashed_weights(model, fan_in_bound);
+    optim::SGD optimizer(model.parameters(), {.lr = 0.01});
+    const Tree batch{{"x", hashed_floats(kDataKey, images, 1.7)},
+                     {"y", hashed_ids(kDataKey + 1, {images[0]}, 10)}};
+    serve(options.serve, model, optimizer, batch, 0,
+          [](Model& m, Tree& b) { return cross_entropy(m(b["x"]), b["y"]); });
+}
+
+void serve_gpt(const Options& options, const nn::GptConfig& config, std::int64_t batch,
+               std::int64_t time) {
+    nn::Gpt model(config);
+    set_hashed_weights(model, [&](const std::string& name, const Tensor&) {
+        const double layers = static_cast<double>(config.n_layer);
+        const double bound = 0.02 * std::sqrt(3.0);
+        return name.ends_with("c_proj.weight") ? bound / std::sqrt(2 * layers) : bound;
+    });
+    // So small that roundings don't grow from step to step: losses are compared.
+    optim::AdamW optimizer(model.parameters(),
+                           {.lr = 1e-4, .betas = {0.9, 0.99}, .weight_decay = 0.1});
+    const Shape shape = {options.batch > 0 ? options.batch : batch,
+                         options.time > 0 ? options.time : time};
+    const Tree data{{"x", hashed_ids(kDataKey, shape, config.vocab_size)},
+                    {"y", hashed_ids(kDataKey + 1, shape, config.vocab_size)}};
+    serve(options.serve, model, optimizer, data, 1.0,
+          [](nn::Gpt& m, Tree& b) { return m.loss(b["x"], b["y"]); });
+}
+
+void serve_model(const Options& options) {
+    const auto gpt2 = [&](std::int64_t layers, std::int64_t heads, std::int64_t width) {
+        serve_gpt(options,
+                  {.vocab_size = 50304, .n_layer = layers, .n_head = heads, .n_embd = width}, 4,
+                  1024);
+    };
+    const std::string& name = options.model;
+    if (name == "mlp") return serve_classifier(options, nn::Mlp({784, 512, 512, 10}), {128, 784});
+    if (name == "tiny-mlp") return serve_classifier(options, nn::Mlp({64, 64, 10}), {8, 64});
+    if (name == "lenet") return serve_classifier(options, nn::LeNet(), {64, 1, 28, 28});
+    if (name == "resnet18")
+        return serve_classifier(options, nn::ResNet(small_resnet18()), {32, 3, 32, 32});
+    if (name == "char-gpt") return serve_gpt(options, char_gpt(), 12, 64);
+    if (name == "gpt2") return serve_gpt(options, {}, 4, 64);
+    if (name == "gpt2-124m") return gpt2(12, 12, 768);
+    if (name == "gpt2-350m") return gpt2(24, 16, 1024);
+    if (name == "gpt2-774m") return gpt2(36, 20, 1280);
+    if (name == "gpt2-1558m") return gpt2(48, 25, 1600);
+    throw std::invalid_argument("--model: unknown: " + name);
+}
+
+void run_server(Options options) {
+    kernels::set_num_threads(options.threads);
+    set_float32_matmul_precision(MatmulPrecision::high);
+    use_deterministic_algorithms(options.deterministic);
+    options.serve.engine = options.serve.compile ? "axle.compile" : "axle";
+    options.serve.dtype = options.dtype;
+    try {
+        serve_model(options);
+    } catch (const std::exception& error) {
+        std::cout << nlohmann::json{{"error", error.what()}}.dump() << std::endl;
+        throw;
+    }
 }
 
 Options parse(const std::vector<std::string>& arguments) {
     Options options;
     for (std::size_t i = 0; i < arguments.size(); i += 2) {
         const std::string& name = arguments[i];
+        bool* const flag = name == "--serve"           ? &options.served
+                           : name == "--compile"       ? &options.serve.compile
+                           : name == "--deterministic" ? &options.deterministic
+                                                       : nullptr;
+        if (flag != nullptr) {
+            *flag = true;
+            --i;
+            continue;
+        }
         if (i + 1 == arguments.size()) throw std::invalid_argument(name + ": needs a value");
         const std::string& value = arguments[i + 1];
         if (name == "--model")
@@ -151,6 +244,12 @@ Options parse(const std::vector<std::string>& arguments) {
             options.steps = std::stoi(value);
         else if (name == "--dtype")
             options.dtype = value;
+        else if (name == "--device")
+            options.serve.device = value;
+        else if (name == "--batch")
+            options.batch = std::stoll(value);
+        else if (name == "--time")
+            options.time = std::stoll(value);
         else
             throw std::invalid_argument("unknown option " + name);
     }
@@ -207,7 +306,10 @@ nlohmann::json measure(const Options& options) {
 int main(int argc, char** argv) {
     try {
         const auto options = axle::bench::parse({argv + 1, argv + argc});
-        std::cout << axle::bench::measure(options).dump() << '\n';
+        if (options.served)
+            axle::bench::run_server(options);
+        else
+            std::cout << axle::bench::measure(options).dump() << '\n';
     } catch (const std::exception& error) {
         std::cerr << "bench_train_step: " << error.what() << '\n';
         return 1;

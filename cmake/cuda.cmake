@@ -55,7 +55,13 @@ if(cuda AND NOT simulated)
         set(CMAKE_CUDA_COMPILER_LAUNCHER ${AXLE_CCACHE})
     endif()
 endif()
+if(simulated)
+    set(AXLE_CUDA_ARCHS 90a)
+endif()
 if(cuda)
+    list(JOIN AXLE_CUDA_ARCHS " " archs)
+    set_source_files_properties(
+        kernels/cuda/exec.cpp PROPERTIES COMPILE_DEFINITIONS "AXLE_CUDA_ARCHS=\"${archs}\"")
     # Imported targets are of one folder unless they are made global.
     find_package(CUDAToolkit 12.8 REQUIRED)
     set_property(TARGET CUDA::toolkit PROPERTY IMPORTED_GLOBAL TRUE)
@@ -88,8 +94,8 @@ function(cuda_kernels)
     target_link_libraries(axle PRIVATE CUDA::cudart_static)
 endfunction()
 
-# axle_simulator: the simulated GPU with all kernels, as objects that come before the library. In a
-# SIMULATED build every program of the tests has them.
+# axle_simulator: the simulated GPU with all kernels, as objects that a program links before the
+# library. In a SIMULATED build the library has them itself.
 function(cuda_simulator)
     if(NOT cuda)
         return()
@@ -106,7 +112,8 @@ function(cuda_simulator)
                                       tests/simulator/runtime.cpp)
     target_link_libraries(axle_simulator PRIVATE axle_headers)
     # Pragmas and attributes of nvcc.
-    target_compile_options(axle_simulator PRIVATE -Wno-unknown-pragmas)
+    target_compile_options(
+        axle_simulator PRIVATE -Wno-unknown-pragmas $<$<CXX_COMPILER_ID:Clang>:-Wno-pass-failed>)
     # NVIDIA's libraries can do nothing with a simulated GPU. One folder holds stand-ins, the other
     # files that can't be opened: what a program does without the libraries.
     set(stand_ins ${PROJECT_BINARY_DIR}/simulated/libraries)
@@ -126,7 +133,7 @@ function(cuda_simulator)
         tests/simulator/runtime.cpp
         PROPERTIES COMPILE_DEFINITIONS "AXLE_SIMULATED_LIBRARIES=\"${stand_ins}\"")
     if(simulated)
-        target_sources(axle_testing INTERFACE $<TARGET_OBJECTS:axle_simulator>)
+        target_sources(axle PRIVATE $<TARGET_OBJECTS:axle_simulator>)
     endif()
 endfunction()
 
@@ -144,6 +151,8 @@ function(cuda_tests)
         add_executable(${program} ${sources})
         target_link_libraries(${program} PRIVATE axle_testing GTest::gtest_main)
     endforeach()
+    target_compile_definitions(test_cuda_simulated PRIVATE AXLE_SIMULATED_GPU=1)
+    target_sources(test_cuda_simulated PRIVATE tests/simulator/plugged_in.cpp)
     if(NOT simulated)
         target_sources(test_cuda_simulated PRIVATE $<TARGET_OBJECTS:axle_simulator>)
     endif()
@@ -159,4 +168,9 @@ function(cuda_tests)
         PROPERTIES TIMEOUT 300 ENVIRONMENT
                    "AXLE_LIBRARY_PATH=${PROJECT_BINARY_DIR}/simulated/no_libraries"
                    ENVIRONMENT_MODIFICATION "AXLE_SIMULATOR_ORDER=set:shuffled")
+    # On a driver that can't map memory piece by piece.
+    gtest_discover_tests(
+        test_cuda_simulated TEST_PREFIX simulated_segments. ${discovery}
+        TEST_FILTER GpuMemory.*:GpuAllocator.*:GpuCapture.*
+        PROPERTIES TIMEOUT 300 ENVIRONMENT "AXLE_CUDA_EXPANDABLE=0")
 endfunction()

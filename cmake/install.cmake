@@ -19,6 +19,11 @@ install(FILES ${PROJECT_BINARY_DIR}/axleConfig.cmake ${PROJECT_BINARY_DIR}/axleC
               ${PROJECT_SOURCE_DIR}/cmake/link_yaml.cmake
         DESTINATION ${package_dir} COMPONENT dev)
 
+# Where CUDA lies is for its user to say (LIBRARY_PATH).
+set(cuda_libs "")
+if(cuda)
+    set(cuda_libs " -lcudart_static -ldl -lrt")
+endif()
 # Reached from the .pc file itself, so that the prefix may move.
 string(REGEX REPLACE "[^/]+" ".." prefix_from_pc ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 configure_file(${PROJECT_SOURCE_DIR}/cmake/axle.pc.in ${PROJECT_BINARY_DIR}/axle.pc @ONLY)

@@ -5,6 +5,7 @@
 
 #include "core/autograd.h"
 #include "core/autograd_meta.h"
+#include "core/graph.h"
 #include "core/ops.h"
 
 namespace axle::inline v0 {
@@ -18,17 +19,19 @@ Tensor shadow(const Tensor& leaf, DType dtype) {
     static constexpr const char* kKind = "autocast";
     Impl::Derived& derived = leaf.impl()->derived;
     const auto& storage = leaf.impl()->storage;
+    const std::uint64_t capture = capture_number();
     {
         const std::lock_guard lock(mutex);
         if (derived.kind == kKind && derived.version == storage->version() &&
-            derived.of.lock() == storage) {
+            derived.capture == capture && derived.of.lock() == storage) {
             Tensor kept = *std::static_pointer_cast<Tensor>(derived.form);
             if (kept.dtype() == dtype) return kept;
         }
     }
     const NoGrad no_grad;
     const Tensor cast = to(leaf.detach(), dtype);
-    Impl::Derived made = {storage, storage->version(), std::make_shared<Tensor>(cast), kKind};
+    Impl::Derived made = {storage, storage->version(), capture, std::make_shared<Tensor>(cast),
+                          kKind};
     const std::lock_guard lock(mutex);
     std::swap(derived, made);
     return cast;

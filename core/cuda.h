@@ -18,7 +18,6 @@
 #include "core/memory.h"
 
 struct CUstream_st;
-struct CUevent_st;
 
 namespace axle::inline v0::cuda {
 
@@ -83,7 +82,7 @@ class StreamGuard {
 // A place in a stream. A handle, like Stream.
 class Event {
   public:
-    // Without timing an event costs less.
+    // Without timing an event costs less. It is passed until it is recorded.
     explicit Event(bool timing = false);
 
     void record(const Stream& stream) const;
@@ -95,7 +94,8 @@ class Event {
     double elapsed_time(const Event& end) const;
 
   private:
-    std::shared_ptr<CUevent_st> event_;
+    struct Made;
+    std::shared_ptr<Made> made_;
 };
 
 // --- memory: as host_memory (core/memory.h), of one device

@@ -3,6 +3,7 @@
 #include <charconv>
 
 #include "core/cuda.h"
+#include "core/graph.h"
 #include "kernels/error.h"
 
 namespace axle::inline v0 {
@@ -39,6 +40,9 @@ void reset_peak_memory_stats(int) {}
 void empty_cache(int) {}
 
 }  // namespace cuda
+
+bool is_capturing() { return false; }
+std::uint64_t capture_number() { return 0; }
 #endif
 
 std::ostream& operator<<(std::ostream& out, Device device) {

@@ -65,7 +65,9 @@ class GraphCapture {
     bool open_ = false;
 };
 
-// Whether this thread captures a graph.
+// Whether this thread captures a graph. Never in builds without CUDA.
 bool is_capturing();
+// Of the capture under way on this thread: no other has the same. 0 where there is none.
+std::uint64_t capture_number();
 
 }  // namespace axle::inline v0

@@ -2,6 +2,8 @@
 
 #include <mutex>
 
+#include "kernels/error.h"
+
 namespace axle::inline v0 {
 namespace {
 
@@ -14,14 +16,23 @@ constinit thread_local std::uint64_t captured_blocks = 0;
 
 }  // namespace
 
-void manual_seed(std::uint64_t seed) { set_generator_state({seed, 0}); }
+void manual_seed(std::uint64_t seed) {
+    if (captured_base != nullptr)
+        throw UsageError("manual_seed: not while a graph is captured: a replay would not do it");
+    set_generator_state({seed, 0});
+}
 
 GeneratorState generator_state() {
+    if (captured_base != nullptr) return {0, captured_blocks};
     const std::lock_guard lock(mutex);
     return generator;
 }
 
 void set_generator_state(GeneratorState state) {
+    if (captured_base != nullptr) {
+        captured_blocks = state.offset;
+        return;
+    }
     const std::lock_guard lock(mutex);
     generator = state;
 }

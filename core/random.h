@@ -16,6 +16,8 @@ struct GeneratorState {
 
 // Seeds the default generator and sets its offset to 0. An unseeded process starts with seed 0.
 void manual_seed(std::uint64_t seed);
+// While this thread captures a graph, the state is that of the capture: good for drawing the same
+// numbers a second time within it.
 GeneratorState generator_state();
 void set_generator_state(GeneratorState state);
 

@@ -52,10 +52,12 @@ struct Impl {
     std::unique_ptr<autograd::Meta> autograd;  // null until a gradient matters
 
     // A form of this tensor that an op keeps beside it (packed weights, a bf16 shadow), valid while
-    // storage and version are those that it was made from.
+    // storage and version are those that it was made from. What a capture of a graph has made is
+    // the capture's alone, and it uses nothing else: a replay makes it anew.
     struct Derived {
         std::weak_ptr<Storage> of;
         std::uint32_t version = 0;
+        std::uint64_t capture = 0;  // capture_number()
         std::shared_ptr<void> form;
         const char* kind = nullptr;
     } derived;

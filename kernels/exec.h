@@ -1,9 +1,11 @@
 // Where a kernel runs: the first argument of every kernel.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "kernels/thread_pool.h"
@@ -64,6 +66,11 @@ struct DeviceTrouble {
     std::int64_t value = 0;
     std::int64_t size = 0;  // value should lie in [0, size)
 };
+
+// NVIDIA's libraries are opened by the first kernel that would use them; where one is missing, our
+// own kernels do the work, more slowly. Says once what was missing and where it was looked for.
+inline constinit std::atomic<bool> has_library_trouble = false;
+std::string take_library_trouble();
 
 // A stream of an NVIDIA GPU. Kernels check their launch (CudaError), are queued and return; what
 // they are given must live until the stream has passed them. One Cuda belongs to one calling

@@ -4,6 +4,7 @@
 #include <unordered_set>
 
 #include "core/autograd.h"
+#include "core/graph.h"
 #include "core/ops.h"
 #include "core/profiler.h"
 
@@ -146,6 +147,11 @@ kernels::Slot Optimizer::slot_of(const Tensor& param, Tensor grad, std::size_t g
 
 // The buffers follow their parameter to another device or precision.
 ParamState& Optimizer::prepare_state(const Tensor& param, std::size_t group) {
+    // A replay would begin with new state each time.
+    if (is_capturing() && !this->state(param))
+        throw UsageError(str(name(),
+                             ": state of a parameter is made by its first step, which can't "
+                             "be captured; take a step before"));
     ParamState& state = states_[param.impl().get()];
     const TensorOptions like = {.dtype = state_dtype(param), .device = param.device()};
     if (!state.step.defined()) state.step = zeros({}, {.dtype = f32, .device = param.device()});

@@ -11,6 +11,7 @@
 #include "core/cuda.h"
 #include "core/cuda/memory.h"
 #include "core/launch.h"
+#include "core/log.h"
 #include "core/numerics.h"
 #include "core/shape.h"
 #include "kernels/cuda/check.h"
@@ -20,16 +21,45 @@ namespace axle::inline v0::cuda {
 
 using kernels::check_cuda;
 
-struct Stream::Owned {
-    int device;
-    cudaStream_t handle;
+namespace {
 
-    Owned(int device_, int priority) : device(device_), handle(nullptr) {
+// Streams without an owner, by device and priority, to be used again. None is ever destroyed:
+// blocks of memory and contexts know streams by their handles. Never destroyed: tensors may outlive
+// it.
+struct Idle {
+    std::mutex mutex;
+    std::map<std::pair<int, int>, std::vector<cudaStream_t>> streams;
+};
+Idle& idle() {
+    static auto* const instance = new Idle;
+    return *instance;
+}
+
+}  // namespace
+
+struct Stream::Owned {
+    int device, priority;
+    cudaStream_t handle = nullptr;
+
+    Owned(int device_, int priority_) : device(device_), priority(priority_) {
         set_device(device);
-        check_cuda(cudaStreamCreateWithPriority(&handle, cudaStreamNonBlocking, priority),
-                   "cudaStreamCreateWithPriority");
+        const std::lock_guard lock(idle().mutex);
+        std::vector<cudaStream_t>& streams = idle().streams[{device, priority}];
+        if (streams.empty()) {
+            check_cuda(cudaStreamCreateWithPriority(&handle, cudaStreamNonBlocking, priority),
+                       "cudaStreamCreateWithPriority");
+        } else {
+            handle = streams.back();
+            streams.pop_back();
+        }
     }
-    ~Owned() { cudaStreamDestroy(handle); }
+    ~Owned() {
+        try {
+            const std::lock_guard lock(idle().mutex);
+            idle().streams[{device, priority}].push_back(handle);
+        } catch (...) {  // one stream fewer
+        }
+    }
     Owned(const Owned&) = delete;
     Owned& operator=(const Owned&) = delete;
 };
@@ -84,9 +114,10 @@ void give_back_scratch(kernels::Cuda& on, void* block, std::size_t) noexcept {
     device_memory::deallocate(on.device(), block);
 }
 
+constinit thread_local int current_device = -1;  // in the runtime
+
 // Of one thread.
 struct Local {
-    int device = -1;              // current in the runtime
     std::vector<Stream> current;  // by device
     std::map<cudaStream_t, std::unique_ptr<kernels::Cuda>> contexts;
     std::vector<kernels::Cuda*> of_current;  // by device; null: look it up
@@ -145,11 +176,10 @@ DeviceProperties get_device_properties(int device) {
 }
 
 void set_device(int device) {
-    Local& l = local();
-    if (l.device == device) return;
+    if (current_device == device) return;
     check_device_exists(device);
     check_cuda(cudaSetDevice(device), "cudaSetDevice");
-    l.device = device;
+    current_device = device;
 }
 
 kernels::Cuda& context(int device) {
@@ -260,24 +290,38 @@ StreamGuard::~StreamGuard() {
 
 // --- events
 
-Event::Event(bool timing) {
-    cudaEvent_t event = nullptr;
-    check_cuda(cudaEventCreateWithFlags(&event, timing ? cudaEventDefault : cudaEventDisableTiming),
-               "cudaEventCreateWithFlags");
-    event_.reset(event, [](cudaEvent_t e) { cudaEventDestroy(e); });
-}
+// Made when it is first recorded, for it is of the stream's device.
+struct Event::Made {
+    bool timing;
+    cudaEvent_t handle = nullptr;
+
+    ~Made() {
+        if (handle != nullptr) cudaEventDestroy(handle);
+    }
+};
+
+Event::Event(bool timing) : made_(std::make_shared<Made>(Made{timing})) {}
 
 void Event::record(const Stream& stream) const {
-    check_cuda(cudaEventRecord(event_.get(), stream.handle()), "cudaEventRecord");
+    set_device(stream.device());
+    if (made_->handle == nullptr)
+        check_cuda(cudaEventCreateWithFlags(
+                       &made_->handle, made_->timing ? cudaEventDefault : cudaEventDisableTiming),
+                   "cudaEventCreateWithFlags");
+    check_cuda(cudaEventRecord(made_->handle, stream.handle()), "cudaEventRecord");
 }
 void Event::wait(const Stream& stream) const {
-    check_cuda(cudaStreamWaitEvent(stream.handle(), event_.get(), 0), "cudaStreamWaitEvent");
+    if (made_->handle == nullptr) return;
+    set_device(stream.device());
+    check_cuda(cudaStreamWaitEvent(stream.handle(), made_->handle, 0), "cudaStreamWaitEvent");
 }
 void Event::synchronize() const {
-    check_cuda(cudaEventSynchronize(event_.get()), "cudaEventSynchronize");
+    if (made_->handle == nullptr) return;
+    check_cuda(cudaEventSynchronize(made_->handle), "cudaEventSynchronize");
 }
 bool Event::query() const {
-    const cudaError_t error = cudaEventQuery(event_.get());
+    if (made_->handle == nullptr) return true;
+    const cudaError_t error = cudaEventQuery(made_->handle);
     if (error == cudaErrorNotReady) {
         cudaGetLastError();
         return false;
@@ -286,8 +330,10 @@ bool Event::query() const {
     return true;
 }
 double Event::elapsed_time(const Event& end) const {
+    if (made_->handle == nullptr || end.made_->handle == nullptr)
+        throw UsageError("Event: elapsed_time: not recorded yet");
     float ms = 0;
-    check_cuda(cudaEventElapsedTime(&ms, event_.get(), end.event_.get()), "cudaEventElapsedTime");
+    check_cuda(cudaEventElapsedTime(&ms, made_->handle, end.made_->handle), "cudaEventElapsedTime");
     return ms;
 }
 
@@ -305,6 +351,8 @@ namespace axle::inline v0 {
 kernels::Cuda& cuda_context(int device) { return cuda::context(device); }
 
 void launched(kernels::Cuda& on) {
+    if (kernels::has_library_trouble)
+        log(LogLevel::warning, "cuda: slower without it: ", kernels::take_library_trouble());
     if (cuda::synchronous() && !cuda::is_capturing(on.stream())) cuda::wait_for(on);
 }
 

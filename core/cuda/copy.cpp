@@ -12,6 +12,11 @@ namespace {
 
 void to_gpu(const Tensor& x, Tensor& y, std::size_t bytes, bool non_blocking) {
     kernels::Cuda& on = context(y.device().index);
+    // A graph would read the CPU's memory when it is replayed, whatever is there then.
+    if (is_capturing(on.stream()))
+        throw UsageError(str(kernels::current_op,
+                             ": reads the CPU's memory, which can't be while a graph is captured; "
+                             "bring it to the GPU before the step"));
     check_cuda(
         cudaMemcpyAsync(y.raw_data(), x.raw_data(), bytes, cudaMemcpyHostToDevice, on.stream()),
         "cudaMemcpyAsync");

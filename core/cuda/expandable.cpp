@@ -59,7 +59,7 @@ class MappedSegment final : public ExpandableSegment {
     MappedSegment(int device, CUdeviceptr begin, std::size_t reserved)
         : device_(device), begin_(begin), reserved_(reserved) {}
     ~MappedSegment() override {
-        shrink(reinterpret_cast<const char*>(begin_));
+        unmap_from(0);
         driver().free(begin_, reserved_);
     }
 
@@ -68,7 +68,7 @@ class MappedSegment final : public ExpandableSegment {
         while (mapped() < before + bytes) {
             if (map_page()) continue;
             // All or nothing.
-            shrink(reinterpret_cast<const char*>(begin_) + before);
+            unmap_from(before / kPage);
             return nullptr;
         }
         return reinterpret_cast<char*>(begin_) + before;
@@ -78,26 +78,33 @@ class MappedSegment final : public ExpandableSegment {
         const auto keep =
             (static_cast<std::size_t>(from - reinterpret_cast<const char*>(begin_)) + kPage - 1) /
             kPage;
-        std::size_t freed = 0;
+        if (pages_.size() <= keep) return 0;
         // Work that is queued may still use the pages.
-        if (pages_.size() > keep) cudaDeviceSynchronize();
-        while (pages_.size() > keep) {
-            driver().unmap(begin_ + (pages_.size() - 1) * kPage, kPage);
-            driver().release(pages_.back());
-            pages_.pop_back();
-            freed += kPage;
+        if (cudaDeviceSynchronize() != cudaSuccess) {
+            cudaGetLastError();
+            return 0;
         }
-        return freed;
+        return unmap_from(keep);
     }
 
   private:
     std::size_t mapped() const { return pages_.size() * kPage; }
 
+    std::size_t unmap_from(std::size_t page) {
+        const std::size_t before = mapped();
+        for (; pages_.size() > page; pages_.pop_back()) {
+            driver().unmap(begin_ + (pages_.size() - 1) * kPage, kPage);
+            driver().release(pages_.back());
+        }
+        return before - mapped();
+    }
+
     bool map_page() {
         if (mapped() + kPage > reserved_) return false;
         CUmemAllocationProp kind = {};
         kind.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-        kind.location = {CU_MEM_LOCATION_TYPE_DEVICE, {device_}};
+        kind.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+        kind.location.id = device_;
         CUmemGenericAllocationHandle page = 0;
         if (driver().create(&page, kPage, &kind, 0) != CUDA_SUCCESS) return false;
         const CUdeviceptr place = begin_ + mapped();

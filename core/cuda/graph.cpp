@@ -1,5 +1,6 @@
 #include "core/graph.h"
 
+#include <atomic>
 #include <utility>
 
 #include <cuda_runtime_api.h>
@@ -42,7 +43,8 @@ struct Graph::Recorded {
 
 namespace {
 
-thread_local bool capturing = false;
+constinit std::atomic<std::uint64_t> captures = 0;
+constinit thread_local std::uint64_t capturing = 0;  // its number
 
 void fill(kernels::Cuda& on, Tensor& x, std::int64_t index, std::uint64_t value) {
     Tensor place = x.narrow(0, index, 1);
@@ -51,7 +53,8 @@ void fill(kernels::Cuda& on, Tensor& x, std::int64_t index, std::uint64_t value)
 
 }  // namespace
 
-bool is_capturing() { return capturing; }
+bool is_capturing() { return capturing != 0; }
+std::uint64_t capture_number() { return capturing; }
 
 Graph::Graph(int device) : recorded_(std::make_unique<Recorded>(device)) {}
 Graph::~Graph() = default;
@@ -76,7 +79,8 @@ void Graph::replay() {
 GraphCapture::GraphCapture(Graph& graph) : graph_(graph) {
     Graph::Recorded& r = *graph.recorded_;
     if (r.exec != nullptr) throw UsageError("graph: it has been captured; make another");
-    if (capturing) throw UsageError("graph: this thread captures another graph");
+    if (is_capturing()) throw UsageError("graph: this thread captures another graph");
+    cuda::empty_cache(r.device);  // for the graph, which can't use it
     r.stream.wait_stream(cuda::current_stream(r.device));
     guard_.emplace(r.stream);
     cuda::context(r.device).trouble_box();  // memory that a capture could not ask for
@@ -88,7 +92,8 @@ GraphCapture::GraphCapture(Graph& graph) : graph_(graph) {
         check_cuda(error, "cudaStreamBeginCapture");
     }
     begin_captured_random(static_cast<const std::uint64_t*>(r.random.raw_data()));
-    open_ = capturing = true;
+    capturing = ++captures;
+    open_ = true;
 }
 
 void GraphCapture::end() {
@@ -98,7 +103,8 @@ void GraphCapture::end() {
     const cudaError_t error = cudaStreamEndCapture(r.stream.handle(), &graph);
     const std::uint64_t blocks = end_captured_random();
     cuda::device_memory::end_pool(r.device, r.pool);
-    open_ = capturing = false;
+    open_ = false;
+    capturing = 0;
     guard_.reset();
     check_cuda(error, "cudaStreamEndCapture");
     const cudaError_t made = cudaGraphInstantiate(&r.exec, graph, 0);
@@ -115,7 +121,7 @@ void GraphCapture::stop() noexcept {
     cudaGetLastError();
     end_captured_random();
     cuda::device_memory::end_pool(r.device, r.pool);
-    capturing = false;
+    capturing = 0;
 }
 
 GraphCapture::~GraphCapture() {

@@ -202,7 +202,7 @@ class Plan {
     Plan(Graph graph, const Target& target, const Limits& limits);
 
     std::int64_t workspace() const { return workspace_; }
-    // Queues the plan. Threads may share it. CudaError if cuDNN fails.
+    // Queues the plan. Not for two threads at once. CudaError if cuDNN fails.
     void run(Cuda& on, std::span<const Binding> bindings) const;
 
   private:
@@ -223,7 +223,8 @@ void append(Key& key, const ConstView& x);
 class PlanCache {
   public:
     // The plan of a key on the context's device, made from build() when first asked for. Null where
-    // cuDNN is absent or has refused it.
+    // cuDNN is absent or has refused it. Every handle, and so every thread, has plans of its own:
+    // not all of cuDNN's engines let threads share one.
     const Plan* find(Cuda& on, Key key, const Limits& limits, const std::function<Graph()>& build);
 
   private:

@@ -39,7 +39,8 @@ bool suits(const ConstView& q, const ConstView& k, const ConstView& v, const Con
            mask.data == nullptr && params.dropout_p == 0 &&
            (!params.causal || (params.causal_offset == 0 && queries == k.shape[2])) &&
            queries >= kFewestQueries && work >= kFewest && suits(q) && suits(k) && suits(v) &&
-           suits(out) && lse.contiguous() && version() >= kOldest;
+           suits(out) && lse.contiguous() && reinterpret_cast<std::uintptr_t>(lse.data) % 16 == 0 &&
+           version() >= kOldest;
 }
 
 // Sizes of 1 get the stride of a row-major tensor around the rest, whatever theirs is.

@@ -9,6 +9,7 @@
 #include <array>
 #include <tuple>
 
+#include "kernels/cuda/device.cuh"
 #include "kernels/cuda/start.cuh"
 #include "kernels/cuda/walk.cuh"
 

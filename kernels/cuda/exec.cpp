@@ -1,10 +1,16 @@
 #include "kernels/exec.h"
 
+#include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <memory>
+#include <new>
+#include <string_view>
 
 #include <cuda_runtime_api.h>
 
 #include "kernels/cuda/check.h"
+#include "kernels/cuda/relaxed.h"
 #include "kernels/cuda/trouble_box.h"
 
 namespace axle::inline v0::kernels {
@@ -25,6 +31,34 @@ void* from_driver(Cuda& on, std::size_t size) {
 
 void to_driver(Cuda& on, void* block, std::size_t) noexcept { cudaFreeAsync(block, on.stream()); }
 
+// An architecture without a letter runs on later GPUs of its generation too, one with a letter on
+// its own alone.
+bool runs_on(std::string_view arch, int major, int minor) {
+    const bool exact = !arch.empty() && !(arch.back() >= '0' && arch.back() <= '9');
+    if (exact) arch.remove_suffix(1);
+    int number = 0;
+    for (const char digit : arch) number = 10 * number + (digit - '0');
+    return number / 10 == major && (exact ? number % 10 == minor : number % 10 <= minor);
+}
+
+// The kernels are machine code for the architectures that the build was configured with.
+void check_architecture(int device) {
+    int major = 0, minor = 0;
+    check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
+               "cudaDeviceGetAttribute");
+    check_cuda(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device),
+               "cudaDeviceGetAttribute");
+    std::string_view rest = AXLE_CUDA_ARCHS;
+    while (!rest.empty()) {
+        const std::size_t end = std::min(rest.find(' '), rest.size());
+        if (runs_on(rest.substr(0, end), major, minor)) return;
+        rest.remove_prefix(std::min(end + 1, rest.size()));
+    }
+    throw DeviceError(str("cuda:", device, ": this build has no code for compute capability ",
+                          major, ".", minor, ", only for ", AXLE_CUDA_ARCHS,
+                          "; configure with -DAXLE_CUDA_ARCHS=", major, minor));
+}
+
 }  // namespace
 
 Cuda::Cuda(int device, CUstream_st* stream, Memory memory)
@@ -36,6 +70,7 @@ Cuda::Cuda(int device, CUstream_st* stream, Memory memory)
         throw DeviceError(str("cuda: no device ", device, ": ",
                               found != cudaSuccess ? cudaGetErrorString(found)
                                                    : str("this machine has ", count).c_str()));
+    check_architecture(device);
     check_cuda(cudaSetDevice(device), "cudaSetDevice");
     check_cuda(cudaDeviceGetAttribute(&multiprocessors_, cudaDevAttrMultiProcessorCount, device),
                "cudaDeviceGetAttribute");
@@ -50,12 +85,15 @@ Cuda::~Cuda() {
 
 Cuda::TroubleBox* Cuda::trouble_box() {
     if (box_ != nullptr) return box_;
+    const Relaxed relaxed;
     auto box = std::make_unique<TroubleBox>();
     void* record = nullptr;
     check_cuda(cudaHostAlloc(&record, sizeof(DeviceTrouble), cudaHostAllocMapped), "cudaHostAlloc");
     box->record = new (record) DeviceTrouble;
     check_cuda(cudaMalloc(reinterpret_cast<void**>(&box->taken), sizeof(unsigned)), "cudaMalloc");
+    // Queued on the legacy stream, which is in no order with ours.
     check_cuda(cudaMemset(box->taken, 0, sizeof(unsigned)), "cudaMemset");
+    check_cuda(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
     box_ = box.release();
     return box_;
 }
@@ -64,6 +102,7 @@ DeviceTrouble Cuda::take_trouble() {
     if (box_ == nullptr) return {};
     const auto kind = *const_cast<volatile DeviceTrouble::Kind*>(&box_->record->kind);
     if (kind == DeviceTrouble::none) return {};
+    std::atomic_thread_fence(std::memory_order_acquire);
     const DeviceTrouble trouble = *box_->record;
     *box_->record = {};
     check_cuda(cudaMemsetAsync(box_->taken, 0, sizeof(unsigned), stream_), "cudaMemsetAsync");

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "kernels/cuda/device.cuh"
 #include "kernels/cuda/start.cuh"
 #include "kernels/cuda/trouble.cuh"
 #include "kernels/cuda/visit.cuh"

@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <mutex>
+#include <utility>
 #include <vector>
 
 #include <dlfcn.h>
 #include <glob.h>
 
 #include "kernels/error.h"
+#include "kernels/exec.h"
 
 namespace axle::inline v0::kernels {
 namespace {
@@ -60,10 +63,35 @@ std::string join(const std::vector<std::string>& parts) {
     return text;
 }
 
+// What has gone wrong and not been asked for. Never destroyed.
+struct Unsaid {
+    std::mutex mutex;
+    std::string text;
+};
+Unsaid& unsaid() {
+    static auto* const instance = new Unsaid;
+    return *instance;
+}
+
 }  // namespace
+
+std::string take_library_trouble() {
+    const std::lock_guard lock(unsaid().mutex);
+    has_library_trouble = false;
+    return std::exchange(unsaid().text, {});
+}
 
 Library::Library(const char* title, const char* stem, int major)
     : title_(title), name_(str(stem, ".so.", major)) {
+    search(stem);
+    if (found()) return;
+    const std::lock_guard lock(unsaid().mutex);
+    std::string& text = unsaid().text;
+    text += (text.empty() ? "" : "; ") + trouble_;
+    has_library_trouble = true;
+}
+
+void Library::search(const char* stem) {
     const std::vector<std::string> listed = listed_folders(), usual = usual_patterns();
     std::vector<std::string> folders = listed;
     for (const std::string& folder : listed)
@@ -78,7 +106,7 @@ Library::Library(const char* title, const char* stem, int major)
 
     for (const std::string& folder : folders)
         for (const std::string& other : matching(folder + "/" + stem + ".so.*")) {
-            trouble_ = str(title, " has the wrong version: found ", other,
+            trouble_ = str(title_, " has the wrong version: found ", other,
                            ", this build of Axle needs ", name_);
             return;
         }
@@ -86,7 +114,7 @@ Library::Library(const char* title, const char* stem, int major)
     if (!listed.empty()) places.push_back("AXLE_LIBRARY_PATH (" + join(listed) + ")");
     places.push_back("the loader's path");
     places.insert(places.end(), usual.begin(), usual.end());
-    trouble_ = str(title, " was not found: ", name_, ": looked in ", join(places),
+    trouble_ = str(title_, " was not found: ", name_, ": looked in ", join(places),
                    "; set AXLE_LIBRARY_PATH to its folder");
 }
 

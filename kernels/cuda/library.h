@@ -32,6 +32,7 @@ class Library {
 
   private:
     void* symbol(const char* name) const;
+    void search(const char* stem);
     bool open(const std::string& file);
 
     std::string title_, name_;

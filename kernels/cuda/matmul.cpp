@@ -147,14 +147,11 @@ bool multiplies(const ConstView& a, const View& c) {
 }
 
 // Which does the activation and stores its argument. GELU is an approximation there that is good
-// enough for 16 bits.
+// enough for 16 bits. Its ReLU is said to be max(x, 0), which may lose a NaN that ours passes on.
 std::optional<cublasLtEpilogue_t> fused(Activation activation, const View& c, const View& pre) {
     switch (activation) {
         case Activation::none:
             if (pre.data == nullptr) return CUBLASLT_EPILOGUE_DEFAULT;
-            return std::nullopt;
-        case Activation::relu:
-            if (pre.data == nullptr) return CUBLASLT_EPILOGUE_RELU;
             return std::nullopt;
         case Activation::gelu_tanh: {
             if (!is_half(c.dtype)) return std::nullopt;

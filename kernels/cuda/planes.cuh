@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "kernels/cuda/device.cuh"
 #include "kernels/cuda/walk.cuh"
 #include "kernels/view.h"
 

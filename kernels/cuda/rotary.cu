@@ -1,6 +1,7 @@
 // The cosine and sine of every (position, pair) are computed once per call, in f64, and rounded: T
 // D / 2 pairs, small beside the batches * heads rows that use each. Then x is read once and y
 // written once, in packs of 16 bytes where rows are dense; the table comes from the cache.
+#include "kernels/cuda/device.cuh"
 #include "kernels/cuda/start.cuh"
 #include "kernels/cuda/walk.cuh"
 #include "kernels/rotary.h"

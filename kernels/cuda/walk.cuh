@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <limits>
 
-#include "kernels/cuda/device.cuh"
+#include "kernels/half.h"
 #include "kernels/walk.h"
 
 namespace axle::inline v0::kernels {

@@ -65,12 +65,13 @@ struct Counter : accel::Checkpointable {
 struct Training {
     static constexpr std::int64_t kBatches = 5;
 
-    explicit Training(std::uint64_t seed = 7, int workers = 0)
+    explicit Training(std::uint64_t seed = 7, int workers = 0, bool cpu = false)
         : net((manual_seed(seed), SmallNet())),
           loader(samples(3 * kBatches - 1),
                  {.batch_size = 3, .shuffle = true, .num_workers = workers, .seed = 11}),
           adamw(net.parameters(), {.lr = 0.05}),
-          cosine(optim::get_cosine_schedule_with_warmup(adamw, 2, 8)) {
+          cosine(optim::get_cosine_schedule_with_warmup(adamw, 2, 8)),
+          accelerator({.gradient_accumulation_steps = 2, .cpu = cpu}) {
         accelerator.prepare(net, adamw, loader, cosine);
         accelerator.register_for_checkpointing(counter);
     }
@@ -107,7 +108,7 @@ struct Training {
     optim::AdamW adamw;
     optim::LambdaLR cosine;
     Counter counter;
-    accel::Accelerator accelerator{{.gradient_accumulation_steps = 2}};
+    accel::Accelerator accelerator;
 };
 
 // Everything that a step may change, as copies.

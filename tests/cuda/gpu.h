@@ -5,6 +5,7 @@
 #include "core/cuda.h"
 #include "core/tensor.h"
 #include "gtest/gtest.h"
+#include "tests/op_case.h"
 
 namespace axle::tests {
 
@@ -13,6 +14,10 @@ inline constexpr Device kGpu = {Device::Type::cuda, 0};
 // The same view of a copy of the whole memory: strides, offset and what lies in the gaps.
 Tensor on_gpu(const Tensor& x);
 std::vector<Tensor> on_gpu(const std::vector<Tensor>& x);
+Result on_cpu(Result r);
+
+// Cases of sizes that take a GPU's other ways: rows longer than a block, sums in parts, sorting.
+const std::vector<OpCase>& size_cases();
 
 // Says so and passes where there is no GPU.
 class GpuTest : public testing::Test {

@@ -216,7 +216,7 @@ TEST_F(GpuTrouble, IsThrownAtTheNextWait) {
     expect_error<IndexError>({"cross_entropy: a target is not a class: 5 in row 1, with 5 classes"},
                              [&] { loss.item(); });
     const Tensor drawn = multinomial(zeros({2, 3}, {.device = kGpu}), 1);
-    expect_error<ValueError>({"multinomial: all weights are zero: row 0"},
+    expect_error<ValueError>({"multinomial: all weights are zero: row"},
                              [&] { cuda::synchronize(); });
 }
 

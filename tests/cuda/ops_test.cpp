@@ -30,8 +30,6 @@ std::vector<Tensor> on_gpu(const std::vector<Tensor>& x) {
     return moved;
 }
 
-namespace {
-
 Result on_cpu(Result r) {
     const NoGrad no_grad;
     for (Tensor& y : r.outputs) {
@@ -45,6 +43,8 @@ Result on_cpu(Result r) {
     }
     return r;
 }
+
+namespace {
 
 class OpOnGpu : public OpTest {
   protected:

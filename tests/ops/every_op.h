@@ -33,19 +33,19 @@ inline bool has_floats(const Row& row) {
     return false;
 }
 
+// What a mode compares: outputs, and gradients where the case has them.
+inline Result run(const OpCase& c, const Row& row, In x) {
+    const std::vector<int> wanted = differentiable(c, row);
+    if (wanted.empty()) return {forward(c, x), {}};
+    return forward_backward(c, x, wanted);
+}
+
 class OpTest : public testing::TestWithParam<std::string> {
   protected:
     const OpCase& op_case() const {
         for (const OpCase& c : op_cases())
             if (c.name == GetParam()) return c;
         throw UsageError("no case is called " + GetParam());
-    }
-
-    // What a mode compares: outputs, and gradients where the case has them.
-    static Result run(const OpCase& c, const Row& row, In x) {
-        const std::vector<int> wanted = differentiable(c, row);
-        if (wanted.empty()) return {forward(c, x), {}};
-        return forward_backward(c, x, wanted);
     }
 };
 

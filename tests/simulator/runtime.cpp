@@ -6,8 +6,11 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string_view>
+#include <thread>
 #include <vector>
 
+#include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <sys/mman.h>
 
@@ -29,6 +32,10 @@ struct CUstream_st {
     std::uint64_t queued = 0, done = 0;
     Captured capture;  // where work goes while the stream is captured
     bool origin = false;
+    // Of the origin.
+    cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
+    std::thread::id captor;
+    bool broken = false;  // by a call that a capture forbids
 };
 
 struct CUevent_st {
@@ -49,6 +56,11 @@ namespace {
 
 constexpr std::size_t kArena = std::size_t{2} << 30;  // of addresses
 
+// Addresses that pieces of memory are mapped to from the beginning on.
+struct Range {
+    std::size_t size = 0, mapped = 0;
+};
+
 struct Device {
     std::recursive_mutex mutex;
     std::vector<CUstream_st*> streams;
@@ -59,7 +71,10 @@ struct Device {
     // that is out of reach while nothing runs.
     char* arena = nullptr;
     std::map<std::size_t, std::size_t> gaps;  // by offset
-    int depth = 0;                            // of drain()
+    std::map<char*, Range> ranges;
+    std::map<CUmemGenericAllocationHandle, std::size_t> pieces;
+    CUmemGenericAllocationHandle last_piece = 0;
+    int depth = 0;  // of drain()
     std::set<std::string> started;
 };
 
@@ -90,12 +105,19 @@ cudaError_t result(cudaError_t error) {
 class Reach {
   public:
     Reach() {
-        Device& d = device();
-        if (d.depth++ == 0 && d.arena != nullptr) mprotect(d.arena, kArena, PROT_READ | PROT_WRITE);
+        if (device().depth++ == 0) protect(PROT_READ | PROT_WRITE);
     }
     ~Reach() {
+        if (--device().depth == 0) protect(PROT_NONE);
+    }
+
+  private:
+    static void protect(int access) {
         Device& d = device();
-        if (--d.depth == 0 && d.arena != nullptr) mprotect(d.arena, kArena, PROT_NONE);
+        if (d.arena == nullptr) return;
+        mprotect(d.arena, kArena, access);
+        for (const auto& [begin, range] : d.ranges)
+            if (range.mapped > 0) mprotect(begin, range.mapped, access);
     }
 };
 
@@ -129,12 +151,26 @@ void queue(cudaStream_t handle, Work work) {
 
 thread_local cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
 
-// Whether a capture forbids this thread what has nothing to do with its stream.
+// Whether a capture forbids this thread what has nothing to do with its stream. The attempt breaks
+// the capture.
 bool any_capture() {
     if (capture_mode == cudaStreamCaptureModeRelaxed) return false;
-    for (const CUstream_st* stream : device().streams)
-        if (stream->capture) return true;
-    return false;
+    bool found = false;
+    for (CUstream_st* stream : device().streams) {
+        if (!stream->capture || !stream->origin || stream->mode == cudaStreamCaptureModeRelaxed)
+            continue;
+        if (stream->mode == cudaStreamCaptureModeThreadLocal &&
+            stream->captor != std::this_thread::get_id())
+            continue;
+        found = stream->broken = true;
+    }
+    return found;
+}
+
+cudaError_t break_capture(const Captured& capture, cudaError_t error) {
+    for (CUstream_st* stream : device().streams)
+        if (stream->origin && stream->capture == capture) stream->broken = true;
+    return result(error);
 }
 
 void* take(std::size_t size) {
@@ -207,7 +243,83 @@ bool is_pageable(const void* p) {
         --found;
         return static_cast<const char*>(p) < static_cast<char*>(found->first) + found->second;
     };
+    for (const auto& [begin, range] : d.ranges)
+        if (p >= begin && p < begin + range.mapped) return false;
     return !inside(d.blocks) && !inside(pinned());
+}
+
+// --- memory that is mapped piece by piece
+
+CUresult reserve(CUdeviceptr* begin, std::size_t size, std::size_t, CUdeviceptr,
+                 unsigned long long) {
+    const std::lock_guard lock(device().mutex);
+    void* const range =
+        mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (range == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
+    device().ranges[static_cast<char*>(range)].size = size;
+    *begin = reinterpret_cast<CUdeviceptr>(range);
+    return CUDA_SUCCESS;
+}
+CUresult free_range(CUdeviceptr begin, std::size_t size) {
+    const std::lock_guard lock(device().mutex);
+    const auto found = device().ranges.find(reinterpret_cast<char*>(begin));
+    if (found == device().ranges.end() || found->second.size != size || found->second.mapped != 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    munmap(found->first, size);
+    device().ranges.erase(found);
+    return CUDA_SUCCESS;
+}
+CUresult create_piece(CUmemGenericAllocationHandle* piece, std::size_t size,
+                      const CUmemAllocationProp*, unsigned long long) {
+    const std::lock_guard lock(device().mutex);
+    Device& d = device();
+    if (any_capture()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    if (size > d.memory - std::min(d.memory, d.used)) return CUDA_ERROR_OUT_OF_MEMORY;
+    d.used += size;
+    d.pieces[*piece = ++d.last_piece] = size;
+    return CUDA_SUCCESS;
+}
+CUresult release_piece(CUmemGenericAllocationHandle piece) {
+    const std::lock_guard lock(device().mutex);
+    const auto found = device().pieces.find(piece);
+    if (found == device().pieces.end()) return CUDA_ERROR_INVALID_VALUE;
+    device().used -= found->second;
+    device().pieces.erase(found);
+    return CUDA_SUCCESS;
+}
+// The range that ends, as far as it is mapped, at a place.
+auto range_to(const char* end) {
+    auto found = device().ranges.upper_bound(const_cast<char*>(end));
+    if (found == device().ranges.begin()) return device().ranges.end();
+    --found;
+    return found->first + found->second.mapped == end ? found : device().ranges.end();
+}
+CUresult map_piece(CUdeviceptr place, std::size_t size, std::size_t, CUmemGenericAllocationHandle,
+                   unsigned long long) {
+    const std::lock_guard lock(device().mutex);
+    const auto range = range_to(reinterpret_cast<char*>(place));
+    if (range == device().ranges.end() || range->second.mapped + size > range->second.size)
+        return CUDA_ERROR_INVALID_VALUE;
+    range->second.mapped += size;
+    return CUDA_SUCCESS;
+}
+CUresult unmap_piece(CUdeviceptr place, std::size_t size) {
+    const std::lock_guard lock(device().mutex);
+    char* const begin = reinterpret_cast<char*>(place);
+    const auto range = range_to(begin + size);
+    if (range == device().ranges.end()) return CUDA_ERROR_INVALID_VALUE;
+    range->second.mapped -= size;
+    madvise(begin, size, MADV_DONTNEED);
+    mprotect(begin, size, PROT_NONE);
+    return CUDA_SUCCESS;
+}
+CUresult set_access(CUdeviceptr place, std::size_t size, const CUmemAccessDesc*, std::size_t) {
+    const std::lock_guard lock(device().mutex);
+    char* const begin = reinterpret_cast<char*>(place);
+    mprotect(begin, size, PROT_READ | PROT_WRITE);
+    std::memset(begin, 0xff, size);
+    if (device().arena != nullptr && device().depth == 0) mprotect(begin, size, PROT_NONE);
+    return CUDA_SUCCESS;
 }
 
 }  // namespace
@@ -227,6 +339,8 @@ std::set<std::string> started() {
     return device().started;
 }
 
+[[gnu::weak]] bool plugged_in() { return false; }
+
 void set_memory(std::size_t bytes) {
     const std::lock_guard lock(device().mutex);
     device().memory = bytes;
@@ -239,8 +353,8 @@ void set_memory(std::size_t bytes) {
 extern "C" {
 
 cudaError_t cudaGetDeviceCount(int* count) {
-    *count = 1;
-    return cudaSuccess;
+    *count = axle::kernels::simulator::plugged_in() ? 1 : 0;
+    return result(*count == 0 ? cudaErrorNoDevice : cudaSuccess);
 }
 cudaError_t cudaSetDevice(int index) {
     return result(index == 0 ? cudaSuccess : cudaErrorInvalidDevice);
@@ -279,11 +393,23 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
     *version = CUDART_VERSION;
     return cudaSuccess;
 }
-cudaError_t cudaGetDriverEntryPointByVersion(const char*, void** function, unsigned int,
+cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** function, unsigned int,
                                              unsigned long long,
                                              cudaDriverEntryPointQueryResult* found) {
-    *function = nullptr;
-    if (found != nullptr) *found = cudaDriverEntryPointSymbolNotFound;
+    static const std::map<std::string_view, void*> functions = {
+        {"cuMemAddressReserve", reinterpret_cast<void*>(reserve)},
+        {"cuMemAddressFree", reinterpret_cast<void*>(free_range)},
+        {"cuMemCreate", reinterpret_cast<void*>(create_piece)},
+        {"cuMemRelease", reinterpret_cast<void*>(release_piece)},
+        {"cuMemMap", reinterpret_cast<void*>(map_piece)},
+        {"cuMemUnmap", reinterpret_cast<void*>(unmap_piece)},
+        {"cuMemSetAccess", reinterpret_cast<void*>(set_access)},
+    };
+    const auto known = functions.find(name);
+    *function = known == functions.end() ? nullptr : known->second;
+    if (found != nullptr)
+        *found =
+            *function == nullptr ? cudaDriverEntryPointSymbolNotFound : cudaDriverEntryPointSuccess;
     return cudaSuccess;
 }
 
@@ -307,6 +433,10 @@ const char* cudaGetErrorName(cudaError_t error) {
             return "cudaErrorNotReady";
         case cudaErrorStreamCaptureUnsupported:
             return "cudaErrorStreamCaptureUnsupported";
+        case cudaErrorStreamCaptureInvalidated:
+            return "cudaErrorStreamCaptureInvalidated";
+        case cudaErrorCapturedEvent:
+            return "cudaErrorCapturedEvent";
         default:
             return "cudaErrorUnknown";
     }
@@ -344,12 +474,14 @@ cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
 }
 cudaError_t cudaHostAlloc(void** block, std::size_t size, unsigned int) {
     AXLE_LOCKED;
+    if (any_capture()) return result(cudaErrorStreamCaptureUnsupported);
     *block = std::aligned_alloc(256, (size + 255) / 256 * 256);
     pinned()[*block] = size;
     return cudaSuccess;
 }
 cudaError_t cudaFreeHost(void* block) {
     AXLE_LOCKED;
+    if (any_capture()) return result(cudaErrorStreamCaptureUnsupported);
     drain_all();
     pinned().erase(block);
     std::free(block);
@@ -393,9 +525,8 @@ cudaError_t cudaMemsetAsync(void* to, int value, std::size_t size, cudaStream_t 
 }
 cudaError_t cudaMemset(void* to, int value, std::size_t size) {
     AXLE_LOCKED;
-    cudaMemsetAsync(to, value, size, nullptr);
-    drain(device().legacy, device().legacy.queued);
-    return cudaSuccess;
+    if (any_capture()) return result(cudaErrorStreamCaptureUnsupported);
+    return cudaMemsetAsync(to, value, size, nullptr);
 }
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned int, int) {
@@ -416,20 +547,25 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
     AXLE_LOCKED;
-    if (of(stream).capture) return result(cudaErrorStreamCaptureUnsupported);
+    if (const Captured& c = of(stream).capture)
+        return break_capture(c, cudaErrorStreamCaptureUnsupported);
     drain(of(stream), of(stream).queued);
     return cudaSuccess;
 }
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
     AXLE_LOCKED;
     CUstream_st& s = of(stream);
+    if (s.capture) return break_capture(s.capture, cudaErrorStreamCaptureUnsupported);
     if (s.done == s.queued) return cudaSuccess;
     drain(s, s.done + 1);
     return cudaErrorNotReady;
 }
 cudaError_t cudaDeviceSynchronize() {
     AXLE_LOCKED;
-    if (any_capture()) return result(cudaErrorStreamCaptureUnsupported);
+    // Whatever the mode, and on whichever thread.
+    for (const CUstream_st* stream : device().streams)
+        if (stream->capture)
+            return break_capture(stream->capture, cudaErrorStreamCaptureUnsupported);
     drain_all();
     return cudaSuccess;
 }
@@ -456,12 +592,16 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
     AXLE_LOCKED;
+    if (event->capture) return break_capture(event->capture, cudaErrorCapturedEvent);
+    if (any_capture()) return result(cudaErrorStreamCaptureUnsupported);
     if (event->stream == nullptr || event->stream->done >= event->position) return cudaSuccess;
     drain(*event->stream, event->stream->done + 1);
     return cudaErrorNotReady;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
     AXLE_LOCKED;
+    if (event->capture) return break_capture(event->capture, cudaErrorCapturedEvent);
+    if (any_capture()) return result(cudaErrorStreamCaptureUnsupported);
     if (event->stream != nullptr) drain(*event->stream, event->position);
     return cudaSuccess;
 }
@@ -482,22 +622,29 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     return cudaSuccess;
 }
 
-cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
     AXLE_LOCKED;
     if (stream == nullptr || stream->capture) return result(cudaErrorStreamCaptureUnsupported);
     stream->capture = std::make_shared<std::vector<Work>>();
     stream->origin = true;
+    stream->mode = mode;
+    stream->captor = std::this_thread::get_id();
+    stream->broken = false;
     return cudaSuccess;
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
     AXLE_LOCKED;
     *graph = nullptr;
     if (!stream->capture || !stream->origin) return result(cudaErrorStreamCaptureUnsupported);
-    *graph = new CUgraph_st{stream->capture};
+    if (stream->mode != cudaStreamCaptureModeRelaxed &&
+        stream->captor != std::this_thread::get_id())
+        return result(cudaErrorStreamCaptureWrongThread);
     const Captured ended = stream->capture;
     for (CUstream_st* other : device().streams)
         if (other->capture == ended) other->capture = nullptr;
     stream->origin = false;
+    if (stream->broken) return result(cudaErrorStreamCaptureInvalidated);
+    *graph = new CUgraph_st{ended};
     return cudaSuccess;
 }
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {

@@ -5,13 +5,17 @@
 // Streams are queues that run when somebody waits for them, never before: what is not ordered by a
 // stream or an event is out of order here too. Device memory can't be touched by the host except
 // while something runs, is filled with NaN when it is handed out, and with AddressSanitizer every
-// allocation has its fences. Graphs are lists of what was captured.
+// allocation has its fences. Graphs are lists of what was captured; what CUDA forbids beside a
+// capture breaks it.
 #pragma once
 
 #include <set>
 #include <string>
 
 namespace axle::inline v0::kernels::simulator {
+
+// Whether there is a device: in programs that link plugged_in.cpp as well.
+bool plugged_in();
 
 // Places in kernels/cuda/ ("softmax.cu:42") whose kernels have run.
 std::set<std::string> started();

@@ -3,6 +3,7 @@
 #include <random>
 #include <string>
 
+#include "core/cuda.h"
 #include "tests/tools/trainer_program.h"
 
 namespace axle {
@@ -204,9 +205,31 @@ TEST_F(TrainGpt, ValuesThatMakeNoSenseAreRefused) {
     expect_refused(tiny("a", {"--steps", "many"}), {"--steps", "many"});
     expect_refused(tiny("a", {"--dropout", "1.5"}), {"--dropout"});
     expect_refused(tiny("a", {"--mixed-precision", "fp4"}), {"mixed_precision", "fp4"});
-    expect_refused(tiny("a", {"--device", "cuda"}), {"device", "cuda"});
-    expect_refused(tiny("a", {"--device", "meta"}), {"device", "meta"});
     expect_refused({"--preset", "tiny"}, {"--data"});
+}
+
+TEST_F(TrainGpt, TrainsOnTheDeviceThatItIsToldOrSaysWhyNot) {
+    const auto on = [&](const std::string& device) { return tiny("a", {"--device", device}); };
+    EXPECT_EQ(run(on("cpu")).result()["device"], "cpu");
+    expect_refused(on("meta"), {"device: ", "on cpu or cuda, not on 'meta'"});
+    for (const std::string odd : {"gpu", "cuda:", "cuda:x", "cuda:-1", "cuda:0x", ""})
+        expect_refused(on(odd), {"device: expected cpu, cuda", "'" + odd + "'"});
+    const std::string why = cuda::why_unavailable();
+    EXPECT_EQ(why.empty(), cuda::is_available());
+    for (const std::string gpu : {"cuda", "cuda:0", "cuda:1", "cuda:99"}) {
+        if (!cuda::is_available()) {
+            expect_refused(on(gpu), {"device: " + why, "'" + gpu + "'", "use cpu"});
+        } else if (gpu == "cuda" || gpu == "cuda:0") {
+            const Ended ended = run(on(gpu));
+            EXPECT_EQ(ended.code, 0) << ended.text();
+            EXPECT_EQ(ended.result()["device"], gpu);
+        } else if (gpu == "cuda:1" && cuda::device_count() > 1) {
+            expect_refused(on(gpu), {"'cuda:1'", "CUDA_VISIBLE_DEVICES"});
+        } else {
+            expect_refused(on(gpu), {"there is no such GPU", "'" + gpu + "'",
+                                     "has " + std::to_string(cuda::device_count())});
+        }
+    }
 }
 
 TEST_F(TrainGpt, FilesThatAreMissingOrBrokenAreNamed) {

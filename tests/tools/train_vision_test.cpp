@@ -105,6 +105,7 @@ TEST_F(TrainVision, SaysWhatItCannotUse) {
     expect_refused(tiny("a", {"--model", "lenett"}), {"lenett", "did you mean lenet?"});
     expect_refused(tiny("a", {"--data", folder_ / "none"}), {"none", "train-images-idx3-ubyte"});
     expect_refused(tiny("a", {"--log-with", "tensorbord"}), {"tensorbord", "tensorboard"});
+    expect_refused(tiny("a", {"--device", "cuda:99"}), {"device: ", "'cuda:99'"});
     ASSERT_EQ(run(tiny("mlp")).code, 0);
     expect_refused(tiny("a", {"--model", "lenet", "--eval-only", "--init-from",
                               folder_ / "mlp/model.safetensors"}),

@@ -30,6 +30,10 @@ std::string file_in(const Options& options, const char* name) {
 }
 std::string checkpoint_folder(const Options& options) { return file_in(options, "checkpoints"); }
 
+MemoryStats memory_of(Device device) {
+    return device.is_cuda() ? cuda::memory_stats(device.index) : host_memory::stats();
+}
+
 }  // namespace
 
 void Options::add_to(CommandLine& line) {
@@ -142,10 +146,7 @@ void Run::add_loss(const Tensor& loss) {
     loss_sum_ = loss_sum_.defined() ? loss_sum_ + value : value;
 }
 
-MemoryStats Run::memory() const {
-    const Device device = accelerator_.device();
-    return device.is_cuda() ? cuda::memory_stats(device.index) : host_memory::stats();
-}
+MemoryStats Run::memory() const { return memory_of(accelerator_.device()); }
 
 bool Run::due(std::int64_t every) const {
     if (every < 0)
@@ -215,7 +216,7 @@ Outcome Run::finish() {
 std::string write_report(const Options& options, const Outcome& outcome, accel::Report report) {
     for (const auto& [key, value] : outcome.summary.entries())
         if (value.is_number() && key != "threads") report.results.set(key, value);
-    report.results.set("peak_bytes", host_memory::stats().peak);
+    report.results.set("peak_bytes", memory_of(Device::parse(options.device)).peak);
     // A run that goes on elsewhere with nothing left to do has written none.
     const std::string metrics = file_in(options, "metrics.jsonl");
     if (fs::exists(metrics)) report.metrics = accel::read_metrics(metrics);

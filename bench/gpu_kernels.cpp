@@ -1,0 +1,109 @@
+// bench_gpu_kernels [--only TEXT]
+//
+// The raw kernels of a GPU: one line of JSON each. The roof comes first, a large copy and a large
+// product of bf16 matrices; every other line has its share of one of the two. Shapes are those of
+// GPT-2 and ResNet-50. Last comes what an op costs the host. Without a GPU it says so and passes.
+#include <chrono>
+#include <cstdint>
+#include <iostream>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "bench/gpu_products.h"
+#include "bench/gpu_row.h"
+#include "bench/gpu_streams.h"
+#include "core/autograd.h"
+#include "core/cuda.h"
+#include "core/ops.h"
+#include "kernels/copy.h"
+
+namespace axle::bench {
+
+// What an op costs the host where there is next to nothing to compute: queued without waiting, in
+// runs that are shorter than what a GPU holds in its queue.
+template <class F>
+void run_host_cost(const GpuTable& table, const char* op, F&& call) {
+    constexpr int kCalls = 400;
+    const GpuRow row = {.op = str("host ", op), .dtype = f32, .shape = "8x64"};
+    if (!table.wants(row)) return;
+    std::vector<double> times;
+    for (int run = 0; run < 20; ++run) {
+        const auto start = std::chrono::steady_clock::now();
+        for (int i = 0; i < kCalls; ++i) call();
+        const std::chrono::duration<double, std::milli> took =
+            std::chrono::steady_clock::now() - start;
+        times.push_back(took.count() / kCalls);
+        cuda::synchronize();
+    }
+    std::ranges::sort(times);
+    const nlohmann::json line = {{"op", row.op},
+                                 {"dtype", name_of(row.dtype)},
+                                 {"shape", row.shape},
+                                 {"ms", times[times.size() / 2]}};
+    std::cout << line.dump() << std::endl;
+}
+
+inline void run_host_costs(const GpuTable& table) {
+    const Tensor a = operand({8, 64}), b = operand({8, 64}), w = operand({64, 64});
+    const Tensor leaf = operand({8, 64}).set_requires_grad();
+    {
+        const NoGrad scope;
+        run_host_cost(table, "empty", [] { room({8, 64}); });
+        run_host_cost(table, "add", [&] { add(a, b); });
+        run_host_cost(table, "matmul", [&] { matmul(a, w); });
+    }
+    run_host_cost(table, "add recorded", [&] { add(leaf, b); });
+}
+
+inline void run_table(const std::string& only) {
+    GpuTable table(only);
+    constexpr std::int64_t kCopied = std::int64_t{1} << 28;
+    GpuRow copy = {.op = "copy",
+                   .dtype = f32,
+                   .shape = std::to_string(kCopied),
+                   .prepare = []() -> Call {
+                       const Tensor x = operand({kCopied});
+                       Tensor y = room({kCopied});
+                       return [=]() mutable { kernels::copy(gpu(), x.view(), y.view()); };
+                   },
+                   .bytes = 8.0 * kCopied};
+    table.set_roof(copy, product_row("matmul", 8192, 8192, 8192, bf16, "NT"));
+    for (const DType dtype : {bf16, f32}) {
+        run_elementwise(table, dtype);
+        run_norms(table, dtype, 16384, 768), run_norms(table, dtype, 16384, 4096);
+        run_cross_entropy(table, dtype);
+    }
+    run_embedding(table);
+    run_optimizer(table);
+    run_products(table);
+    run_attention(table, bf16, 16, 12, 1024, 64), run_attention(table, f16, 16, 12, 1024, 64);
+    run_attention(table, bf16, 4, 16, 4096, 128), run_attention(table, f32, 16, 12, 1024, 64);
+    run_convolutions(table);
+    run_host_costs(table);
+}
+
+}  // namespace axle::bench
+
+int main(int argc, char** argv) {
+    try {
+        std::string only;
+        for (int i = 1; i < argc; i += 2) {
+            if (std::string_view(argv[i]) != "--only" || i + 1 == argc)
+                throw std::invalid_argument("usage: bench_gpu_kernels [--only TEXT]");
+            only = argv[i + 1];
+        }
+        if (!axle::cuda::is_available()) {
+            std::cout << "no GPU: " << axle::cuda::why_unavailable() << '\n';
+            return 0;
+        }
+#if AXLE_CUDA
+        axle::bench::run_table(only);
+#endif
+    } catch (const std::exception& error) {
+        std::cerr << "bench_gpu_kernels: " << error.what() << '\n';
+        return 1;
+    }
+    return 0;
+}

@@ -1,0 +1,148 @@
+// A row of the table of GPU kernels: a call, what it moves or computes, and its share of what this
+// very GPU reaches in a plain copy or a large product.
+//
+// Operands lie in as many sets as exceed the GPU's last cache several times, used in turn, so that
+// a call finds its operands in memory. Numbers are random: zeros cost less power, and run faster.
+// Bytes are those that the algorithm has to read and write once. Times are between two events
+// around many calls: the median of the samples.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "core/cuda.h"
+#include "core/launch.h"
+#include "core/ops.h"
+
+namespace axle::bench {
+
+using Call = std::function<void()>;
+
+inline constexpr Device kGpu = {Device::Type::cuda, 0};
+
+inline kernels::Cuda& gpu() { return cuda_context(0); }
+
+// Operands are tensors here for the sake of their memory.
+inline Tensor operand(const Shape& shape, DType dtype = f32) { return randn(shape, {dtype, kGpu}); }
+inline Tensor room(const Shape& shape, DType dtype = f32) { return empty(shape, {dtype, kGpu}); }
+inline Tensor indices(std::int64_t below, const Shape& shape) {
+    return randint(0, below, shape, {i64, kGpu});
+}
+
+inline double product(std::initializer_list<std::int64_t> sizes) {
+    double n = 1;
+    for (const std::int64_t size : sizes) n *= static_cast<double>(size);
+    return n;
+}
+inline std::string size_text(std::initializer_list<std::int64_t> sizes) {
+    std::string text;
+    for (const std::int64_t size : sizes) text += (text.empty() ? "" : "x") + std::to_string(size);
+    return text;
+}
+inline double width_of(DType t) { return static_cast<double>(size_of(t)); }
+
+struct GpuRow {
+    std::string op;
+    DType dtype = f32;
+    std::string shape;
+    std::function<Call()> prepare = {};  // makes a set of operands and returns the call on it
+    double bytes = 0;                    // read and written by a call
+    double flops = 0;                    // of a call: its measure, unless 0
+};
+
+// Of this GPU, measured.
+struct GpuRoof {
+    double bytes = 0, flops = 0;  // per second
+};
+
+class GpuTable {
+  public:
+    // Of all rows, those whose "op dtype shape" contains the text.
+    explicit GpuTable(std::string only) : only_(std::move(only)) {}
+
+    bool wants(const GpuRow& row) const {
+        return str(row.op, " ", row.dtype, " ", row.shape).find(only_) != std::string::npos;
+    }
+
+    // Measures a row and prints it as a line of JSON. A row that fails says why, and the next runs.
+    void run(const GpuRow& row) const {
+        if (!wants(row)) return;
+        nlohmann::json line = {{"op", row.op}, {"dtype", name_of(row.dtype)}, {"shape", row.shape}};
+        try {
+            const double ms = milliseconds_of(row);
+            line["ms"] = ms;
+            const bool computes = row.flops > 0;
+            const double rate = (computes ? row.flops : row.bytes) / ms * 1e3;
+            line[computes ? "tflops" : "gb_per_s"] = rate * (computes ? 1e-12 : 1e-9);
+            const double roof = computes ? roof_.flops : roof_.bytes;
+            if (roof > 0) line["roof_share"] = rate / roof;
+        } catch (const Error& error) {
+            line["error"] = error.what();
+        }
+        std::cout << line.dump() << std::endl;
+        cuda::empty_cache();
+    }
+
+    // Measures these two first: all others are compared with them.
+    void set_roof(const GpuRow& copy, const GpuRow& product) {
+        roof_.bytes = copy.bytes / milliseconds_of(copy) * 1e3;
+        roof_.flops = product.flops / milliseconds_of(product) * 1e3;
+        const nlohmann::json line = {{"roof_gb_per_s", roof_.bytes * 1e-9},
+                                     {"roof_tflops", roof_.flops * 1e-12}};
+        std::cout << line.dump() << std::endl;
+    }
+
+    // The median time of a call.
+    static double milliseconds_of(const GpuRow& row) {
+        const std::vector<Call> calls = sets_of(row);
+        std::size_t turn = 0;
+        const auto next = [&] {
+            calls[turn]();
+            turn = turn + 1 < calls.size() ? turn + 1 : 0;
+        };
+        // Plans are made and products tuned in the first calls.
+        for (std::size_t i = 0; i < std::max<std::size_t>(6, calls.size()); ++i) next();
+        cuda::synchronize();
+        constexpr double kSampleMs = 4;
+        const double once = sample(next, 3);
+        const int repeats = static_cast<int>(std::clamp(kSampleMs / once, 1.0, 400.0));
+        std::vector<double> times;
+        for (int i = 0; i < 15; ++i) times.push_back(sample(next, repeats));
+        std::ranges::nth_element(times, times.begin() + 7);
+        return times[7];
+    }
+
+  private:
+    static std::vector<Call> sets_of(const GpuRow& row) {
+        const auto cache = static_cast<double>(cuda::get_device_properties().l2_cache_size);
+        const double sets = row.bytes > 0 ? 1 + 4 * cache / row.bytes : 1;
+        std::vector<Call> calls;
+        for (int i = 0; i < static_cast<int>(std::min(sets, 64.0)); ++i)
+            calls.push_back(row.prepare());
+        return calls;
+    }
+
+    // Milliseconds of a call, over so many.
+    template <class F>
+    static double sample(F&& call, int repeats) {
+        const cuda::Stream stream = cuda::current_stream();
+        const cuda::Event begin(true), end(true);
+        begin.record(stream);
+        for (int i = 0; i < repeats; ++i) call();
+        end.record(stream);
+        cuda::synchronize();
+        return std::max(begin.elapsed_time(end) / repeats, 1e-6);
+    }
+
+    std::string only_;
+    GpuRoof roof_;
+};
+
+}  // namespace axle::bench

@@ -1,0 +1,238 @@
+#!/usr/bin/env python3
+"""The worker of bench_train_step --serve in PyTorch: the same model, weights, data and requests
+(bench/serve.h says which).
+
+Variants: eager; --compile default or reduce-overhead (torch.compile); --compile graph, the whole
+step captured as one CUDA graph. Settings are the best known: fused optimizers, fused attention as
+PyTorch chooses it, bf16 by autocast, f32 products in TF32, foreach clipping.
+"""
+
+import argparse
+import json
+import math
+import os
+import sys
+import time
+
+import torch
+
+import train_step
+
+DATA_KEY = 1 << 20
+# layers, heads, width
+GPT2 = {
+    "gpt2-124m": (12, 12, 768), "gpt2-350m": (24, 16, 1024),
+    "gpt2-774m": (36, 20, 1280), "gpt2-1558m": (48, 25, 1600),
+}
+
+
+def hashed(key, count, device):
+    """Numbers 0 to count of the sequence `key`."""
+    low = 0xFFFFFFFF
+    h = torch.arange(count, dtype=torch.int64, device=device)
+    h = (h * 0x9E3779B1 + key * 0x85EBCA6B + 0x27D4EB2F) & low
+    h = ((h ^ (h >> 16)) * 0x7FEB352D) & low
+    h = ((h ^ (h >> 15)) * 0x846CA68B) & low
+    return h ^ (h >> 16)
+
+
+def hashed_floats(key, shape, bound, device):
+    bits = hashed(key, math.prod(shape), device) >> 8
+    return ((bits.double() * 2.0**-23 - 1) * bound).float().view(shape)
+
+
+def hashed_ids(key, shape, limit, device):
+    return (hashed(key, math.prod(shape), device) % limit).view(shape)
+
+
+def set_hashed_weights(model, layers, device):
+    """Blocks of a GPT are numbered as if their matrices were stored transposed."""
+    with torch.no_grad():
+        for key, (name, p) in enumerate(model.named_parameters()):
+            if p.dim() < 2:
+                p.fill_(0 if name.endswith("bias") else 1)
+            elif layers:
+                bound = 0.02 * math.sqrt(3.0)
+                if name.endswith(("proj.weight", "down.weight")):
+                    bound /= math.sqrt(2 * layers)
+                if name.startswith("blocks."):
+                    p.copy_(hashed_floats(key, p.shape[::-1], bound, device).t())
+                else:
+                    p.copy_(hashed_floats(key, p.shape, bound, device))
+            else:
+                bound = 1 / math.sqrt(p.numel() / p.shape[0])
+                p.copy_(hashed_floats(key, p.shape, bound, device))
+
+
+def training(arguments, device):
+    """The model, its optimizer, its batch and the norm to clip to."""
+    name = arguments.model
+    with torch.device(device):
+        if name in GPT2:
+            layers, heads, width = GPT2[name]
+            made = train_step.gpt_training(
+                1, 1, vocab=50304, positions=1024, layers=layers, heads=heads, width=width,
+                bias=True, gelu="tanh")
+            shape, vocab = (4, 1024), 50304
+        else:
+            made = train_step.TRAININGS[name]()
+            layers = len(made[0].blocks) if hasattr(made[0], "blocks") else 0
+            shape, vocab = made[2][0].shape, made[0].tokens.num_embeddings if layers else 10
+    model, optimizer, data, max_norm, _ = made
+    set_hashed_weights(model, layers, device)
+    if layers:
+        for group in optimizer.param_groups:
+            group["lr"] = 1e-4
+        shape = (arguments.batch or shape[0], arguments.time or shape[1])
+        data = [hashed_ids(DATA_KEY + i, shape, vocab, device) for i in range(2)]
+    else:
+        shape = (arguments.batch or shape[0], *shape[1:])
+        x = hashed_floats(DATA_KEY, shape, 1.7, device)
+        if data[0].is_contiguous(memory_format=torch.channels_last) and x.dim() == 4:
+            x = x.to(memory_format=torch.channels_last)
+        data = [x, hashed_ids(DATA_KEY + 1, shape[:1], vocab, device)]
+    return model, optimizer, data, max_norm
+
+
+def captured(step):
+    """The step as one graph, after a few that warm up beside it."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        loss = step()
+
+    def replay():
+        graph.replay()
+        return loss.clone()
+    return replay
+
+
+def stepper(arguments, device):
+    model, optimizer, data, max_norm = training(arguments, device)
+    parameters = list(model.parameters())
+    run = model
+    if arguments.compile in ("default", "reduce-overhead"):
+        run = torch.compile(model, mode=arguments.compile)
+    if arguments.compile == "graph":
+        for group in optimizer.param_groups:
+            if "capturable" in group:
+                group["capturable"] = True
+    autocast = arguments.dtype == "bf16"
+
+    def step():
+        # Without a cache of casts, what is captured would miss the weights' updates.
+        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=autocast,
+                            cache_enabled=arguments.compile != "graph"):
+            loss = run(*data)
+        loss.backward()
+        if max_norm is not None:
+            torch.nn.utils.clip_grad_norm_(parameters, max_norm, foreach=True)
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach().clone()
+
+    if arguments.compile != "graph":
+        return step, model
+    state = [step, 0]
+
+    def graph_step():
+        # The first steps are counted like everyone's: the graph warms up on a copy of the state.
+        if state[1] == 0:
+            kept = [p.detach().clone() for p in parameters]
+            state[0] = captured(step)
+            with torch.no_grad():
+                for p, value in zip(parameters, kept):
+                    p.copy_(value)
+                for values in optimizer.state.values():
+                    for value in values.values():
+                        if torch.is_tensor(value):
+                            value.zero_()
+        state[1] += 1
+        return state[0]()
+    return graph_step, model
+
+
+def timed(step, count, device):
+    """Milliseconds of each of the steps, which nobody waits for, and the last loss."""
+    if device.type == "cpu":
+        times = [time.perf_counter()]
+        for _ in range(count):
+            loss = step()
+            times.append(time.perf_counter())
+        return [1e3 * (b - a) for a, b in zip(times, times[1:])], loss
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(count + 1)]
+    events[0].record()
+    for event in events[1:]:
+        loss = step()
+        event.record()
+    torch.cuda.synchronize()
+    return [a.elapsed_time(b) for a, b in zip(events, events[1:])], loss
+
+
+def peak_bytes(device):
+    if device.type == "cpu":
+        return train_step.peak_resident_bytes()
+    return torch.cuda.max_memory_allocated()
+
+
+def answer(line):
+    print(json.dumps(line), flush=True)
+
+
+def serve(arguments):
+    if arguments.device == "cuda" and not torch.cuda.is_available():
+        raise RuntimeError("PyTorch sees no GPU")
+    device = torch.device(arguments.device)
+    torch.set_float32_matmul_precision("high")
+    torch.backends.cudnn.benchmark = True
+    torch.set_num_threads(arguments.threads)
+    step, model = stepper(arguments, device)
+    gpu = device.type == "cuda"
+    name = "torch" + {None: "", "default": ".compile", "graph": ".graph"}.get(
+        arguments.compile, f".compile.{arguments.compile}")
+    answer({
+        "engine": name, "version": torch.__version__,
+        "device": torch.cuda.get_device_name() if gpu else "CPU",
+        "cudnn": torch.backends.cudnn.version() if gpu else None,
+        "parameters": sum(p.numel() for p in model.parameters()),
+    })
+    for line in sys.stdin:
+        request, *count = line.split()
+        if request == "quit":
+            return
+        if request == "check":
+            answer({"losses": [step().item() for _ in range(int(count[0]))]})
+        elif request == "run":
+            step()  # what the cache gave back is taken again
+            ms, loss = timed(step, int(count[0]), device)
+            answer({"ms": ms, "loss": loss.item(), "peak_bytes": peak_bytes(device)})
+            if gpu:
+                torch.cuda.empty_cache()  # the others need room
+        else:
+            raise ValueError(f"unknown request: {line}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", required=True, choices=[*train_step.TRAININGS, *GPT2])
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--dtype", choices=("f32", "bf16"), default="f32")
+    parser.add_argument("--compile", choices=("default", "reduce-overhead", "graph"))
+    parser.add_argument("--batch", type=int, default=0)
+    parser.add_argument("--time", type=int, default=0)
+    parser.add_argument("--threads", type=int, default=2)
+    try:
+        serve(parser.parse_args())
+    except Exception as error:  # the driver reports it
+        answer({"error": f"{type(error).__name__}: {error}"})
+        os._exit(1)
+    os._exit(0)  # the compiler's workers take seconds to end
+
+
+if __name__ == "__main__":
+    main()

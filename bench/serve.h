@@ -1,0 +1,204 @@
+// Training steps for bench/peers/compare_gpu, which has several workers take turns on one device.
+//
+// Weights and data are hashes of their positions, so that bench/peers/serve.py trains the same
+// model on the same numbers. A worker answers each line of its input with a line of JSON:
+//
+//     (at its start)  {"engine", "version", "device", ...}
+//     check N         N steps: {"losses": [N numbers]}
+//     run N           N steps that nobody waits for: {"ms": [N numbers], "loss", "peak_bytes", ...}
+//     digest          {"digest"}: a hash of the bits of all parameters
+//     quit
+//
+// and with {"error"} where something is wrong, after which it ends.
+#pragma once
+
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <iostream>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "accel/accelerator.h"
+#include "core/autograd.h"
+#include "core/cuda.h"
+#include "core/memory.h"
+#include "core/ops.h"
+#include "core/version.h"
+
+namespace axle::bench {
+
+// Number i of the sequence `key`.
+constexpr std::uint32_t hashed(std::uint32_t key, std::uint32_t i) {
+    std::uint32_t h = i * 0x9e3779b1u + key * 0x85ebca6bu + 0x27d4eb2fu;
+    h = (h ^ (h >> 16)) * 0x7feb352du;
+    h = (h ^ (h >> 15)) * 0x846ca68bu;
+    return h ^ (h >> 16);
+}
+// Sequences from here on are data, those before it parameters in their order.
+inline constexpr std::uint32_t kDataKey = 1u << 20;
+
+// Uniform in [-bound, bound).
+inline Tensor hashed_floats(std::uint32_t key, const Shape& shape, double bound) {
+    Tensor x = empty(shape);
+    auto* const to = x.data<float>();
+    for (std::int64_t i = 0; i < x.numel(); ++i) {
+        const auto bits = hashed(key, static_cast<std::uint32_t>(i)) >> 8;
+        to[i] = static_cast<float>((bits * 0x1p-23 - 1) * bound);
+    }
+    return x;
+}
+// Below `limit`.
+inline Tensor hashed_ids(std::uint32_t key, const Shape& shape, std::int64_t limit) {
+    Tensor x = empty(shape, {i64});
+    auto* const to = x.data<std::int64_t>();
+    for (std::int64_t i = 0; i < x.numel(); ++i)
+        to[i] = hashed(key, static_cast<std::uint32_t>(i)) % limit;
+    return x;
+}
+
+// Matrices and kernels are uniform with a bound of bound_of(name, p); biases 0, the rest 1.
+template <class BoundOf>
+void set_hashed_weights(nn::Module& model, BoundOf&& bound_of) {
+    std::uint32_t key = 0;
+    for (auto& [name, p] : model.named_parameters()) {
+        const NoGrad no_grad;
+        if (p.dim() > 1)
+            p.set_data(hashed_floats(key, p.shape(), bound_of(name, p)));
+        else
+            p.set_data(full(p.shape(), name.ends_with("bias") ? 0.0 : 1.0));
+        ++key;
+    }
+}
+// As PyTorch's layers have it.
+inline double fan_in_bound(const std::string&, const Tensor& p) {
+    return 1 / std::sqrt(static_cast<double>(p.numel() / p.size(0)));
+}
+
+// FNV-1a over the words of all parameters.
+inline std::string digest_of(const std::vector<Tensor>& parameters) {
+    std::uint64_t hash = 0xcbf29ce484222325u;
+    for (const Tensor& p : parameters) {
+        const Tensor here = to(p.detach(), Device::cpu());
+        const auto* const words = here.data<float>();
+        for (std::int64_t i = 0; i < here.numel(); ++i) {
+            std::uint32_t bits = 0;
+            std::memcpy(&bits, words + i, sizeof bits);
+            hash = (hash ^ bits) * 0x100000001b3u;
+        }
+    }
+    return str(std::hex, hash);
+}
+
+// Places in the course of the work, and the milliseconds between them.
+class Marks {
+  public:
+    explicit Marks(Device device) : device_(device) {}
+
+    void mark() {
+#if AXLE_CUDA
+        if (device_.is_cuda()) {
+            events_.emplace_back(true);
+            events_.back().record(cuda::current_stream(device_.index));
+            return;
+        }
+#endif
+        times_.push_back(std::chrono::steady_clock::now());
+    }
+
+    // Waits.
+    std::vector<double> gaps() const {
+        std::vector<double> ms;
+#if AXLE_CUDA
+        if (device_.is_cuda()) {
+            cuda::synchronize(device_.index);
+            for (std::size_t i = 1; i < events_.size(); ++i)
+                ms.push_back(events_[i - 1].elapsed_time(events_[i]));
+            return ms;
+        }
+#endif
+        for (std::size_t i = 1; i < times_.size(); ++i)
+            ms.push_back(
+                std::chrono::duration<double, std::milli>(times_[i] - times_[i - 1]).count());
+        return ms;
+    }
+
+  private:
+    Device device_;
+    std::vector<cuda::Event> events_;
+    std::vector<std::chrono::steady_clock::time_point> times_;
+};
+
+struct ServeOptions {
+    std::string engine = "axle";
+    std::string dtype = "f32";
+    std::string device = "cuda";
+    bool compile = false;
+};
+
+// Reads requests until its input ends. loss_of(model, batch) is a mean; max_norm 0 clips nothing.
+template <class Model, class Optimizer, class LossOf>
+void serve(const ServeOptions& options, Model& model, Optimizer& optimizer, Tree batch,
+           double max_norm, LossOf&& loss_of) {
+    Accelerator accelerator({.mixed_precision = options.dtype == "bf16" ? "bf16" : "no",
+                             .cpu = options.device == "cpu"});
+    const Device device = accelerator.device();
+    if (options.device != "cpu" && !device.is_cuda())
+        throw DeviceError("no GPU: " + cuda::why_unavailable());
+    accelerator.prepare(model, optimizer);
+    batch = map_tensors(batch, [&](const Tensor& t) { return Tree(t.to(device)); });
+
+    const std::vector<Tensor> parameters = model.parameters();
+    const auto body = [&](Tree& b) {
+        const Tensor loss = loss_of(model, b);
+        accelerator.backward(loss);
+        if (max_norm > 0) accelerator.clip_grad_norm_(parameters, max_norm);
+        optimizer.step();
+        optimizer.zero_grad();
+        return loss.detach();
+    };
+    auto compiled = accelerator.compile(body);
+    const auto step = [&] { return options.compile ? compiled(batch) : body(batch); };
+
+    const auto answer = [](const nlohmann::json& line) { std::cout << line.dump() << std::endl; };
+    answer({{"engine", options.engine},
+            {"version", kVersion},
+            {"device", device.is_cuda() ? cuda::get_device_properties().name : "CPU"},
+            {"parameters", model.num_parameters()}});
+    for (std::string line; std::getline(std::cin, line);) {
+        std::istringstream words(line);
+        std::string request;
+        int count = 0;
+        words >> request >> count;
+        if (request == "quit") return;
+        if (request == "check") {
+            std::vector<double> losses;
+            for (int i = 0; i < count; ++i) losses.push_back(step().item());
+            answer({{"losses", losses}});
+        } else if (request == "run") {
+            Tensor loss = step();  // what the cache gave back is taken again
+            Marks marks(device);
+            marks.mark();
+            for (int i = 0; i < count; ++i) loss = step(), marks.mark();
+            const std::vector<double> ms = marks.gaps();
+            answer({{"ms", ms},
+                    {"loss", loss.item()},
+                    {"peak_bytes",
+                     (device.is_cuda() ? cuda::memory_stats() : host_memory::stats()).peak},
+                    {"replays", compiled.replays()}});
+            if (device.is_cuda()) cuda::empty_cache();  // the others need room
+        } else if (request == "digest") {
+            answer({{"digest", digest_of(parameters)}});
+        } else {
+            throw ValueError("unknown request: " + line);
+        }
+    }
+}
+
+}  // namespace axle::bench

@@ -1,0 +1,254 @@
+// Segments are taken from the driver and cut into blocks; a freed block joins its free neighbours.
+// Requests up to 1 MiB share segments of 2 MiB, larger ones those of 20 MiB or, beyond 10 MiB, have
+// segments of their own, so that small tensors don't break up what large ones need. A request takes
+// the smallest free block of its stream that fits. Where the driver can map memory piece by piece,
+// a stream has one segment of each kind that grows at its end (expandable.h), and nothing is lost
+// between segments.
+#include "core/cuda/blocks.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <iterator>
+#include <string>
+#include <utility>
+
+#include "kernels/cuda/check.h"
+#include "kernels/error.h"
+
+namespace axle::inline v0::cuda {
+
+namespace {
+
+constexpr std::size_t kSmall = std::size_t{1} << 20;
+constexpr std::size_t kSmallSegment = std::size_t{2} << 20;
+constexpr std::size_t kMiddle = std::size_t{10} << 20;
+constexpr std::size_t kMiddleSegment = std::size_t{20} << 20;
+constexpr std::size_t kPage = std::size_t{2} << 20;
+
+std::size_t round_up(std::size_t size, std::size_t grain) {
+    return (size + grain - 1) / grain * grain;
+}
+
+// AXLE_CUDA_CACHING=0 takes every block from the driver, where a memory checker sees it.
+bool caching() {
+    static const bool on = [] {
+        const char* const text = std::getenv("AXLE_CUDA_CACHING");
+        return text == nullptr || std::string(text) != "0";
+    }();
+    return on;
+}
+
+void* from_driver(std::size_t size) {
+    const Relaxed relaxed;
+    void* data = nullptr;
+    const cudaError_t error = cudaMalloc(&data, size);
+    if (error == cudaSuccess) return data;
+    cudaGetLastError();
+    if (error != cudaErrorMemoryAllocation) check_cuda(error, "cudaMalloc");
+    return nullptr;
+}
+
+void to_driver(void* data) {
+    const Relaxed relaxed;
+    cudaFree(data);
+}
+
+}  // namespace
+
+Pool& Memory::pool_for(std::size_t size, cudaStream_t stream) {
+    // Streams that the captured one has been joined by work for the graph too.
+    const bool captured = current_pool != 0 && (stream == pool_stream || is_capturing(stream));
+    Pools& p = captured ? of_graphs.at(current_pool) : pools;
+    return size <= kSmall ? p.small : p.large;
+}
+
+Block* Memory::find(Pool& pool, std::size_t size, cudaStream_t stream) {
+    const auto found = pool.free.lower_bound(Smaller::Key{stream, size, nullptr});
+    if (found == pool.free.end() || (*found)->stream != stream) return nullptr;
+    Block* const block = *found;
+    pool.free.erase(found);
+    return block;
+}
+
+// The expandable segment's free end, made large enough; null where the driver can't, or is out of
+// memory.
+Block* Memory::grow(Pool& pool, std::size_t size, std::size_t step, cudaStream_t stream) {
+    const Relaxed relaxed;
+    auto& segment = pool.expandable[stream];
+    if (!segment) segment = ExpandableSegment::create(device);
+    if (!segment) return nullptr;
+    Block* last = static_cast<Block*>(segment->last_block);
+    const std::size_t there = last != nullptr && !last->in_use ? last->size : 0;
+    const std::size_t more = round_up(std::max(size - there, step), kPage);
+    if (static_cast<std::int64_t>(more) > limit - stats.reserved) return nullptr;
+    char* const data = segment->grow(more);
+    if (data == nullptr) return nullptr;
+    stats.reserved += static_cast<std::int64_t>(more);
+    ++stats.system_allocations;
+    if (there > 0) {
+        pool.free.erase(last);
+        last->size += more;
+        return last;
+    }
+    auto* const block = new Block{data, more, stream, &pool};
+    block->expandable = segment.get();
+    block->before = last;
+    if (last != nullptr) last->after = block;
+    segment->last_block = block;
+    return block;
+}
+
+Block* Memory::new_block(Pool& pool, std::size_t size, cudaStream_t stream) {
+    // When memory is short, no more than is asked for.
+    for (const std::size_t step : {pool.small ? kSmallSegment : kMiddleSegment, kPage})
+        if (caching())
+            if (Block* const block = grow(pool, size, step, stream)) return block;
+    std::size_t segment = pool.small ? kSmallSegment : kMiddleSegment;
+    if (!pool.small && size > kMiddle) segment = round_up(size, kPage);
+    if (!caching()) segment = size;
+    if (static_cast<std::int64_t>(segment) > limit - stats.reserved) return nullptr;
+    void* const data = from_driver(segment);
+    if (data == nullptr) return nullptr;
+    stats.reserved += static_cast<std::int64_t>(segment);
+    ++stats.system_allocations;
+    return new Block{static_cast<char*>(data), segment, stream, &pool};
+}
+
+// Keeps `size` bytes in the block and frees the rest, if that is worth it.
+void Memory::split(Block* block, std::size_t size) {
+    const std::size_t rest = block->size - size;
+    if (rest < kGrain || (!block->pool->small && rest <= kSmall && !block->expandable)) return;
+    auto* const after = new Block{block->data + size, rest, block->stream, block->pool};
+    after->expandable = block->expandable;
+    after->before = block;
+    after->after = block->after;
+    if (after->after != nullptr)
+        after->after->before = after;
+    else if (block->expandable != nullptr)
+        block->expandable->last_block = after;
+    block->after = after;
+    block->size = size;
+    block->pool->free.insert(after);
+}
+
+// With the free neighbours. None of the blocks is in the list of free ones afterwards.
+Block* Memory::join(Block* block) {
+    const auto absorb = [&](Block* left, Block* right) {
+        left->size += right->size;
+        left->after = right->after;
+        if (right->after != nullptr)
+            right->after->before = left;
+        else if (left->expandable != nullptr)
+            left->expandable->last_block = left;
+        delete right;
+        return left;
+    };
+    if (Block* const after = block->after; after != nullptr && !after->in_use) {
+        block->pool->free.erase(after);
+        absorb(block, after);
+    }
+    if (Block* const before = block->before; before != nullptr && !before->in_use) {
+        block->pool->free.erase(before);
+        block = absorb(before, block);
+    }
+    return block;
+}
+
+void Memory::release(Block* block) {
+    block->in_use = false;
+    Pool& pool = *block->pool;
+    --pool.lent;
+    block = join(block);
+    const bool whole = block->before == nullptr && block->after == nullptr;
+    if (!caching() && whole && pool.shared) {
+        stats.reserved -= static_cast<std::int64_t>(block->size);
+        to_driver(block->data);
+        delete block;
+        return;
+    }
+    pool.free.insert(block);
+    if (pool.released) drop_released();
+}
+
+// Takes back the blocks whose other streams have passed.
+void Memory::collect(bool wait) {
+    for (auto w = waiting.begin(); w != waiting.end();) {
+        if (wait) w->places.wait();
+        if (!w->places.passed()) {
+            ++w;
+            continue;
+        }
+        Block* const block = w->block;
+        w = waiting.erase(w);
+        release(block);
+    }
+}
+
+void Memory::flush(Pool& pool) {
+    if (current_pool != 0) return;  // what waits for the device would break the capture
+    try {
+        set_device(device);
+    } catch (...) {
+        return;  // the process ends
+    }
+    for (auto it = pool.free.begin(); it != pool.free.end();) {
+        Block* const block = *it;
+        if (block->expandable != nullptr) {
+            // Whole pages at the end go back; the segment's addresses stay.
+            const bool last = block->after == nullptr;
+            const std::size_t freed = last ? block->expandable->shrink(block->data) : 0;
+            it = pool.free.erase(it);
+            stats.reserved -= static_cast<std::int64_t>(freed);
+            block->size -= freed;
+            if (block->size > 0) {
+                it = pool.free.insert(block).first;
+                ++it;
+                continue;
+            }
+            block->expandable->last_block = block->before;
+            if (block->before != nullptr) block->before->after = nullptr;
+            delete block;
+            continue;
+        }
+        if (block->before != nullptr || block->after != nullptr) {
+            ++it;
+            continue;
+        }
+        stats.reserved -= static_cast<std::int64_t>(block->size);
+        to_driver(block->data);
+        delete block;
+        it = pool.free.erase(it);
+    }
+}
+
+void Memory::flush() {
+    if (current_pool != 0) return;
+    collect(true);
+    flush(pools.small);
+    flush(pools.large);
+    drop_released();
+}
+
+// The pools of graphs that are gone, with their memory as far as no tensor lies in it.
+void Memory::drop_released() {
+    for (auto entry = of_graphs.begin(); entry != of_graphs.end();) {
+        auto& [small, large] = entry->second;
+        if (small.released) flush(small), flush(large);
+        const bool gone = small.released && small.lent + large.lent == 0 && small.free.empty() &&
+                          large.free.empty();
+        entry = gone ? of_graphs.erase(entry) : std::next(entry);
+    }
+}
+
+[[noreturn]] void Memory::out_of_memory(std::size_t requested) const {
+    std::size_t free = 0, total = 0;
+    cudaMemGetInfo(&free, &total);
+    const std::int64_t cached = stats.reserved - stats.current;
+    throw OutOfMemory(
+        str(kernels::current_op, ": out of memory on cuda:", device, ": ", requested,
+            " bytes requested, ", stats.current, " in use, ", cached, " cached, peak ", stats.peak,
+            ", ", free, " of ", total, " free", limit == INT64_MAX ? "" : str(", limit ", limit)),
+        static_cast<std::int64_t>(requested), stats.current, cached, stats.peak);
+}
+
+}  // namespace axle::inline v0::cuda

@@ -1,0 +1,137 @@
+// The Accelerator on a GPU: mixed precision, checkpoints that change devices, loaders.
+#include "accel/accelerator.h"
+
+#include "core/autograd.h"
+#include "core/numerics.h"
+#include "tests/accel/training.h"
+#include "tests/cuda/gpu.h"
+#include "tests/temporary_folder.h"
+
+namespace axle::tests {
+namespace {
+
+class AcceleratorOnGpu : public GpuTest {
+  protected:
+    void TearDown() override { use_deterministic_algorithms(false); }
+};
+
+// A run saved on one device behind every batch goes on from there on another.
+void expect_to_go_on(bool from_cpu, bool to_cpu, double tolerance) {
+    SCOPED_TRACE(str(from_cpu, " ", to_cpu));
+    const TemporaryFolder folder(Kept::in_memory);
+    Training whole(7, 0, from_cpu);
+    const auto losses = whole.run(
+        2, [&] { whole.accelerator.save_state(folder / str("after_", whole.counter.batches)); });
+    for (const std::size_t done : {1u, 2u, 5u, 8u}) {
+        SCOPED_TRACE(done);
+        Training resumed(99, 0, to_cpu);
+        resumed.accelerator.load_state(folder / str("after_", done));
+        const auto rest = resumed.run(2);
+        ASSERT_EQ(rest.size(), losses.size() - done);
+        for (std::size_t i = 0; i < rest.size(); ++i)
+            EXPECT_NEAR(rest[i], losses[done + i], tolerance) << i;
+        const Device device = to_cpu ? Device::cpu() : kGpu;
+        const auto end = resumed.net.parameters(), expected = whole.net.parameters();
+        for (std::size_t i = 0; i < end.size(); ++i) {
+            EXPECT_EQ(end[i].device(), device);
+            EXPECT_EQ(resumed.adamw.state(end[i])->buffers[1].device(), device);
+            expect_close(to(end[i].detach(), Device::cpu()),
+                         to(expected[i].detach(), Device::cpu()), tolerance);
+        }
+    }
+}
+
+TEST_F(AcceleratorOnGpu, ACheckpointGoesOnOnAnyDevice) {
+    expect_to_go_on(false, true, 1e-4);
+    expect_to_go_on(true, false, 1e-4);
+    use_deterministic_algorithms(true);
+    expect_to_go_on(false, false, 0);
+}
+
+struct Course {
+    std::vector<double> losses;
+    std::vector<Tensor> evaluated;  // before each step
+    std::int64_t replays = 0;
+};
+
+struct Plain : nn::Model<Plain> {
+    nn::Linear in{12, 32}, out{32, 4};
+    Tensor forward(const Tensor& x) { return out(relu(in(x))); }
+    void visit(nn::Visitor& v) override { v("in", in), v("out", out); }
+};
+
+Course in_bf16(bool cpu, bool compiled) {
+    manual_seed(12);
+    Plain net;
+    optim::AdamW adamw(net.parameters(), {.lr = 0.02});
+    Accelerator accelerator({.mixed_precision = "bf16", .cpu = cpu});
+    accelerator.prepare(net, adamw);
+    const auto body = [&](Tree& batch) {
+        const Tensor loss = cross_entropy(net(batch["x"]), batch["y"]);
+        accelerator.backward(loss);
+        adamw.step();
+        adamw.zero_grad();
+        return loss;
+    };
+    auto step = accelerator.compile(body);
+    Course course;
+    for (int i = 0; i < 9; ++i) {
+        manual_seed(static_cast<std::uint64_t>(50 + i));
+        const Tensor x = to(randn({8, 12}), accelerator.device());
+        const Tensor y = to(randint(0, 4, {8}), accelerator.device());
+        {
+            const NoGrad no_grad;
+            net.eval();
+            course.evaluated.push_back(to(net(x), Device::cpu()));
+            net.train();
+        }
+        Tree batch{{"x", x}, {"y", y}};
+        course.losses.push_back(compiled ? step(batch).item() : body(batch).item());
+    }
+    course.replays = step.replays();
+    return course;
+}
+
+TEST_F(AcceleratorOnGpu, Bf16TakesAboutTheWayOfTheCpu) {
+    const Course gpu = in_bf16(false, false), cpu = in_bf16(true, false);
+    for (std::size_t i = 0; i < cpu.losses.size(); ++i)
+        EXPECT_NEAR(gpu.losses[i], cpu.losses[i], 0.03 * (1 + cpu.losses[i])) << i;
+}
+
+// bf16 copies of weights are kept from call to call: a replay must make them stale.
+TEST_F(AcceleratorOnGpu, WhatReplaysHaveLearnedIsSeenBetweenThem) {
+    use_deterministic_algorithms(true);
+    const Course compiled = in_bf16(false, true), eager = in_bf16(false, false);
+    EXPECT_GT(compiled.replays, 2);
+    EXPECT_EQ(compiled.losses, eager.losses);
+    for (std::size_t i = 0; i < eager.evaluated.size(); ++i) {
+        SCOPED_TRACE(i);
+        expect_same_bits(compiled.evaluated[i], eager.evaluated[i]);
+    }
+}
+
+TEST_F(AcceleratorOnGpu, BatchesOfPinnedMemoryArriveAsTheyWere) {
+    for (const int workers : {0, 2}) {
+        data::LoaderOptions options{
+            .batch_size = 3, .shuffle = true, .num_workers = workers, .seed = 4};
+        data::DataLoader plain(samples(40), options);
+        options.pin_memory = true;
+        data::DataLoader pinned(samples(40), options);
+        for (const Tree& batch : pinned) EXPECT_TRUE(batch["x"].tensor().is_pinned());
+        plain.set_epoch(1);
+        Accelerator accelerator;
+        accelerator.prepare(pinned);
+        // Kept until the end: batches must not share memory while copies are under way.
+        std::vector<Tensor> there, here;
+        for (const Tree& batch : pinned) there.push_back(batch["x"].tensor());
+        for (const Tree& batch : plain) here.push_back(batch["x"].tensor());
+        ASSERT_EQ(there.size(), here.size());
+        for (std::size_t i = 0; i < here.size(); ++i) {
+            EXPECT_EQ(there[i].device(), kGpu);
+            expect_same_bits(to(there[i], Device::cpu()), here[i]);
+        }
+    }
+}
+
+}  // namespace
+}  // namespace axle::tests

@@ -1,0 +1,105 @@
+// Every kernel that the sources start is started by a test: on the simulated GPU, which knows where
+// launches came from.
+#if AXLE_SIMULATED_GPU
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/file.h"
+#include "core/ops.h"
+#include "core/random.h"
+#include "optim/adam.h"
+#include "optim/clip.h"
+#include "tests/cuda/gpu.h"
+#include "tests/ops/every_op.h"
+#include "tests/simulator/simulator.h"
+
+namespace axle::tests {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The lines of each call of start(), from its first to its last, by file.
+struct Call {
+    std::string file;
+    std::size_t first, last;
+};
+std::vector<Call> calls_of_start() {
+    std::vector<Call> calls;
+    for (const auto& entry : fs::directory_iterator(AXLE_TESTS_DIR "/../kernels/cuda")) {
+        const std::string text = read_file(entry.path().string());
+        const auto line_of = [&](std::size_t at) {
+            return 1 + static_cast<std::size_t>(std::count(
+                           text.begin(), text.begin() + static_cast<std::ptrdiff_t>(at), '\n'));
+        };
+        for (std::size_t at = 0; (at = text.find("start(on,", at)) != std::string::npos;) {
+            const std::size_t begin = at;
+            int depth = 0;
+            for (at = text.find('(', at);; ++at) {
+                if (text[at] == '(') ++depth;
+                if (text[at] == ')' && --depth == 0) break;
+            }
+            calls.push_back({entry.path().filename().string(), line_of(begin), line_of(at)});
+        }
+    }
+    return calls;
+}
+
+void run_cases() {
+    for (const OpCase& c : op_cases()) {
+        for (const Row& row : c.rows) {
+            if (row.empty()) continue;
+            for (const DType dtype : {f64, f32, f16, bf16})
+                run(c, row, on_gpu(make_inputs(c, row, dtype)));
+            if (!c.strided) continue;
+            for (const Layout layout : {Layout::transposed, Layout::sliced, Layout::expanded}) {
+                std::vector<Tensor> x = make_inputs(c, row, f32);
+                for (Tensor& t : x) t = with_layout(t, layout);
+                run(c, row, on_gpu(x));
+            }
+        }
+    }
+    for (const OpCase& c : size_cases())
+        for (const Row& row : c.rows) run(c, row, on_gpu(make_inputs(c, row, f32)));
+}
+
+void run_the_rest() {
+    for (const DType dtype : {i64, i32, u8}) {
+        const Tensor x = ones({3, 3}, {dtype, kGpu});
+        matmul(x, x);
+    }
+    arange(0, 5, 0.5, {f32, kGpu});
+    multinomial(rand({2000}, {.device = kGpu}), 1500);
+    const Tensor parameter = rand({100}, {.device = kGpu}).set_requires_grad();
+    sum(parameter * parameter).backward();
+    optim::clip_grad_norm_({parameter}, 1);
+    optim::clip_grad_value_({parameter}, 1);
+    optim::AdamW({parameter}).step();
+}
+
+class GpuCoverage : public GpuTest {};
+
+TEST_F(GpuCoverage, EveryLaunchIsReached) {
+    run_cases();
+    run_the_rest();
+    cuda::synchronize();
+    const std::set<std::string> started = kernels::simulator::started();
+    const std::vector<Call> calls = calls_of_start();
+    EXPECT_GT(calls.size(), 60u);
+    std::string missing;
+    for (const Call& call : calls) {
+        bool reached = false;
+        for (std::size_t line = call.first; line <= call.last; ++line)
+            reached |= started.contains(str(call.file, ":", line));
+        if (!reached) missing += str("\n  kernels/cuda/", call.file, ":", call.first);
+    }
+    EXPECT_EQ(missing, "");
+}
+
+}  // namespace
+}  // namespace axle::tests
+
+#endif

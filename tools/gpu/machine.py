@@ -1,0 +1,59 @@
+"""What the gate has to know of the machine and the checkout."""
+
+import ctypes
+import hashlib
+import re
+import subprocess
+
+
+class Skipped(Exception):
+    """A part that this machine can't run, and why."""
+
+
+class Broken(Exception):
+    """A part that could not be completed, which it should have been."""
+
+
+def the_gpu():
+    """Name, bytes of memory and driver of the first GPU. Skipped without one."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError as error:
+        raise Skipped(f"no GPU: no NVIDIA driver ({error})") from None
+    status, count, device = driver.cuInit(0), ctypes.c_int(), ctypes.c_int()
+    if status == 0:
+        status = driver.cuDeviceGetCount(ctypes.byref(count))
+    if status != 0 or count.value == 0:
+        raise Skipped(f"no GPU: the driver reports error {status} and {count.value} devices")
+    name, memory, version = ctypes.create_string_buffer(256), ctypes.c_size_t(), ctypes.c_int()
+    driver.cuDeviceGet(ctypes.byref(device), 0)
+    driver.cuDeviceGetName(name, 256, device)
+    driver.cuDeviceTotalMem_v2(ctypes.byref(memory), device)
+    driver.cuDriverGetVersion(ctypes.byref(version))
+    return {"gpu": name.value.decode(), "memory": memory.value, "driver": version.value}
+
+
+def chip_of(name):
+    """h100 for NVIDIA H100 80GB HBM3, rtx-4090 for NVIDIA GeForce RTX 4090."""
+    words = re.sub(r"NVIDIA|Tesla|GeForce|Quadro", " ", name).lower().split()
+    return "-".join(words[:2] if words[0].isalpha() else words[:1])
+
+
+def text_of(*command):
+    """What it prints; nothing where it fails."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def digest_of_sources(root):
+    """Of all that the programs of the gate are made from."""
+    digest = hashlib.sha256()
+    folders = ("accel", "bench", "cmake", "core", "data", "kernels", "nn", "optim", "tests")
+    for folder in folders:
+        for path in sorted((root / folder).rglob("*")):
+            if path.is_file() and "results" not in path.parts and "__pycache__" not in path.parts:
+                digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,136 @@
+"""Runs cases of a GoogleTest program; each gets a verdict, whatever a GPU does to the process.
+
+A kernel that writes where it must not breaks the process's whole context: every later case would
+fail with it. So a run ends with the first case that dies, hangs or breaks the context, and those
+after it run in a new process.
+"""
+
+import concurrent.futures
+import dataclasses
+import os
+import queue
+import re
+import signal
+import subprocess
+import threading
+import time
+
+PATIENCE = 150  # seconds that a case may take
+LATE = "not reached in the part's time"
+BROKEN_CONTEXT = re.compile(
+    "cudaError(IllegalAddress|LaunchFailure|MisalignedAddress|IllegalInstruction|InvalidPc|"
+    "InvalidAddressSpace|HardwareStackError|Assert|LaunchTimeout|EccUncorrectable|Unknown)")
+
+
+Silence = queue.Empty  # no line in time
+
+
+@dataclasses.dataclass
+class Verdict:
+    test: str
+    passed: bool | None  # None: skipped, or LATE
+    reason: str = ""
+
+
+def names_of(program):
+    """All cases, as GoogleTest's filter takes them."""
+    done = subprocess.run([program, "--gtest_list_tests"], capture_output=True, text=True,
+                          timeout=120, check=True)
+    names, suite = [], ""
+    for line in done.stdout.splitlines():
+        word = line.split("#")[0].strip()
+        if line.startswith("  "):
+            names.append(suite + word)
+        elif word.endswith("."):
+            suite = word
+    return names
+
+
+def end(process):
+    """With what it has started."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    process.wait()
+
+
+class Lines:
+    """A process's output, line by line, with a limit on the wait."""
+
+    def __init__(self, command, environment=None):
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+            env=environment, start_new_session=True)
+        self.lines = queue.Queue()
+        threading.Thread(target=self.read, daemon=True).start()
+
+    def read(self):
+        for line in self.process.stdout:
+            self.lines.put(line.rstrip("\n"))
+        self.lines.put(None)
+
+    def next(self, seconds):
+        """None at the end; Silence when time is up."""
+        return self.lines.get(timeout=max(0.01, seconds))
+
+
+def one_process(command, tests, environment, deadline):
+    """Verdicts until the process ends or must be ended; the caller runs what is missing."""
+    lines = Lines([*command, "--gtest_filter=" + ":".join(tests)], environment)
+    verdicts, current, said = [], None, []
+
+    def judge(passed, reason=""):
+        verdicts.append(Verdict(current, passed, reason))
+
+    while True:
+        try:
+            line = lines.next(min(PATIENCE, deadline - time.monotonic()))
+        except Silence:
+            end(lines.process)
+            late = time.monotonic() >= deadline
+            if current:
+                judge(False, "the part's time was up" if late else f"hung for {PATIENCE} s")
+            return verdicts
+        if line is None:
+            lines.process.wait()
+            if current or not verdicts:
+                current = current or tests[0]
+                status = lines.process.returncode
+                judge(False, f"died, exit status {status}: {' | '.join(said[-3:])}")
+            return verdicts
+        mark = re.match(r"\[ +(RUN|OK|FAILED|SKIPPED) +\] ([^ ,(]+)", line)
+        if not mark:
+            said.append(line.strip())
+            continue
+        word, name = mark.groups()
+        if word == "RUN":
+            current, said = name, []
+        elif name == current:
+            reason = " | ".join(s for s in said if s)[:600]
+            judge({"OK": True, "FAILED": False, "SKIPPED": None}[word],
+                  "" if word == "OK" else reason)
+            current = None
+            if word == "FAILED" and BROKEN_CONTEXT.search(reason):
+                end(lines.process)
+                return verdicts
+
+
+def run(command, tests, extra_environment, deadline):
+    """A verdict for each of the tests, in one process after another."""
+    environment = {**os.environ, **extra_environment}
+    verdicts, rest = [], list(tests)
+    while rest:
+        if time.monotonic() >= deadline:
+            return verdicts + [Verdict(t, None, LATE) for t in rest]
+        verdicts += one_process(command, rest, environment, deadline)
+        seen = {v.test for v in verdicts}
+        rest = [t for t in rest if t not in seen]
+    return verdicts
+
+
+def run_in_parallel(command, tests, extra_environment, deadline, jobs):
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        runs = [pool.submit(run, command, tests[i::jobs], extra_environment, deadline)
+                for i in range(min(jobs, len(tests)))]
+        return [v for r in runs for v in r.result()]
