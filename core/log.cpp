@@ -10,9 +10,14 @@
 namespace axle::inline v0 {
 namespace {
 
+// A type of our own: a shared library that has Axle inside exports what std makes of its own types.
+struct Held {
+    LogSink call;
+};
+
 struct Sink {
     std::mutex mutex;
-    std::shared_ptr<const LogSink> current;  // null is the default
+    std::shared_ptr<const Held> current;  // null is the default
 };
 
 // Never destroyed: what ends with the process may still have something to say.
@@ -34,19 +39,20 @@ void print(LogLevel level, std::string_view text) {
 }  // namespace
 
 void set_log_sink(LogSink next) {
-    auto held = next ? std::make_shared<const LogSink>(std::move(next)) : nullptr;
+    std::shared_ptr<const Held> held;
+    if (next) held = std::make_shared<const Held>(std::move(next));
     const std::lock_guard lock(sink().mutex);
     sink().current.swap(held);
 }
 
 void log_text(LogLevel level, std::string_view text) noexcept {
     try {
-        std::shared_ptr<const LogSink> held;
+        std::shared_ptr<const Held> held;
         {
             const std::lock_guard lock(sink().mutex);
             held = sink().current;
         }
-        held ? (*held)(level, text) : print(level, text);
+        held ? held->call(level, text) : print(level, text);
     } catch (...) {
         // There is nobody left to tell.
         return;
