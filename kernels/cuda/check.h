@@ -9,8 +9,8 @@
 
 namespace axle::inline v0::kernels {
 
-// Throws CudaError "op: what failed: name: text, at file:line", or OutOfMemory's kin never: the
-// allocator handles those itself.
+// Throws CudaError "op: what failed: name: text, at file:line". A lack of memory is no business of
+// it: the allocator looks at that itself.
 [[noreturn]] void throw_cuda_error(cudaError_t error, const char* what, std::source_location at);
 
 inline void check_cuda(cudaError_t error, const char* what,

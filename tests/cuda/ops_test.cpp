@@ -11,7 +11,6 @@ namespace axle::tests {
 Tensor on_gpu(const Tensor& x) {
     if (!x.defined()) return x;
     auto impl = std::make_shared<Impl>();
-    const auto width = static_cast<std::size_t>(size_of(x.dtype()));
     const auto bytes = static_cast<std::int64_t>(x.impl()->storage->bytes());
     // Byte by byte: the gaps may hold what is no value.
     const Tensor all = Tensor::from_blob(x.impl()->storage->data(), {bytes}, u8);
@@ -20,12 +19,12 @@ Tensor on_gpu(const Tensor& x) {
     impl->strides = x.strides();
     impl->offset = x.impl()->offset;
     impl->dtype = x.dtype();
-    static_cast<void>(width);
     return Tensor(std::move(impl));
 }
 
 std::vector<Tensor> on_gpu(const std::vector<Tensor>& x) {
     std::vector<Tensor> moved;
+    moved.reserve(x.size());
     for (const Tensor& t : x) moved.push_back(on_gpu(t));
     return moved;
 }
