@@ -12,11 +12,14 @@
 //         optimizer.zero_grad();
 //     }
 //
-// One process on one device at present.
+// On several processes (dist/process_group.h) the same loop trains one model with the data of all:
+// prepare() shards the loader and has gradients averaged.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -26,30 +29,48 @@
 #include <vector>
 
 #include "accel/compile.h"
+#include "accel/partial_state.h"
 #include "accel/profile.h"
+#include "accel/sync_scopes.h"
 #include "accel/tracker.h"
 #include "core/tensor.h"
 #include "core/tree.h"
 #include "data/loader.h"
+#include "dist/data_parallel.h"
 #include "nn/module.h"
+#include "optim/grad_scaler.h"
 #include "optim/optimizer.h"
 #include "optim/scheduler.h"
 
 namespace axle::inline v0::accel {
 
+class DeviceRates;
 class Tracking;
+struct StepRecord;
 
 struct GradientAccumulationPlugin {
     std::optional<int> num_steps = {};
     // The last batch of a pass completes an update, and counting starts anew.
     bool sync_with_dataloader = true;
+    // Gradients are averaged over the processes after every micro-batch.
+    bool sync_each_batch = false;
 };
+
+// How far a schedule goes with each update.
+enum class SchedulerSteps : std::uint8_t {
+    per_process,  // a step for each process, as Accelerate: a schedule counts one process's batches
+    per_update,
+};
+
+using GradScalerKwargs = optim::GradScalerOptions;
 
 // Fields in the order of Accelerate's constructor. An empty text means "not said": then the
 // environment is asked (ACCELERATE_MIXED_PRECISION, ACCELERATE_USE_CPU), then the default holds.
 struct AcceleratorOptions {
-    bool device_placement = true;      // move models and batches to the device
-    std::string mixed_precision = {};  // "no" or "bf16"
+    bool device_placement = true;  // move models and batches to the device
+    // A loader's batch is that of all processes, each taking its part; else each takes whole ones.
+    bool split_batches = false;
+    std::string mixed_precision = {};  // "no", "fp16" or "bf16"
     // Micro-batches per update. ACCELERATE_GRADIENT_ACCUMULATION_STEPS, which a launcher sets,
     // wins.
     int gradient_accumulation_steps = 1;
@@ -61,7 +82,16 @@ struct AcceleratorOptions {
     std::optional<GradientAccumulationPlugin> gradient_accumulation_plugin = {};
     // false: scheduler.step() is one step of the schedule, whatever the optimizer did.
     bool step_scheduler_with_optimizer = true;
-    std::optional<ProfileKwargs> profile_kwargs = {};  // of profile() without an argument
+    std::optional<GradScalerKwargs> grad_scaler_kwargs = {};  // of "fp16"
+    std::optional<ProfileKwargs> profile_kwargs = {};         // of profile() without an argument
+    // Every process gets as many batches as the others, the first samples again where the data
+    // run out (data/shard.h).
+    bool even_batches = true;
+    dist::DataParallelOptions ddp_kwargs = {};
+    dist::ProcessGroupOptions init_process_group_kwargs = {};
+    SchedulerSteps scheduler_steps = SchedulerSteps::per_process;
+    // Instead of the group of all processes that the launcher started.
+    std::shared_ptr<dist::ProcessGroup> process_group = {};
 };
 
 // State of the user's own, saved and loaded with everything else.
@@ -69,16 +99,6 @@ struct Checkpointable {
     virtual ~Checkpointable() = default;
     virtual Tree state_dict() const = 0;
     virtual void load_state_dict(const Tree& state) = 0;
-};
-
-// Ends with the scope of one micro-batch.
-class [[nodiscard]] AccumulateScope {
-  public:
-    AccumulateScope() = default;
-    AccumulateScope(const AccumulateScope&) = delete;
-    AccumulateScope& operator=(const AccumulateScope&) = delete;
-    // Not trivial, so that an unused scope draws no warning.
-    ~AccumulateScope() {}  // NOLINT(modernize-use-equals-default)
 };
 
 // Prepared objects are used, not owned: they must not move, and must live as long as the
@@ -115,25 +135,45 @@ class Accelerator {
     void free_memory();
 
     // --- the loop
-    // Opens a micro-batch and decides whether it completes an update.
-    template <class... Models>
-    AccumulateScope accumulate(Models&...) {
+    // Opens a micro-batch and decides whether it completes an update. If not, gradients of the
+    // models named (of all, if none is) are not averaged with the other processes' yet.
+    template <std::derived_from<nn::Module>... Models>
+    AccumulateScope accumulate(Models&... models) {
         advance_accumulation();
-        return {};
+        return AccumulateScope(held_back({&models...}));
     }
+    // A scope in which gradients of the models named (of all, if none is) stay with this process.
+    template <std::derived_from<nn::Module>... Models>
+    NoSyncScope no_sync(Models&... models) {
+        return NoSyncScope(guards_of({&models...}));
+    }
+    // For the backward of a forward that ran under no_sync.
+    SyncScope trigger_sync_in_backward(nn::Module& model) { return SyncScope(replicas_of(model)); }
+    // A scope in which processes may have different numbers of batches (dist::Join). Loaders give
+    // each what there is for it unless even_batches says otherwise. Nothing for one process.
+    JoinScope join_uneven_inputs(const std::vector<nn::Module*>& models,
+                                 std::optional<bool> even_batches = {});
     // Of the latest micro-batch; true before the first.
     bool sync_gradients() const;
     int gradient_accumulation_steps() const;
     void set_gradient_accumulation_steps(int steps);
-    // Differentiates loss / gradient_accumulation_steps.
+    // Differentiates loss / gradient_accumulation_steps, in fp16 times the scaler's scale.
     void backward(const Tensor& loss);
     // While it lives, ops of this thread run in the mixed precision. A prepared model needs none.
     AutocastGuard autocast() const;
-    // Both return or act as those of optim/clip.h.
+    // Both return or act as those of optim/clip.h, on gradients that are unscaled in fp16: then
+    // only where sync_gradients() (UsageError), for what is added later is not.
     Tensor clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm,
                            double norm_type = 2);
     void clip_grad_value_(const std::vector<Tensor>& parameters, double clip_value);
+    // In fp16: divides gradients by the scale in place, to look at them before the step; those that
+    // are unscaled already stay so.
+    void unscale_gradients();
+    // Whether a prepared optimizer's last step was. Reads device memory.
     bool optimizer_step_was_skipped() const;
+    // Of fp16: null otherwise, or if it is not enabled. It is updated once per iteration, by what
+    // all prepared optimizers have found.
+    optim::GradScaler* scaler();
 
     // Records until the session stops or dies (accel/profile.h); without options, with those given
     // to the constructor, if any.
@@ -178,19 +218,54 @@ class Accelerator {
     // Finishes the trackers. The destructor does so too.
     void end_training();
 
-    // --- processes
-    bool is_main_process() const { return true; }
-    bool is_local_main_process() const { return true; }
-    int process_index() const { return 0; }
-    int num_processes() const { return 1; }
-    void wait_for_everyone() const {}
-    // A line on std::cout, once per server.
+    // --- processes (accel/partial_state.h)
+    const PartialState& state() const { return processes_; }
+    bool is_main_process() const { return processes_.is_main_process(); }
+    bool is_local_main_process() const { return processes_.is_local_main_process(); }
+    bool is_last_process() const { return processes_.is_last_process(); }
+    int process_index() const { return processes_.process_index(); }
+    int local_process_index() const { return processes_.local_process_index(); }
+    int num_processes() const { return processes_.num_processes(); }
+    bool use_distributed() const { return processes_.use_distributed(); }
+    DistributedType distributed_type() const { return processes_.distributed_type(); }
+    void wait_for_everyone() const { processes_.wait_for_everyone(); }
+    ProcessFirst main_process_first() const { return processes_.main_process_first(); }
+    ProcessFirst local_main_process_first() const { return processes_.local_main_process_first(); }
+    template <class F>
+    auto on_main_process(F&& f) const {
+        return processes_.on_main_process(std::forward<F>(f));
+    }
+    template <class F>
+    auto on_local_main_process(F&& f) const {
+        return processes_.on_local_main_process(std::forward<F>(f));
+    }
+    template <class F>
+    auto on_last_process(F&& f) const {
+        return processes_.on_last_process(std::forward<F>(f));
+    }
+    template <class F>
+    auto on_process(int process_index, F&& f) const {
+        return processes_.on_process(process_index, std::forward<F>(f));
+    }
+    template <class F>
+    auto on_local_process(int local_process_index, F&& f) const {
+        return processes_.on_local_process(local_process_index, std::forward<F>(f));
+    }
+    template <class T>
+    auto split_between_processes(const T& inputs, bool apply_padding = false) const {
+        return processes_.split_between_processes(inputs, apply_padding);
+    }
+    // A line on std::cout, once per machine.
     template <class... Parts>
     void print(const Parts&... parts) const {
-        print_line(str(parts...));
+        processes_.print(parts...);
     }
+    // A flag that any process may raise and all see: check_trigger() is called by all of them, and
+    // lowers it again.
+    void set_trigger() { triggered_ = true; }
+    bool check_trigger();
 
-    Device device() const { return device_; }
+    Device device() const { return processes_.device(); }
     const std::string& mixed_precision() const { return mixed_precision_; }
     const std::string& project_dir() const { return options_.project_dir; }
     const std::string& logging_dir() const {
@@ -204,8 +279,9 @@ class Accelerator {
 
     // What a step changes on the host.
     struct BeforeStep {
-        std::int64_t step;
+        std::int64_t step, opened;
         bool sync_gradients;
+        optim::GradScaler::ProgressMap scaler;
         std::vector<Tree> schedulers;
         std::vector<double> rates;  // of all groups: learning rate, momentum
     };
@@ -218,36 +294,61 @@ class Accelerator {
         requires(!std::is_base_of_v<nn::Module, T> && !std::is_base_of_v<optim::Optimizer, T> &&
                  !std::is_base_of_v<optim::Scheduler, T> && !std::is_base_of_v<data::DataLoader, T>)
     void prepare_one(T&) {}
-    static void print_line(const std::string& line);
     void advance_accumulation();
+    void count_micro_batch();
+    void unscale_to_clip(const char* op, const std::vector<Tensor>& parameters);
+
+    // Null where there is nothing to average.
+    std::unique_ptr<dist::DataParallel> replicate(nn::Module& model) const;
+    dist::DataParallel* replicas_of(const nn::Module& model) const;
+    NoSyncScope::Guards held_back(std::initializer_list<const nn::Module*> models);
+    NoSyncScope::Guards guards_of(std::initializer_list<const nn::Module*> models);
+    void share_rounding_seeds(optim::Optimizer& optimizer) const;
+    void shard(data::DataLoader& loader, bool even_batches) const;
+    void unshard(data::DataLoader& loader) const;
+
+    // For save_state() and load_state().
+    Tree own_state() const;
+    void write_state(const std::string& directory, const std::vector<Tree>& own) const;
+    template <class F>
+    void together(const char* what, F&& f) const;
 
     // For compile().
     std::int64_t micro_batches() const;  // opened so far
     // Equal for steps that may share a graph: of one micro-batch, or of several.
     std::string step_kind(bool of_several) const;
     std::vector<Tensor> step_parameters() const;
-    void record_step(StepRecord* record);  // from here to where null is given
     BeforeStep before_step() const;
+    void rewind_counts(const BeforeStep& before);
     void rewind_step(const BeforeStep& before);
     template <class F>
     void for_each_rate(F&& f) const;
-    void hand_over_hyperparameters();
+    optim::Scheduler* schedule_of(const optim::Optimizer& optimizer) const;
+    DeviceRates* device_rates_of(optim::Optimizer& optimizer);
+    // Around a capture.
+    void begin_recording(StepRecord& record);
+    void end_recording(StepRecord& record);
+    // Around a replay. One that can't be is to run eagerly.
+    bool can_replay(const StepRecord& record);
+    void before_replay(const StepRecord& record);
+    void after_replay(const StepRecord& record, const std::vector<Tensor>& parameters);
     // Of parameters, buffers and optimizers: what a graph reads and writes beside the batch.
     std::vector<std::shared_ptr<Storage>> step_memory(const std::vector<Tensor>& parameters) const;
-    void note_replay(const std::vector<Tensor>& parameters);  // they and buffers have changed
     std::optional<DType> autocast_dtype() const;
 
     AcceleratorOptions options_;
     std::string mixed_precision_;
-    Device device_;
+    PartialState processes_;
     std::shared_ptr<State> state_;  // shared with the gates of prepared objects
     std::shared_ptr<Gate> gate_;
     std::vector<nn::Module*> models_;
+    std::vector<std::unique_ptr<dist::DataParallel>> replicas_;  // of models_; null where alone
     std::vector<optim::Optimizer*> optimizers_;
     std::vector<optim::Scheduler*> schedulers_;
     std::vector<data::DataLoader*> loaders_;
     std::vector<Checkpointable*> custom_;
     std::unique_ptr<Tracking> tracking_;
+    bool triggered_ = false;
 };
 
 }  // namespace axle::inline v0::accel

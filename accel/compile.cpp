@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "accel/accelerator.h"
+#include "accel/step_record.h"
 #include "core/autograd.h"
 #include "core/log.h"
 #include "core/ops.h"
@@ -134,7 +135,6 @@ struct CompiledStep::Compiled {
 
     // Captures the step and replays it once. Nothing, and everything as before, where it can't be.
     std::optional<Tensor> capture(const std::string& kind, const Tree& batch) {
-        accelerator.hand_over_hyperparameters();
         auto c = std::make_unique<Captured>();
         c->kind = kind;
         c->gradients_before = gradients();
@@ -143,32 +143,33 @@ struct CompiledStep::Compiled {
             c->input = map_tensors(batch, [](const Tensor& t) { return Tree(clone(t.detach())); });
         }
         const Accelerator::BeforeStep before = accelerator.before_step();
+        accelerator.begin_recording(c->host);
         try {
             Tree input = c->input;
             GraphCapture scope(c->graph);
-            accelerator.record_step(&c->host);
             c->output = run(input);
-            accelerator.record_step(nullptr);
             scope.end();
+            accelerator.end_recording(c->host);
         } catch (const std::exception& error) {
-            give_up(before, c->gradients_before, error.what());
+            give_up(*c, before, error.what());
             return std::nullopt;
         } catch (...) {
-            give_up(before, c->gradients_before, "an exception of an unknown type");
+            give_up(*c, before, "an exception of an unknown type");
             return std::nullopt;
         }
         c->gradients_after = gradients();
         c->memory = accelerator.step_memory(parameters);
+        accelerator.rewind_counts(before);
+        set_gradients(c->gradients_before);
         graphs.push_back(std::move(c));
         ++captured;
         return launch(*graphs.back());
     }
 
-    void give_up(const Accelerator::BeforeStep& before, const std::vector<Tensor>& gradients_before,
-                 const char* why) {
-        accelerator.record_step(nullptr);
+    void give_up(Captured& c, const Accelerator::BeforeStep& before, const char* why) {
+        accelerator.end_recording(c.host);
         accelerator.rewind_step(before);
-        set_gradients(gradients_before);
+        set_gradients(c.gradients_before);
         refused = true;
         log(LogLevel::warning,
             "compile: the step can't be captured and keeps running eagerly: ", why);
@@ -183,14 +184,18 @@ struct CompiledStep::Compiled {
         }
     }
 
-    Tensor launch(Captured& c) {
+    // Nothing where the step must run eagerly.
+    std::optional<Tensor> launch(Captured& c) {
+        if (!accelerator.can_replay(c.host)) return std::nullopt;
+        accelerator.before_replay(c.host);
         c.graph.replay();
-        accelerator.note_replay(parameters);
+        accelerator.after_replay(c.host, parameters);
+        set_gradients(c.gradients_after);
         const NoGrad no_grad;
         return c.output.defined() ? clone(c.output) : Tensor();
     }
 
-    Tensor replay(Captured& c, const Tree& batch) {
+    std::optional<Tensor> replay(Captured& c, const Tree& batch) {
         const profiler::Scope scope("replay", profiler::Category::optimizer);
         {
             const NoGrad no_grad;
@@ -201,13 +206,17 @@ struct CompiledStep::Compiled {
             for (std::size_t i = 0; i < now.size(); ++i)
                 if (!same_home(c.gradients_before[i], now[i])) c.gradients_before[i].copy_(now[i]);
         }
-        for (int i = 0; i < c.host.accumulations; ++i) accelerator.advance_accumulation();
-        for (optim::Scheduler* scheduler : c.host.early_schedulers) scheduler->step();
-        accelerator.hand_over_hyperparameters();
-        const Tensor y = launch(c);
-        set_gradients(c.gradients_after);
-        for (optim::Scheduler* scheduler : c.host.schedulers) scheduler->step();
-        ++replayed;
+        std::optional<Tensor> y = launch(c);
+        if (y) ++replayed;
+        return y;
+    }
+
+    std::optional<Tensor> as_graph(const std::string& kind, const Tree& batch) {
+        if (Captured* const c = find(kind)) return replay(*c, batch);
+        int& count = warmed_by(kind);
+        std::optional<Tensor> y;
+        if (is_warm(count)) y = capture(kind, batch);
+        if (!y) ++count;
         return y;
     }
 
@@ -219,11 +228,7 @@ struct CompiledStep::Compiled {
         parameters = accelerator.step_parameters();
         drop_graphs_of_other_memory();
         const std::string kind = full_kind_of(batch);
-        if (Captured* const c = find(kind)) return replay(*c, batch);
-        int& count = warmed_by(kind);
-        if (is_warm(count))
-            if (const std::optional<Tensor> y = capture(kind, batch)) return *y;
-        ++count;
+        if (std::optional<Tensor> y = as_graph(kind, batch)) return *y;
         ++eager;
         return run(batch);
     }

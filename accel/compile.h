@@ -8,20 +8,10 @@
 
 #include "core/tensor.h"
 #include "core/tree.h"
-#include "optim/scheduler.h"
 
 namespace axle::inline v0::accel {
 
 class Accelerator;
-
-// What a step asked of the Accelerator's objects on the host, in order.
-struct StepRecord {
-    int accumulations = 0;  // scopes opened
-    // Those before the step of their optimizer, which takes their rate, and those behind it.
-    std::vector<optim::Scheduler*> early_schedulers = {}, schedulers = {};
-
-    void optimizer_steps(const optim::Optimizer& optimizer);
-};
 
 struct CompileOptions {
     // Steps of each kind that run eagerly before one is captured: they set up what can't be
@@ -35,10 +25,17 @@ struct CompileOptions {
 //
 // A graph is good for batches of the same shapes and dtypes at the same place of an accumulation;
 // another batch runs eagerly and is captured in its turn. A replay repeats on the host what the
-// function did with the Accelerator's objects: accumulate(), and step() of schedulers; learning
-// rates are handed to the GPU before each replay. Whatever else the function does on the host it
-// does while it runs and not while it is replayed. Reading a value, as in item(), can't be
-// captured: such a step keeps running eagerly, and the reason is logged once.
+// function did with the Accelerator's objects: accumulate(), and step() of schedulers. Whatever
+// else the function does on the host it does while it runs and not while it is replayed. Reading a
+// value, as in item(), can't be captured: such a step keeps running eagerly, and the reason is
+// logged once.
+//
+// Learning rates of an optimizer with one prepared schedule lie on the GPU, for a thousand steps of
+// the schedule ahead, and so does the count of the steps taken: in f16 only the GPU knows which
+// were skipped, and replays don't wait to hear of it. The schedule and param_groups() are up to
+// date whenever they are asked, and asking waits in f16. The rates of other optimizers (without a
+// schedule, with several, or with one that can't look ahead) are handed over before each replay;
+// in f16 each replay then waits for the one before, if there is a schedule.
 //
 // Graphs are made anew when parameters or optimizer state get other memory, as a checkpoint that is
 // loaded gives them, or are frozen. Other tensors of the caller's that the function uses must stay

@@ -7,6 +7,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "accel/partial_state.h"
 #include "accel/text.h"
 #include "core/text.h"
 
@@ -34,7 +35,11 @@ ProgressBar::ProgressBar(std::int64_t total, ProgressOptions options)
       options_(std::move(options)),
       started_(Clock::now()),
       drawn_(started_ - std::chrono::seconds(1)),
-      terminal_(options_.out == nullptr && isatty(STDERR_FILENO) == 1) {}
+      terminal_(options_.out == nullptr && isatty(STDERR_FILENO) == 1) {
+    const auto state = PartialState::current();
+    if (options_.main_process_only && state && !state->is_local_main_process())
+        options_.disable = true;
+}
 
 ProgressBar::~ProgressBar() { close(); }
 

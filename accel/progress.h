@@ -15,6 +15,8 @@ struct ProgressOptions {
     double line_seconds = 10;     // between two lines where there is no terminal
     std::ostream* out = nullptr;  // for plain lines; null is stderr, with a bar if it is a terminal
     bool disable = false;         // nothing is shown or printed
+    // Of several processes one of each machine shows it (accel/partial_state.h).
+    bool main_process_only = true;
 };
 
 // Counts to `total`, and shows how far, how fast and how long still:

@@ -3,7 +3,8 @@
 // Whole training steps: forward, backward, gradient clipping and the optimizer's update, on one
 // batch of random numbers. Prints one line of JSON: the median time of a step and the peak of
 // memory. bench/peers/train_step.py does the same steps in PyTorch, bench/peers/compare runs both
-// in turn.
+// in turn. As one of several processes (axle launch) it averages gradients with the others, and the
+// first one prints.
 //
 // bench_train_step --serve --model ... [--device cuda|cpu] [--dtype f32|bf16] [--compile]
 //     [--deterministic] [--batch N] [--time N]
@@ -31,6 +32,7 @@
 #include "core/numerics.h"
 #include "core/ops.h"
 #include "core/random.h"
+#include "dist/data_parallel.h"
 #include "kernels/thread_pool.h"
 #include "nn/mlp.h"
 #include "nn/models/gpt.h"
@@ -48,6 +50,7 @@ struct Options {
     int threads = 2;
     int steps = 50;
     std::string dtype = "f32";
+    std::shared_ptr<dist::ProcessGroup> group = nullptr;
     // With --serve:
     bool served = false, deterministic = false;
     ServeOptions serve;
@@ -65,6 +68,12 @@ struct Training {
     std::int64_t items = 0;
 };
 
+// Null for a process alone.
+std::unique_ptr<dist::DataParallel> replicas_of(const Options& options, nn::Module& model) {
+    if (options.group->size() == 1) return nullptr;
+    return std::make_unique<dist::DataParallel>(model, options.group);
+}
+
 template <class Loss>
 Tensor forward_backward(const Options& options, Loss&& loss_of) {
     const Tensor loss = [&] {
@@ -80,14 +89,18 @@ template <class Model>
 Training classifier_training(const Options& options, Model model, const Shape& images,
                              std::int64_t classes) {
     struct State {
-        State(Model model_, const Shape& images, std::int64_t classes_)
-            : model(std::move(model_)), x(randn(images)), y(randint(0, classes_, {images[0]})) {}
+        State(const Options& options, Model model_, const Shape& images, std::int64_t classes_)
+            : model(std::move(model_)),
+              replicas(replicas_of(options, model)),
+              x(randn(images)),
+              y(randint(0, classes_, {images[0]})) {}
 
         Model model;
+        std::unique_ptr<dist::DataParallel> replicas;
         optim::SGD optimizer{model.parameters(), {.lr = 0.01}};
         Tensor x, y;
     };
-    const auto s = std::make_shared<State>(std::move(model), images, classes);
+    const auto s = std::make_shared<State>(options, std::move(model), images, classes);
     const auto step = [=] {
         const Tensor loss =
             forward_backward(options, [&] { return cross_entropy(s->model(s->x), s->y); });
@@ -101,17 +114,19 @@ Training classifier_training(const Options& options, Model model, const Shape& i
 Training gpt_training(const Options& options, const nn::GptConfig& config, std::int64_t batch,
                       std::int64_t time) {
     struct State {
-        State(const nn::GptConfig& config_, const Shape& shape)
+        State(const Options& options, const nn::GptConfig& config_, const Shape& shape)
             : model(config_),
+              replicas(replicas_of(options, model)),
               x(randint(0, config_.vocab_size, shape)),
               y(randint(0, config_.vocab_size, shape)) {}
 
         nn::Gpt model;
+        std::unique_ptr<dist::DataParallel> replicas;
         std::vector<Tensor> params = model.parameters();
         optim::AdamW optimizer{params, {.lr = 1e-3, .betas = {0.9, 0.99}, .weight_decay = 0.1}};
         Tensor x, y;
     };
-    const auto s = std::make_shared<State>(config, Shape{batch, time});
+    const auto s = std::make_shared<State>(options, config, Shape{batch, time});
     const auto step = [=] {
         const Tensor loss = forward_backward(options, [&] { return s->model.loss(s->x, s->y); });
         optim::clip_grad_norm_(s->params, 1.0);
@@ -271,8 +286,9 @@ std::int64_t peak_resident_bytes() {
     return 0;
 }
 
-nlohmann::json measure(const Options& options) {
+nlohmann::json measure(Options options) {
     using Clock = std::chrono::steady_clock;
+    options.group = dist::ProcessGroup::create();
     kernels::set_num_threads(options.threads);
     manual_seed(1);
     const Training training = training_of(options);
@@ -291,10 +307,13 @@ nlohmann::json measure(const Options& options) {
             {"model", options.model},
             {"dtype", options.dtype},
             {"threads", options.threads},
+            {"rank", options.group->rank()},
+            {"processes", options.group->size()},
             {"steps", options.steps},
             {"ms_per_step", median},
             {"ms_per_step_min", times.front()},
-            {"tokens_per_s", 1e3 * static_cast<double>(training.items) / median},
+            {"tokens_per_s",
+             1e3 * static_cast<double>(training.items * options.group->size()) / median},
             {"first_loss", first_loss},
             {"peak_memory_bytes", host_memory::stats().peak},
             {"peak_resident_bytes", peak_resident_bytes()}};
@@ -308,8 +327,8 @@ int main(int argc, char** argv) {
         const auto options = axle::bench::parse({argv + 1, argv + argc});
         if (options.served)
             axle::bench::run_server(options);
-        else
-            std::cout << axle::bench::measure(options).dump() << '\n';
+        else if (const auto row = axle::bench::measure(options); row["rank"] == 0)
+            std::cout << row.dump() << '\n';
     } catch (const std::exception& error) {
         std::cerr << "bench_train_step: " << error.what() << '\n';
         return 1;

@@ -90,6 +90,9 @@ function(cuda_kernels)
     if(AXLE_WERROR)
         target_compile_options(axle_cuda_kernels PRIVATE "SHELL:-Werror all-warnings")
     endif()
+    # The CPU steps to the same numbers.
+    set_source_files_properties(
+        kernels/cuda/optimizer.cu PROPERTIES COMPILE_OPTIONS -fmad=false)
     target_sources(axle PRIVATE $<TARGET_OBJECTS:axle_cuda_kernels>)
     target_link_libraries(axle PRIVATE CUDA::cudart_static)
 endfunction()
@@ -114,20 +117,27 @@ function(cuda_simulator)
     # Pragmas and attributes of nvcc.
     target_compile_options(
         axle_simulator PRIVATE -Wno-unknown-pragmas $<$<CXX_COMPILER_ID:Clang>:-Wno-pass-failed>)
+    set_source_files_properties(
+        ${PROJECT_BINARY_DIR}/simulated/kernels/cuda/optimizer.cu.cpp
+        PROPERTIES COMPILE_OPTIONS -ffp-contract=off)
     # NVIDIA's libraries can do nothing with a simulated GPU. One folder holds stand-ins, the other
     # files that can't be opened: what a program does without the libraries.
     set(stand_ins ${PROJECT_BINARY_DIR}/simulated/libraries)
     set(no_libraries ${PROJECT_BINARY_DIR}/simulated/no_libraries)
     file(MAKE_DIRECTORY ${stand_ins} ${no_libraries})
     file(TOUCH ${stand_ins}/libcudnn.so.9 ${no_libraries}/libcudnn.so.9
-         ${no_libraries}/libcublasLt.so.13)
+         ${no_libraries}/libcublasLt.so.13 ${no_libraries}/libnccl.so.2)
     add_library(axle_cublaslt SHARED tests/simulator/cublaslt.cpp)
     target_link_libraries(axle_cublaslt PRIVATE axle_headers)
     set_target_properties(
         axle_cublaslt PROPERTIES OUTPUT_NAME cublasLt SOVERSION 13
                                  LIBRARY_OUTPUT_DIRECTORY ${stand_ins}
                                  CXX_VISIBILITY_PRESET default)
-    # The stand-in calls the simulator of the program that opens it.
+    add_library(axle_nccl SHARED tests/simulator/nccl.cpp)
+    target_link_libraries(axle_nccl PRIVATE axle_headers Threads::Threads)
+    set_target_properties(axle_nccl PROPERTIES OUTPUT_NAME nccl SOVERSION 2 LIBRARY_OUTPUT_DIRECTORY
+                                               ${stand_ins} CXX_VISIBILITY_PRESET default)
+    # Stand-ins call the simulator of the program that opens them.
     set_target_properties(axle_simulator PROPERTIES CXX_VISIBILITY_PRESET default)
     set_source_files_properties(
         tests/simulator/runtime.cpp
@@ -150,6 +160,7 @@ function(cuda_tests)
     foreach(program IN LISTS programs)
         add_executable(${program} ${sources})
         target_link_libraries(${program} PRIVATE axle_testing GTest::gtest_main)
+        opens_gloo(${program})
     endforeach()
     target_compile_definitions(test_cuda_simulated PRIVATE AXLE_SIMULATED_GPU=1)
     target_sources(test_cuda_simulated PRIVATE tests/simulator/plugged_in.cpp)
@@ -157,17 +168,21 @@ function(cuda_tests)
         target_sources(test_cuda_simulated PRIVATE $<TARGET_OBJECTS:axle_simulator>)
     endif()
     set_target_properties(test_cuda_simulated PROPERTIES ENABLE_EXPORTS ON)
-    add_dependencies(test_cuda_simulated axle_cublaslt)
+    add_dependencies(test_cuda_simulated axle_cublaslt axle_nccl)
     set(discovery DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60)
     gtest_discover_tests(test_cuda_simulated TEST_PREFIX simulated. ${discovery}
                          PROPERTIES TIMEOUT 300)
     # Without cuBLASLt, in another order of threads.
     gtest_discover_tests(
         test_cuda_simulated TEST_PREFIX simulated_alone. ${discovery}
-        TEST_FILTER *matmul*:*linear*:GpuTraining.*
+        TEST_FILTER *matmul*:*linear*:*feed_forward*:GpuTraining.*
         PROPERTIES TIMEOUT 300 ENVIRONMENT
                    "AXLE_LIBRARY_PATH=${PROJECT_BINARY_DIR}/simulated/no_libraries"
                    ENVIRONMENT_MODIFICATION "AXLE_SIMULATOR_ORDER=set:shuffled")
+    # Where cuBLASLt has no algorithm with GELU (32) or its slope (64).
+    gtest_discover_tests(test_cuda_simulated TEST_PREFIX simulated_refused. ${discovery}
+                         TEST_FILTER *linear_gelu*:*feed_forward*
+                         PROPERTIES TIMEOUT 300 ENVIRONMENT AXLE_CUBLASLT_REFUSE=96)
     # On a driver that can't map memory piece by piece.
     gtest_discover_tests(
         test_cuda_simulated TEST_PREFIX simulated_segments. ${discovery}

@@ -12,7 +12,8 @@ if(AXLE_BUILD_FUZZERS)
     target_compile_definitions(axle_fuzz PRIVATE AXLE_LIBFUZZER)
     target_link_options(axle_fuzz PUBLIC -fsanitize=fuzzer)
     # It watches the way that an input takes through what parses it, and nothing else.
-    file(GLOB parsers CONFIGURE_DEPENDS data/*.cpp accel/config.cpp core/file.cpp
+    file(GLOB parsers CONFIGURE_DEPENDS data/*.cpp accel/config.cpp dist/agreements.cpp
+         dist/key_store.cpp dist/wire.cpp core/file.cpp
          core/safetensors*.cpp core/text.cpp core/tree.cpp)
     set_property(SOURCE ${parsers} APPEND PROPERTY COMPILE_OPTIONS -fsanitize=fuzzer-no-link)
 endif()

@@ -16,7 +16,7 @@ configure_package_config_file(
 write_basic_package_version_file(
     ${PROJECT_BINARY_DIR}/axleConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/axleConfig.cmake ${PROJECT_BINARY_DIR}/axleConfigVersion.cmake
-              ${PROJECT_SOURCE_DIR}/cmake/link_yaml.cmake
+              ${PROJECT_SOURCE_DIR}/cmake/link_library.cmake
         DESTINATION ${package_dir} COMPONENT dev)
 
 # Where CUDA lies is for its user to say (LIBRARY_PATH).
@@ -29,13 +29,14 @@ string(REGEX REPLACE "[^/]+" ".." prefix_from_pc ${CMAKE_INSTALL_LIBDIR}/pkgconf
 configure_file(${PROJECT_SOURCE_DIR}/cmake/axle.pc.in ${PROJECT_BINARY_DIR}/axle.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/axle.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig
         COMPONENT dev)
+# Of use to who links the archive and to who runs the programs: a file of both.
+if(gloo)
+    install(TARGETS axle_gloo LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT dev)
+endif()
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT dev)
 
 if(AXLE_BUILD_TOOLS)
-    foreach(source IN LISTS tools)
-        cmake_path(GET source STEM program)
-        install(TARGETS ${program} RUNTIME COMPONENT tools)
-    endforeach()
+    install(TARGETS ${programs} RUNTIME COMPONENT tools)
 endif()
 
 # `cpack -G DEB` makes libaxle-dev and axle-tools, `cpack -G TGZ` one archive of each.
@@ -53,13 +54,13 @@ if(PROJECT_IS_TOP_LEVEL)
     set(CPACK_COMPONENT_DEV_DESCRIPTION
         "Tensors, automatic differentiation, modules, optimizers, data loading and the training
  loop in one C++20 library, without LibTorch or Python: archive, headers and CMake package.")
-    set(CPACK_COMPONENT_TOOLS_DESCRIPTION "Trainers built with Axle.")
+    set(CPACK_COMPONENT_TOOLS_DESCRIPTION "The launcher axle, and trainers built with Axle.")
 
     set(CPACK_DEB_COMPONENT_INSTALL ON)
     set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
     set(CPACK_DEBIAN_DEV_PACKAGE_NAME libaxle-dev)
     set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
-    set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS "libyaml-cpp-dev, zlib1g-dev")
+    set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS "libsodium-dev, libyaml-cpp-dev, zlib1g-dev")
     set(CPACK_DEBIAN_TOOLS_PACKAGE_NAME axle-tools)
     set(CPACK_DEBIAN_TOOLS_PACKAGE_SECTION science)
     set(CPACK_DEBIAN_TOOLS_PACKAGE_SHLIBDEPS ON)

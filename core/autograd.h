@@ -132,6 +132,9 @@ class HookHandle {
 [[nodiscard]] HookHandle on_backward_begin(
     std::function<void(const std::vector<Tensor>& leaves)> hook);
 [[nodiscard]] HookHandle on_backward_end(std::function<void()> hook);
+// Accumulating passes that this thread is inside of: more than one where a rule runs a pass of its
+// own. A hook tells by it whose pass it belongs to, and which ended by an exception.
+int backward_depth();
 
 // Nodes alive in the process: a test that ends where it began leaks no graph.
 std::int64_t live_nodes();

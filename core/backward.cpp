@@ -282,6 +282,8 @@ std::vector<Tensor> start_gradients(const std::vector<Tensor>& roots,
     return result;
 }
 
+thread_local int depth = 0;
+
 void run_pass(Pass& pass, const std::vector<Tensor>& roots, const std::vector<Tensor>& gradients,
               bool create_graph) {
     const GradMode mode(create_graph);
@@ -294,6 +296,12 @@ void run_pass(Pass& pass, const std::vector<Tensor>& roots, const std::vector<Te
 void backward(const std::vector<Tensor>& roots, const std::vector<Tensor>& gradients,
               BackwardOptions options) {
     Pass pass(options, true);
+    struct Inside {
+        Inside() { ++depth; }
+        ~Inside() { --depth; }
+        Inside(const Inside&) = delete;
+        Inside& operator=(const Inside&) = delete;
+    } const inside;
     run_pass(pass, roots, gradients, options.create_graph);
 }
 
@@ -310,6 +318,8 @@ std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<T
 HookHandle on_backward_begin(std::function<void(const std::vector<Tensor>&)> hook) {
     return begin_hooks().add(std::move(hook));
 }
+int backward_depth() { return depth; }
+
 HookHandle on_backward_end(std::function<void()> hook) { return end_hooks().add(std::move(hook)); }
 
 }  // namespace axle::inline v0::autograd

@@ -13,6 +13,8 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "core/device.h"
 #include "core/memory.h"
@@ -35,6 +37,10 @@ struct DeviceProperties {
 };
 // DeviceError for a device that there is not.
 DeviceProperties get_device_properties(int device = 0);
+
+// NVIDIA's libraries that are opened when they are first needed, by name: the file, or "not found:
+// " and where it was looked for. Empty in builds without CUDA.
+std::vector<std::pair<std::string, std::string>> find_libraries();
 
 // Waits for all streams of the device and throws what kernels have reported. Nothing without CUDA.
 void synchronize(int device = 0);

@@ -34,6 +34,10 @@ namespace cuda {
 bool is_available() noexcept { return false; }
 int device_count() noexcept { return 0; }
 std::string why_unavailable() { return "this build has no CUDA"; }
+DeviceProperties get_device_properties(int device) {
+    throw DeviceError(str("cuda: there is no GPU ", device, ": ", why_unavailable()));
+}
+std::vector<std::pair<std::string, std::string>> find_libraries() { return {}; }
 void synchronize(int) {}
 MemoryStats memory_stats(int) { return {}; }
 void reset_peak_memory_stats(int) {}

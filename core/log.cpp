@@ -27,16 +27,32 @@ Sink& sink() {
 }
 
 constinit std::atomic<TroublePolicy> policy = TroublePolicy::report;
+constinit std::atomic<LogLevel> printed = LogLevel::warning;
+
+const char* prefix_of(LogLevel level) {
+    switch (level) {
+        case LogLevel::error:
+            return "axle: error: ";
+        case LogLevel::warning:
+            return "axle: warning: ";
+        case LogLevel::info:
+            return "axle: ";
+        case LogLevel::debug:
+            return "axle: debug: ";
+    }
+    return "axle: ";
+}
 
 // In one call, so that lines of several threads don't mix.
 void print(LogLevel level, std::string_view text) {
-    if (level < LogLevel::warning) return;
-    const std::string line =
-        str("axle: ", level == LogLevel::error ? "error: " : "warning: ", text, '\n');
+    if (level < printed) return;
+    const std::string line = str(prefix_of(level), text, '\n');
     std::fwrite(line.data(), 1, line.size(), stderr);
 }
 
 }  // namespace
+
+void set_log_level(LogLevel level) noexcept { printed = level; }
 
 void set_log_sink(LogSink next) {
     std::shared_ptr<const Held> held;

@@ -18,8 +18,11 @@ enum class LogLevel : std::uint8_t { debug, info, warning, error };
 // call it at once. What it throws is swallowed.
 using LogSink = std::function<void(LogLevel, std::string_view)>;
 
-// Replaces the sink of the process; an empty one restores the default, a line on stderr for
-// warnings and errors. A call that runs elsewhere may still finish in the old sink.
+// The least that the default sink prints; warning at first. Of the process.
+void set_log_level(LogLevel level) noexcept;
+
+// Replaces the sink of the process; an empty one restores the default, a line on stderr for what
+// reaches its level. A call that runs elsewhere may still finish in the old sink.
 void set_log_sink(LogSink sink);
 
 // Never throws; from any thread, also from within a sink.

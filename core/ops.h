@@ -159,13 +159,17 @@ Tensor triu(const Tensor& x, std::int64_t diagonal = 0);
 std::pair<Tensor, Tensor> topk(const Tensor& x, std::int64_t k, std::int64_t dim = -1,
                                bool largest = true);
 
-// --- products (matmul.cpp)
+// --- products (matmul.cpp, linear.cpp, feed_forward.cpp)
 // 1-d and 2-d operands as in PyTorch; more dimensions are batches, which broadcast.
 Tensor matmul(const Tensor& a, const Tensor& b);
 enum class Activation : std::uint8_t { none, relu, gelu, gelu_tanh, silu };
 // activation(x weight^T + bias): x [..., in], weight [out, in], bias [out] or undefined.
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
               Activation activation = Activation::none);
+// linear(linear(x, weight1, bias1, activation), weight2, bias2), whose gradient passes through the
+// activation as the product behind it is written.
+Tensor feed_forward(const Tensor& x, const Tensor& weight1, const Tensor& bias1,
+                    const Tensor& weight2, const Tensor& bias2, Activation activation);
 
 // --- convolution: images are [N, C, H, W] or [C, H, W] (conv.cpp)
 struct Conv2dOptions {

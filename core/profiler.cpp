@@ -234,7 +234,7 @@ void name_this_thread(const char* name) noexcept {
     if (current_log != nullptr) current_log->name = name;
 }
 
-const char* RecordFunction::lasting(std::string_view name) {
+const char* lasting(std::string_view name) {
     Registry& r = registry();
     const std::lock_guard lock(r.mutex);
     auto found = r.names.find(name);
@@ -282,6 +282,27 @@ void Scope::close() noexcept {
                      .bytes = bytes,
                      .self_bytes = bytes - inner_bytes_,
                      .shapes = std::move(shapes)});
+}
+
+void Communication::begin(std::string_view name) noexcept {
+    try {
+        name_ = lasting(name);
+    } catch (...) {  // without memory it is left out
+        return;
+    }
+    recording_ = recording.load(std::memory_order_acquire);
+    start_ = now();
+}
+
+void Communication::end() noexcept {
+    ThreadLog* const log = this_log();
+    if (log == nullptr || recording.load(std::memory_order_relaxed) != recording_) return;
+    log->queue.push({.name = name_,
+                     .category = Category::communication,
+                     .recording = recording_,
+                     .start = start_,
+                     .end = now(),
+                     .shapes = nullptr});
 }
 
 void note_operands(const char* op, std::initializer_list<const Tensor*> tensors) noexcept {

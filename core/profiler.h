@@ -98,6 +98,33 @@ class OpScope : public Scope {
     const char* outer_;
 };
 
+// A copy that is never freed; the same for the same text.
+const char* lasting(std::string_view name);
+
+// Communication that goes on beside the scopes of the thread that began it, from construction to
+// destruction there; several may end in any order.
+class Communication {
+  public:
+    explicit Communication(std::string_view name) {
+        if (enabled()) [[unlikely]]
+            begin(name);
+    }
+    ~Communication() {
+        if (recording_ != 0) [[unlikely]]
+            end();
+    }
+    Communication(const Communication&) = delete;
+    Communication& operator=(const Communication&) = delete;
+
+  private:
+    void begin(std::string_view name) noexcept;
+    void end() noexcept;
+
+    std::uint32_t recording_ = 0;  // 0: never began, and nothing below is set
+    const char* name_;
+    std::int64_t start_;  // ns
+};
+
 // A part of the user's program, by any name.
 class RecordFunction {
   public:
@@ -105,9 +132,6 @@ class RecordFunction {
         : scope_(enabled() ? lasting(name) : "", Category::user) {}
 
   private:
-    // A copy that is never freed; the same for the same text.
-    static const char* lasting(std::string_view name);
-
     Scope scope_;
 };
 

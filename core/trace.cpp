@@ -27,6 +27,8 @@ const char* category_name(Category category) {
             return "io";
         case Category::user:
             return "user";
+        case Category::communication:
+            return "communication";
     }
     return "?";
 }
@@ -89,11 +91,14 @@ std::vector<Row> key_averages(const Trace& trace, bool group_by_input_shape) {
                  .operands = group_by_input_shape ? event.operands : std::vector<Shape>()});
         if (event.thread != thread) around.clear();
         thread = event.thread;
-        while (!around.empty() && around.back().end < event.end) around.pop_back();
-        while (!around.empty() && around.back().end <= event.start) around.pop_back();
-        const bool nested = std::any_of(around.begin(), around.end(),
-                                        [at](const Open& open) { return open.row == at; });
-        around.push_back({event.end, at});
+        bool nested = false;
+        if (event.category != Category::communication) {
+            while (!around.empty() && around.back().end < event.end) around.pop_back();
+            while (!around.empty() && around.back().end <= event.start) around.pop_back();
+            nested = std::any_of(around.begin(), around.end(),
+                                 [at](const Open& open) { return open.row == at; });
+            around.push_back({event.end, at});
+        }
         Row& row = rows[at];
         ++row.calls;
         row.self += event.self;
@@ -255,6 +260,12 @@ class TraceWriter {
     }
 
     void add_event(const Event& event) {
+        if (event.category == Category::communication) {
+            ++asynchronous_;
+            add_edge("b", event, event.start);
+            add_edge("e", event, event.end);
+            return;
+        }
         std::string args = str("{\"self us\":", micros(event.self), ",\"bytes\":", event.bytes,
                                ",\"self bytes\":", event.self_bytes);
         if (!event.operands.empty())
@@ -263,6 +274,13 @@ class TraceWriter {
                 category_name(event.category), R"(","pid":)", process_, R"(,"tid":)", event.thread,
                 R"(,"ts":)", time(event.start), R"(,"dur":)", micros(event.total()), R"(,"args":)",
                 args, "}}"));
+    }
+
+    // One end of an asynchronous event.
+    void add_edge(const char* phase, const Event& event, std::int64_t at) {
+        add(str(R"({"ph":")", phase, R"(","name":)", quoted(event.name), R"(,"cat":")",
+                category_name(event.category), R"(","id":)", asynchronous_, R"(,"pid":)", process_,
+                R"(,"tid":)", event.thread, R"(,"ts":)", time(at), "}"));
     }
 
     void add_counter(const char* name, std::int64_t at, std::int64_t bytes) {
@@ -275,6 +293,7 @@ class TraceWriter {
     int process_;
     std::string text_;
     bool first_ = true;
+    int asynchronous_ = 0;
 };
 
 }  // namespace

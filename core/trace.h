@@ -11,7 +11,8 @@
 
 namespace axle::inline v0::profiler {
 
-enum class Category : std::uint8_t { op, backward, optimizer, data, io, user };
+// communication goes on beside the scopes of its thread and takes nothing of their self times.
+enum class Category : std::uint8_t { op, backward, optimizer, data, io, user, communication };
 // "op", "backward", ...
 const char* category_name(Category category);
 
@@ -75,7 +76,8 @@ std::string table(std::vector<Row> rows, const TableOptions& options = {});
 std::string format_time(std::int64_t ns);
 std::string format_bytes(std::int64_t bytes);
 
-// For chrome://tracing and Perfetto: complete events by thread and two counters of the allocator.
+// For chrome://tracing and Perfetto: complete events by thread, asynchronous ones for communication
+// and two counters of the allocator.
 // `process` tells the files of several ranks apart when they are put together. FileError.
 void export_chrome_trace(const Trace& trace, const std::string& path, int process = 0);
 

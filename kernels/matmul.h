@@ -18,6 +18,11 @@ struct MatmulEpilogue {
     Activation activation = Activation::none;
     View pre =
         {};  // c's shape and dtype: receives the argument of the activation; absent without data
+    // c's shape and dtype; with data, the activation's slope takes the activation's place:
+    //     c = (a b + bias + (accumulate ? c : 0)) activation'(slope_of)
+    // It holds arguments of the activation, or for relu its values. It excludes pre, and doesn't
+    // overlap c.
+    ConstView slope_of = {};
 };
 
 // c = a b: a [..., M, K], b [..., K, N], c [..., M, N], all with the same number of dimensions (at
@@ -29,7 +34,8 @@ struct MatmulEpilogue {
 // in f32 and rounded once), or i64, i32, u8, which wrap around and take no epilogue but accumulate.
 // An element's terms are added in an order that depends on K alone; on a GPU with cuBLASLt, on all
 // that the product is given but the data.
-// On a GPU an activation may be computed from its argument as that is rounded for c.
+// On a GPU an activation may be computed from its argument as that is rounded for c. A slope may be
+// multiplied with what is rounded for c.
 // Where the CPU multiplies bf16 (AVX512_BF16), products of bf16 may take denormal elements, terms
 // and sums for 0.
 void matmul(Cpu& on, ConstView a, ConstView b, View c, const MatmulEpilogue& epilogue = {});

@@ -33,11 +33,15 @@ struct Slot {
     void* second = nullptr;      // Adam's second moment
     void* second_max = nullptr;  // its running maximum: AMSGrad where not null
     float* step = nullptr;       // updates so far, counted by the kernel
+    std::uint64_t seed = 0;      // of `stochastic`
     std::int64_t begin = 0;      // elements of the rows before this one
     std::int64_t numel = 0;
     std::int32_t group = 0;  // index into the table of hyperparameters
     DType param_dtype = DType::f32;
     DType grad_dtype = DType::f32;
+    // A 16-bit parameter is rounded as kernels/rounding.h says, with random numbers that depend on
+    // the seed, the step and the element alone; else to nearest.
+    bool stochastic = false;
 };
 
 // Appends a row; its `begin` is set here.
@@ -69,7 +73,8 @@ struct StepScalars {
 // As torch.optim.SGD, where g is the gradient (negated to maximize) plus weight_decay * p:
 //     b = momentum * b + (1 - dampening) * g          (b = g in the first step)
 //     p -= lr * (nesterov ? g + momentum * b : b)
-// Slots of a group with momentum 0 need neither `first` nor `step`. scalars may be null.
+// Slots of a group with momentum 0 need no `first`, and `step` to be stochastic alone. scalars may
+// be null.
 void sgd(Cpu& on, std::span<const Slot> slots, const SgdGroup* groups, const StepScalars* scalars);
 void sgd(Cuda& on, std::span<const Slot> slots, const SgdGroup* groups, const StepScalars* scalars);
 

@@ -24,15 +24,31 @@ Linear::Linear(const Linear& other)
       policy(other.policy == nullptr ? nullptr : other.policy->twin()),
       options_(other.options_) {}
 
+namespace {
+
+// [out, in]
+Tensor matrix_of(const Linear& layer) {
+    return layer.options().transposed ? layer.weight.t() : layer.weight;
+}
+
+}  // namespace
+
 Tensor Linear::forward(const Tensor& x, Activation activation) {
     if (policy != nullptr) return policy->multiply(*this, x, activation);
-    return linear(x, options_.transposed ? weight.t() : weight, bias, activation);
+    return linear(x, matrix_of(*this), bias, activation);
 }
 
 void Linear::visit(Visitor& v) {
     v("weight", weight);
     v("bias", bias);
     if (policy != nullptr) v("policy", *policy);
+}
+
+Tensor feed_forward(Linear& first, Linear& second, const Tensor& x, Activation activation) {
+    const auto has_door = [](const Linear& layer) { return layer.policy || layer.gate(); };
+    if (has_door(first) || has_door(second)) return second(first(x, activation));
+    return axle::feed_forward(x, matrix_of(first), first.bias, matrix_of(second), second.bias,
+                              activation);
 }
 
 }  // namespace axle::inline v0::nn

@@ -48,4 +48,7 @@ class Linear : public Model<Linear> {
     LinearOptions options_;
 };
 
+// second(first(x, activation)), as the one op feed_forward where no policy or gate has a say.
+Tensor feed_forward(Linear& first, Linear& second, const Tensor& x, Activation activation);
+
 }  // namespace axle::inline v0::nn

@@ -9,9 +9,10 @@ Mlp::Mlp(const std::vector<std::int64_t>& widths, Activation activation) : activ
 }
 
 Tensor Mlp::forward(Tensor x) {
-    for (std::size_t i = 0; i < layers.size(); ++i)
-        x = layers[i](x, i + 1 < layers.size() ? activation_ : Activation::none);
-    return x;
+    const std::size_t count = layers.size();
+    if (count == 1) return layers[0](x);
+    for (std::size_t i = 0; i + 2 < count; ++i) x = layers[i](x, activation_);
+    return feed_forward(layers[count - 2], layers[count - 1], x, activation_);
 }
 
 }  // namespace axle::inline v0::nn

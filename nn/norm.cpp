@@ -56,7 +56,10 @@ Tensor BatchNorm<kSpatial>::forward(const Tensor& x) {
     const bool counts = this->is_training() && tracked;
     double factor = momentum.value_or(0);
     if (counts && !momentum) factor = 1 / (num_batches_tracked.item() + 1);
-    Tensor y = batch_norm(x, running_mean, running_var, weight, bias, own_statistics, factor, eps);
+    Tensor y =
+        this->is_training() && policy != nullptr
+            ? policy->normalise(x, running_mean, running_var, weight, bias, factor, eps)
+            : batch_norm(x, running_mean, running_var, weight, bias, own_statistics, factor, eps);
     if (counts) num_batches_tracked.add_(ones({}, {i64, x.device()}));
     return y;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 
 #include "nn/module.h"
@@ -45,6 +46,15 @@ struct BatchNormOptions {
     bool track_running_stats = true;  // else each batch is normalised by its own, always
 };
 
+// Takes over the normalising of a BatchNorm by a batch's statistics: those of all processes. The
+// arguments are batch_norm's. Clones share it.
+struct BatchNormPolicy {
+    virtual ~BatchNormPolicy() = default;
+    virtual Tensor normalise(const Tensor& x, Tensor running_mean, Tensor running_var,
+                             const Tensor& weight, const Tensor& bias, double momentum,
+                             double eps) = 0;
+};
+
 // Over all dimensions but the second: by the batch's statistics in training, which also moves the
 // running ones, and by the running ones in evaluation. x has kSpatial dimensions behind [N, C]; in
 // one dimension x may be [N, C] itself.
@@ -65,6 +75,7 @@ class BatchNorm : public Model<BatchNorm<kSpatial>> {
     Tensor num_batches_tracked;  // i64, []
     double eps;
     std::optional<double> momentum;
+    std::shared_ptr<BatchNormPolicy> policy;  // in training
 };
 extern template class BatchNorm<1>;
 extern template class BatchNorm<2>;

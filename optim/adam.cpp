@@ -61,7 +61,7 @@ void AdamFamily<Options>::fill_groups(Device device) {
     for (const Group& g : this->groups_)
         table_.push_back(
             {g.lr, g.betas[0], g.betas[1], g.eps, g.weight_decay, Options::kDecoupled, g.maximize});
-    table_.bring_to(device);
+    table_.bring_to(device, this->handover());
 }
 
 template <class Options>

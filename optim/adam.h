@@ -17,6 +17,7 @@ struct AdamOptions {
     double weight_decay = 0;
     bool amsgrad = false;
     bool maximize = false;
+    bool stochastic_rounding = false;  // of 16-bit parameters (optim/optimizer.h)
 
     static constexpr const char* kName = "Adam";
     static constexpr bool kDecoupled = false;
@@ -34,6 +35,7 @@ struct AdamWOptions {
     double weight_decay = 1e-2;
     bool amsgrad = false;
     bool maximize = false;
+    bool stochastic_rounding = false;  // of 16-bit parameters (optim/optimizer.h)
 
     static constexpr const char* kName = "AdamW";
     static constexpr bool kDecoupled = true;

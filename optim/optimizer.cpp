@@ -5,8 +5,11 @@
 
 #include "core/autograd.h"
 #include "core/graph.h"
+#include "core/launch.h"
 #include "core/ops.h"
 #include "core/profiler.h"
+#include "core/random.h"
+#include "kernels/step_state.h"
 
 namespace axle::inline v0::optim {
 namespace {
@@ -18,6 +21,7 @@ DType state_dtype(const Tensor& param) { return param.dtype() == f64 ? f64 : f32
 }  // namespace
 
 std::vector<GroupRef> Optimizer::param_groups() {
+    before_access();
     std::vector<GroupRef> groups;
     for (std::size_t g = 0; g < group_count(); ++g) groups.push_back(group(g));
     return groups;
@@ -59,9 +63,9 @@ void Optimizer::set_scalars(const Tensor& scalars) {
         throw ValueError(str(name(), ": scalars must be 3 contiguous float64: ", scalars.shape(),
                              " ", scalars.dtype()));
     scalars_ = scalars;
+    if (!scalars.defined() || (skipped_.defined() && skipped_.device() == scalars.device())) return;
+    skipped_ = zeros({}, {.dtype = f64, .device = scalars.device()});
 }
-
-bool Optimizer::step_was_skipped() const { return skipped_.defined() && skipped_.item() != 0; }
 
 void Optimizer::zero_grad(bool set_to_none) {
     if (gate_ && !gate_->allows_zero_grad(*this)) return;
@@ -79,7 +83,10 @@ void Optimizer::step() {
     if (gate_ && !gate_->allows_step(*this)) return;
     const profiler::Scope scope(name(), profiler::Category::optimizer);
     const NoGrad no_grad;
-    skipped_ = scalars_.defined() ? clone(select(scalars_, 0, 2)) : Tensor();
+    if (scalars_.defined())
+        skipped_.copy_(select(scalars_, 0, 2));
+    else if (skipped_.defined())
+        skipped_.zero_();
     fill_slots();
     if (updated_.empty()) return;
     const Device device = updated_[0].device();
@@ -94,9 +101,12 @@ void Optimizer::step() {
     finish_slots();
 }
 
-void Optimizer::push_options() {
+void Optimizer::push_options(bool all) {
     const std::vector<Tensor> params = parameters();
-    if (!params.empty()) fill_groups(params[0].device());
+    if (params.empty()) return;
+    handover_.all = all;
+    fill_groups(params[0].device());
+    handover_.all = false;
 }
 
 void Optimizer::fill_slots() {
@@ -104,14 +114,20 @@ void Optimizer::fill_slots() {
     updated_.clear();
     stand_ins_.clear();
     held_.clear();
+    std::uint64_t index = 0;
     for (std::size_t g = 0; g < group_count(); ++g)
         for (const Tensor& param : group(g).params) {
+            const std::uint64_t place = index++;
             Tensor grad = param.grad();
             if (!grad.defined()) continue;
             if (!updated_.empty() && param.device() != updated_[0].device())
                 throw DeviceError(str(name(), ": parameters live on two devices: ",
                                       updated_[0].device(), " and ", param.device()));
-            kernels::append(slots_, slot_of(param, std::move(grad), g));
+            kernels::Slot slot = slot_of(param, std::move(grad), g);
+            slot.stochastic = is_half(param.dtype()) && group(g).stochastic_rounding;
+            if (slot.stochastic) slot.seed = rounding_seed(g, place);
+            if (buffers_needed(g) > 0 || slot.stochastic) add_state(slot, param, g);
+            kernels::append(slots_, slot);
             updated_.push_back(param);
         }
 }
@@ -136,13 +152,30 @@ kernels::Slot Optimizer::slot_of(const Tensor& param, Tensor grad, std::size_t g
     slot.group = static_cast<std::int32_t>(group);
     slot.param_dtype = param.dtype();
     slot.grad_dtype = grad.dtype();
-    const std::size_t needed = buffers_needed(group);
-    if (needed == 0) return slot;
+    return slot;
+}
+
+void Optimizer::add_state(kernels::Slot& slot, const Tensor& param, std::size_t group) {
     const ParamState& state = prepare_state(param, group);
     void** const homes[] = {&slot.first, &slot.second, &slot.second_max};
-    for (std::size_t b = 0; b < needed; ++b) *homes[b] = state.buffers[b].raw_data();
+    for (std::size_t b = 0; b < buffers_needed(group); ++b) *homes[b] = state.buffers[b].raw_data();
     slot.step = static_cast<float*>(state.step.raw_data());
-    return slot;
+}
+
+// Of one parameter: a word pair of the group's, so that no two parameters share their numbers.
+std::uint64_t Optimizer::rounding_seed(std::size_t group, std::uint64_t param) {
+    std::optional<std::uint64_t>& seed = this->group(group).rounding_seed;
+    const auto pair = [](const std::array<std::uint32_t, 4>& words) {
+        return std::uint64_t{words[1]} << 32 | words[0];
+    };
+    if (!seed) {
+        if (is_capturing())
+            throw UsageError(str(name(),
+                                 ": the seed of stochastic rounding is taken by the first step, "
+                                 "which can't be captured; take a step before"));
+        seed = pair(take_random(1).block(0)) >> 1;
+    }
+    return pair(kernels::Philox{.seed = *seed}.block(param));
 }
 
 // The buffers follow their parameter to another device or precision.
@@ -176,14 +209,26 @@ void Optimizer::finish_slots() {
 }
 
 template <class Row>
-void GroupTable<Row>::bring_to(Device device) {
-    if (!device.is_cuda()) {
+void GroupTable<Row>::bring_to(Device device, const GroupHandover& handover) {
+    if (device.is_cuda())
+        send(device, handover.all);
+    else
         copy_ = {};
-        return;
-    }
+    if (!handover.row.defined()) return;
+    launch(device, [&](auto& on) {
+        auto* const rows =
+            copy_.defined() ? reinterpret_cast<Row*>(copy_.raw_data()) : rows_.data();
+        kernels::take_rates(on, handover.rates.template data<double>(),
+                            handover.row.template data<std::int64_t>(),
+                            std::span(rows, rows_.size()));
+    });
+}
+
+template <class Row>
+void GroupTable<Row>::send(Device device, bool all) {
     const auto bytes = static_cast<std::int64_t>(rows_.size() * sizeof(Row));
     const bool in_place = copy_.defined() && copy_.device() == device && copy_.numel() == bytes;
-    if (in_place && rows_ == sent_) return;
+    if (in_place && rows_ == sent_ && !all) return;
     if (!in_place) copy_ = empty({bytes}, {.dtype = u8, .device = device});
     sent_.clear();  // until they are
     copy_.copy_(Tensor::from_blob(rows_.data(), {bytes}, u8));

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -27,6 +28,9 @@ struct OptimizerGate {
     // Also the moment to hand over the step's scalars (Optimizer::set_scalars).
     virtual bool allows_step(Optimizer& optimizer) = 0;
     virtual bool allows_zero_grad(Optimizer& optimizer) = 0;
+    // Before the optimizer's options are read or written from outside: the moment to bring them up
+    // to date, where captured steps have gone ahead of them.
+    virtual void before_access(Optimizer&) {}
 };
 
 // An option of a group, by the name that PyTorch saves it under.
@@ -44,6 +48,9 @@ struct ParamGroup : Options {
 
     std::vector<Tensor> params;
     std::optional<double> initial_lr;  // what schedules start from; set by the first scheduler
+    // Of stochastic_rounding: taken from the default generator by the first step that
+    // finds none. Processes that keep copies of the parameters need the same one.
+    std::optional<std::uint64_t> rounding_seed;
 };
 
 // What a group has under any optimizer.
@@ -52,6 +59,8 @@ struct GroupRef {
     double& lr;
     double& momentum;  // SGD's momentum, Adam's first beta
     std::optional<double>& initial_lr;
+    bool& stochastic_rounding;
+    std::optional<std::uint64_t>& rounding_seed;
 };
 
 // Of one parameter, from its first step on. Buffers are f64 for an f64 parameter, else f32.
@@ -60,8 +69,21 @@ struct ParamState {
     std::array<Tensor, 3> buffers;
 };
 
+// How hyperparameters get to a GPU.
+struct GroupHandover {
+    Tensor rates, row;  // as Optimizer::set_rates has them, or undefined
+    bool all = false;   // whatever has been sent before
+};
+
 // Parameters are held by handle: moving, converting or loading them keeps the optimizer right.
 // Parameters without a gradient are skipped and have no state. One thread at a time.
+//
+// A step is computed in f32 (f64 for f64 parameters) and rounded to the parameter. To nearest, a
+// 16-bit parameter stays where it is under updates below half its distance to the next value, and
+// training stalls as they shrink. With the option stochastic_rounding it goes up or down at random,
+// so that the mean of its steps is right without a copy in f32 (kernels/rounding.h). The random
+// numbers depend on rounding_seed, the parameter's place among all, its step and the element: they
+// are the same on CPU and GPU, in replays of captured steps, and after loading a state.
 class Optimizer {
   public:
     Optimizer() = default;
@@ -85,7 +107,8 @@ class Optimizer {
 
     // {"state": {"0": {"step": ..., "exp_avg": ...}, ...}, "param_groups": [{"lr": ..., "params":
     // [0, ...]}]}, with PyTorch's names. Parameters are numbered through all groups; tensors are
-    // shared with the optimizer, not copied.
+    // shared with the optimizer, not copied. A group that is rounded stochastically has
+    // "stochastic_rounding" and "rounding_seed" too, and "step" in the states of SGD.
     Tree state_dict();
     // Copies options and state. Groups must have the sizes that they were saved with (ValueError)
     // and buffers the shapes (ShapeError): all is checked before anything changes. Buffers take
@@ -100,10 +123,19 @@ class Optimizer {
     void set_scalars(const Tensor& scalars);
     // Whether the last step that its gate allowed found infinite gradients and changed nothing.
     // Reads device memory.
-    bool step_was_skipped() const;
+    bool step_was_skipped() const { return skipped_.defined() && skipped_.item() != 0; }
+    // What it reads: one f64, not 0 if that step was skipped. In one place of memory as long as the
+    // parameters stay on their device; undefined before set_scalars.
+    const Tensor& skipped() const { return skipped_; }
+
+    // For who captures steps and replays them, which do not look at the host's options.
     // What step() does first: brings options that have changed to the GPU, from where its kernels
-    // read them. For who replays captured steps, which do not look at the host's.
-    void push_options();
+    // read them. `all` where captured steps may have changed those.
+    void push_options(bool all = false);
+    // rates[row, group] = {learning rate, momentum}, f64, on the parameters' device: steps that are
+    // queued from now on take them from the row that `row`, one i64, says when they run. Undefined
+    // tensors end that.
+    void set_rates(const Tensor& rates, const Tensor& row) { handover_ = {rates, row, false}; }
 
   protected:
     // "AdamW"
@@ -112,23 +144,31 @@ class Optimizer {
     // The names of ParamState's buffers, and how many of them a group needs.
     virtual std::span<const char* const> buffer_names() const = 0;
     virtual std::size_t buffers_needed(std::size_t group) const = 0;
-    // Whether "step" is saved; if not, a state that is saved has been stepped.
+    // Whether "step" is always saved; if not, a state that is saved without has been stepped.
     virtual bool saves_step() const { return true; }
-    // Fills the GroupTable of the kernel, for the parameters' device.
+    // Fills the GroupTable of the kernel and brings it to the parameters' device.
     virtual void fill_groups(Device device) = 0;
+    // For GroupTable::bring_to.
+    const GroupHandover& handover() const { return handover_; }
     virtual void update(Device device, std::span<const kernels::Slot> slots,
                         const kernels::StepScalars* scalars) = 0;
 
     // Throws ValueError for what no group may hold: duplicates, and tensors that were computed.
     void check_params(const std::vector<Tensor>& params);
 
+    void before_access() {
+        if (gate_) gate_->before_access(*this);
+    }
+
   private:
     kernels::Slot slot_of(const Tensor& param, Tensor grad, std::size_t group);
+    void add_state(kernels::Slot& slot, const Tensor& param, std::size_t group);
+    std::uint64_t rounding_seed(std::size_t group, std::uint64_t param);
     void fill_slots();
     void finish_slots();
     ParamState& prepare_state(const Tensor& param, std::size_t group);
     Tree group_tree(std::size_t index, std::int64_t first_param);
-    Tree state_tree(const ParamState& state) const;
+    Tree state_tree(const ParamState& state, bool with_step) const;
     void read_options(std::size_t index, const Tree& tree,
                       std::vector<std::function<void()>>& writes);
     ParamState load_state(const Tensor& param, const Tree& tree) const;
@@ -136,7 +176,8 @@ class Optimizer {
     std::unordered_map<const Impl*, ParamState> states_;
     std::shared_ptr<OptimizerGate> gate_;
     Tensor scalars_;
-    Tensor skipped_;  // found_inf of the last step: 0-d
+    Tensor skipped_;
+    GroupHandover handover_;
 
     // The table of the current step: filled anew each time, which costs no more than to check it.
     std::vector<kernels::Slot> slots_;
@@ -154,12 +195,14 @@ class GroupTable {
     void clear() { rows_.clear(); }
     void push_back(const Row& row) { rows_.push_back(row); }
     // Behind the last row.
-    void bring_to(Device device);
+    void bring_to(Device device, const GroupHandover& handover);
     const Row* data() const {
         return copy_.defined() ? static_cast<const Row*>(copy_.raw_data()) : rows_.data();
     }
 
   private:
+    void send(Device device, bool all);
+
     std::vector<Row> rows_, sent_;
     Tensor copy_;  // bytes
 };
@@ -167,15 +210,19 @@ class GroupTable {
 extern template class GroupTable<kernels::SgdGroup>;
 extern template class GroupTable<kernels::AdamGroup>;
 
-// The part that depends on the type of the options, which has: lr, momentum_ref(), named(),
-// check(op).
+// The part that depends on the type of the options, which has: lr, stochastic_rounding,
+// momentum_ref(), named(), check(op).
 template <class Options>
 class GroupedOptimizer : public Optimizer {
   public:
     using Group = ParamGroup<Options>;
 
-    std::vector<Group>& param_groups() { return groups_; }
+    std::vector<Group>& param_groups() {
+        before_access();
+        return groups_;
+    }
     void add_param_group(Group group) {
+        before_access();
         group.check(name());
         check_params(group.params);
         groups_.push_back(std::move(group));
@@ -184,7 +231,8 @@ class GroupedOptimizer : public Optimizer {
     std::size_t group_count() const override { return groups_.size(); }
     GroupRef group(std::size_t index) override {
         Group& g = groups_.at(index);
-        return {g.params, g.lr, g.momentum_ref(), g.initial_lr};
+        return {g.params,       g.lr, g.momentum_ref(), g.initial_lr, g.stochastic_rounding,
+                g.rounding_seed};
     }
 
   protected:

@@ -11,6 +11,9 @@
 namespace axle::inline v0::optim {
 namespace {
 
+constexpr const char* kStochastic = "stochastic_rounding";
+constexpr const char* kSeed = "rounding_seed";
+
 Tree to_tree(double* value) { return *value; }
 Tree to_tree(bool* value) { return *value; }
 Tree to_tree(std::array<double, 2>* value) { return Tree::list({(*value)[0], (*value)[1]}); }
@@ -35,13 +38,15 @@ Tensor step_tensor(const Tree& tree, Device device) {
 }  // namespace
 
 Tree Optimizer::state_dict() {
+    before_access();
     Tree state = Tree::map(), groups = Tree::list();
     std::int64_t index = 0;
     for (std::size_t g = 0; g < group_count(); ++g) {
         groups.push_back(group_tree(g, index));
         for (const Tensor& param : group(g).params) {
             if (const ParamState* s = this->state(param))
-                if (Tree tree = state_tree(*s); !tree.empty())
+                if (Tree tree = state_tree(*s, saves_step() || group(g).stochastic_rounding);
+                    !tree.empty())
                     state.set(std::to_string(index), std::move(tree));
             ++index;
         }
@@ -55,6 +60,9 @@ Tree Optimizer::group_tree(std::size_t index, std::int64_t first_param) {
         tree.set(option.name, std::visit([](auto* value) { return to_tree(value); }, option.value));
     const GroupRef g = group(index);
     if (g.initial_lr) tree.set("initial_lr", *g.initial_lr);
+    if (g.stochastic_rounding) tree.set(kStochastic, true);
+    if (g.stochastic_rounding && g.rounding_seed)
+        tree.set(kSeed, static_cast<std::int64_t>(*g.rounding_seed));
     Tree params = Tree::list();
     for (std::size_t i = 0; i < g.params.size(); ++i)
         params.push_back(first_param + static_cast<std::int64_t>(i));
@@ -63,16 +71,17 @@ Tree Optimizer::group_tree(std::size_t index, std::int64_t first_param) {
 }
 
 // Empty where every step so far was skipped: such a state says nothing.
-Tree Optimizer::state_tree(const ParamState& state) const {
+Tree Optimizer::state_tree(const ParamState& state, bool with_step) const {
     Tree tree = Tree::map();
     if (state.step.item() == 0) return tree;
-    if (saves_step()) tree.set("step", state.step);
+    if (with_step) tree.set("step", state.step);
     for (std::size_t b = 0; b < buffer_names().size(); ++b)
         if (state.buffers[b].defined()) tree.set(buffer_names()[b], state.buffers[b]);
     return tree;
 }
 
 void Optimizer::load_state_dict(const Tree& tree) {
+    before_access();
     const NoGrad no_grad;
     const Tree& groups = tree["param_groups"];
     const Tree& saved = tree["state"];
@@ -115,12 +124,21 @@ void Optimizer::read_options(std::size_t index, const Tree& tree,
     if (const Tree* saved = tree.find("initial_lr"))
         writes.emplace_back(
             [group = this->group(index), value = saved->number()] { group.initial_lr = value; });
+    if (const Tree* saved = tree.find(kStochastic))
+        writes.emplace_back([group = this->group(index), value = saved->boolean()] {
+            group.stochastic_rounding = value;
+        });
+    if (const Tree* saved = tree.find(kSeed))
+        writes.emplace_back([group = this->group(index), value = saved->integer()] {
+            group.rounding_seed = static_cast<std::uint64_t>(value);
+        });
 }
 
 ParamState Optimizer::load_state(const Tensor& param, const Tree& tree) const {
     const DType dtype = param.dtype() == f64 ? f64 : f32;
     ParamState state;
-    state.step = step_tensor(saves_step() ? tree["step"] : Tree(1), param.device());
+    const bool has_step = saves_step() || tree.contains("step");
+    state.step = step_tensor(has_step ? tree["step"] : Tree(1), param.device());
     for (std::size_t b = 0; b < buffer_names().size(); ++b) {
         const Tree* saved = tree.find(buffer_names()[b]);
         if (!saved || saved->is_null()) continue;

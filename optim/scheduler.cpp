@@ -11,6 +11,7 @@ void Scheduler::step() {
 }
 
 void Scheduler::advance() {
+    before_access();
     const std::size_t groups = optimizer_.group_count();
     for (std::size_t g = base_lrs_.size(); g < groups; ++g) {
         const GroupRef group = optimizer_.group(g);
@@ -26,6 +27,7 @@ void Scheduler::advance() {
 }
 
 Tree Scheduler::state_dict() const {
+    before_access();
     Tree base = Tree::list(), last = Tree::list();
     for (const double lr : base_lrs_) base.push_back(lr);
     for (const double lr : last_lr_) last.push_back(lr);
@@ -36,6 +38,7 @@ Tree Scheduler::state_dict() const {
 }
 
 void Scheduler::load_state_dict(const Tree& tree) {
+    before_access();
     std::vector<double> base, last;
     for (const Tree& lr : tree["base_lrs"].elements()) base.push_back(lr.number());
     for (const Tree& lr : tree["_last_lr"].elements()) last.push_back(lr.number());

@@ -20,6 +20,9 @@ class Scheduler;
 struct SchedulerGate {
     virtual ~SchedulerGate() = default;
     virtual void step(Scheduler& scheduler) = 0;
+    // Before the schedule is read or changed from outside: the moment to bring it up to date, where
+    // captured steps have gone ahead of it.
+    virtual void before_access(const Scheduler&) {}
 };
 
 // As torch.optim.lr_scheduler.LRScheduler: construction sets the learning rates of epoch 0, and
@@ -39,12 +42,24 @@ class Scheduler {
     void advance();
 
     // The rates that the last step set, one per group.
-    const std::vector<double>& get_last_lr() const { return last_lr_; }
-    std::int64_t last_epoch() const { return last_epoch_; }
+    const std::vector<double>& get_last_lr() const {
+        before_access();
+        return last_lr_;
+    }
+    std::int64_t last_epoch() const {
+        before_access();
+        return last_epoch_;
+    }
     // Steps so far, the one of construction included.
-    std::int64_t step_count() const { return step_count_; }
+    std::int64_t step_count() const {
+        before_access();
+        return step_count_;
+    }
     // Where a schedule ends and further steps are refused.
     virtual std::optional<std::int64_t> total_steps() const { return std::nullopt; }
+    // Whether rates may be worked out for steps that are yet to come: not where they depend on more
+    // than the epoch, such as a loss, or where working them out shows.
+    virtual bool can_look_ahead() const { return true; }
     Optimizer& optimizer() { return optimizer_; }
 
     // PyTorch's names: last_epoch, _step_count, _last_lr, base_lrs.
@@ -63,6 +78,10 @@ class Scheduler {
     virtual void apply(std::size_t index, GroupRef group, double base_lr, std::int64_t epoch) = 0;
 
   private:
+    void before_access() const {
+        if (gate_) gate_->before_access(*this);
+    }
+
     Optimizer& optimizer_;
     std::shared_ptr<SchedulerGate> gate_;
     std::int64_t last_epoch_ = -1;

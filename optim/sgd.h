@@ -15,6 +15,7 @@ struct SGDOptions {
     double weight_decay = 0;  // added to the gradient
     bool nesterov = false;    // needs momentum, and no dampening
     bool maximize = false;
+    bool stochastic_rounding = false;  // of 16-bit parameters (optim/optimizer.h)
 
     double& momentum_ref() { return momentum; }
     std::vector<NamedOption> named();

@@ -34,9 +34,9 @@ if(NOT layers)
     message(FATAL_ERROR "${ROOT}/CMakeLists.txt: no layer() line")
 endif()
 
-# Above the layers: they may see all of them, and nothing sees them but the benchmarks, which time
-# the op cases of the tests.
-set(tests_may tests ${layers})
+# Above the layers: they may see all of them. Tests see the parts of programs too, and benchmarks
+# time the op cases of the tests; nothing else sees them.
+set(tests_may tests tools ${layers})
 set(bench_may bench tests ${layers})
 set(tools_may tools ${layers})
 set(folders ${layers} tests bench tools)

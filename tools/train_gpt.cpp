@@ -181,7 +181,7 @@ trainer::Run::Plan plan_for(const Settings& s, const Corpus& corpus, nn::Gpt& gp
     return {
         .steps = s.updates(static_cast<double>(corpus.train.size()) / static_cast<double>(block)),
         .unit = "tokens",
-        .per_update = static_cast<double>(s.batch_size * s.accumulation * block),
+        .per_update = static_cast<double>(s.samples_per_update() * block),
         .per_epoch = static_cast<double>(corpus.train.size()),
         .evaluate = [&gpt, blocks] {
             return Tree{{"val_loss", evaluate(gpt, *blocks)}};
@@ -200,7 +200,7 @@ trainer::Outcome only_evaluate(const Settings& s, const Corpus& corpus, nn::Gpt&
 trainer::Outcome train(const Settings& s, const Corpus& corpus, nn::Gpt& gpt) {
     Accelerator accelerator(s.accelerator());
     const trainer::Run::Plan plan = plan_for(s, corpus, gpt);
-    const std::int64_t samples = plan.steps * s.accumulation * s.batch_size;
+    const std::int64_t samples = plan.steps * s.samples_per_update();
     data::DataLoader train_loader(
         data::RandomBlockDataset(corpus.train, gpt.config.block_size, samples, s.seed),
         {.batch_size = s.batch_size});
@@ -226,7 +226,7 @@ trainer::Outcome train(const Settings& s, const Corpus& corpus, nn::Gpt& gpt) {
         optimizer.zero_grad();
         if (accelerator.sync_gradients()) run.end_update();
     }
-    model.save_pretrained(s.out);
+    accelerator.on_main_process([&] { model.save_pretrained(s.out); });
     return run.finish();
 }
 

@@ -227,7 +227,7 @@ trainer::Run::Plan plan_for(const Settings& s, const Images& images, Classifier&
     const auto samples = static_cast<double>(images.train->size());
     return {.steps = s.updates(samples),
             .unit = "samples",
-            .per_update = static_cast<double>(s.batch_size * s.accumulation),
+            .per_update = static_cast<double>(s.samples_per_update()),
             .per_epoch = samples,
             .evaluate = [&model, test] { return evaluate(model, *test); }};
 }
@@ -270,7 +270,7 @@ trainer::Outcome train(const Settings& s, const Images& images, Classifier& clas
             if (run.done()) break;
         }
     }
-    save(model, images, s.out);
+    accelerator.on_main_process([&] { save(model, images, s.out); });
     return run.finish();
 }
 

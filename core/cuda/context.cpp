@@ -1,5 +1,6 @@
 #include "core/cuda/context.h"
 
+#include <atomic>
 #include <cstdlib>
 #include <map>
 #include <memory>
@@ -15,6 +16,7 @@
 #include "core/numerics.h"
 #include "core/shape.h"
 #include "kernels/cuda/check.h"
+#include "kernels/cuda/library.h"
 #include "kernels/random.h"
 
 namespace axle::inline v0::cuda {
@@ -71,8 +73,11 @@ struct Found {
     std::string why;
 };
 
+constinit std::atomic<bool> started = false;
+
 const Found& found() {
     static const Found result = [] {
+        started = true;
         Found f;
         const cudaError_t error = cudaGetDeviceCount(&f.devices);
         if (error == cudaSuccess && f.devices > 0) return f;
@@ -159,9 +164,23 @@ void throw_reported(int device) {
 
 }  // namespace
 
+bool has_started() { return started; }
 bool is_available() noexcept { return found().devices > 0; }
 int device_count() noexcept { return found().devices; }
 std::string why_unavailable() { return found().why; }
+
+std::vector<std::pair<std::string, std::string>> find_libraries() {
+    std::vector<std::pair<std::string, std::string>> all;
+    const auto look_for = [&](const char* title, const char* stem, int major) {
+        const kernels::Library library(title, stem, major);
+        all.emplace_back(title,
+                         library.found() ? library.path() : "not found: " + library.trouble());
+    };
+    look_for("cuBLASLt", "libcublasLt", CUDART_VERSION / 1000);
+    look_for("cuDNN", "libcudnn", 9);
+    look_for("NCCL", "libnccl", 2);
+    return all;
+}
 
 DeviceProperties get_device_properties(int device) {
     check_device_exists(device);

@@ -18,6 +18,9 @@ bool is_capturing(cudaStream_t stream);
 // Waits for the context's stream, then throws what its kernels have reported.
 void wait_for(kernels::Cuda& on);
 
+// Whether this process has asked the driver for anything: from then on a fork of it can't.
+bool has_started();
+
 // Makes the device this thread's current one. DeviceError where there is no such device.
 void set_device(int device);
 

@@ -114,6 +114,10 @@ template <>
 void finish_tile(const double* tile, std::int64_t tile_step, std::int64_t rows,
                  std::int64_t columns, const TileFinish<double>& how);
 
+// c[i] *= activation'(slope_of[i]) for n elements of one dtype, in f64 for f64 and else in f32.
+void multiply_slopes(Activation activation, DType dtype, void* c, std::int64_t c_stride,
+                     const void* slope_of, std::int64_t slope_stride, std::int64_t n);
+
 // One operand seen from the depth: `extent` lines (rows of a, columns of b) of `depth` elements.
 struct Lines {
     const void* data = nullptr;

@@ -1,5 +1,6 @@
 // The last step of a matrix product: a tile of sums, still in L1, gets the bias and the activation
-// on its way to c, which saves a pass over c for each.
+// on its way to c, which saves a pass over c for each. Slopes are multiplied with what is in c, in
+// rows longer than a tile's.
 #include "kernels/cpu/gemm.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -61,17 +62,45 @@ void finish_f32(const float* tile, std::int64_t tile_step, std::int64_t rows, st
     }
 }
 
+template <class F>
+void slope_span(F f, const float* x, const float* at, float* out, std::int64_t n) {
+    std::int64_t i = 0;
+    for (; i + Pack::kLanes <= n; i += Pack::kLanes)
+        (Pack::load(x + i) * f.slope(Pack::load(at + i))).store(out + i);
+    if (i < n)
+        (Pack::load(x + i, n - i) * f.slope(Pack::load(at + i, n - i))).store(out + i, n - i);
+}
+
+void slopes_f32(Activation activation, const float* x, const float* at, float* out,
+                std::int64_t n) {
+    switch (activation) {
+        case Activation::none:
+            return;
+        case Activation::relu:
+            return slope_span(formula::Relu(), x, at, out, n);
+        case Activation::gelu:
+            return slope_span(formula::Gelu(), x, at, out, n);
+        case Activation::gelu_tanh:
+            return slope_span(formula::GeluTanh(), x, at, out, n);
+        case Activation::silu:
+            return slope_span(formula::Silu(), x, at, out, n);
+    }
+}
+
 }  // namespace axle::inline v0::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 
+#include "kernels/cpu/lanes.h"
 #include "kernels/pointwise.h"
+#include "kernels/walk.h"
 
 namespace axle::inline v0::kernels {
 namespace {
 
 AXLE_DISPATCH(finish_f32);
+AXLE_DISPATCH(slopes_f32);
 
 double activate(double x, Activation activation) {
     switch (activation) {
@@ -88,7 +117,53 @@ double activate(double x, Activation activation) {
     }
 }
 
+double slope_at(Activation activation, double x) {
+    switch (activation) {
+        case Activation::relu:
+            return formula::Relu().slope(x);
+        case Activation::gelu:
+            return formula::Gelu().slope(x);
+        case Activation::gelu_tanh:
+            return formula::GeluTanh().slope(x);
+        case Activation::silu:
+            return formula::Silu().slope(x);
+        default:
+            return 1;
+    }
+}
+
+void slopes(Activation activation, const float* x, const float* v, float* out, std::int64_t n) {
+    AXLE_CALL(slopes_f32)(activation, x, v, out, n);
+}
+void slopes(Activation activation, const double* x, const double* v, double* out, std::int64_t n) {
+    for (std::int64_t i = 0; i < n; ++i) out[i] = x[i] * slope_at(activation, v[i]);
+}
+
+template <class T>
+void multiply_row(Activation activation, DType dtype, void* c, std::int64_t c_stride,
+                  const void* slope_of, std::int64_t slope_stride, std::int64_t n) {
+    if (activation == Activation::none) return;
+    alignas(64) T c_lanes[kBlock];
+    alignas(64) T slope_lanes[kBlock];
+    for (std::int64_t i = 0; i < n; i += kBlock) {
+        const std::int64_t count = std::min(kBlock, n - i);
+        void* const to = at(c, dtype, i * c_stride);
+        const T* x = load_lanes<T>(to, dtype, c_stride, count, c_lanes);
+        const T* v = load_lanes<T>(at(slope_of, dtype, i * slope_stride), dtype, slope_stride,
+                                   count, slope_lanes);
+        T* const out = const_cast<T*>(x);  // c itself, or the lanes
+        slopes(activation, x, v, out, count);
+        store_lanes<T>(out, to, dtype, c_stride, count);
+    }
+}
+
 }  // namespace
+
+void multiply_slopes(Activation activation, DType dtype, void* c, std::int64_t c_stride,
+                     const void* slope_of, std::int64_t slope_stride, std::int64_t n) {
+    const auto row = dtype == DType::f64 ? multiply_row<double> : multiply_row<float>;
+    row(activation, dtype, c, c_stride, slope_of, slope_stride, n);
+}
 
 template <>
 void finish_tile(const float* tile, std::int64_t tile_step, std::int64_t rows, std::int64_t columns,

@@ -113,8 +113,9 @@ class Product {
         depth_ = even_part(k_, kDepth * UnitTraits<Unit>::kTerms, 8);
         c_in_place_ = is_lanes<T>(c.dtype, c.back_stride(1), 2);
         keeps_sums_ = !c_in_place_ && depth_ < k_;
+        if (epilogue.slope_of.data == nullptr) activation_ = epilogue.activation;
         finishes_ = epilogue.bias.data != nullptr || epilogue.pre.data != nullptr ||
-                    epilogue.activation != Activation::none;
+                    activation_ != Activation::none;
         if (epilogue.bias.data != nullptr)
             bias_ = load_lanes<T>(epilogue.bias.data, epilogue.bias.dtype,
                                   epilogue.bias.back_stride(1), n_, scratch_.take<T>(n_));
@@ -230,6 +231,7 @@ class Product {
                 p += depth;
             } while (p < k_);
         }
+        if (epilogue_.slope_of.data != nullptr) apply_slopes(r);
     }
 
     // One block of depth of a rectangle of c, tile by tile down the columns.
@@ -266,6 +268,25 @@ class Product {
         }
     }
 
+    // A rectangle at once, for a tile's rows are short and far apart: their formulas would wait for
+    // slope_of.
+    void apply_slopes(const Rectangle& r) const {
+        const ConstView& s = epilogue_.slope_of;
+        const std::int64_t c_start = place(c_, r), s_start = place(s, r);
+        for (std::int64_t i = 0; i < r.rows; ++i)
+            multiply_slopes(epilogue_.activation, c_.dtype,
+                            at(c_.data, c_.dtype, c_start + i * c_.back_stride(2)),
+                            c_.back_stride(1), at(s.data, s.dtype, s_start + i * s.back_stride(2)),
+                            s.back_stride(1), r.columns);
+    }
+
+    // Elements of v, which has c's shape, before the part.
+    template <class AnyView>
+    std::int64_t place(const AnyView& v, const Rectangle& part) const {
+        return matrix_offset(v, c_, part.batch) + part.row * v.back_stride(2) +
+               part.column * v.back_stride(1);
+    }
+
     // Brings a tile of sums to c. A c that tiles can't be added to in place is read and written
     // once, behind the last block of depth.
     void finish(const T* tile, std::int64_t step, const Rectangle& part, std::int64_t c_start,
@@ -276,7 +297,7 @@ class Product {
         const View& p = epilogue_.pre;
         TileFinish<T> how;
         if (last) {
-            how.activation = epilogue_.activation;
+            how.activation = activation_;
             if (bias_ != nullptr) how.bias = bias_ + part.column;
             if (p.data != nullptr) how.pre = pre, how.pre_step = part.columns;
         }
@@ -290,10 +311,7 @@ class Product {
             load_tile(c_, c_at, part, added);
             how.add = added, how.add_step = part.columns;
         }
-        const std::int64_t pre_at = p.data == nullptr ? 0
-                                                      : matrix_offset(p, c_, part.batch) +
-                                                            part.row * p.back_stride(2) +
-                                                            part.column * p.back_stride(1);
+        const std::int64_t pre_at = p.data == nullptr ? 0 : place(p, part);
         if (how.pre != nullptr && is_lanes<T>(p.dtype, p.back_stride(1), 2))
             how.pre = p.as<T>() + pre_at, how.pre_step = p.back_stride(2);
         finish_tile(tile, step, part.rows, part.columns, how);
@@ -329,7 +347,8 @@ class Product {
     bool keeps_sums_;     // or they add up in scratch
     bool finishes_;       // there is more to do than to add up
     const T* bias_ = nullptr;
-    std::int64_t rows_ = 0, columns_ = 0;  // of a task's rectangle
+    Activation activation_ = Activation::none;  // of tiles: none where its slope is wanted
+    std::int64_t rows_ = 0, columns_ = 0;       // of a task's rectangle
     std::int64_t row_cuts_ = 1, column_cuts_ = 1;
 };
 

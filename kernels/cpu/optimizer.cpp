@@ -11,59 +11,17 @@
 //
 #include <hwy/foreach_target.h>
 //
-#include "kernels/cpu/optimizer_steps.h"
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/cpu/optimizer_spans.h"
 #include "kernels/cpu/simd-inl.h"
+#include "kernels/optimizer_steps.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace axle::inline v0::kernels::HWY_NAMESPACE {
 
-// Each formula stands once, for T = Pack and T = double.
-
-template <class T>
-struct SgdFactors {
-    explicit SgdFactors(const SgdStep& s)
-        : lr(T(s.lr)),
-          grad(T(s.grad)),
-          decay(T(s.decay)),
-          momentum(T(s.momentum)),
-          keep(T(s.keep)),
-          add(T(s.add)) {}
-    T lr, grad, decay, momentum, keep, add;
-};
-
-template <SgdKind kKind, class T>
-HWY_INLINE void sgd_update(const SgdFactors<T>& k, T g, T& p, T& b) {
-    g = g * k.grad + k.decay * p;
-    if constexpr (kKind != SgdKind::plain) b = b * k.keep + k.add * g;
-    if constexpr (kKind == SgdKind::momentum) g = b;
-    if constexpr (kKind == SgdKind::nesterov) g = g + k.momentum * b;
-    p = p - k.lr * g;
-}
-
-template <class T>
-struct AdamFactors {
-    explicit AdamFactors(const AdamStep& s)
-        : grad(T(s.grad)),
-          decay(T(s.decay)),
-          keep(T(s.keep)),
-          beta2(T(s.beta2)),
-          rest1(T(s.rest1)),
-          rest2(T(s.rest2)),
-          size(T(s.size)),
-          eps(T(s.eps)) {}
-    T grad, decay, keep, beta2, rest1, rest2, size, eps;
-};
-
-template <bool kAmsgrad, class T>
-HWY_INLINE void adam_update(const AdamFactors<T>& k, T g, T& p, T& m, T& v, T& largest) {
-    using std::max;
-    using std::sqrt;
-    g = g * k.grad + k.decay * p;
-    m = m + k.rest1 * (g - m);
-    v = v * k.beta2 + k.rest2 * g * g;
-    largest = kAmsgrad ? T(max(largest, v)) : v;
-    p = p * k.keep - k.size * (m / (sqrt(largest) + k.eps));
-}
+#include "kernels/optimizer_rules.inl"
 
 // A whole pack at i, or its first `rest` lanes.
 template <SgdKind kKind, class... Rest>
@@ -71,7 +29,7 @@ HWY_INLINE void sgd_pack(const SgdFactors<Pack>& k, const SgdSpan<float>& s, std
                          Rest... rest) {
     Pack p = Pack::load(s.p + i, rest...), b = Pack(0.0f);
     if constexpr (kKind != SgdKind::plain) b = Pack::load(s.b + i, rest...);
-    sgd_update<kKind>(k, Pack::load(s.g + i, rest...), p, b);
+    sgd_update(kKind, k, Pack::load(s.g + i, rest...), p, b);
     if constexpr (kKind != SgdKind::plain) b.store(s.b + i, rest...);
     p.store(s.p + i, rest...);
 }
@@ -100,7 +58,7 @@ HWY_INLINE void sgd_doubles(const SgdStep& step, const SgdSpan<double>& s) {
     const SgdFactors<double> k(step);
     double none = 0;
     for (std::int64_t i = 0; i < s.n; ++i)
-        sgd_update<kKind>(k, s.g[i], s.p[i], kKind == SgdKind::plain ? none : s.b[i]);
+        sgd_update(kKind, k, s.g[i], s.p[i], kKind == SgdKind::plain ? none : s.b[i]);
 }
 
 void sgd_f64(const SgdStep& step, const SgdSpan<double>& s) {
@@ -122,7 +80,7 @@ HWY_INLINE void adam_pack(const AdamFactors<Pack>& k, const AdamSpan<float>& s, 
     Pack v = Pack::load(s.v + i, rest...);
     Pack largest = v;
     if constexpr (kAmsgrad) largest = Pack::load(s.largest + i, rest...);
-    adam_update<kAmsgrad>(k, Pack::load(s.g + i, rest...), p, m, v, largest);
+    adam_update(kAmsgrad, k, Pack::load(s.g + i, rest...), p, m, v, largest);
     if constexpr (kAmsgrad) largest.store(s.largest + i, rest...);
     m.store(s.m + i, rest...);
     v.store(s.v + i, rest...);
@@ -147,9 +105,9 @@ void adam_f64(const AdamStep& step, const AdamSpan<double>& s) {
     double unused = 0;
     for (std::int64_t i = 0; i < s.n; ++i) {
         if (s.largest)
-            adam_update<true>(k, s.g[i], s.p[i], s.m[i], s.v[i], s.largest[i]);
+            adam_update(true, k, s.g[i], s.p[i], s.m[i], s.v[i], s.largest[i]);
         else
-            adam_update<false>(k, s.g[i], s.p[i], s.m[i], s.v[i], unused);
+            adam_update(false, k, s.g[i], s.p[i], s.m[i], s.v[i], unused);
     }
 }
 
@@ -158,11 +116,11 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 
-#include <cmath>
 #include <type_traits>
 
 #include "kernels/cpu/chunks.h"
 #include "kernels/cpu/lanes.h"
+#include "kernels/cpu/rounding.h"
 #include "kernels/walk.h"
 
 namespace axle::inline v0::kernels {
@@ -183,10 +141,22 @@ Lane* state(void* data, std::int64_t offset) {
     return data ? static_cast<Lane*>(data) + offset : nullptr;
 }
 
+// n elements of the slot's parameter, `offset` being the first.
+template <class Lane>
+void store_parameter(const Slot& slot, const Philox& draws, const Lane* p, std::int64_t offset,
+                     std::int64_t n) {
+    void* const to = at(slot.param, slot.param_dtype, offset);
+    if constexpr (std::is_same_v<Lane, float>)
+        if (slot.stochastic && is_half(slot.param_dtype))
+            return store_stochastically(p, to, slot.param_dtype, draws, offset, n);
+    store_lanes<Lane>(p, to, slot.param_dtype, 1, n);
+}
+
 // body(p, g, offset, n) with the parameter and the gradient as lanes: the whole stretch at once
 // where both are, else block by block. What the body leaves in p goes to the parameter.
 template <class Lane, class Body>
-void with_lanes(const Slot& slot, std::int64_t offset, std::int64_t n, Body&& body) {
+void with_lanes(const Slot& slot, const Philox& draws, std::int64_t offset, std::int64_t n,
+                Body&& body) {
     void* home = slot.master ? slot.master : slot.param;
     const DType home_dtype = slot.master ? DType::f32 : slot.param_dtype;
     const bool direct = slot.param_dtype == dtype_of<Lane> && slot.grad_dtype == dtype_of<Lane>;
@@ -202,7 +172,7 @@ void with_lanes(const Slot& slot, std::int64_t offset, std::int64_t n, Body&& bo
         else
             load_lanes<Lane>(stored, home_dtype, 1, n, p_buffer);
         body(p, g, offset, n);
-        store_lanes<Lane>(p, at(slot.param, slot.param_dtype, offset), slot.param_dtype, 1, n);
+        store_parameter(slot, draws, p, offset, n);
     }
 }
 
@@ -213,76 +183,45 @@ void visit_lane(const Slot& slot, F&& f) {
     f.template operator()<float>();
 }
 
-double grad_factor(const StepScalars* scalars, bool maximize) {
-    const double factor = scalars ? scalars->inv_scale * scalars->clip : 1.0;
-    return maximize ? -factor : factor;
-}
-
-SgdStep sgd_step(const Slot& slot, const SgdGroup& group, const StepScalars* scalars) {
-    SgdStep s = {};
-    s.lr = group.lr;
-    s.grad = grad_factor(scalars, group.maximize);
-    s.decay = group.weight_decay;
-    s.kind = SgdKind::plain;
-    if (group.momentum == 0) return s;
-    const bool first = (*slot.step += 1) == 1;
-    s.kind = group.nesterov ? SgdKind::nesterov : SgdKind::momentum;
-    s.momentum = group.momentum;
-    s.keep = first ? 0 : group.momentum;
-    s.add = first ? 1 : 1 - group.dampening;
-    return s;
-}
-
-AdamStep adam_step(const Slot& slot, const AdamGroup& group, const StepScalars* scalars) {
-    const double t = *slot.step += 1;
-    AdamStep s = {};
-    s.grad = grad_factor(scalars, group.maximize);
-    s.decay = group.decoupled ? 0 : group.weight_decay;
-    s.keep = group.decoupled ? 1 - group.lr * group.weight_decay : 1;
-    s.beta2 = group.beta2;
-    s.rest1 = 1 - group.beta1;
-    s.rest2 = 1 - group.beta2;
-    const double root = std::sqrt(1 - std::pow(group.beta2, t));
-    s.size = group.lr * root / (1 - std::pow(group.beta1, t));
-    s.eps = group.eps * root;
-    return s;
+// body(step, slot, p, g, offset, n) for all lanes of all slots, with the steps of these.
+template <class Step, class Group, class Body>
+void update_slots(Cpu& on, std::span<const Slot> slots, const Group* groups,
+                  const StepScalars* scalars, Body&& body) {
+    if (is_skipped(scalars)) return;
+    Scratch scratch(on);
+    Step* const steps = scratch.take<Step>(static_cast<std::int64_t>(slots.size()));
+    for (std::size_t i = 0; i < slots.size(); ++i)
+        steps[i] = step_of(slots[i], groups[slots[i].group], scalars);
+    for_each_stretch(slots, [&](std::int64_t, const Slot& slot, std::int64_t from, std::int64_t n) {
+        const Step& step = steps[&slot - slots.data()];
+        visit_lane(slot, [&]<class Lane>() {
+            with_lanes<Lane>(slot, draws_of(slot, step), from, n,
+                             [&](Lane* p, const Lane* g, std::int64_t i, std::int64_t count) {
+                                 body(step, slot, p, g, i, count);
+                             });
+        });
+    });
 }
 
 }  // namespace
 
 void sgd(Cpu& on, std::span<const Slot> slots, const SgdGroup* groups, const StepScalars* scalars) {
-    if (scalars && scalars->found_inf != 0) return;
-    Scratch scratch(on);
-    SgdStep* steps = scratch.take<SgdStep>(static_cast<std::int64_t>(slots.size()));
-    for (std::size_t i = 0; i < slots.size(); ++i)
-        steps[i] = sgd_step(slots[i], groups[slots[i].group], scalars);
-    for_each_stretch(slots, [&](std::int64_t, const Slot& slot, std::int64_t from, std::int64_t n) {
-        const SgdStep& step = steps[&slot - slots.data()];
-        visit_lane(slot, [&]<class Lane>() {
-            with_lanes<Lane>(slot, from, n, [&](Lane* p, const Lane* g, std::int64_t i, auto size) {
-                update(step, SgdSpan<Lane>{p, g, state<Lane>(slot.first, i), size});
-            });
-        });
-    });
+    update_slots<SgdStep>(on, slots, groups, scalars,
+                          []<class Lane>(const SgdStep& step, const Slot& slot, Lane* p,
+                                         const Lane* g, std::int64_t i, std::int64_t n) {
+                              update(step, SgdSpan<Lane>{p, g, state<Lane>(slot.first, i), n});
+                          });
 }
 
 void adam(Cpu& on, std::span<const Slot> slots, const AdamGroup* groups,
           const StepScalars* scalars) {
-    if (scalars && scalars->found_inf != 0) return;
-    Scratch scratch(on);
-    AdamStep* steps = scratch.take<AdamStep>(static_cast<std::int64_t>(slots.size()));
-    for (std::size_t i = 0; i < slots.size(); ++i)
-        steps[i] = adam_step(slots[i], groups[slots[i].group], scalars);
-    for_each_stretch(slots, [&](std::int64_t, const Slot& slot, std::int64_t from, std::int64_t n) {
-        const AdamStep& step = steps[&slot - slots.data()];
-        visit_lane(slot, [&]<class Lane>() {
-            with_lanes<Lane>(slot, from, n, [&](Lane* p, const Lane* g, std::int64_t i, auto size) {
-                update(step,
-                       AdamSpan<Lane>{p, g, state<Lane>(slot.first, i), state<Lane>(slot.second, i),
-                                      state<Lane>(slot.second_max, i), size});
-            });
-        });
-    });
+    update_slots<AdamStep>(on, slots, groups, scalars,
+                           []<class Lane>(const AdamStep& step, const Slot& slot, Lane* p,
+                                          const Lane* g, std::int64_t i, std::int64_t n) {
+                               update(step, AdamSpan<Lane>{p, g, state<Lane>(slot.first, i),
+                                                           state<Lane>(slot.second, i),
+                                                           state<Lane>(slot.second_max, i), n});
+                           });
 }
 
 }  // namespace axle::inline v0::kernels

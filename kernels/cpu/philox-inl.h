@@ -21,7 +21,19 @@ namespace axle::inline v0::kernels::HWY_NAMESPACE {
 using WordTag = hn::ScalableTag<std::uint32_t>;
 using Words = hn::Vec<WordTag>;
 
+// What philox_words() rounds a count up to, at most.
+inline constexpr std::int64_t kPhiloxStep = 64;
+
 #if HWY_TARGET == HWY_SCALAR
+// `count` words of `random` from `first_block` on, in whole steps.
+inline void philox_words(Philox random, std::uint64_t first_block, std::int64_t count,
+                         std::uint32_t* words) {
+    for (std::int64_t i = 0; i < count; i += 4) {
+        const auto block = random.block(first_block + static_cast<std::uint64_t>(i) / 4);
+        for (int w = 0; w < 4; ++w) words[i + w] = block[static_cast<std::size_t>(w)];
+    }
+}
+
 // units[w] = word w, as a number in [0, 1), of the block that holds word `first`.
 inline void philox_units(Philox random, std::int64_t first, std::int64_t, float* units) {
     const auto words = random.block(static_cast<std::uint64_t>(first) / 4);
@@ -57,6 +69,25 @@ HWY_INLINE void philox_rounds(std::uint64_t seed, Words low, Words high, Words w
         k1 = hn::Add(k1, hn::Set(d, 0xBB67AE85u));
     }
     words[0] = c0, words[1] = c1, words[2] = c2, words[3] = c3;
+}
+
+// `count` words of `random` from `first_block` on, in whole steps.
+inline void philox_words(Philox random, std::uint64_t first_block, std::int64_t count,
+                         std::uint32_t* words) {
+    const WordTag d;
+    const Words iota = hn::Iota(d, 0);
+    constexpr std::int64_t kLanes = hn::MaxLanes(WordTag());
+    static_assert(kPhiloxStep % (4 * kLanes) == 0);
+    for (std::int64_t i = 0; i < count; i += 4 * kLanes) {
+        const std::uint64_t counter =
+            random.offset + first_block + static_cast<std::uint64_t>(i) / 4;
+        const Words low = hn::Add(hn::Set(d, static_cast<std::uint32_t>(counter)), iota);
+        const Words carry = hn::VecFromMask(d, hn::Lt(low, iota));  // -1 where low wrapped
+        const Words high = hn::Sub(hn::Set(d, static_cast<std::uint32_t>(counter >> 32)), carry);
+        Words w[4];
+        philox_rounds(random.seed, low, high, w);
+        hn::StoreInterleaved4(w[0], w[1], w[2], w[3], d, words + i);
+    }
 }
 
 // units[w][lane] = word w, as a number in [0, 1), of the block that holds word first + lane *

@@ -18,33 +18,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace axle::inline v0::kernels::HWY_NAMESPACE {
 
-// kBlock words of `random` from `first_block` on.
-#if HWY_TARGET == HWY_SCALAR
-void philox_words(Philox random, std::uint64_t first_block, std::uint32_t* words) {
-    for (std::int64_t i = 0; i < kBlock; i += 4) {
-        const auto block = random.block(first_block + static_cast<std::uint64_t>(i) / 4);
-        std::copy(block.begin(), block.end(), words + i);
-    }
-}
-#else
-void philox_words(Philox random, std::uint64_t first_block, std::uint32_t* words) {
-    const WordTag d;
-    const Words iota = hn::Iota(d, 0);
-    constexpr std::int64_t kLanes = hn::MaxLanes(WordTag());
-    static_assert(kBlock % (4 * kLanes) == 0);
-    for (std::int64_t i = 0; i < kBlock; i += 4 * kLanes) {
-        const std::uint64_t counter =
-            random.offset + first_block + static_cast<std::uint64_t>(i) / 4;
-        const Words low = hn::Add(hn::Set(d, static_cast<std::uint32_t>(counter)), iota);
-        const Words carry = hn::VecFromMask(d, hn::Lt(low, iota));  // -1 where low wrapped
-        const Words high = hn::Sub(hn::Set(d, static_cast<std::uint32_t>(counter >> 32)), carry);
-        Words w[4];
-        philox_rounds(random.seed, low, high, w);
-        hn::StoreInterleaved4(w[0], w[1], w[2], w[3], d, words + i);
-    }
-}
-#endif
-
 // The upper 24 bits as a float in [0, 1), exactly.
 HWY_INLINE Pack to_unit(Words w) {
     const auto upper = hn::BitCast(IntTag(), hn::ShiftRight<8>(w));
@@ -158,7 +131,7 @@ void for_blocks(const Philox& random, std::int64_t count, F&& f) {
     parallel_ranges(count, kTask, [&](std::int64_t begin, std::int64_t end) {
         alignas(64) std::uint32_t words[kBlock];
         for (std::int64_t first = begin; first < end; first += kBlock) {
-            AXLE_CALL(philox_words)(random, static_cast<std::uint64_t>(first / 4), words);
+            AXLE_CALL(philox_words)(random, static_cast<std::uint64_t>(first / 4), kBlock, words);
             f(words, first, std::min(kBlock, end - first));
         }
     });

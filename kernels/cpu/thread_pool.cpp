@@ -18,6 +18,7 @@
 #include "kernels/error.h"
 #include "kernels/float_control.h"
 #include "kernels/thread.h"
+#include "kernels/workers.h"
 
 #if defined(__x86_64__) || defined(__i386__)
 #include <immintrin.h>
@@ -229,6 +230,12 @@ void set_num_threads(int n) {
     if (s.threads != n)
         throw Error(str("set_num_threads: the system has no more than ", s.threads.load(), " of ",
                         n, " threads; they are used"));
+}
+
+bool has_workers() {
+    Shared& s = shared();
+    const std::lock_guard lock(s.mutex);
+    return s.pool && s.pool->threads() > 1;
 }
 
 void parallel(std::int64_t tasks, Body body, void* context) {

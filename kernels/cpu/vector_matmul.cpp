@@ -61,7 +61,7 @@ void finish_range(T* sums, std::int64_t n, const T* bias, const MatmulEpilogue& 
     TileFinish<T> how;
     if (epilogue.accumulate) how.add = load_lanes<T>(c_data, c.dtype, c_stride, n, buffer);
     how.bias = bias;
-    how.activation = epilogue.activation;
+    if (epilogue.slope_of.data == nullptr) how.activation = epilogue.activation;
     if (pre_data != nullptr) how.pre = buffer;
     how.out = sums;
     finish_tile<T>(sums, n, 1, n, how);
@@ -126,6 +126,12 @@ void run(Cpu& on, const ConstView& a, const ConstView& b, const View& c,
                 : at(pre.data, pre.dtype, matrix_offset(pre, c, batch) + begin * pre_stride);
         finish_range(sums, n, bias == nullptr ? nullptr : bias + begin, epilogue, c, c_data,
                      c_stride, pre_data, pre_stride, buffer);
+        const ConstView& s = epilogue.slope_of;
+        if (s.data == nullptr) return;
+        const std::int64_t s_stride = s.back_stride(out_dim);
+        multiply_slopes(epilogue.activation, c.dtype, c_data, c_stride,
+                        at(s.data, s.dtype, matrix_offset(s, c, batch) + begin * s_stride),
+                        s_stride, n);
     });
 }
 

@@ -1,5 +1,5 @@
-// Private to kernels: NVIDIA's libraries, opened when they are first needed. A program that links
-// Axle starts without them, and one that never multiplies on a GPU never looks for them.
+// Private to the library: NVIDIA's libraries, opened when they are first needed. A program that
+// links Axle starts without them, and one that never multiplies on a GPU never looks for them.
 #pragma once
 
 #include <string>

@@ -4,6 +4,7 @@
 //     all of it                        one pass over c
 //     the bias; then the activation    one more pass, from the argument as it was rounded
 //     nothing; then the rest           the sums lie in scratch, in f32 or f64
+// Of the activation's slope the same holds.
 //
 // cuBLASLt stores matrices by columns, Axle by rows: what is c here is its transpose there, and
 // c^T = b^T a^T. So b is its first operand, and a the second.
@@ -79,7 +80,7 @@ std::int64_t alignment(const void* data, std::int64_t bytes_between) {
 struct Extras {
     cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
     const void* vector = nullptr;
-    View aux = {};
+    ConstView aux = {};
 };
 
 // d = f(a b + added): d and what has its shape lie by rows; added may be absent. False if cuBLASLt
@@ -146,22 +147,42 @@ bool multiplies(const ConstView& a, const View& c) {
     return types && a.back(1) > 0 && cublaslt() != nullptr;
 }
 
-// Which does the activation and stores its argument. GELU is an approximation there that is good
-// enough for 16 bits. Its ReLU is said to be max(x, 0), which may lose a NaN that ours passes on.
-std::optional<cublasLtEpilogue_t> fused(Activation activation, const View& c, const View& pre) {
-    switch (activation) {
+// It wants 16 bytes everywhere.
+bool is_auxiliary(const ConstView& x) {
+    const auto layout = layout_of(x);
+    if (!layout || layout->transposed) return false;
+    std::int64_t between = layout->ld;
+    for (int d = 0; d + 2 < x.ndim; ++d) between |= x.stride[d];
+    return alignment(x.data, between * size_of(x.dtype)) >= 16;
+}
+
+// What else a product is to do, seen as its d lies: which argument of the activation it stores, or
+// which one it takes the slope of.
+struct Auxiliary {
+    View pre;
+    ConstView slope_of;
+};
+
+// Which does the activation and stores its argument, or multiplies with the slope. GELU is an
+// approximation there that is good enough for 16 bits. Its ReLU is said to be max(x, 0), which may
+// lose a NaN that ours passes on.
+std::optional<cublasLtEpilogue_t> fused(const MatmulEpilogue& epilogue, const View& c,
+                                        const Auxiliary& aux) {
+    const bool stores = aux.pre.data != nullptr, slopes = aux.slope_of.data != nullptr;
+    switch (epilogue.activation) {
         case Activation::none:
-            if (pre.data == nullptr) return CUBLASLT_EPILOGUE_DEFAULT;
+            if (!stores) return CUBLASLT_EPILOGUE_DEFAULT;
             return std::nullopt;
-        case Activation::gelu_tanh: {
+        case Activation::gelu_tanh:
             if (!is_half(c.dtype)) return std::nullopt;
-            if (pre.data == nullptr) return CUBLASLT_EPILOGUE_GELU;
-            // It wants 16 bytes everywhere.
-            std::int64_t between = layout_of(pre)->ld;
-            for (int d = 0; d + 2 < pre.ndim; ++d) between |= pre.stride[d];
-            if (alignment(pre.data, between * size_of(pre.dtype)) < 16) return std::nullopt;
+            if (slopes) {
+                const bool alone = !epilogue.accumulate && epilogue.bias.data == nullptr;
+                if (!alone || !is_auxiliary(aux.slope_of)) return std::nullopt;
+                return CUBLASLT_EPILOGUE_DGELU;
+            }
+            if (!stores) return CUBLASLT_EPILOGUE_GELU;
+            if (!is_auxiliary(aux.pre)) return std::nullopt;
             return CUBLASLT_EPILOGUE_GELU_AUX;
-        }
         default:
             return std::nullopt;
     }
@@ -172,20 +193,24 @@ cublasLtEpilogue_t with_bias(cublasLtEpilogue_t epilogue) {
     return static_cast<cublasLtEpilogue_t>(epilogue | CUBLASLT_EPILOGUE_BIAS);
 }
 
-// c = activation(x)
-void activate(Cuda& on, Activation activation, ConstView x, View c) {
+// c = activation(x), or x activation'(slope_of)
+void activate(Cuda& on, Activation activation, ConstView x, ConstView slope_of, View c) {
+    const auto apply = [&](auto f) {
+        if (slope_of.data == nullptr) return unary(on, f, x, c);
+        unary_slope(on, f, x, slope_of, c);
+    };
     switch (activation) {
         case Activation::none:
             if (x.data != c.data) copy(on, x, c);
             return;
         case Activation::relu:
-            return unary(on, formula::Relu(), x, c);
+            return apply(formula::Relu());
         case Activation::gelu:
-            return unary(on, formula::Gelu(), x, c);
+            return apply(formula::Gelu());
         case Activation::gelu_tanh:
-            return unary(on, formula::GeluTanh(), x, c);
+            return apply(formula::GeluTanh());
         case Activation::silu:
-            return unary(on, formula::Silu(), x, c);
+            return apply(formula::Silu());
     }
 }
 
@@ -213,14 +238,17 @@ void matmul(Cuda& on, ConstView a, ConstView b, View c, const MatmulEpilogue& ep
     if (!multiplies(a, c)) return simt_matmul(on, a, b, c, epilogue);
 
     // d is c, or its transpose, such that it lies by rows.
-    View d = c, pre = epilogue.pre;
+    View d = c;
+    Auxiliary aux = {epilogue.pre, {}};
+    if (epilogue.activation != Activation::none) aux.slope_of = epilogue.slope_of;
     ConstView left = a, right = b;
     const bool flipped = !by_rows(c);
     if (flipped) {
         left = transposed(b), right = transposed(a), d = transposed(c);
-        if (pre.data != nullptr) pre = transposed(pre);
+        if (aux.pre.data != nullptr) aux.pre = transposed(aux.pre);
+        if (aux.slope_of.data != nullptr) aux.slope_of = transposed(aux.slope_of);
     }
-    if (!by_rows(d) || (pre.data != nullptr && !by_rows(pre)))
+    if (!by_rows(d) || (aux.pre.data != nullptr && !by_rows(aux.pre)))
         return matmul_by_copy(on, a, b, c, epilogue);
 
     const ConstView& bias = epilogue.bias;
@@ -232,15 +260,15 @@ void matmul(Cuda& on, ConstView a, ConstView b, View c, const MatmulEpilogue& ep
         const auto extras = [&](cublasLtEpilogue_t e) {
             return Extras{bias.data == nullptr ? e : with_bias(e), bias.data};
         };
-        if (const auto whole = fused(epilogue.activation, c, pre)) {
+        if (const auto whole = fused(epilogue, c, aux)) {
             Extras all = extras(*whole);
-            all.aux = pre;
+            all.aux = aux.slope_of.data != nullptr ? aux.slope_of : ConstView(aux.pre);
             if (product(on, left, right, added, d, all)) return;
         }
-        const View argument = pre.data != nullptr ? pre : d;
-        if ((epilogue.activation != Activation::none || pre.data != nullptr) &&
+        const View argument = aux.pre.data != nullptr ? aux.pre : d;
+        if ((epilogue.activation != Activation::none || aux.pre.data != nullptr) &&
             product(on, left, right, added, argument, extras(CUBLASLT_EPILOGUE_DEFAULT)))
-            return activate(on, epilogue.activation, argument, d);
+            return activate(on, epilogue.activation, argument, aux.slope_of, d);
     }
 
     DeviceScratch scratch(on);

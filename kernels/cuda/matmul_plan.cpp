@@ -250,8 +250,9 @@ class Planner {
             if (product.c.data == nullptr) product.c = {};
             elsewhere(product.d, extent(product.d, product.rows, product.columns, product.batches,
                                         product.out));
-            elsewhere(product.aux, extent(product.aux, product.rows, product.columns,
-                                          product.batches, product.out));
+            if (product.epilogue != CUBLASLT_EPILOGUE_DGELU)
+                elsewhere(product.aux, extent(product.aux, product.rows, product.columns,
+                                              product.batches, product.out));
             const std::int64_t gradients =
                 product.epilogue == CUBLASLT_EPILOGUE_BGRADA   ? product.rows
                 : product.epilogue == CUBLASLT_EPILOGUE_BGRADB ? product.columns

@@ -24,7 +24,7 @@ struct LtProduct {
     LtMatrix c;                               // without data: beta is 0, else 1
     cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
     LtMatrix vector;  // bias, or where its gradient goes
-    LtMatrix aux;     // where the argument of GELU goes
+    LtMatrix aux;     // where the argument of GELU goes, or that of its slope comes from
 };
 
 // False if cuBLASLt has no algorithm for it; nothing has been queued then. CudaError if it fails.

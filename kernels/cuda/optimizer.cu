@@ -8,10 +8,12 @@
 // ones), all of them on their way before the first is used. One kernel serves all dtypes: they are
 // uniform in a block, and what their branches cost disappears behind memory. Slots that are not
 // aligned, and the last few elements, go one by one.
+#include <algorithm>
 #include <cmath>
 
-#include "kernels/cpu/optimizer_steps.h"
 #include "kernels/cuda/multi_tensor.cuh"
+#include "kernels/optimizer_steps.h"
+#include "kernels/rounding.h"
 
 namespace axle::inline v0::kernels {
 namespace {
@@ -76,14 +78,40 @@ __device__ void put(void* data, DType dtype, std::int64_t i, const Pack<Lane, N>
     put_as<BFloat16>(data, i, lanes);
 }
 
-__device__ bool is_skipped(const StepScalars* scalars) {
-    return scalars != nullptr && scalars->found_inf != 0;
+// For elements i to i + N - 1; N is 1, 2 or 4 and divides i. The block of two neighbours is made
+// twice, hidden behind memory.
+template <int N>
+__device__ void random_halves(const Philox& draws, std::int64_t i, std::uint32_t (&halves)[N]) {
+    const auto block = draws.block(static_cast<std::uint64_t>(i) / 8);
+    const std::uint32_t low = (i & 4) != 0 ? block[2] : block[0];
+    const std::uint32_t high = (i & 4) != 0 ? block[3] : block[1];
+#pragma unroll
+    for (int j = 0; j < N; ++j) {
+        const std::uint32_t word = ((i + j) & 2) != 0 ? high : low;
+        halves[j] = ((i + j) & 1) != 0 ? word >> 16 : word & 0xffff;
+    }
 }
 
-__device__ double grad_factor(const StepScalars* scalars, bool maximize) {
-    const double factor = scalars != nullptr ? scalars->inv_scale * scalars->clip : 1.0;
-    return maximize ? -factor : factor;
+template <class T, class Lane, int N>
+__device__ void put_rounded(void* data, std::int64_t i, const Pack<Lane, N>& lanes,
+                            const std::uint32_t (&halves)[N]) {
+    Pack<T, N> pack;
+#pragma unroll
+    for (int j = 0; j < N; ++j)
+        pack.at[j] = round_stochastically<T>(static_cast<float>(lanes.at[j]), halves[j]);
+    store_pack(static_cast<T*>(data) + i, pack);
 }
+
+template <class Lane, int N>
+__device__ void put_stochastically(const Slot& slot, const Philox& draws, std::int64_t i,
+                                   const Pack<Lane, N>& lanes) {
+    std::uint32_t halves[N];
+    random_halves(draws, i, halves);
+    if (slot.param_dtype == DType::f16) return put_rounded<Half>(slot.param, i, lanes, halves);
+    put_rounded<BFloat16>(slot.param, i, lanes, halves);
+}
+
+#include "kernels/optimizer_rules.inl"
 
 // A rule has its group, the step that it works out for a slot, and the update of an element of the
 // slot: of the gradient, the parameter, and as many of first, second and second_max as buffers().
@@ -92,40 +120,14 @@ struct Sgd {
     using Group = SgdGroup;
     using Step = SgdStep;
 
-    static __device__ Step step(const Slot& slot, const Group& group, const StepScalars* scalars) {
-        Step s = {};
-        s.lr = group.lr;
-        s.grad = grad_factor(scalars, group.maximize);
-        s.decay = group.weight_decay;
-        s.kind = SgdKind::plain;
-        if (group.momentum == 0) return s;
-        const bool first = (*slot.step += 1) == 1;
-        s.kind = group.nesterov ? SgdKind::nesterov : SgdKind::momentum;
-        s.momentum = group.momentum;
-        s.keep = first ? 0 : group.momentum;
-        s.add = first ? 1 : 1 - group.dampening;
-        return s;
-    }
-
     template <class T>
     struct Update {
-        __device__ explicit Update(const Slot&, const Step& s)
-            : lr(s.lr),
-              grad(s.grad),
-              decay(s.decay),
-              momentum(s.momentum),
-              keep(s.keep),
-              add(s.add),
-              kind(s.kind) {}
+        __device__ Update(const Slot&, const Step& s) : factors(s), kind(s.kind) {}
         __device__ int buffers() const { return kind == SgdKind::plain ? 0 : 1; }
         __device__ void operator()(T g, T& p, T& b, T&, T&) const {
-            g = g * grad + decay * p;
-            if (kind != SgdKind::plain) b = b * keep + add * g;
-            if (kind == SgdKind::momentum) g = b;
-            if (kind == SgdKind::nesterov) g = g + momentum * b;
-            p = p - lr * g;
+            sgd_update(kind, factors, g, p, b);
         }
-        T lr, grad, decay, momentum, keep, add;
+        SgdFactors<T> factors;
         SgdKind kind;
     };
 };
@@ -134,50 +136,23 @@ struct Adam {
     using Group = AdamGroup;
     using Step = AdamStep;
 
-    static __device__ Step step(const Slot& slot, const Group& group, const StepScalars* scalars) {
-        const double t = *slot.step += 1;
-        Step s = {};
-        s.grad = grad_factor(scalars, group.maximize);
-        s.decay = group.decoupled ? 0 : group.weight_decay;
-        s.keep = group.decoupled ? 1 - group.lr * group.weight_decay : 1;
-        s.beta2 = group.beta2;
-        s.rest1 = 1 - group.beta1;
-        s.rest2 = 1 - group.beta2;
-        const double root = sqrt(1 - pow(group.beta2, t));
-        s.size = group.lr * root / (1 - pow(group.beta1, t));
-        s.eps = group.eps * root;
-        return s;
-    }
-
     template <class T>
     struct Update {
         __device__ Update(const Slot& slot, const Step& s)
-            : grad(s.grad),
-              decay(s.decay),
-              keep(s.keep),
-              beta2(s.beta2),
-              rest1(s.rest1),
-              rest2(s.rest2),
-              size(s.size),
-              eps(s.eps),
-              amsgrad(slot.second_max != nullptr) {}
+            : factors(s), amsgrad(slot.second_max != nullptr) {}
         __device__ int buffers() const { return amsgrad ? 3 : 2; }
         __device__ void operator()(T g, T& p, T& m, T& v, T& largest) const {
-            g = g * grad + decay * p;
-            m = m + rest1 * (g - m);
-            v = v * beta2 + rest2 * g * g;
-            if (!amsgrad || v > largest) largest = v;
-            p = p * keep - size * (m / (sqrt(largest) + eps));
+            adam_update(amsgrad, factors, g, p, m, v, largest);
         }
-        T grad, decay, keep, beta2, rest1, rest2, size, eps;
+        AdamFactors<T> factors;
         bool amsgrad;
     };
 };
 
 // N elements at a time of [from, to), which they fill.
 template <class Lane, int N, class Update>
-__device__ void update_elements(const Slot& slot, const Update& update, std::int64_t from,
-                                std::int64_t to) {
+__device__ void update_elements(const Slot& slot, const Update& update, const Philox& draws,
+                                std::int64_t from, std::int64_t to) {
     void* const home = slot.master != nullptr ? slot.master : slot.param;
     const DType home_dtype = slot.master != nullptr ? DType::f32 : slot.param_dtype;
     auto* const first = static_cast<Lane*>(slot.first);
@@ -199,7 +174,10 @@ __device__ void update_elements(const Slot& slot, const Update& update, std::int
         if (buffers > 1) store_pack(second + i, b);
         if (buffers > 2) store_pack(second_max + i, c);
         if (slot.master != nullptr) put(home, home_dtype, i, p);
-        put(slot.param, slot.param_dtype, i, p);
+        if (slot.stochastic && is_half(slot.param_dtype))
+            put_stochastically(slot, draws, i, p);
+        else
+            put(slot.param, slot.param_dtype, i, p);
     }
 }
 
@@ -222,7 +200,7 @@ __global__ void count_step(AXLE_TABLE(Slot) table, const typename Rule::Group* g
     const auto row = static_cast<std::int32_t>(thread_in_grid());
     if (row >= table.rows || is_skipped(scalars)) return;
     const Slot& slot = table.row[row];
-    steps[row] = Rule::step(slot, groups[slot.group], scalars);
+    steps[row] = step_of(slot, groups[slot.group], scalars);
 }
 
 template <class Lane, class Rule>
@@ -233,13 +211,14 @@ __global__ void __launch_bounds__(kThreads)
     auto [row, from, to] = stretch_of(table, blockIdx.x);
     const Slot& slot = table.row[row];
     const typename Rule::template Update<Lane> update(slot, steps[row]);
+    const Philox draws = draws_of(slot, steps[row]);
     constexpr int kN = kPack<Lane>;
     if (in_packs<kN>(slot, dtype_of<Lane>)) {
         const std::int64_t end = to - (to - from) % kN;
-        update_elements<Lane, kN>(slot, update, from, end);
+        update_elements<Lane, kN>(slot, update, draws, from, end);
         from = end;
     }
-    update_elements<Lane, 1>(slot, update, from, to);
+    update_elements<Lane, 1>(slot, update, draws, from, to);
 }
 
 // Of those slots that are computed in Lane.

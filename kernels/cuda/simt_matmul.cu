@@ -41,11 +41,13 @@ struct Operand {
 };
 
 struct Problem {
-    Operand a, b, c, pre, bias, addend;
+    Operand a, b, c, bias, addend;
+    Operand aux;  // pre or slope_of
     std::int64_t rows = 0, columns = 0, depth = 0, row_tiles = 0;
     std::int64_t batches = 1, batch_shape[kMostBatchDims] = {};
     int batch_dims = 0;
     Activation activation = Activation::none;
+    bool slopes = false;  // aux is slope_of
 
     __device__ std::int64_t batch_start(const Operand& operand, std::int64_t batch) const {
         std::int64_t start = 0;
@@ -114,6 +116,24 @@ __device__ inline Sum activate(Activation activation, Sum x) {
     }
     return x;
 }
+template <class Sum>
+__device__ inline Sum slope(Activation activation, Sum x) {
+    if constexpr (std::is_floating_point_v<Sum>) {
+        switch (activation) {
+            case Activation::relu:
+                return formula::Relu().slope(x);
+            case Activation::gelu:
+                return formula::Gelu().slope(x);
+            case Activation::gelu_tanh:
+                return formula::GeluTanh().slope(x);
+            case Activation::silu:
+                return formula::Silu().slope(x);
+            default:
+                break;
+        }
+    }
+    return Sum(1);
+}
 
 // Two more than the tile's width: threads that write along the depth meet different banks.
 template <class Sum>
@@ -174,7 +194,7 @@ __global__ void __launch_bounds__(kThreads) multiply(Problem problem) {
         }
 
         const std::int64_t c_start = problem.batch_start(problem.c, batch);
-        const std::int64_t pre_start = problem.batch_start(problem.pre, batch);
+        const std::int64_t aux_start = problem.batch_start(problem.aux, batch);
         const std::int64_t addend_start = problem.batch_start(problem.addend, batch);
 #pragma unroll
         for (int i = 0; i < kEach; ++i) {
@@ -190,10 +210,14 @@ __global__ void __launch_bounds__(kThreads) multiply(Problem problem) {
                     sum += load_as<In, Sum>(problem.addend, addend_start + place(problem.addend));
                 if (problem.bias.data != nullptr)
                     sum += load_as<In, Sum>(problem.bias, place(problem.bias));
-                if (problem.pre.data != nullptr)
-                    store_as<In>(problem.pre, pre_start + place(problem.pre), sum);
-                store_as<In>(problem.c, c_start + place(problem.c),
-                             activate(problem.activation, sum));
+                const std::int64_t aux_at = aux_start + place(problem.aux);
+                if (problem.slopes) {
+                    sum *= slope(problem.activation, load_as<In, Sum>(problem.aux, aux_at));
+                } else {
+                    if (problem.aux.data != nullptr) store_as<In>(problem.aux, aux_at, sum);
+                    sum = activate(problem.activation, sum);
+                }
+                store_as<In>(problem.c, c_start + place(problem.c), sum);
             }
         }
     }
@@ -201,11 +225,12 @@ __global__ void __launch_bounds__(kThreads) multiply(Problem problem) {
 
 std::int64_t magnitude(std::int64_t stride) { return stride < 0 ? -stride : stride; }
 
-// c = activation(a b + bias + addend)
+// c = activation(a b + bias + addend), or with the slope
 void run(Cuda& on, ConstView a, ConstView b, View c, const MatmulEpilogue& epilogue,
          ConstView addend) {
     if (c.numel() == 0) return;
-    View pre = epilogue.pre;
+    const bool slopes = epilogue.slope_of.data != nullptr;
+    ConstView aux = slopes ? epilogue.slope_of : ConstView(epilogue.pre);
     Operand bias;
     if (epilogue.bias.data != nullptr) {
         ConstView row = epilogue.bias;
@@ -217,14 +242,15 @@ void run(Cuda& on, ConstView a, ConstView b, View c, const MatmulEpilogue& epilo
     if (magnitude(c.back_stride(2)) < magnitude(c.back_stride(1))) {
         std::swap(a, b);
         a = transposed(a), b = transposed(b), c = transposed(c);
-        if (pre.data != nullptr) pre = transposed(pre);
+        if (aux.data != nullptr) aux = transposed(aux);
         if (addend.data != nullptr) addend = transposed(addend);
         std::swap(bias.row, bias.column);
     }
 
     Problem problem;
     problem.a = Operand(a), problem.b = Operand(b), problem.c = Operand(c);
-    problem.pre = Operand(pre), problem.addend = Operand(addend), problem.bias = bias;
+    problem.aux = Operand(aux), problem.addend = Operand(addend), problem.bias = bias;
+    problem.slopes = slopes;
     problem.rows = c.back(2), problem.columns = c.back(1), problem.depth = a.back(1);
     problem.row_tiles = (problem.rows + kTile - 1) / kTile;
     problem.batch_dims = c.ndim - 2;

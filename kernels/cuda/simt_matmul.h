@@ -10,7 +10,7 @@ namespace axle::inline v0::kernels {
 // matmul() for everything that its header allows.
 void simt_matmul(Cuda& on, ConstView a, ConstView b, View c, const MatmulEpilogue& epilogue = {});
 
-// c = activation(sums + bias), where sums has c's shape and is f32, or f64 as c is. c is floating
+// The epilogue of a product whose sums have c's shape and are f32, or f64 as c is. c is floating
 // and the epilogue's accumulate is ignored.
 void finish_product(Cuda& on, ConstView sums, View c, const MatmulEpilogue& epilogue);
 

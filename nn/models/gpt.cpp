@@ -69,7 +69,9 @@ GptMlp::GptMlp(const GptConfig& config)
       resid_dropout(config.dropout),
       activation(config.activation == Gelu::tanh ? Activation::gelu_tanh : Activation::gelu) {}
 
-Tensor GptMlp::forward(const Tensor& x) { return resid_dropout(c_proj(c_fc(x, activation))); }
+Tensor GptMlp::forward(const Tensor& x) {
+    return resid_dropout(feed_forward(c_fc, c_proj, x, activation));
+}
 
 GptBlock::GptBlock(const GptConfig& config)
     : ln_1(norm_of(config)), attn(config), ln_2(norm_of(config)), mlp(config) {}

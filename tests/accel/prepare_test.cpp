@@ -278,7 +278,7 @@ TEST(Options, AskTheEnvironmentForWhatIsNotSaid) {
 
 TEST(Options, RefuseWhatMakesNoSenseAndSayWhy) {
     const auto make = [](AcceleratorOptions options) { Accelerator accelerator(options); };
-    expect_error<ValueError>({"Accelerator: mixed_precision must be no or bf16: 'fp4'"},
+    expect_error<ValueError>({"Accelerator: mixed_precision must be no, fp16 or bf16: 'fp4'"},
                              [&] { make({.mixed_precision = "fp4"}); });
     expect_error<ValueError>({"Accelerator: gradient accumulation needs at least one step: 0"},
                              [&] { make({.gradient_accumulation_steps = 0}); });

@@ -15,6 +15,11 @@ double product_flops(In x) {
 double linear_flops(In x) {
     return 2.0 * static_cast<double>(x[0].numel()) * static_cast<double>(x[1].size(0));
 }
+double feed_forward_flops(In x) {
+    const Tensor& weight2 = x[3];
+    return linear_flops(x) +
+           2.0 * static_cast<double>(x[0].numel() / x[0].size(-1) * weight2.numel());
+}
 
 }  // namespace
 
@@ -71,6 +76,36 @@ void add_matmul_cases(Cases& cases) {
                      .rows = {pair({3, 4}, {5, 4})},
                      .layout_bits = false,
                      .tolerance = kSums});
+
+    const auto layers = [&](std::string name, Activation activation) {
+        const auto row = [](const Shape& x, std::int64_t hidden, std::int64_t out) {
+            const std::int64_t width = x.back();
+            return Row{floats(x, -1, 1), floats({hidden, width}, -1, 1), floats({hidden}),
+                       floats({out, hidden}, -1, 1), floats({out})};
+        };
+        cases.push_back(
+            {.name = std::move(name),
+             .call = [=](In x) { return feed_forward(x[0], x[1], x[2], x[3], x[4], activation); },
+             .rows = {row({3, 4}, 6, 5), row({4}, 6, 5), row({0, 4}, 6, 5), row({2, 3, 4}, 1, 1),
+                      row({2, 3, 4}, 5, 1), row({3, 17}, 67, 9), row({5, 3}, 16, 8)},
+             .large = row({160, 96}, 384, 96),
+             .twice = true,
+             .layout_bits = false,
+             .tolerance = {.f32 = 1e-5, .f16 = 2e-2, .bf16 = 0.12},
+             .flops = feed_forward_flops});
+    };
+    layers("feed_forward", Activation::none);
+    layers("feed_forward/relu", Activation::relu);
+    layers("feed_forward/gelu", Activation::gelu);
+    layers("feed_forward/gelu_tanh", Activation::gelu_tanh);
+    layers("feed_forward/silu", Activation::silu);
+    cases.push_back(
+        {.name = "feed_forward/no_bias",
+         .call = [](In x) { return feed_forward(x[0], x[1], {}, x[2], {}, Activation::gelu_tanh); },
+         .rows = {{floats({3, 4}), floats({6, 4}), floats({5, 6})}},
+         .twice = true,
+         .layout_bits = false,
+         .tolerance = kSums});
 }
 
 }  // namespace axle::tests

@@ -160,6 +160,41 @@ TEST_F(Profiler, AScopeThatIsOpenWhenTheRecordingEndsOrBeginsIsLeftOut) {
     EXPECT_TRUE(profiler::stop().events.empty());
 }
 
+// One that overlaps another, and scopes of its thread only in part.
+TEST_F(Profiler, CommunicationTakesNothingFromScopes) {
+    profiler::start();
+    auto first = std::make_unique<profiler::Communication>("first");
+    std::unique_ptr<profiler::Communication> second;
+    {
+        const RecordFunction scope("scope");
+        busy(300);
+        second = std::make_unique<profiler::Communication>("second");
+        first.reset();
+    }
+    second.reset();
+    const Trace trace = profiler::stop();
+    ASSERT_EQ(trace.events.size(), 3u);
+    EXPECT_EQ(event(trace, "scope").self, event(trace, "scope").total());
+    EXPECT_EQ(event(trace, "first").self, 0);
+    EXPECT_EQ(event(trace, "first").category, Category::communication);
+    EXPECT_LT(event(trace, "first").start, event(trace, "scope").start);
+    EXPECT_GT(event(trace, "second").end, event(trace, "scope").end);
+    EXPECT_EQ(row(profiler::key_averages(trace), "second").total, event(trace, "second").total());
+
+    const TemporaryFolder folder;
+    profiler::export_chrome_trace(trace, folder.path() + "/trace.json");
+    std::map<std::string, std::set<int>> ids;  // of beginnings and ends, by name
+    const auto file = nlohmann::json::parse(read_file(folder.path() + "/trace.json"));
+    for (const auto& e : file["traceEvents"])
+        if (e["ph"] == "b" || e["ph"] == "e")
+            ids[e["name"].get<std::string>() + e["ph"].get<std::string>()].insert(
+                e["id"].get<int>());
+    ASSERT_EQ(ids.size(), 4u);
+    EXPECT_EQ(ids["firstb"], ids["firste"]);
+    EXPECT_EQ(ids["secondb"], ids["seconde"]);
+    EXPECT_NE(ids["firstb"], ids["secondb"]);
+}
+
 TEST_F(Profiler, OneRecordingAtATime) {
     expect_error<UsageError>({"profiler: stop: no recording runs"}, [] { profiler::stop(); });
     profiler::start();

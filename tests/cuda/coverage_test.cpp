@@ -9,10 +9,13 @@
 #include <vector>
 
 #include "core/file.h"
+#include "core/launch.h"
 #include "core/ops.h"
 #include "core/random.h"
+#include "kernels/step_state.h"
 #include "optim/adam.h"
 #include "optim/clip.h"
+#include "optim/grad_scaler.h"
 #include "tests/cuda/gpu.h"
 #include "tests/ops/every_op.h"
 #include "tests/simulator/simulator.h"
@@ -77,7 +80,14 @@ void run_the_rest() {
     sum(parameter * parameter).backward();
     optim::clip_grad_norm_({parameter}, 1);
     optim::clip_grad_value_({parameter}, 1);
-    optim::AdamW({parameter}).step();
+    optim::AdamW adamw({parameter});
+    optim::GradScaler scaler;
+    scaler.scale(sum(parameter * parameter)).backward();
+    adamw.set_rates(full({1, 1, 2}, 0.5, {f64, kGpu}), zeros({}, {i64, kGpu}));
+    scaler.step(adamw);
+    scaler.update();
+    Tensor count = zeros({}, {i64, kGpu});
+    launch(kGpu, [&](auto& on) { kernels::count_unless(on, nullptr, count.data<std::int64_t>()); });
 }
 
 class GpuCoverage : public GpuTest {};

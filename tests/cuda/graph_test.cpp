@@ -12,6 +12,7 @@
 #include "nn/linear.h"
 #include "optim/adam.h"
 #include "optim/schedules.h"
+#include "optim/sgd.h"
 #include "tests/close.h"
 #include "tests/cuda/gpu.h"
 
@@ -65,6 +66,44 @@ TEST_F(GpuGraph, DrawsTheNumbersThatItWouldDrawWithoutAGraph) {
         expect_same_bits(on_cpu(y), expected[static_cast<std::size_t>(i)]);
     }
     EXPECT_EQ(generator_state(), after);
+}
+
+TEST_F(GpuGraph, RoundsEachStepOfAnOptimizerAnew) {
+    const auto weights = [](bool captured) {
+        manual_seed(6);
+        const Tensor w = ones({1000}, {bf16, kGpu}).set_requires_grad();
+        w.set_grad(full({1000}, 0x1p-10, {f32, kGpu}));
+        optim::SGD sgd({w}, {.lr = 1, .stochastic_rounding = true});
+        sgd.step();
+        std::vector<Tensor> all;
+        Graph graph;
+        if (captured) {
+            GraphCapture capture(graph);
+            sgd.step();
+            capture.end();
+        }
+        for (int i = 0; i < 4; ++i) {
+            captured ? graph.replay() : sgd.step();
+            all.push_back(on_cpu(w));
+        }
+        return all;
+    };
+    const std::vector<Tensor> replayed = weights(true), stepped = weights(false);
+    for (std::size_t i = 0; i < stepped.size(); ++i) expect_same_bits(replayed[i], stepped[i]);
+    EXPECT_LT(stepped[3].to(f32).mean().item(), stepped[0].to(f32).mean().item());
+}
+
+TEST_F(GpuGraph, TakesNoSeedForRoundingWithinACapture) {
+    const Tensor w = ones({8}, {bf16, kGpu}).set_requires_grad();
+    w.set_grad(ones({8}, {bf16, kGpu}));
+    optim::SGD sgd({w}, {.stochastic_rounding = true});
+    Graph graph;
+    const auto capture = [&] {
+        GraphCapture scope(graph);
+        sgd.step();
+    };
+    expect_error<UsageError>({"SGD: the seed of stochastic rounding", "take a step before"},
+                             capture);
 }
 
 TEST_F(GpuGraph, KeepsItsMemoryToItself) {

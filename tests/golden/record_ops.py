@@ -12,6 +12,7 @@ where the two lists differ. A row of a case holds
 Tested with PyTorch 2.15. The values depend on no random state but the case's name.
 """
 
+import functools
 import pathlib
 import warnings
 import zlib
@@ -635,6 +636,40 @@ def products():
     case("linear/no_bias", lambda x, w: F.linear(x, w), *rows)
     rows = pairs(((3, 4), (5, 4)))
     case("linear/no_bias_relu", lambda x, w: F.relu(F.linear(x, w)), *rows)
+    feed_forward()
+
+
+def feed_forward():
+    def row(x, hidden, out):
+        width = x[-1]
+        return [
+            floats(*x, low=-1, high=1),
+            floats(hidden, width, low=-1, high=1),
+            floats(hidden),
+            floats(out, hidden, low=-1, high=1),
+            floats(out),
+        ]
+
+    def case_of(name, activation):
+        case(name, lambda x, w, b, v, c: F.linear(activation(F.linear(x, w, b)), v, c), *rows)
+
+    rows = [
+        row((3, 4), 6, 5),
+        row((4,), 6, 5),
+        row((0, 4), 6, 5),
+        row((2, 3, 4), 1, 1),
+        row((2, 3, 4), 5, 1),
+        row((3, 17), 67, 9),
+        row((5, 3), 16, 8),
+    ]
+    gelu_tanh = functools.partial(F.gelu, approximate="tanh")
+    case_of("feed_forward", lambda x: x)
+    case_of("feed_forward/relu", F.relu)
+    case_of("feed_forward/gelu", F.gelu)
+    case_of("feed_forward/gelu_tanh", gelu_tanh)
+    case_of("feed_forward/silu", F.silu)
+    rows = [[floats(3, 4), floats(6, 4), floats(5, 6)]]
+    case("feed_forward/no_bias", lambda x, w, v: F.linear(gelu_tanh(F.linear(x, w)), v), *rows)
 
 
 # --- convolution

@@ -102,6 +102,39 @@ TEST(Linear, RefusesSizesThatAreNotPositive) {
     expect_error<ValueError>({"Mlp: ", "1"}, [] { nn::Mlp({3}); });
 }
 
+struct Negated : nn::LinearPolicy {
+    Tensor multiply(nn::Linear& layer, const Tensor& x, Activation activation) override {
+        return -linear(x, layer.weight, layer.bias, activation);
+    }
+    std::shared_ptr<nn::LinearPolicy> twin() const override {
+        return std::make_shared<Negated>(*this);
+    }
+};
+
+TEST(Mlp, AsksThePolicyOfEachLayer) {
+    const Tensor x = randn({5, 3});
+    for (std::size_t i = 0; i < 2; ++i) {
+        nn::Mlp mlp({3, 4, 2});
+        nn::Linear &first = mlp.layers[0], &second = mlp.layers[1];
+        const Tensor before = mlp(x);
+        expect_same_bits(before, second(first(x, Activation::relu)));
+        mlp.layers[i].policy = std::make_shared<Negated>();
+        expect_same_bits(mlp(x), second(first(x, Activation::relu)));
+        EXPECT_NE(mlp(x)[0][0].item(), before[0][0].item());
+    }
+}
+
+TEST(Mlp, EntersALayerThatWasPreparedByItself) {
+    for (std::size_t i = 0; i < 2; ++i) {
+        nn::Mlp mlp({3, 4, 2});
+        int calls = 0;
+        mlp.layers[i].set_gate(std::make_shared<nn::Gate>(
+            nn::Gate{.autocast = {}, .before_forward = [&](nn::Module&) { ++calls; }}));
+        mlp(randn({5, 3}));
+        EXPECT_EQ(calls, 1);
+    }
+}
+
 struct LowRank : nn::LinearPolicy {
     LowRank(std::int64_t in, std::int64_t out)
         : a(full({1, in}, 2, {.requires_grad = true})),

@@ -205,6 +205,18 @@ TEST(ProductErrors, ShowBothShapes) {
         linear(f({3, 4}), f({5, 4}), f({4}));
     });
     expect_error<ShapeError>({"linear: ", "[4]"}, [] { linear(f({3, 4}), f({4})); });
+    const auto layers = [](const Shape& weight1, const Shape& weight2, const Shape& bias2) {
+        feed_forward(f({3, 4}), f(weight1), {}, f(weight2), f(bias2), Activation::relu);
+    };
+    expect_error<ShapeError>({"feed_forward: ", "[3, 4]", "[5, 6]"}, [&] {
+        layers({5, 6}, {2, 5}, {2});
+    });
+    expect_error<ShapeError>({"feed_forward: ", "[out, 5]", "[5, 4]", "[2, 6]"}, [&] {
+        layers({5, 4}, {2, 6}, {2});
+    });
+    expect_error<ShapeError>({"feed_forward: ", "[2, 5]", "[3]"}, [&] {
+        layers({5, 4}, {2, 5}, {3});
+    });
 }
 
 TEST(NormErrors, ShowBothShapes) {

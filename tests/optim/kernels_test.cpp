@@ -1,4 +1,5 @@
 // The kernels alone, on raw memory.
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -6,6 +7,8 @@
 
 #include "gtest/gtest.h"
 #include "kernels/optimizer.h"
+#include "kernels/philox.h"
+#include "kernels/rounding.h"
 #include "kernels/thread_pool.h"
 
 namespace axle {
@@ -109,6 +112,68 @@ TEST(OptimizerKernels, SixteenBitParametersAndGradientsStepWithoutMaster) {
     kernels::adam(on, single.table, &kAdamW, nullptr);
     for (std::size_t i = 0; i < 777; ++i) ASSERT_EQ(half.p[i].bits, Half(single.p[i]).bits) << i;
     EXPECT_EQ(half.m, single.m);
+}
+
+// The half of the numbering that kernels/rounding.h gives element i.
+std::uint32_t half_of(const kernels::Philox& random, std::int64_t i) {
+    const auto word = random.word(static_cast<std::uint64_t>(i) / 2);
+    return i % 2 == 0 ? word & 0xffff : word >> 16;
+}
+
+template <class T>
+void expect_stochastic(const std::vector<std::int64_t>& sizes) {
+    Model<T, float, float> rounded(sizes);
+    Model<float, float, float> exact(sizes);
+    for (Slot& slot : rounded.table) {
+        slot.stochastic = true;
+        slot.seed = 1000 + static_cast<std::uint64_t>(&slot - rounded.table.data());
+    }
+    kernels::Cpu on;
+    int moved = 0;
+    for (int step = 1; step <= 3; ++step) {
+        for (std::size_t i = 0; i < exact.p.size(); ++i) exact.p[i] = rounded.p[i];
+        kernels::adam(on, rounded.table, &kAdamW, nullptr);
+        kernels::adam(on, exact.table, &kAdamW, nullptr);
+        for (const Slot& slot : rounded.table) {
+            const kernels::Philox random = {slot.seed, static_cast<std::uint64_t>(step) << 40};
+            for (std::int64_t i = 0; i < slot.numel; ++i) {
+                const auto at = static_cast<std::size_t>(slot.begin + i);
+                const T expected =
+                    kernels::round_stochastically<T>(exact.p[at], half_of(random, i));
+                ASSERT_EQ(rounded.p[at].bits, expected.bits) << step << ": " << at;
+                moved += expected.bits != T(exact.p[at]).bits;
+            }
+        }
+    }
+    EXPECT_GT(moved, rounded.total / 2);
+}
+
+TEST(OptimizerKernels, StochasticRoundingIsAFunctionOfSeedStepAndElement) {
+    expect_stochastic<BFloat16>(kSizes);
+    expect_stochastic<Half>(kSizes);
+}
+
+TEST(OptimizerKernels, StochasticRoundingIsRightOnAverage) {
+    constexpr std::int64_t kCount = 200000;
+    constexpr double kUpdate = 0.3 * 0x1p-7;  // of a bf16 step above 1, lost to nearest
+    for (const bool stochastic : {false, true}) {
+        Model<BFloat16, float, float> model({kCount});
+        std::fill(model.p.begin(), model.p.end(), BFloat16(1.0f));
+        std::fill(model.g.begin(), model.g.end(), static_cast<float>(-kUpdate));
+        model.table[0].stochastic = stochastic;
+        model.table[0].seed = 5;
+        const SgdGroup group = {.lr = 1};
+        kernels::Cpu on;
+        kernels::sgd(on, model.table, &group, nullptr);
+        double mean = 0;
+        for (const BFloat16 x : model.p) mean += x;
+        mean /= kCount;
+        const double sigma = 0x1p-7 * std::sqrt(0.3 * 0.7 / kCount);
+        if (stochastic)
+            EXPECT_NEAR(mean, 1 + kUpdate, 4 * sigma);
+        else
+            EXPECT_EQ(mean, 1);
+    }
 }
 
 TEST(OptimizerKernels, UnscalesAndClipsOnTheWayIn) {

@@ -158,6 +158,7 @@ cublasStatus_t check(const Shapes& s) {
         case CUBLASLT_EPILOGUE_GELU_BIAS:
         case CUBLASLT_EPILOGUE_GELU_AUX:
         case CUBLASLT_EPILOGUE_GELU_AUX_BIAS:
+        case CUBLASLT_EPILOGUE_DGELU:
         case CUBLASLT_EPILOGUE_BGRADA:
         case CUBLASLT_EPILOGUE_BGRADB:
             break;
@@ -190,6 +191,11 @@ std::size_t workspace_of(std::uint64_t id) { return id * 4096; }
 
 double gelu(double x) {
     return 0.5 * x * (1 + std::tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
+}
+double gelu_slope(double x) {
+    const double t = std::tanh(0.7978845608028654 * (x + 0.044715 * x * x * x));
+    const double inner_slope = 0.7978845608028654 * (1 + 3 * 0.044715 * x * x);
+    return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * inner_slope;
 }
 
 // A matmul as it is queued: everything by value.
@@ -239,9 +245,11 @@ struct Job {
                 if (beta != 0) x += beta * load(added, c_layout.type, i + j * c_layout.ld);
                 if (has_bias(epilogue))
                     x += load(operation.bias, d_layout.type, i + batch * operation.bias_stride);
-                if (has_aux(epilogue))
-                    store(operation.aux, d_layout.type,
-                          i + j * operation.aux_ld + batch * operation.aux_stride, x);
+                const std::int64_t aux_at = i + j * operation.aux_ld + batch * operation.aux_stride;
+                if (epilogue == CUBLASLT_EPILOGUE_DGELU)
+                    x *= gelu_slope(load(operation.aux, d_layout.type, aux_at));
+                else if (has_aux(epilogue))
+                    store(operation.aux, d_layout.type, aux_at, x);
                 if ((epilogue & CUBLASLT_EPILOGUE_RELU) != 0) x = x < 0 ? 0 : x;
                 if ((epilogue & CUBLASLT_EPILOGUE_GELU) != 0) x = gelu(x);
                 store(out, d_layout.type, i + j * d_layout.ld, x);

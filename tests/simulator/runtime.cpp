@@ -94,6 +94,7 @@ Device& device() {
 // Before main, for the first use of a library looks there.
 [[maybe_unused]] const int libraries = setenv("AXLE_LIBRARY_PATH", AXLE_SIMULATED_LIBRARIES, 0);
 
+thread_local int bus = 0;
 thread_local cudaError_t last_error = cudaSuccess;
 
 cudaError_t result(cudaError_t error) {
@@ -341,6 +342,8 @@ std::set<std::string> started() {
 
 [[gnu::weak]] bool plugged_in() { return false; }
 
+void set_bus(int to) { bus = to; }
+
 void set_memory(std::size_t bytes) {
     const std::lock_guard lock(device().mutex);
     device().memory = bytes;
@@ -380,6 +383,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
     *properties = {};
     std::strcpy(properties->name, "simulated GPU");
     properties->major = 9;
+    properties->pciBusID = bus;
     properties->multiProcessorCount = 2;
     properties->totalGlobalMem = device().memory;
     properties->l2CacheSize = 1 << 20;
@@ -527,6 +531,12 @@ cudaError_t cudaMemset(void* to, int value, std::size_t size) {
     AXLE_LOCKED;
     if (any_capture()) return result(cudaErrorStreamCaptureUnsupported);
     return cudaMemsetAsync(to, value, size, nullptr);
+}
+
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t f, void* argument) {
+    AXLE_LOCKED;
+    queue(stream, [=] { f(argument); });
+    return cudaSuccess;
 }
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned int, int) {

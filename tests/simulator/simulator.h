@@ -20,6 +20,10 @@ bool plugged_in();
 // Places in kernels/cuda/ ("softmax.cu:42") whose kernels have run.
 std::set<std::string> started();
 
+// The bus that this thread finds the device on: threads on different buses play processes that have
+// a GPU each.
+void set_bus(int bus);
+
 // Bytes of device memory that there are; allocations beyond fail as on a real device.
 void set_memory(std::size_t bytes);
 

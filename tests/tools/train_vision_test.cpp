@@ -85,6 +85,14 @@ TEST_F(TrainVision, AKilledRunGoesOnToTheSameBits) {
     EXPECT_TRUE(model("killed") == model("whole"));
 }
 
+TEST_F(TrainVision, TrainsInF16WithAScaler) {
+    const Ended ended = run(tiny("half", {"--mixed-precision", "fp16"}));
+    ASSERT_EQ(ended.code, 0) << ended.text();
+    const auto rows = metrics("half");
+    EXPECT_LT(rows.back()["loss"], rows.front()["loss"]);
+    EXPECT_TRUE(fs::exists(folder_ / "half/checkpoints/step_20/scaler.json"));
+}
+
 TEST_F(TrainVision, LeavesAReportATraceAndWhatTrackersWrite) {
     const Ended ended =
         run(tiny("a", {"--sample", "3", "--log-with", "tensorboard,csv", "--epochs", "4"}));

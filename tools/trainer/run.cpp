@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <iostream>
 #include <sstream>
 
 #include "accel/checkpoint.h"
@@ -52,24 +53,30 @@ void Options::add_to(CommandLine& line) {
     line.add("save-every", save_every, "Updates between checkpoints; 0 only at the end");
     line.add_flag("eval-only", eval_only, "Evaluate, don't train");
     line.add("log-with", log_with, "Trackers beside metrics.jsonl: tensorboard, csv, all");
-    line.add("mixed-precision", mixed_precision, "no or bf16");
+    line.add("mixed-precision", mixed_precision, "no, fp16 or bf16");
     line.add("device", device, "cpu or cuda");
 }
 
 void Options::apply() {
-    if (threads > 0) kernels::set_num_threads(static_cast<int>(threads));
     const Device chosen = Device::parse(device);
     if (chosen.is_meta() || chosen.index != 0)
         throw DeviceError("device: a model is trained on cpu or cuda, not on '" + device +
                           "'; CUDA_VISIBLE_DEVICES chooses among several GPUs");
+    processes =
+        std::make_shared<const PartialState>(accel::PartialStateOptions{.cpu = chosen.is_cpu()});
+    if (!processes->is_local_main_process()) std::cout.setstate(std::ios::failbit);
+    if (threads > 0) kernels::set_num_threads(static_cast<int>(threads));
     create_directories(out);
     manual_seed(seed);
 }
 
+std::int64_t Options::samples_per_update() const {
+    return batch_size * accumulation * (processes ? processes->num_processes() : 1);
+}
+
 std::int64_t Options::updates(double samples_per_pass) const {
     if (epochs == 0) return steps;
-    const double passes =
-        epochs * samples_per_pass / static_cast<double>(batch_size * accumulation);
+    const double passes = epochs * samples_per_pass / static_cast<double>(samples_per_update());
     return std::max<std::int64_t>(1, std::llround(passes));
 }
 
@@ -81,7 +88,8 @@ accel::AcceleratorOptions Options::accelerator() const {
             .gradient_accumulation_steps = static_cast<int>(accumulation),
             .cpu = Device::parse(device).is_cpu(),
             .log_with = std::move(trackers),
-            .project_dir = out};
+            .project_dir = out,
+            .scheduler_steps = accel::SchedulerSteps::per_update};
 }
 
 optim::AdamW adamw(const nn::Module& model, optim::AdamWOptions options) {
@@ -110,9 +118,11 @@ Run::Run(const Options& options, Accelerator& accelerator, Plan plan)
     checkpoint_ = resume(options_, accelerator_);
     start_ = update_start_ = Clock::now();
     if (done()) return;
-    metrics_.emplace(file_in(options_, "metrics.jsonl"), progress_.step);
+    if (accelerator_.is_main_process()) {
+        metrics_.emplace(file_in(options_, "metrics.jsonl"), progress_.step);
+        start_profile();
+    }
     start_trackers();
-    start_profile();
     bar_.emplace(plan_.steps, accel::ProgressOptions{.title = "train", .start = progress_.step});
 }
 
@@ -154,13 +164,19 @@ bool Run::due(std::int64_t every) const {
     return done() || (every > 0 && progress_.step % every == 0);
 }
 
-void Run::end_update() {
-    if (!metrics_ || !bar_ || !profile_)
-        throw UsageError("Run: end_update: the run had nothing left to do when it began");
-    ++progress_.step, ++updates_;
-    const double mean =
-        loss_sum_.defined() ? loss_sum_.item() / static_cast<double>(options_.accumulation) : 0;
+// Over all micro-batches of the update, on all processes.
+double Run::mean_loss() {
+    if (!loss_sum_.defined()) return 0;
+    const Tensor mean = loss_sum_ / static_cast<double>(options_.accumulation);
     loss_sum_ = {};
+    accelerator_.state().process_group()->all_reduce(mean, dist::ReduceOp::mean);
+    return mean.item();
+}
+
+void Run::end_update() {
+    if (!bar_) throw UsageError("Run: end_update: the run had nothing left to do when it began");
+    ++progress_.step, ++updates_;
+    const double mean = mean_loss();
     const double seconds = seconds_between(update_start_, Clock::now());
     training_seconds_ += seconds;
 
@@ -181,22 +197,22 @@ void Run::end_update() {
         }
         bar_->print(line);
     }
-    metrics_->write(row);
-    profile_->step();
+    if (metrics_) metrics_->write(row);
+    if (profile_) profile_->step();
     accelerator_.log(row, progress_.step);
     if (due(options_.save_every)) {
         const std::string folder = checkpoint_folder(options_);
         checkpoint_ = accelerator_.save_state(str(folder, "/step_", progress_.step));
-        accel::rotate_checkpoints(folder, 2);
+        if (accelerator_.is_main_process()) accel::rotate_checkpoints(folder, 2);
     }
     bar_->update(progress_.step, str("loss ", mean, "  ", accel::human_bytes(memory().peak)));
     update_start_ = Clock::now();
 }
 
 Outcome Run::finish() {
-    if (bar_ && profile_) {
+    if (bar_) {
         bar_->close();
-        profile_->stop();
+        if (profile_) profile_->stop();
         accelerator_.end_training();
     } else {
         evaluation_ = plan_.evaluate();
@@ -207,6 +223,7 @@ Outcome Run::finish() {
     summary.set("seconds", trained ? seconds_between(start_, Clock::now()) : 0.0);
     summary.set(plan_.unit + "_per_s",
                 trained ? static_cast<double>(updates_) * plan_.per_update / training_seconds_ : 0);
+    summary.set("processes", accelerator_.num_processes());
     summary.set("threads", kernels::num_threads());
     summary.set("device", options_.device);
     summary.set("checkpoint", checkpoint_);
@@ -214,8 +231,11 @@ Outcome Run::finish() {
 }
 
 std::string write_report(const Options& options, const Outcome& outcome, accel::Report report) {
+    const std::string path = file_in(options, "report.html");
+    if (options.processes && !options.processes->is_main_process()) return path;
     for (const auto& [key, value] : outcome.summary.entries())
-        if (value.is_number() && key != "threads") report.results.set(key, value);
+        if (value.is_number() && key != "threads" && key != "processes")
+            report.results.set(key, value);
     report.results.set("peak_bytes", memory_of(Device::parse(options.device)).peak);
     // A run that goes on elsewhere with nothing left to do has written none.
     const std::string metrics = file_in(options, "metrics.jsonl");
@@ -223,7 +243,6 @@ std::string write_report(const Options& options, const Outcome& outcome, accel::
     report.configuration = options.values;
     report.environment = accel::environment();
     report.operations = outcome.operations;
-    const std::string path = file_in(options, "report.html");
     write_file_atomically(path, accel::to_html(report));
     return path;
 }

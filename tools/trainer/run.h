@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -36,11 +37,16 @@ struct Options {
     std::string mixed_precision = "no", device = "cpu";
     std::string log_with;       // names of trackers, with commas between them
     Tree values = Tree::map();  // of the whole command line, for the report
+    // Of this process, from apply() on.
+    std::shared_ptr<const PartialState> processes = nullptr;
 
     // Declares them, with the values that they have now as defaults.
     void add_to(CommandLine& line);
-    // Threads, seed, device and the folder `out`; DeviceError, FileError.
+    // Processes, threads, seed, device and the folder `out`; DeviceError, FileError, CommError.
+    // From here on std::cout is heard from one process of each machine alone.
     void apply();
+    // Samples that all processes together train on with each update.
+    std::int64_t samples_per_update() const;
     // Updates of a run over `samples` of training data.
     std::int64_t updates(double samples_per_pass) const;
     accel::AcceleratorOptions accelerator() const;
@@ -67,6 +73,8 @@ struct Outcome {
     std::vector<profiler::Row> operations;  // of the updates that were profiled
 };
 
+// On several processes all of them call this, and the main one writes.
+//
 // One run, from its first update (or the checkpoint it goes on from) to the last: a line in
 // metrics.jsonl and in the trackers for each update, evaluations and checkpoints when they are due,
 // a progress bar, and a profile of a few updates in trace.json.
@@ -74,7 +82,8 @@ class Run {
   public:
     struct Plan {
         std::int64_t steps = 0;
-        // What an update consumes and what of it makes an epoch, as in 768 tokens of 1000000.
+        // What an update of all processes consumes and what of it makes an epoch, as in 768 tokens
+        // of 1000000.
         std::string unit = "samples";
         double per_update = 1, per_epoch = 1;
         // What evaluation says, by name: {"val_loss": 1.9}.
@@ -102,6 +111,7 @@ class Run {
 
     void start_profile();
     void start_trackers();
+    double mean_loss();
     bool due(std::int64_t every) const;
     MemoryStats memory() const;  // of the device that trains
 
@@ -122,7 +132,7 @@ class Run {
 };
 
 // report.html in the run's folder; what is not filled in (metrics, configuration, environment,
-// results, operations) is taken from the run. Returns the path.
+// results, operations) is taken from the run. The main process writes it. Returns the path.
 std::string write_report(const Options& options, const Outcome& outcome, accel::Report report);
 
 }  // namespace axle::trainer

@@ -1,0 +1,68 @@
+// Private to accel: what an Accelerator shares with the gates of what it has prepared.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "accel/accelerator.h"
+#include "accel/compile.h"
+#include "accel/device_rates.h"
+#include "accel/loss_scaling.h"
+
+namespace axle::inline v0::accel {
+
+// What decides whether a micro-batch completes an update.
+struct Accelerator::State {
+    bool sync_gradients = true;
+    std::int64_t step = 0;    // micro-batches since the last update
+    std::int64_t opened = 0;  // micro-batches ever
+    int num_steps = 1;
+    bool sync_with_dataloader = true;
+    bool sync_each_batch = false;
+    bool step_scheduler_with_optimizer = true;
+    int scheduler_steps = 1;  // with each update
+    bool device_placement = true;
+    Device device;
+    std::int64_t iteration = 0;             // of the next save
+    std::vector<data::DataLoader*> active;  // loaders whose loops run, the innermost last
+    StepRecord* record = nullptr;           // of the step that is being captured
+    int preparations = 0;                   // changes of what is prepared
+    std::unique_ptr<LossScaling> scaling;   // in f16
+    std::vector<std::unique_ptr<DeviceRates>> rates;
+
+    bool end_of_dataloader() const { return !active.empty() && active.back()->end_of_dataloader(); }
+    DeviceRates* rates_of(const optim::Optimizer& optimizer) const;
+    // A scheduler's step that is due, as it is taken where nothing was skipped, and as it is.
+    void take_step(optim::Scheduler& scheduler) const;
+    void step_schedule(optim::Scheduler& scheduler) const;
+};
+
+// What prepared objects ask. They own it, so that they may outlive the Accelerator.
+class Accelerator::Gate : public optim::OptimizerGate,
+                          public optim::SchedulerGate,
+                          public data::LoaderGate {
+  public:
+    explicit Gate(std::shared_ptr<State> state) : state_(std::move(state)) {}
+
+    bool allows_step(optim::Optimizer& optimizer) override;
+    bool allows_zero_grad(optim::Optimizer& optimizer) override;
+    void before_access(optim::Optimizer& optimizer) override;
+
+    void step(optim::Scheduler& scheduler) override;
+    void before_access(const optim::Scheduler& scheduler) override;
+
+    void begin(data::DataLoader& loader) override { state_->active.push_back(&loader); }
+    void batch(data::DataLoader&, Tree& batch) override {
+        if (!state_->device_placement || state_->device.is_cpu()) return;
+        batch = map_tensors(
+            batch, [&](const Tensor& t) { return Tree(t.to(state_->device, t.is_pinned())); });
+    }
+    void end(data::DataLoader& loader) noexcept override { std::erase(state_->active, &loader); }
+
+  private:
+    std::shared_ptr<State> state_;
+};
+
+}  // namespace axle::inline v0::accel

@@ -1,0 +1,101 @@
+// What an Accelerator does because there are several processes.
+#include <algorithm>
+#include <utility>
+
+#include "accel/accelerator.h"
+#include "accel/accelerator_state.h"
+#include "core/numerics.h"
+#include "core/ops.h"
+#include "core/random.h"
+#include "data/shard.h"
+
+namespace axle::inline v0::accel {
+
+std::unique_ptr<dist::DataParallel> Accelerator::replicate(nn::Module& model) const {
+    const auto parameters = model.parameters();
+    const bool trains = std::any_of(parameters.begin(), parameters.end(),
+                                    [](const Tensor& p) { return p.requires_grad(); });
+    // In deterministic mode an update sums its micro-batches as several processes would. On a GPU
+    // their order is NCCL's affair, and a captured step counts micro-batches where it is replayed.
+    const bool sums_as_many =
+        are_deterministic_algorithms_enabled() && state_->num_steps > 1 && device().is_cpu();
+    if (!trains || !(use_distributed() || sums_as_many)) return nullptr;
+    return std::make_unique<dist::DataParallel>(model, processes_.process_group(),
+                                                options_.ddp_kwargs);
+}
+
+dist::DataParallel* Accelerator::replicas_of(const nn::Module& model) const {
+    const auto found = std::find(models_.begin(), models_.end(), &model);
+    if (found == models_.end())
+        throw UsageError("Accelerator: this model has not been prepared; prepare it first");
+    return replicas_[static_cast<std::size_t>(found - models_.begin())].get();
+}
+
+NoSyncScope::Guards Accelerator::guards_of(std::initializer_list<const nn::Module*> models) {
+    NoSyncScope::Guards guards;
+    const auto add = [&](dist::DataParallel* replicas) {
+        if (replicas != nullptr) guards.push_back(std::make_unique<dist::NoSyncGuard>(*replicas));
+    };
+    for (const nn::Module* model : models) add(replicas_of(*model));
+    if (models.size() == 0)
+        for (const auto& replicas : replicas_) add(replicas.get());
+    return guards;
+}
+
+NoSyncScope::Guards Accelerator::held_back(std::initializer_list<const nn::Module*> models) {
+    if (state_->sync_gradients || state_->sync_each_batch) return {};
+    return guards_of(models);
+}
+
+// Replicas stay alike only if they round alike.
+void Accelerator::share_rounding_seeds(optim::Optimizer& optimizer) const {
+    if (!use_distributed()) return;
+    for (const optim::GroupRef group : optimizer.param_groups()) {
+        if (!group.stochastic_rounding) continue;
+        const auto words = take_random(1).block(0);
+        const auto drawn = static_cast<std::int64_t>(std::uint64_t{words[1]} << 31 | words[0] >> 1);
+        const Tree seed = processes_.process_group()->broadcast_object(
+            group.rounding_seed ? static_cast<std::int64_t>(*group.rounding_seed) : drawn);
+        group.rounding_seed = static_cast<std::uint64_t>(seed.integer());
+    }
+}
+
+void Accelerator::shard(data::DataLoader& loader, bool even_batches) const {
+    if (!use_distributed()) return;
+    unshard(loader);
+    loader.set_batch_sampler(std::make_shared<data::BatchSamplerShard>(
+        loader.batch_sampler(), data::ShardOptions{.num_processes = num_processes(),
+                                                   .process_index = process_index(),
+                                                   .split_batches = options_.split_batches,
+                                                   .even_batches = even_batches}));
+}
+
+void Accelerator::unshard(data::DataLoader& loader) const {
+    if (const auto* own =
+            dynamic_cast<const data::BatchSamplerShard*>(loader.batch_sampler().get()))
+        loader.set_batch_sampler(own->whole());
+}
+
+JoinScope Accelerator::join_uneven_inputs(const std::vector<nn::Module*>& models,
+                                          std::optional<bool> even_batches) {
+    const bool even = even_batches.value_or(options_.even_batches);
+    if (!use_distributed() || even) return {};
+    for (data::DataLoader* loader : loaders_) shard(*loader, even);
+    std::vector<std::unique_ptr<dist::Join>> joins;
+    for (const nn::Module* model : models)
+        if (dist::DataParallel* replicas = replicas_of(*model))
+            joins.push_back(std::make_unique<dist::Join>(*replicas));
+    return {std::move(joins), [this] {
+                for (data::DataLoader* loader : loaders_) shard(*loader, options_.even_batches);
+            }};
+}
+
+bool Accelerator::check_trigger() {
+    const Tensor flag = full({1}, triggered_ ? 1 : 0, {i32});
+    processes_.process_group()->all_reduce(flag, dist::ReduceOp::max);
+    const bool triggered = flag.item() > 0;
+    if (triggered) triggered_ = false;
+    return triggered;
+}
+
+}  // namespace axle::inline v0::accel

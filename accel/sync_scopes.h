@@ -1,0 +1,65 @@
+// Scopes that say when processes average their gradients: what an Accelerator's methods return.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "dist/data_parallel.h"
+
+namespace axle::inline v0::accel {
+
+// While it lives, some models' gradients stay with this process. Of accumulate(): the scope of one
+// micro-batch.
+class [[nodiscard]] NoSyncScope {
+  public:
+    using Guards = std::vector<std::unique_ptr<dist::NoSyncGuard>>;
+
+    explicit NoSyncScope(Guards guards = {}) : guards_(std::move(guards)) {}
+    ~NoSyncScope() = default;
+    NoSyncScope(const NoSyncScope&) = delete;
+    NoSyncScope& operator=(const NoSyncScope&) = delete;
+
+  private:
+    Guards guards_;
+};
+using AccumulateScope = NoSyncScope;
+
+// While it lives, a model's gradients are averaged although a scope around it says otherwise.
+class [[nodiscard]] SyncScope {
+  public:
+    explicit SyncScope(dist::DataParallel* replicas)
+        : replicas_(replicas), before_(replicas == nullptr || replicas->syncs()) {
+        if (replicas_ != nullptr) replicas_->set_sync(true);
+    }
+    ~SyncScope() {
+        if (replicas_ != nullptr) replicas_->set_sync(before_);
+    }
+    SyncScope(const SyncScope&) = delete;
+    SyncScope& operator=(const SyncScope&) = delete;
+
+  private:
+    dist::DataParallel* replicas_;  // null for one process
+    bool before_;
+};
+
+// While it lives, processes may have different numbers of batches.
+class [[nodiscard]] JoinScope {
+  public:
+    JoinScope() = default;
+    JoinScope(std::vector<std::unique_ptr<dist::Join>> joins, std::function<void()> at_end)
+        : at_end_(std::move(at_end)), joins_(std::move(joins)) {}
+    ~JoinScope() {
+        joins_.clear();
+        if (at_end_) at_end_();
+    }
+    JoinScope(const JoinScope&) = delete;
+    JoinScope& operator=(const JoinScope&) = delete;
+
+  private:
+    std::function<void()> at_end_;
+    std::vector<std::unique_ptr<dist::Join>> joins_;
+};
+
+}  // namespace axle::inline v0::accel

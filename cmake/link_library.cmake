@@ -1,0 +1,22 @@
+# link_library(target library package): makes an imported target link a library that CMake has no
+# module for. Used by the build and by the installed package, for a library must be looked for on the
+# machine where it is linked.
+#
+# A program gets the archive and then runs where the shared library isn't installed. A shared library
+# gets the shared one, because the archives of distributions are not position independent.
+function(link_library target library package)
+    string(MAKE_C_IDENTIFIER ${library} name)
+    string(TOUPPER AXLE_LIBRARY_${name} shared)
+    find_library(${shared} ${library})
+    find_library(${shared}_ARCHIVE lib${library}.a)
+    mark_as_advanced(${shared} ${shared}_ARCHIVE)
+    if(NOT ${shared})
+        message(FATAL_ERROR "axle: ${library} not found: install ${package}")
+    endif()
+    set(linked ${${shared}})
+    if(${shared}_ARCHIVE)
+        set(program $<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>)
+        set(linked $<IF:${program},${${shared}_ARCHIVE},${${shared}}>)
+    endif()
+    target_link_libraries(${target} INTERFACE ${linked})
+endfunction()

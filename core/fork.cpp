@@ -1,0 +1,19 @@
+#include "core/fork.h"
+
+#include "kernels/workers.h"
+
+#if AXLE_CUDA
+#include "core/cuda/context.h"
+#endif
+
+namespace axle::inline v0 {
+
+std::string lost_by_a_fork() {
+    if (kernels::has_workers()) return "a thread pool";
+#if AXLE_CUDA
+    if (cuda::has_started()) return "a CUDA context";
+#endif
+    return "";
+}
+
+}  // namespace axle::inline v0

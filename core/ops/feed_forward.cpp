@@ -1,0 +1,94 @@
+// Two linear layers with an activation between. As one op its gradient saves a pass over the hidden
+// layer, for the product with weight2 can be multiplied with the activation's slope as it is
+// written.
+#include <array>
+#include <tuple>
+
+#include "core/autocast.h"
+#include "core/ops/linear.h"
+
+namespace axle::inline v0 {
+namespace {
+
+constexpr const char* kOp = "feed_forward";
+
+// (dy weight2) activation'(at)
+Tensor hidden_gradient(const Tensor& dy, const Tensor& weight2, Activation activation,
+                       const Tensor& at) {
+    if (grad_enabled()) return through_activation(kOp, activation, matmul(dy, weight2), at);
+    const profiler::OpScope scope("matmul");
+    Shape shape = dy.shape();
+    shape[shape.size() - 1] = weight2.size(1);
+    const Tensor dz = empty(shape, {.dtype = dy.dtype(), .device = dy.device()});
+    const Tensor rows = fold(dy), slope_of = activation == Activation::none ? at : fold(at);
+    Tensor out = fold(dz);
+    launch(dy.device(), [&](auto& on) {
+        kernels::MatmulEpilogue epilogue;
+        epilogue.activation = kernel_activation(activation);
+        if (activation != Activation::none) epilogue.slope_of = slope_of.view();
+        kernels::matmul(on, rows.view(), weight2.view(), out.view(), epilogue);
+    });
+    return dz;
+}
+
+}  // namespace
+
+Tensor feed_forward(const Tensor& x_in, const Tensor& weight1_in, const Tensor& bias1_in,
+                    const Tensor& weight2_in, const Tensor& bias2_in, Activation activation) {
+    const profiler::OpScope scope(kOp);
+    const auto present = [&](const Tensor& t) { return t.defined() ? &t : &x_in; };
+    check_device(kOp, {&x_in, &weight1_in, present(bias1_in), &weight2_in, present(bias2_in)});
+    const Tensor x = autocast(x_in), weight1 = autocast(weight1_in), bias1 = autocast(bias1_in);
+    const Tensor weight2 = autocast(weight2_in), bias2 = autocast(bias2_in);
+    check_linear(kOp, x, weight1, bias1);
+    if (weight2.dim() != 2 || weight2.size(1) != weight1.size(0))
+        throw ShapeError(str("feed_forward: weight2 must be [out, ", weight1.size(0), "]: weight1 ",
+                             weight1.shape(), ", weight2 ", weight2.shape()));
+
+    const TensorOptions options = {.dtype = x.dtype(), .device = x.device()};
+    Shape shape = x.shape();
+    shape[shape.size() - 1] = weight1.size(0);
+    Tensor hidden = empty(shape, options), pre;
+    check_linear(kOp, hidden, weight2, bias2);
+    shape[shape.size() - 1] = weight2.size(0);
+    const Tensor y = empty(shape, options);
+    const Tensor behind[] = {x, weight1, bias1};
+    const bool passes_on = grad_enabled() && autograd::any_requires_grad(behind);
+    if (passes_on && keeps_argument(activation)) pre = empty_like(hidden);
+    write_linear(x, weight1, bias1, activation, pre, hidden);
+    write_linear(hidden, weight2, bias2, Activation::none, {}, y);
+    const bool keeps_hidden =
+        weight2.requires_grad() || (passes_on && activation == Activation::relu);
+
+    const auto dtype_of = [](const Tensor& t) { return t.defined() ? gradient_dtype(t) : f32; };
+    const std::array dtypes = {dtype_of(x_in), dtype_of(weight1_in), dtype_of(bias1_in),
+                               dtype_of(weight2_in), dtype_of(bias2_in)};
+    return record(
+        kOp, y, {x_in, weight1_in, bias1_in, weight2_in, bias2_in},
+        [x = saved(passes_on ? x : Tensor()), weight1 = saved(weight1), bias1 = saved(bias1),
+         pre = saved(pre), hidden = saved(keeps_hidden ? hidden : Tensor()),
+         weight2 = saved(weight2), activation, dtypes,
+         passes_on](const Grads& dy, Needs needs) -> Grads {
+            const auto wanted = [&](int i) {
+                return needs[i] ? std::optional(dtypes[static_cast<std::size_t>(i)]) : std::nullopt;
+            };
+            Tensor h = hidden, at = keeps_argument(activation) ? pre.get() : h;
+            const Tensor in = x, w1 = weight1, w2 = weight2;
+            // A second derivative needs the hidden layer with its history, and computes it again.
+            if (passes_on && grad_enabled()) {
+                const Tensor b1 = bias1;
+                h = linear(in, w1, b1, activation);
+                at = keeps_argument(activation) ? linear(in, w1, b1) : h;
+            }
+            Grads result(5);
+            std::tie(result[3], result[4]) =
+                parameter_gradients(dy[0], h, w2, wanted(3), wanted(4));
+            if (!passes_on) return result;
+            const Tensor dz = hidden_gradient(dy[0], w2, activation, at);
+            if (needs[0]) result[0] = matmul(dz, w1);
+            std::tie(result[1], result[2]) = parameter_gradients(dz, in, w1, wanted(1), wanted(2));
+            return result;
+        });
+}
+
+}  // namespace axle::inline v0

@@ -1,0 +1,166 @@
+// Linear layers: a product, its bias and an activation in one pass.
+#include "core/ops/linear.h"
+
+#include <tuple>
+
+#include "core/autocast.h"
+
+namespace axle::inline v0 {
+namespace {
+
+constexpr const char* kOp = "linear";
+
+// f(formula) for an activation that is not none.
+template <class F>
+Tensor with_formula(Activation activation, F&& f) {
+    switch (activation) {
+        case Activation::relu:
+            return f(kernels::formula::Relu{});
+        case Activation::gelu:
+            return f(kernels::formula::Gelu{});
+        case Activation::gelu_tanh:
+            return f(kernels::formula::GeluTanh{});
+        default:
+            return f(kernels::formula::Silu{});
+    }
+}
+
+Tensor bias_gradient(const Tensor& dz, DType dtype) {
+    if (grad_enabled()) return dz;  // the engine sums it, differentiably
+    Tensor db = empty({dz.size(-1)}, {.dtype = dtype, .device = dz.device()});
+    const Tensor rows = fold(dz);
+    launch(dz.device(), [&](auto& on) { kernels::column_sum(on, rows.view(), db.view()); });
+    return db;
+}
+
+// dz^T x, laid out in memory as the weight is: one that is stored [in, out] gets a gradient that
+// its leaf can take over without a copy, and in the leaf's dtype without being rounded before.
+// A db that is defined gets the sum over the rows of dz, which are read anyway.
+Tensor weight_gradient(const Tensor& dz, const Tensor& x, const Tensor& weight, DType dtype,
+                       Tensor db) {
+    const bool stored_transposed = weight.strides()[0] == 1 && weight.size(1) > 1;
+    const Tensor& rows = stored_transposed ? x : dz;
+    const Tensor& columns = stored_transposed ? dz : x;
+    const Tensor a = transpose(rows, 0, 1);
+    Tensor dw;
+    if (grad_enabled()) {
+        dw = matmul(a, columns);
+    } else {
+        const profiler::OpScope scope("matmul");
+        dw = empty({a.size(0), columns.size(1)}, {.dtype = dtype, .device = dz.device()});
+        launch(dz.device(), [&](auto& on) {
+            if (!db.defined()) return kernels::matmul(on, a.view(), columns.view(), dw.view());
+            Tensor c = stored_transposed ? transpose(dw, 0, 1) : dw;
+            kernels::matmul_row_sum(on, transpose(dz, 0, 1).view(), x.view(), c.view(), db.view());
+        });
+    }
+    return stored_transposed ? transpose(dw, 0, 1) : dw;
+}
+
+}  // namespace
+
+void check_linear(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias) {
+    check_floating(op, x);
+    check_same_dtype(op, x, weight);
+    if (weight.dim() != 2)
+        throw ShapeError(str(op, ": weight must be [out, in]: ", weight.shape()));
+    if (x.dim() == 0 || x.size(-1) != weight.size(1))
+        throw ShapeError(str(op, ": the width of x is not that of weight [out, in]: x ", x.shape(),
+                             ", weight ", weight.shape()));
+    if (!bias.defined()) return;
+    check_same_dtype(op, x, bias);
+    if (bias.shape() != Shape{weight.size(0)})
+        throw ShapeError(
+            str(op, ": bias must be [out]: bias ", bias.shape(), ", weight ", weight.shape()));
+}
+
+kernels::Activation kernel_activation(Activation activation) {
+    static_assert(static_cast<int>(Activation::relu) ==
+                  static_cast<int>(kernels::Activation::relu));
+    static_assert(static_cast<int>(Activation::gelu) ==
+                  static_cast<int>(kernels::Activation::gelu));
+    static_assert(static_cast<int>(Activation::gelu_tanh) ==
+                  static_cast<int>(kernels::Activation::gelu_tanh));
+    static_assert(static_cast<int>(Activation::silu) ==
+                  static_cast<int>(kernels::Activation::silu));
+    return static_cast<kernels::Activation>(activation);
+}
+
+bool keeps_argument(Activation activation) {
+    return activation != Activation::none && activation != Activation::relu;
+}
+
+Tensor through_activation(const char* op, Activation activation, const Tensor& dy,
+                          const Tensor& kept) {
+    if (activation == Activation::none) return dy;
+    return with_formula(activation, [&](auto f) { return slope(op, f, dy, kept); });
+}
+
+DType gradient_dtype(const Tensor& operand) {
+    return is_half(operand.dtype()) && operand.is_leaf() ? f32 : operand.dtype();
+}
+
+std::pair<Tensor, Tensor> parameter_gradients(const Tensor& dz, const Tensor& x,
+                                              const Tensor& weight, std::optional<DType> dw_dtype,
+                                              std::optional<DType> db_dtype) {
+    Tensor dw, db;
+    const bool together = dw_dtype && db_dtype && !grad_enabled();
+    if (together) db = empty({weight.size(0)}, {.dtype = *db_dtype, .device = dz.device()});
+    if (dw_dtype) dw = weight_gradient(fold(dz), fold(x), weight, *dw_dtype, db);
+    if (db_dtype && !together) db = bias_gradient(dz, *db_dtype);
+    return {dw, db};
+}
+
+void write_linear(const Tensor& x, const Tensor& weight, const Tensor& bias, Activation activation,
+                  const Tensor& pre, const Tensor& y) {
+    const NoGrad no_grad;
+    const Tensor rows = fold(x), columns = transpose(weight, 0, 1);
+    Tensor out = fold(y), argument = pre.defined() ? fold(pre) : pre;
+    launch(x.device(), [&](auto& on) {
+        kernels::MatmulEpilogue epilogue;
+        epilogue.activation = kernel_activation(activation);
+        if (bias.defined()) epilogue.bias = bias.view();
+        if (argument.defined()) epilogue.pre = argument.view();
+        kernels::matmul(on, rows.view(), columns.view(), out.view(), epilogue);
+    });
+}
+
+Tensor linear(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in,
+              Activation activation) {
+    const profiler::OpScope scope(kOp);
+    check_device(kOp, {&x_in, &weight_in, bias_in.defined() ? &bias_in : &x_in});
+    const Tensor x = autocast(x_in), weight = autocast(weight_in), bias = autocast(bias_in);
+    check_linear(kOp, x, weight, bias);
+
+    Shape shape = x.shape();
+    shape[shape.size() - 1] = weight.size(0);
+    const TensorOptions options = {.dtype = x.dtype(), .device = x.device()};
+    Tensor y = empty(shape, options), pre;
+    const bool recorded = grad_enabled() && (x.requires_grad() || weight.requires_grad() ||
+                                             (bias.defined() && bias.requires_grad()));
+    if (recorded && keeps_argument(activation)) pre = empty(shape, options);
+    write_linear(x, weight, bias, activation, pre, y);
+    // A second derivative needs the argument with its history, and computes it again.
+    const bool keeps_x = weight.requires_grad() || keeps_argument(activation);
+    const Tensor kept = activation == Activation::relu ? y : pre;
+    const DType dw_dtype = gradient_dtype(weight_in);
+    const DType db_dtype = bias.defined() ? gradient_dtype(bias_in) : dw_dtype;
+    // Gradients go to the operands as they came, past autocast.
+    return record(kOp, y, {x_in, weight_in, bias_in},
+                  [x = saved(keeps_x ? x : Tensor()), weight = saved(weight), bias = saved(bias),
+                   kept = saved(kept), activation, dw_dtype,
+                   db_dtype](const Grads& dy, Needs needs) -> Grads {
+                      const Tensor w = weight, b = bias;
+                      const bool again = grad_enabled() && keeps_argument(activation);
+                      const Tensor dz = through_activation(kOp, activation, dy[0],
+                                                           again ? linear(x, w, b) : kept.get());
+                      Grads result(3);
+                      if (needs[0]) result[0] = matmul(dz, w);
+                      std::tie(result[1], result[2]) = parameter_gradients(
+                          dz, x, w, needs[1] ? std::optional(dw_dtype) : std::nullopt,
+                          needs[2] ? std::optional(db_dtype) : std::nullopt);
+                      return result;
+                  });
+}
+
+}  // namespace axle::inline v0

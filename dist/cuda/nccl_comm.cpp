@@ -1,0 +1,119 @@
+#include "dist/cuda/nccl_comm.h"
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include "kernels/error.h"
+
+namespace axle::inline v0::dist {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kParting{3000};
+constexpr milliseconds kPatience{1000};
+
+}  // namespace
+
+void NcclComm::check(ncclResult_t result, const char* what, ncclComm_t comm) {
+    if (result == ncclSuccess || result == ncclInProgress) return;
+    const char* const more = nccl()->last_error(comm);
+    const bool says_more = more != nullptr && *more != '\0';
+    throw CommError(str(what, " failed: ", nccl()->error_string(result), says_more ? ": " : "",
+                        says_more ? more : ""));
+}
+
+std::string NcclComm::make_id() {
+    ncclUniqueId id;
+    check(nccl()->unique_id(&id), "ncclGetUniqueId");
+    return {id.internal, sizeof id.internal};
+}
+
+void NcclComm::connect(int rank, int size, const std::string& id, milliseconds timeout) {
+    ncclUniqueId unique;
+    if (id.size() != sizeof unique.internal)
+        throw CommError(
+            str("NCCL: an id of ", id.size(), " bytes instead of ", sizeof unique.internal));
+    std::memcpy(unique.internal, id.data(), id.size());
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    {
+        const std::lock_guard lock(mutex_);
+        if (aborted_) throw CommError("NCCL: aborted");
+        check(nccl()->init(&comm_, size, unique, rank, &config), "ncclCommInitRankConfig");
+    }
+    settle(timeout);
+}
+
+void NcclComm::run(milliseconds timeout, const std::function<void(ncclComm_t)>& calls) {
+    {
+        const std::lock_guard lock(mutex_);
+        if (comm_ == nullptr) throw CommError("NCCL: aborted");
+        check(nccl()->group_start(), "ncclGroupStart", comm_);
+        try {
+            calls(comm_);
+        } catch (...) {
+            nccl()->group_end();
+            throw;
+        }
+        check(nccl()->group_end(), "ncclGroupEnd", comm_);
+    }
+    settle(timeout);
+}
+
+bool NcclComm::is_settled() {
+    const std::lock_guard lock(mutex_);
+    if (comm_ == nullptr) throw CommError("NCCL: aborted");
+    ncclResult_t state = ncclSuccess;
+    check(nccl()->async_error(comm_, &state), "ncclCommGetAsyncError", comm_);
+    check(state, "NCCL", comm_);
+    return state == ncclSuccess;
+}
+
+void NcclComm::settle(milliseconds timeout) {
+    const auto deadline = Clock::now() + timeout;
+    microseconds nap{5};
+    while (!is_settled()) {
+        if (const std::string failure = failure_(); !failure.empty()) throw CommError(failure);
+        if (Clock::now() > deadline)
+            throw CommError(str("NCCL: the others did not come within ", timeout.count(), " ms"));
+        std::this_thread::sleep_for(nap);
+        nap = std::min(nap * 2, microseconds(2000));
+    }
+}
+
+std::string NcclComm::trouble() {
+    const std::lock_guard lock(mutex_);
+    if (comm_ == nullptr) return {};
+    try {
+        ncclResult_t state = ncclSuccess;
+        check(nccl()->async_error(comm_, &state), "ncclCommGetAsyncError", comm_);
+        check(state, "NCCL", comm_);
+        return {};
+    } catch (const CommError& error) {
+        return error.what();
+    }
+}
+
+void NcclComm::abort() noexcept {
+    const std::unique_lock lock(mutex_, kPatience);
+    aborted_ = true;
+    if (comm_ != nullptr) nccl()->abort(std::exchange(comm_, nullptr));
+}
+
+NcclComm::~NcclComm() {
+    if (comm_ == nullptr) return;
+    try {
+        check(nccl()->finalize(comm_), "ncclCommFinalize", comm_);
+        settle(kParting);
+        nccl()->destroy(std::exchange(comm_, nullptr));
+    } catch (const std::exception&) {  // with work under way that nobody waits for
+        abort();
+    }
+}
+
+}  // namespace axle::inline v0::dist

@@ -1,0 +1,40 @@
+// Private to dist: NCCL, opened when it is first needed.
+#pragma once
+
+#include <string>
+
+#if __has_include(<nccl.h>)
+#include <nccl.h>
+#else
+#include "dist/cuda/nccl_api.h"
+#endif
+
+namespace axle::inline v0::dist {
+
+struct Nccl {
+    decltype(&ncclGetVersion) get_version;
+    decltype(&ncclGetErrorString) error_string;
+    decltype(&ncclGetLastError) last_error;
+    decltype(&ncclGetUniqueId) unique_id;
+    decltype(&ncclCommInitRankConfig) init;
+    decltype(&ncclCommFinalize) finalize;
+    decltype(&ncclCommDestroy) destroy;
+    decltype(&ncclCommAbort) abort;
+    decltype(&ncclCommGetAsyncError) async_error;
+    decltype(&ncclGroupStart) group_start;
+    decltype(&ncclGroupEnd) group_end;
+    decltype(&ncclAllReduce) all_reduce;
+    decltype(&ncclReduce) reduce;
+    decltype(&ncclReduceScatter) reduce_scatter;
+    decltype(&ncclBroadcast) broadcast;
+    decltype(&ncclAllGather) all_gather;
+    decltype(&ncclSend) send;
+    decltype(&ncclRecv) recv;
+};
+
+// Null where there is no libnccl.so.2, or one without a function that is needed.
+const Nccl* nccl();
+// Why it is null.
+const std::string& nccl_trouble();
+
+}  // namespace axle::inline v0::dist

@@ -1,0 +1,51 @@
+// The formulas of the optimizers, each once: for packs of the CPU and for a thread of the GPU
+// alike. Included within the namespace that they are used in, once for each of the CPU's targets.
+
+template <class T>
+struct SgdFactors {
+    constexpr explicit SgdFactors(const SgdStep& s)
+        : lr(T(s.lr)),
+          grad(T(s.grad)),
+          decay(T(s.decay)),
+          momentum(T(s.momentum)),
+          keep(T(s.keep)),
+          add(T(s.add)) {}
+    T lr, grad, decay, momentum, keep, add;
+};
+
+// b is left alone by a plain step.
+template <class T>
+[[gnu::always_inline]] constexpr void sgd_update(SgdKind kind, const SgdFactors<T>& k, T g, T& p,
+                                                 T& b) {
+    g = g * k.grad + k.decay * p;
+    if (kind != SgdKind::plain) b = b * k.keep + k.add * g;
+    if (kind == SgdKind::momentum) g = b;
+    if (kind == SgdKind::nesterov) g = g + k.momentum * b;
+    p = p - k.lr * g;
+}
+
+template <class T>
+struct AdamFactors {
+    constexpr explicit AdamFactors(const AdamStep& s)
+        : grad(T(s.grad)),
+          decay(T(s.decay)),
+          keep(T(s.keep)),
+          beta2(T(s.beta2)),
+          rest1(T(s.rest1)),
+          rest2(T(s.rest2)),
+          size(T(s.size)),
+          eps(T(s.eps)) {}
+    T grad, decay, keep, beta2, rest1, rest2, size, eps;
+};
+
+template <class T>
+[[gnu::always_inline]] constexpr void adam_update(bool amsgrad, const AdamFactors<T>& k, T g, T& p,
+                                                  T& m, T& v, T& largest) {
+    using std::max;
+    using std::sqrt;
+    g = g * k.grad + k.decay * p;
+    m = m + k.rest1 * (g - m);
+    v = v * k.beta2 + k.rest2 * g * g;
+    largest = amsgrad ? T(max(largest, v)) : v;
+    p = p * k.keep - k.size * (m / (sqrt(largest) + k.eps));
+}

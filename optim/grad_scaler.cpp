@@ -1,0 +1,233 @@
+#include "optim/grad_scaler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "core/autograd.h"
+#include "core/graph.h"
+#include "core/launch.h"
+#include "core/ops.h"
+#include "core/profiler.h"
+#include "kernels/step_state.h"
+#include "optim/grad_table.h"
+
+namespace axle::inline v0::optim {
+namespace {
+
+double checked_scale(double scale) {
+    if (!(scale > 0) || !std::isfinite(static_cast<float>(scale)))
+        throw ValueError(str("GradScaler: the scale must be a positive float32: ", scale));
+    return scale;
+}
+double checked_growth(double factor) {
+    if (!(factor > 1) || std::isinf(factor))
+        throw ValueError(str("GradScaler: growth_factor must be above 1: ", factor));
+    return factor;
+}
+double checked_backoff(double factor) {
+    if (!(factor > 0 && factor < 1))
+        throw ValueError(str("GradScaler: backoff_factor must lie between 0 and 1: ", factor));
+    return factor;
+}
+int checked_interval(std::int64_t interval) {
+    if (interval < 1 || interval > INT32_MAX)
+        throw ValueError(str("GradScaler: growth_interval must be at least 1: ", interval));
+    return static_cast<int>(interval);
+}
+
+kernels::StepScalars* raw(const Tensor& scalars) {
+    return static_cast<kernels::StepScalars*>(scalars.raw_data());
+}
+
+}  // namespace
+
+GradScaler::GradScaler(GradScalerOptions options) : options_(options) {
+    checked_scale(options.init_scale);
+    checked_growth(options.growth_factor);
+    checked_backoff(options.backoff_factor);
+    checked_interval(options.growth_interval);
+}
+
+void GradScaler::to(Device device) {
+    if (!options_.enabled || (scale_.defined() && scale_.device() == device)) return;
+    const NoGrad no_grad;
+    scale_ = scale_.defined() ? scale_.to(device)
+                              : full({}, options_.init_scale, {.dtype = f32, .device = device});
+    growth_tracker_ = growth_tracker_.defined()
+                          ? growth_tracker_.to(device)
+                          : full({}, growth_tracker_at_start_, {.dtype = i32, .device = device});
+    found_inf_ =
+        found_inf_.defined() ? found_inf_.to(device) : zeros({}, {.dtype = f64, .device = device});
+}
+
+Tensor GradScaler::scale(const Tensor& loss) {
+    if (!options_.enabled) return loss;
+    to(loss.device());
+    return loss * scale_;
+}
+
+const Tensor& GradScaler::scalars_of(const Optimizer& optimizer) {
+    Tensor& scalars = scalars_[&optimizer];
+    if (scalars.defined() && scalars.device() == scale_.device()) return scalars;
+    // The graph would own it.
+    if (is_capturing())
+        throw UsageError("GradScaler: the first step of an optimizer can't be captured");
+    scalars = zeros({3}, {.dtype = f64, .device = scale_.device()});
+    return scalars;
+}
+
+// Fills the optimizer's scalars.
+void GradScaler::look(const char* op, Optimizer& optimizer, bool in_place) {
+    const profiler::OpScope scope(op);
+    const NoGrad no_grad;
+    const std::vector<Tensor> params = optimizer.parameters();
+    if (!params.empty()) to(params[0].device());
+    GradTable grads(op, params);
+    const Tensor& scalars = scalars_of(optimizer);
+    kernels::StepScalars* const s = raw(scalars);
+    const Tensor found = select(scalars, 0, 2);
+    launch(scale_.device(), [&](auto& on) {
+        kernels::begin_unscale(on, scale_.data<float>(), s);
+        kernels::find_non_finite(on, grads.runs(), &s->found_inf);
+    });
+    if (hook_) hook_(found);
+    if (in_place) {
+        launch(scale_.device(), [&](auto& on) { kernels::scale(on, grads.runs(), &s->inv_scale); });
+        select(scalars, 0, 0).fill_(1);
+        grads.changed();
+    }
+    found_inf_.copy_(has_looked() ? maximum(found_inf_, found) : found);
+    progress_[&optimizer].looked = true;
+}
+
+void GradScaler::unscale_(Optimizer& optimizer) {
+    if (!options_.enabled) return;
+    switch (progress_[&optimizer].stage) {
+        case Stage::ready:
+            break;
+        case Stage::unscaled:
+            throw UsageError(
+                "GradScaler: unscale_() has already been called on this optimizer since the last "
+                "update()");
+        case Stage::stepped:
+            throw UsageError("GradScaler: unscale_() is being called after step()");
+    }
+    for (const Tensor& param : optimizer.parameters())
+        if (const Tensor grad = param.grad(); grad.defined() && grad.dtype() == f16)
+            throw ValueError(
+                str("GradScaler: unscale_() of a float16 gradient, which can't hold what comes "
+                    "out: ",
+                    grad.shape(), "; keep parameters in float32"));
+    look("unscale_", optimizer, true);
+    progress_[&optimizer].stage = Stage::unscaled;
+}
+
+void GradScaler::before_step(Optimizer& optimizer) {
+    if (!options_.enabled) return;
+    Progress& progress = progress_[&optimizer];
+    if (progress.stage == Stage::stepped)
+        throw UsageError("GradScaler: step() has already been called since the last update()");
+    if (progress.stage == Stage::ready) look("unscale", optimizer, false);
+    progress.stage = Stage::stepped;
+    progress.stepped = true;
+    optimizer.set_scalars(scalars_of(optimizer));
+}
+
+void GradScaler::step(Optimizer& optimizer) {
+    if (!options_.enabled) return optimizer.step();
+    const std::vector<Tensor> params = optimizer.parameters();
+    if (std::ranges::none_of(params, [](const Tensor& p) { return p.grad().defined(); }))
+        throw UsageError(
+            "GradScaler: step() of an optimizer whose parameters have no gradients; call "
+            "scale(loss).backward() before");
+    before_step(optimizer);
+    optimizer.step();
+    optimizer.set_scalars({});
+}
+
+void GradScaler::begin_anew(const Optimizer& optimizer) {
+    if (const auto found = progress_.find(&optimizer); found != progress_.end())
+        found->second.stage = Stage::ready;
+}
+
+bool GradScaler::has_looked() const {
+    return std::ranges::any_of(progress_, [](const auto& of) { return of.second.looked; });
+}
+
+void GradScaler::update() {
+    if (!options_.enabled) return;
+    if (!has_looked())
+        throw UsageError(
+            "GradScaler: update() without a step() or unscale_() since the last one; nothing has "
+            "been looked at");
+    const kernels::ScaleRule rule = {options_.growth_factor, options_.backoff_factor,
+                                     options_.growth_interval};
+    launch(scale_.device(), [&](auto& on) {
+        kernels::update_scale(on, rule, found_inf_.data<double>(), scale_.data<float>(),
+                              growth_tracker_.data<std::int32_t>());
+    });
+    progress_.clear();
+}
+
+void GradScaler::update(double new_scale) {
+    if (!options_.enabled) return;
+    checked_scale(new_scale);
+    if (scale_.defined())
+        scale_.fill_(new_scale);
+    else
+        options_.init_scale = new_scale;
+    progress_.clear();
+}
+
+double GradScaler::get_scale() const {
+    if (!options_.enabled) return 1;
+    return scale_.defined() ? scale_.item() : static_cast<float>(options_.init_scale);
+}
+
+void GradScaler::set_growth_factor(double factor) {
+    options_.growth_factor = checked_growth(factor);
+}
+void GradScaler::set_backoff_factor(double factor) {
+    options_.backoff_factor = checked_backoff(factor);
+}
+void GradScaler::set_growth_interval(int interval) {
+    options_.growth_interval = checked_interval(interval);
+}
+
+Tree GradScaler::state_dict() const {
+    if (!options_.enabled) return Tree::map();
+    const std::int64_t tracker =
+        growth_tracker_.defined() ? growth_tracker_.item_int() : growth_tracker_at_start_;
+    return {{"scale", get_scale()},
+            {"growth_factor", options_.growth_factor},
+            {"backoff_factor", options_.backoff_factor},
+            {"growth_interval", options_.growth_interval},
+            {"_growth_tracker", tracker}};
+}
+
+// The state keeps its place in memory, which captured steps know.
+void GradScaler::load_state_dict(const Tree& state) {
+    if (!options_.enabled) return;
+    if (state.empty())
+        throw ValueError(
+            "GradScaler: load_state_dict: the state is empty: was it saved by a scaler that was "
+            "not enabled?");
+    GradScalerOptions options = options_;
+    options.init_scale = checked_scale(state["scale"].number());
+    options.growth_factor = checked_growth(state["growth_factor"].number());
+    options.backoff_factor = checked_backoff(state["backoff_factor"].number());
+    options.growth_interval = checked_interval(state["growth_interval"].integer());
+    const std::int64_t tracker = state["_growth_tracker"].integer();
+    if (tracker < 0 || tracker > INT32_MAX)
+        throw ValueError(
+            str("GradScaler: load_state_dict: _growth_tracker is no count: ", tracker));
+    options_ = options;
+    growth_tracker_at_start_ = static_cast<int>(tracker);
+    progress_.clear();
+    if (!scale_.defined()) return;
+    scale_.fill_(options.init_scale);
+    growth_tracker_.fill_(tracker);
+}
+
+}  // namespace axle::inline v0::optim

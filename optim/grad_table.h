@@ -1,0 +1,50 @@
+// Private to optim: gradients as the kernels of clipping and unscaling take them.
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "core/ops.h"
+#include "core/tensor.h"
+#include "kernels/optimizer.h"
+
+namespace axle::inline v0::optim {
+
+// The gradients of some parameters as a kernel's table; strided ones through contiguous stand-ins.
+class GradTable {
+  public:
+    GradTable(const char* op, const std::vector<Tensor>& params) {
+        for (const Tensor& param : params) {
+            Tensor grad = param.grad();
+            if (!grad.defined()) continue;
+            if (!grads_.empty() && grad.device() != device())
+                throw DeviceError(
+                    str(op, ": gradients live on two devices: ", device(), " and ", grad.device()));
+            Tensor values = grad.is_contiguous() ? grad : contiguous(grad);
+            kernels::append(runs_, kernels::Run{.data = values.raw_data(),
+                                                .numel = values.numel(),
+                                                .dtype = values.dtype()});
+            if (!values.is_same(grad)) strided_.emplace_back(grad, values);
+            if (grad.dtype() == f64) norm_dtype_ = f64;
+            grads_.push_back(std::move(grad));
+        }
+    }
+
+    Device device() const { return grads_.empty() ? Device::cpu() : grads_[0].device(); }
+    const std::vector<kernels::Run>& runs() const { return runs_; }
+    DType norm_dtype() const { return norm_dtype_; }
+
+    // The runs have been written to.
+    void changed() {
+        for (auto& [grad, values] : strided_) grad.copy_(values);
+        for (const Tensor& grad : grads_) grad.impl()->storage->bump_version();
+    }
+
+  private:
+    std::vector<Tensor> grads_;
+    std::vector<kernels::Run> runs_;
+    std::vector<std::pair<Tensor, Tensor>> strided_;
+    DType norm_dtype_ = f32;
+};
+
+}  // namespace axle::inline v0::optim

@@ -1,0 +1,291 @@
+#include <atomic>
+
+#include "gmock/gmock.h"
+#include "tests/dist/job.h"
+
+namespace axle::tests {
+namespace {
+
+using dist::Collective;
+using dist::Control;
+using dist::Proposal;
+using dist::ReduceOp;
+using testing::AllOf;
+using testing::Each;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using Counts = std::vector<std::vector<std::int64_t>>;
+
+Proposal all_reduce(std::uint64_t sequence) {
+    return {.sequence = sequence, .op = Collective::all_reduce, .dtype = f32, .numel = 100};
+}
+Counts agree(Control& control, const Proposal& proposal) {
+    control.propose(proposal);
+    return control.agreed(proposal.group, proposal.sequence);
+}
+void barrier(Control& control, std::uint64_t sequence) { agree(control, {.sequence = sequence}); }
+
+TEST(Agreement, BringsEverybodysCountsInOrder) {
+    for (const int size : {1, 2, 3, 4}) {
+        const auto errors = run_job(Job(size), [&](Control& control) {
+            for (std::uint64_t i = 1; i <= 20; ++i) {
+                Proposal proposal{.sequence = i, .op = Collective::all_gather_uneven};
+                proposal.counts = {control.rank(), static_cast<std::int64_t>(i)};
+                const Counts counts = agree(control, proposal);
+                ASSERT_EQ(std::ssize(counts), size);
+                for (int rank = 0; rank < size; ++rank)
+                    EXPECT_THAT(counts[static_cast<std::size_t>(rank)], ElementsAre(rank, i));
+            }
+            EXPECT_THAT(agree(control, {.sequence = 21}),
+                        AllOf(testing::SizeIs(size), Each(IsEmpty())));
+        });
+        EXPECT_THAT(errors, Each(""));
+    }
+}
+
+TEST(Agreement, MayBeProposedAheadOfTheOthers) {
+    const auto errors = run_job(Job(3), [](Control& control) {
+        for (std::uint64_t i = 1; i <= 200; ++i) control.propose({.sequence = i});
+        for (std::uint64_t i = 1; i <= 200; ++i) control.agreed(0, i);
+    });
+    EXPECT_THAT(errors, Each(""));
+}
+
+TEST(Agreement, HasManyCounts) {
+    const auto errors = run_job(Job(2), [](Control& control) {
+        Proposal proposal{.sequence = 1, .op = Collective::all_to_all_uneven};
+        proposal.counts.assign(dist::kMaxCounts, control.rank());
+        const Counts counts = agree(control, proposal);
+        EXPECT_THAT(counts[1], AllOf(testing::SizeIs(dist::kMaxCounts), Each(1)));
+        proposal.counts.push_back(0);
+        EXPECT_THROW(control.propose(proposal), ValueError);
+    });
+    EXPECT_THAT(errors, Each(""));
+}
+
+TEST(Agreement, ShowsWhatEachRankCalls) {
+    const auto errors = run_job(Job(2), [](Control& control) {
+        barrier(control, 1);
+        Proposal proposal = all_reduce(2);
+        if (control.rank() == 1) proposal.numel = 200;
+        agree(control, proposal);
+    });
+    EXPECT_EQ(errors[0], errors[1]);
+    EXPECT_THAT(
+        errors[0],
+        testing::AnyOf("collective #2 of the group differs: rank 0 calls all_reduce(sum) of "
+                       "100 float32, rank 1 calls all_reduce(sum) of 200 float32",
+                       "collective #2 of the group differs: rank 1 calls all_reduce(sum) of "
+                       "200 float32, rank 0 calls all_reduce(sum) of 100 float32"));
+}
+
+// Whatever differs, on whichever rank, everybody hears of it and nobody hangs.
+TEST(Agreement, FindsEveryDifferenceOnEveryRank) {
+    struct Case {
+        std::function<void(Proposal&)> change;
+        const char* shown;
+    };
+    const Case cases[] = {
+        {[](Proposal& p) { p.op = Collective::reduce_scatter; }, "reduce_scatter(sum)"},
+        {[](Proposal& p) { p.op = Collective::barrier; }, "calls barrier"},
+        {[](Proposal& p) { p.dtype = f64; }, "float64"},
+        {[](Proposal& p) { p.numel = 99; }, " 99 "},
+        {[](Proposal& p) { p.numel = 0; }, "of 0 float32"},
+        {[](Proposal& p) { p.root = 0; }, "to rank 0"},
+        {[](Proposal& p) { p.reduce_op = ReduceOp::mean; }, "all_reduce(mean)"},
+        {[](Proposal& p) {
+             p.counts = {1, 2};
+         },
+         "with 2 sizes"},
+    };
+    for (const Case& c : cases) {
+        for (int size = 2; size <= 4; ++size) {
+            const int odd = size - 1;
+            const auto errors = run_job(Job(size), [&](Control& control) {
+                Proposal proposal = all_reduce(1);
+                if (control.rank() == odd) c.change(proposal);
+                agree(control, proposal);
+            });
+            EXPECT_THAT(errors, Each(AllOf(HasSubstr("collective #1 of the group differs"),
+                                           HasSubstr(c.shown), HasSubstr(str("rank ", odd)))));
+        }
+    }
+}
+
+TEST(Agreement, RefusesACollectiveOutOfItsOrder) {
+    const auto errors = run_job(Job(2), [](Control& control) {
+        barrier(control, 1);
+        barrier(control, control.rank() == 0 ? 2 : 3);
+    });
+    EXPECT_THAT(errors, Each(HasSubstr("rank 1 proposes collective #3 of group 0 after #1")));
+}
+
+TEST(Agreement, KeepsGroupsApart) {
+    const auto errors = run_job(Job(4), [](Control& control) {
+        const bool odd = control.rank() % 2 == 1;
+        const std::uint32_t id = odd ? 2 : 1;
+        control.open_group(id, odd ? std::vector{3, 1} : std::vector{0, 2});
+        for (std::uint64_t i = 1; i <= (odd ? 30 : 10); ++i) {
+            Proposal proposal{.group = id, .sequence = i, .op = Collective::all_gather_uneven};
+            proposal.counts = {control.rank()};
+            EXPECT_EQ(agree(control, proposal), odd ? (Counts{{3}, {1}}) : (Counts{{0}, {2}}));
+        }
+        barrier(control, 1);
+    });
+    EXPECT_THAT(errors, Each(""));
+}
+
+TEST(Agreement, NamesTheGroupThatDiffers) {
+    const auto errors = run_job(Job(3), [](Control& control) {
+        if (control.rank() == 0) return barrier(control, 1);
+        control.open_group(7, {1, 2});
+        Proposal proposal = all_reduce(1);
+        proposal.group = 7;
+        proposal.op = Collective::broadcast;
+        proposal.root = control.rank() - 1;
+        agree(control, proposal);
+    });
+    EXPECT_THAT(errors, Each(AllOf(HasSubstr("collective #1 of group 7 (ranks 1, 2) differs"),
+                                   HasSubstr("rank 1 calls broadcast from rank 1 of 100 float32"),
+                                   HasSubstr("rank 2 calls broadcast from rank 2"))));
+}
+
+TEST(Agreement, RefusesGroupsThatDiffer) {
+    const auto errors = run_job(Job(2), [](Control& control) {
+        control.open_group(1, control.rank() == 0 ? std::vector{0, 1} : std::vector{1, 0});
+        barrier(control, 1);
+        barrier(control, 2);
+    });
+    EXPECT_THAT(errors, testing::Contains(HasSubstr("new_group")));
+}
+
+TEST(Agreement, RefusesAGroupOfStrangers) {
+    for (const std::vector<int>& ranks : {std::vector{0, 2}, std::vector{-1}, std::vector{0, 0}}) {
+        const auto errors = run_job(Job(2), [&](Control& control) {
+            if (control.rank() == 0) control.open_group(1, ranks);
+            barrier(control, 1);
+            barrier(control, 2);
+        });
+        EXPECT_THAT(errors, testing::Contains(HasSubstr("not different ranks of the job")));
+    }
+    const auto errors = run_job(Job(2), [&](Control& control) {
+        if (control.rank() == 0) control.propose({.group = 9, .sequence = 1});
+        barrier(control, 1);
+        barrier(control, 2);
+    });
+    EXPECT_THAT(errors, testing::Contains("control: rank 0 is not in group 9"));
+}
+
+TEST(Agreement, NamesTheRankThatHasLeft) {
+    const auto errors = run_job(Job(3), [](Control& control) {
+        barrier(control, 1);
+        if (control.rank() != 1) barrier(control, 2);
+    });
+    EXPECT_EQ(errors[1], "");
+    EXPECT_THAT(errors[0], AllOf(HasSubstr("rank 1 has left, but collective #2 (barrier) waits"),
+                                 testing::Eq(errors[2])));
+}
+
+TEST(Agreement, SaysThatRankZeroHasLeft) {
+    const auto errors = run_job(Job(2), [](Control& control) {
+        barrier(control, 1);
+        if (control.rank() != 0) barrier(control, 2);
+    });
+    EXPECT_EQ(errors[0], "");
+    EXPECT_THAT(errors[1], HasSubstr("rank 0 has left, but collective #2 (barrier) waits for it"));
+}
+
+TEST(Agreement, GoesOnAmongThoseWhoStay) {
+    const auto errors = run_job(Job(3), [](Control& control) {
+        if (control.rank() == 2) return barrier(control, 1);
+        control.open_group(1, {0, 1});
+        barrier(control, 1);
+        for (std::uint64_t i = 1; i <= 50; ++i) agree(control, {.group = 1, .sequence = i});
+    });
+    EXPECT_THAT(errors, Each(""));
+}
+
+TEST(Agreement, NamesThoseWhoDoNotComeAndWhatTheyAreIn) {
+    Job job(3);
+    job.options.timeout = std::chrono::milliseconds(500);
+    const auto errors = run_job(job, [](Control& control) {
+        barrier(control, 1);
+        if (control.rank() != 2) {
+            agree(control, all_reduce(2));
+        } else {
+            while (!control.failure()) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+            control.propose({.sequence = 2});
+        }
+    });
+    EXPECT_THAT(errors, Each("all_reduce #2: no sign of rank 2 for 0.5 s: it is alive, last in "
+                             "barrier #1"));
+}
+
+TEST(Agreement, TellsWhatARankHasNoted) {
+    Job job(2);
+    job.options.timeout = std::chrono::milliseconds(600);
+    job.options.heartbeat_timeout = std::chrono::milliseconds(800);  // a beat each 200 ms
+    const auto errors = run_job(job, [](Control& control) {
+        if (control.rank() == 0) return barrier(control, 1);
+        control.note("a\tlong evaluation");
+        while (!control.failure()) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        control.get("key", std::chrono::seconds(1));
+    });
+    EXPECT_THAT(errors, Each(HasSubstr("it is alive, last in a\\x09long evaluation")));
+}
+
+TEST(Agreement, IsOverForAllWhenOneReportsAFailure) {
+    std::atomic<int> here = 0, woken = 0;
+    const auto errors = run_job(Job(3), [&](Control& control) {
+        control.on_failure([&] { ++woken; });
+        barrier(control, 1);
+        ++here;
+        if (control.rank() == 2) {
+            while (here < 3) std::this_thread::yield();
+            control.report("the engine of rank 2 is broken");
+            EXPECT_EQ(control.failure(), "the engine of rank 2 is broken");
+        }
+        try {
+            barrier(control, 2);
+            ADD_FAILURE() << "the job goes on";
+        } catch (const CommError&) {
+        }
+        EXPECT_THROW(control.set("key", ""), CommError);
+        EXPECT_THROW(control.get("key", std::chrono::seconds(1)), CommError);
+        EXPECT_THROW(control.add("key", 1), CommError);
+        EXPECT_THROW(control.open_group(1, {0}), CommError);
+        EXPECT_THROW(control.propose({.sequence = 3}), CommError);
+        while (woken < 3) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        bool at_once = false;
+        control.on_failure([&] { at_once = true; });
+        EXPECT_TRUE(at_once);
+        control.throw_failure("something else");
+    });
+    EXPECT_THAT(errors, Each("the engine of rank 2 is broken"));
+    EXPECT_EQ(woken, 3);
+}
+
+TEST(Agreement, ThrowsWhatElseItWasWhereNothingHasFailed) {
+    const auto errors = run_job(Job(1), [](Control& control) {
+        EXPECT_EQ(control.failure(), std::nullopt);
+        control.throw_failure("connection reset");
+    });
+    EXPECT_THAT(errors, ElementsAre("connection reset"));
+}
+
+TEST(Agreement, ServesSeveralThreadsOfOneProcess) {
+    const auto errors = run_job(Job(3), [](Control& control) {
+        for (std::uint32_t group = 1; group <= 4; ++group) control.open_group(group, {0, 1, 2});
+        const auto failures = run_ranks(4, [&](int thread) {
+            const auto group = static_cast<std::uint32_t>(thread + 1);
+            for (std::uint64_t i = 1; i <= 100; ++i)
+                agree(control, {.group = group, .sequence = i});
+        });
+        EXPECT_THAT(failures, Each(""));
+    });
+    EXPECT_THAT(errors, Each(""));
+}
+
+}  // namespace
+}  // namespace axle::tests

@@ -1,0 +1,49 @@
+// A process beside the test, to be killed or stopped.
+#pragma once
+
+#include <functional>
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace axle::tests {
+
+// Runs f in a child, which then ends at once, with code 1 if f throws. Only while the test has no
+// other threads.
+class Child {
+  public:
+    explicit Child(const std::function<void()>& f) : pid_(::fork()) {
+        if (pid_ != 0) return;
+        try {
+            f();
+        } catch (...) {
+            ::_exit(1);
+        }
+        ::_exit(0);
+    }
+    ~Child() {
+        signal(SIGKILL);
+        wait();
+    }
+    Child(const Child&) = delete;
+    Child& operator=(const Child&) = delete;
+
+    pid_t pid() const { return pid_; }
+    void signal(int number) const {
+        if (!ended_) ::kill(pid_, number);
+    }
+    // What waitpid says of its end.
+    int wait() {
+        if (!ended_) ::waitpid(pid_, &status_, 0);
+        ended_ = true;
+        return status_;
+    }
+
+  private:
+    pid_t pid_;
+    int status_ = 0;
+    bool ended_ = false;
+};
+
+}  // namespace axle::tests

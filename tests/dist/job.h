@@ -1,0 +1,78 @@
+// A job within one program: several ranks as threads, or as children of it.
+#pragma once
+
+#include <chrono>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "dist/control.h"
+#include "kernels/error.h"
+
+namespace axle::tests {
+
+// A port of the loopback interface that nobody uses at the moment.
+inline int free_port() {
+    const int descriptor = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (::bind(descriptor, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) return 0;
+    socklen_t length = sizeof address;
+    ::getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &length);
+    ::close(descriptor);
+    return ntohs(address.sin_port);
+}
+
+struct Job {
+    explicit Job(int size_) : size(size_) {}
+
+    dist::Environment environment(int rank) const {
+        dist::Environment e;
+        e.rank = e.local_rank = rank;
+        e.world_size = e.local_world_size = size;
+        e.master_port = port;
+        e.token = "a token";
+        return e;
+    }
+    std::unique_ptr<dist::Control> join(int rank) const {
+        return dist::Control::join(environment(rank), options);
+    }
+
+    int size;
+    int port = free_port();
+    dist::ControlOptions options{.timeout = std::chrono::seconds(20),
+                                 .join_timeout = std::chrono::seconds(20),
+                                 .heartbeat_timeout = std::chrono::seconds(8)};
+};
+
+// Runs f(rank) for each rank on a thread of its own; the text of what each has thrown, or "".
+inline std::vector<std::string> run_ranks(int size, const std::function<void(int)>& f) {
+    std::vector<std::string> errors(static_cast<std::size_t>(size));
+    std::vector<std::thread> threads;
+    threads.reserve(errors.size());
+    for (int rank = 0; rank < size; ++rank) {
+        threads.emplace_back([&, rank] {
+            try {
+                f(rank);
+            } catch (const std::exception& error) {
+                errors[static_cast<std::size_t>(rank)] = error.what();
+            }
+        });
+    }
+    for (std::thread& thread : threads) thread.join();
+    return errors;
+}
+inline std::vector<std::string> run_job(const Job& job,
+                                        const std::function<void(dist::Control&)>& f) {
+    return run_ranks(job.size, [&](int rank) { f(*job.join(rank)); });
+}
+
+}  // namespace axle::tests

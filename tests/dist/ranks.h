@@ -1,0 +1,88 @@
+// Ranks as threads of this process, each with a process group of its own to the others.
+#pragma once
+
+#include <chrono>
+#include <exception>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "dist/process_group.h"
+#include "gtest/gtest.h"
+#include "tests/job.h"
+
+namespace axle::tests {
+
+inline dist::Environment environment_of(int rank, int size, int port) {
+    dist::Environment environment;
+    environment.rank = environment.local_rank = rank;
+    environment.world_size = environment.local_world_size = size;
+    environment.master_port = port;
+    environment.launcher = "axle";
+    environment.token = "a token of this test";
+    environment.token_is_secret = true;
+    return environment;
+}
+
+inline dist::ProcessGroupOptions short_options(int timeout_ms = 30000) {
+    return {.timeout = std::chrono::milliseconds(timeout_ms),
+            .join_timeout = std::chrono::milliseconds(30000)};
+}
+
+// f(group) on every rank; what it throws is given back, by rank.
+template <class F>
+std::vector<std::exception_ptr> outcomes(
+    int size, F&& f, const dist::ProcessGroupOptions& options = short_options()) {
+    const int port = size == 1 ? 0 : free_port();
+    std::vector<std::exception_ptr> errors(static_cast<std::size_t>(size));
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < size; ++rank)
+        threads.emplace_back([&, rank] {
+            try {
+                f(dist::ProcessGroup::create(environment_of(rank, size, port), options));
+            } catch (...) {
+                errors[static_cast<std::size_t>(rank)] = std::current_exception();
+            }
+        });
+    for (std::thread& thread : threads) thread.join();
+    return errors;
+}
+
+inline std::string text_of(const std::exception_ptr& error) {
+    if (error == nullptr) return {};
+    try {
+        std::rethrow_exception(error);
+    } catch (const std::exception& e) {
+        return e.what();
+    }
+}
+
+// The text of the CommError that each rank ended with; "" where none did. Another exception fails
+// the test.
+template <class F>
+std::vector<std::string> run_ranks(int size, F&& f,
+                                   const dist::ProcessGroupOptions& options = short_options()) {
+    std::vector<std::string> texts;
+    for (const std::exception_ptr& error : outcomes(size, f, options)) {
+        texts.push_back(text_of(error));
+        try {
+            if (error != nullptr) std::rethrow_exception(error);
+        } catch (const CommError&) {
+            continue;
+        } catch (...) {
+            ADD_FAILURE() << "rank " << texts.size() - 1 << ": " << texts.back();
+        }
+    }
+    return texts;
+}
+
+// f(group) on every rank, where nothing is to go wrong.
+template <class F>
+void on_ranks(int size, F&& f) {
+    const std::vector<std::exception_ptr> errors = outcomes(size, f);
+    for (int rank = 0; rank < size; ++rank)
+        EXPECT_EQ(text_of(errors[static_cast<std::size_t>(rank)]), "") << "on rank " << rank;
+}
+
+}  // namespace axle::tests

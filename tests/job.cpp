@@ -1,0 +1,151 @@
+#include "tests/job.h"
+
+#include <algorithm>
+#include <csignal>
+#include <exception>
+#include <stdexcept>
+#include <thread>
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace axle::tests {
+namespace {
+
+double* shared_clock = nullptr;  // of the job that this process is a rank of
+
+double now() {
+    const auto since = std::chrono::steady_clock::now().time_since_epoch();
+    return std::chrono::duration<double>(since).count();
+}
+
+// The time of the report, then the text.
+void report(int file, const std::string& text) {
+    std::string bytes(sizeof(double), '\0');
+    const double at = now();
+    std::copy_n(reinterpret_cast<const char*>(&at), sizeof at, bytes.begin());
+    bytes += text;
+    for (std::size_t done = 0; done < bytes.size();) {
+        const ssize_t n = write(file, bytes.data() + done, bytes.size() - done);
+        if (n <= 0) return;
+        done += static_cast<std::size_t>(n);
+    }
+}
+
+}  // namespace
+
+int free_port() {
+    const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    if (bind(listener, reinterpret_cast<sockaddr*>(&address), size) != 0 ||
+        getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size) != 0)
+        throw std::runtime_error("no port is free");
+    close(listener);
+    return ntohs(address.sin_port);
+}
+
+Job::Job(int size, const Rank& rank) {
+    marked_ = static_cast<double*>(
+        mmap(nullptr, sizeof(double), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+    *marked_ = now();
+    dist::Environment environment;
+    environment.world_size = environment.local_world_size = size;
+    environment.master_port = free_port();
+    environment.token = "test" + std::to_string(environment.master_port);
+    environment.token_is_secret = true;
+    for (int r = 0; r < size; ++r) {
+        int ends[2];
+        if (pipe2(ends, O_CLOEXEC) != 0) throw std::runtime_error("no pipe");
+        environment.rank = environment.local_rank = r;
+        const int pid = fork();
+        if (pid < 0) throw std::runtime_error("no process");
+        if (pid == 0) {
+            close(ends[0]);
+            shared_clock = marked_;
+            std::string text;
+            try {
+                text = rank(environment);
+            } catch (const std::exception& error) {
+                text = std::string("threw: ") + error.what();
+            }
+            report(ends[1], text);
+            _exit(0);
+        }
+        close(ends[1]);
+        fcntl(ends[0], F_SETFL, O_NONBLOCK);
+        children_.push_back({.pid = pid, .report = ends[0], .bytes = {}, .outcome = {}});
+    }
+}
+
+Job::~Job() {
+    for (Child& child : children_) {
+        if (!child.ended) {
+            kill(child.pid, SIGKILL);
+            waitpid(child.pid, nullptr, 0);
+        }
+        close(child.report);
+    }
+    munmap(marked_, sizeof(double));
+}
+
+void Job::mark() { *shared_clock = now(); }
+
+// What there is of its report; a long one fills the pipe while the child still writes.
+void Job::listen(Child& child) {
+    char buffer[1 << 16];
+    for (ssize_t n; (n = read(child.report, buffer, sizeof buffer)) > 0;)
+        child.bytes.append(buffer, static_cast<std::size_t>(n));
+}
+
+void Job::reap(Child& child) const {
+    child.ended = true;
+    listen(child);
+    if (child.bytes.size() < sizeof(double)) return;
+    double at = 0;
+    std::copy_n(child.bytes.begin(), sizeof at, reinterpret_cast<char*>(&at));
+    child.outcome.reported = true;
+    child.outcome.seconds = at - *marked_;
+    child.outcome.text = child.bytes.substr(sizeof at);
+}
+
+std::vector<RankOutcome> Job::wait(std::chrono::milliseconds limit,
+                                   const std::vector<int>& but_not) {
+    const auto deadline = std::chrono::steady_clock::now() + limit;
+    const auto waits_for = [&](std::size_t r) {
+        return !children_[r].ended &&
+               std::find(but_not.begin(), but_not.end(), static_cast<int>(r)) == but_not.end();
+    };
+    for (bool waiting = true; waiting && std::chrono::steady_clock::now() < deadline;) {
+        waiting = false;
+        for (std::size_t r = 0; r < children_.size(); ++r) {
+            Child& child = children_[r];
+            if (!waits_for(r)) continue;
+            listen(child);
+            if (waitpid(child.pid, &child.outcome.status, WNOHANG) == child.pid)
+                reap(child);
+            else
+                waiting = true;
+        }
+        if (waiting) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    std::vector<RankOutcome> outcomes;
+    for (Child& child : children_) {
+        if (!child.ended) {
+            kill(child.pid, SIGKILL);
+            waitpid(child.pid, &child.outcome.status, 0);
+            child.ended = true;
+        }
+        outcomes.push_back(child.outcome);
+    }
+    return outcomes;
+}
+
+}  // namespace axle::tests

@@ -1,0 +1,354 @@
+// A stand-in for NCCL on the simulated GPU: a shared library of its name, for a folder that
+// AXLE_LIBRARY_PATH lists. Ranks are threads of one process, each with streams of its own. As NCCL
+// with a communicator that does not block, it queues nothing before all ranks have called it, says
+// ncclInProgress until then, and tells the others when a rank has aborted.
+//
+// On a stream a group of calls is two pieces of work: one puts aside what the rank sends, the other
+// waits for what all ranks have put aside and works out what this one receives.
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <cuda_runtime_api.h>
+
+#if __has_include(<nccl.h>)
+#include <nccl.h>
+#else
+#include "dist/cuda/nccl_api.h"
+#endif
+
+#include "kernels/half.h"
+
+namespace {
+
+using axle::BFloat16;
+using axle::Half;
+using Bytes = std::vector<char>;
+
+enum class Kind { all_reduce, reduce, reduce_scatter, broadcast, all_gather, send, recv };
+
+struct Call {
+    Kind kind;
+    const void* from;
+    void* to;
+    std::size_t count;
+    ncclDataType_t type;
+    ncclRedOp_t op;
+    int peer;  // or root
+    cudaStream_t stream;
+};
+
+std::size_t size_of(ncclDataType_t type) {
+    switch (type) {
+        case ncclFloat64:
+        case ncclInt64:
+        case ncclUint64:
+            return 8;
+        case ncclFloat32:
+        case ncclInt32:
+        case ncclUint32:
+            return 4;
+        case ncclFloat16:
+        case ncclBfloat16:
+            return 2;
+        default:
+            return 1;
+    }
+}
+
+// Bytes that a rank sends with a call.
+std::size_t sent(const Call& c, int ranks) {
+    if (c.kind == Kind::recv) return 0;
+    const std::size_t parts = c.kind == Kind::reduce_scatter ? static_cast<std::size_t>(ranks) : 1;
+    return parts * c.count * size_of(c.type);
+}
+
+struct World;
+
+// What all ranks do between the n-th ncclGroupStart and ncclGroupEnd of each.
+struct Round {
+    explicit Round(int ranks)
+        : calls(static_cast<std::size_t>(ranks)),
+          aside(static_cast<std::size_t>(ranks)),
+          put(static_cast<std::size_t>(ranks)) {}
+    std::vector<std::vector<Call>> calls;   // by rank
+    std::vector<std::vector<Bytes>> aside;  // by rank and call
+    std::vector<cudaEvent_t> put;           // by rank: all is aside
+    int arrived = 0;
+};
+
+struct World {
+    std::mutex mutex;
+    int ranks = 0, joined = 0;
+    bool aborted = false;
+    std::map<std::size_t, std::shared_ptr<Round>> rounds;
+};
+
+std::mutex worlds_mutex;
+std::map<std::string, std::shared_ptr<World>> worlds;
+int ids = 0;
+
+// One rank's part of a round, for its stream.
+struct Part {
+    std::shared_ptr<Round> round;
+    std::size_t rank;
+};
+
+template <class T>
+void add_up(ncclRedOp_t op, const std::vector<const char*>& sources, std::size_t count, char* to) {
+    for (std::size_t i = 0; i < count; ++i) {
+        T sum;
+        std::memcpy(&sum, sources[0] + i * sizeof(T), sizeof(T));
+        for (std::size_t r = 1; r < sources.size(); ++r) {
+            T x;
+            std::memcpy(&x, sources[r] + i * sizeof(T), sizeof(T));
+            if (op == ncclSum || op == ncclAvg) sum = static_cast<T>(sum + x);
+            if (op == ncclProd) sum = static_cast<T>(sum * x);
+            if (op == ncclMax && x > sum) sum = x;
+            if (op == ncclMin && x < sum) sum = x;
+        }
+        if (op == ncclAvg)
+            sum = static_cast<T>(sum / static_cast<T>(static_cast<float>(sources.size())));
+        std::memcpy(to + i * sizeof(T), &sum, sizeof(T));
+    }
+}
+
+void reduce(const Call& c, const std::vector<const char*>& sources) {
+    char* const to = static_cast<char*>(c.to);
+    switch (c.type) {
+        case ncclFloat64:
+            return add_up<double>(c.op, sources, c.count, to);
+        case ncclFloat32:
+            return add_up<float>(c.op, sources, c.count, to);
+        case ncclFloat16:
+            return add_up<Half>(c.op, sources, c.count, to);
+        case ncclBfloat16:
+            return add_up<BFloat16>(c.op, sources, c.count, to);
+        case ncclInt64:
+            return add_up<std::int64_t>(c.op, sources, c.count, to);
+        case ncclInt32:
+            return add_up<std::int32_t>(c.op, sources, c.count, to);
+        default:
+            return add_up<std::uint8_t>(c.op, sources, c.count, to);
+    }
+}
+
+void put_aside(void* argument) {
+    const auto& part = *static_cast<Part*>(argument);
+    Round& round = *part.round;
+    const int ranks = static_cast<int>(round.calls.size());
+    for (const Call& c : round.calls[part.rank]) {
+        const auto* const from = static_cast<const char*>(c.from);
+        round.aside[part.rank].emplace_back(from, from + sent(c, ranks));
+    }
+}
+
+// The n-th message from one to another among the calls of a round: NCCL matches them in order.
+const Bytes* message(const Round& round, std::size_t from, std::size_t to, std::size_t n) {
+    for (std::size_t i = 0; i < round.calls[from].size(); ++i) {
+        const Call& c = round.calls[from][i];
+        if (c.kind == Kind::send && c.peer == static_cast<int>(to) && n-- == 0)
+            return &round.aside[from][i];
+    }
+    return nullptr;
+}
+
+void receive(const Round& round, std::size_t rank, std::size_t index) {
+    const Call& c = round.calls[rank][index];
+    const std::size_t bytes = c.count * size_of(c.type);
+    auto* const to = static_cast<char*>(c.to);
+    if (c.kind == Kind::send) return;
+    if (c.kind == Kind::recv) {
+        std::size_t before = 0;
+        for (std::size_t i = 0; i < index; ++i)
+            before +=
+                round.calls[rank][i].kind == Kind::recv && round.calls[rank][i].peer == c.peer;
+        const Bytes* const found = message(round, static_cast<std::size_t>(c.peer), rank, before);
+        if (found != nullptr && found->size() == bytes) std::memcpy(to, found->data(), bytes);
+        return;
+    }
+    const std::size_t shift = c.kind == Kind::reduce_scatter ? rank * bytes : 0;
+    std::vector<const char*> sources;
+    for (const auto& aside : round.aside) {
+        // NCCL would hang or write nonsense where the ranks differ; this leaves things as they are.
+        if (index >= aside.size() || aside[index].size() < shift + bytes) return;
+        sources.push_back(aside[index].data() + shift);
+    }
+    if (c.kind == Kind::broadcast)
+        std::memcpy(to, sources[static_cast<std::size_t>(c.peer)], bytes);
+    else if (c.kind == Kind::all_gather)
+        for (std::size_t r = 0; r < sources.size(); ++r)
+            std::memcpy(to + r * bytes, sources[r], bytes);
+    else if (c.kind != Kind::reduce || c.peer == static_cast<int>(rank))
+        reduce(c, sources);
+}
+
+void take_in(void* argument) {
+    const std::unique_ptr<Part> part(static_cast<Part*>(argument));
+    for (const cudaEvent_t put : part->round->put) cudaEventSynchronize(put);
+    for (std::size_t i = 0; i < part->round->calls[part->rank].size(); ++i)
+        receive(*part->round, part->rank, i);
+}
+
+}  // namespace
+
+struct ncclComm {
+    std::shared_ptr<World> world;
+    int rank = 0;
+    std::size_t rounds = 0;
+    std::vector<Call> calls;
+    Part* waiting = nullptr;  // to take in, once all have come
+    cudaStream_t stream = nullptr;
+};
+
+namespace {
+
+thread_local int depth = 0;
+thread_local std::vector<ncclComm_t> in_group;
+
+ncclResult_t add(ncclComm_t comm, Call call) {
+    if (depth == 0) return ncclResult_t(5);  // ncclInvalidUsage
+    if (comm->calls.empty()) in_group.push_back(comm);
+    comm->calls.push_back(call);
+    return ncclSuccess;
+}
+
+void submit(ncclComm_t comm) {
+    const auto rank = static_cast<std::size_t>(comm->rank);
+    std::shared_ptr<Round> round;
+    comm->stream = comm->calls[0].stream;
+    {
+        const std::lock_guard lock(comm->world->mutex);
+        auto& place = comm->world->rounds[comm->rounds++];
+        if (place == nullptr) place = std::make_shared<Round>(comm->world->ranks);
+        round = place;
+        round->calls[rank] = std::move(comm->calls);
+    }
+    comm->calls.clear();
+    comm->waiting = new Part{round, rank};
+    cudaLaunchHostFunc(comm->stream, put_aside, comm->waiting);
+    cudaEvent_t event = nullptr;
+    cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
+    cudaEventRecord(event, comm->stream);
+    const std::lock_guard lock(comm->world->mutex);
+    // Kept to the end: another rank of the round may wait for it at any time.
+    static auto& events = *new std::vector<cudaEvent_t>;
+    static auto& events_mutex = *new std::mutex;
+    {
+        const std::lock_guard kept(events_mutex);
+        events.push_back(event);
+    }
+    round->put[rank] = event;
+    ++round->arrived;
+}
+
+}  // namespace
+
+extern "C" {
+
+ncclResult_t ncclGetVersion(int* version) {
+    *version = 22809;
+    return ncclSuccess;
+}
+const char* ncclGetErrorString(ncclResult_t result) {
+    return result == ncclSuccess ? "no error" : result == 6 ? "remote process exited" : "misuse";
+}
+const char* ncclGetLastError(ncclComm_t) { return ""; }
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
+    const std::lock_guard lock(worlds_mutex);
+    *id = {};
+    const std::string text = "world " + std::to_string(ids++);
+    text.copy(id->internal, text.size());
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank,
+                                    ncclConfig_t* config) {
+    if (config->blocking != 0 || rank < 0 || rank >= ranks) return ncclResult_t(4);
+    const std::lock_guard lock(worlds_mutex);
+    auto& world = worlds[std::string(id.internal, sizeof id.internal)];
+    if (world == nullptr) world = std::make_shared<World>();
+    const std::lock_guard inner(world->mutex);
+    world->ranks = ranks;
+    ++world->joined;
+    *comm = new ncclComm{world, rank, 0, {}, nullptr, nullptr};
+    return ncclInProgress;
+}
+
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
+    Part* ready = nullptr;
+    {
+        const std::lock_guard lock(comm->world->mutex);
+        const World& world = *comm->world;
+        const bool waits = comm->waiting != nullptr && comm->waiting->round->arrived < world.ranks;
+        *error = world.aborted                         ? ncclResult_t(6)
+                 : world.joined < world.ranks || waits ? ncclInProgress
+                                                       : ncclSuccess;
+        if (*error == ncclSuccess) std::swap(ready, comm->waiting);
+    }
+    if (ready != nullptr) cudaLaunchHostFunc(comm->stream, take_in, ready);
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommFinalize(ncclComm_t) { return ncclSuccess; }
+ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+    delete comm;
+    return ncclSuccess;
+}
+ncclResult_t ncclCommAbort(ncclComm_t comm) {
+    {
+        const std::lock_guard lock(comm->world->mutex);
+        comm->world->aborted = true;
+    }
+    delete comm;
+    return ncclSuccess;
+}
+
+ncclResult_t ncclGroupStart() {
+    ++depth;
+    return ncclSuccess;
+}
+ncclResult_t ncclGroupEnd() {
+    if (--depth > 0) return ncclSuccess;
+    const std::vector<ncclComm_t> comms = std::move(in_group);
+    in_group.clear();
+    for (const ncclComm_t comm : comms) submit(comm);
+    return comms.empty() ? ncclSuccess : ncclInProgress;
+}
+
+ncclResult_t ncclAllReduce(const void* from, void* to, std::size_t count, ncclDataType_t type,
+                           ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
+    return add(comm, {Kind::all_reduce, from, to, count, type, op, 0, stream});
+}
+ncclResult_t ncclReduce(const void* from, void* to, std::size_t count, ncclDataType_t type,
+                        ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream) {
+    return add(comm, {Kind::reduce, from, to, count, type, op, root, stream});
+}
+ncclResult_t ncclReduceScatter(const void* from, void* to, std::size_t count, ncclDataType_t type,
+                               ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
+    return add(comm, {Kind::reduce_scatter, from, to, count, type, op, 0, stream});
+}
+ncclResult_t ncclBroadcast(const void* from, void* to, std::size_t count, ncclDataType_t type,
+                           int root, ncclComm_t comm, cudaStream_t stream) {
+    // Elsewhere than at the root what is read is not used.
+    const void* const read = comm->rank == root ? from : to;
+    return add(comm, {Kind::broadcast, read, to, count, type, ncclSum, root, stream});
+}
+ncclResult_t ncclAllGather(const void* from, void* to, std::size_t count, ncclDataType_t type,
+                           ncclComm_t comm, cudaStream_t stream) {
+    return add(comm, {Kind::all_gather, from, to, count, type, ncclSum, 0, stream});
+}
+ncclResult_t ncclSend(const void* from, std::size_t count, ncclDataType_t type, int peer,
+                      ncclComm_t comm, cudaStream_t stream) {
+    return add(comm, {Kind::send, from, nullptr, count, type, ncclSum, peer, stream});
+}
+ncclResult_t ncclRecv(void* to, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream) {
+    return add(comm, {Kind::recv, nullptr, to, count, type, ncclSum, peer, stream});
+}
+
+}  // extern "C"

@@ -1,0 +1,141 @@
+// train_gpt on several processes, whoever starts them: it trains as one process with a batch as
+// large as all of theirs together.
+#include <cstdlib>
+#include <fstream>
+#include <random>
+#include <string>
+
+#include <unistd.h>
+
+#include "tests/job.h"
+#include "tests/tools/trainer_program.h"
+
+namespace axle {
+namespace {
+
+using namespace tests;  // NOLINT: the harness of this folder
+
+// A program of this name in PATH, or nothing.
+std::string found(const std::string& name) {
+    const char* path = std::getenv("PATH");
+    std::stringstream folders(path == nullptr ? "" : path);
+    for (std::string folder; std::getline(folders, folder, ':');)
+        if (const auto file = fs::path(folder) / name; access(file.c_str(), X_OK) == 0)
+            return file.string();
+    return {};
+}
+
+std::string axle_program() { return AXLE_BIN_DIR "/axle"; }
+
+class Launched : public TrainerTest {
+  protected:
+    Launched() : TrainerTest("train_gpt") {}
+
+    void SetUp() override {
+        TrainerTest::SetUp();
+        std::mt19937 random(5);
+        std::ofstream text(folder_ / "text.txt");
+        for (int i = 0; i < 800; ++i)
+            text << (i % 9 == 8 ? "\n" : "") << "abcdefgh"[random() % 8] << "aeiou"[random() % 5]
+                 << "lmnr"[random() % 4] << ' ';
+    }
+
+    // Where rank 0 is to listen, for launchers that don't say: tests run beside each other.
+    static Arguments with_port(Arguments launcher) {
+        launcher.insert(launcher.begin(),
+                        {"/usr/bin/env", "MASTER_PORT=" + std::to_string(free_port())});
+        return launcher;
+    }
+
+    Arguments training(const std::string& out, int batch_size) const {
+        return {
+            "--preset",    "tiny",      "--data", folder_ / "text.txt", "--out",
+            folder_ / out, "--threads", "1",      "--batch-size",       std::to_string(batch_size)};
+    }
+
+    // launcher..., train_gpt, options...: two processes with half of the batch each.
+    Ended launch(const Arguments& launcher, const std::string& out) {
+        const std::string trainer = std::exchange(program_, launcher[0]);
+        Arguments arguments(launcher.begin() + 1, launcher.end());
+        arguments.push_back(trainer);
+        for (const std::string& more : training(out, 4)) arguments.push_back(more);
+        const Ended ended = run(arguments);
+        program_ = trainer;
+        return ended;
+    }
+
+    void expect_to_train_as_one(const Arguments& launcher) {
+        ASSERT_EQ(run(training("one", 8)).code, 0);
+        const Ended ended = launch(launcher, "two");
+        ASSERT_EQ(ended.code, 0) << ended.text();
+        EXPECT_EQ(ended.result()["processes"], 2);
+        EXPECT_EQ(ended.result()["steps"], 20);
+        const auto one = metrics("one"), two = metrics("two");
+        ASSERT_EQ(one.size(), two.size());
+        for (std::size_t i = 0; i < one.size(); ++i) {
+            EXPECT_NEAR(one[i]["loss"].get<double>(), two[i]["loss"].get<double>(), 1e-4) << i;
+            EXPECT_EQ(one[i]["epoch"], two[i]["epoch"]);
+            EXPECT_EQ(one[i]["lr"], two[i]["lr"]);
+        }
+        EXPECT_NEAR(one.back()["val_loss"].get<double>(), two.back()["val_loss"].get<double>(),
+                    1e-4);
+    }
+};
+
+TEST_F(Launched, ByAxleTrainsAsOneProcessDoes) {
+    expect_to_train_as_one({axle_program(), "launch", "--cpu", "--num_processes", "2"});
+}
+
+TEST_F(Launched, ByTorchrunTrainsAsOneProcessDoes) {
+    const char* named = std::getenv("AXLE_TORCHRUN");
+    const std::string torchrun = named != nullptr ? named : found("torchrun");
+    if (torchrun.empty()) GTEST_SKIP() << "neither AXLE_TORCHRUN nor PATH has a torchrun";
+    expect_to_train_as_one({torchrun, "--standalone", "--nproc_per_node", "2", "--no_python"});
+}
+
+TEST_F(Launched, ByOpenMpiTrainsAsOneProcessDoes) {
+    const std::string mpirun = found("mpirun.openmpi");
+    if (mpirun.empty()) GTEST_SKIP() << "there is no mpirun.openmpi";
+    expect_to_train_as_one(
+        with_port({mpirun, "--allow-run-as-root", "--oversubscribe", "-n", "2"}));
+}
+
+TEST_F(Launched, ByMpichTrainsAsOneProcessDoes) {
+    const std::string mpirun = found("mpirun.mpich");
+    if (mpirun.empty()) GTEST_SKIP() << "there is no mpirun.mpich";
+    expect_to_train_as_one(with_port({mpirun, "-n", "2"}));
+}
+
+// As recorded from srun: two tasks on one node. Each gets its part of the environment from a shell.
+TEST_F(Launched, UnderSlurmsVariablesTrainsAsOneProcessDoes) {
+    const std::string script = folder_ / "srun.sh";
+    std::ofstream(script) << R"(export SLURM_JOB_ID=)" << getpid() << R"( SLURM_NTASKS=2
+export SLURM_STEP_NUM_TASKS=2 SLURM_NTASKS_PER_NODE=2 SLURM_TASKS_PER_NODE=2 SLURM_NNODES=1
+export SLURM_JOB_NODELIST=localhost SLURM_NODELIST=localhost SLURM_NODEID=0 SLURM_STEP_ID=0
+SLURM_PROCID=1 SLURM_LOCALID=1 "$@" & other=$!
+SLURM_PROCID=0 SLURM_LOCALID=0 "$@" && wait $other
+)";
+    expect_to_train_as_one({"/bin/bash", script});
+}
+
+TEST_F(Launched, ResumesOnBothProcesses) {
+    const Arguments launcher = {axle_program(), "launch", "--cpu", "--num_processes", "2"};
+    ASSERT_EQ(launch(launcher, "whole").code, 0);
+    const std::string trainer = program_;
+    // Killed in the middle: the launcher's death takes its children with it.
+    program_ = launcher[0];
+    Arguments arguments(launcher.begin() + 1, launcher.end());
+    arguments.push_back(trainer);
+    for (const std::string& more : training("cut", 4)) arguments.push_back(more);
+    Arguments often = arguments;
+    often.insert(often.end(), {"--save-every", "5"});
+    killed_at(7, std::chrono::microseconds(0), "cut", often);
+    often.insert(often.end(), {"--resume", "latest"});
+    const Ended ended = run(often);
+    ASSERT_EQ(ended.code, 0) << ended.text();
+    EXPECT_EQ(metrics("cut"), metrics("whole"));
+    EXPECT_TRUE(model("cut") == model("whole"));
+}
+
+}  // namespace
+}  // namespace axle

@@ -1,0 +1,167 @@
+// axle config, axle config default, axle config update.
+#include <filesystem>
+#include <iostream>
+#include <memory>
+
+#include <CLI/CLI.hpp>
+#include <unistd.h>
+
+#include "core/cuda.h"
+#include "core/file.h"
+#include "kernels/error.h"
+#include "tools/axle/cluster_config.h"
+#include "tools/axle/commands.h"
+#include "tools/axle/options.h"
+#include "tools/axle/questionnaire.h"
+
+namespace axle::launcher {
+namespace {
+
+constexpr const char* kFileHelp =
+    "The file; by default $HF_HOME/accelerate/default_config.yaml, or the same below "
+    "~/.cache/huggingface. JSON if it ends in .json";
+
+void add_file(CLI::App& app, std::string& path) {
+    path = default_config_path();
+    app.add_option("--config_file", path, kFileHelp);
+}
+
+void say_written(const std::string& path) {
+    std::cout << "The configuration is in " << path << ".\n";
+}
+
+int run_default(std::vector<std::string> arguments) {
+    CLI::App app("Writes a configuration without questions: every GPU of this machine, or the CPU.",
+                 "axle config default");
+    std::string path, precision = "no";
+    add_file(app, path);
+    app.add_option("--mixed_precision", precision, "no, fp16 or bf16")
+        ->check(CLI::IsMember({"no", "fp16", "bf16"}));
+    if (!parse_options(app, std::move(arguments))) return 0;
+    if (std::filesystem::exists(path))
+        throw FileError(printable(path) +
+                        ": is there already and stays as it is; `axle config` replaces it, and "
+                        "--config_file names another");
+    ClusterConfig config = default_config(cuda::device_count());
+    config.mixed_precision = precision;
+    write_config(config, path);
+    say_written(path);
+    return 0;
+}
+
+int run_update(std::vector<std::string> arguments) {
+    CLI::App app("Writes a configuration anew, with today's keys and their defaults.",
+                 "axle config update");
+    std::string path;
+    add_file(app, path);
+    if (!parse_options(app, std::move(arguments))) return 0;
+    write_config(read_config(path), path);
+    say_written(path);
+    return 0;
+}
+
+// The flags that answer the questions, for scripts.
+class Answers {
+  public:
+    explicit Answers(CLI::App& app) {
+        config_.mixed_precision = "no";
+        config_.downcast_bf16 = "no";
+        config_.same_network = true;
+        type_ = app.add_option("--distributed_type", config_.distributed_type,
+                               "NO, MULTI_GPU or MULTI_CPU; otherwise as the other answers say")
+                    ->check(CLI::IsMember({"NO", "MULTI_GPU", "MULTI_CPU"}));
+        processes_ =
+            app.add_option("--num_processes", config_.num_processes, "Processes of all machines")
+                ->check(CLI::PositiveNumber);
+        add(app, "--num_machines", config_.num_machines, "Machines")->check(CLI::PositiveNumber);
+        add(app, "--machine_rank", config_.machine_rank, "Which of them this is, from 0");
+        add(app, "--main_process_ip", config_.main_process_ip, "The address of machine 0");
+        add(app, "--main_process_port", config_.main_process_port, "A port of machine 0")
+            ->check(CLI::Range(0, 65535));
+        add(app, "--mixed_precision", config_.mixed_precision, "no, fp16 or bf16")
+            ->check(CLI::IsMember({"no", "fp16", "bf16"}));
+        add(app, "--gpu_ids", config_.gpu_ids, "GPUs of this machine: all, or as in 0,1");
+        cpu_ =
+            app.add_flag("--use_cpu,--cpu", config_.use_cpu, "The CPU even where there is a GPU");
+        given_.push_back(cpu_);
+        given_.push_back(app.add_flag("--enable_cpu_affinity", config_.enable_cpu_affinity,
+                                      "Each process on the CPU cores next to its GPU"));
+        given_.push_back(app.add_flag("--debug", config_.debug, "ACCELERATE_DEBUG_MODE"));
+        given_.push_back(app.add_option("--mpirun_hostfile", hostfile_,
+                                        "Start the processes by mpirun, on these hosts"));
+        given_.push_back(type_);
+        given_.push_back(processes_);
+    }
+
+    bool given() const {
+        for (const CLI::Option* option : given_)
+            if (option->count() > 0) return true;
+        return false;
+    }
+
+    ClusterConfig config(int gpus) {
+        if (processes_->count() == 0) config_.num_processes = config_.num_machines;
+        if (gpus == 0 && cpu_->count() == 0) config_.use_cpu = !says_gpu();
+        if (!hostfile_.empty())
+            config_.mpirun_config = {{"mpirun_hostfile", expand_home(hostfile_)}};
+        if (type_->count() == 0 && (config_.num_processes > 1 || config_.num_machines > 1))
+            config_.distributed_type = config_.use_cpu ? "MULTI_CPU" : "MULTI_GPU";
+        if (config_.distributed_type == "MULTI_CPU") config_.use_cpu = true;
+        if (config_.use_cpu && says_gpu())
+            throw UsageError("config: --gpu_ids and MULTI_GPU go with no --use_cpu");
+        if (!config_.use_cpu && !config_.gpu_ids) config_.gpu_ids = "all";
+        check_answers(config_);
+        return config_;
+    }
+
+  private:
+    template <class T>
+    CLI::Option* add(CLI::App& app, const char* name, T& value, const char* help) {
+        given_.push_back(app.add_option(name, value, help));
+        return given_.back();
+    }
+    bool says_gpu() const {
+        return config_.gpu_ids.has_value() || config_.distributed_type == "MULTI_GPU";
+    }
+
+    ClusterConfig config_;
+    std::string hostfile_;
+    CLI::Option *type_, *processes_, *cpu_;
+    std::vector<CLI::Option*> given_;
+};
+
+int run_questions(std::vector<std::string> arguments) {
+    CLI::App app(
+        "Asks what `axle launch` is to do by default and writes it to a file, which Accelerate "
+        "reads "
+        "too. With one of the answers below nothing is asked.\n\n"
+        "  axle config            questions\n"
+        "  axle config default    every GPU of this machine, or the CPU\n"
+        "  axle config update     an old file with today's keys\n",
+        "axle config");
+    std::string path;
+    add_file(app, path);
+    Answers answers(app);
+    if (!parse_options(app, std::move(arguments))) return 0;
+    if (!answers.given() && !isatty(STDIN_FILENO))
+        throw UsageError(
+            "config: there is no terminal to ask on; use `axle config default`, or answer by "
+            "options (`axle config --help`)");
+    const int gpus = cuda::device_count();
+    write_config(answers.given() ? answers.config(gpus) : ask_for_config(std::cin, std::cout, gpus),
+                 path);
+    say_written(path);
+    return 0;
+}
+
+}  // namespace
+
+int run_config(std::vector<std::string> arguments) {
+    const std::string first = arguments.empty() ? "" : arguments[0];
+    if (first != "default" && first != "update") return run_questions(std::move(arguments));
+    arguments.erase(arguments.begin());
+    return first == "default" ? run_default(std::move(arguments))
+                              : run_update(std::move(arguments));
+}
+
+}  // namespace axle::launcher

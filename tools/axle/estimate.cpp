@@ -1,0 +1,301 @@
+#include "tools/axle/estimate.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <functional>
+#include <iostream>
+#include <map>
+
+#include <CLI/CLI.hpp>
+
+#include "core/file.h"
+#include "core/safetensors.h"
+#include "core/text.h"
+#include "core/tree.h"
+#include "kernels/error.h"
+#include "nn/init.h"
+#include "nn/models/bert.h"
+#include "nn/models/gpt.h"
+#include "nn/models/llama.h"
+#include "nn/models/resnet.h"
+#include "tools/axle/commands.h"
+#include "tools/axle/options.h"
+
+namespace axle::launcher {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t kMaxLayers = 4096;  // a model of more is no model, but a file that lies
+constexpr std::size_t kMaxConfig = std::size_t{1} << 20;
+
+// Integers stay what they are; all else counts with 4 bytes.
+std::int64_t float32_bytes(DType dtype, std::int64_t numel) {
+    return is_floating(dtype) ? 4 * numel : static_cast<std::int64_t>(size_of(dtype)) * numel;
+}
+
+template <class Model, class Config>
+TensorBytes built(const Config& config, std::int64_t layers) {
+    if (layers > kMaxLayers)
+        throw ValueError(str("estimate-memory: ", layers, " layers are more than ", kMaxLayers));
+    const nn::init::EmptyWeights without_memory;
+    TensorBytes tensors;
+    for (const auto& [name, tensor] : Model(config).saved_state())
+        tensors.emplace_back(name, float32_bytes(tensor.dtype(), tensor.numel()));
+    return tensors;
+}
+
+TensorBytes gpt(const nn::GptConfig& c) { return built<nn::Gpt>(c, c.n_layer); }
+TensorBytes bert(const nn::BertConfig& c) { return built<nn::Bert>(c, c.num_hidden_layers); }
+TensorBytes llama(const nn::LlamaConfig& c) { return built<nn::Llama>(c, c.num_hidden_layers); }
+TensorBytes resnet(const nn::ResNetConfig& c) { return built<nn::ResNet>(c, 0); }
+
+TensorBytes gpt(std::int64_t layers, std::int64_t heads, std::int64_t width) {
+    return gpt(nn::GptConfig{.n_layer = layers, .n_head = heads, .n_embd = width});
+}
+TensorBytes bert(std::int64_t vocabulary, bool large) {
+    nn::BertConfig config;
+    config.vocab_size = vocabulary;
+    if (large) {
+        config.hidden_size = 1024, config.num_hidden_layers = 24;
+        config.num_attention_heads = 16, config.intermediate_size = 4096;
+    }
+    return bert(config);
+}
+
+const std::map<std::string, std::function<TensorBytes()>>& known_models() {
+    static const auto* const models = new std::map<std::string, std::function<TensorBytes()>>{
+        {"bert-base-cased", [] { return bert(28996, false); }},
+        {"bert-base-uncased", [] { return bert(30522, false); }},
+        {"bert-large-cased", [] { return bert(28996, true); }},
+        {"bert-large-uncased", [] { return bert(30522, true); }},
+        {"gpt2", [] { return gpt(12, 12, 768); }},
+        {"gpt2-medium", [] { return gpt(24, 16, 1024); }},
+        {"gpt2-large", [] { return gpt(36, 20, 1280); }},
+        {"gpt2-xl", [] { return gpt(48, 25, 1600); }},
+        {"resnet18", [] { return resnet(nn::resnet18()); }},
+        {"resnet34", [] { return resnet(nn::resnet34()); }},
+        {"resnet50", [] { return resnet(nn::resnet50()); }},
+    };
+    return *models;
+}
+
+// Empty where Axle has no such model.
+std::optional<TensorBytes> from_config(const std::string& path) {
+    const std::string text = read_file(path);
+    if (text.size() > kMaxConfig)
+        throw FileError(printable(path) + ": is too large for a config.json");
+    try {
+        const Tree fields = from_json(text);
+        const Tree* type = fields.is_map() ? fields.find("model_type") : nullptr;
+        const std::string name = type && type->is_string() ? type->string() : "";
+        if (name == "gpt2") return gpt(nn::GptConfig::from_json(text));
+        if (name == "bert") return bert(nn::BertConfig::from_json(text));
+        if (name == "llama") return llama(nn::LlamaConfig::from_json(text));
+        return std::nullopt;
+    } catch (const FileError&) {
+        throw;
+    } catch (const Error& error) {
+        throw FileError(printable(path) + ": " + error.what());
+    }
+}
+
+void add_file(TensorBytes& tensors, const std::string& path) {
+    const SafetensorsFile file(path);
+    for (const SafetensorsFile::Entry& entry : file.entries()) {
+        const std::int64_t bytes = entry.end - entry.begin;
+        tensors.emplace_back(entry.name, is_floating(entry.dtype)
+                                             ? bytes / static_cast<int>(size_of(entry.dtype)) * 4
+                                             : bytes);
+    }
+}
+
+TensorBytes from_folder(const std::string& path) {
+    const fs::path config = fs::path(path) / "config.json";
+    const bool has_config = fs::exists(config);
+    if (has_config)
+        if (auto tensors = from_config(config.string())) return *tensors;
+    std::vector<std::string> files;
+    for (const auto& entry : fs::directory_iterator(path))
+        if (entry.path().extension() == ".safetensors") files.push_back(entry.path().string());
+    if (files.empty())
+        throw FileError(printable(path) +
+                        (has_config ? ": its config.json is for no model that Axle has, and it "
+                                      "holds no .safetensors file"
+                                    : ": holds neither config.json nor a .safetensors file"));
+    std::sort(files.begin(), files.end());
+    TensorBytes tensors;
+    for (const std::string& file : files) add_file(tensors, file);
+    return tensors;
+}
+
+// The module that a tensor's name is counted with.
+std::string layer_of(const std::string& name) {
+    std::string before;  // the part before the one at hand
+    for (std::size_t begin = 0; begin < name.size();) {
+        const std::size_t end = std::min(name.find('.', begin), name.size());
+        const std::string part = name.substr(begin, end - begin);
+        const bool number =
+            !part.empty() && part.find_first_not_of("0123456789") == std::string::npos;
+        const bool block = before == "h" || before == "layer" || before == "layers";
+        if ((number && block) || (part == "embeddings" && end < name.size()))
+            return name.substr(0, end);
+        before = part;
+        begin = end + 1;
+    }
+    const std::size_t dot = name.rfind('.');
+    return dot == std::string::npos ? name : name.substr(0, dot);
+}
+
+// Centred and to the width, counting letters rather than bytes.
+std::string padded(const std::string& text, std::size_t width) {
+    const std::size_t letters = static_cast<std::size_t>(
+        std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; }));
+    const std::size_t spaces = width - std::min(letters, width);
+    return std::string(spaces / 2, ' ') + text + std::string(spaces - spaces / 2, ' ');
+}
+
+using Row = std::vector<std::string>;
+
+std::string table(const std::string& title, const std::vector<Row>& rows) {
+    std::vector<std::size_t> widths(rows[0].size());
+    for (const Row& row : rows)
+        for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+    std::size_t inside = widths.size() - 1;
+    for (const std::size_t width : widths) inside += width;
+    if (title.size() > inside) widths.back() += title.size() - inside, inside = title.size();
+    const auto line = [&](const char* left, const char* middle, const char* right) {
+        std::string text = left;
+        for (std::size_t i = 0; i < widths.size(); ++i) {
+            if (i > 0) text += middle;
+            for (std::size_t k = 0; k < widths[i]; ++k) text += "─";
+        }
+        return text + right + "\n";
+    };
+    std::string text =
+        line("┌", "─", "┐") + "│" + padded(title, inside) + "│\n" + line("├", "┬", "┤");
+    for (std::size_t r = 0; r < rows.size(); ++r) {
+        for (std::size_t i = 0; i < widths.size(); ++i) text += "│" + padded(rows[r][i], widths[i]);
+        text += "│\n" + (r == 0 ? line("├", "┼", "┤") : "");
+    }
+    return text + line("└", "┴", "┘");
+}
+
+constexpr std::pair<const char*, EstimateDType> kDTypes[] = {
+    {"float32", EstimateDType::float32},   {"float16", EstimateDType::float16},
+    {"bfloat16", EstimateDType::bfloat16}, {"int8", EstimateDType::int8},
+    {"int4", EstimateDType::int4},
+};
+
+EstimateDType dtype_named(const std::string& name) {
+    for (const auto& [known, dtype] : kDTypes)
+        if (name == known) return dtype;
+    throw UsageError("estimate-memory: unknown dtype " + in_quotes(name) +
+                     "; there are float32, float16, bfloat16, int8 and int4");
+}
+
+// Halves to even, as Python's round does: the digits of the number itself decide.
+std::string two_digits(double value) {
+    std::string text = format_number(value, std::chars_format::fixed, 2);
+    return text.ends_with('0') ? text.substr(0, text.size() - 1) : text;
+}
+
+std::string format_units(double bytes) {
+    const char* const units[] = {"bytes", "KB", "MB", "GB", "TB"};
+    for (const char* unit : units) {
+        if (bytes < 1024) return two_digits(bytes) + " " + unit;
+        bytes /= 1024;
+    }
+    return two_digits(bytes) + " PB";
+}
+
+}  // namespace
+
+TensorBytes tensors_of(const std::string& model) {
+    if (const auto known = known_models().find(model); known != known_models().end())
+        return known->second();
+    if (fs::is_directory(model)) return from_folder(model);
+    TensorBytes tensors;
+    if (model.ends_with(".safetensors")) {
+        add_file(tensors, model);
+        return tensors;
+    }
+    if (model.ends_with(".json")) {
+        if (auto from = from_config(model)) return *from;
+        throw FileError(printable(model) + ": is for no model that Axle has (gpt2, bert, llama)");
+    }
+    std::vector<std::string> names;
+    for (const auto& [name, make] : known_models()) names.push_back(name);
+    const std::string near = nearest(model, names);
+    throw ValueError("estimate-memory: " + in_quotes(model) +
+                     " is no folder, config.json or .safetensors file, and no model that Axle "
+                     "knows by name" +
+                     (near.empty() ? "" : "; did you mean " + near + "?"));
+}
+
+ModelSize model_size(const TensorBytes& tensors) {
+    std::map<std::string, std::int64_t> layers;
+    ModelSize size;
+    for (const auto& [name, bytes] : tensors) {
+        size.total += bytes;
+        size.largest = std::max(size.largest, layers[layer_of(name)] += bytes);
+    }
+    for (const auto& [name, bytes] : layers)
+        if (bytes == size.largest) size.largest_layers.push_back(name);
+    return size;
+}
+
+double bytes_in(std::int64_t float32_bytes, EstimateDType dtype) {
+    const int parts[] = {1, 2, 2, 4, 8};
+    return static_cast<double>(float32_bytes) / parts[static_cast<int>(dtype)];
+}
+
+std::optional<std::int64_t> training_bytes(std::int64_t float32_bytes, EstimateDType dtype) {
+    switch (dtype) {
+        case EstimateDType::float32:
+            return 4 * float32_bytes;
+        case EstimateDType::float16:
+        case EstimateDType::bfloat16:
+            return 2 * float32_bytes;
+        default:
+            return std::nullopt;
+    }
+}
+
+std::string format_bytes(double bytes) { return format_units(bytes); }
+std::string format_bytes(std::int64_t bytes) {
+    return bytes < 1024 ? str(bytes, " bytes") : format_units(static_cast<double>(bytes));
+}
+
+int run_estimate_memory(std::vector<std::string> arguments) {
+    CLI::App app(
+        "Shows how much memory a model takes: its weights, and training it with Adam. What the "
+        "activations of a batch take comes on top.",
+        "axle estimate-memory");
+    std::string model;
+    std::vector<std::string> dtypes = {"float32", "float16", "int8", "int4"};
+    app.add_option("model", model,
+                   "gpt2, bert-base-cased, resnet50 and their like, a folder, a config.json, or a "
+                   ".safetensors file")
+        ->required();
+    app.add_option("--dtypes", dtypes, "Of float32, float16, bfloat16, int8 and int4");
+    if (!parse_options(app, std::move(arguments))) return 0;
+    std::vector<Row> rows = {{"dtype", "Largest Layer", "Total Size", "Training using Adam"}};
+    std::vector<EstimateDType> wanted;
+    wanted.reserve(dtypes.size());
+    for (const std::string& name : dtypes) wanted.push_back(dtype_named(name));
+    const ModelSize size = model_size(tensors_of(model));
+    for (std::size_t i = 0; i < wanted.size(); ++i) {
+        const auto bytes = [&](std::int64_t whole) {
+            return wanted[i] == EstimateDType::float32 ? format_bytes(whole)
+                                                       : format_bytes(bytes_in(whole, wanted[i]));
+        };
+        const auto training = training_bytes(size.total, wanted[i]);
+        rows.push_back({dtypes[i], bytes(size.largest), bytes(size.total),
+                        training ? format_bytes(*training) : "N/A"});
+    }
+    std::cout << table("Memory Usage for loading `" + model + "`", rows);
+    return 0;
+}
+
+}  // namespace axle::launcher

@@ -1,0 +1,114 @@
+#include "tools/axle/foreign_flags.h"
+
+namespace axle::launcher {
+
+const std::vector<ForeignFlag>& flags_without_effect() {
+    static const std::vector<ForeignFlag> flags = {
+        {"no_tpu_cluster", false},
+        {"main_training_function", true},
+        {"downcast_bf16", false},
+        {"deepspeed_config_file", true},
+        {"zero_stage", true},
+        {"offload_optimizer_device", true},
+        {"offload_param_device", true},
+        {"offload_optimizer_nvme_path", true},
+        {"offload_param_nvme_path", true},
+        {"zero3_init_flag", true},
+        {"zero3_save_16bit_model", true},
+        {"deepspeed_hostfile", true},
+        {"deepspeed_exclusion_filter", true},
+        {"deepspeed_inclusion_filter", true},
+        {"deepspeed_multinode_launcher", true},
+        {"deepspeed_moe_layer_cls_names", true},
+        {"fsdp_version", true},
+        {"fsdp_offload_params", true},
+        {"fsdp_min_num_params", true},
+        {"fsdp_sharding_strategy", true},
+        {"fsdp_reshard_after_forward", true},
+        {"fsdp_auto_wrap_policy", true},
+        {"fsdp_transformer_layer_cls_to_wrap", true},
+        {"fsdp_backward_prefetch", true},
+        {"fsdp_state_dict_type", true},
+        {"fsdp_forward_prefetch", true},
+        {"fsdp_use_orig_params", true},
+        {"fsdp_cpu_ram_efficient_loading", true},
+        {"fsdp_sync_module_states", true},
+        {"fsdp_activation_checkpointing", true},
+        {"fsdp_activation_checkpointing_offload", true},
+        {"megatron_lm_tp_degree", true},
+        {"megatron_lm_use_custom_fsdp", true},
+        {"megatron_lm_no_load_optim", true},
+        {"megatron_lm_eod_mask_loss", true},
+        {"megatron_lm_overlap_cpu_optimizer_d2h_h2d", true},
+        {"megatron_lm_no_save_optim", true},
+        {"megatron_lm_optimizer_cpu_offload", true},
+        {"megatron_lm_use_precision_aware_optimizer", true},
+        {"megatron_lm_decoder_last_pipeline_num_layers", true},
+        {"megatron_lm_pp_degree", true},
+        {"megatron_lm_num_micro_batches", true},
+        {"megatron_lm_sequence_parallelism", true},
+        {"megatron_lm_recompute_activations", true},
+        {"megatron_lm_use_distributed_optimizer", true},
+        {"megatron_lm_gradient_clipping", true},
+        {"megatron_lm_recompute_granularity", true},
+        {"megatron_lm_recompute_method", true},
+        {"megatron_lm_recompute_num_layers", true},
+        {"megatron_lm_attention_backend", true},
+        {"megatron_lm_expert_model_parallel_size", true},
+        {"megatron_lm_context_parallel_size", true},
+        {"megatron_lm_attention_dropout", true},
+        {"megatron_lm_hidden_dropout", true},
+        {"megatron_lm_attention_softmax_in_fp32", true},
+        {"megatron_lm_expert_tensor_parallel_size", true},
+        {"megatron_lm_calculate_per_token_loss", true},
+        {"megatron_lm_use_rotary_position_embeddings", true},
+        {"fp8_backend", true},
+        {"fp8_use_autocast_during_eval", false},
+        {"fp8_margin", true},
+        {"fp8_interval", true},
+        {"fp8_format", true},
+        {"fp8_amax_history_len", true},
+        {"fp8_amax_compute_algo", true},
+        {"fp8_override_linear_precision", true},
+        {"fp8_opt_level", true},
+        {"fp8_enable_fsdp_float8_all_gather", true},
+        {"fp8_pad_inner_dim", true},
+        {"parallelism_config_dp_replicate_size", true},
+        {"parallelism_config_dp_shard_size", true},
+        {"parallelism_config_tp_size", true},
+        {"parallelism_config_cp_size", true},
+        {"parallelism_config_cp_backend", true},
+        {"parallelism_config_cp_comm_strategy", true},
+        {"parallelism_config_sp_size", true},
+        {"parallelism_config_sp_backend", true},
+        {"parallelism_config_sp_seq_length", true},
+        {"parallelism_config_sp_seq_length_is_variable", true},
+        {"parallelism_config_sp_attn_implementation", true},
+    };
+    return flags;
+}
+
+const std::vector<RefusedFlag>& refused_flags() {
+    static constexpr const char* kMachines =
+        "there are CPUs and NVIDIA GPUs here: --cpu or --multi_gpu";
+    static constexpr const char* kSharding =
+        "every process holds the whole model here: --multi_gpu or --cpu with --num_processes";
+    static constexpr const char* kElsewhere =
+        "jobs start on machines that this one shares a network with, not at a provider's: "
+        "--num_machines";
+    static const std::vector<RefusedFlag> flags = {
+        {"tpu", false, kMachines},
+        {"tpu_cluster", false, kMachines},
+        {"tpu_use_sudo", false, kMachines},
+        {"vm", true, kMachines},
+        {"use_deepspeed", false, kSharding},
+        {"use_fsdp", false, kSharding},
+        {"use_megatron_lm", false, kSharding},
+        {"use_parallelism_config", false, kSharding},
+        {"aws_access_key_id", true, kElsewhere},
+        {"aws_secret_access_key", true, kElsewhere},
+    };
+    return flags;
+}
+
+}  // namespace axle::launcher

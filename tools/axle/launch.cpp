@@ -1,0 +1,151 @@
+// axle launch.
+#include "dist/launch.h"
+
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <iostream>
+#include <memory>
+#include <utility>
+
+#include "core/file.h"
+#include "kernels/error.h"
+#include "tools/axle/commands.h"
+#include "tools/axle/launch_plan.h"
+#include "tools/axle/mpirun.h"
+
+namespace axle::launcher {
+namespace {
+
+std::optional<ClusterConfig> configuration(const LaunchFlags& flags) {
+    if (flags.config_file) return read_config(*flags.config_file);
+    if (flags.cpu) return std::nullopt;
+    return read_default_config();
+}
+
+void list_defaults(const LaunchPlan& plan, const LaunchFlags& flags) {
+    if (flags.quiet) return;
+    std::string text;
+    if (!plan.defaults.empty()) {
+        text += "axle launch: values that nobody gave:\n";
+        for (const std::string& line : plan.defaults) text += "    " + line + "\n";
+        text += "`axle config` asks for them once.\n";
+    }
+    if (!flags.without_effect.empty()) {
+        text += "axle launch: without effect here:";
+        for (const std::string& name : flags.without_effect) text += " " + name;
+        text += "\n";
+    }
+    std::cerr << text;
+}
+
+// A port for each attempt, held while it runs.
+class Ports {
+  public:
+    explicit Ports(const LaunchPlan& plan) : plan_(plan) {}
+
+    int next() {
+        if (plan_.num_machines > 1) {
+            if (plan_.machine_rank == 0 && !held_)
+                held_ = std::make_unique<dist::HeldPort>(plan_.main_process_port);
+            return plan_.main_process_port;
+        }
+        held_.reset();
+        try {
+            held_ = std::make_unique<dist::HeldPort>(plan_.main_process_port);
+        } catch (const CommError&) {
+            held_ = std::make_unique<dist::HeldPort>();
+            std::cerr << str("axle launch: port ", plan_.main_process_port,
+                             " is in use; the processes meet at port ", held_->port(),
+                             ". --main_process_port 0 takes a free one at once.\n");
+        }
+        return held_->port();
+    }
+
+  private:
+    const LaunchPlan& plan_;
+    std::unique_ptr<dist::HeldPort> held_;
+};
+
+void report(const dist::JobFailure& failure) {
+    std::string text =
+        str("axle launch: rank ", failure.rank, " (pid ", failure.pid, " on ", failure.host, ")");
+    text += failure.signal != 0
+                ? str(" died: signal ", failure.signal, " (", ::strsignal(failure.signal), ")")
+                : str(" ended with exit code ", failure.exit_code);
+    if (!failure.op.empty()) text += str(" during ", failure.op, " #", failure.sequence);
+    std::cerr << text + "\n" + failure.to_json() + "\n";
+}
+
+std::chrono::milliseconds milliseconds(double seconds) {
+    return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
+}
+
+dist::SuperviseOptions supervision(const LaunchFlags& flags) {
+    dist::SuperviseOptions options;
+    options.max_restarts = flags.max_restarts;
+    options.monitor_interval = milliseconds(flags.monitor_interval);
+    options.grace = milliseconds(flags.grace_period);
+    options.log_dir = flags.log_dir.value_or("");
+    options.tee = flags.tee;
+    if (!flags.quiet) options.on_failure = report;
+    return options;
+}
+
+dist::JobPlace place_of(const LaunchPlan& plan) {
+    return {.local_world_size = plan.processes_here,
+            .node_rank = plan.machine_rank,
+            .num_nodes = plan.num_machines,
+            .master_addr = plan.main_process_ip,
+            .master_port = plan.main_process_port,
+            .token = plan.token,
+            .num_threads = plan.threads};
+}
+
+// RANK and its like.
+std::vector<dist::Command> commands_of(const LaunchPlan& plan) {
+    const dist::JobPlace place = place_of(plan);
+    std::vector<dist::Command> commands;
+    for (int i = 0; i < plan.processes_here; ++i) {
+        dist::Command command{.arguments = plan.command, .environment = plan.environment};
+        // What --env says of itself, it means.
+        command.environment.merge(dist::environment_of(place, i));
+        if (plan.keep_to_cores) command.cpus = dist::cpus_of(place, i);
+        commands.push_back(std::move(command));
+    }
+    return commands;
+}
+
+// A Python that has been started in a folder finds its programs there, a shell does not.
+void check_program(const std::string& program) {
+    if (program.find('/') != std::string::npos || !std::filesystem::is_regular_file(program))
+        return;
+    std::cerr << str("axle launch: ", in_quotes(program), " is looked for in PATH; ./",
+                     printable(program), " is the one in this folder\n");
+}
+
+}  // namespace
+
+int run_launch(std::vector<std::string> arguments) {
+    const auto flags = parse_launch_flags(std::move(arguments));
+    if (!flags) return 0;
+    const LaunchPlan plan = plan_launch(*flags, configuration(*flags));
+    list_defaults(plan, *flags);
+    check_program(plan.command[0]);
+    // A launcher that was started with it ignored could not wait for its processes.
+    std::signal(SIGCHLD, SIG_DFL);
+
+    Ports ports(plan);
+    dist::SuperviseOptions options = supervision(*flags);
+    options.environment = [&](int) {
+        return std::map<std::string, std::string>{
+            {"MASTER_PORT", std::to_string(ports.next())},
+            {"AXLE_JOB_TOKEN", plan.token.empty() ? dist::make_job_token() : plan.token}};
+    };
+    if (plan.mpirun_hostfile.empty()) return dist::supervise(commands_of(plan), options);
+    return dist::supervise({mpirun_command(plan)}, options);
+}
+
+}  // namespace axle::launcher

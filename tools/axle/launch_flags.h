@@ -1,0 +1,43 @@
+// Private to tools: the command line of `axle launch`, which is that of `accelerate launch`.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace axle::launcher {
+
+// What was said; an optional without a value was not.
+struct LaunchFlags {
+    std::optional<std::string> config_file;
+    bool quiet = false;
+
+    bool cpu = false, multi_gpu = false;
+
+    std::optional<int> num_processes, num_machines, machine_rank, main_process_port;
+    std::optional<int> num_cpu_threads_per_process;
+    bool enable_cpu_affinity = false;
+    std::optional<std::string> mixed_precision, gpu_ids, main_process_ip, token_file;
+
+    std::optional<std::string> dynamo_backend, dynamo_mode;
+    bool dynamo_use_fullgraph = false, dynamo_use_dynamic = false,
+         dynamo_use_regional_compilation = false;
+    std::optional<int> gradient_accumulation_steps;
+    std::optional<double> gradient_clipping;
+
+    std::optional<std::string> rdzv_backend, role, log_dir, mpirun_hostfile;
+    int tee = 0, max_restarts = 0;
+    double monitor_interval = 0.1, grace_period = 30;
+    bool module = false, no_python = false, debug = false;
+    std::vector<std::string> env;  // NAME=VALUE
+
+    // Flags for what isn't here, which change nothing without their --use_... flag.
+    std::vector<std::string> without_effect;
+    std::vector<std::string> program;  // and its arguments
+};
+
+// Nothing if it printed the help instead. UsageError for what is wrong, with the nearest name for
+// an unknown flag, and for flags that ask for what isn't here.
+std::optional<LaunchFlags> parse_launch_flags(std::vector<std::string> arguments);
+
+}  // namespace axle::launcher

@@ -1,0 +1,248 @@
+#include "tools/axle/launch_plan.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <system_error>
+#include <utility>
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/cuda.h"
+#include "core/file.h"
+#include "core/text.h"
+#include "kernels/error.h"
+
+namespace axle::launcher {
+namespace {
+
+constexpr int kUsualPort = 29500;
+
+// Of the distributed types of configurations.
+void check_type(const std::string& type) {
+    for (const char* known : {"NO", "MULTI_CPU", "MULTI_GPU"})
+        if (type == known) return;
+    throw UsageError(
+        str("launch: the configuration is for ", in_quotes(type),
+            ": there are CPUs and NVIDIA GPUs here, and every process holds the whole model; "
+            "`axle config` writes another"));
+}
+
+// A value of a configuration's section, with and without the section's name before it.
+std::optional<std::string> text_in(const Tree& section, const std::string& key) {
+    if (!section.is_map()) return {};
+    for (const std::string& name : {key, key.substr(key.find('_') + 1)}) {
+        const Tree* const found = section.find(name);
+        if (found != nullptr && found->is_string()) return found->string();
+        if (found != nullptr && found->is_boolean()) return found->boolean() ? "true" : "false";
+    }
+    return {};
+}
+
+std::string upper(std::string text) {
+    for (char& c : text)
+        if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
+    return text;
+}
+
+std::vector<std::string> split(const std::string& list) {
+    std::vector<std::string> parts;
+    for (std::size_t begin = 0; begin <= list.size();) {
+        const std::size_t end = std::min(list.find(',', begin), list.size());
+        parts.push_back(list.substr(begin, end - begin));
+        begin = end + 1;
+    }
+    return parts;
+}
+
+std::string secret_in(const std::string& path) {
+    struct stat status = {};
+    if (::stat(path.c_str(), &status) != 0)
+        throw FileError(
+            str(printable(path), ": cannot be read: ", std::generic_category().message(errno)));
+    if ((status.st_mode & 0077) != 0 || status.st_uid != ::geteuid())
+        throw FileError(printable(path) +
+                        ": others could read or replace this secret: it must be yours, and "
+                        "`chmod 600`");
+    std::string token = read_file(path);
+    while (!token.empty() && (token.back() == '\n' || token.back() == '\r')) token.pop_back();
+    constexpr std::size_t kShortest = 16;
+    if (token.size() < kShortest)
+        throw ValueError(
+            str(printable(path), ": a secret has at least ", kShortest, " characters"));
+    return token;
+}
+
+class Planner {
+  public:
+    Planner(const LaunchFlags& flags, const std::optional<ClusterConfig>& config)
+        : f_(flags), config_(config), c_(config.value_or(ClusterConfig{})) {}
+
+    LaunchPlan plan() {
+        if (config_) check_type(c_.distributed_type);
+        cpu_ = f_.cpu || (c_.use_cpu && !f_.multi_gpu) || c_.distributed_type == "MULTI_CPU";
+        multi_gpu_ = f_.multi_gpu || (!cpu_ && c_.distributed_type == "MULTI_GPU");
+        if (f_.cpu && f_.multi_gpu)
+            throw ValueError("launch: --cpu and --multi_gpu don't go together");
+        gpu_ids_ = f_.gpu_ids.value_or(c_.gpu_ids.value_or("all"));
+        plan_machines();
+        plan_processes();
+        plan_meeting();
+        plan_command();
+        plan_environment();
+        return std::move(p_);
+    }
+
+  private:
+    void take_default(const std::string& flag, const std::string& value) {
+        if (!config_) p_.defaults.push_back(str("--", flag, " is ", value));
+    }
+
+    void plan_machines() {
+        if (!f_.num_machines) take_default("num_machines", "1");
+        p_.num_machines = f_.num_machines.value_or(c_.num_machines);
+        if (p_.num_machines == 1) return;
+        if (!f_.machine_rank && !config_)
+            throw ValueError("launch: several machines need --machine_rank, another on each");
+        p_.machine_rank = f_.machine_rank.value_or(c_.machine_rank);
+        if (p_.machine_rank < 0 || p_.machine_rank >= p_.num_machines)
+            throw ValueError(str("launch: --machine_rank must be below --num_machines: ",
+                                 p_.machine_rank, " of ", p_.num_machines));
+    }
+
+    int gpus() const {
+        if (cpu_) return 0;
+        return gpu_ids_ == "all" ? cuda::device_count() : static_cast<int>(split(gpu_ids_).size());
+    }
+
+    void plan_processes() {
+        int total = f_.num_processes.value_or(c_.num_processes);
+        if (!f_.num_processes && config_ && total < 1)
+            throw ValueError("launch: the configuration leaves --num_processes to you: say it");
+        if (total < 1) {
+            total = std::max(1, gpus()) * p_.num_machines;
+            take_default("num_processes", std::to_string(total));
+        }
+        if (multi_gpu_ && total < 2)
+            throw ValueError("launch: --multi_gpu needs at least two processes: --num_processes");
+        if (multi_gpu_ && p_.num_machines == 1 && gpu_ids_ != "all" && split(gpu_ids_).size() < 2)
+            throw ValueError("launch: --multi_gpu needs at least two --gpu_ids, or all");
+        if (total % p_.num_machines != 0)
+            throw ValueError(str("launch: ", total, " processes can't be shared out evenly to ",
+                                 p_.num_machines, " machines"));
+        p_.processes_here = total / p_.num_machines;
+        p_.threads = f_.num_cpu_threads_per_process.value_or(0);
+        p_.keep_to_cores =
+            (f_.enable_cpu_affinity || c_.enable_cpu_affinity) && (cpu_ || gpus() == 0);
+    }
+
+    // Where they find each other, and what they know that others don't.
+    void plan_meeting() {
+        const auto port = f_.main_process_port ? f_.main_process_port : c_.main_process_port;
+        p_.main_process_port = port.value_or(p_.num_machines > 1 ? kUsualPort : 0);
+        if (f_.token_file) p_.token = secret_in(*f_.token_file);
+        if (p_.num_machines == 1) return;
+        const auto address = f_.main_process_ip ? f_.main_process_ip : c_.main_process_ip;
+        if (!address || address->empty())
+            throw ValueError(
+                "launch: several machines need --main_process_ip: the address of machine 0");
+        p_.main_process_ip = *address;
+        if (p_.main_process_port == 0)
+            throw ValueError("launch: several machines need the same --main_process_port, not 0");
+        const char* const token = std::getenv("AXLE_JOB_TOKEN");
+        if (p_.token.empty() && token != nullptr) p_.token = token;
+        if (p_.token.empty())
+            throw UsageError(
+                "launch: several machines need a secret that they share: --token_file, or "
+                "AXLE_JOB_TOKEN in the environment; `openssl rand -hex 32` makes one");
+    }
+
+    void plan_command() {
+        if (f_.module && f_.no_python)
+            throw ValueError("launch: --module and --no_python don't go together");
+        if (f_.module)
+            p_.command = {"python3", "-m"};
+        else if (f_.program[0].ends_with(".py") && !f_.no_python)
+            p_.command = {"python3"};
+        p_.command.insert(p_.command.end(), f_.program.begin(), f_.program.end());
+        p_.mpirun_hostfile =
+            f_.mpirun_hostfile.value_or(text_in(c_.mpirun_config, "mpirun_hostfile").value_or(""));
+    }
+
+    void plan_environment() {
+        auto& e = p_.environment;
+        e["ACCELERATE_MIXED_PRECISION"] = precision();
+        e["ACCELERATE_USE_CPU"] = cpu_ ? "true" : "false";
+        if (f_.debug || c_.debug) e["ACCELERATE_DEBUG_MODE"] = "true";
+        if (f_.enable_cpu_affinity || c_.enable_cpu_affinity) e["ACCELERATE_CPU_AFFINITY"] = "1";
+        if (f_.gradient_accumulation_steps)
+            e["ACCELERATE_GRADIENT_ACCUMULATION_STEPS"] =
+                std::to_string(*f_.gradient_accumulation_steps);
+        if (f_.gradient_clipping) e["ACCELERATE_GRADIENT_CLIPPING"] = str(*f_.gradient_clipping);
+        if (f_.role) e["ROLE_NAME"] = *f_.role;
+        plan_gpus();
+        plan_compilation();
+        for (const std::string& variable : f_.env) {
+            const std::size_t equals = variable.find('=');
+            if (equals == std::string::npos || equals == 0)
+                throw UsageError("launch: --env needs NAME=VALUE: " + in_quotes(variable));
+            e[variable.substr(0, equals)] = variable.substr(equals + 1);
+        }
+    }
+
+    std::string precision() {
+        if (!f_.mixed_precision && !c_.mixed_precision) take_default("mixed_precision", "no");
+        const std::string name = f_.mixed_precision.value_or(c_.mixed_precision.value_or("no"));
+        if (name == "fp8")
+            throw UsageError("launch: mixed precision is fp16 or bf16 here, not fp8");
+        return name;
+    }
+
+    void plan_gpus() {
+        if (gpu_ids_ == "all" || cpu_) return;
+        for (const std::string& id : split(gpu_ids_)) {
+            const auto fits = [](char c) {
+                return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+                       c == '-';
+            };
+            if (id.empty() || !std::all_of(id.begin(), id.end(), fits))
+                throw ValueError(
+                    "launch: --gpu_ids are numbers with commas between them, or all: " +
+                    in_quotes(gpu_ids_));
+        }
+        p_.environment["CUDA_VISIBLE_DEVICES"] = gpu_ids_;
+    }
+
+    void plan_compilation() {
+        const auto said = [&](const char* key) { return text_in(c_.dynamo_config, key); };
+        const auto on = [&](bool flag, const char* key) {
+            return flag || said(key) == "true" ? "True" : "False";
+        };
+        if (!f_.dynamo_backend && !said("dynamo_backend")) take_default("dynamo_backend", "no");
+        auto& e = p_.environment;
+        e["ACCELERATE_DYNAMO_BACKEND"] =
+            upper(f_.dynamo_backend.value_or(said("dynamo_backend").value_or("no")));
+        e["ACCELERATE_DYNAMO_MODE"] =
+            f_.dynamo_mode.value_or(said("dynamo_mode").value_or("default"));
+        e["ACCELERATE_DYNAMO_USE_FULLGRAPH"] = on(f_.dynamo_use_fullgraph, "dynamo_use_fullgraph");
+        e["ACCELERATE_DYNAMO_USE_DYNAMIC"] = on(f_.dynamo_use_dynamic, "dynamo_use_dynamic");
+        e["ACCELERATE_DYNAMO_USE_REGIONAL_COMPILATION"] =
+            on(f_.dynamo_use_regional_compilation, "dynamo_use_regional_compilation");
+    }
+
+    const LaunchFlags& f_;
+    const std::optional<ClusterConfig>& config_;
+    const ClusterConfig c_;
+    bool cpu_ = false, multi_gpu_ = false;
+    std::string gpu_ids_;
+    LaunchPlan p_;
+};
+
+}  // namespace
+
+LaunchPlan plan_launch(const LaunchFlags& flags, const std::optional<ClusterConfig>& config) {
+    return Planner(flags, config).plan();
+}
+
+}  // namespace axle::launcher

@@ -1,0 +1,160 @@
+#include "tools/axle/questionnaire.h"
+
+#include <charconv>
+#include <filesystem>
+#include <functional>
+#include <vector>
+
+#include "core/log.h"
+#include "kernels/error.h"
+
+namespace axle::launcher {
+namespace {
+
+class Asker {
+  public:
+    Asker(std::istream& in, std::ostream& out) : in_(in), out_(out) {}
+
+    // Until `accept` takes the answer; it returns what is wrong with it.
+    void ask(const std::string& question, const std::string& standard,
+             const std::function<std::string(const std::string&)>& accept) {
+        for (;;) {
+            out_ << question << (standard.empty() ? ": " : " [" + standard + "]: ") << std::flush;
+            std::string line;
+            if (!std::getline(in_, line)) throw UsageError("config: the answers ended early");
+            const std::size_t first = line.find_first_not_of(" \t\r");
+            const std::size_t last = line.find_last_not_of(" \t\r");
+            line = first == std::string::npos ? standard : line.substr(first, last - first + 1);
+            const std::string wrong = accept(line);
+            if (wrong.empty()) return;
+            out_ << "  " << wrong << '\n';
+        }
+    }
+    std::string text(const std::string& question, const std::string& standard = "") {
+        std::string answer;
+        ask(question, standard, [&](const std::string& line) {
+            answer = line;
+            return line.empty() ? "This has no default." : "";
+        });
+        return answer;
+    }
+    int number(const std::string& question, int standard, int low, int high, int step = 1) {
+        int answer = 0;
+        ask(question, str(standard), [&](const std::string& line) -> std::string {
+            const auto [end, error] =
+                std::from_chars(line.data(), line.data() + line.size(), answer);
+            if (error != std::errc() || end != line.data() + line.size() || answer < low ||
+                answer > high)
+                return str("Please enter a number from ", low, " to ", high, ".");
+            return answer % step == 0 ? "" : str("Please enter a multiple of ", step, ".");
+        });
+        return answer;
+    }
+    bool yes(const std::string& question, bool standard) {
+        bool answer = false;
+        ask(question, standard ? "yes" : "no", [&](const std::string& line) {
+            answer = line == "yes" || line == "y";
+            return answer || line == "no" || line == "n" ? "" : "Please enter yes or no.";
+        });
+        return answer;
+    }
+    // The index of the chosen one.
+    int choice(const std::string& question, const std::vector<std::string>& choices,
+               int standard = 0) {
+        out_ << question << '\n';
+        for (std::size_t i = 0; i < choices.size(); ++i)
+            out_ << "  " << i + 1 << "  " << choices[i] << '\n';
+        return number("Number", standard + 1, 1, static_cast<int>(choices.size())) - 1;
+    }
+
+  private:
+    std::istream& in_;
+    std::ostream& out_;
+};
+
+void ask_for_machines(Asker& asker, ClusterConfig& config) {
+    config.num_machines = asker.number("How many machines are there?", 1, 1, 65536);
+    if (config.num_machines == 1) return;
+    config.machine_rank = asker.number("Which of them is this one?", 0, 0, config.num_machines - 1);
+    config.main_process_ip =
+        asker.text("What is the address of machine 0, as the others reach it?");
+    config.main_process_port = asker.number("Which of its ports may they use?", 29500, 1, 65535);
+    config.same_network = asker.yes("Are they all in one local network?", true);
+}
+
+void ask_for_processes(Asker& asker, ClusterConfig& config, int gpus) {
+    const bool on_cpu = config.distributed_type == "MULTI_CPU";
+    const int machines = config.num_machines;
+    const int here = on_cpu || gpus < 2 ? 2 : gpus;
+    config.num_processes =
+        asker.number(str("How many ", on_cpu ? "processes" : "GPUs",
+                         machines == 1 ? "" : ", on all machines", "?"),
+                     machines == 1 ? here : (on_cpu ? 1 : std::max(gpus, 1)) * machines,
+                     machines == 1 ? 2 : machines, 1 << 20, machines);
+}
+
+}  // namespace
+
+ClusterConfig ask_for_config(std::istream& in, std::ostream& out, int gpus) {
+    Asker asker(in, out);
+    ClusterConfig config;
+    config.same_network = true;
+    config.downcast_bf16 = "no";
+    config.num_processes = 1;
+    const char* const types[] = {"NO", "MULTI_GPU", "MULTI_CPU"};
+    config.distributed_type = types[asker.choice(
+        "What do you train on?", {"One process", "Several GPUs", "Several processes on the CPU"},
+        gpus > 1 ? 1 : 0)];
+    const bool distributed = config.distributed_type != "NO";
+    config.use_cpu =
+        config.distributed_type == "MULTI_CPU" ||
+        (!distributed && asker.yes("On the CPU even where there is a GPU?", gpus == 0));
+    if (distributed) {
+        ask_for_machines(asker, config);
+        ask_for_processes(asker, config, gpus);
+    }
+    if (distributed && config.use_cpu && asker.yes("Is it mpirun that starts them?", false))
+        config.mpirun_config = {
+            {"mpirun_hostfile",
+             expand_home(asker.text("Where is its file of hosts?", "~/hostfile"))}};
+    if (!config.use_cpu) {
+        config.gpu_ids = asker.text("Which GPUs of this machine, as in 0,1?", "all");
+        config.enable_cpu_affinity =
+            asker.yes("Is each process to run on the CPU cores next to its GPU?", false);
+    }
+    const std::vector<std::string> precisions = {"no", "fp16", "bf16"};
+    config.mixed_precision =
+        precisions[static_cast<std::size_t>(asker.choice("Which mixed precision?", precisions))];
+    return config;
+}
+
+ClusterConfig default_config(int gpus) {
+    ClusterConfig config;
+    config.mixed_precision = "no";
+    config.num_processes = std::max(gpus, 1);
+    config.use_cpu = gpus == 0;
+    config.distributed_type = gpus > 1 ? "MULTI_GPU" : "NO";
+    return config;
+}
+
+void check_answers(const ClusterConfig& config) {
+    const bool alone = config.distributed_type == "NO";
+    const int machines = config.num_machines;
+    const auto refuse = [](const std::string& why) { throw UsageError("config: " + why); };
+    if (machines < 1) refuse("--num_machines must be at least 1");
+    if (config.num_processes < 1) refuse("--num_processes must be at least 1");
+    if (alone && (machines > 1 || config.num_processes > 1))
+        refuse("--distributed_type NO is one process on one machine");
+    if (!alone && machines == 1 && config.num_processes == 1)
+        refuse(str("--distributed_type ", config.distributed_type,
+                   " with one process: leave it out, or say --num_processes"));
+    if (config.num_processes % machines != 0)
+        refuse(str("--num_processes ", config.num_processes, " can't be shared by ", machines,
+                   " machines"));
+    if (config.machine_rank < 0 || config.machine_rank >= machines)
+        refuse(str("--machine_rank must be from 0 to ", machines - 1));
+    if (machines > 1 && !config.main_process_ip)
+        refuse("several machines need --main_process_ip, the address of machine 0");
+}
+
+}  // namespace axle::launcher
