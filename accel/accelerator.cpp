@@ -55,6 +55,20 @@ std::string precision(const AcceleratorOptions& options) {
     throw ValueError(str("Accelerator: mixed_precision must be no, fp16 or bf16: '", name, "'"));
 }
 
+PrepareDataLoaderOptions loading(const AcceleratorOptions& options, Device device) {
+    PrepareDataLoaderOptions loading{.device = device, .put_on_device = options.device_placement};
+    loading.config = options.dataloader_config.value_or(DataLoaderConfiguration());
+    if (options.split_batches && options.dataloader_config && !loading.config.split_batches)
+        throw UsageError(
+            "Accelerator: split_batches is true and dataloader_config.split_batches is not; say "
+            "it there alone");
+    loading.config.split_batches = loading.config.split_batches || options.split_batches;
+    loading.rng_types.clear();
+    for (const std::string& name : options.rng_types) loading.rng_types.push_back(rng_type(name));
+    loading.device_mesh = options.device_mesh;
+    return loading;
+}
+
 template <class T>
 bool add_once(std::vector<T*>& list, T& object) {
     if (std::find(list.begin(), list.end(), &object) != list.end()) return false;
@@ -70,6 +84,7 @@ Accelerator::Accelerator(AcceleratorOptions options)
       processes_({.cpu = options_.cpu,
                   .init_process_group_kwargs = options_.init_process_group_kwargs,
                   .process_group = options_.process_group}),
+      loading_(loading(options_, device())),
       state_(std::make_shared<State>()),
       tracking_(std::make_unique<Tracking>(options_.log_with, logging_dir(), is_main_process())) {
     state_->num_steps = accumulation_steps(options_);
@@ -77,11 +92,9 @@ Accelerator::Accelerator(AcceleratorOptions options)
         state_->sync_with_dataloader = plugin->sync_with_dataloader;
         state_->sync_each_batch = plugin->sync_each_batch;
     }
-    if (!options_.split_batches && options_.scheduler_steps == SchedulerSteps::per_process)
+    if (!loading_.config.split_batches && options_.scheduler_steps == SchedulerSteps::per_process)
         state_->scheduler_steps = num_processes();
     state_->step_scheduler_with_optimizer = options_.step_scheduler_with_optimizer;
-    state_->device_placement = options_.device_placement;
-    state_->device = device();
     const GradScalerKwargs scaler = options_.grad_scaler_kwargs.value_or(GradScalerKwargs());
     if (mixed_precision_ == "fp16" && scaler.enabled)
         state_->scaling = std::make_unique<LossScaling>(scaler, device());
@@ -107,8 +120,10 @@ void Accelerator::prepare_one(nn::Module& model) {
     auto gate = std::make_shared<nn::Gate>();
     gate->autocast = autocast_dtype();
     replicas_.push_back(replicate(model));
-    if (dist::DataParallel* replicas = replicas_.back().get())
-        gate->before_forward = [replicas](nn::Module&) { replicas->before_forward(); };
+    if (replicas_.back())  // which the model may outlive
+        gate->before_forward = [weak = std::weak_ptr(replicas_.back())](nn::Module&) {
+            if (const auto replicas = weak.lock()) replicas->before_forward();
+        };
     model.set_gate(std::move(gate));
 }
 
@@ -126,13 +141,25 @@ void Accelerator::prepare_one(optim::Scheduler& scheduler) {
     ++state_->preparations;
 }
 
-void Accelerator::prepare_one(data::DataLoader& loader) {
-    if (!add_once(loaders_, loader)) return;
-    shard(loader, options_.even_batches);
-    loader.set_gate(gate_);
+data::DataLoader& Accelerator::prepare_data_loader(data::DataLoader& loader,
+                                                   std::optional<bool> device_placement,
+                                                   SliceFn slice_fn_for_dispatch) {
+    const bool again = device_placement || slice_fn_for_dispatch;
+    const bool is_prepared = std::find(loaders_.begin(), loaders_.end(), &loader) != loaders_.end();
+    if (is_prepared && !again) return loader;
+    PrepareDataLoaderOptions options = loading_;
+    options.put_on_device = device_placement.value_or(options.put_on_device);
+    options.slice_fn_for_dispatch = std::move(slice_fn_for_dispatch);
+    share_out(loader, processes_.process_group(), options);
+    add_once(loaders_, loader);
+    loader.set_gate(
+        std::make_shared<ActiveGate>(state_, processes_.process_group(), std::move(options)));
+    return loader;
 }
 
 void Accelerator::free_memory() {
+    if (!state_->active.empty())
+        throw UsageError("free_memory: not within the loop over a prepared loader; leave it first");
     for (const auto& rates : state_->rates) rates->settle();
     state_->rates.clear();
     if (state_->scaling) {
@@ -144,7 +171,7 @@ void Accelerator::free_memory() {
     for (optim::Optimizer* optimizer : optimizers_) optimizer->set_gate(nullptr);
     for (optim::Scheduler* scheduler : schedulers_) scheduler->set_gate(nullptr);
     for (data::DataLoader* loader : loaders_) {
-        unshard(*loader);
+        loader->shard(std::nullopt);
         loader->set_gate(nullptr);
     }
     models_.clear();
@@ -152,7 +179,6 @@ void Accelerator::free_memory() {
     optimizers_.clear();
     schedulers_.clear();
     loaders_.clear();
-    state_->active.clear();
     state_->step = 0;
     state_->sync_gradients = true;
     host_memory::empty_cache();
@@ -176,6 +202,16 @@ void Accelerator::count_micro_batch() {
     }
     ++state_->step;
     state_->sync_gradients = state_->step % state_->num_steps == 0;
+}
+
+data::DataLoader* Accelerator::active_dataloader() const {
+    return state_->active.empty() ? nullptr : state_->active.back();
+}
+
+std::int64_t Accelerator::valid_rows(std::int64_t rows) const {
+    const data::DataLoader* loader = active_dataloader();
+    if (loading_.device_mesh && !data_rank(*loading_.device_mesh).is_first) return 0;
+    return loader != nullptr && loader->batch_samples() == rows ? loader->valid_samples() : rows;
 }
 
 bool Accelerator::sync_gradients() const { return state_->sync_gradients; }

@@ -23,20 +23,24 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "accel/compile.h"
+#include "accel/data_loader.h"
 #include "accel/partial_state.h"
 #include "accel/profile.h"
+#include "accel/save_model.h"
 #include "accel/sync_scopes.h"
 #include "accel/tracker.h"
 #include "core/tensor.h"
 #include "core/tree.h"
 #include "data/loader.h"
 #include "dist/data_parallel.h"
+#include "dist/operations.h"
 #include "nn/module.h"
 #include "optim/grad_scaler.h"
 #include "optim/optimizer.h"
@@ -67,14 +71,16 @@ using GradScalerKwargs = optim::GradScalerOptions;
 // Fields in the order of Accelerate's constructor. An empty text means "not said": then the
 // environment is asked (ACCELERATE_MIXED_PRECISION, ACCELERATE_USE_CPU), then the default holds.
 struct AcceleratorOptions {
-    bool device_placement = true;  // move models and batches to the device
-    // A loader's batch is that of all processes, each taking its part; else each takes whole ones.
-    bool split_batches = false;
+    bool device_placement = true;      // move models and batches to the device
+    bool split_batches = false;        // as dataloader_config's
     std::string mixed_precision = {};  // "no", "fp16" or "bf16"
     // Micro-batches per update. ACCELERATE_GRADIENT_ACCUMULATION_STEPS, which a launcher sets,
     // wins.
     int gradient_accumulation_steps = 1;
     bool cpu = false;  // else the first GPU, where there is one
+    std::optional<DataLoaderConfiguration> dataloader_config = {};
+    // What processes draw alike in each pass over a prepared loader: "torch", "cuda", "generator".
+    std::vector<std::string> rng_types = {"generator"};
     // Trackers, by name ("tensorboard", "jsonl", "csv", "all", registered ones) or as objects.
     std::vector<LogWith> log_with = {};
     std::string project_dir = {};
@@ -84,17 +90,17 @@ struct AcceleratorOptions {
     bool step_scheduler_with_optimizer = true;
     std::optional<GradScalerKwargs> grad_scaler_kwargs = {};  // of "fp16"
     std::optional<ProfileKwargs> profile_kwargs = {};         // of profile() without an argument
-    // Every process gets as many batches as the others, the first samples again where the data
-    // run out (data/shard.h).
-    bool even_batches = true;
     dist::DataParallelOptions ddp_kwargs = {};
     dist::ProcessGroupOptions init_process_group_kwargs = {};
     SchedulerSteps scheduler_steps = SchedulerSteps::per_process;
     // Instead of the group of all processes that the launcher started.
     std::shared_ptr<dist::ProcessGroup> process_group = {};
+    // Of that group's processes: who reads which data (accel/data_loader.h).
+    std::shared_ptr<const dist::DeviceMesh> device_mesh = {};
 };
 
-// State of the user's own, saved and loaded with everything else.
+// State of the user's own, saved and loaded with everything else: by all processes at once, which
+// may say in state_dict() what they have together. That of the main one is written.
 struct Checkpointable {
     virtual ~Checkpointable() = default;
     virtual Tree state_dict() const = 0;
@@ -126,12 +132,17 @@ class Accelerator {
         prepare_one(object);
         return object;
     }
+    // prepare() of a loader, with options of its own; in place of what an earlier one said.
+    data::DataLoader& prepare_data_loader(data::DataLoader& loader,
+                                          std::optional<bool> device_placement = {},
+                                          SliceFn slice_fn_for_dispatch = {});
     // Nothing is wrapped, so this is the identity.
     template <class T>
     T& unwrap_model(T& model) {
         return model;
     }
-    // Forgets what was prepared and gives cached memory back.
+    // Forgets what was prepared and gives cached memory back. UsageError within the loop over a
+    // prepared loader.
     void free_memory();
 
     // --- the loop
@@ -149,10 +160,23 @@ class Accelerator {
     }
     // For the backward of a forward that ran under no_sync.
     SyncScope trigger_sync_in_backward(nn::Module& model) { return SyncScope(replicas_of(model)); }
-    // A scope in which processes may have different numbers of batches (dist::Join). Loaders give
-    // each what there is for it unless even_batches says otherwise. Nothing for one process.
+    // A scope in which processes may have different numbers of batches (dist::Join). even_batches
+    // takes the place of that of the configuration meanwhile: false, and each prepared loader of a
+    // dataset with indices gives each process what there is for it. Nothing for one process.
     JoinScope join_uneven_inputs(const std::vector<nn::Module*>& models,
                                  std::optional<bool> even_batches = {});
+    // The loader whose loop runs, the innermost; null outside of all.
+    data::DataLoader* active_dataloader() const;
+    // Of its step: how many of this process's rows the pass has not had before. They come first;
+    // the others only fill the batch up. `rows` itself where no loop runs or its batch has another
+    // number of rows. Of several processes that read the same data, one has rows.
+    std::int64_t valid_rows(std::int64_t rows) const;
+    // A loader without its first batches, for the pass that goes on after a checkpoint
+    // (data/loader.h).
+    data::SkipDataLoader skip_first_batches(data::DataLoader& loader,
+                                            std::int64_t num_batches = 0) const {
+        return data::skip_first_batches(loader, num_batches);
+    }
     // Of the latest micro-batch; true before the first.
     bool sync_gradients() const;
     int gradient_accumulation_steps() const;
@@ -199,6 +223,19 @@ class Accelerator {
     // FileError names what is missing, damaged or doesn't fit; a damaged checkpoint changes
     // nothing. UsageError within the loop over a prepared loader.
     void load_state(const std::string& directory);
+    // Parameters and buffers under all of their names, as the unwrapped model has them. By all
+    // processes.
+    nn::StateDict get_state_dict(const nn::Module& model, bool unwrap = true) const;
+    // Writes the weights alone into a folder, for any program (nn/weight_files.h): a tied one by
+    // its first name. The main process writes and the others go on: wait_for_everyone() before
+    // they read it.
+    void save_model(const nn::Module& model, const std::string& directory,
+                    const SaveModelOptions& options = {}) const;
+    // Writes tensors, or a value without tensors, to a file (accel/save_model.h), on the main
+    // process.
+    void save(const nn::StateDict& state, const std::string& path,
+              bool save_on_each_node = false) const;
+    void save(const Tree& object, const std::string& path, bool save_on_each_node = false) const;
 
     // --- trackers (accel/tracker.h); a failing one stops neither training nor the others, unless
     // set_trouble_policy (core/log.h) says so
@@ -255,6 +292,31 @@ class Accelerator {
     auto split_between_processes(const T& inputs, bool apply_padding = false) const {
         return processes_.split_between_processes(inputs, apply_padding);
     }
+    // On Trees or structures of tensors, as dist/operations.h says; `{...}` is a Tree.
+    template <class T = Tree>
+    T gather(const T& value) const {
+        return dist::gather(*processes_.process_group(), value);
+    }
+    // gather() of what a step has made of its batch, without the rows of samples that the pass has
+    // had before: all rows of an evaluation, each once, in the order of the dataset. Tensors
+    // without a row for each sample come whole. With use_gather_object, or where there is more than
+    // tensors, as gather_object, of which lists with an element for each sample are cut alike.
+    Tree gather_for_metrics(const Tree& input, bool use_gather_object = false) const;
+    template <StructuredType T>
+    T gather_for_metrics(const T& input, bool use_gather_object = false) const {
+        return dist::through_members(
+            input, [&](const Tree& tree) { return gather_for_metrics(tree, use_gather_object); });
+    }
+    template <class T = Tree>
+    T reduce(const T& value, std::string_view reduction = "sum", double scale = 1) const {
+        return dist::reduce(*processes_.process_group(), value, reduction, scale);
+    }
+    template <class T = Tree>
+    T pad_across_processes(const T& value, std::int64_t dim = 0, double pad_index = 0,
+                           bool pad_first = false) const {
+        return dist::pad_across_processes(*processes_.process_group(), value, dim, pad_index,
+                                          pad_first);
+    }
     // A line on std::cout, once per machine.
     template <class... Parts>
     void print(const Parts&... parts) const {
@@ -267,6 +329,7 @@ class Accelerator {
 
     Device device() const { return processes_.device(); }
     const std::string& mixed_precision() const { return mixed_precision_; }
+    const DataLoaderConfiguration& dataloader_config() const { return loading_.config; }
     const std::string& project_dir() const { return options_.project_dir; }
     const std::string& logging_dir() const {
         return options_.logging_dir.empty() ? options_.project_dir : options_.logging_dir;
@@ -276,6 +339,7 @@ class Accelerator {
     friend class CompiledStep;
     struct State;
     class Gate;
+    class ActiveGate;
 
     // What a step changes on the host.
     struct BeforeStep {
@@ -289,7 +353,7 @@ class Accelerator {
     void prepare_one(nn::Module& model);
     void prepare_one(optim::Optimizer& optimizer);
     void prepare_one(optim::Scheduler& scheduler);
-    void prepare_one(data::DataLoader& loader);
+    void prepare_one(data::DataLoader& loader) { prepare_data_loader(loader); }
     template <class T>
         requires(!std::is_base_of_v<nn::Module, T> && !std::is_base_of_v<optim::Optimizer, T> &&
                  !std::is_base_of_v<optim::Scheduler, T> && !std::is_base_of_v<data::DataLoader, T>)
@@ -304,12 +368,11 @@ class Accelerator {
     NoSyncScope::Guards held_back(std::initializer_list<const nn::Module*> models);
     NoSyncScope::Guards guards_of(std::initializer_list<const nn::Module*> models);
     void share_rounding_seeds(optim::Optimizer& optimizer) const;
-    void shard(data::DataLoader& loader, bool even_batches) const;
-    void unshard(data::DataLoader& loader) const;
 
     // For save_state() and load_state().
     Tree own_state() const;
-    void write_state(const std::string& directory, const std::vector<Tree>& own) const;
+    void write_state(const std::string& directory, const std::vector<Tree>& own,
+                     const std::vector<Tree>& custom) const;
     template <class F>
     void together(const char* what, F&& f) const;
 
@@ -339,10 +402,11 @@ class Accelerator {
     AcceleratorOptions options_;
     std::string mixed_precision_;
     PartialState processes_;
+    PrepareDataLoaderOptions loading_;
     std::shared_ptr<State> state_;  // shared with the gates of prepared objects
     std::shared_ptr<Gate> gate_;
     std::vector<nn::Module*> models_;
-    std::vector<std::unique_ptr<dist::DataParallel>> replicas_;  // of models_; null where alone
+    std::vector<std::shared_ptr<dist::DataParallel>> replicas_;  // of models_; null where alone
     std::vector<optim::Optimizer*> optimizers_;
     std::vector<optim::Scheduler*> schedulers_;
     std::vector<data::DataLoader*> loaders_;

@@ -9,6 +9,7 @@
 #include "accel/accelerator.h"
 #include "accel/compile.h"
 #include "accel/device_rates.h"
+#include "accel/loader_gate.h"
 #include "accel/loss_scaling.h"
 
 namespace axle::inline v0::accel {
@@ -22,9 +23,7 @@ struct Accelerator::State {
     bool sync_with_dataloader = true;
     bool sync_each_batch = false;
     bool step_scheduler_with_optimizer = true;
-    int scheduler_steps = 1;  // with each update
-    bool device_placement = true;
-    Device device;
+    int scheduler_steps = 1;                // with each update
     std::int64_t iteration = 0;             // of the next save
     std::vector<data::DataLoader*> active;  // loaders whose loops run, the innermost last
     StepRecord* record = nullptr;           // of the step that is being captured
@@ -40,9 +39,7 @@ struct Accelerator::State {
 };
 
 // What prepared objects ask. They own it, so that they may outlive the Accelerator.
-class Accelerator::Gate : public optim::OptimizerGate,
-                          public optim::SchedulerGate,
-                          public data::LoaderGate {
+class Accelerator::Gate : public optim::OptimizerGate, public optim::SchedulerGate {
   public:
     explicit Gate(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
@@ -53,11 +50,20 @@ class Accelerator::Gate : public optim::OptimizerGate,
     void step(optim::Scheduler& scheduler) override;
     void before_access(const optim::Scheduler& scheduler) override;
 
-    void begin(data::DataLoader& loader) override { state_->active.push_back(&loader); }
-    void batch(data::DataLoader&, Tree& batch) override {
-        if (!state_->device_placement || state_->device.is_cpu()) return;
-        batch = map_tensors(
-            batch, [&](const Tensor& t) { return Tree(t.to(state_->device, t.is_pinned())); });
+  private:
+    std::shared_ptr<State> state_;
+};
+
+// Of a loader: it is the innermost one while its loop runs.
+class Accelerator::ActiveGate : public PreparedLoaderGate {
+  public:
+    ActiveGate(std::shared_ptr<State> state, std::shared_ptr<dist::ProcessGroup> group,
+               PrepareDataLoaderOptions options)
+        : PreparedLoaderGate(std::move(group), std::move(options)), state_(std::move(state)) {}
+
+    void begin(data::DataLoader& loader) override {
+        state_->active.push_back(&loader);
+        PreparedLoaderGate::begin(loader);
     }
     void end(data::DataLoader& loader) noexcept override { std::erase(state_->active, &loader); }
 

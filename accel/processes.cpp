@@ -4,12 +4,32 @@
 
 #include "accel/accelerator.h"
 #include "accel/accelerator_state.h"
+#include "core/log.h"
 #include "core/numerics.h"
 #include "core/ops.h"
 #include "core/random.h"
-#include "data/shard.h"
 
 namespace axle::inline v0::accel {
+namespace {
+
+using Loaders = std::vector<data::DataLoader*>;
+
+bool may_be_uneven(const data::DataLoader& loader) {
+    return loader.dataset() != nullptr && !loader.is_dispatched() && loader.shard_options();
+}
+
+// Those that run stay as they are.
+void share_evenly(const Loaders& loaders, const Loaders& running, bool even_batches) {
+    for (data::DataLoader* loader : loaders) {
+        if (!may_be_uneven(*loader)) continue;
+        if (std::find(running.begin(), running.end(), loader) != running.end()) continue;
+        data::ShardOptions share = *loader->shard_options();
+        share.even_batches = even_batches;
+        loader->shard(share);
+    }
+}
+
+}  // namespace
 
 std::unique_ptr<dist::DataParallel> Accelerator::replicate(nn::Module& model) const {
     const auto parameters = model.parameters();
@@ -60,33 +80,25 @@ void Accelerator::share_rounding_seeds(optim::Optimizer& optimizer) const {
     }
 }
 
-void Accelerator::shard(data::DataLoader& loader, bool even_batches) const {
-    if (!use_distributed()) return;
-    unshard(loader);
-    loader.set_batch_sampler(std::make_shared<data::BatchSamplerShard>(
-        loader.batch_sampler(), data::ShardOptions{.num_processes = num_processes(),
-                                                   .process_index = process_index(),
-                                                   .split_batches = options_.split_batches,
-                                                   .even_batches = even_batches}));
-}
-
-void Accelerator::unshard(data::DataLoader& loader) const {
-    if (const auto* own =
-            dynamic_cast<const data::BatchSamplerShard*>(loader.batch_sampler().get()))
-        loader.set_batch_sampler(own->whole());
-}
-
 JoinScope Accelerator::join_uneven_inputs(const std::vector<nn::Module*>& models,
                                           std::optional<bool> even_batches) {
-    const bool even = even_batches.value_or(options_.even_batches);
-    if (!use_distributed() || even) return {};
-    for (data::DataLoader* loader : loaders_) shard(*loader, even);
-    std::vector<std::unique_ptr<dist::Join>> joins;
+    if (!use_distributed()) return {};
+    std::vector<dist::DataParallel*> trained;
     for (const nn::Module* model : models)
-        if (dist::DataParallel* replicas = replicas_of(*model))
-            joins.push_back(std::make_unique<dist::Join>(*replicas));
-    return {std::move(joins), [this] {
-                for (data::DataLoader* loader : loaders_) shard(*loader, options_.even_batches);
+        if (dist::DataParallel* replicas = replicas_of(*model)) trained.push_back(replicas);
+    std::unique_ptr<dist::Join> join;
+    if (!trained.empty()) join = std::make_unique<dist::Join>(trained, dist::Join::Options());
+    if (even_batches) {
+        if (!std::all_of(loaders_.begin(), loaders_.end(),
+                         [](const auto* loader) { return may_be_uneven(*loader); }))
+            axle::log(LogLevel::warning,
+                      "join_uneven_inputs: even_batches is for loaders of datasets with indices "
+                      "that each process reads itself; another one stays as it is");
+        share_evenly(loaders_, state_->active, *even_batches);
+    }
+    return {std::move(join), [this, even_batches] {
+                if (even_batches)
+                    share_evenly(loaders_, state_->active, loading_.config.even_batches);
             }};
 }
 

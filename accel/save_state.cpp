@@ -68,7 +68,8 @@ Tree Accelerator::own_state() const {
     return own;
 }
 
-void Accelerator::write_state(const std::string& directory, const std::vector<Tree>& own) const {
+void Accelerator::write_state(const std::string& directory, const std::vector<Tree>& own,
+                              const std::vector<Tree>& custom) const {
     CheckpointWriter writer(directory);
     const auto save_tensors = [&](const std::string& name, const NamedTensors& tensors,
                                   const Metadata& metadata) {
@@ -83,8 +84,8 @@ void Accelerator::write_state(const std::string& directory, const std::vector<Tr
     for (std::size_t i = 0; i < loaders_.size(); ++i)
         writer.write(numbered("dl_state_dict", i), loaders_[i]->state_dict());
     if (state_->scaling) writer.write("scaler", state_->scaling->scaler().state_dict());
-    for (std::size_t i = 0; i < custom_.size(); ++i)
-        writer.write(str("custom_checkpoint_", i), custom_[i]->state_dict());
+    for (std::size_t i = 0; i < custom.size(); ++i)
+        writer.write(str("custom_checkpoint_", i), custom[i]);
     for (std::size_t rank = 0; rank < own.size(); ++rank) {
         writer.write(str("random_states_", rank), own[rank]["random_states"]);
         const Tree& gradients = own[rank]["gradients"];
@@ -122,8 +123,11 @@ std::string Accelerator::save_state(const std::string& directory) {
     dist::ProcessGroup& group = *processes_.process_group();
     const std::string path = group.broadcast_object(directory).string();
     const std::vector<Tree> own = group.gather_object(own_state());
+    std::vector<Tree> custom;
+    for (const Checkpointable* object : custom_)  // one by one: each may talk to the others
+        together("save_state", [&] { custom.push_back(object->state_dict()); });
     together("save_state", [&] {
-        if (is_main_process()) write_state(path, own);
+        if (is_main_process()) write_state(path, own, custom);
     });
     ++state_->iteration;
     return path;
@@ -138,6 +142,33 @@ std::uint64_t unsigned_from(const Tree& tree) {
     if (error != std::errc() || stop != text.data() + text.size())
         throw ValueError(str("not an unsigned integer: '", text, "'"));
     return value;
+}
+
+std::size_t saved_by(const CheckpointReader& reader) {
+    std::size_t processes = 0;
+    while (reader.contains(str("random_states_", processes, ".json"))) ++processes;
+    return processes;
+}
+
+// What a process had accumulated; what all had on average, where they were more or fewer: the mean
+// of the processes, which the update takes, stays what it was.
+std::map<std::string, Tensor> saved_gradients(const CheckpointReader& reader, std::size_t model,
+                                              std::size_t rank, std::size_t processes) {
+    const auto of_rank = [&](std::size_t r) -> std::map<std::string, Tensor> {
+        const std::string file = gradients_file(model, r) + ".safetensors";
+        if (!reader.contains(file)) return {};
+        return load_safetensors(reader.file(file)).tensors;
+    };
+    const std::size_t saved = saved_by(reader);
+    if (saved == processes) return of_rank(rank);
+    std::map<std::string, Tensor> mean;
+    for (std::size_t r = 0; r < saved; ++r)
+        for (const auto& [name, gradient] : of_rank(r)) {
+            const Tensor part = gradient / static_cast<double>(saved);
+            const auto [entry, is_new] = mean.try_emplace(name, part);
+            if (!is_new) entry->second.add_(part);
+        }
+    return mean;
 }
 
 // Says which file an object refused.
@@ -175,8 +206,8 @@ void Accelerator::load_state(const std::string& directory) {
             auto tensors =
                 load_safetensors(reader.file(numbered("model", i) + ".safetensors")).tensors;
             models.emplace_back(tensors.begin(), tensors.end());
-            const std::string file = gradients_file(i, rank) + ".safetensors";
-            if (reader.contains(file)) gradients[i] = load_safetensors(reader.file(file)).tensors;
+            gradients[i] =
+                saved_gradients(reader, i, rank, static_cast<std::size_t>(num_processes()));
         }
         for (std::size_t i = 0; i < optimizers_.size(); ++i)
             optimizers.push_back(reader.read(numbered("optimizer", i)));
@@ -196,7 +227,7 @@ void Accelerator::load_state(const std::string& directory) {
         }
         if (is_main_process() && reader.contains(str("random_states_", num_processes(), ".json")))
             axle::log(LogLevel::warning, "load_state: ", reader.path(),
-                      " was saved by more processes: what the others had of their own is left out");
+                      " was saved by more processes: the others' random states are left out");
         const Tree random = reader.read(states);
         fitting(reader, states + ".json", [&] {
             generator = {unsigned_from(random["seed"]), unsigned_from(random["offset"])};

@@ -48,10 +48,16 @@ class [[nodiscard]] SyncScope {
 class [[nodiscard]] JoinScope {
   public:
     JoinScope() = default;
-    JoinScope(std::vector<std::unique_ptr<dist::Join>> joins, std::function<void()> at_end)
-        : at_end_(std::move(at_end)), joins_(std::move(joins)) {}
-    ~JoinScope() {
-        joins_.clear();
+    JoinScope(std::unique_ptr<dist::Join> join, std::function<void()> at_end)
+        : at_end_(std::move(at_end)), join_(std::move(join)) {}
+    // As dist::Join's, whose end this is.
+    ~JoinScope() noexcept(false) {
+        try {
+            if (join_) join_->finish();
+        } catch (...) {
+            if (at_end_) at_end_();
+            throw;
+        }
         if (at_end_) at_end_();
     }
     JoinScope(const JoinScope&) = delete;
@@ -59,7 +65,7 @@ class [[nodiscard]] JoinScope {
 
   private:
     std::function<void()> at_end_;
-    std::vector<std::unique_ptr<dist::Join>> joins_;
+    std::unique_ptr<dist::Join> join_;  // null where nothing is averaged
 };
 
 }  // namespace axle::inline v0::accel

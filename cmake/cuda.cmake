@@ -104,6 +104,7 @@ function(cuda_simulator)
         return()
     endif()
     file(GLOB kernels RELATIVE ${PROJECT_SOURCE_DIR} CONFIGURE_DEPENDS kernels/cuda/*.cu)
+    list(REMOVE_ITEM kernels kernels/cuda/cub.cu)
     set(sources)
     foreach(kernel IN LISTS kernels)
         set(source ${PROJECT_BINARY_DIR}/simulated/${kernel}.cpp)
@@ -111,8 +112,8 @@ function(cuda_simulator)
              CONTENT "#include \"tests/simulator/device.h\"\n#include \"${kernel}\"\n")
         list(APPEND sources ${source})
     endforeach()
-    add_library(axle_simulator OBJECT ${sources} tests/simulator/fibers.cpp
-                                      tests/simulator/runtime.cpp)
+    add_library(axle_simulator OBJECT ${sources} tests/simulator/cub.cpp
+                                      tests/simulator/fibers.cpp tests/simulator/runtime.cpp)
     target_link_libraries(axle_simulator PRIVATE axle_headers)
     # Pragmas and attributes of nvcc.
     target_compile_options(

@@ -14,7 +14,8 @@ if(AXLE_BUILD_FUZZERS)
     # It watches the way that an input takes through what parses it, and nothing else.
     file(GLOB parsers CONFIGURE_DEPENDS data/*.cpp accel/config.cpp dist/agreements.cpp
          dist/key_store.cpp dist/wire.cpp core/file.cpp
-         core/safetensors*.cpp core/text.cpp core/tree.cpp)
+         core/pickle.cpp core/safetensors*.cpp core/text.cpp core/torch_file.cpp core/tree.cpp
+         core/zip.cpp)
     set_property(SOURCE ${parsers} APPEND PROPERTY COMPILE_OPTIONS -fsanitize=fuzzer-no-link)
 endif()
 

@@ -174,12 +174,17 @@ void AtomicFile::write(std::span<const std::byte> bytes) {
     }
 }
 
-void AtomicFile::commit() {
-    if (descriptor_ < 0) throw UsageError(str(printable(path_), ": committed after its end"));
+void AtomicFile::sync() {
+    if (descriptor_ < 0) throw UsageError(str(printable(path_), ": synced after its end"));
     while (::fsync(descriptor_) != 0)
         if (errno != EINTR) fail("can't sync", errno);
     // Linux frees the descriptor on EINTR too, and what was synced stays written.
     if (::close(std::exchange(descriptor_, -1)) != 0 && errno != EINTR) fail("can't close", errno);
+}
+
+void AtomicFile::commit() {
+    if (temporary_.empty()) throw UsageError(str(printable(path_), ": committed after its end"));
+    if (descriptor_ >= 0) sync();
     if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail("can't replace", errno);
     temporary_.clear();
     if (const int error = sync_folder(folder_); error != 0)

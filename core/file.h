@@ -74,6 +74,9 @@ class AtomicFile {
 
     void write(std::span<const std::byte> bytes);
     void write(std::string_view text) { write(std::as_bytes(std::span(text))); }
+    // Ends writing: the bytes are on the disk, and the old file is still in its place.
+    void sync();
+    // sync(), if that has not been called, and takes the old file's place.
     void commit();
 
   private:

@@ -142,6 +142,8 @@ Tensor argmax(const Tensor& x, std::int64_t dim, bool keepdim = false);  // the 
 Tensor argmin(const Tensor& x, std::int64_t dim, bool keepdim = false);
 // correction 1 divides by n - 1, as PyTorch's default.
 Tensor var(const Tensor& x, const Dims& dims = {}, double correction = 1, bool keepdim = false);
+// Running totals along dim (scan.cpp); bool and ints to i64.
+Tensor cumsum(const Tensor& x, std::int64_t dim);
 
 // --- indexing; indices are i64 or i32 (index.cpp)
 Tensor gather(const Tensor& x, std::int64_t dim, const Tensor& index);
@@ -158,6 +160,10 @@ Tensor triu(const Tensor& x, std::int64_t diagonal = 0);
 // ties.
 std::pair<Tensor, Tensor> topk(const Tensor& x, std::int64_t k, std::int64_t dim = -1,
                                bool largest = true);
+// All along dim, in order: values and i64 indices. NaN counts as larger than every number. Always
+// stable: equal ones keep their order, in both directions.
+std::pair<Tensor, Tensor> sort(const Tensor& x, std::int64_t dim = -1, bool descending = false);
+Tensor argsort(const Tensor& x, std::int64_t dim = -1, bool descending = false);
 
 // --- products (matmul.cpp, linear.cpp, feed_forward.cpp)
 // 1-d and 2-d operands as in PyTorch; more dimensions are batches, which broadcast.

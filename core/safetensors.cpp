@@ -56,6 +56,11 @@ void check_booleans(const std::string& path, const Entry& entry, const void* dat
 
 void save_safetensors(const std::string& path, const NamedTensors& tensors,
                       const Metadata& metadata) {
+    write_file_atomically(path,
+                          [&](AtomicFile& file) { save_safetensors(file, tensors, metadata); });
+}
+
+void save_safetensors(AtomicFile& file, const NamedTensors& tensors, const Metadata& metadata) {
     for (const auto& [name, tensor] : tensors) {
         if (!tensor.defined())
             throw UsageError(str("save_safetensors: the tensor is undefined: ", in_quotes(name)));
@@ -77,15 +82,13 @@ void save_safetensors(const std::string& path, const NamedTensors& tensors,
 
     const std::string header = write_safetensors_header(sorted, metadata);
     const auto length = static_cast<std::uint64_t>(header.size());
-    write_file_atomically(path, [&](AtomicFile& file) {
-        file.write(std::as_bytes(std::span(&length, 1)));
-        file.write(header);
-        for (const auto& [name, tensor] : sorted) {
-            const Tensor dense = contiguous(to(tensor.detach(), Device::cpu()));
-            const auto bytes = static_cast<std::size_t>(dense.numel() * size_of(dense.dtype()));
-            file.write({static_cast<const std::byte*>(dense.raw_data()), bytes});
-        }
-    });
+    file.write(std::as_bytes(std::span(&length, 1)));
+    file.write(header);
+    for (const auto& [name, tensor] : sorted) {
+        const Tensor dense = contiguous(to(tensor.detach(), Device::cpu()));
+        const auto bytes = static_cast<std::size_t>(dense.numel() * size_of(dense.dtype()));
+        file.write({static_cast<const std::byte*>(dense.raw_data()), bytes});
+    }
 }
 
 struct SafetensorsFile::Opened {

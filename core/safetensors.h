@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/file.h"
 #include "core/tensor.h"
 
 namespace axle::inline v0 {
@@ -31,6 +32,8 @@ using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 // for a meta tensor.
 void save_safetensors(const std::string& path, const NamedTensors& tensors,
                       const Metadata& metadata = {});
+// Into a file that the caller commits.
+void save_safetensors(AtomicFile& file, const NamedTensors& tensors, const Metadata& metadata = {});
 // Any other range of names and tensors, such as what load_safetensors gives.
 template <class Tensors>
 void save_safetensors(const std::string& path, const Tensors& tensors,

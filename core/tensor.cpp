@@ -146,6 +146,8 @@ Tensor& Tensor::copy_(const Tensor& source) {
     const profiler::OpScope scope("copy_");
     check_in_place("copy_", *this);
     check_compute("copy_", *this);
+    if (!source.defined()) throw UsageError("copy_: the source is undefined");
+    if (source.dtype() != dtype()) check_compute("copy_", source);
     const Tensor from = axle::expand(axle::to(source.detach(), device()), shape());
     launch(device(), [&](auto& on) { kernels::copy(on, from.view(), view()); });
     impl_->storage->bump_version();

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/file.h"
+#include "core/tree_utils.h"
 
 namespace axle::inline v0 {
 namespace {
@@ -279,9 +280,7 @@ void Tree::throw_beyond_int64(std::uint64_t value) {
 }
 
 void Tree::throw_not(const char* wanted) const {
-    const char* const names[] = {"null",      "a tensor", "an integer", "a number",
-                                 "a boolean", "a string", "a list",     "a map"};
-    std::string found = names[value_.index()];
+    std::string found = name_of(kind());
     if (is_map()) found += str(" with the keys ", keys_of(entries()));
     if (is_string()) found += str(" (", in_quotes(string()), ")");
     throw ValueError(str("Tree: wanted ", wanted, ", but this is ", found));

@@ -1,10 +1,13 @@
 #include "data/loader.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "core/cuda.h"
 #include "core/profiler.h"
+#include "core/random.h"
 #include "data/prefetch.h"
+#include "data/source.h"
 #include "kernels/error.h"
 
 namespace axle::inline v0::data {
@@ -32,86 +35,229 @@ std::shared_ptr<const BatchSampler> make_batch_sampler(const Dataset& dataset,
     if (options.batch_sampler) return options.batch_sampler;
     std::shared_ptr<const Sampler> sampler = options.sampler;
     if (!sampler && options.shuffle) {
-        sampler = std::make_shared<RandomSampler>(dataset.size(),
-                                                  RandomSamplerOptions{.seed = options.seed});
+        const std::uint64_t seed = options.seed.value_or(generator_state().seed);
+        sampler =
+            std::make_shared<RandomSampler>(dataset.size(), RandomSamplerOptions{.seed = seed});
     } else if (!sampler) {
         sampler = std::make_shared<SequentialSampler>(dataset.size());
     }
     return std::make_shared<FixedBatchSampler>(sampler, options.batch_size, options.drop_last);
 }
 
+std::int64_t divided(std::int64_t n, std::int64_t by, bool round_down) {
+    return n / by + (!round_down && n % by != 0 ? 1 : 0);
+}
+
+// What nobody but the caller owns.
+template <class T>
+std::shared_ptr<const T> borrowed(const T& object) {
+    return {std::shared_ptr<void>(), &object};
+}
+
 }  // namespace
 
-DataLoader::DataLoader(const Dataset& dataset, LoaderOptions options)
-    : DataLoader(std::shared_ptr<const Dataset>(std::shared_ptr<void>(), &dataset),
-                 std::move(options)) {}
+class DataLoader::OwnFeed : public Feed {
+  public:
+    OwnFeed(std::shared_ptr<Source> source, Prefetcher* prefetcher)
+        : source_(std::move(source)), prefetcher_(prefetcher) {
+        if (prefetcher_ != nullptr) prefetcher_->start(source_);
+    }
+    ~OwnFeed() override {
+        if (prefetcher_ != nullptr) prefetcher_->stop();
+    }
+    OwnFeed(const OwnFeed&) = delete;
+    OwnFeed& operator=(const OwnFeed&) = delete;
 
-DataLoader::DataLoader(std::shared_ptr<const Dataset> dataset, LoaderOptions options)
-    : dataset_(std::move(dataset)), seed_(options.seed) {
-    if (!dataset_) throw UsageError("DataLoader: there is no dataset");
+    std::optional<Batch> next() override {
+        if (prefetcher_ != nullptr) return prefetcher_->next();
+        Draft draft;
+        if (!source_->draw(draft)) return std::nullopt;
+        return source_->make(std::move(draft));
+    }
+
+  private:
+    std::shared_ptr<Source> source_;
+    Prefetcher* prefetcher_;
+};
+
+DataLoader::DataLoader(LoaderOptions&& options)
+    : iterable_batch_size_(options.batch_size), iterable_drop_last_(options.drop_last) {
     check_options(options);
-    batch_sampler_ = make_batch_sampler(*dataset_, options);
-    collate_fn_ = std::move(options.collate_fn);
-    pin_memory_ = options.pin_memory && cuda::is_available();
+    recipe_ = std::make_unique<Recipe>(
+        Recipe{std::move(options.collate_fn), options.pin_memory && cuda::is_available()});
     if (options.num_workers == 0) return;
     const auto capacity = static_cast<std::size_t>(options.num_workers) *
                           static_cast<std::size_t>(options.prefetch_factor);
     prefetcher_ = std::make_unique<Prefetcher>(options.num_workers, capacity);
 }
 
+DataLoader::DataLoader(const Dataset& dataset, LoaderOptions options)
+    : DataLoader(borrowed(dataset), std::move(options)) {}
+
+DataLoader::DataLoader(std::shared_ptr<const Dataset> dataset, LoaderOptions options)
+    : DataLoader(LoaderOptions(options)) {
+    if (!dataset) throw UsageError("DataLoader: there is no dataset");
+    dataset_ = std::move(dataset);
+    whole_ = own_ = make_batch_sampler(*dataset_, options);
+}
+
+DataLoader::DataLoader(const IterableDataset& dataset, LoaderOptions options)
+    : DataLoader(borrowed(dataset), std::move(options)) {}
+
+DataLoader::DataLoader(std::shared_ptr<const IterableDataset> dataset, LoaderOptions options)
+    : DataLoader(LoaderOptions(options)) {
+    if (!dataset) throw UsageError("DataLoader: there is no dataset");
+    if (options.shuffle || options.sampler || options.batch_sampler)
+        throw ValueError(
+            "DataLoader: an iterable dataset has an order of its own: shuffle, sampler and "
+            "batch_sampler need a dataset with indices");
+    if (options.batch_size < 1)
+        throw ValueError(str("DataLoader: batch_size must be positive: ", options.batch_size));
+    iterable_ = std::move(dataset);
+}
+
 DataLoader::~DataLoader() = default;
+
+// --- what it knows
+
+std::int64_t DataLoader::batch_size() const {
+    const std::int64_t whole = whole_ ? whole_->batch_size() : iterable_batch_size_;
+    return shard_ && shard_->split_batches ? whole / processes() : whole;
+}
+
+std::int64_t DataLoader::total_batch_size() const { return batch_size() * processes(); }
+
+bool DataLoader::drop_last() const { return whole_ ? whole_->drop_last() : iterable_drop_last_; }
+
+std::int64_t DataLoader::total_dataset_length() const {
+    if (dataset_) return dataset_->size();
+    const auto size = iterable_->size();
+    if (!size)
+        throw UsageError("DataLoader: total_dataset_length: the iterable dataset has no size");
+    return *size;
+}
+
+std::optional<std::int64_t> DataLoader::num_samples() const {
+    return whole_ ? whole_->num_samples() : iterable_->size();
+}
+
+std::optional<std::int64_t> DataLoader::whole_len() const {
+    if (whole_) return whole_->size();
+    const auto samples = iterable_->size();
+    if (!samples) return std::nullopt;
+    return divided(*samples, iterable_batch_size_, iterable_drop_last_);
+}
+
+std::optional<std::int64_t> DataLoader::steps() const {
+    const auto whole = whole_len();
+    if (!shard_ || !whole) return whole;
+    if (dispatch_) return shard_->split_batches ? whole : divided(*whole, processes(), drop_last());
+    ShardOptions first = *shard_;
+    first.process_index = 0;
+    if (whole_) return BatchSamplerShard(whole_, first).size();
+    return divided(*iterable_->size(), total_batch_size(), iterable_drop_last_);
+}
+
+std::int64_t DataLoader::len() const {
+    if (own_ && !dispatch_) return own_->size();
+    const auto known = steps();
+    if (!known) throw UsageError("DataLoader: len: the iterable dataset has no size");
+    return *known;
+}
+
+std::int64_t DataLoader::reachable_position() const {
+    const std::int64_t countable =
+        std::numeric_limits<std::int64_t>::max() / std::max<std::int64_t>(total_batch_size(), 1);
+    return std::min(position_, steps().value_or(countable));
+}
+
+std::int64_t DataLoader::remainder() const {
+    if (!running_) return -1;
+    if (dispatch_) return current_.last ? current_.real_samples : -1;
+    const auto samples = num_samples();
+    if (drop_last() || !samples || total_batch_size() == 0) return -1;
+    return *samples % total_batch_size();
+}
+
+std::shared_ptr<Generator> DataLoader::generator() const {
+    return whole_ ? whole_->generator() : iterable_->generator();
+}
+
+// --- passes
 
 DataLoader::Iterator DataLoader::begin() {
     check_idle("begin");
-    end_ = len();
-    order_ = batch_sampler_->order(epoch_);
-    seen_ = dataset_->in_epoch(epoch_);
-    position_ = std::min(position_, end_);
+    has_steps_ = steps().value_or(0) > 0;
     running_ = true;
     Iterator first(this);  // from here on, an exception leaves the pass
     if (gate_ != nullptr) gate_->begin(*this);
-    if (prefetcher_ && position_ < end_)
-        prefetcher_->start([this](std::int64_t number) { return make_batch(order_, number); },
-                           position_, end_);
+    position_ = reachable_position();
+    telling([&] { feed_ = dispatch_ ? dispatch_->start(*this, position_) : read_share(); });
     ++first;
     return first;
 }
 
-Tree DataLoader::make_batch(const BatchOrder& order, std::int64_t number) const {
-    const profiler::Scope scope("DataLoader.batch", profiler::Category::data);
-    const Dataset& dataset = seen_ ? *seen_ : *dataset_;
+std::unique_ptr<Feed> DataLoader::read_share() {
+    auto iterable = iterable_;
+    if (iterable && shard_)
+        iterable = std::make_shared<IterableDatasetShard>(iterable_, iterable_batch_size_,
+                                                          iterable_drop_last_, *shard_);
+    return std::make_unique<OwnFeed>(source(own_, std::move(iterable), batch_size(), position_),
+                                     prefetcher_.get());
+}
+
+template <class F>
+void DataLoader::telling(F&& f) {
     try {
-        const std::vector<std::int64_t> indices = order(number);
-        Tree batch =
-            collate_fn_ ? collate_fn_(get_samples(dataset, indices)) : dataset.get_batch(indices);
-        if (!pin_memory_) return batch;
-        return map_tensors(batch, [](const Tensor& t) { return Tree(t.pin_memory()); });
-    } catch (...) {
-        rethrow_from(str("DataLoader: batch ", number));
+        f();
+    } catch (const std::exception& error) {
+        if (gate_ != nullptr) gate_->failed(*this, error.what());
+        throw;
     }
 }
 
+std::unique_ptr<Feed> DataLoader::read_whole(std::int64_t first_batch) {
+    return std::make_unique<OwnFeed>(source(whole_, iterable_, iterable_batch_size_, first_batch),
+                                     prefetcher_.get());
+}
+
+std::shared_ptr<Source> DataLoader::source(const std::shared_ptr<const BatchSampler>& batches,
+                                           std::shared_ptr<const IterableDataset> iterable,
+                                           std::int64_t batch_size, std::int64_t first) const {
+    if (iterable)
+        return std::make_shared<StreamSource>(std::move(iterable), epoch_, batch_size,
+                                              iterable_drop_last_, *recipe_, first);
+    auto dataset = dataset_->in_epoch(epoch_);
+    return std::make_shared<OrderedSource>(dataset ? std::move(dataset) : dataset_,
+                                           batches->order(epoch_), *recipe_, first,
+                                           batches->size());
+}
+
 bool DataLoader::advance() {
-    if (position_ == end_) {
+    if (current_.last) {
         finish(true);
         return false;
     }
     const profiler::Scope scope("DataLoader.next", profiler::Category::data);
-    current_ = Tree();  // so that its memory serves the next one
-    current_ = prefetcher_ ? prefetcher_->next() : make_batch(order_, position_);
+    current_ = Batch();  // so that its memory serves the next one
+    std::optional<Batch> next;
+    telling([&] { next = feed_->next(); });
+    if (!next) {
+        finish(true);
+        return false;
+    }
+    current_ = std::move(*next);
     ++position_;
-    if (gate_ != nullptr) gate_->batch(*this, current_);
+    if (gate_ != nullptr) telling([&] { gate_->batch(*this, current_.tree); });
     return true;
 }
 
 void DataLoader::finish(bool complete) noexcept {
-    if (prefetcher_) prefetcher_->stop();
+    feed_ = nullptr;
     running_ = false;
-    order_ = nullptr;
-    seen_ = nullptr;
-    current_ = Tree();
+    current_ = Batch();
+    if (complete && (position_ > 0 || has_steps_)) ++epoch_;
     position_ = 0;
-    if (complete && end_ > 0) ++epoch_;
     if (gate_ != nullptr) gate_->end(*this);
 }
 
@@ -128,43 +274,123 @@ void DataLoader::set_epoch(std::int64_t epoch) {
     epoch_ = epoch;
 }
 
+void DataLoader::begin_epoch(std::int64_t epoch) {
+    if (!running_ || feed_)
+        throw UsageError("DataLoader: begin_epoch: only a gate's begin() may say another epoch");
+    epoch_ = epoch;
+}
+
 void DataLoader::skip_first_batches(std::int64_t n) {
     check_idle("skip_first_batches");
     if (n < 0) throw ValueError(str("skip_first_batches: negative number of batches: ", n));
     position_ = n;
 }
 
+// --- state
+
 Tree DataLoader::state_dict() const {
-    return Tree{{"epoch", epoch_},
-                {"position", position_},
-                {"batch_size", batch_size()},
-                {"seed", static_cast<std::int64_t>(seed_)}};
+    // The last batch of this process may not be that of all.
+    const bool finished = end_of_dataloader() && position_ >= steps().value_or(position_);
+    Tree state{{"epoch", epoch_},
+               {"position", reachable_position()},
+               {"finished", finished},
+               {"total_batch_size", total_batch_size()},
+               {"num_processes", processes()}};
+    if (const auto samples = num_samples()) state.set("num_samples", *samples);
+    if (const auto random = generator())
+        state.set("seed", static_cast<std::int64_t>(random->initial_seed()));
+    return state;
 }
 
 void DataLoader::load_state_dict(const Tree& state) {
     check_idle("load_state_dict");
+    const auto refuse = [](const auto&... what) {
+        throw ValueError(str("DataLoader: load_state_dict: ", what...));
+    };
     const std::int64_t epoch = state["epoch"].integer();
-    const std::int64_t position = state["position"].integer();
-    const std::int64_t size = state["batch_size"].integer();
-    const auto seed = static_cast<std::uint64_t>(state["seed"].integer());
-    if (size != batch_size())
-        throw ValueError(str("DataLoader: load_state_dict: batch sizes differ: saved ", size,
-                             ", this loader has ", batch_size()));
-    if (seed != seed_)
-        throw ValueError(str("DataLoader: load_state_dict: seeds differ: saved ", seed,
-                             ", this loader has ", seed_));
-    if (position < 0 || position > len())
-        throw ValueError(
-            str("DataLoader: load_state_dict: no batch ", position, " in a pass of ", len()));
-    const bool done = position == len() && position > 0;
-    epoch_ = done ? epoch + 1 : epoch;
-    position_ = done ? 0 : position;
+    std::int64_t position = state["position"].integer();
+    bool finished = state["finished"].boolean();
+    const std::int64_t total = state["total_batch_size"].integer();
+    const std::int64_t saved_by = state["num_processes"].integer();
+    if (total != total_batch_size())
+        refuse("the batch sizes of all processes together differ: saved ", total, " of ", saved_by,
+               " processes, this loader has ", total_batch_size(), " of ", processes());
+    const auto samples = num_samples();
+    const Tree* saved_samples = state.find("num_samples");
+    if (samples && saved_samples != nullptr && saved_samples->integer() != *samples)
+        refuse("the numbers of samples differ: saved ", saved_samples->integer(),
+               ", this loader has ", *samples);
+    if (position < 0 || saved_by < 1) refuse("no batch ", position, " of ", saved_by, " processes");
+    if (total == 0 && saved_by != processes()) {  // positions count batches, of any size
+        if (finished) position = 0;
+        if (position > whole_->size() / saved_by)
+            refuse("no batch ", position, " of each of ", saved_by, " processes in a pass of ",
+                   whole_->size());
+        const std::int64_t batches = position * saved_by;
+        if (batches % processes() != 0)
+            refuse("batches of varying size: ", processes(), " processes can't go on after ",
+                   batches, " batches");
+        position = batches / processes();
+    }
+    const auto most = steps();
+    if (most && position > *most) refuse("no batch ", position, " in a pass of ", *most);
+    finished = finished || (most && position == *most && position > 0);
+    const Tree* seed = state.find("seed");
+    if (const auto random = generator(); random && seed != nullptr)
+        random->manual_seed(static_cast<std::uint64_t>(seed->integer()));
+    epoch_ = finished ? epoch + 1 : epoch;
+    position_ = finished ? 0 : position;
 }
+
+// --- preparing
 
 void DataLoader::set_batch_sampler(std::shared_ptr<const BatchSampler> batch_sampler) {
     check_idle("set_batch_sampler");
     if (!batch_sampler) throw UsageError("DataLoader: set_batch_sampler: there is none");
-    batch_sampler_ = std::move(batch_sampler);
+    if (iterable_)
+        throw UsageError("DataLoader: set_batch_sampler: an iterable dataset has no batch sampler");
+    if (shard_) check_shard("DataLoader", *shard_, batch_sampler->batch_size());
+    whole_ = std::move(batch_sampler);
+    take_share();
+}
+
+void DataLoader::take_share() {
+    own_ = whole_ && shard_ && !dispatch_ ? std::make_shared<BatchSamplerShard>(whole_, *shard_)
+                                          : whole_;
+}
+
+void DataLoader::shard(std::optional<ShardOptions> options) {
+    check_idle("shard");
+    if (options)
+        check_shard("DataLoader", *options, whole_ ? whole_->batch_size() : iterable_batch_size_);
+    shard_ = options;
+    dispatch_ = nullptr;
+    take_share();
+}
+
+void DataLoader::dispatch(std::shared_ptr<Dispatch> dispatch, ShardOptions options) {
+    if (!dispatch) throw UsageError("DataLoader: dispatch: there is none");
+    shard(options);
+    dispatch_ = std::move(dispatch);
+    take_share();
+}
+
+SkipDataLoader::SkipDataLoader(DataLoader& loader, std::int64_t num_batches)
+    : loader_(&loader), num_batches_(num_batches) {
+    if (num_batches < 0)
+        throw ValueError(str("skip_first_batches: negative number of batches: ", num_batches));
+}
+
+DataLoader::Iterator SkipDataLoader::begin() {
+    if (num_batches_ > 0) loader_->skip_first_batches(num_batches_);
+    return loader_->begin();
+}
+
+std::int64_t SkipDataLoader::len() const {
+    const std::int64_t all = loader_->len();
+    if (num_batches_ > all)
+        throw ValueError(str("skip_first_batches: skips ", num_batches_, " of ", all, " batches"));
+    return all - num_batches_;
 }
 
 }  // namespace axle::inline v0::data

@@ -6,6 +6,7 @@
 #include "core/profiler.h"
 #include "kernels/error.h"
 #include "kernels/thread.h"
+#include "kernels/thread_pool.h"
 
 namespace axle::inline v0::data {
 
@@ -31,20 +32,22 @@ void Prefetcher::start_threads() {
     }
 }
 
-void Prefetcher::start(Make make, std::int64_t first, std::int64_t end) {
+void Prefetcher::start(std::shared_ptr<Source> source) {
     start_threads();
     {
         const std::lock_guard lock(mutex_);
-        make_ = std::move(make);
-        given_ = taken_ = first;
-        end_ = end;
+        source_ = std::move(source);
+        given_ = drawn_ = 0;
+        drawn_all_ = false;
     }
     wake_workers_.notify_all();
 }
 
-Tree Prefetcher::next() {
+std::optional<Batch> Prefetcher::next() {
     std::unique_lock lock(mutex_);
-    wake_loop_.wait(lock, [&] { return slot_of(given_).ready; });
+    const auto at_end = [&] { return drawn_all_ && given_ == drawn_; };
+    wake_loop_.wait(lock, [&] { return slot_of(given_).ready || at_end(); });
+    if (at_end()) return std::nullopt;
     Slot slot = std::exchange(slot_of(given_), Slot());
     ++given_;
     lock.unlock();
@@ -55,33 +58,60 @@ Tree Prefetcher::next() {
 
 void Prefetcher::stop() noexcept {
     std::unique_lock lock(mutex_);
-    end_ = taken_;
+    drawn_all_ = true;
     wake_loop_.wait(lock, [&] { return busy_ == 0; });
     for (Slot& slot : ring_) slot = Slot();
-    make_ = nullptr;
+    source_ = nullptr;
 }
 
 void Prefetcher::work() {
     profiler::name_this_thread("DataLoader worker");
+    const kernels::InlineScope leave_the_pool_to_the_loop;
     std::unique_lock lock(mutex_);
     for (;;) {
-        wake_workers_.wait(lock, [&] { return quit_ || may_take(); });
+        wake_workers_.wait(lock, [&] { return quit_ || may_draw(); });
         if (quit_) return;
-        const std::int64_t batch = taken_++;
         ++busy_;
-        lock.unlock();
+        Draft draft;
         Slot slot;
-        try {
-            slot.batch = make_(batch);
-        } catch (...) {
-            slot.error = std::current_exception();
+        const bool drawn = draw(lock, draft, slot.error);
+        if (drawn || slot.error) {
+            const std::int64_t number = drawn_++;
+            if (draft.last || slot.error) drawn_all_ = true;
+            wake_workers_.notify_one();  // another may draw meanwhile
+            if (drawn) make(lock, std::move(draft), slot);
+            slot.ready = true;
+            slot_of(number) = std::move(slot);
+        } else {
+            drawn_all_ = true;
         }
-        slot.ready = true;
-        lock.lock();
         --busy_;
-        slot_of(batch) = std::move(slot);
         wake_loop_.notify_one();
     }
+}
+
+bool Prefetcher::draw(std::unique_lock<std::mutex>& lock, Draft& draft, std::exception_ptr& error) {
+    drawing_ = true;
+    lock.unlock();
+    bool drawn = false;
+    try {
+        drawn = source_->draw(draft);
+    } catch (...) {
+        error = std::current_exception();
+    }
+    lock.lock();
+    drawing_ = false;
+    return drawn;
+}
+
+void Prefetcher::make(std::unique_lock<std::mutex>& lock, Draft draft, Slot& slot) {
+    lock.unlock();
+    try {
+        slot.batch = source_->make(std::move(draft));
+    } catch (...) {
+        slot.error = std::current_exception();
+    }
+    lock.lock();
 }
 
 }  // namespace axle::inline v0::data

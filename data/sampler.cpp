@@ -41,10 +41,11 @@ RandomSampler::RandomSampler(std::int64_t n, RandomSamplerOptions options)
                 "to draw from: ",
                 options.num_samples, " of ", n));
     if (options.num_samples == 0) options_.num_samples = n;
+    if (!options.generator) options_.generator = std::make_shared<Generator>(options.seed);
 }
 
 Order RandomSampler::order(std::int64_t epoch) const {
-    Mt19937 random(options_.seed + static_cast<std::uint64_t>(epoch));
+    Mt19937 random(options_.generator->initial_seed() + static_cast<std::uint64_t>(epoch));
     const std::int64_t wanted = options_.num_samples;
     std::vector<std::int64_t> drawn;
     if (options_.replacement && wanted > 0) drawn = randint(n_, wanted, random);
@@ -64,6 +65,29 @@ SubsetSampler::SubsetSampler(std::vector<std::int64_t> indices)
     : indices_(std::make_shared<const std::vector<std::int64_t>>(std::move(indices))) {}
 
 Order SubsetSampler::order(std::int64_t) const { return order_of(indices_); }
+
+DistributedSampler::DistributedSampler(std::int64_t n, DistributedSamplerOptions options)
+    : options_(options) {
+    if (options.num_replicas < 1 || options.rank < 0 || options.rank >= options.num_replicas)
+        throw ValueError(str("DistributedSampler: there is no rank ", options.rank, " of ",
+                             options.num_replicas));
+    if (options.shuffle) {
+        all_ = std::make_shared<RandomSampler>(n, RandomSamplerOptions{.seed = options.seed});
+    } else {
+        all_ = std::make_shared<SequentialSampler>(n);
+    }
+}
+
+std::int64_t DistributedSampler::size() const {
+    const std::int64_t n = all_->size(), replicas = options_.num_replicas;
+    return options_.drop_last ? n / replicas : (n + replicas - 1) / replicas;
+}
+
+Order DistributedSampler::order(std::int64_t epoch) const {
+    return [at = all_->order(epoch), n = all_->size(), options = options_](std::int64_t position) {
+        return at((position * options.num_replicas + options.rank) % n);
+    };
+}
 
 FixedBatchSampler::FixedBatchSampler(std::shared_ptr<const Sampler> sampler,
                                      std::int64_t batch_size, bool drop_last)
@@ -86,8 +110,40 @@ BatchOrder FixedBatchSampler::order(std::int64_t epoch) const {
             static_cast<std::size_t>(std::min(length, samples - first)));
         std::int64_t position = first;
         for (std::int64_t& index : indices) index = at(position++);
-        return indices;
+        return BatchIndices{std::move(indices)};
     };
+}
+
+SkipBatchSampler::SkipBatchSampler(std::shared_ptr<const BatchSampler> whole,
+                                   std::int64_t skip_batches)
+    : whole_(std::move(whole)), skip_batches_(skip_batches) {
+    if (!whole_) throw UsageError("SkipBatchSampler: there is no batch sampler");
+    if (skip_batches < 0)
+        throw ValueError(str("SkipBatchSampler: negative number of batches: ", skip_batches));
+}
+
+std::int64_t SkipBatchSampler::size() const {
+    return std::max<std::int64_t>(whole_->size() - skip_batches_, 0);
+}
+
+std::optional<std::int64_t> SkipBatchSampler::num_samples() const {
+    const auto samples = whole_->num_samples();
+    if (!samples || batch_size() == 0) return std::nullopt;
+    return std::max<std::int64_t>(*samples - std::min(skip_batches_, whole_->size()) * batch_size(),
+                                  0);
+}
+
+BatchOrder SkipBatchSampler::order(std::int64_t epoch) const {
+    return [at = whole_->order(epoch), skip = skip_batches_](std::int64_t batch) {
+        return at(batch + skip);
+    };
+}
+
+std::int64_t SkipBatchSampler::len() const {
+    if (skip_batches_ > whole_->size())
+        throw ValueError(
+            str("SkipBatchSampler: skips ", skip_batches_, " of ", whole_->size(), " batches"));
+    return size();
 }
 
 }  // namespace axle::inline v0::data

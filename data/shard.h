@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "data/sampler.h"
 
@@ -19,12 +20,15 @@ struct ShardOptions {
     bool even_batches = true;
 };
 
+// ValueErrors that begin with `who`: for a process that doesn't exist, and for split_batches with a
+// batch size that varies (0) or that the number of processes doesn't divide.
+void check_shard(const char* who, const ShardOptions& options, std::int64_t batch_size);
+
 // As accelerate.data_loader.BatchSamplerShard. With drop_last of the sampler, a last round that is
 // not complete for all processes is left out for all of them.
 class BatchSamplerShard : public BatchSampler {
   public:
-    // ValueError for a process that doesn't exist, and for split_batches with a batch size that the
-    // number of processes doesn't divide.
+    // ValueErrors of check_shard().
     BatchSamplerShard(std::shared_ptr<const BatchSampler> whole, ShardOptions options);
 
     // What this process gets in a pass.
@@ -33,9 +37,9 @@ class BatchSamplerShard : public BatchSampler {
     // Of this process's batches.
     std::int64_t batch_size() const override;
     bool drop_last() const override { return whole_->drop_last(); }
-
-    const std::shared_ptr<const BatchSampler>& whole() const { return whole_; }
-    const ShardOptions& options() const { return options_; }
+    // Of all processes.
+    std::optional<std::int64_t> num_samples() const override { return whole_->num_samples(); }
+    std::shared_ptr<Generator> generator() const override { return whole_->generator(); }
 
   private:
     BatchOrder parts(std::int64_t epoch) const;

@@ -38,6 +38,8 @@ class Tokens {
     }
     // Tokens start to start + out.size() - 1.
     void copy(std::int64_t start, std::span<std::int64_t> out) const;
+    // A hint: these are copied soon.
+    void prefetch(std::int64_t start, std::int64_t n) const;
     // -1 if there is none. Reads all tokens.
     std::int64_t max() const;
 
@@ -75,8 +77,6 @@ class BlockDataset : public Dataset {
     std::int64_t starts() const { return tokens_.size() - block_; }
 
   private:
-    Tensor blocks(std::span<const std::int64_t> starts, std::int64_t shift) const;
-
     Tokens tokens_;
     std::int64_t block_;
 };

@@ -3,10 +3,11 @@
 #include "data/transforms.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 
 #include "core/ops.h"
+#include "data/byte_pass.h"
+#include "kernels/decode.h"
 #include "kernels/error.h"
 
 namespace axle::inline v0::data {
@@ -44,11 +45,6 @@ struct Geometry {
 void check_size(const char* op, Size2 size) {
     if (size.h < 1 || size.w < 1) throw ValueError(str(op, ": sizes are positive: ", size));
 }
-
-// The place of a window's first pixel; a window may reach beyond the image.
-struct Corner {
-    std::int64_t top, left;
-};
 
 // Columns of the window, copied from a row of the image; null is a row beyond it.
 void crop_row(const std::byte* row, std::int64_t width, std::int64_t left, std::int64_t columns,
@@ -93,6 +89,10 @@ Tensor crop(const Tensor& images, Size2 size, double fill, F&& corner_of) {
         }
     }
     return result;
+}
+
+Size2 padded(Size2 image, Size2 padding) {
+    return {image.h + 2 * padding.h, image.w + 2 * padding.w};
 }
 
 // torchvision's corner: of an image that is too small, the border is larger at the end by the odd
@@ -145,14 +145,6 @@ void normalize_plane(const T* x, T* y, std::int64_t n, double mean, double std) 
     for (; i < n; ++i) y[i] = (x[i] - m) / s;
 }
 
-// A table beats the division.
-constexpr auto kUnit = [] {
-    std::array<float, 256> values = {};
-    for (int i = 0; i < 256; ++i)
-        values[static_cast<std::size_t>(i)] = static_cast<float>(i) / 255.0f;
-    return values;
-}();
-
 }  // namespace
 
 std::uint64_t SampleRandom::epoch_key(std::uint64_t seed, std::int64_t epoch) {
@@ -160,9 +152,14 @@ std::uint64_t SampleRandom::epoch_key(std::uint64_t seed, std::int64_t epoch) {
     return std::uint64_t{words[0]} << 32 | words[1];
 }
 
-Compose::Compose(std::vector<Transform> transforms) : transforms_(std::move(transforms)) {
-    for (const Transform& transform : transforms_)
+Compose::Compose(std::vector<Transform> transforms) {
+    for (const Transform& transform : transforms)
         if (!transform) throw UsageError("Compose: there is no function in a transform");
+    for (std::span<const Transform> rest = transforms; !rest.empty();) {
+        const std::optional<BytePass> pass = BytePass::of(rest);
+        transforms_.push_back(pass ? Transform(*pass) : rest[0]);
+        rest = rest.subspan(pass ? pass->length() : 1);
+    }
 }
 
 Tensor Compose::operator()(const Tensor& images, std::span<SampleRandom> random) const {
@@ -177,10 +174,15 @@ Tensor ToFloat::operator()(const Tensor& images, std::span<SampleRandom>) const 
     if (images.dtype() != u8)
         throw DTypeError(str("ToFloat: only uint8 has a range to divide by: ", images.dtype()));
     Tensor result = empty(dense.shape());
-    const auto* x = dense.data<std::uint8_t>();
-    auto* y = result.data<float>();
+    static const kernels::ByteScale unit(0, 1);
     const std::int64_t n = dense.numel();
-    for (std::int64_t i = 0; i < n; ++i) y[i] = kUnit[x[i]];
+    const kernels::ByteWindow all = {.x = dense.data<std::uint8_t>(),
+                                     .planes = 1,
+                                     .height = 1,
+                                     .width = n,
+                                     .rows = 1,
+                                     .columns = n};
+    kernels::scale_bytes(all, &unit, 1, result.data<float>());
     return result;
 }
 
@@ -234,16 +236,23 @@ RandomCrop::RandomCrop(Size2 size, RandomCropOptions options) : size_(size), opt
 
 Tensor RandomCrop::operator()(const Tensor& images, std::span<SampleRandom> random) const {
     const Tensor dense = checked("RandomCrop", images, random);
-    const Size2 pad = options_.padding;
-    const Size2 padded = {dense.size(-2) + 2 * pad.h, dense.size(-1) + 2 * pad.w};
-    if (padded.h < size_.h || padded.w < size_.w)
-        throw ShapeError(str("RandomCrop: ", size_, " is larger than the padded image of ", padded,
-                             ": images ", dense.shape()));
-    return crop(dense, size_, options_.fill, [&](std::int64_t i) {
-        SampleRandom& draw = random[static_cast<std::size_t>(i)];
-        const std::int64_t top = draw.below(padded.h - size_.h + 1);
-        return Corner{top - pad.h, draw.below(padded.w - size_.w + 1) - pad.w};
-    });
+    const Size2 size = {dense.size(-2), dense.size(-1)};
+    if (!fits(size))
+        throw ShapeError(str("RandomCrop: ", size_, " is larger than the padded image of ",
+                             padded(size, options_.padding), ": images ", dense.shape()));
+    return crop(dense, size_, options_.fill,
+                [&](std::int64_t i) { return corner(size, random[static_cast<std::size_t>(i)]); });
+}
+
+bool RandomCrop::fits(Size2 images) const {
+    const Size2 all = padded(images, options_.padding);
+    return all.h >= size_.h && all.w >= size_.w;
+}
+
+Corner RandomCrop::corner(Size2 images, SampleRandom& random) const {
+    const Size2 pad = options_.padding, all = padded(images, pad);
+    const std::int64_t top = random.below(all.h - size_.h + 1);
+    return {top - pad.h, random.below(all.w - size_.w + 1) - pad.w};
 }
 
 RandomHorizontalFlip::RandomHorizontalFlip(double p) : p_(p) {
@@ -262,7 +271,7 @@ Tensor RandomHorizontalFlip::operator()(const Tensor& images,
     const auto* from = static_cast<const std::byte*>(dense.raw_data());
     auto* to = static_cast<std::byte*>(result.raw_data());
     for (SampleRandom& draw : random) {
-        if (draw.uniform() < p_) {
+        if (flips(draw)) {
             flip(from, to, rows, size.width);
         } else {
             std::memcpy(to, from, static_cast<std::size_t>(bytes));

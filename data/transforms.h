@@ -25,6 +25,9 @@
 
 namespace axle::inline v0::data {
 
+class BytePass;
+struct Corner;
+
 // What one sample's random transforms draw from, one number after another. The numbers are a pure
 // function of seed, epoch and the sample's index: they depend neither on the batch that it comes
 // in, nor on threads or processes, nor on where a run was resumed.
@@ -54,7 +57,8 @@ class SampleRandom {
 // images; the given ones are not written to. Several threads call it at once. A lambda may be one.
 using Transform = std::function<Tensor(const Tensor& images, std::span<SampleRandom> random)>;
 
-// One after another.
+// One after another. A RandomCrop, a RandomHorizontalFlip, a ToFloat and a Normalize that come in
+// this order, the ToFloat with or without the others, are one pass over images of bytes.
 class Compose {
   public:
     explicit Compose(std::vector<Transform> transforms);
@@ -78,6 +82,7 @@ class Normalize {
     Tensor operator()(const Tensor& images, std::span<SampleRandom> random = {}) const;
 
   private:
+    friend class BytePass;
     std::vector<double> mean_, std_;
 };
 
@@ -103,6 +108,11 @@ class RandomCrop {
     Tensor operator()(const Tensor& images, std::span<SampleRandom> random) const;
 
   private:
+    friend class BytePass;
+    // Of images of that size.
+    bool fits(Size2 images) const;
+    Corner corner(Size2 images, SampleRandom& random) const;
+
     Size2 size_;
     RandomCropOptions options_;
 };
@@ -114,6 +124,9 @@ class RandomHorizontalFlip {
     Tensor operator()(const Tensor& images, std::span<SampleRandom> random) const;
 
   private:
+    friend class BytePass;
+    bool flips(SampleRandom& random) const { return random.uniform() < p_; }
+
     double p_;
 };
 

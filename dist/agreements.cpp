@@ -82,7 +82,7 @@ std::string ranks_text(const std::vector<int>& ranks) {
     return text;
 }
 
-Agreements::Agreements(int world_size) : left_(static_cast<std::size_t>(world_size)) {
+Agreements::Agreements(int world_size) : world_size_(world_size) {
     std::vector<std::int32_t> all(static_cast<std::size_t>(world_size));
     std::iota(all.begin(), all.end(), 0);
     open(0, 0, all);
@@ -98,7 +98,7 @@ void Agreements::open(int rank, std::uint32_t id, const std::vector<std::int32_t
     if (groups_.size() == kMaxGroups) throw CommError("new_group: more than 65536 groups");
     Group group;
     for (const int member : ranks) {
-        const bool known = member >= 0 && std::cmp_less(member, left_.size());
+        const bool known = member >= 0 && member < world_size_;
         if (!known || !group.indices.emplace(member, group.indices.size()).second)
             throw CommError(str("new_group: not different ranks of the job: ", ranks_text(ranks)));
     }
@@ -169,19 +169,21 @@ void Agreements::check_same(std::uint32_t id, const Group& group, const Round& r
 }
 
 void Agreements::check_nobody_left(std::uint32_t id, const Group& group, const Round& round) const {
-    if (!somebody_left_) return;
+    if (left_.empty()) return;
     for (std::size_t i = 0; i < round.came.size(); ++i) {
         const int rank = group.ranks[i];
-        if (round.came[i] || !left_[static_cast<std::size_t>(rank)]) continue;
+        const auto gone = left_.find(rank);
+        if (round.came[i] || gone == left_.end()) continue;
+        const std::string& why = gone->second;
         throw CommError(str("rank ", rank, " has left, but ",
                             name_of_round(id, group.ranks, round.first.sequence), " (",
-                            name_of(round.first.op), ") waits for it"));
+                            name_of(round.first.op), ") waits for it",
+                            why.empty() ? "" : str(": it says: ", why)));
     }
 }
 
-void Agreements::leave(int rank) {
-    left_[static_cast<std::size_t>(rank)] = true;
-    somebody_left_ = true;
+void Agreements::leave(int rank, const std::string& why) {
+    left_[rank] = why;
     for (const auto& [id, group] : groups_) {
         if (!group.indices.contains(rank)) continue;
         for (const auto& [sequence, round] : group.rounds) check_nobody_left(id, group, round);

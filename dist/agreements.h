@@ -24,8 +24,8 @@ class Agreements {
     void open(int rank, std::uint32_t group, const std::vector<std::int32_t>& ranks);
     // The answer to all members, if this was the last that it waited for.
     std::optional<Agreement> propose(int rank, const Proposal& proposal);
-    // CommError if somebody waits for this rank.
-    void leave(int rank);
+    // CommError if somebody waits for this rank, which may have said why it leaves.
+    void leave(int rank, const std::string& why = {});
 
     const std::vector<int>& members(std::uint32_t group) const;
     // Who has not proposed what others have; nothing if that is over.
@@ -54,9 +54,9 @@ class Agreements {
                     const Proposal& proposal) const;
     void check_nobody_left(std::uint32_t id, const Group& group, const Round& round) const;
 
+    int world_size_;
     std::map<std::uint32_t, Group> groups_;
-    std::vector<bool> left_;
-    bool somebody_left_ = false;
+    std::map<int, std::string> left_;  // and why
 };
 
 }  // namespace axle::inline v0::dist

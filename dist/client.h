@@ -50,6 +50,7 @@ class Client final : public Control {
 
     std::optional<std::string> failure() const override;
     void report(const std::string& text) override;
+    void set_parting_words(const std::string& why) override;
     void on_failure(std::function<void()> wake) override;
     [[noreturn]] void throw_failure(const std::string& otherwise) override;
 
@@ -125,6 +126,7 @@ class Client final : public Control {
     std::map<std::pair<std::uint32_t, std::uint64_t>, Round> rounds_;
     std::map<int, ChildEnd> ends_;
     std::optional<Failure> failure_;
+    std::string parting_words_;
     bool for_launcher_ = false;
     bool announced_ = false;
     std::vector<std::function<void()>> wakes_;

@@ -72,7 +72,7 @@ Client::~Client() {
     if (lost_) return;
     try {
         const TimePoint deadline = Clock::now() + kFarewell;
-        send_all(socket_, encode(Goodbye{}), deadline);
+        send_all(socket_, encode(Goodbye{at_most(parting_words_, kMaxText)}), deadline);
         // Closing it with bytes that nobody has read would take back what has been said.
         ::shutdown(socket_.descriptor(), SHUT_WR);
         while (wait_readable(socket_, deadline) && receive_some(socket_, scratch_) >= 0) {
@@ -245,6 +245,11 @@ void Client::report(const std::string& text) {
     Lock lock(mutex_);
     wait_for_news(lock);
     fail({text, -1, "", 0});
+}
+
+void Client::set_parting_words(const std::string& why) {
+    const Lock lock(mutex_);
+    parting_words_ = why;
 }
 
 void Client::on_failure(std::function<void()> wake) {

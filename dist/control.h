@@ -73,8 +73,8 @@ class Control {
     // See ProcessGroup::create.
     static std::unique_ptr<Control> join(const Environment& environment,
                                          const ControlOptions& options);
-    // Says goodbye; what is heard from then on is no failure of this rank. Rank 0 goes on serving
-    // until the others have left too, or for two seconds.
+    // Says goodbye, and the parting words; what is heard from then on is no failure of this rank.
+    // Rank 0 goes on serving until the others have left too, or for two seconds.
     virtual ~Control() = default;
 
     virtual int rank() const = 0;
@@ -108,6 +108,8 @@ class Control {
     virtual std::optional<std::string> failure() const = 0;
     // Tells everybody: CommError in all of their calls.
     virtual void report(const std::string& text) = 0;
+    // Why this process leaves, when it does: for those who then still wait for it.
+    virtual void set_parting_words(const std::string&) {}
     // Called once, from a thread of Control's, when a failure is heard: whoever waits elsewhere is
     // to be woken. Called at once if there has been one.
     virtual void on_failure(std::function<void()> wake) = 0;

@@ -127,8 +127,9 @@ class [[nodiscard]] NoSyncGuard {
 
 // While it lives, ranks may have different numbers of batches: one that has left its loop answers
 // the others' reductions with zeros until all have (torch's Join), and ends with the model of those
-// who had data longest. The destructor does so, and throws what goes wrong there; it does nothing
-// where an exception is under way.
+// who had data longest. finish() does so, or else the destructor; both throw what goes wrong. The
+// destructor does nothing where an exception is under way. Of several models that are trained in
+// one loop, one Join.
 class [[nodiscard]] Join {
   public:
     struct Options {
@@ -136,8 +137,12 @@ class [[nodiscard]] Join {
         bool throw_on_early_termination = false;   // UsageError everywhere as soon as one is done
     };
     explicit Join(DataParallel& replicas) : Join(replicas, Options()) {}
-    Join(DataParallel& replicas, Options options);
+    Join(DataParallel& replicas, Options options) : Join(std::vector{&replicas}, options) {}
+    // UsageError for models of different groups, and for one that another Join has.
+    Join(const std::vector<DataParallel*>& replicas, Options options);
     ~Join() noexcept(false);
+    // Nothing the second time.
+    void finish();
     Join(const Join&) = delete;
     Join& operator=(const Join&) = delete;
 

@@ -10,70 +10,73 @@
 namespace axle::inline v0::dist {
 namespace {
 
-// The steps by rank, where `own` is this one's.
-std::vector<Step> exchange(ProcessGroup& group, Step own) {
+// What a rank does next: a step, of one of the models.
+using Code = std::int64_t;
+constexpr Code kOutOfData = 0;
+constexpr Code kSteps = 4;
+
+Code code_of(std::size_t model, Step step) {
+    return static_cast<Code>(model) * kSteps + static_cast<Code>(step);
+}
+std::size_t model_of(Code code) { return static_cast<std::size_t>(code / kSteps); }
+Step step_of(Code code) { return static_cast<Step>(code % kSteps); }
+
+// The codes by rank, where `own` is this one's.
+std::vector<Code> exchange(ProcessGroup& group, Code own) {
     Tensor codes = zeros({group.size()}, {i64});
     auto* const code = codes.data<std::int64_t>();
-    code[group.rank()] = static_cast<std::int64_t>(own);
+    code[group.rank()] = own;
     group.all_reduce(codes);
-    std::vector<Step> steps;
-    steps.reserve(static_cast<std::size_t>(group.size()));
-    for (int rank = 0; rank < group.size(); ++rank) steps.push_back(static_cast<Step>(code[rank]));
-    return steps;
+    return {code, code + group.size()};
 }
 
-const char* name_of(Step step) {
-    switch (step) {
-        case Step::none:
-            return "out of data";
-        case Step::forward:
-            return "before a forward";
-        case Step::gather:
-            return "in a backward";
-        case Step::reduce:
-            return "in a synchronised backward";
-    }
-    return "?";
+std::string text_of(Code code) {
+    static constexpr const char* kTexts[] = {"out of data", "before a forward", "in a backward",
+                                             "in a synchronised backward"};
+    const std::string text = kTexts[code % kSteps];
+    return model_of(code) == 0 ? text : str(text, " of model ", model_of(code));
 }
 
-// What those with data do next; none if nobody has any.
-Step common(const std::vector<Step>& steps) {
-    Step next = Step::none;
-    for (const Step step : steps) {
-        if (step == Step::none || step == next) continue;
-        if (next == Step::none) {
-            next = step;
+// What those with data do next; kOutOfData if nobody has any.
+Code common(const std::vector<Code>& codes) {
+    Code next = kOutOfData;
+    for (const Code code : codes) {
+        if (code == kOutOfData || code == next) continue;
+        if (next == kOutOfData) {
+            next = code;
             continue;
         }
         std::string text = "join: ranks with data must do the same: ";
-        for (std::size_t rank = 0; rank < steps.size(); ++rank)
-            text += str(rank == 0 ? "rank " : ", rank ", rank, " is ", name_of(steps[rank]));
+        for (std::size_t rank = 0; rank < codes.size(); ++rank)
+            text += str(rank == 0 ? "rank " : ", rank ", rank, " is ", text_of(codes[rank]));
         throw UsageError(text);
     }
     return next;
 }
 
-int first_without_data(const std::vector<Step>& steps) {
-    return static_cast<int>(std::find(steps.begin(), steps.end(), Step::none) - steps.begin());
-}
-
-void check_nobody_is_out(const std::vector<Step>& steps) {
-    const int rank = first_without_data(steps);
-    if (rank < static_cast<int>(steps.size()))
-        throw UsageError(str("join: rank ", rank, " has no more batches, but others have"));
+void check_nobody_is_out(const std::vector<Code>& codes) {
+    const auto out = std::find(codes.begin(), codes.end(), kOutOfData);
+    if (out != codes.end())
+        throw UsageError(
+            str("join: rank ", out - codes.begin(), " has no more batches, but others have"));
 }
 
 }  // namespace
 
 struct Join::Impl {
-    DataParallel::Impl& replicas;
+    std::vector<DataParallel::Impl*> models;
+    ProcessGroup& group;
     Options options;
     int exceptions = std::uncaught_exceptions();
 
-    std::vector<Step> announce(Step step) const {
-        const std::vector<Step> steps = exchange(*replicas.group, step);
-        common(steps);
-        if (options.throw_on_early_termination) check_nobody_is_out(steps);
+    // The steps by rank.
+    std::vector<Step> announce(std::size_t model, Step step) const {
+        const std::vector<Code> codes = exchange(group, code_of(model, step));
+        common(codes);
+        if (options.throw_on_early_termination) check_nobody_is_out(codes);
+        std::vector<Step> steps;
+        steps.reserve(codes.size());
+        for (const Code code : codes) steps.push_back(step_of(code));
         return steps;
     }
 
@@ -81,42 +84,61 @@ struct Join::Impl {
     void answer() const {
         bool is_last = true;
         for (;;) {
-            const std::vector<Step> steps = exchange(*replicas.group, Step::none);
-            const Step next = common(steps);
-            if (next == Step::none) break;
-            if (options.throw_on_early_termination) check_nobody_is_out(steps);
+            const std::vector<Code> codes = exchange(group, kOutOfData);
+            const Code next = common(codes);
+            if (next == kOutOfData) break;
+            if (options.throw_on_early_termination) check_nobody_is_out(codes);
             is_last = false;
-            if (next != Step::forward) {
-                replicas.reducer.shadow(next);
+            DataParallel::Impl& model = *models.at(model_of(next));
+            if (step_of(next) != Step::forward) {
+                model.reducer.shadow(step_of(next));
                 continue;
             }
-            const auto root = std::find(steps.begin(), steps.end(), Step::forward);
-            replicas.shadow_forward(static_cast<int>(root - steps.begin()));
+            const auto root = std::find(codes.begin(), codes.end(), next);
+            model.shadow_forward(static_cast<int>(root - codes.begin()));
         }
-        replicas.take_model_of(highest_of(is_last));
+        const int last = highest_of(is_last);
+        for (DataParallel::Impl* model : models) model->take_model_of(last);
     }
 
     // The highest rank that was among the last with data.
     int highest_of(bool is_last) const {
-        const Tensor rank = tensor({is_last ? replicas.group->rank() : -1.0}, {1}, {i64});
-        replicas.group->all_reduce(rank, ReduceOp::max);
+        const Tensor rank = tensor({is_last ? group.rank() : -1.0}, {1}, {i64});
+        group.all_reduce(rank, ReduceOp::max);
         return static_cast<int>(rank.item_int());
     }
 };
 
-Join::Join(DataParallel& replicas, Options options)
-    : impl_(std::make_unique<Impl>(Impl{*replicas.impl_, options})) {
-    Reducer& reducer = impl_->replicas.reducer;
-    if (reducer.announce) throw UsageError("join: there is a Join of this model already");
-    reducer.announce = [impl = impl_.get()](Step step) { return impl->announce(step); };
-    reducer.divides_by_all = options.divide_by_initial_world_size;
+Join::Join(const std::vector<DataParallel*>& replicas, Options options) {
+    if (replicas.empty()) throw UsageError("join: of no model");
+    std::vector<DataParallel::Impl*> models;
+    for (DataParallel* one : replicas) {
+        models.push_back(one->impl_.get());
+        if (models.back()->reducer.announce)
+            throw UsageError("join: there is a Join of this model already");
+        if (models.back()->group != models.front()->group)
+            throw UsageError("join: the models are of different process groups");
+    }
+    ProcessGroup& group = *models.front()->group;
+    impl_ = std::make_unique<Impl>(Impl{std::move(models), group, options});
+    for (std::size_t i = 0; i < impl_->models.size(); ++i) {
+        Reducer& reducer = impl_->models[i]->reducer;
+        reducer.announce = [impl = impl_.get(), i](Step step) { return impl->announce(i, step); };
+        reducer.divides_by_all = options.divide_by_initial_world_size;
+    }
 }
 
-Join::~Join() noexcept(false) {
-    impl_->replicas.reducer.announce = nullptr;
-    impl_->replicas.reducer.divides_by_all = true;
+Join::~Join() noexcept(false) { finish(); }
+
+void Join::finish() {
+    if (!impl_) return;
+    const std::unique_ptr<Impl> impl = std::move(impl_);
+    for (DataParallel::Impl* model : impl->models) {
+        model->reducer.announce = nullptr;
+        model->reducer.divides_by_all = true;
+    }
     // A rank that fails leaves the others to their errors.
-    if (std::uncaught_exceptions() == impl_->exceptions) impl_->answer();
+    if (std::uncaught_exceptions() == impl->exceptions) impl->answer();
 }
 
 }  // namespace axle::inline v0::dist

@@ -242,4 +242,8 @@ void ProcessGroup::barrier() {
     if (!impl_->alone()) impl_->start({.op = Collective::barrier}, [](const Counts&) {}).wait();
 }
 
+void ProcessGroup::set_parting_words(const std::string& why) {
+    if (!impl_->alone()) impl_->job->control().set_parting_words(why);
+}
+
 }  // namespace axle::inline v0::dist

@@ -121,6 +121,10 @@ class ProcessGroup {
 
     void barrier();
 
+    // What the others are told should they still wait for this process once it has left: why it
+    // does. Empty for nothing.
+    void set_parting_words(const std::string& why);
+
     // --- anything that a Tree holds, of any size on each rank. Tensors arrive on the CPU.
     std::vector<Tree> all_gather_object(const Tree& object);
     std::vector<Tree> gather_object(const Tree& object, int root = 0);  // empty elsewhere

@@ -102,7 +102,7 @@ class Server {
     void on_overdue(const Overdue& overdue);
     void on_child_end(const ChildEnded& end);
     void answer(const std::vector<Waiter>& waiters, const std::string& key);
-    void leave(Connection& connection);
+    void leave(Connection& connection, const std::string& why);
     void lose(Connection& connection);
     void bury(Member& member);
     void fail(const std::string& text, int rank = -1);

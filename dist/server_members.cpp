@@ -16,7 +16,7 @@ bool Server::serve(Connection& connection, const Frame& frame) {
     if (connection.rank < 0) return serve_stranger(connection, frame);
     Member& member = member_of(connection.rank);
     if (frame.kind == Kind::goodbye) {
-        leave(connection);
+        leave(connection, decode<Goodbye>(frame.body).why);
         return false;
     }
     try {
@@ -201,7 +201,7 @@ void Server::bury(Member& member) {
     fail(text, rank);
 }
 
-void Server::leave(Connection& connection) {
+void Server::leave(Connection& connection, const std::string& why) {
     const int rank = connection.rank;
     Member& member = member_of(rank);
     member.state = State::gone;
@@ -214,7 +214,7 @@ void Server::leave(Connection& connection) {
     if (connection.out.empty()) drop(connection);
     try {
         if (!joined_) fail(str(member.process.text(), " has left before all had come"), rank);
-        agreements_.leave(rank);
+        agreements_.leave(rank, why);
     } catch (const CommError& error) {
         fail(error.what(), rank);
     }

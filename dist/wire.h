@@ -24,7 +24,7 @@ inline constexpr std::size_t kMaxActivity = 256;
 inline constexpr std::size_t kMaxHost = 255;
 inline constexpr std::size_t kMaxRanks = 65536;
 
-inline constexpr std::uint32_t kProtocol = 0x31584c41;  // "ALX1"
+inline constexpr std::uint32_t kProtocol = 0x32584c41;  // "ALX2"
 
 using Nonce = std::array<std::uint8_t, 32>;
 using Proof = std::array<std::uint8_t, 32>;  // an HMAC
@@ -161,7 +161,8 @@ struct Report {
 };
 struct Goodbye {
     static constexpr Kind kind = Kind::goodbye;
-    static void fields(auto&, auto&&) {}
+    std::string why;  // for those who still wait; may be empty
+    static void fields(auto& m, auto&& f) { f(m.why, kMaxText); }
 };
 // From the server: what rank 0 is in.
 struct Heartbeat {

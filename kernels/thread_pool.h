@@ -14,7 +14,7 @@ int num_threads();
 
 // Replaces the workers; with n = 1 there are none. n is 1 to 1024, else ValueError; Error if the
 // system has fewer threads, which are used then. Waits for a running parallel section. Results
-// never depend on n: work is cut by shape alone.
+// never depend on n.
 void set_num_threads(int n);
 
 // body(task) for every task in [0, tasks), spread over the pool; returns when all are done. A call
@@ -35,6 +35,19 @@ void parallel(std::int64_t tasks, F&& f) {
         },
         const_cast<void*>(static_cast<const void*>(&f)));
 }
+
+// While it lives, this thread runs all tasks of its sections itself: for one that works beside the
+// thread that computes, and is to leave the pool to it.
+class InlineScope {
+  public:
+    InlineScope();
+    ~InlineScope();
+    InlineScope(const InlineScope&) = delete;
+    InlineScope& operator=(const InlineScope&) = delete;
+
+  private:
+    bool before_;
+};
 
 // [0, n) in ranges of `grain`: body(begin, end). The cut depends on n and grain alone.
 template <class F>

@@ -167,6 +167,10 @@ LoadReport Module::load_state_dict(const StateDict& state, LoadOptions options) 
         if (source.shape() != tensor.shape())
             throw ShapeError(str("load_state_dict: ", name, " is ", tensor.shape(), " here and ",
                                  source.shape(), " in the state"));
+        if (source.dtype() != tensor.dtype() &&
+            !(is_compute(source.dtype()) && is_compute(tensor.dtype())))
+            throw DTypeError(str("load_state_dict: ", name, " is ", tensor.dtype(), " here and ",
+                                 source.dtype(), " in the state, which can't be converted"));
         matched.emplace_back(tensor, &source);
         loaded.insert(tensor.impl().get());
         given.erase(found);

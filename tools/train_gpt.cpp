@@ -3,6 +3,7 @@
 // Also meant to be copied: everything here is what a program of your own would call. The loop is in
 // train(); what surrounds it reads options, data and files.
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <iostream>
 #include <memory>
@@ -10,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "accel/metrics.h"
 #include "core/autograd.h"
 #include "core/file.h"
 #include "data/loader.h"
@@ -155,25 +157,28 @@ Corpus load_corpus(const Settings& s, bool is_new) {
 
 // --- training
 
-// Mean loss over every block of a split, in nats.
-double evaluate(nn::Gpt& model, data::DataLoader& loader) {
-    const Device device = model.parameters()[0].device();
+// Mean loss over every block of a split, in nats. The loader is prepared behind --resume: it has no
+// place to go on from. The model gives one loss for a batch, so blocks that are there a second time
+// are cut off before.
+Tree evaluate(Accelerator& accelerator, nn::Gpt& model, data::DataLoader& blocks) {
     const NoGrad no_grad;
     model.eval();
-    double total = 0;
-    std::int64_t rows = 0;
-    for (auto& batch : loader) {
-        const Tensor ids = batch["input_ids"].tensor().to(device);
-        const Tensor labels = batch["labels"].tensor().to(device);
-        const std::int64_t n = ids.size(0);
-        total += model.loss(ids, labels).item() * static_cast<double>(n);
-        rows += n;
+    accel::Mean loss(accelerator);
+    for (auto& batch : accelerator.prepare(blocks)) {
+        const Tensor& ids = batch["input_ids"];
+        const Tensor& labels = batch["labels"];
+        const std::int64_t rows = accelerator.valid_rows(ids.size(0));
+        const std::int64_t kept = std::max<std::int64_t>(1, rows);  // all call the model as often
+        loss.update(model.loss(ids.narrow(0, 0, kept), labels.narrow(0, 0, kept)),
+                    static_cast<double>(rows));
     }
     model.train();
-    return total / static_cast<double>(rows);
+    const double mean = loss.compute();
+    return Tree{{"val_loss", mean}, {"perplexity", std::exp(mean)}};
 }
 
-trainer::Run::Plan plan_for(const Settings& s, const Corpus& corpus, nn::Gpt& gpt) {
+trainer::Run::Plan plan_for(const Settings& s, const Corpus& corpus, Accelerator& accelerator,
+                            nn::Gpt& gpt) {
     const std::int64_t block = gpt.config.block_size;
     const auto blocks =
         std::make_shared<data::DataLoader>(data::BlockDataset(corpus.validation, block),
@@ -183,23 +188,21 @@ trainer::Run::Plan plan_for(const Settings& s, const Corpus& corpus, nn::Gpt& gp
         .unit = "tokens",
         .per_update = static_cast<double>(s.samples_per_update() * block),
         .per_epoch = static_cast<double>(corpus.train.size()),
-        .evaluate = [&gpt, blocks] {
-            return Tree{{"val_loss", evaluate(gpt, *blocks)}};
-        }};
+        .evaluate = [&accelerator, &gpt, blocks] { return evaluate(accelerator, gpt, *blocks); }};
 }
 
 // Takes the model alone from a checkpoint, so that the options of training need not be repeated.
 trainer::Outcome only_evaluate(const Settings& s, const Corpus& corpus, nn::Gpt& gpt) {
     Accelerator accelerator(s.accelerator());
     accelerator.prepare(gpt);
-    trainer::Run::Plan plan = plan_for(s, corpus, gpt);
+    trainer::Run::Plan plan = plan_for(s, corpus, accelerator, gpt);
     plan.steps = 0;
     return trainer::Run(s, accelerator, std::move(plan)).finish();
 }
 
 trainer::Outcome train(const Settings& s, const Corpus& corpus, nn::Gpt& gpt) {
     Accelerator accelerator(s.accelerator());
-    const trainer::Run::Plan plan = plan_for(s, corpus, gpt);
+    const trainer::Run::Plan plan = plan_for(s, corpus, accelerator, gpt);
     const std::int64_t samples = plan.steps * s.samples_per_update();
     data::DataLoader train_loader(
         data::RandomBlockDataset(corpus.train, gpt.config.block_size, samples, s.seed),
@@ -278,7 +281,8 @@ int run(Settings s) {
                   << '\n';
     if (s.sample > 0) std::cout << text << '\n';
     std::cout << "validation loss " << val_loss << " nats a token, "
-              << corpus.unigram_entropy - val_loss << " below the unigram entropy\n";
+              << corpus.unigram_entropy - val_loss << " below the unigram entropy, perplexity "
+              << outcome.summary["perplexity"].number() << '\n';
     Tree summary{{"unigram_entropy", corpus.unigram_entropy}};
     for (const auto& [key, value] : outcome.summary.entries()) summary.set(key, value);
     std::cout << to_json(summary, -1) << std::endl;

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "accel/image.h"
+#include "accel/metrics.h"
 #include "accel/png.h"
 #include "core/autograd.h"
 #include "core/file.h"
@@ -204,46 +205,47 @@ void save(const Classifier& model, const Images& images, const std::string& fold
 
 Device device_of(const Classifier& model) { return model.parameters()[0].device(); }
 
-// Accuracy from 0 to 1 and mean loss in nats, over the test images.
-Tree evaluate(Classifier& model, data::DataLoader& loader) {
-    const Device device = device_of(model);
+// Accuracy from 0 to 1 and mean loss in nats, over the test images. Their loader is prepared behind
+// --resume: it has no place to go on from.
+Tree evaluate(Accelerator& accelerator, Classifier& model, data::DataLoader& test) {
     const NoGrad no_grad;
     model.eval();
-    double loss = 0, right = 0, samples = 0;
-    for (auto& batch : loader) {
-        const Tensor logits = model(batch["image"].tensor().to(device));
-        const Tensor labels = batch["label"].tensor().to(device);
-        loss += cross_entropy(logits, labels, {.reduction = Reduction::sum}).item();
-        right += eq(logits.argmax(-1), labels).sum().item();
-        samples += static_cast<double>(labels.numel());
+    accel::Accuracy accuracy(accelerator);
+    accel::Mean loss(accelerator);
+    for (auto& batch : accelerator.prepare(test)) {
+        const Tensor logits = model(batch["image"]);
+        accuracy.update(logits, batch["label"]);
+        loss.update(cross_entropy(logits, batch["label"], {.reduction = Reduction::none}));
     }
     model.train();
-    return Tree{{"accuracy", right / samples}, {"val_loss", loss / samples}};
+    return Tree{{"accuracy", accuracy.compute()}, {"val_loss", loss.compute()}};
 }
 
-trainer::Run::Plan plan_for(const Settings& s, const Images& images, Classifier& model) {
+trainer::Run::Plan plan_for(const Settings& s, const Images& images, Accelerator& accelerator,
+                            Classifier& model) {
     const auto test = std::make_shared<data::DataLoader>(
         images.test, data::LoaderOptions{.batch_size = 4 * s.batch_size});
     const auto samples = static_cast<double>(images.train->size());
-    return {.steps = s.updates(samples),
-            .unit = "samples",
-            .per_update = static_cast<double>(s.samples_per_update()),
-            .per_epoch = samples,
-            .evaluate = [&model, test] { return evaluate(model, *test); }};
+    return {
+        .steps = s.updates(samples),
+        .unit = "samples",
+        .per_update = static_cast<double>(s.samples_per_update()),
+        .per_epoch = samples,
+        .evaluate = [&accelerator, &model, test] { return evaluate(accelerator, model, *test); }};
 }
 
 // Takes the model alone from a checkpoint, so that the options of training need not be repeated.
 trainer::Outcome only_evaluate(const Settings& s, const Images& images, Classifier& classifier) {
     Accelerator accelerator(s.accelerator());
     accelerator.prepare(classifier);
-    trainer::Run::Plan plan = plan_for(s, images, classifier);
+    trainer::Run::Plan plan = plan_for(s, images, accelerator, classifier);
     plan.steps = 0;
     return trainer::Run(s, accelerator, std::move(plan)).finish();
 }
 
 trainer::Outcome train(const Settings& s, const Images& images, Classifier& classifier) {
     Accelerator accelerator(s.accelerator());
-    const trainer::Run::Plan plan = plan_for(s, images, classifier);
+    const trainer::Run::Plan plan = plan_for(s, images, accelerator, classifier);
     data::DataLoader train_loader(images.train, {.batch_size = s.batch_size,
                                                  .shuffle = true,
                                                  .num_workers = static_cast<int>(s.workers),

@@ -12,6 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "accel/accelerator.h"
+#include "accel/save_model.h"
 #include "accel/tensorboard.h"
 #include "bench/peers/interop_bytes.h"
 #include "core/autograd.h"
@@ -19,6 +21,7 @@
 #include "core/ops.h"
 #include "core/random.h"
 #include "core/safetensors.h"
+#include "core/torch_file.h"
 #include "core/version.h"
 #include "data/npy.h"
 #include "nn/container.h"
@@ -26,6 +29,8 @@
 #include "nn/models/bert.h"
 #include "nn/models/gpt.h"
 #include "nn/models/llama.h"
+#include "nn/norm.h"
+#include "nn/weight_files.h"
 #include "optim/adam.h"
 #include "optim/sgd.h"
 #include "optim/state_file.h"
@@ -85,6 +90,41 @@ void read_npy(const Arguments& files) {
     answer(tensors);
 }
 
+Tree described_all(const Tree& tensors) {
+    Tree all = Tree::map();
+    for (const auto& [name, tensor] : tensors.entries()) all.set(name, described(tensor));
+    return all;
+}
+
+void read_torch(const Arguments& args) { answer(described_all(load_torch_file(args.at(0)))); }
+
+// --- weights of a model
+
+struct SmallModel : nn::Model<SmallModel> {
+    nn::Linear first{5, 7};
+    nn::BatchNorm1d norm{7};
+    nn::Linear last{7, 10};
+    Tensor forward(const Tensor& x) { return last(norm(first(x))); }
+    void visit(nn::Visitor& v) override { v("first", first), v("norm", norm), v("last", last); }
+};
+
+void read_weights(const Arguments& args) {
+    SmallModel model;
+    accel::load_checkpoint_in_model(model, args.at(0), {.strict = true});
+    Tree state = Tree::map();
+    for (const auto& [name, tensor] : model.state_dict()) state.set(name, tensor);
+    answer(described_all(state));
+}
+
+// weights-write FOLDER SIZE FROM: what is in the folder FROM.
+void write_weights(const Arguments& args) {
+    SmallModel model;
+    accel::load_checkpoint_in_model(model, args.at(2), {.strict = true});
+    const bool is_number = args.at(1).find_first_not_of("0123456789") == std::string::npos;
+    const nn::ShardSize size = is_number ? nn::ShardSize(std::stoll(args[1])) : args[1];
+    accel::Accelerator({.cpu = true}).save_model(model, args.at(0), {.max_shard_size = size});
+}
+
 // --- models in folders
 
 // All weights from N(0, 0.3), norms and biases too, so that each counts.
@@ -96,7 +136,7 @@ void write_model(const Config& config, const std::string& folder) {
     model.save_pretrained(folder);
 }
 
-// model-write KIND FOLDER
+// model-write KIND FOLDER [SIZE]: in shards of this size.
 void write_models(const Arguments& args) {
     const std::map<std::string, std::function<void(const std::string&)>> kinds = {
         {"gpt2",
@@ -133,6 +173,10 @@ void write_models(const Arguments& args) {
     };
     manual_seed(7);
     kinds.at(args.at(0))(args.at(1));
+    if (args.size() < 3) return;
+    const std::string weights = args[1] + "/" + nn::kWeightsName;
+    const auto tensors = load_safetensors(weights).tensors;
+    nn::save_weights({tensors.begin(), tensors.end()}, args[1], args[2]);
 }
 
 // model-run KIND FOLDER INPUTS OUTPUT: the logits of inputs "ids" and "mask".
@@ -228,6 +272,9 @@ int run(const Arguments& args) {
         {"version", version},
         {"safetensors-write", write_safetensors},
         {"safetensors-read", read_safetensors},
+        {"torch-read", read_torch},
+        {"weights-read", read_weights},
+        {"weights-write", write_weights},
         {"npy-write", write_npy},
         {"npy-read", read_npy},
         {"model-write", write_models},

@@ -47,17 +47,22 @@ def models(p):
         expect(left, {}, "keys left")
         return difference(kind, model, folder)
 
-    def ours_reads(kind):
+    def ours_reads(kind, pickled=False):
         model = known[kind][1].from_config(known[kind][0])
         for parameter in model.parameters():
             torch.nn.init.normal_(parameter, std=0.3)
         folder = p.folder(f"{kind}-theirs")
         model.save_pretrained(folder)
+        if pickled:
+            (folder / "model.safetensors").unlink()
+            torch.save(model.state_dict(), folder / "pytorch_model.bin")
         return difference(kind, model, folder)
 
     for kind in known:
         p.pair(p.ours, TRANSFORMERS, f"{kind} folder", lambda: theirs_reads(kind))
         p.pair(TRANSFORMERS, p.ours, f"{kind} folder", lambda: ours_reads(kind))
+        p.pair(TORCH, p.ours, f"{kind} folder with pytorch_model.bin",
+               lambda: ours_reads(kind, pickled=True))
 
 
 def documented():

@@ -71,6 +71,9 @@ Tensor scattered(const Shape& shape, int dim, const Tensor& index, const Tensor&
 Tensor embedding_gradient(const Tensor& dy, const Tensor& ids, std::int64_t rows,
                           std::int64_t padding) {
     const std::int64_t n = ids.numel(), width = dy.size(-1);
+    if (dy.device().is_cuda() && n > kernels::kMostSorted)
+        throw ValueError(str("embedding: a GPU differentiates at most ", kernels::kMostSorted,
+                             " ids: ", ids.shape()));
     Tensor dweight = empty(
         {rows, width}, {.dtype = is_half(dy.dtype()) ? f32 : dy.dtype(), .device = dy.device()});
     const Tensor flat_ids = reshape(ids, {n}), flat_dy = reshape(dy.detach(), {n, width});
@@ -211,6 +214,39 @@ Tensor triangle(const char* op, const Tensor& x, bool lower, std::int64_t diagon
 Tensor tril(const Tensor& x, std::int64_t diagonal) { return triangle("tril", x, true, diagonal); }
 Tensor triu(const Tensor& x, std::int64_t diagonal) { return triangle("triu", x, false, diagonal); }
 
+namespace {
+
+// What a kernel finds of x along d, k of each row, with its places there.
+template <class Kernel>
+std::pair<Tensor, Tensor> picked(const char* op, const Tensor& x, int d, std::int64_t k,
+                                 Kernel kernel) {
+    if (x.dim() == 0) {
+        const auto [values, indices] = picked(op, reshape(x, {1}), d, k, kernel);
+        return k == 0 ? std::pair(values, indices)
+                      : std::pair(reshape(values, {}), reshape(indices, {}));
+    }
+    if (x.device().is_cuda() && x.shape()[d] > kernels::kMostSorted)
+        throw ValueError(str(op, ": a GPU takes at most ", kernels::kMostSorted,
+                             " along a dimension: ", x.shape()));
+    Shape shape = x.shape();
+    shape[d] = k;
+    Tensor values = empty(shape, {.dtype = x.dtype(), .device = x.device()});
+    Tensor indices = empty(shape, {.dtype = i64, .device = x.device()});
+    const Tensor rows = transpose(x.detach(), d, -1);
+    Tensor rows_of_values = transpose(values, d, -1), rows_of_indices = transpose(indices, d, -1);
+    launch(x.device(), [&](auto& on) {
+        kernel(on, rows.view(), rows_of_values.view(), rows_of_indices.view());
+    });
+    values =
+        record(op, values, {x},
+               [d, indices = saved(indices), shape = x.shape()](const Grads& dy, Needs) -> Grads {
+                   return {scattered(shape, d, indices, dy[0])};
+               });
+    return {values, indices};
+}
+
+}  // namespace
+
 std::pair<Tensor, Tensor> topk(const Tensor& x, std::int64_t k, std::int64_t dim, bool largest) {
     const profiler::OpScope scope("topk");
     check_device("topk", {&x});
@@ -220,26 +256,25 @@ std::pair<Tensor, Tensor> topk(const Tensor& x, std::int64_t k, std::int64_t dim
     if (k < 0 || k > n)
         throw ValueError(str("topk: k must lie in [0, ", n, "]: ", k, " along dimension ", d,
                              " of ", x.shape()));
-    if (x.dim() == 0) {
-        const auto [values, indices] = topk(reshape(x, {1}), k, 0, largest);
-        return k == 0 ? std::pair(values, indices)
-                      : std::pair(reshape(values, {}), reshape(indices, {}));
-    }
-    Shape shape = x.shape();
-    shape[d] = k;
-    Tensor values = empty(shape, {.dtype = x.dtype(), .device = x.device()});
-    Tensor indices = empty(shape, {.dtype = i64, .device = x.device()});
-    const Tensor rows = transpose(x.detach(), d, -1);
-    Tensor rows_of_values = transpose(values, d, -1), rows_of_indices = transpose(indices, d, -1);
-    launch(x.device(), [&](auto& on) {
-        kernels::topk(on, largest, rows.view(), rows_of_values.view(), rows_of_indices.view());
+    return picked("topk", x, d, k, [&](auto& on, ConstView from, View values, View indices) {
+        kernels::topk(on, largest, from, values, indices);
     });
-    values =
-        record("topk", values, {x},
-               [d, indices = saved(indices), shape = x.shape()](const Grads& dy, Needs) -> Grads {
-                   return {scattered(shape, d, indices, dy[0])};
-               });
-    return {values, indices};
+}
+
+std::pair<Tensor, Tensor> sort(const Tensor& x, std::int64_t dim, bool descending) {
+    const profiler::OpScope scope("sort");
+    check_device("sort", {&x});
+    check_compute("sort", x);
+    const int d = wrap_dim("sort", dim, x.dim());
+    const std::int64_t n = x.dim() == 0 ? 1 : x.shape()[d];
+    return picked("sort", x, d, n, [&](auto& on, ConstView from, View values, View indices) {
+        kernels::sort(on, descending, from, values, indices);
+    });
+}
+
+Tensor argsort(const Tensor& x, std::int64_t dim, bool descending) {
+    const profiler::OpScope scope("argsort");
+    return sort(x.defined() ? x.detach() : x, dim, descending).second;
 }
 
 }  // namespace axle::inline v0

@@ -10,6 +10,7 @@
 #include "core/ops.h"
 #include "core/profiler.h"
 #include "kernels/random.h"
+#include "kernels/sort.h"
 
 namespace axle::inline v0 {
 namespace {
@@ -149,6 +150,9 @@ Tensor multinomial(const Tensor& weights, std::int64_t samples, bool replacement
     if (!replacement && samples > n)
         throw ValueError(str("multinomial: more samples than weights without replacement: ",
                              samples, " of ", weights.shape()));
+    if (device.is_cuda() && !replacement && n > kernels::kMostSorted)
+        throw ValueError(str("multinomial: a GPU takes at most ", kernels::kMostSorted,
+                             " weights without replacement: ", weights.shape()));
     check_weights(weights, replacement ? 1 : samples, samples);
     Shape shape = weights.shape();
     shape[shape.size() - 1] = samples;

@@ -19,17 +19,38 @@ struct Keyed {
     }
 };
 
-// Numbers to keys that compare as they do; both zeros are one key, and NaN is the largest.
+template <class T>
+inline constexpr int kKeyBits = 8 * static_cast<int>(sizeof(T));
+template <class T>
+using BitsOf = std::conditional_t<
+    sizeof(T) == 8, std::uint64_t,
+    std::conditional_t<sizeof(T) == 4, std::uint32_t,
+                       std::conditional_t<sizeof(T) == 2, std::uint16_t, std::uint8_t>>>;
+
+// Numbers to keys of as many bits, that compare as they do; both zeros are one key, and NaN is the
+// largest.
+template <class T>
+BitsOf<T> rising_key(T x) {
+    using Bits = BitsOf<T>;
+    constexpr auto kSign = static_cast<Bits>(Bits{1} << (kKeyBits<T> - 1));
+    const auto bits = std::bit_cast<Bits>(x);
+    if constexpr (std::is_unsigned_v<T>) {
+        return bits;
+    } else if constexpr (std::is_integral_v<T>) {
+        return bits ^ kSign;
+    } else {
+        constexpr bool kWide = std::is_same_v<T, double>;
+        const auto value = static_cast<std::conditional_t<kWide, double, float>>(x);
+        if (value != value) return static_cast<Bits>(~Bits{0});
+        if (value == 0) return kSign;
+        return static_cast<Bits>((bits & kSign) != 0 ? ~bits : bits | kSign);
+    }
+}
+
+// The same in 64 bits.
 template <class T>
 std::uint64_t key_of(T x) {
-    if constexpr (std::is_floating_point_v<T>) {
-        if (std::isnan(x)) return UINT64_MAX;
-        if (x == T(0)) return std::uint64_t{1} << 63;
-        const auto bits = std::bit_cast<std::uint64_t>(static_cast<double>(x));
-        return bits >> 63 ? ~bits : bits | std::uint64_t{1} << 63;
-    } else {
-        return static_cast<std::uint64_t>(static_cast<std::int64_t>(x)) ^ std::uint64_t{1} << 63;
-    }
+    return std::uint64_t{rising_key(x)};
 }
 
 // Keeps a buffer of candidates that are better than the k-th best so far; a full buffer is cut to

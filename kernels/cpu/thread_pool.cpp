@@ -64,7 +64,7 @@ int threads_from_environment() {
     return checked("AXLE_NUM_THREADS", n);
 }
 
-thread_local bool inside_task = false;
+thread_local bool inside_task = false;  // or an InlineScope
 
 // One parallel section at a time. The caller and the workers take task numbers from a ticket, whose
 // upper half is the section's number: a worker that wakes too late finds another section's ticket,
@@ -237,6 +237,9 @@ bool has_workers() {
     const std::lock_guard lock(s.mutex);
     return s.pool && s.pool->threads() > 1;
 }
+
+InlineScope::InlineScope() : before_(std::exchange(inside_task, true)) {}
+InlineScope::~InlineScope() { inside_task = before_; }
 
 void parallel(std::int64_t tasks, Body body, void* context) {
     if (tasks <= 0) return;

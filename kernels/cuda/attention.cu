@@ -109,11 +109,11 @@ __global__ void __launch_bounds__(kThreads, kBlocks<Compute<T>, kDepth>)
 
 }  // namespace
 
-void attention(Cuda& on, ConstView q, ConstView k, ConstView v, ConstView mask,
-               const AttentionParams& params, View out, View lse) {
+DropoutNumbers attention(Cuda& on, ConstView q, ConstView k, ConstView v, ConstView mask,
+                         const AttentionParams& params, View out, View lse) {
     const Call call = call_of(q, k, mask, params);
-    if (call.batch * call.heads * call.queries == 0) return;
-    if (cudnn::attention(on, q, k, v, mask, params, out, lse)) return;
+    if (call.batch * call.heads * call.queries == 0) return DropoutNumbers::own;
+    if (cudnn::attention(on, q, k, v, mask, params, out, lse)) return DropoutNumbers::library;
     visit_depth(q.dtype, q.shape[3], [&]<class T, int kDepth>() {
         using C = Compute<T>;
         start(on,
@@ -123,6 +123,7 @@ void attention(Cuda& on, ConstView q, ConstView k, ConstView v, ConstView mask,
               &attention_rows<T, kDepth>, call, operand<const T>(q), operand<const T>(k),
               operand<const T>(v), operand<T>(out), lse_operand<C>(lse));
     });
+    return DropoutNumbers::own;
 }
 
 }  // namespace axle::inline v0::kernels

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <set>
 #include <string>
 
 #include "kernels/cuda/library.h"
@@ -70,8 +71,11 @@ class Held {
         if (!free.empty()) {
             handle = free.back();
             free.pop_back();
-        } else if (functions()->create(&handle) != CUDNN_STATUS_SUCCESS) {
+        } else if (const auto status = functions()->create(&handle);
+                   status != CUDNN_STATUS_SUCCESS) {
             handle = nullptr;
+            note_library_trouble(str("cuDNN can't be started on cuda:", device, ": ",
+                                     functions()->get_error_string(status)));
         }
         return handle;
     }
@@ -96,6 +100,16 @@ cudnnHandle_t handle_for(Cuda& on) {
     const cudnnHandle_t handle = held.on(on.device());
     if (handle == nullptr) return nullptr;
     return functions()->set_stream(handle, on.stream()) == CUDNN_STATUS_SUCCESS ? handle : nullptr;
+}
+
+bool leave_to_own_kernels() {
+    static std::mutex mutex;
+    static auto* const told = new std::set<std::string>;
+    const std::lock_guard lock(mutex);
+    if (told->insert(current_op).second)
+        note_library_trouble(str(current_op, ": cuDNN ", version(),
+                                 " has no kernel for some of its calls, Axle's own do the work"));
+    return false;
 }
 
 // --- graphs
@@ -237,6 +251,20 @@ Value Graph::reshape(Value x, Value y) {
     return y;
 }
 
+Value Graph::bernoulli(double probability, Value seed, Value offset, Value y) {
+    Descriptor& kind = part(CUDNN_BACKEND_RNG_DESCRIPTOR);
+    kind.set(CUDNN_ATTR_RNG_DISTRIBUTION, CUDNN_RNG_DISTRIBUTION_BERNOULLI);
+    kind.set(CUDNN_ATTR_RNG_BERNOULLI_DIST_PROBABILITY, probability);
+    kind.finalize();
+    Descriptor& op = operation(CUDNN_BACKEND_OPERATION_RNG_DESCRIPTOR);
+    op.set(CUDNN_ATTR_OPERATION_RNG_DESC, kind);
+    op.set(CUDNN_ATTR_OPERATION_RNG_SEED, (*this)[seed]);
+    op.set(CUDNN_ATTR_OPERATION_RNG_OFFSET_DESC, (*this)[offset]);
+    op.set(CUDNN_ATTR_OPERATION_RNG_YDESC, (*this)[y]);
+    op.finalize();
+    return y;
+}
+
 Descriptor Graph::finish(cudnnHandle_t handle) const {
     std::vector<cudnnBackendDescriptor_t> operations;
     operations.reserve(operations_.size());
@@ -247,146 +275,6 @@ Descriptor Graph::finish(cudnnHandle_t handle) const {
     if (handle != nullptr) graph.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, handle);
     graph.finalize();
     return graph;
-}
-
-// --- plans
-
-namespace {
-
-// The settings of engines that the heuristics of a mode propose, best first.
-std::vector<Descriptor> proposals(const Descriptor& graph, cudnnBackendHeurMode_t mode,
-                                  const Target& target) {
-    Descriptor heuristic(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
-    heuristic.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
-    heuristic.set(CUDNN_ATTR_ENGINEHEUR_MODE, mode);
-    if (target.described != nullptr)
-        heuristic.set(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, *target.described);
-    heuristic.finalize();
-    std::int64_t count = 0;
-    accept(functions()->get_attribute(heuristic.raw(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
-                                      CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, &count, nullptr));
-    std::vector<Descriptor> found;
-    std::vector<cudnnBackendDescriptor_t> raw;
-    for (std::int64_t i = 0; i < count; ++i) {
-        found.emplace_back(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
-        raw.push_back(found.back().raw());
-    }
-    if (count > 0)
-        accept(functions()->get_attribute(heuristic.raw(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
-                                          CUDNN_TYPE_BACKEND_DESCRIPTOR, count, &count,
-                                          raw.data()));
-    found.erase(found.begin() + std::min<std::int64_t>(count, std::ssize(found)), found.end());
-    return found;
-}
-
-// The numerical notes of an engine, as bits.
-std::uint32_t notes_of(const Descriptor& config) {
-    const Descriptor engine(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
-    cudnnBackendDescriptor_t raw = engine.raw();
-    std::int64_t count = 0;
-    accept(functions()->get_attribute(config.raw(), CUDNN_ATTR_ENGINECFG_ENGINE,
-                                      CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count, &raw));
-    cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
-    accept(functions()->get_attribute(engine.raw(), CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
-                                      CUDNN_TYPE_NUMERICAL_NOTE, CUDNN_NUMERICAL_NOTE_TYPE_COUNT,
-                                      &count, notes));
-    std::uint32_t bits = 0;
-    for (std::int64_t i = 0; i < count; ++i) bits |= 1u << notes[i];
-    return bits;
-}
-
-}  // namespace
-
-Plan::Plan(Graph graph, const Target& target, const Limits& limits) : graph_(std::move(graph)) {
-    parts_.push_back(graph_.finish(target.handle));
-    for (const auto mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {
-        std::vector<Descriptor> configs;
-        try {
-            configs = proposals(parts_.front(), mode, target);
-        } catch (const GraphRefused&) {
-            continue;  // this mode knows nothing
-        }
-        for (Descriptor& config : configs) {
-            parts_.push_back(std::move(config));
-            if (compile(target, limits)) return;
-            parts_.pop_back();
-        }
-    }
-    throw GraphRefused{CUDNN_STATUS_NOT_SUPPORTED};
-}
-
-// Makes the plan from the settings at the back of parts_.
-bool Plan::compile(const Target& target, const Limits& limits) {
-    try {
-        std::uint32_t avoided = limits.avoided;
-        if (limits.deterministic) avoided |= 1u << CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC;
-        if ((notes_of(parts_.back()) & avoided) != 0) return false;
-        auto plan = std::make_unique<Descriptor>(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
-        plan->set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, parts_.back());
-        if (target.handle != nullptr) plan->set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, target.handle);
-        if (target.described != nullptr)
-            plan->set(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, *target.described);
-        plan->finalize();
-        workspace_ = plan->get<std::int64_t>(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE);
-        if (workspace_ > limits.workspace) return false;
-        plan_ = std::move(plan);
-        return true;
-    } catch (const GraphRefused&) {
-        return false;
-    }
-}
-
-void Plan::run(Cuda& on, std::span<const Binding> bindings) const {
-    const cudnnHandle_t handle = handle_for(on);
-    std::vector<std::int64_t> ids;
-    std::vector<void*> pointers;
-    for (const Binding& binding : bindings) {
-        ids.push_back(binding.value);
-        pointers.push_back(const_cast<void*>(binding.data));
-    }
-    DeviceScratch scratch(on);
-    void* const workspace = workspace_ > 0 ? scratch.take<char>(workspace_) : nullptr;
-    try {
-        Descriptor pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
-        pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, ids);
-        pack.set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR,
-                 static_cast<std::int64_t>(pointers.size()), pointers.data());
-        pack.set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace);
-        pack.finalize();
-        accept(functions()->execute(handle, plan_->raw(), pack.raw()));
-    } catch (const GraphRefused& refused) {
-        throw CudaError(
-            str(current_op, ": cuDNN failed: ", functions()->get_error_string(refused.status)));
-    }
-}
-
-void append(Key& key, const ConstView& x) {
-    key.push_back(static_cast<std::int64_t>(x.dtype));
-    key.insert(key.end(), x.shape, x.shape + x.ndim);
-    key.insert(key.end(), x.stride, x.stride + x.ndim);
-    const auto address = reinterpret_cast<std::uintptr_t>(x.data) | 16;
-    key.push_back(static_cast<std::int64_t>(address & (~address + 1)));  // its lowest bit
-}
-
-const Plan* PlanCache::find(Cuda& on, Key key, const Limits& limits,
-                            const std::function<Graph()>& build) {
-    const cudnnHandle_t handle = handle_for(on);
-    if (handle == nullptr) return nullptr;
-    key.push_back(limits.deterministic);
-    key.push_back(limits.workspace);
-    key.push_back(limits.avoided);
-    // Tells devices apart too.
-    key.push_back(static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(handle)));
-    const std::lock_guard lock(mutex_);
-    const auto found = plans_.find(key);
-    if (found != plans_.end()) return found->second.get();
-    std::unique_ptr<const Plan> plan;
-    try {
-        plan = std::make_unique<const Plan>(build(), Target{handle, nullptr}, limits);
-    } catch (const GraphRefused&) {
-        // no plan: remembered as such
-    }
-    return (plans_[std::move(key)] = std::move(plan)).get();
 }
 
 }  // namespace axle::inline v0::kernels::cudnn

@@ -44,6 +44,10 @@ std::int64_t version();
 // absent or cannot run. Handles are given back when the thread ends, and never destroyed.
 cudnnHandle_t handle_for(Cuda& on);
 
+// For what cuDNN could have done and has no kernel for: has the log say so, once for each operation
+// (current_op), and returns false.
+bool leave_to_own_kernels();
+
 // cuDNN has no kernel for this graph, or the graph is malformed.
 struct GraphRefused {
     cudnnStatus_t status;
@@ -72,6 +76,10 @@ AXLE_ATTRIBUTE_TYPE(cudnnPointwiseMode_t, CUDNN_TYPE_POINTWISE_MODE)
 AXLE_ATTRIBUTE_TYPE(cudnnGenStatsMode_t, CUDNN_TYPE_GENSTATS_MODE)
 AXLE_ATTRIBUTE_TYPE(cudnnReduceTensorOp_t, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE)
 AXLE_ATTRIBUTE_TYPE(cudnnBackendNumericalNote_t, CUDNN_TYPE_NUMERICAL_NOTE)
+AXLE_ATTRIBUTE_TYPE(cudnnRngDistribution_t, CUDNN_TYPE_RNG_DISTRIBUTION)
+AXLE_ATTRIBUTE_TYPE(cudnnResampleMode_t, CUDNN_TYPE_RESAMPLE_MODE)
+AXLE_ATTRIBUTE_TYPE(cudnnPaddingMode_t, CUDNN_TYPE_PADDING_MODE)
+AXLE_ATTRIBUTE_TYPE(cudnnNanPropagation_t, CUDNN_TYPE_NAN_PROPOGATION)
 AXLE_ATTRIBUTE_TYPE(char, CUDNN_TYPE_CHAR)
 #undef AXLE_ATTRIBUTE_TYPE
 
@@ -155,6 +163,9 @@ class Graph {
     Value matmul(Value a, Value b, Value y);
     // Over the dimensions in which y has size 1 (or fewer elements).
     Value reduce(cudnnReduceTensorOp_t op, Value x, Value y);
+    // y = 1 with that probability, and 0: numbers of cuDNN's own, a function of seed and offset
+    // (each an i64 of 1 x 1 x ...), the same in every graph with y's shape.
+    Value bernoulli(double probability, Value seed, Value offset, Value y);
     // The same elements with y's shape; y is a temporary.
     Value reshape(Value x, Value y);
     // Any other operation: the caller sets its attributes and finalizes it. Descriptors that it
@@ -202,8 +213,10 @@ class Plan {
     Plan(Graph graph, const Target& target, const Limits& limits);
 
     std::int64_t workspace() const { return workspace_; }
-    // Queues the plan. Not for two threads at once. CudaError if cuDNN fails.
-    void run(Cuda& on, std::span<const Binding> bindings) const;
+    // Queues the plan. Not for two threads at once. False if cuDNN fails: the log says so, and the
+    // plan is not tried again.
+    bool run(Cuda& on, std::span<const Binding> bindings) const;
+    bool failed() const { return failed_; }
 
   private:
     bool compile(const Target& target, const Limits& limits);
@@ -212,6 +225,7 @@ class Plan {
     std::vector<Descriptor> parts_;  // what is compiled: the operation graph, an engine's settings
     std::unique_ptr<Descriptor> plan_;
     std::int64_t workspace_ = 0;
+    mutable bool failed_ = false;
 };
 
 // What tells graphs apart: numbers in an agreed order, the first of them the kind of graph.
@@ -223,8 +237,8 @@ void append(Key& key, const ConstView& x);
 class PlanCache {
   public:
     // The plan of a key on the context's device, made from build() when first asked for. Null where
-    // cuDNN is absent or has refused it. Every handle, and so every thread, has plans of its own:
-    // not all of cuDNN's engines let threads share one.
+    // cuDNN is absent, has refused it, or has failed to run it. Every handle, and so every thread,
+    // has plans of its own: not all of cuDNN's engines let threads share one.
     const Plan* find(Cuda& on, Key key, const Limits& limits, const std::function<Graph()>& build);
 
   private:

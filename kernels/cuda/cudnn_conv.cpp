@@ -165,12 +165,12 @@ struct Conv {
                             conv_limits(x.dtype, on.deterministic, on.allow_tf32),
                             [&] { return conv_graph(result, x, w, y, geometry, has_bias); });
     }
-    void run(Cuda& on, const Plan& plan) const {
+    bool run(Cuda& on, const Plan& plan) const {
         const Binding bindings[] = {{ConvValues::x, x.data},
                                     {ConvValues::w, w.data},
                                     {ConvValues::y, y.data},
                                     {ConvValues::bias, bias.data}};
-        plan.run(on, std::span(bindings, bias.data == nullptr ? 3 : 4));
+        return plan.run(on, std::span(bindings, bias.data == nullptr ? 3 : 4));
     }
 };
 
@@ -200,13 +200,13 @@ bool convolve(Cuda& on, const Conv& given, const View& out) {
     const bool adds_later = has_bias && plan == nullptr;
     if (adds_later) conv.bias = {};
     if (plan == nullptr) plan = conv.plan(on);
-    if (plan == nullptr) return false;
+    if (plan == nullptr) return leave_to_own_kernels();
 
     if (given.result != ConvResult::x) bring(on, given.x, x);
     if (given.result != ConvResult::w) bring(on, given.w, w);
     if (given.result != ConvResult::y) bring(on, given.y, y);
     conv.bias = as_contiguous(on, scratch, conv.bias);
-    conv.run(on, *plan);
+    if (!conv.run(on, *plan)) return false;
     const View& result = given.result == ConvResult::y ? y : given.result == ConvResult::x ? x : w;
     if (adds_later) binary(on, formula::Add(), result, spread(given.bias, result), result);
     bring(on, result, out);

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "kernels/cuda/cub.h"
 #include "kernels/cuda/device.cuh"
-#include "kernels/cuda/radix.h"
 #include "kernels/cuda/start.cuh"
 #include "kernels/index.h"
 
@@ -24,23 +24,24 @@ struct Bounds {
 
 template <class Index>
 __global__ void rank_positions(const Index* ids, std::int64_t stride, std::int64_t n,
-                               std::int64_t rows, std::int64_t padding, Ranked* ranked,
+                               std::int64_t rows, std::int64_t padding, Ranks<std::uint64_t> ranked,
                                Bounds* bounds) {
     for (std::int64_t i = thread_in_grid(); i < n; i += threads_in_grid()) {
         const std::int64_t id = ids[i * stride];
         const bool counts = id >= 0 && id < rows && id != padding;
-        ranked[i] = {static_cast<std::uint64_t>(counts ? id : rows), i};
+        ranked.keys[i] = static_cast<std::uint64_t>(counts ? id : rows);
+        ranked.indices[i] = static_cast<std::uint32_t>(i);
     }
     for (std::int64_t r = thread_in_grid(); r < rows; r += threads_in_grid()) bounds[r] = {0, 0};
 }
 
-__global__ void find_bounds(const Ranked* sorted, std::int64_t n, std::int64_t rows,
+__global__ void find_bounds(const std::uint64_t* sorted, std::int64_t n, std::int64_t rows,
                             Bounds* bounds) {
     for (std::int64_t i = thread_in_grid(); i < n; i += threads_in_grid()) {
-        const auto row = static_cast<std::int64_t>(sorted[i].key);
+        const auto row = static_cast<std::int64_t>(sorted[i]);
         if (row == rows) continue;
-        if (i == 0 || sorted[i - 1].key != sorted[i].key) bounds[row].begin = i;
-        if (i == n - 1 || sorted[i + 1].key != sorted[i].key) bounds[row].end = i + 1;
+        if (i == 0 || sorted[i - 1] != sorted[i]) bounds[row].begin = i;
+        if (i == n - 1 || sorted[i + 1] != sorted[i]) bounds[row].end = i + 1;
     }
 }
 
@@ -51,8 +52,8 @@ struct Matrix {
 // A thread sums kN neighbouring columns of a row.
 template <class T, int kN>
 __global__ void __launch_bounds__(kSumThreads)
-    sum_rows(const Ranked* sorted, const Bounds* bounds, std::int64_t rows, std::int64_t width,
-             Matrix from, const T* dy, Matrix to, Compute<T>* dweight) {
+    sum_rows(const std::uint32_t* sorted, const Bounds* bounds, std::int64_t rows,
+             std::int64_t width, Matrix from, const T* dy, Matrix to, Compute<T>* dweight) {
     using C = Compute<T>;
     const std::int64_t packs = width / kN;
     for (std::int64_t t = thread_in_grid(); t < rows * packs; t += threads_in_grid()) {
@@ -65,7 +66,7 @@ __global__ void __launch_bounds__(kSumThreads)
 #pragma unroll
             for (int a = 0; a < kAhead; ++a)
                 if (i + a < all.end)
-                    pack[a] = load_pack<T, kN>(x + sorted[i + a].index * from.row_stride);
+                    pack[a] = load_pack<T, kN>(x + sorted[i + a] * from.row_stride);
 #pragma unroll
             for (int a = 0; a < kAhead; ++a)
                 if (i + a < all.end)
@@ -90,16 +91,17 @@ void embedding_backward(Cuda& on, ConstView dy, ConstView ids, std::int64_t padd
     const std::int64_t rows = dweight.shape[0], width = dweight.shape[1], n = ids.shape[0];
     if (rows == 0 || width == 0) return;
     DeviceScratch scratch(on);
-    Ranked* const ranked = scratch.take<Ranked>(n);
+    const auto ranked = take_ranks<std::uint64_t>(scratch, n);
     Bounds* const bounds = scratch.take<Bounds>(rows);
     visit_index(ids.dtype, [&]<class Index>() {
         start(on, {grid_for(on, std::max(n, rows), kThreads), kThreads}, &rank_positions<Index>,
               ids.as<Index>(), ids.stride[0], n, rows, padding, ranked, bounds);
     });
     const int bits = std::bit_width(static_cast<std::uint64_t>(rows));
-    const Ranked* const sorted = radix_sort(on, scratch, ranked, 1, n, bits);
+    const auto sorted = sort_by_keys(on, scratch, ranked, 1, n, bits);
     if (n > 0)
-        start(on, {grid_for(on, n, kThreads), kThreads}, &find_bounds, sorted, n, rows, bounds);
+        start(on, {grid_for(on, n, kThreads), kThreads}, &find_bounds, sorted.keys, n, rows,
+              bounds);
 
     const Matrix from{dy.stride[0], dy.stride[1]}, to{dweight.stride[0], dweight.stride[1]};
     visit_float(dy.dtype, [&]<class T>() {
@@ -108,7 +110,7 @@ void embedding_backward(Cuda& on, ConstView dy, ConstView ids, std::int64_t padd
             // A block for each piece of work: rows differ in length.
             const std::int64_t blocks = (rows * (width / kN) + kSumThreads - 1) / kSumThreads;
             start(on, {{std::min<std::int64_t>(blocks, 0x7fffffff)}, kSumThreads}, &sum_rows<T, kN>,
-                  sorted, bounds, rows, width, from, dy.as<T>(), to, dweight.as<C>());
+                  sorted.indices, bounds, rows, width, from, dy.as<T>(), to, dweight.as<C>());
         };
         const bool dense = from.column_stride == 1 && to.column_stride == 1 &&
                            width % kPack<T> == 0 && packs<T>(dy.data, from.row_stride) &&

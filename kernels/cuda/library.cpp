@@ -81,14 +81,17 @@ std::string take_library_trouble() {
     return std::exchange(unsaid().text, {});
 }
 
+void note_library_trouble(const std::string& text) {
+    const std::lock_guard lock(unsaid().mutex);
+    std::string& all = unsaid().text;
+    all += (all.empty() ? "" : "; ") + text;
+    has_library_trouble = true;
+}
+
 Library::Library(const char* title, const char* stem, int major)
     : title_(title), name_(str(stem, ".so.", major)) {
     search(stem);
-    if (found()) return;
-    const std::lock_guard lock(unsaid().mutex);
-    std::string& text = unsaid().text;
-    text += (text.empty() ? "" : "; ") + trouble_;
-    has_library_trouble = true;
+    if (!found()) note_library_trouble(trouble_);
 }
 
 void Library::search(const char* stem) {

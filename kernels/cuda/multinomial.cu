@@ -7,8 +7,9 @@
 // hardly ever happens, one thread adds the row up in order and the row is drawn again.
 #include <algorithm>
 
-#include "kernels/cuda/radix.h"
+#include "kernels/cuda/cub.h"
 #include "kernels/cuda/rows.cuh"
+#include "kernels/cuda/scan.cuh"
 #include "kernels/cuda/select.cuh"
 #include "kernels/cuda/start.cuh"
 #include "kernels/cuda/trouble.cuh"
@@ -70,23 +71,6 @@ __device__ inline double open_unit(std::uint32_t word) { return (word + 0.5) * 0
 
 // --- with replacement
 
-// The sum of x of all threads before this one; `total` becomes that of all.
-__device__ inline double scan_block(double x, double& total) {
-    __shared__ double sums[2][kThreads];
-    const int thread = static_cast<int>(threadIdx.x);
-    int from = 0;
-    __syncthreads();  // the last call's sums have been read
-    sums[0][thread] = x;
-    __syncthreads();
-    for (int offset = 1; offset < kThreads; offset *= 2, from ^= 1) {
-        const double before = thread >= offset ? sums[from][thread - offset] : 0;
-        sums[from ^ 1][thread] = sums[from][thread] + before;
-        __syncthreads();
-    }
-    total = sums[from][kThreads - 1];
-    return thread == 0 ? 0 : sums[from][thread - 1];
-}
-
 // Cumulative sums of a row; returns the last of them.
 template <class T>
 __device__ double scan_row(const T* row, const Weights& weights, double* sums) {
@@ -103,7 +87,7 @@ __device__ double scan_row(const T* row, const Weights& weights, double* sums) {
             mine[j] = sum;
         }
         double total = 0;
-        const double before = carry + scan_block(sum, total);
+        const double before = carry + block_scan<kThreads>(sum, total);
         carry += total;
 #pragma unroll
         for (int j = 0; j < kEach; ++j)
@@ -219,18 +203,20 @@ __global__ void __launch_bounds__(kSelectThreads)
 
 template <class T>
 __global__ void rank_weights(Philox given, DeviceRows<2> rows, Weights weights, std::int64_t row,
-                             const T* x, Ranked* ranked) {
+                             const T* x, Ranks<std::uint64_t> ranked) {
     const Clocks<T> clocks{given.resolved(), x + rows.place(row).at[0], weights.step,
                            row * weights.n};
-    for (std::int64_t i = thread_in_grid(); i < weights.n; i += threads_in_grid())
-        ranked[i] = clocks(i);
+    for (std::int64_t i = thread_in_grid(); i < weights.n; i += threads_in_grid()) {
+        ranked.keys[i] = clocks(i).key;
+        ranked.indices[i] = static_cast<std::uint32_t>(i);
+    }
 }
 
 __global__ void write_first(DeviceRows<2> rows, Draws draws, std::int64_t row, const bool* drawable,
-                            const Ranked* sorted, std::int64_t* y) {
+                            const std::uint32_t* sorted, std::int64_t* y) {
     std::int64_t* const out = y + rows.place(row).at[1];
     for (std::int64_t s = thread_in_grid(); s < draws.samples; s += threads_in_grid())
-        out[s * draws.step] = drawable[row] ? sorted[s].index : 0;
+        out[s * draws.step] = drawable[row] ? sorted[s] : 0;
 }
 
 Grid block_for_each(std::int64_t rows) { return {std::min<std::int64_t>(rows, 0x7fffffff)}; }
@@ -264,10 +250,11 @@ void multinomial(Cuda& on, Philox random, bool replacement, ConstView weights, V
         }
         for (std::int64_t r = 0; r < rows.count; ++r) {
             DeviceScratch memory(on);
-            Ranked* const ranked = memory.take<Ranked>(row.n);
+            const auto ranked = take_ranks<std::uint64_t>(memory, row.n);
             start(on, {grid_for(on, row.n, kThreads), kThreads}, &rank_weights<T>, random, rows,
                   row, r, x, ranked);
-            const Ranked* const sorted = radix_sort(on, memory, ranked, 1, row.n, kKeyBits<double>);
+            const std::uint32_t* const sorted =
+                sort_by_keys(on, memory, ranked, 1, row.n, kKeyBits<double>).indices;
             start(on, {grid_for(on, draws.samples, kThreads), kThreads}, &write_first, rows, draws,
                   r, drawable, sorted, out);
         }

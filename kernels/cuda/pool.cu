@@ -1,7 +1,8 @@
-// Pooling. A thread computes one element of the result: it finds its window, or on the way back the
-// windows that saw it, and gathers. Neighbouring windows overlap or adjoin, so that what a warp
-// reads comes from memory once and otherwise from L1. Where windows are large and few lie side by
-// side (means of whole planes), a warp computes one element.
+// Pooling without cuDNN. A thread computes one element of the result: it finds its window, or on
+// the way back the windows that saw it, and gathers. Neighbouring windows overlap or adjoin, so
+// that what a warp reads comes from memory once and otherwise from L1. Where windows are large and
+// few lie side by side (means of whole planes), a warp computes one element.
+#include "kernels/cuda/cudnn_pool.h"
 #include "kernels/cuda/planes.cuh"
 #include "kernels/cuda/start.cuh"
 #include "kernels/pool.h"
@@ -227,7 +228,7 @@ void visit_windows(const Pool& pool, const ConstView& x, const ConstView& y, F&&
 
 void max_pool2d(Cuda& on, const Pool& pool, ConstView x, View y, View indices) {
     const std::int64_t n = y.numel();
-    if (n == 0) return;
+    if (n == 0 || (indices.data == nullptr && cudnn::max_pool2d(on, pool, x, y))) return;
     const PlaneIndex index(y.back(2), y.back(1));
     visit_windows(pool, x, y, [&]<int kLanes, class T, class I>() {
         start(on, {grid_for(on, n * kLanes, kThreads), kThreads}, &max_pool<kLanes, T, I>,
@@ -238,7 +239,7 @@ void max_pool2d(Cuda& on, const Pool& pool, ConstView x, View y, View indices) {
 
 void avg_pool2d(Cuda& on, const Pool& pool, ConstView x, View y) {
     const std::int64_t n = y.numel();
-    if (n == 0) return;
+    if (n == 0 || cudnn::avg_pool2d(on, pool, x, y)) return;
     const PlaneIndex index(y.back(2), y.back(1));
     visit_windows(pool, x, y, [&]<int kLanes, class T, class I>() {
         start(on, {grid_for(on, n * kLanes, kThreads), kThreads}, &mean_pool<kLanes, T, I>,
@@ -248,7 +249,7 @@ void avg_pool2d(Cuda& on, const Pool& pool, ConstView x, View y) {
 
 void avg_pool2d_backward(Cuda& on, const Pool& pool, ConstView dy, View dx) {
     const std::int64_t n = dx.numel();
-    if (n == 0) return;
+    if (n == 0 || cudnn::avg_pool2d_backward(on, pool, dy, dx)) return;
     const PlaneIndex index(dx.back(2), dx.back(1));
     visit_float(dy.dtype, [&]<class T>() {
         const auto run = [&]<class I>() {

@@ -11,31 +11,40 @@
 #include <type_traits>
 
 #include "kernels/cuda/device.cuh"
-#include "kernels/cuda/radix.h"
 
 namespace axle::inline v0::kernels {
 
+// An element and its rank among others: the lower key first, then the lower index.
+struct Ranked {
+    std::uint64_t key;
+    std::int64_t index;
+};
+
 // Bits that the keys of T have.
 template <class T>
-inline constexpr int kKeyBits = sizeof(Compute<T>) == 8 ? 64 : 32;
+inline constexpr int kKeyBits = 8 * static_cast<int>(sizeof(T));
+template <class T>
+using KeyOf = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>;
 
 // Numbers to keys of which the lower is the better: the larger number (the smaller one, if not
 // `largest`). NaN counts as larger than every number, and both zeros are one.
 template <class T>
-__device__ inline std::uint64_t key_of(T x, bool largest) {
-    using C = Compute<T>;
-    using Bits = std::conditional_t<kKeyBits<T> == 64, std::uint64_t, std::uint32_t>;
-    constexpr Bits kSign = Bits{1} << (kKeyBits<T> - 1);
-    Bits rising;
-    if constexpr (std::is_floating_point_v<C>) {
-        const C value = static_cast<C>(x);
-        const Bits bits = value == C(0) ? Bits{0} : std::bit_cast<Bits>(value);
-        rising = (bits & kSign) != 0 ? static_cast<Bits>(~bits) : bits | kSign;
-        if (value != value) rising = static_cast<Bits>(~Bits{0});
-    } else {
-        rising = static_cast<Bits>(x) ^ kSign;
+__device__ inline KeyOf<T> key_of(T x, bool largest) {
+    using Key = KeyOf<T>;
+    using Bits = std::conditional_t<sizeof(T) == 1, std::uint8_t,
+                                    std::conditional_t<sizeof(T) == 2, std::uint16_t, KeyOf<T>>>;
+    constexpr Key kSign = Key{1} << (kKeyBits<T> - 1), kAll = kSign | (kSign - 1);
+    const Key bits = std::bit_cast<Bits>(x);
+    Key rising = bits;
+    if constexpr (std::is_floating_point_v<Compute<T>>) {
+        const auto value = static_cast<Compute<T>>(x);
+        rising = (bits & kSign) != 0 ? kAll & ~bits : bits | kSign;
+        if (value == 0) rising = kSign;
+        if (value != value) rising = kAll;
+    } else if constexpr (std::is_signed_v<T>) {
+        rising = bits ^ kSign;
     }
-    return largest ? static_cast<Bits>(~rising) : rising;
+    return largest ? kAll & ~rising : rising;
 }
 
 // Comes after all others.
@@ -52,6 +61,20 @@ inline constexpr int kMostSelected = kSelectRoom / 2;  // the largest k
 inline constexpr int kSelectTurn = 2;                  // elements of a thread at a time
 static_assert(kMostSelected + kSelectThreads * kSelectTurn <= kSelectRoom);
 
+// Sorts each of the pieces of `size` elements, a power of two, that `count` elements have.
+__device__ inline void sort_pieces(Ranked* x, int count, int size) {
+    for (int run = 2; run <= size; run *= 2)
+        for (int gap = run / 2; gap > 0; gap /= 2) {
+            for (int t = static_cast<int>(threadIdx.x); t < count / 2; t += kSelectThreads) {
+                const int i = 2 * t - (t & (gap - 1)), j = i + gap;
+                const Ranked a = x[i], b = x[j];
+                const bool rising = run == size || (i & run) == 0;
+                if (goes_before(b, a) == rising) x[i] = b, x[j] = a;
+            }
+            __syncthreads();
+        }
+}
+
 // Sorts the first `count` elements; what follows up to a power of two is overwritten.
 __device__ inline void sort_shared(Ranked* x, int count) {
     int size = 1;
@@ -59,15 +82,7 @@ __device__ inline void sort_shared(Ranked* x, int count) {
     for (int i = count + static_cast<int>(threadIdx.x); i < size; i += kSelectThreads)
         x[i] = nobody();
     __syncthreads();
-    for (int run = 2; run <= size; run *= 2)
-        for (int gap = run / 2; gap > 0; gap /= 2) {
-            for (int t = static_cast<int>(threadIdx.x); t < size / 2; t += kSelectThreads) {
-                const int i = 2 * t - (t & (gap - 1)), j = i + gap;
-                const Ranked a = x[i], b = x[j];
-                if (goes_before(b, a) == ((i & run) == 0)) x[i] = b, x[j] = a;
-            }
-            __syncthreads();
-        }
+    sort_pieces(x, size, size);
 }
 
 // source(i) is element i of n, or nobody(), who does not take part. Returns, to all threads, the

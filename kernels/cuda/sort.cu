@@ -1,10 +1,16 @@
-// The best k of each row. Up to kMostSelected of them are gathered by one block while it streams
-// through the row (select.cuh): one read of x. Where there are fewer rows than the GPU has room
-// for, long rows are cut into parts, and the best of the parts' best are taken. More than that, up
-// to whole rows, come from a radix sort.
+// The best k of each row, in order; all of them, where rows are sorted. Rows of up to kSelectRoom
+// elements are sorted in a block's shared memory, several at a time: one read of x. Of longer ones
+// up to kMostSelected are gathered by one block while it streams through the row (select.cuh);
+// where there are fewer rows than the GPU has room for, they are cut into parts, and the best of
+// the parts' best are taken. More than that, up to whole rows, come from CUB's radix sort, which
+// has no selection that reads a row once, nor a sort of short rows that never waits (cub.cu).
+//
+// Values are fetched by their indices: a key knows no zero's sign and no NaN's bits.
 #include <algorithm>
+#include <bit>
+#include <cstdlib>
 
-#include "kernels/cuda/radix.h"
+#include "kernels/cuda/cub.h"
 #include "kernels/cuda/rows.cuh"
 #include "kernels/cuda/select.cuh"
 #include "kernels/cuda/start.cuh"
@@ -15,7 +21,7 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr std::int64_t kLeastPart = 16384;       // elements of a part of a row
-constexpr std::int64_t kSortedAtOnce = 1 << 24;  // elements in the radix sort's memory
+constexpr std::int64_t kSortedAtOnce = 1 << 24;  // elements that CUB sorts
 
 // Rows of x, values and indices, and their last dimension's strides.
 struct Task {
@@ -88,36 +94,83 @@ __global__ void __launch_bounds__(kSelectThreads)
         write_best(task, place, j, best[j].index, x, values, indices);
 }
 
+// Rows in a block's shared memory, in pieces of `size` elements, a power of two.
+struct ShortRows {
+    int size, together;
+    bool across;  // threads that are neighbours load from neighbouring rows
+
+    explicit ShortRows(const Task& task)
+        : size(static_cast<int>(std::bit_ceil(static_cast<std::uint64_t>(task.n)))),
+          together(kSelectRoom / size),
+          across(std::abs(task.rows.stride[0][task.rows.ndim - 1]) < std::abs(task.x_step)) {}
+};
+
+template <class T>
+__global__ void __launch_bounds__(kSelectThreads)
+    sort_short_rows(Task task, ShortRows cut, const T* x, T* values, std::int64_t* indices) {
+    __shared__ Ranked elements[kSelectRoom];
+    const int n = static_cast<int>(task.n), k = static_cast<int>(task.k);
+    const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * cut.together;
+    for (std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * cut.together;
+         first < task.rows.count; first += step) {
+        const std::int64_t left = task.rows.count - first;
+        const int rows = left < cut.together ? static_cast<int>(left) : cut.together;
+        const int count = rows * cut.size;
+        for (int t = static_cast<int>(threadIdx.x); t < count; t += kSelectThreads) {
+            const int row = cut.across ? t % rows : t / cut.size;
+            const int column = cut.across ? t / rows : t - row * cut.size;
+            Ranked element = nobody();
+            if (column < n) {
+                const T* const from = x + task.rows.place(first + row).at[0];
+                element = {key_of(from[column * task.x_step], task.largest), column};
+            }
+            elements[row * cut.size + column] = element;
+        }
+        __syncthreads();
+        sort_pieces(elements, count, cut.size);
+        for (int t = static_cast<int>(threadIdx.x); t < rows * k; t += kSelectThreads) {
+            const int row = cut.across ? t % rows : t / k;
+            const int j = cut.across ? t / rows : t - row * k;
+            write_best(task, task.rows.place(first + row), j, elements[row * cut.size + j].index, x,
+                       values, indices);
+        }
+        __syncthreads();  // before the elements are overwritten
+    }
+}
+
 template <class T>
 __global__ void rank_elements(Task task, std::int64_t first_row, std::int64_t rows, const T* x,
-                              Ranked* ranked) {
+                              Ranks<KeyOf<T>> ranked) {
     for (std::int64_t i = thread_in_grid(); i < rows * task.n; i += threads_in_grid()) {
         const std::int64_t row = i / task.n, column = i - row * task.n;
         const T value = x[task.rows.place(first_row + row).at[0] + column * task.x_step];
-        ranked[i] = {key_of(value, task.largest), column};
+        ranked.keys[i] = key_of(value, task.largest);
+        ranked.indices[i] = static_cast<std::uint32_t>(column);
     }
 }
 
 template <class T>
 __global__ void write_sorted(Task task, std::int64_t first_row, std::int64_t rows,
-                             const Ranked* sorted, const T* x, T* values, std::int64_t* indices) {
+                             const std::uint32_t* sorted, const T* x, T* values,
+                             std::int64_t* indices) {
     for (std::int64_t i = thread_in_grid(); i < rows * task.k; i += threads_in_grid()) {
         const std::int64_t row = i / task.k, j = i - row * task.k;
-        write_best(task, task.rows.place(first_row + row), j, sorted[row * task.n + j].index, x,
-                   values, indices);
+        write_best(task, task.rows.place(first_row + row), j, sorted[row * task.n + j], x, values,
+                   indices);
     }
 }
 
 template <class T>
-void sort_rows(Cuda& on, const Task& task, const T* x, T* values, std::int64_t* indices) {
+void sort_long_rows(Cuda& on, const Task& task, const T* x, T* values, std::int64_t* indices) {
     const std::int64_t group = std::clamp<std::int64_t>(kSortedAtOnce / task.n, 1, task.rows.count);
     for (std::int64_t first = 0; first < task.rows.count; first += group) {
         const std::int64_t rows = std::min(group, task.rows.count - first);
         DeviceScratch scratch(on);
-        Ranked* const ranked = scratch.take<Ranked>(rows * task.n);
+        const auto ranked = take_ranks<KeyOf<T>>(scratch, rows * task.n);
         start(on, {grid_for(on, rows * task.n, kThreads), kThreads}, &rank_elements<T>, task, first,
               rows, x, ranked);
-        const Ranked* const sorted = radix_sort(on, scratch, ranked, rows, task.n, kKeyBits<T>);
+        const std::uint32_t* const sorted =
+            sort_by_keys(on, scratch, ranked, rows, task.n, kKeyBits<T>).indices;
         start(on, {grid_for(on, rows * task.k, kThreads), kThreads}, &write_sorted<T>, task, first,
               rows, sorted, x, values, indices);
     }
@@ -125,8 +178,15 @@ void sort_rows(Cuda& on, const Task& task, const T* x, T* values, std::int64_t* 
 
 template <class T>
 void best_of_rows(Cuda& on, const Task& task, const T* x, T* values, std::int64_t* indices) {
-    if (task.k > kMostSelected) return sort_rows(on, task, x, values, indices);
     const std::int64_t rows = task.rows.count;
+    if (task.n <= kSelectRoom) {
+        const ShortRows cut(task);
+        const std::int64_t blocks = (rows + cut.together - 1) / cut.together;
+        start(on, {{std::min<std::int64_t>(blocks, 0x7fffffff)}, kSelectThreads},
+              &sort_short_rows<T>, task, cut, x, values, indices);
+        return;
+    }
+    if (task.k > kMostSelected) return sort_long_rows(on, task, x, values, indices);
     const std::int64_t parts = std::min(2 * on.multiprocessors() / rows, task.n / kLeastPart);
     if (parts <= 1) {
         const std::int64_t blocks = std::min<std::int64_t>(rows, 0x7fffffff);
@@ -159,6 +219,10 @@ void topk(Cuda& on, bool largest, ConstView x, View values, View indices) {
     visit_compute(x.dtype, [&]<class T>() {
         if constexpr (!std::is_same_v<T, bool>) run.template operator()<T>();
     });
+}
+
+void sort(Cuda& on, bool descending, ConstView x, View values, View indices) {
+    topk(on, descending, x, values, indices);
 }
 
 }  // namespace axle::inline v0::kernels

@@ -14,12 +14,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kWeights = "model.safetensors";
-constexpr const char* kIndex = "model.safetensors.index.json";
-
-bool is_there(const fs::path& path) {
-    std::error_code unreadable;  // then opening it says why
-    return fs::exists(path, unreadable);
+// The first that is there; the first of all where none is, for opening it says why.
+fs::path weights_in(const fs::path& folder) {
+    static constexpr const char* kNames[] = {kWeightsName, kWeightsIndexName, kTorchWeightsName,
+                                             kTorchWeightsIndexName};
+    std::error_code unreadable;
+    for (const char* name : kNames)
+        if (fs::exists(folder / name, unreadable)) return folder / name;
+    return folder / kWeightsName;
 }
 
 struct ActivationName {
@@ -162,59 +164,21 @@ PretrainedFolder::PretrainedFolder(const std::string& path) {
     const fs::path folder = is_file ? fs::path(path).parent_path() : fs::path(path);
     config_path_ = (folder / "config.json").string();
     config_text_ = read_file(config_path_);
-    const fs::path weights = is_file ? fs::path(path) : folder / kWeights;
-    const bool sharded = !is_file && !is_there(weights) && is_there(folder / kIndex);
-    weights_path_ = sharded ? (folder / kIndex).string() : weights.string();
-    sharded ? open_shards() : open_whole();
+    files_.emplace(is_file ? path : weights_in(folder).string());
 }
 
 void PretrainedFolder::fail(const std::string& path, const std::string& reason) {
     throw FileError(str(printable(path), ": ", reason));
 }
 
-void PretrainedFolder::open_whole() {
-    const SafetensorsFile file(weights_path_);
-    for (const SafetensorsFile::Entry& entry : file.entries())
-        weights_.emplace(entry.name, Weight{file, entry});
-}
-
-void PretrainedFolder::open_shards() {
-    const std::string text = read_file(weights_path_);
-    const Tree index = in_file(weights_path_, [&] { return from_json(text); });
-    const Tree* map = index.is_map() ? index.find("weight_map") : nullptr;
-    if (map == nullptr || !map->is_map()) fail(weights_path_, "has no map \"weight_map\"");
-    struct Shard {
-        SafetensorsFile file;
-        std::map<std::string, const SafetensorsFile::Entry*> entries;
-    };
-    std::map<std::string, Shard> shards;
-    for (const auto& [name, shard] : map->entries()) {
-        const std::string file = shard.is_string() ? shard.string() : "";
-        // A name that leads out of the folder is no shard.
-        if (!file.ends_with(".safetensors") || fs::path(file).filename() != file)
-            fail(weights_path_, str("weight_map: no file for ", printable(name), ": ", shard));
-        auto found = shards.find(file);
-        if (found == shards.end()) {
-            const fs::path path = fs::path(weights_path_).parent_path() / file;
-            found = shards.emplace(file, Shard{SafetensorsFile(path.string()), {}}).first;
-            for (const auto& entry : found->second.file.entries())
-                found->second.entries.emplace(entry.name, &entry);
-        }
-        const auto entry = found->second.entries.find(name);
-        if (entry == found->second.entries.end())
-            fail(weights_path_, str(printable(file), " lacks ", printable(name)));
-        weights_.emplace(name, Weight{found->second.file, *entry->second});
-    }
-}
-
 void PretrainedFolder::check_layers(std::int64_t layers) const {
-    if (layers > std::ssize(weights_))
-        fail(config_path_,
-             str(layers, " layers, but the weights are only ", weights_.size(), " tensors"));
+    if (layers > std::ssize(files_->weights()))
+        fail(config_path_, str(layers, " layers, but the weights are only ",
+                               files_->weights().size(), " tensors"));
 }
 
 // What the files have for the model, under the model's own names, and what it doesn't know.
-std::map<std::string, const PretrainedFolder::Weight*> PretrainedFolder::named_for(
+std::map<std::string, const WeightFiles::Weight*> PretrainedFolder::named_for(
     const StateDict& own, const PretrainedNames& names) const {
     std::unordered_set<std::string> known;
     for (const auto& [name, tensor] : own) known.insert(name);
@@ -226,12 +190,12 @@ std::map<std::string, const PretrainedFolder::Weight*> PretrainedFolder::named_f
             return name.substr(names.inner.size());
         return name;
     };
-    std::map<std::string, const Weight*> named;
-    for (const auto& [file_name, weight] : weights_) {
+    std::map<std::string, const WeightFiles::Weight*> named;
+    for (const auto& [file_name, weight] : files_->weights()) {
         const std::string name = own_name(file_name);
         if (!known.contains(name) && names.ignored && names.ignored(name)) continue;
         if (!named.emplace(name, &weight).second)
-            fail(weights_path_,
+            fail(files_->path(),
                  str("two tensors for ", printable(name), ", one is ", printable(file_name)));
     }
     return named;
@@ -249,38 +213,35 @@ void PretrainedFolder::load(Module& model, const PretrainedNames& names) const {
     // The names and the shapes alone, which cost nothing.
     StateDict shapes;
     for (const auto& [name, weight] : named)
-        shapes.emplace_back(name, Tensor::empty(weight->entry.shape, {.device = Device::meta()}));
+        shapes.emplace_back(name, Tensor::empty(weight->shape(), {.device = Device::meta()}));
     for (const auto& [name, tensor] : own)
         for (const PretrainedNames::Head& head : absent)
             if (name.starts_with(head.prefix)) shapes.emplace_back(name, tensor);
-    in_file(weights_path_, [&] { return model.load_state_dict(shapes); });
+    in_file(files_->path(), [&] { return model.load_state_dict(shapes); });
 
     const NoGrad no_grad;
     std::unordered_set<const Impl*> loaded;  // of a tied weight's names the first counts
     for (const auto& [name, tensor] : own) {
         const auto found = named.find(name);
         if (found == named.end() || !loaded.insert(tensor.impl().get()).second) continue;
-        const auto& [file, entry] = *found->second;
-        if (is_floating(entry.dtype) != is_floating(tensor.dtype()))
-            fail(weights_path_, str(name, " is ", entry.dtype, ", but must be ", tensor.dtype()));
-        tensor.set_data(
-            in_file(weights_path_, [&] { return to(file.tensor(entry), tensor.dtype()); }));
+        const WeightFiles::Weight& weight = *found->second;
+        if (is_floating(weight.dtype()) != is_floating(tensor.dtype()))
+            fail(files_->path(),
+                 str(name, " is ", weight.dtype(), ", but must be ", tensor.dtype()));
+        tensor.set_data(in_file(files_->path(), [&] { return to(weight.read(), tensor.dtype()); }));
     }
     for (const PretrainedNames::Head& head : absent) head.make();
 }
 
 void save_pretrained(const Module& model, const char* architecture, const std::string& config,
-                     const std::string& directory) {
-    create_directories(directory);
-    const fs::path folder(directory);
+                     const std::string& directory, ShardSize max_shard_size) {
     const StateDict state = model.saved_state();
-    // The format wants "pt" to tell that the layout is PyTorch's.
-    save_safetensors((folder / kWeights).string(), state, {{"format", "pt"}});
+    save_weights(state, directory, max_shard_size);
     Tree whole = {{"architectures", Tree::list({architecture})}};
     const Tree fields = from_json(config);
     for (const auto& [name, value] : fields.entries()) whole.set(name, value);
     if (!state.empty()) whole.set("torch_dtype", str(state.front().second.dtype()));
-    write_file_atomically((folder / "config.json").string(), to_json(whole) + "\n");
+    write_file_atomically((fs::path(directory) / "config.json").string(), to_json(whole) + "\n");
 }
 
 }  // namespace axle::inline v0::nn

@@ -1,6 +1,7 @@
-// Models as files in Hugging Face's layout: a folder with config.json and model.safetensors, or
-// with the shards that model.safetensors.index.json lists. Nothing in such a folder is believed:
-// names and shapes are held against the model before memory is taken for a weight.
+// Private to nn/models: models as files in Hugging Face's layout: a folder with config.json and the
+// weights (nn/weight_files.h): model.safetensors or its shards, else pytorch_model.bin or its.
+// Nothing in such a folder is believed: names and shapes are held against the model before memory
+// is taken for a weight.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +13,10 @@
 #include <string_view>
 #include <vector>
 
-#include "core/safetensors.h"
 #include "core/tree.h"
 #include "nn/init.h"
 #include "nn/module.h"
+#include "nn/weight_files.h"
 
 namespace axle::inline v0::nn {
 
@@ -85,7 +86,7 @@ struct PretrainedNames {
 class PretrainedFolder {
   public:
     // A directory, or a .safetensors file with config.json beside it. Reads config.json and the
-    // headers of the weights; FileError.
+    // headers of the weights (of PyTorch's files all, for their checksums); FileError.
     explicit PretrainedFolder(const std::string& path);
 
     // Config::from_json of config.json; FileError with its path.
@@ -108,35 +109,32 @@ class PretrainedFolder {
     void load(Module& model, const PretrainedNames& names) const;
 
   private:
-    struct Weight {
-        SafetensorsFile file;
-        SafetensorsFile::Entry entry;
-    };
     template <class F>
     static auto in_file(const std::string& path, F&& f) {
         try {
             return f();
         } catch (const FileError&) {
             throw;  // names its own
+        } catch (const OutOfMemory&) {
+            throw;
+        } catch (const CudaError&) {
+            throw;
         } catch (const Error& error) {
             fail(path, error.what());
         }
     }
     [[noreturn]] static void fail(const std::string& path, const std::string& reason);
     void check_layers(std::int64_t layers) const;
-    void open_whole();
-    void open_shards();
-    std::map<std::string, const Weight*> named_for(const StateDict& own,
-                                                   const PretrainedNames& names) const;
+    std::map<std::string, const WeightFiles::Weight*> named_for(const StateDict& own,
+                                                                const PretrainedNames& names) const;
 
     std::string config_path_, config_text_;
-    std::string weights_path_;  // the file, or the index of the shards
-    std::map<std::string, Weight> weights_;
+    std::optional<WeightFiles> files_;
 };
 
-// Writes model.safetensors and config.json (the JSON object `config` with architecture and dtype)
-// into a folder, creating it.
+// Writes the weights, in shards if need be, and config.json (the JSON object `config` with
+// architecture and dtype) into a folder, creating it.
 void save_pretrained(const Module& model, const char* architecture, const std::string& config,
-                     const std::string& directory);
+                     const std::string& directory, ShardSize max_shard_size = "50GB");
 
 }  // namespace axle::inline v0::nn

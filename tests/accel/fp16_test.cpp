@@ -1,4 +1,5 @@
 // Mixed precision in f16 on the CPU: when gradients are unscaled, steps skipped, the scale updated.
+#include <cmath>
 #include <filesystem>
 #include <limits>
 #include <vector>

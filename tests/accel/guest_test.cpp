@@ -33,6 +33,7 @@
 #include "gmock/gmock.h"
 #include "kernels/float_control.h"
 #include "kernels/thread_pool.h"
+#include "nlohmann/json.hpp"
 #include "tests/accel/training.h"
 #include "tests/temporary_folder.h"
 

@@ -142,61 +142,6 @@ TEST(Gates, LetObjectsThatAreNotPreparedAlone) {
     EXPECT_EQ(o.schedule.last_epoch(), 1);
 }
 
-std::unique_ptr<optim::Scheduler> schedule_named(const std::string& name, optim::Optimizer& o) {
-    using namespace optim;  // NOLINT: every schedule
-    const auto lambda = [&](LambdaLR::Factor f) { return std::make_unique<LambdaLR>(o, f); };
-    if (name == "lambda_lin10") return lambda([](auto t) { return 1 - t / 10.0; });
-    if (name == "lambda_warm") return lambda([](auto t) { return std::min(1.0, (t + 1) / 4.0); });
-    if (name == "step") return std::make_unique<StepLR>(o, 3);
-    if (name == "multistep")
-        return std::make_unique<MultiStepLR>(o, std::vector<std::int64_t>{2, 5}, 0.5);
-    if (name == "exp") return std::make_unique<ExponentialLR>(o, 0.9);
-    if (name == "cos") return std::make_unique<CosineAnnealingLR>(o, 12, 0.01);
-    if (name == "coswr") return std::make_unique<CosineAnnealingWarmRestarts>(o, 4);
-    if (name == "onecycle") return std::make_unique<OneCycleLR>(o, 1.0, 12);
-    if (name == "linear") return std::make_unique<LinearLR>(o, 0.25, 1, 6);
-    if (name == "constant") return std::make_unique<ConstantLR>(o, 0.5, 3);
-    if (name == "poly") return std::make_unique<PolynomialLR>(o, 10, 2);
-    if (name == "hf_linear")
-        return std::unique_ptr<Scheduler>(new LambdaLR(get_linear_schedule_with_warmup(o, 4, 20)));
-    if (name == "hf_cosine")
-        return std::unique_ptr<Scheduler>(new LambdaLR(get_cosine_schedule_with_warmup(o, 4, 20)));
-    return nullptr;
-}
-
-TEST(Gates, SchedulesAdvanceAsInAccelerate) {
-    const auto file = tests::recorded("vectors/scheduler_lr.json");
-    ASSERT_EQ(file["cases"].size(), 40u);
-    for (const auto& c : file["cases"]) {
-        SCOPED_TRACE(str(c["schedule"], " steps ", c["num_steps"], " with optimizer ",
-                         c["step_with_optimizer"]));
-        Tensor w = ones({1}, {.requires_grad = true});
-        optim::AdamW adamw({w}, {.lr = 1});
-        const auto schedule = schedule_named(c["schedule"], adamw);
-        ASSERT_NE(schedule, nullptr);
-        Accelerator accelerator({.gradient_accumulation_steps = c["num_steps"],
-                                 .step_scheduler_with_optimizer = c["step_with_optimizer"]});
-        accelerator.prepare(adamw, *schedule);
-        const auto close = [&](double expected) {
-            EXPECT_NEAR(schedule->get_last_lr()[0], expected, 1e-12);
-            EXPECT_NEAR(adamw.param_groups()[0].lr, expected, 1e-12);
-        };
-        close(c["lr"][0]);
-        // The recording lets steps 5 and 6 be skipped.
-        const std::size_t steps = c["step_with_optimizer"] ? 5 : c["lr"].size() - 1;
-        for (std::size_t i = 0; i < steps; ++i) {
-            auto scope = accelerator.accumulate();
-            schedule->step();
-            close(c["lr"][i + 1]);
-            EXPECT_EQ(schedule->last_epoch(), c["last_epoch_and_step_count"][i][0]);
-            // PyTorch's warm restarts don't count.
-            if (c["schedule"] != "coswr") {
-                EXPECT_EQ(schedule->step_count(), c["last_epoch_and_step_count"][i][1]);
-            }
-        }
-    }
-}
-
 TEST(Gates, AScheduleThatHasAnEndStaysThere) {
     Tensor w = ones({1}, {.requires_grad = true});
     optim::SGD sgd({w}, {.lr = 1, .momentum = 0.9});

@@ -12,6 +12,7 @@
 #include "optim/sgd.h"
 #include "tests/accel/training.h"
 #include "tests/temporary_folder.h"
+#include "tests/vectors.h"
 
 namespace axle {
 namespace {
@@ -21,7 +22,6 @@ using accel::ProfilerAction;
 using accel::ProfileSchedule;
 using accel::ProfileSession;
 using tests::expect_error;
-using tests::recorded;
 using tests::TemporaryFolder;
 
 ProfileSchedule schedule_from(const nlohmann::json& s) {
@@ -56,8 +56,8 @@ std::string steps_in(const profiler::Trace& trace) {
 
 void work(int step) { const profiler::RecordFunction scope("s" + std::to_string(step)); }
 
-TEST(Profile, ActsAsTorchAtEveryStep) {
-    const auto file = recorded("vectors/profiler_schedule.json");
+TEST(Profile, ActsAsTorchAtEveryStepOfEveryVector) {
+    const auto file = tests::vectors("profiler_schedule.json");
     ASSERT_GE(file["cases"].size(), 3u);
     for (const auto& c : file["cases"]) {
         const ProfileSchedule schedule = schedule_from(c["schedule"]);

@@ -1,6 +1,7 @@
 // save_state and load_state: a run goes on to the bit, and damage changes nothing.
 #include <csignal>
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 

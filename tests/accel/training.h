@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <fstream>
 #include <string>
 #include <vector>
 
@@ -10,7 +9,6 @@
 #include "core/ops.h"
 #include "core/random.h"
 #include "gtest/gtest.h"
-#include "nlohmann/json.hpp"
 #include "nn/layers.h"
 #include "nn/linear.h"
 #include "optim/adam.h"
@@ -18,12 +16,6 @@
 #include "tests/close.h"
 
 namespace axle::tests {
-
-// A file of recorded values below tests/.
-inline nlohmann::json recorded(const std::string& file) {
-    std::ifstream stream(std::string(AXLE_TESTS_DIR) + "/" + file);
-    return nlohmann::json::parse(stream);
-}
 
 // Samples {"x": [4], "y": [1]}.
 inline data::TensorDataset samples(std::int64_t n) {

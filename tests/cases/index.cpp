@@ -115,6 +115,48 @@ void add_choice_cases(Cases& cases) {
                      .gradient = false,
                      .check = [](In x, const Outputs& y) { return descending(x[0], y[0], y[1]); }});
 
+    const auto whole = [&](const char* name, std::int64_t dim, bool descending,
+                           std::vector<Row> rows) {
+        cases.push_back({.name = name,
+                         .call = [=](In x) { return sort(x[0], dim, descending); },
+                         .rows = std::move(rows),
+                         .large = {distinct({257, 263})},
+                         .twice = true});
+    };
+    whole("sort", -1, false,
+          {{distinct({7})},
+           {distinct({})},
+           {distinct({0, 5})},
+           {distinct({5, 0})},
+           {distinct({5, 1})},
+           {distinct({3, 67})},
+           {distinct({2, 3, 4})}});
+    whole("sort/descending", -1, true, {{distinct({7})}, {distinct({})}, {distinct({3, 67})}});
+    whole("sort/first", 0, false, {{distinct({5, 3})}, {distinct({67, 2, 2})}});
+    whole("sort/middle", 1, true, {{distinct({2, 5, 3})}, {distinct({2, 67, 3})}});
+    // Where the order of equals shows: NaN, both zeros, whole numbers.
+    const std::vector<Row> equals = {{ties({9})},
+                                     {ties({3, 67})},
+                                     {specials({3, 11})},
+                                     {specials({2, 67})},
+                                     {ints({4, 67}, -9, 9)},
+                                     {ints({4, 67}, -9, 9, i32)},
+                                     {ints({300}, 0, 256, u8)},
+                                     {mask({3, 67})}};
+    for (const bool descending : {false, true})
+        cases.push_back({.name = descending ? "sort/equals_descending" : "sort/equals",
+                         .call = [=](In x) { return sort(x[0], -1, descending); },
+                         .rows = equals,
+                         .gradient = false});
+    cases.push_back({.name = "argsort",
+                     .call = [](In x) { return argsort(x[0]); },
+                     .rows = {{ties({9})}, {distinct({})}, {distinct({0, 5})}, {specials({3, 67})}},
+                     .gradient = false});
+    cases.push_back({.name = "argsort/first",
+                     .call = [](In x) { return argsort(x[0], 0, true); },
+                     .rows = {{ties({67, 3})}, {ints({9, 2}, -3, 3)}},
+                     .gradient = false});
+
     const std::vector<Row> rows = {{floats({4, 5})},    {floats({5, 4})},  {floats({0, 3})},
                                    {floats({2, 3, 3})}, {floats({3, 67})}, {floats({1, 1})}};
     for (const int diagonal : {0, 1, -2}) {

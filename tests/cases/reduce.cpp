@@ -79,6 +79,36 @@ void add_extreme_cases(Cases& cases) {
     }
 }
 
+void add_cumsum_cases(Cases& cases) {
+    const auto along = [&](const char* name, std::int64_t dim, std::vector<Row> rows) {
+        cases.push_back({.name = name,
+                         .call = [=](In x) { return cumsum(x[0], dim); },
+                         .rows = std::move(rows),
+                         .large = {floats({257, 263})},
+                         .twice = true,
+                         .tolerance = {.f16 = 8e-3, .bf16 = 6e-2}});
+    };
+    along("cumsum", -1,
+          {{floats({3, 4})},
+           {floats({})},
+           {floats({0, 4})},
+           {floats({4, 0})},
+           {floats({5, 1})},
+           {floats({3, 67})},
+           {floats({2, 600})}});
+    along("cumsum/first", 0, {{floats({4, 3})}, {floats({67, 3, 5})}, {floats({0, 3})}});
+    along("cumsum/middle", 1, {{floats({2, 5, 3})}, {floats({2, 67, 3})}});
+    cases.push_back({.name = "cumsum/other",
+                     .call = [](In x) { return cumsum(x[0], -1); },
+                     .rows = {{ints({3, 67}, -9, 9)},
+                              {ints({5, 4}, -9, 9, i32)},
+                              {ints({67}, 200, 256, u8)},
+                              {mask({3, 67})},
+                              {specials({4})},
+                              {specials({3, 11})}},
+                     .gradient = false});
+}
+
 }  // namespace
 
 void add_reduce_cases(Cases& cases) {
@@ -119,6 +149,7 @@ void add_reduce_cases(Cases& cases) {
            [](In x) { return var(x[0], {-1}); });
     cases.back().tolerance = {.f32 = 1e-5};
     add_extreme_cases(cases);
+    add_cumsum_cases(cases);
 }
 
 }  // namespace axle::tests

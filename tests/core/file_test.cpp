@@ -5,37 +5,17 @@
 #include <utility>
 
 #include <fcntl.h>
-#include <signal.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "kernels/error.h"
 #include "tests/close.h"
+#include "tests/full_disk.h"
 #include "tests/temporary_folder.h"
 
 namespace axle::tests {
 
 namespace {
-
-// Writing beyond this many bytes of a file fails with EFBIG, as a full disk fails with ENOSPC.
-class FullDisk {
-  public:
-    explicit FullDisk(rlim_t bytes) {
-        old_handler_ = ::signal(SIGXFSZ, SIG_IGN);
-        ::getrlimit(RLIMIT_FSIZE, &old_limit_);
-        const rlimit limit{bytes, old_limit_.rlim_max};
-        ::setrlimit(RLIMIT_FSIZE, &limit);
-    }
-    ~FullDisk() {
-        ::setrlimit(RLIMIT_FSIZE, &old_limit_);
-        ::signal(SIGXFSZ, old_handler_);
-    }
-
-  private:
-    rlimit old_limit_ = {};
-    void (*old_handler_)(int) = nullptr;
-};
 
 std::string text_of(const MappedFile& map) {
     return {reinterpret_cast<const char*>(map.bytes().data()), map.bytes().size()};
@@ -146,6 +126,27 @@ TEST(AtomicFile, LeavesTheOldFileWhereTheDiskIsFull) {
     }
     EXPECT_EQ(read_file(folder / "a"), "old");
     EXPECT_EQ(folder.count(), 1u);
+}
+
+TEST(AtomicFile, ThatIsSyncedWaitsForItsCommit) {
+    const TemporaryFolder folder;
+    write_file_atomically(folder / "a", "old");
+    {
+        AtomicFile file(folder / "a");
+        file.write("never seen");
+        file.sync();
+    }
+    EXPECT_EQ(folder.count(), 1u);
+    AtomicFile file(folder / "a");
+    file.write("new");
+    file.sync();
+    expect_error<UsageError>({(folder / "a").c_str()}, [&] { file.write("more"); });
+    expect_error<UsageError>({(folder / "a").c_str()}, [&] { file.sync(); });
+    EXPECT_EQ(read_file(folder / "a"), "old");
+    file.commit();
+    EXPECT_EQ(read_file(folder / "a"), "new");
+    EXPECT_EQ(folder.count(), 1u);
+    expect_error<UsageError>({(folder / "a").c_str()}, [&] { file.commit(); });
 }
 
 TEST(AtomicFile, SaysWhyItCantBeCreated) {

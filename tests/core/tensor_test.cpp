@@ -30,6 +30,14 @@ TEST(Tensor, HasNoNumbersOfADTypeThatIsOnlyStored) {
     EXPECT_THROW(x.item(), DTypeError);
 }
 
+TEST(Tensor, IsNotFilledWithWhatHasNoNumbersOrNoMemory) {
+    Tensor x = ones({2});
+    for (const DType dtype : {DType::i8, DType::f8_e4m3, DType::f8_e8m0})
+        EXPECT_THROW(x.copy_(empty({2}, {.dtype = dtype})), DTypeError) << dtype;
+    EXPECT_THROW(x.copy_(Tensor()), UsageError);
+    EXPECT_EQ(x.to_vector(), (std::vector<double>{1, 1}));
+}
+
 TEST(Tensor, ViewsShareMemoryAndVersion) {
     Tensor x = arange(6).reshape({2, 3});
     Tensor column = x.select(1, 1);

@@ -12,6 +12,7 @@
 #include "core/launch.h"
 #include "core/ops.h"
 #include "core/random.h"
+#include "kernels/cuda/cudnn_scores.h"
 #include "kernels/step_state.h"
 #include "optim/adam.h"
 #include "optim/clip.h"
@@ -69,6 +70,17 @@ void run_cases() {
         for (const Row& row : c.rows) run(c, row, on_gpu(make_inputs(c, row, f32)));
 }
 
+// What real calls of attention need cuDNN for.
+void run_beside_cudnn() {
+    const Tensor mask = ones({1, 1, 2, 3}, {boolean, kGpu});
+    Tensor out = ones({1, 1, 2, 8}, {bf16, kGpu}), lse = ones({1, 1, 2}, {f32, kGpu}),
+           state = zeros({2}, {i64, kGpu});
+    kernels::Cuda& on = cuda_context(kGpu.index);
+    kernels::cudnn::blank_rows(on, mask.view(), false, out.view(), lse.view());
+    auto* const to = state.data<std::int64_t>();
+    kernels::cudnn::write_state(on, {}, to, to + 1);
+}
+
 void run_the_rest() {
     for (const DType dtype : {i64, i32, u8}) {
         const Tensor x = ones({3, 3}, {dtype, kGpu});
@@ -88,6 +100,7 @@ void run_the_rest() {
     scaler.update();
     Tensor count = zeros({}, {i64, kGpu});
     launch(kGpu, [&](auto& on) { kernels::count_unless(on, nullptr, count.data<std::int64_t>()); });
+    run_beside_cudnn();
 }
 
 class GpuCoverage : public GpuTest {};

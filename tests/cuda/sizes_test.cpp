@@ -44,11 +44,23 @@ const std::vector<OpCase>& size_cases() {
                 [dim](In x) { return argmax(x[0], dim); });
             all.back().gradient = false;
         }
-        // In parts, in parts of two rows each, sorted.
-        add("topk/long", {{floats({70001})}, {floats({2, 33000})}},
+        // In parts, in parts of two rows each, a block for each row.
+        add("topk/long", {{floats({70001})}, {floats({2, 33000})}, {floats({3, 5000})}},
             [](In x) { return topk(x[0], 7); });
+        // In shared memory, sorted.
         add("topk/most", {{floats({1500, 2})}, {ties({1, 3001})}},
             [](In x) { return topk(x[0], 1100, x[0].size(0) == 1 ? 1 : 0, false); });
+        add("sort/long", {{ties({70001})}, {specials({3, 5000})}, {floats({2, 2049})}},
+            [](In x) { return sort(x[0]); });
+        add("sort/full", {{ties({3, 2048})}, {floats({500, 33})}, {specials({900, 1})}},
+            [](In x) { return sort(x[0], -1, true); });
+        add("sort/columns", {{ties({2000, 7})}, {floats({33, 500})}},
+            [](In x) { return sort(x[0], 0); });
+        // In chunks, in chunks of two rows each, in tiles; and with a thread for each row.
+        add("cumsum/long", {{floats({100001})}, {floats({2, 40000})}, {floats({3, 5000})}},
+            [](In x) { return cumsum(x[0], -1); });
+        add("cumsum/columns", {{floats({5000, 40})}, {floats({5000, 3})}, {floats({50, 700})}},
+            [](In x) { return cumsum(x[0], 0); });
         add("embedding/many", {{ints({5000}, 0, 700), floats({700, 24})}},
             [](In x) { return embedding(x[0], x[1]); });
         add("scatter_add/few", {{floats({300}), ints({5000}, 0, 300), floats({5000})}},

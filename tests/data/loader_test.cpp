@@ -11,29 +11,15 @@
 #include <signal.h>
 
 #include "core/ops.h"
+#include "tests/data/samples.h"
 
 namespace axle::data {
 namespace {
 
-using Ids = std::vector<std::int64_t>;
+using tests::Ids, tests::ids_of, tests::pass, tests::sample;
 
 static_assert(std::input_iterator<DataLoader::Iterator>);
 static_assert(!std::copyable<DataLoader::Iterator>);
-
-Tree sample(std::int64_t index) { return Tree{{"id", index}}; }
-
-Ids ids_of(const Tree& batch) {
-    Ids ids;
-    for (const double id : batch["id"].tensor().to_vector())
-        ids.push_back(static_cast<std::int64_t>(id));
-    return ids;
-}
-
-std::vector<Ids> pass(DataLoader& loader) {
-    std::vector<Ids> batches;
-    for (auto& batch : loader) batches.push_back(ids_of(batch));
-    return batches;
-}
 
 TEST(DataLoader, GivesTheBatchesInOrder) {
     DataLoader loader(from_function(5, sample), {.batch_size = 2});
@@ -103,12 +89,15 @@ TEST(DataLoader, ResumesExactlyAtEveryBatchOfThreeEpochs) {
         for (std::size_t done = 0; done < states.size(); ++done) {
             DataLoader resumed(from_function(13, sample), options);
             resumed.load_state_dict(from_json(states[done]));
-            EXPECT_EQ(
-                to_json(resumed.state_dict()),
-                done % 5 == 0 && done > 0
-                    ? to_json(Tree{
-                          {"epoch", done / 5}, {"position", 0}, {"batch_size", 3}, {"seed", 5}})
-                    : states[done]);
+            EXPECT_EQ(to_json(resumed.state_dict()), done % 5 == 0 && done > 0
+                                                         ? to_json(Tree{{"epoch", done / 5},
+                                                                        {"position", 0},
+                                                                        {"finished", false},
+                                                                        {"total_batch_size", 3},
+                                                                        {"num_processes", 1},
+                                                                        {"num_samples", 13},
+                                                                        {"seed", 5}})
+                                                         : states[done]);
             std::vector<Ids> rest(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(done));
             while (resumed.epoch() < 3)
                 for (auto& batch : resumed) rest.push_back(ids_of(batch));
@@ -150,14 +139,20 @@ TEST(DataLoader, SkipFirstBatchesIsForOnePass) {
 
 TEST(DataLoader, AStateOfAnotherLoaderIsRefused) {
     DataLoader loader(from_function(10, sample), {.batch_size = 2});
-    const auto state = [](int epoch, int position, int size, int seed) {
-        return Tree{{"epoch", epoch}, {"position", position}, {"batch_size", size}, {"seed", seed}};
+    const auto state = [](int position, int total, int samples, int processes = 1) {
+        return Tree{{"epoch", 0},
+                    {"position", position},
+                    {"finished", false},
+                    {"total_batch_size", total},
+                    {"num_processes", processes},
+                    {"num_samples", samples}};
     };
-    EXPECT_NO_THROW(loader.load_state_dict(state(0, 5, 2, 0)));
-    EXPECT_THROW(loader.load_state_dict(state(0, 6, 2, 0)), ValueError);
-    EXPECT_THROW(loader.load_state_dict(state(0, -1, 2, 0)), ValueError);
-    EXPECT_THROW(loader.load_state_dict(state(0, 1, 4, 0)), ValueError);
-    EXPECT_THROW(loader.load_state_dict(state(0, 1, 2, 9)), ValueError);
+    EXPECT_NO_THROW(loader.load_state_dict(state(5, 2, 10)));
+    EXPECT_THROW(loader.load_state_dict(state(6, 2, 10)), ValueError);
+    EXPECT_THROW(loader.load_state_dict(state(-1, 2, 10)), ValueError);
+    EXPECT_THROW(loader.load_state_dict(state(1, 4, 10)), ValueError);
+    EXPECT_THROW(loader.load_state_dict(state(1, 2, 11)), ValueError);
+    EXPECT_THROW(loader.load_state_dict(state(1, 2, 10, 0)), ValueError);
     EXPECT_THROW(loader.load_state_dict(Tree{{"epoch", 1}}), IndexError);
     EXPECT_EQ(loader.epoch(), 1);  // what was refused changed nothing
     EXPECT_EQ(loader.position(), 0);
@@ -337,6 +332,8 @@ TEST(DataLoader, CollateFnMakesTheBatch) {
         } catch (const ShapeError& e) {
             EXPECT_STREQ(e.what(), "DataLoader: batch 1: ragged");
         }
+        EXPECT_TRUE(it == loader.end());
+        EXPECT_EQ((*loader.begin())["n"].integer(), 2);
     }
 }
 

@@ -6,11 +6,14 @@
 
 #include "data/mt19937.h"
 #include "kernels/error.h"
+#include "tests/data/samples.h"
+#include "tests/vectors.h"
 
 namespace axle::data {
 namespace {
 
 using Indices = std::vector<std::int64_t>;
+using tests::Batches, tests::pass_of;
 
 TEST(Mt19937, RandpermIsPyTorchs) {
     EXPECT_EQ(randperm(0, 0), Indices{});
@@ -79,11 +82,125 @@ TEST(BatchSampler, TheLastBatchIsShortOrDropped) {
     const FixedBatchSampler keep(samples, 3, false), drop(samples, 3, true);
     EXPECT_EQ(keep.size(), 3);
     EXPECT_EQ(drop.size(), 2);
-    EXPECT_EQ(keep.order(0)(2), Indices{6});
-    EXPECT_EQ(drop.order(0)(1), (Indices{3, 4, 5}));
+    EXPECT_EQ(keep.order(0)(2).samples, Indices{6});
+    EXPECT_EQ(drop.order(0)(1).samples, (Indices{3, 4, 5}));
     EXPECT_EQ(FixedBatchSampler(std::make_shared<SequentialSampler>(6), 3, false).size(), 2);
     EXPECT_EQ(FixedBatchSampler(std::make_shared<SequentialSampler>(0), 3, false).size(), 0);
     EXPECT_THROW(FixedBatchSampler(samples, 0, false), ValueError);
+}
+
+TEST(Mt19937, AgreesWithEveryVectorOfRandperm) {
+    const auto file = tests::vectors("torch_randperm.json");
+    for (const auto& c : file["cases"])
+        EXPECT_EQ(randperm(c["n"].get<std::int64_t>(), c["seed"].get<std::uint64_t>()),
+                  c["perm"].get<Indices>())
+            << c;
+}
+
+TEST(RandomSampler, AgreesWithEveryVectorOfASeedableSampler) {
+    const auto file = tests::vectors("seedable_sampler.json");
+    for (const auto& c : file["cases"]) {
+        const auto n = c["n"].get<std::int64_t>();
+        const auto epochs = c["epochs"].get<Batches>();
+        const RandomSampler sampler(n, {.seed = c["data_seed"].get<std::uint64_t>()});
+        for (std::size_t epoch = 0; epoch < epochs.size(); ++epoch)
+            EXPECT_EQ(sampler.indices(static_cast<std::int64_t>(epoch)), epochs[epoch]) << c;
+        EXPECT_EQ(sampler.indices(2), c["restart_at_epoch2"].get<Indices>()) << c;
+
+        DataLoader loader(
+            from_function(n, tests::sample),
+            {.batch_size = n, .shuffle = true, .seed = c["data_seed"].get<std::uint64_t>()});
+        for (const Indices& epoch : epochs) {
+            for ([[maybe_unused]] auto& batch : loader) break;  // does not count
+            EXPECT_EQ(tests::pass(loader), Batches{epoch}) << c;
+        }
+    }
+}
+
+TEST(DistributedSampler, AgreesWithEveryVector) {
+    const auto file = tests::vectors("distributed_sampler.json");
+    for (const auto& c : file["cases"]) {
+        DistributedSamplerOptions options{.num_replicas = c["num_replicas"].get<std::int64_t>(),
+                                          .shuffle = c["shuffle"].get<bool>(),
+                                          .seed = c.value("seed", std::uint64_t{0}),
+                                          .drop_last = c["drop_last"].get<bool>()};
+        const auto out = c["out"].get<Batches>();
+        ASSERT_EQ(std::ssize(out), options.num_replicas) << c;
+        for (; options.rank < options.num_replicas; ++options.rank) {
+            const auto rank = static_cast<std::size_t>(options.rank);
+            const DistributedSampler sampler(c["n"].get<std::int64_t>(), options);
+            EXPECT_EQ(sampler.indices(c.value("epoch", 0)), out[rank]) << c;
+            EXPECT_EQ(sampler.size(), std::ssize(out[rank])) << c;
+            if (c.contains("len")) {
+                EXPECT_EQ(sampler.size(), c["len"][rank]) << c;
+            }
+        }
+    }
+}
+
+TEST(DistributedSampler, RefusesARankThatIsNotThere) {
+    EXPECT_THROW(DistributedSampler(4, {.num_replicas = 2, .rank = 2}), ValueError);
+    EXPECT_THROW(DistributedSampler(4, {.num_replicas = 2, .rank = -1}), ValueError);
+    EXPECT_THROW(DistributedSampler(4, {.num_replicas = 0}), ValueError);
+    EXPECT_THROW(DistributedSampler(-1), ValueError);
+}
+
+TEST(SkipBatchSampler, AgreesWithEveryVector) {
+    const auto file = tests::vectors("skip_batch_sampler.json");
+    for (const auto& c : file["cases"]) {
+        const auto whole = std::make_shared<FixedBatchSampler>(
+            std::make_shared<SequentialSampler>(c["n"].get<std::int64_t>()),
+            c["batch_size"].get<std::int64_t>(), c["drop_last"].get<bool>());
+        const SkipBatchSampler sampler(whole, c["skip"].get<std::int64_t>());
+        EXPECT_EQ(pass_of(sampler), c["out"].get<Batches>()) << c;
+        EXPECT_EQ(sampler.size(), std::ssize(c["out"])) << c;
+        if (c["len"] == "ValueError(negative)") {
+            EXPECT_THROW(sampler.len(), ValueError) << c;
+        } else {
+            EXPECT_EQ(sampler.len(), c["len"]) << c;
+        }
+    }
+}
+
+TEST(SkipBatchSampler, KnowsHowManySamplesAreLeft) {
+    const auto samples = std::make_shared<SequentialSampler>(7);
+    for (const bool drop_last : {false, true}) {
+        const auto whole = std::make_shared<FixedBatchSampler>(samples, 2, drop_last);
+        const auto left = [&](std::int64_t skip) {
+            return SkipBatchSampler(whole, skip).num_samples();
+        };
+        EXPECT_EQ(left(0), 7);
+        EXPECT_EQ(left(1), 5);
+        EXPECT_EQ(left(3), 1);
+        EXPECT_EQ(left(9), drop_last ? 1 : 0);  // what drop_last leaves out counts
+    }
+}
+
+TEST(SkipBatchSampler, SkipsInEveryEpochAndSharesTheGenerator) {
+    const auto samples = std::make_shared<RandomSampler>(7, RandomSamplerOptions{.seed = 3});
+    const auto whole = std::make_shared<FixedBatchSampler>(samples, 2, false);
+    const SkipBatchSampler sampler(whole, 2);
+    for (std::int64_t epoch = 0; epoch < 3; ++epoch) {
+        Batches expected = pass_of(*whole, epoch);
+        expected.erase(expected.begin(), expected.begin() + 2);
+        EXPECT_EQ(pass_of(sampler, epoch), expected);
+    }
+    EXPECT_EQ(sampler.generator(), samples->generator());
+    EXPECT_EQ(sampler.batch_size(), 2);
+    EXPECT_FALSE(sampler.drop_last());
+    EXPECT_THROW(SkipBatchSampler(whole, -1), ValueError);
+    EXPECT_THROW(SkipBatchSampler(nullptr, 1), UsageError);
+}
+
+TEST(Generator, GivesItsSeedToAllThatShareIt) {
+    const auto generator = std::make_shared<Generator>(1);
+    const RandomSampler a(20, {.generator = generator});
+    const RandomSampler b(20, {.seed = 7, .generator = generator});
+    EXPECT_EQ(a.indices(), b.indices());
+    EXPECT_EQ(a.indices(2), RandomSampler(20, {.seed = 1}).indices(2));
+    generator->manual_seed(9);
+    EXPECT_EQ(a.indices(), RandomSampler(20, {.seed = 9}).indices());
+    EXPECT_EQ(SequentialSampler(3).generator(), nullptr);
 }
 
 }  // namespace

@@ -6,35 +6,13 @@
 #include <gtest/gtest.h>
 
 #include "kernels/error.h"
-#include "tests/data/vectors.h"
+#include "tests/data/samples.h"
+#include "tests/vectors.h"
 
 namespace axle {
 namespace {
 
-using Batches = std::vector<std::vector<std::int64_t>>;
-
-Batches pass_of(const data::BatchSampler& sampler) {
-    const auto order = sampler.order(0);
-    Batches batches;
-    for (std::int64_t i = 0; i < sampler.size(); ++i) batches.push_back(order(i));
-    return batches;
-}
-
-// Batches that somebody else has made.
-class GivenBatches : public data::BatchSampler {
-  public:
-    GivenBatches(Batches batches, bool drop_last)
-        : batches_(std::move(batches)), drop_last_(drop_last) {}
-    std::int64_t size() const override { return static_cast<std::int64_t>(batches_.size()); }
-    data::BatchOrder order(std::int64_t) const override {
-        return [this](std::int64_t i) { return batches_[static_cast<std::size_t>(i)]; };
-    }
-    bool drop_last() const override { return drop_last_; }
-
-  private:
-    Batches batches_;
-    bool drop_last_;
-};
+using tests::Batches, tests::GivenBatches, tests::pass_of;
 
 std::vector<Batches> shards_of(const std::shared_ptr<const data::BatchSampler>& whole,
                                data::ShardOptions options) {
@@ -44,6 +22,15 @@ std::vector<Batches> shards_of(const std::shared_ptr<const data::BatchSampler>& 
         shards.push_back(pass_of(data::BatchSamplerShard(whole, options)));
     }
     return shards;
+}
+
+std::vector<std::int64_t> sizes_of(const std::shared_ptr<const data::BatchSampler>& whole,
+                                   data::ShardOptions options) {
+    std::vector<std::int64_t> sizes;
+    for (options.process_index = 0; options.process_index < options.num_processes;
+         ++options.process_index)
+        sizes.push_back(data::BatchSamplerShard(whole, options).size());
+    return sizes;
 }
 
 TEST(BatchSamplerShard, AgreesWithEveryVector) {
@@ -64,6 +51,12 @@ TEST(BatchSamplerShard, AgreesWithEveryVector) {
             continue;
         }
         ASSERT_EQ(shards_of(whole, options), c["shards"].get<std::vector<Batches>>()) << c;
+        ASSERT_EQ(whole->size(), c["total_length"]) << c;
+        const bool counts_too_much =
+            options.split_batches && !options.even_batches && !whole->drop_last();
+        if (!counts_too_much) {
+            ASSERT_EQ(sizes_of(whole, options), c["len"].get<std::vector<std::int64_t>>()) << c;
+        }
     }
 }
 
@@ -75,6 +68,7 @@ TEST(BatchSamplerShard, AgreesWithEveryVectorOfBatchesThatDiffer) {
         const data::ShardOptions options{.num_processes = c["num_processes"].get<std::int64_t>(),
                                          .even_batches = c["even_batches"].get<bool>()};
         ASSERT_EQ(shards_of(whole, options), c["shards"].get<std::vector<Batches>>()) << c;
+        ASSERT_EQ(sizes_of(whole, options), c["len"].get<std::vector<std::int64_t>>()) << c;
     }
 }
 

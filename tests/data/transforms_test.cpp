@@ -122,6 +122,47 @@ TEST(Compose, AppliesOneAfterAnotherAndTakesLambdas) {
     EXPECT_TRUE(apply(Compose({}), images).is_same(images));
 }
 
+TEST(Compose, InOnePassIsOneAfterAnotherToTheBit) {
+    const Transform crop = RandomCrop({22, 21}, {.padding = {2, 3}, .fill = 77}),
+                    flip = RandomHorizontalFlip(), to_float = ToFloat(),
+                    normalize = Normalize({0.4914, 0.4822, 0.4465}, {0.2470, 0.2435, 0.2616}),
+                    one_for_all = Normalize({0.3}, {0.7});
+    const std::vector<std::vector<Transform>> rows = {
+        {to_float},
+        {to_float, normalize},
+        {flip, to_float, one_for_all},
+        {crop, to_float},
+        {crop, flip, to_float, normalize},
+        {flip, crop, flip, to_float, normalize, flip, crop},
+        {crop, flip},
+    };
+    const Tensor images = pixels(9, 3, 28, 19);
+    for (const Tensor& x : {images, images.to(f32), images.transpose(2, 3),
+                            pixels(5, 6, 29, 33).reshape({5, 2, 3, 29, 33}), pixels(0, 3, 32, 32)})
+        for (const auto& row : rows) {
+            auto together = draws(x.size(0)), in_turn = draws(x.size(0));
+            Tensor expected = x;
+            for (const Transform& step : row) expected = step(expected, in_turn);
+            expect_same_bits(Compose(row)(x, together), expected);
+            for (std::size_t i = 0; i < together.size(); ++i)
+                EXPECT_EQ(together[i].next(), in_turn[i].next());
+        }
+}
+
+TEST(Compose, WhatItsPartsRefuseIsRefusedByThem) {
+    expect_error<ShapeError>({"RandomCrop: [9, 9] is larger"}, [] {
+        apply(Compose({RandomCrop(9), ToFloat()}), pixels(2, 3, 8, 9));
+    });
+    expect_error<ShapeError>({"Normalize: 2 means for 3 channels"}, [] {
+        apply(Compose({ToFloat(), Normalize({0, 0}, {1, 1})}), pixels(2, 3, 4, 4));
+    });
+    expect_error<UsageError>({"RandomHorizontalFlip: random numbers for 0 images"}, [] {
+        Compose({RandomHorizontalFlip(), ToFloat()})(pixels(2, 3, 4, 4), {});
+    });
+    expect_error<UsageError>({"ToFloat: the images are undefined"},
+                             [] { Compose({ToFloat()})({}, {}); });
+}
+
 TEST(Transforms, LeaveTheGivenImagesAlone) {
     const Tensor images = golden("images");
     const Tensor before = images.clone();

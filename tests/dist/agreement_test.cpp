@@ -187,6 +187,18 @@ TEST(Agreement, NamesTheRankThatHasLeft) {
                                  testing::Eq(errors[2])));
 }
 
+TEST(Agreement, SaysWhyARankHasLeftIfThatIsKnown) {
+    for (const int who : {0, 1}) {
+        const auto errors = run_job(Job(2), [&](Control& control) {
+            if (control.rank() != who) return barrier(control, 1);
+            control.set_parting_words("an older reason");
+            control.set_parting_words("its disk is full" + std::string(1 << 20, '.'));
+        });
+        EXPECT_THAT(errors[static_cast<std::size_t>(1 - who)],
+                    HasSubstr("waits for it: it says: its disk is full..."));
+    }
+}
+
 TEST(Agreement, SaysThatRankZeroHasLeft) {
     const auto errors = run_job(Job(2), [](Control& control) {
         barrier(control, 1);

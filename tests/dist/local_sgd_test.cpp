@@ -1,12 +1,12 @@
 #include "dist/local_sgd.h"
 
 #include "core/autograd.h"
-#include "core/file.h"
 #include "core/numerics.h"
 #include "core/tree.h"
 #include "gmock/gmock.h"
 #include "optim/sgd.h"
 #include "tests/dist/replicas.h"
+#include "tests/vectors.h"
 
 namespace axle {
 namespace {
@@ -31,10 +31,9 @@ class Recorded : public testing::TestWithParam<bool> {};
 INSTANTIATE_TEST_SUITE_P(LocalSgd, Recorded, testing::Bool());
 
 // What accelerate did, step by step.
-TEST_P(Recorded, IsWhatAccelerateDid) {
+TEST_P(Recorded, IsWhatEveryVectorSays) {
     use_deterministic_algorithms(GetParam());
-    const Tree recorded =
-        from_json(read_file(std::string(AXLE_TESTS_DIR) + "/vectors/local_sgd.json"));
+    const Tree recorded = from_json(tests::vectors("local_sgd.json").dump());
     for (const Tree& run : recorded["cases"].elements()) {
         const auto size = static_cast<int>(run["num_processes"].integer());
         on_ranks(size, [&](const Group& group) {

@@ -516,6 +516,21 @@ def reductions():
         case(name, lambda x: find(x, -1), *rows, gradient=False)
         case(f"{name}/first", lambda x: find(x, 0, keepdim=True), *first, gradient=False)
 
+    shapes = [(3, 4), (), (0, 4), (4, 0), (5, 1), (3, 67), (2, 600)]
+    case("cumsum", lambda x: x.cumsum(-1), *[[floats(*s)] for s in shapes])
+    shapes = [(4, 3), (67, 3, 5), (0, 3)]
+    case("cumsum/first", lambda x: x.cumsum(0), *[[floats(*s)] for s in shapes])
+    case("cumsum/middle", lambda x: x.cumsum(1), [floats(2, 5, 3)], [floats(2, 67, 3)])
+    rows = [
+        [ints(3, 67, low=-9, high=9)],
+        [ints(5, 4, low=-9, high=9, dtype=i32)],
+        [ints(67, low=200, high=256, dtype=u8)],
+        [mask(3, 67)],
+        [specials(4)],
+        [specials(3, 11)],
+    ]
+    case("cumsum/other", lambda x: x.cumsum(-1), *rows, gradient=False)
+
 
 # --- indexing
 
@@ -580,6 +595,32 @@ def indexing():
     case("topk", lambda x: x.topk(3), *rows)
     rows = [[distinct(7)], [distinct(5, 2)], [distinct(67, 2, 2)]]
     case("topk/smallest", lambda x: x.topk(3, 0, largest=False), *rows)
+
+    def ordered(x, dim=-1, descending=False):
+        return torch.sort(x, dim=dim, descending=descending, stable=True)
+
+    shapes = [(7,), (), (0, 5), (5, 0), (5, 1), (3, 67), (2, 3, 4)]
+    case("sort", ordered, *[[distinct(*s)] for s in shapes])
+    rows = [[distinct(7)], [distinct()], [distinct(3, 67)]]
+    case("sort/descending", lambda x: ordered(x, -1, True), *rows)
+    case("sort/first", lambda x: ordered(x, 0), [distinct(5, 3)], [distinct(67, 2, 2)])
+    case("sort/middle", lambda x: ordered(x, 1, True), [distinct(2, 5, 3)], [distinct(2, 67, 3)])
+    rows = [
+        [ties(9)],
+        [ties(3, 67)],
+        [specials(3, 11)],
+        [specials(2, 67)],
+        [ints(4, 67, low=-9, high=9)],
+        [ints(4, 67, low=-9, high=9, dtype=i32)],
+        [ints(300, high=256, dtype=torch.uint8)],
+        [mask(3, 67)],
+    ]
+    case("sort/equals", ordered, *rows, gradient=False)
+    case("sort/equals_descending", lambda x: ordered(x, -1, True), *rows, gradient=False)
+    rows = [[ties(9)], [distinct()], [distinct(0, 5)], [specials(3, 67)]]
+    case("argsort", lambda x: ordered(x)[1], *rows, gradient=False)
+    rows = [[ties(67, 3)], [ints(9, 2, low=-3, high=3)]]
+    case("argsort/first", lambda x: ordered(x, 0, True)[1], *rows, gradient=False)
     shapes = [(4, 5), (5, 4), (0, 3), (2, 3, 3), (3, 67), (1, 1)]
     for diagonal, suffix in [(0, ""), (1, "/above"), (-2, "/below")]:
         case(f"tril{suffix}", lambda x: x.tril(diagonal), *[[floats(*s)] for s in shapes])

@@ -1,30 +1,11 @@
-// What cuDNN accepts, checked without a GPU: plans are made for a device that is only described.
-// They cannot be run, so that this says nothing about results or speed.
-#include <optional>
-#include <string>
-#include <string_view>
-
-#include <gtest/gtest.h>
-
+// The convolutions that cuDNN accepts, checked without a GPU.
 #if AXLE_CUDA
 
 #include "kernels/cuda/cudnn_conv.h"
-#include "kernels/error.h"
+#include "tests/kernels/described_gpu.h"
 
 namespace axle::kernels::cudnn {
 namespace {
-
-// An H200.
-constexpr std::string_view kProperties = R"({
-    "deviceVer": 900, "driverVer": 13000, "deviceName": "NVIDIA H200",
-    "cudaDeviceId": 0, "pciDeviceId": 0, "multiProcessorCount": 132, "warpSize": 32,
-    "regsPerBlock": 65536, "maxRegistersPerSM": 65536,
-    "maxGridSize": [2147483647, 65535, 65535], "maxBlockSize": [1024, 1024, 64],
-    "maxCtasPerSM": 32, "maxThreadsPerBlock": 1024, "maxThreadsPerSM": 2048,
-    "maxSharedMemoryPerBlock": 49152, "maxSharedMemoryPerBlockOptin": 232448,
-    "reservedSharedMemoryPerBlock": 1024, "totalGlobalMem": 150000000000,
-    "smClockRateKHz": 1980000, "memClockRateKHz": 3201000, "l2CacheSize": 62914560,
-    "isTccDriver": 0, "supportCoopLaunch": 1})";
 
 struct Case {
     std::int64_t images, channels, size, out, kernel, stride, padding;
@@ -81,40 +62,23 @@ ConstView tensor(DType dtype, std::int64_t n, std::int64_t c, std::int64_t size,
     return v;
 }
 
-class CudnnConvGraph : public testing::Test {
+class CudnnConvGraph : public DescribedGpu {
   protected:
-    void SetUp() override try {
-        if (functions() == nullptr) GTEST_SKIP() << "there is no libcudnn.so.9 here";
-        std::string properties(kProperties);
-        properties.insert(1, str("\"cudnnVersion\": ", version(), ","));
-        device_.emplace(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
-        device_->set(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
-                     static_cast<std::int64_t>(properties.size()), properties.data());
-        device_->finalize();
-    } catch (const GraphRefused&) {  // known from 9.11 on; what is in it may change
-        GTEST_SKIP() << "cuDNN " << version() << " doesn't take this description of a device";
-    }
-
     // Bytes of workspace; none if there is no plan.
     std::optional<std::int64_t> plan(ConvResult result, DType dtype, const Case& c,
                                      bool channels_last, const Limits& limits,
-                                     bool has_bias = false) const {
+                                     bool has_bias = false) const try {
         const std::int64_t out = (c.size + 2 * c.padding - c.kernel) / c.stride + 1;
         const ConvAxis axis = {c.stride, c.padding, 1};
-        try {
-            const Plan made(
-                conv_graph(result, tensor(dtype, c.images, c.channels, c.size, channels_last),
-                           tensor(dtype, c.out, c.channels / c.groups, c.kernel, channels_last),
-                           tensor(dtype, c.images, c.out, out, channels_last),
-                           {axis, axis, c.groups}, has_bias),
-                {nullptr, &*device_}, limits);
-            return made.workspace();
-        } catch (const GraphRefused&) {
-            return std::nullopt;
-        }
+        return workspace(
+            conv_graph(result, tensor(dtype, c.images, c.channels, c.size, channels_last),
+                       tensor(dtype, c.out, c.channels / c.groups, c.kernel, channels_last),
+                       tensor(dtype, c.images, c.out, out, channels_last), {axis, axis, c.groups},
+                       has_bias),
+            limits);
+    } catch (const GraphRefused&) {
+        return std::nullopt;
     }
-
-    std::optional<Descriptor> device_;
 };
 
 constexpr ConvResult kResults[] = {ConvResult::y, ConvResult::x, ConvResult::w};

@@ -354,5 +354,10 @@ TEST(LlamaShards, ThatLieAreNamed) {
     refused(folder, {(folder / "model-3.safetensors").c_str()});
 }
 
+TEST(LlamaFiles, AreTakenWithPyTorchsWeightsWhereThereAreNoOthers) {
+    tests::expect_same_state(nn::Llama::from_pretrained(golden_path("torch_files/llama_tied")),
+                             nn::Llama::from_pretrained(golden_path("llama_tied")));
+}
+
 }  // namespace
 }  // namespace axle

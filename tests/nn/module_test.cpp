@@ -145,6 +145,23 @@ TEST(LoadStateDict, AWrongShapeIsAnErrorThatWritesNothingEvenIfLoose) {
         expect_same_bits(named(to.state_dict(), name), tensor);
 }
 
+TEST(LoadStateDict, ADtypeThatIsOnlyStoredIsAnErrorThatWritesNothing) {
+    for (const DType dtype : {DType::i8, DType::f8_e4m3}) {
+        Tied from, to, on_meta;
+        on_meta.to(Device::meta());
+        nn::StateDict state = without(copy_of(from), "head.bias");
+        state.emplace_back("head.bias", empty({5}, {.dtype = dtype}));
+        const nn::StateDict before = copy_of(to);
+        for (Tied* model : {&to, &on_meta})
+            expect_error<DTypeError>({"load_state_dict: head.bias is float32 here", "converted"},
+                                     [&] { model->load_state_dict(state); });
+        for (const auto& [name, tensor] : before)
+            expect_same_bits(named(to.state_dict(), name), tensor);
+        for (const auto& [name, tensor] : on_meta.state_dict())
+            EXPECT_TRUE(tensor.device().is_meta()) << name;
+    }
+}
+
 TEST(LoadStateDict, OneNameOfATiedParameterIsEnough) {
     for (const char* absent : {"table.weight", "head.weight"}) {
         Tied from, to;

@@ -143,6 +143,9 @@ TEST(ReductionErrors, ShowTheDimension) {
     expect_error<IndexError>({"max: ", "1"}, [] { max(f({2}), {1}); });
     expect_error<IndexError>({"argmax: ", "1"}, [] { argmax(f({2}), 1); });
     expect_error<IndexError>({"softmax: ", "2"}, [] { softmax(f({2, 3}), 2); });
+    expect_error<IndexError>({"sort: ", "2"}, [] { sort(f({2, 3}), 2); });
+    expect_error<IndexError>({"sort: ", "-2"}, [] { argsort(f({2}), -2); });
+    expect_error<IndexError>({"cumsum: ", "1"}, [] { cumsum(f({2}), 1); });
     expect_error<Error>({"sum: "}, [] { sum(f({2, 3}), {0, -2}); });
 }
 

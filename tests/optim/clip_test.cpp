@@ -8,7 +8,7 @@
 #include "gtest/gtest.h"
 #include "kernels/error.h"
 #include "tests/close.h"
-#include "tests/optim/golden.h"
+#include "tests/vectors.h"
 
 namespace axle {
 namespace {

@@ -14,7 +14,7 @@
 #include "optim/clip.h"
 #include "optim/sgd.h"
 #include "tests/close.h"
-#include "tests/optim/golden.h"
+#include "tests/vectors.h"
 
 namespace axle {
 namespace {
@@ -47,10 +47,9 @@ std::int64_t tracker_of(const GradScaler& scaler) {
     return scaler.state_dict()["_growth_tracker"].integer();
 }
 
-TEST(GradScaler, FollowsTheVectors) {
-    std::ifstream file(std::string(AXLE_TESTS_DIR) + "/vectors/grad_scaler.json");
-    const auto vectors = nlohmann::json::parse(file);
-    for (const auto& c : vectors["cases"]) {
+TEST(GradScaler, FollowsEveryVector) {
+    const auto file = tests::vectors("grad_scaler.json");
+    for (const auto& c : file["cases"]) {
         GradScaler scaler(options_of(c));
         const Tensor p = parameter();
         SGD sgd({p}, {.lr = 0});

@@ -11,7 +11,7 @@
 #include "optim/adam.h"
 #include "optim/sgd.h"
 #include "tests/close.h"
-#include "tests/optim/golden.h"
+#include "tests/vectors.h"
 
 namespace axle {
 namespace {

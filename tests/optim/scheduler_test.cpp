@@ -12,7 +12,7 @@
 #include "optim/schedules.h"
 #include "optim/sgd.h"
 #include "tests/close.h"
-#include "tests/optim/golden.h"
+#include "tests/vectors.h"
 
 namespace axle {
 namespace {

@@ -12,6 +12,7 @@
 #include "gtest/gtest.h"
 #include "kernels/error.h"
 #include "tests/tools/trainer_program.h"
+#include "tests/vectors.h"
 #include "tools/axle/cluster_config.h"
 #include "tools/axle/estimate.h"
 #include "tools/axle/questionnaire.h"
@@ -255,24 +256,51 @@ TEST(EstimateMemory, TakesABlockAsOneLayer) {
 }
 
 TEST(EstimateMemory, OfTrainingFollowsAdam) {
-    EXPECT_EQ(training_bytes(433249280, EstimateDType::float32), 1732997120);
-    EXPECT_EQ(training_bytes(433249280, EstimateDType::float16), 866498560);
-    EXPECT_EQ(training_bytes(102441032, EstimateDType::bfloat16), 204882064);
-    EXPECT_EQ(training_bytes(4, EstimateDType::float16), 8);
+    EXPECT_EQ(training_bytes(433249280, EstimateDType::float32)->step, 1732997120);
+    EXPECT_EQ(training_bytes(433249280, EstimateDType::float16)->step, 866498560);
+    EXPECT_EQ(training_bytes(102441032, EstimateDType::bfloat16)->step, 204882064);
+    EXPECT_EQ(training_bytes(4, EstimateDType::float16)->step, 8);
     EXPECT_FALSE(training_bytes(433249280, EstimateDType::int8));
     EXPECT_FALSE(training_bytes(433249280, EstimateDType::int4));
     EXPECT_EQ(bytes_in(433249280, EstimateDType::int8), 108312320);
     EXPECT_EQ(bytes_in(433249280, EstimateDType::int4), 54156160);
 }
 
-TEST(EstimateMemory, WritesBytesAsPythonRoundsThem) {
-    EXPECT_EQ(format_bytes(std::int64_t{1023}), "1023 bytes");
-    EXPECT_EQ(format_bytes(std::int64_t{1048576}), "1.0 MB");
-    EXPECT_EQ(format_bytes(std::int64_t{433249280}), "413.18 MB");
-    EXPECT_EQ(format_bytes(std::int64_t{3240165632}), "3.02 GB");
-    EXPECT_EQ(format_bytes(std::int64_t{10000000000000000}), "8.88 PB");
-    EXPECT_EQ(format_bytes(2048.0), "2.0 KB");
-    EXPECT_EQ(format_bytes(50.0), "50.0 bytes");
+// Cases are of a model with its layers, or of what training takes.
+TEST(EstimateMemory, VectorsOfModelsAndOfTraining) {
+    const nlohmann::json recorded = tests::vectors("estimate_memory.json");
+    for (const nlohmann::json& c : recorded["cases"]) {
+        SCOPED_TRACE(c.dump());
+        if (c.contains("model")) {
+            // As many copies of this model as the name says.
+            ASSERT_EQ(c["model"].get<std::string>().substr(1), "M");
+            TensorBytes tensors;
+            for (int i = 0; i < c["model"].get<std::string>()[0] - '0'; ++i)
+                for (const auto& [name, bytes] : TensorBytes{{"linear1.weight", 48},
+                                                             {"linear1.bias", 16},
+                                                             {"batchnorm.weight", 16},
+                                                             {"batchnorm.bias", 16},
+                                                             {"batchnorm.running_mean", 16},
+                                                             {"batchnorm.running_var", 16},
+                                                             {"batchnorm.num_batches_tracked", 8},
+                                                             {"linear2.weight", 80},
+                                                             {"linear2.bias", 20}})
+                    tensors.emplace_back(str(i, '.', name), bytes);
+            const ModelSize size = model_size(tensors);
+            EXPECT_EQ(size.total, c["total"]);
+            EXPECT_EQ(size.largest, c["largest"]);
+            EXPECT_EQ(nlohmann::json(size.largest_layers), c["largest_names"]);
+            continue;
+        }
+        const auto training = training_bytes(c["bytes"], estimate_dtype(c["dtype"]));
+        const TrainingBytes none{-1, -1, -1, -1};
+        const TrainingBytes got = training.value_or(none);
+        EXPECT_EQ(got.model, c["usage"]["model"]);
+        EXPECT_EQ(got.optimizer, c["usage"]["optimizer"]);
+        EXPECT_EQ(got.gradients, c["usage"]["gradients"]);
+        EXPECT_EQ(got.step, c["usage"]["step"]);
+        EXPECT_EQ(got.step, c["shown"]);
+    }
 }
 
 TEST(EstimateMemory, ReadsFoldersConfigurationsAndHeaders) {

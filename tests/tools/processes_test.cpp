@@ -53,20 +53,37 @@ class Launched : public TrainerTest {
             folder_ / out, "--threads", "1",      "--batch-size",       std::to_string(batch_size)};
     }
 
-    // launcher..., train_gpt, options...: two processes with half of the batch each.
-    Ended launch(const Arguments& launcher, const std::string& out) {
+    // launcher..., the program, options...
+    Ended launch(const Arguments& launcher, const Arguments& options) {
         const std::string trainer = std::exchange(program_, launcher[0]);
         Arguments arguments(launcher.begin() + 1, launcher.end());
         arguments.push_back(trainer);
-        for (const std::string& more : training(out, 4)) arguments.push_back(more);
+        arguments.insert(arguments.end(), options.begin(), options.end());
         const Ended ended = run(arguments);
         program_ = trainer;
         return ended;
     }
 
+    // What was trained evaluates to the same, however the samples are shared out.
+    void expect_to_evaluate_as_one(Arguments options, const Arguments& keys) {
+        const Ended trained = run(options);
+        ASSERT_EQ(trained.code, 0) << trained.text();
+        options.push_back("--eval-only");
+        for (const char* processes : {"2", "3"}) {
+            const Ended ended =
+                launch({axle_program(), "launch", "--cpu", "--num_processes", processes}, options);
+            ASSERT_EQ(ended.code, 0) << ended.text();
+            EXPECT_EQ(ended.result()["processes"], std::stoi(processes));
+            for (const std::string& key : keys)
+                EXPECT_NEAR(ended.result()[key].get<double>(), trained.result()[key].get<double>(),
+                            1e-6)
+                    << key << " of " << processes;
+        }
+    }
+
     void expect_to_train_as_one(const Arguments& launcher) {
         ASSERT_EQ(run(training("one", 8)).code, 0);
-        const Ended ended = launch(launcher, "two");
+        const Ended ended = launch(launcher, training("two", 4));
         ASSERT_EQ(ended.code, 0) << ended.text();
         EXPECT_EQ(ended.result()["processes"], 2);
         EXPECT_EQ(ended.result()["steps"], 20);
@@ -84,6 +101,24 @@ class Launched : public TrainerTest {
 
 TEST_F(Launched, ByAxleTrainsAsOneProcessDoes) {
     expect_to_train_as_one({axle_program(), "launch", "--cpu", "--num_processes", "2"});
+}
+
+TEST_F(Launched, EvaluatesTheBlocksOfATextAsOneProcessDoes) {
+    for (const int batch_size : {1, 3}) {  // 4 and 12 blocks to evaluate at a time
+        Arguments options = training(std::to_string(batch_size), batch_size);
+        options.insert(options.end(), {"--sample", "5"});
+        expect_to_evaluate_as_one(options, {"val_loss", "perplexity"});
+    }
+}
+
+TEST_F(Launched, EvaluatesImagesAsOneProcessDoes) {
+    program_ = AXLE_BIN_DIR "/train_vision";
+    if (!fs::exists(program_)) GTEST_SKIP() << program_ << " was not built";
+    for (const char* batch_size : {"1", "3"})
+        expect_to_evaluate_as_one(
+            {"--preset", "tiny", "--data", AXLE_TESTS_DIR "/golden/images", "--out",
+             folder_ / batch_size, "--threads", "1", "--batch-size", batch_size, "--sample", "2"},
+            {"val_loss", "accuracy"});
 }
 
 TEST_F(Launched, ByTorchrunTrainsAsOneProcessDoes) {
@@ -120,7 +155,7 @@ SLURM_PROCID=0 SLURM_LOCALID=0 "$@" && wait $other
 
 TEST_F(Launched, ResumesOnBothProcesses) {
     const Arguments launcher = {axle_program(), "launch", "--cpu", "--num_processes", "2"};
-    ASSERT_EQ(launch(launcher, "whole").code, 0);
+    ASSERT_EQ(launch(launcher, training("whole", 4)).code, 0);
     const std::string trainer = program_;
     // Killed in the middle: the launcher's death takes its children with it.
     program_ = launcher[0];

@@ -10,6 +10,7 @@
 
 #include "core/file.h"
 #include "core/safetensors.h"
+#include "core/size_text.h"
 #include "core/text.h"
 #include "core/tree.h"
 #include "kernels/error.h"
@@ -184,30 +185,8 @@ std::string table(const std::string& title, const std::vector<Row>& rows) {
 constexpr std::pair<const char*, EstimateDType> kDTypes[] = {
     {"float32", EstimateDType::float32},   {"float16", EstimateDType::float16},
     {"bfloat16", EstimateDType::bfloat16}, {"int8", EstimateDType::int8},
-    {"int4", EstimateDType::int4},
+    {"int4", EstimateDType::int4},         {"fp8", EstimateDType::fp8},
 };
-
-EstimateDType dtype_named(const std::string& name) {
-    for (const auto& [known, dtype] : kDTypes)
-        if (name == known) return dtype;
-    throw UsageError("estimate-memory: unknown dtype " + in_quotes(name) +
-                     "; there are float32, float16, bfloat16, int8 and int4");
-}
-
-// Halves to even, as Python's round does: the digits of the number itself decide.
-std::string two_digits(double value) {
-    std::string text = format_number(value, std::chars_format::fixed, 2);
-    return text.ends_with('0') ? text.substr(0, text.size() - 1) : text;
-}
-
-std::string format_units(double bytes) {
-    const char* const units[] = {"bytes", "KB", "MB", "GB", "TB"};
-    for (const char* unit : units) {
-        if (bytes < 1024) return two_digits(bytes) + " " + unit;
-        bytes /= 1024;
-    }
-    return two_digits(bytes) + " PB";
-}
 
 }  // namespace
 
@@ -245,26 +224,30 @@ ModelSize model_size(const TensorBytes& tensors) {
     return size;
 }
 
+EstimateDType estimate_dtype(const std::string& name) {
+    for (const auto& [known, dtype] : kDTypes)
+        if (name == known) return dtype;
+    throw UsageError("estimate-memory: unknown dtype " + in_quotes(name) +
+                     "; there are float32, float16, bfloat16, int8, int4 and fp8");
+}
+
 double bytes_in(std::int64_t float32_bytes, EstimateDType dtype) {
-    const int parts[] = {1, 2, 2, 4, 8};
+    const int parts[] = {1, 2, 2, 4, 8, 2};
     return static_cast<double>(float32_bytes) / parts[static_cast<int>(dtype)];
 }
 
-std::optional<std::int64_t> training_bytes(std::int64_t float32_bytes, EstimateDType dtype) {
+std::optional<TrainingBytes> training_bytes(std::int64_t float32_bytes, EstimateDType dtype) {
+    const std::int64_t weights = float32_bytes, optimizer = 2 * float32_bytes;
     switch (dtype) {
         case EstimateDType::float32:
-            return 4 * float32_bytes;
+            return TrainingBytes{weights, optimizer, weights, 4 * float32_bytes};
         case EstimateDType::float16:
         case EstimateDType::bfloat16:
-            return 2 * float32_bytes;
+        case EstimateDType::fp8:
+            return TrainingBytes{weights, optimizer, weights + float32_bytes / 2, optimizer};
         default:
             return std::nullopt;
     }
-}
-
-std::string format_bytes(double bytes) { return format_units(bytes); }
-std::string format_bytes(std::int64_t bytes) {
-    return bytes < 1024 ? str(bytes, " bytes") : format_units(static_cast<double>(bytes));
 }
 
 int run_estimate_memory(std::vector<std::string> arguments) {
@@ -278,21 +261,21 @@ int run_estimate_memory(std::vector<std::string> arguments) {
                    "gpt2, bert-base-cased, resnet50 and their like, a folder, a config.json, or a "
                    ".safetensors file")
         ->required();
-    app.add_option("--dtypes", dtypes, "Of float32, float16, bfloat16, int8 and int4");
+    app.add_option("--dtypes", dtypes, "Of float32, float16, bfloat16, int8, int4 and fp8");
     if (!parse_options(app, std::move(arguments))) return 0;
     std::vector<Row> rows = {{"dtype", "Largest Layer", "Total Size", "Training using Adam"}};
     std::vector<EstimateDType> wanted;
     wanted.reserve(dtypes.size());
-    for (const std::string& name : dtypes) wanted.push_back(dtype_named(name));
+    for (const std::string& name : dtypes) wanted.push_back(estimate_dtype(name));
     const ModelSize size = model_size(tensors_of(model));
     for (std::size_t i = 0; i < wanted.size(); ++i) {
         const auto bytes = [&](std::int64_t whole) {
-            return wanted[i] == EstimateDType::float32 ? format_bytes(whole)
-                                                       : format_bytes(bytes_in(whole, wanted[i]));
+            return wanted[i] == EstimateDType::float32 ? convert_bytes(whole)
+                                                       : convert_bytes(bytes_in(whole, wanted[i]));
         };
         const auto training = training_bytes(size.total, wanted[i]);
         rows.push_back({dtypes[i], bytes(size.largest), bytes(size.total),
-                        training ? format_bytes(*training) : "N/A"});
+                        training ? convert_bytes(training->step) : "N/A"});
     }
     std::cout << table("Memory Usage for loading `" + model + "`", rows);
     return 0;

@@ -25,15 +25,17 @@ struct ModelSize {
 // any other module with weights of its own.
 ModelSize model_size(const TensorBytes& tensors);
 
-enum class EstimateDType : std::uint8_t { float32, float16, bfloat16, int8, int4 };
+// Of fp8 the weights stay in 16 bits.
+enum class EstimateDType : std::uint8_t { float32, float16, bfloat16, int8, int4, fp8 };
+// UsageError for a name that is none of them.
+EstimateDType estimate_dtype(const std::string& name);
 // Of the weights alone.
 double bytes_in(std::int64_t float32_bytes, EstimateDType dtype);
-// Weights, gradients, Adam's state and what a step needs beside them, for one sample; nothing for
-// what nobody trains in.
-std::optional<std::int64_t> training_bytes(std::int64_t float32_bytes, EstimateDType dtype);
-
-// "413.18 MB", as Python would round.
-std::string format_bytes(double bytes);
-std::string format_bytes(std::int64_t bytes);
+// Weights, Adam's state, gradients with what computing them takes, and the most that a step has of
+// these, for one sample; nothing for what nobody trains in.
+struct TrainingBytes {
+    std::int64_t model = 0, optimizer = 0, gradients = 0, step = 0;
+};
+std::optional<TrainingBytes> training_bytes(std::int64_t float32_bytes, EstimateDType dtype);
 
 }  // namespace axle::launcher

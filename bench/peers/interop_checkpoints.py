@@ -1,0 +1,110 @@
+"""Checkpoints of bench/peers/interop: torch.save's files and Accelerate's folders of weights."""
+
+import accelerate
+import safetensors.torch
+import torch
+import transformers
+from interop_pairs import (DTYPES, TORCH, TRANSFORMERS, described, expect, torch_bytes,
+                           torch_pattern)
+
+ACCELERATE = f"accelerate {accelerate.__version__}"
+SIZES = {"whole": "1GB", "sharded": "300"}  # of a model of 700 bytes
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Linear(5, 7)
+        self.norm = torch.nn.BatchNorm1d(7)
+        self.last = torch.nn.Linear(7, 10)
+
+
+def seen(tensor):
+    return {"dtype": str(tensor.dtype).removeprefix("torch."), "shape": list(tensor.shape),
+            "bytes": torch_bytes(tensor).hex()}
+
+
+def torch_files(p):
+    path = p.scratch / "theirs.pt"
+
+    def ours_reads():
+        tensors = {}
+        for dtype in DTYPES:
+            for suffix, shape in {"": (2, 3), "/scalar": (), "/empty": (3, 0)}.items():
+                tensors[dtype + suffix] = (dtype, shape)
+        saved = {name: torch_pattern(*t) for name, t in tensors.items()}
+        torch.save(saved, path)
+        expect(p.ask("torch-read", path), {name: described(*t) for name, t in tensors.items()})
+        return f"same bits, {len(saved)} tensors of {len(DTYPES)} dtypes"
+
+    p.pair(TORCH, p.ours, "torch.save's file", ours_reads)
+
+
+def accelerate_folders(p):
+    torch.manual_seed(3)
+    model = Model()
+    for tensor in model.state_dict().values():
+        if tensor.is_floating_point():
+            tensor.normal_()
+    state = {name: seen(tensor) for name, tensor in model.state_dict().items()}
+    accelerator = accelerate.Accelerator(cpu=True)
+
+    def files(folder):
+        return sorted(path.name for path in folder.iterdir())
+
+    def counted(folder):
+        number = len(files(folder))
+        return f"{number} file" + "s" * (number > 1)
+
+    def ours_reads(kind, size):
+        folder = p.folder(f"accelerate-{kind}-{size}")
+        limit = int(SIZES[size]) if SIZES[size].isdigit() else SIZES[size]
+        accelerator.save_model(model, folder, limit, safe_serialization=kind == "safetensors")
+        expect(len(files(folder)) > 1, size == "sharded", "several files")
+        expect(p.ask("weights-read", folder), state)
+        return f"same bits, {len(state)} weights in {counted(folder)}"
+
+    def theirs_reads(size):
+        theirs, ours = p.folder(f"accelerate-safetensors-{size}"), p.folder(f"ours-{size}")
+        p.call("weights-write", ours, SIZES[size], theirs)
+        expect(files(ours), files(theirs), "files")
+        loaded = Model()
+        accelerate.load_checkpoint_in_model(loaded, ours, strict=size == "whole")
+        expect({name: seen(tensor) for name, tensor in loaded.state_dict().items()}, state)
+        same = all((ours / name).read_bytes() == (theirs / name).read_bytes()
+                   for name in files(ours))
+        return f"same bits, {counted(ours)}" + (", byte for byte theirs" if same else "")
+
+    def torch_reads(size):
+        found = {}
+        for path in p.folder(f"ours-{size}").glob("*.safetensors"):
+            found |= safetensors.torch.load_file(path)
+        expect({name: seen(tensor) for name, tensor in found.items()}, state)
+        Model().load_state_dict(found)
+        return f"same bits, {len(found)} weights"
+
+    for size in SIZES:
+        for kind in ("safetensors", "bin"):
+            p.pair(ACCELERATE, p.ours, f"save_model's {kind}, {size}",
+                   lambda: ours_reads(kind, size))
+        p.pair(p.ours, ACCELERATE, f"save_model's safetensors, {size}", lambda: theirs_reads(size))
+        p.pair(p.ours, TORCH, f"save_model's safetensors, {size}", lambda: torch_reads(size))
+
+
+def sharded_transformers(p):
+    causal = transformers.AutoModelForCausalLM
+
+    def theirs_reads():
+        whole, sharded = p.folder("gpt2-whole"), p.folder("gpt2-sharded")
+        p.call("model-write", "gpt2", whole)
+        p.call("model-write", "gpt2", sharded, "20KB")
+        expected = causal.from_pretrained(whole).state_dict()
+        model, report = causal.from_pretrained(sharded, output_loading_info=True)
+        expect({k: v for k, v in report.items() if v and k.endswith("_keys")}, {}, "keys left")
+        found = model.state_dict()
+        expect({n: seen(t) for n, t in found.items()}, {n: seen(t) for n, t in expected.items()})
+        shards = len(list(sharded.glob("model-*.safetensors")))
+        expect(shards > 1, True, "shards")
+        return f"same bits, {len(found)} weights in {shards} shards"
+
+    p.pair(p.ours, TRANSFORMERS, "gpt2 folder in shards", theirs_reads)

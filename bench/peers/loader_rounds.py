@@ -1,0 +1,132 @@
+"""bench/peers/compare --loader: passes of data loaders, with engines taking turns.
+
+Every engine is a process that stays: its first pass must have the same rows in the same order as
+the others', and images of the same mean. Then each in turn goes through some passes, round by round.
+"""
+
+import pathlib
+import random
+import statistics
+import sys
+import tempfile
+
+from worker import Failed, Worker
+
+CASES = ("small64", "small512", "cifar", "images", "tokens")
+WORKERS = (0, 2)
+# Of all images, and of their left halves; what is random about them differs.
+TOLERANCE = {"cifar": 0.02}
+ROUND_MS = 800
+# Blocks of any size are kept by the allocator, rather than given back and faulted in again.
+KEEPING = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 33),
+           "MALLOC_TOP_PAD_": str(1 << 27)}
+
+
+def peers(case, workers):
+    """Settings of PyTorch: the options of loader.py, and the environment."""
+    if workers > 0:
+        return {"torch": ([], {}), "torch.prefetch4": (["--prefetch", "4"], {})}
+    found = {"torch": ([], {})}
+    if case in ("cifar", "images"):
+        found["torch.threads"] = (["--threads", "2"], {})
+        found["torch.malloc"] = ([], KEEPING)
+    return found
+
+
+class Row:
+    def __init__(self, case, workers, path, program, python):
+        self.case, self.workers = case, workers
+        options = ["--case", case, "--workers", str(workers), "--file", str(path)]
+        peer = [python, str(pathlib.Path(__file__).with_name("loader.py")), *options]
+        self.engines, self.passes, self.ms = {}, {}, {}
+        try:
+            self.engines["axle"] = Worker([str(program), *options])
+            for name, (extra, environment) in peers(case, workers).items():
+                self.engines[name] = Worker([*peer, *extra, "--engine", name], **environment)
+            self.verify()
+        except Failed as error:
+            self.stop()
+            sys.exit(f"{case}, {workers} workers: {error}")
+
+    def verify(self):
+        """The digests and means of a first pass; then how many passes make a round."""
+        found = {name: worker.ask("check") for name, worker in self.engines.items()}
+        ours = found["axle"]
+        for name, reply in found.items():
+            apart = max(abs(a - b) for a, b in zip(ours["means"], reply["means"]))
+            if reply["digest"] != ours["digest"] or apart > TOLERANCE.get(self.case, 1e-5):
+                raise Failed(f"axle and {name} differ: {ours}, {reply}")
+        for name, worker in self.engines.items():
+            once = worker.ask("run 1")["ms"][0]
+            self.passes[name] = max(1, min(50, round(ROUND_MS / once)))
+
+    def round(self):
+        for name, worker in self.engines.items():
+            reply = worker.ask(f"run {self.passes[name]}")
+            self.ms.setdefault(name, []).append(reply["ms"])
+
+    def stop(self):
+        for worker in self.engines.values():
+            worker.stop()
+
+    def summary(self):
+        facts = self.engines["axle"].facts
+        row = {"case": self.case, "workers": self.workers, "batches": facts["batches"],
+               "memory_gbs": facts["memory_gbs"], "engines": {}}
+        for name, rounds in self.ms.items():
+            medians = [statistics.median(ms) for ms in rounds]
+            ms = statistics.median(medians)
+            row["engines"][name] = {
+                "ms_per_pass": ms, "spread": (max(medians) - min(medians)) / ms,
+                "batches_per_s": 1e3 * facts["batches"] / ms,
+                "mb_per_s": 1e-3 * facts["handed_bytes"] / ms,
+                "share": 1e-6 * facts["moved_bytes"] / ms / facts["memory_gbs"],
+                "rounds": rounds,
+            }
+        of_peers = {n: e["batches_per_s"] for n, e in row["engines"].items() if n != "axle"}
+        row["peer"] = max(of_peers, key=of_peers.get)
+        row["ratio"] = row["engines"]["axle"]["batches_per_s"] / of_peers[row["peer"]]
+        row["version"] = self.engines["torch"].facts["version"]
+        return row
+
+
+def measure(arguments, python):
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "random.bin"
+        path.write_bytes(random.Random(1).randbytes(1 << 26))
+        for case in arguments.cases:
+            for workers in arguments.workers:
+                row = Row(case, workers, path, arguments.program, python)
+                try:
+                    for _ in range(arguments.rounds):
+                        row.round()
+                    rows.append(row.summary())
+                finally:
+                    row.stop()
+                rates = ", ".join(f"{name} {engine['batches_per_s']:.4g}"
+                                  for name, engine in rows[-1]["engines"].items())
+                print(f"{case}, {workers} workers: {rates} batches/s, "
+                      f"{rows[-1]['ratio']:.2f} times faster", flush=True)
+    return rows
+
+
+def table(rows, facts):
+    lines = ["# Data loaders", ""]
+    lines += [f"- {key}: {value}" for key, value in facts.items()] + [""]
+    cells = ["case", "workers", "axle, batches/s", "MB/s", "share of memory", "spread",
+             "PyTorch's best, batches/s", "spread", "which", "times faster"]
+    lines += ["| " + " | ".join(cells) + " |", "|" + "---|" * len(cells)]
+    for row in rows:
+        ours, peer = row["engines"]["axle"], row["engines"][row["peer"]]
+        cells = [row["case"], str(row["workers"]), f"{ours['batches_per_s']:.4g}",
+                 f"{ours['mb_per_s']:.4g}", f"{100 * ours['share']:.0f}%",
+                 f"{100 * ours['spread']:.0f}%", f"{peer['batches_per_s']:.4g}",
+                 f"{100 * peer['spread']:.0f}%", row["peer"], f"{row['ratio']:.2f}"]
+        lines.append("| " + " | ".join(cells) + " |")
+    lines += ["", "Medians of passes, then of rounds in turn. MB/s are of the batches handed out; the "
+              "share is that of the", "measured memory bandwidth, of what batches are made from and "
+              "what they are. bench/loader.cpp describes the", "cases; with 2 workers PyTorch's "
+              "prefetch_factor is 2 or 4, without workers images are also made", "with two threads "
+              "(torch.threads) or with an allocator that keeps its memory (torch.malloc)."]
+    return "\n".join(lines) + "\n"

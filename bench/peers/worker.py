@@ -1,0 +1,64 @@
+"""An engine as a process that stays, so that several take turns."""
+
+import json
+import os
+import queue
+import subprocess
+import tempfile
+import threading
+
+
+class Failed(Exception):
+    pass
+
+
+class Worker:
+    """A process that answers a line with a line of JSON."""
+
+    def __init__(self, command, **environment):
+        self.trouble = tempfile.TemporaryFile("w+")
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        stderr=self.trouble, text=True,
+                                        env={**os.environ, **environment})
+        self.lines = queue.Queue()
+        threading.Thread(target=self.read, daemon=True).start()
+        self.facts = self.answer(240)
+
+    def read(self):
+        for line in self.process.stdout:
+            self.lines.put(line)
+        self.lines.put(None)
+
+    def answer(self, timeout):
+        try:
+            line = self.lines.get(timeout=timeout)
+        except queue.Empty:
+            self.stop()
+            raise Failed(f"no answer within {timeout} s") from None
+        if line is None:
+            self.process.wait()
+            self.trouble.seek(0)
+            last = (self.trouble.read().strip().splitlines() or [""])[-1]
+            raise Failed(f"exit status {self.process.returncode}: {last}")
+        reply = json.loads(line)
+        if "error" in reply:
+            self.stop()
+            raise Failed(reply["error"].strip().splitlines()[0])
+        return reply
+
+    def ask(self, request, timeout=300):
+        try:
+            self.process.stdin.write(request + "\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            pass  # the answer says why
+        return self.answer(timeout)
+
+    def stop(self):
+        try:
+            self.process.stdin.write("quit\n")
+            self.process.stdin.close()
+            self.process.wait(timeout=10)
+        except (OSError, ValueError, subprocess.TimeoutExpired):
+            self.process.kill()
+            self.process.wait()

@@ -1,0 +1,50 @@
+#include "kernels/scan.h"
+
+#include "core/autocast.h"
+#include "core/autograd.h"
+#include "core/check.h"
+#include "core/launch.h"
+#include "core/ops.h"
+#include "core/profiler.h"
+#include "kernels/walk.h"
+
+namespace axle::inline v0 {
+namespace {
+
+// The same elements, the last dimension from its end.
+template <class V>
+V reversed(V x) {
+    if (x.numel() == 0) return x;
+    std::int64_t& stride = x.stride[x.ndim - 1];
+    x.data = kernels::at(x.data, x.dtype, (x.back(1) - 1) * stride);
+    stride = -stride;
+    return x;
+}
+
+Tensor running_totals(const Tensor& x, int dim, bool backwards) {
+    Tensor y = empty_like(x);
+    const Tensor rows = transpose(x.detach(), dim, -1);
+    Tensor rows_of_y = transpose(y, dim, -1);
+    launch(x.device(), [&](auto& on) {
+        const ConstView from = rows.view();
+        const View to = rows_of_y.view();
+        kernels::cumsum(on, backwards ? reversed(from) : from, backwards ? reversed(to) : to);
+    });
+    return record("cumsum", y, {x}, [dim, backwards](const Grads& dy, Needs) -> Grads {
+        return {running_totals(dy[0], dim, !backwards)};
+    });
+}
+
+}  // namespace
+
+Tensor cumsum(const Tensor& given, std::int64_t dim) {
+    const profiler::OpScope scope("cumsum");
+    check_device("cumsum", {&given});
+    check_compute("cumsum", given);
+    const int d = wrap_dim("cumsum", dim, given.dim());
+    const Tensor x = is_floating(given.dtype()) ? keep_f32(given) : to(given, i64);
+    if (x.dim() == 0) return clone(x);
+    return running_totals(x, d, false);
+}
+
+}  // namespace axle::inline v0

@@ -1,0 +1,25 @@
+// Recorded cases, each on as many ranks as it asks for.
+#pragma once
+
+#include <memory>
+#include <set>
+
+#include "dist/process_group.h"
+#include "nlohmann/json.hpp"
+#include "tests/dist/ranks.h"
+
+namespace axle::tests {
+
+// f(case, group) for every case, on as many ranks as it asks for.
+template <class F>
+void on_ranks_of_each(const nlohmann::json& file, F&& f) {
+    std::set<int> sizes;
+    for (const nlohmann::json& c : file["cases"]) sizes.insert(c.value("num_processes", 1));
+    for (const int size : sizes)
+        on_ranks(size, [&](const std::shared_ptr<dist::ProcessGroup>& group) {
+            for (const nlohmann::json& c : file["cases"])
+                if (c.value("num_processes", 1) == size) f(c, group);
+        });
+}
+
+}  // namespace axle::tests

@@ -1,0 +1,28 @@
+// A disk that is full, for a while.
+#pragma once
+
+#include <signal.h>
+#include <sys/resource.h>
+
+namespace axle::tests {
+
+// Writing beyond this many bytes of a file fails with EFBIG, as a full disk fails with ENOSPC.
+class FullDisk {
+  public:
+    explicit FullDisk(rlim_t bytes) {
+        old_handler_ = ::signal(SIGXFSZ, SIG_IGN);
+        ::getrlimit(RLIMIT_FSIZE, &old_limit_);
+        const rlimit limit{bytes, old_limit_.rlim_max};
+        ::setrlimit(RLIMIT_FSIZE, &limit);
+    }
+    ~FullDisk() {
+        ::setrlimit(RLIMIT_FSIZE, &old_limit_);
+        ::signal(SIGXFSZ, old_handler_);
+    }
+
+  private:
+    rlimit old_limit_ = {};
+    void (*old_handler_)(int) = nullptr;
+};
+
+}  // namespace axle::tests

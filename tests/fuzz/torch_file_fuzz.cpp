@@ -1,0 +1,28 @@
+// load_torch_file.
+#include "core/ops.h"
+#include "core/torch_file.h"
+#include "core/tree.h"
+#include "tests/fuzz/fuzz.h"
+
+namespace axle::tests {
+
+// Reads every element.
+void touch(const Tree& tree, std::size_t most) {
+    for_each_tensor(tree, [&](const Tensor& x) {
+        const Tensor copy = contiguous(x);
+        require(bytes_of(copy).size() <= most, "no tensor takes more than the file has");
+        require_same(x.clone(), copy);
+    });
+}
+
+void fuzz(Bytes input) {
+    const MemoryFile file(input);
+    Tree whole, unchecked;
+    // Few inputs have the checksums of what they hold.
+    if (!takes([&] { unchecked = load_torch_file(file.path(), {.check_crc = false}); })) return;
+    touch(unchecked, input.size());
+    if (!takes([&] { whole = load_torch_file(file.path()); })) return;
+    require(whole.kind() == unchecked.kind(), "checksums change nothing else");
+}
+
+}  // namespace axle::tests

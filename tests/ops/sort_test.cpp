@@ -1,0 +1,113 @@
+// Order beyond what the cases hold: every half, rows of all lengths, the bits of a zero and of NaN.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <vector>
+
+#include "core/ops.h"
+#include "core/random.h"
+#include "tests/close.h"
+
+namespace axle::tests {
+namespace {
+
+// Whether a comes before b.
+bool rises(double a, double b) { return std::isnan(b) ? !std::isnan(a) : a < b; }
+
+void expect_sorted(const Tensor& x, bool descending) {
+    const auto [values, indices] = sort(x, -1, descending);
+    const std::vector<double> from = x.to_vector();
+    std::vector<std::int64_t> order(from.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
+        const double left = from[static_cast<std::size_t>(a)];
+        const double right = from[static_cast<std::size_t>(b)];
+        return descending ? rises(right, left) : rises(left, right);
+    });
+    const Tensor due = tensor(order, {x.numel()});
+    expect_same_bits(indices, due);
+    expect_same_bits(values, gather(x, 0, due));
+}
+
+TEST(Sort, OrdersEveryHalf) {
+    std::vector<std::uint16_t> mixed;
+    for (std::uint32_t i = 0; i < 1 << 16; ++i)
+        mixed.push_back(static_cast<std::uint16_t>(i * 40503));
+    for (const DType dtype : {f16, bf16}) {
+        const Tensor x = Tensor::from_blob(mixed.data(), {1 << 16}, dtype);
+        expect_sorted(x, false);
+        expect_sorted(x, true);
+    }
+}
+
+TEST(Sort, TakesRowsOfAnyLength) {
+    manual_seed(3);
+    for (const std::int64_t n : {1, 2, 3, 47, 48, 49, 50, 255, 257, 5000}) {
+        for (const DType dtype : {f64, f32}) {
+            expect_sorted(randn({n}, {dtype}), false);
+            expect_sorted(randn({n}, {dtype}), true);
+        }
+        for (const DType dtype : {i64, i32, u8}) {
+            expect_sorted(randint(0, 200, {n}, {dtype}), false);
+            expect_sorted(randint(0, 200, {n}, {dtype}), true);
+        }
+    }
+}
+
+TEST(Sort, ReachesTheEndsOfTheIntegers) {
+    const std::int64_t least = INT64_MIN, largest = INT64_MAX;
+    std::vector<std::int64_t> wide;
+    for (std::int64_t i = 0; i < 70; ++i)
+        wide.push_back(i % 3 == 0 ? largest - i : i % 3 == 1 ? least + i : i - 35);
+    for (const bool descending : {false, true}) {
+        const auto [values, indices] = sort(tensor(wide, {70}), 0, descending);
+        std::vector<std::int64_t> due = wide;
+        std::sort(due.begin(), due.end());
+        if (descending) std::reverse(due.begin(), due.end());
+        expect_same_bits(values, tensor(due, {70}));
+        expect_same_bits(gather(tensor(wide, {70}), 0, indices), values);
+    }
+}
+
+TEST(Sort, KeepsTheSignsOfZerosAndOfNan) {
+    const float nan = std::nanf("");
+    std::vector<float> row = {0.0f, -nan, -0.0f, 1.0f, nan, -0.0f, 0.0f};
+    row.resize(120, -1.0f);  // beyond what is sorted by insertion
+    for (const std::size_t n : {std::size_t{7}, row.size()}) {
+        const auto length = static_cast<std::int64_t>(n);
+        const Tensor x = Tensor::from_blob(row.data(), {length}, f32);
+        const auto [values, indices] = sort(x);
+        const float* const y = values.data<float>() + n - 7;
+        EXPECT_TRUE(!std::signbit(y[0]) && std::signbit(y[1]) && std::signbit(y[2]) &&
+                    !std::signbit(y[3]));
+        EXPECT_EQ(y[4], 1.0f);
+        EXPECT_EQ(indices.to_vector()[n - 2], 1);
+        EXPECT_EQ(indices.to_vector()[n - 1], 4);
+        EXPECT_EQ(std::memcmp(&y[5], &row[1], sizeof(float)), 0) << "another NaN";
+        EXPECT_EQ(sort(x, 0, true).second.to_vector()[0], 1);
+    }
+}
+
+TEST(Sort, GivesEachElementTheGradientOfItsPlace) {
+    const Tensor x = tensor({3, 1, 2}, {3}).set_requires_grad();
+    sum(sort(x).first * tensor({10, 20, 30}, {3})).backward();
+    expect_same_bits(x.grad(), tensor({30, 10, 20}, {3}));
+    EXPECT_FALSE(argsort(x).requires_grad());
+}
+
+TEST(Cumsum, AddsFloatsInDouble) {
+    const std::int64_t n = 100000;
+    const Tensor y = cumsum(full({n}, 0.1), 0);
+    const double due = static_cast<double>(0.1f) * static_cast<double>(n);
+    EXPECT_EQ(select(y, 0, n - 1).item(), static_cast<double>(static_cast<float>(due)));
+}
+
+TEST(Cumsum, WrapsAroundAsIntegersDo) {
+    const Tensor x = tensor(std::vector<std::int64_t>{INT64_MAX, 1, 1}, {3});
+    expect_same_bits(cumsum(x, 0),
+                     tensor(std::vector<std::int64_t>{INT64_MAX, INT64_MIN, INT64_MIN + 1}, {3}));
+}
+
+}  // namespace
+}  // namespace axle::tests

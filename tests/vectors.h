@@ -1,0 +1,35 @@
+// Values that other programs have computed, as JSON.
+#pragma once
+
+#include <cstdlib>
+#include <string>
+
+#include "core/file.h"
+#include "kernels/error.h"
+#include "nlohmann/json.hpp"
+
+namespace axle::tests {
+
+inline nlohmann::json read_json(const std::string& path) {
+    const std::string text = read_file(path);
+    try {
+        return nlohmann::json::parse(text);
+    } catch (const nlohmann::json::exception& error) {
+        throw FileError(str(path, ": ", error.what()));
+    }
+}
+
+// Cases recorded from Accelerate: tests/vectors/, or the folder that AXLE_VECTORS names, which has
+// files of the same names.
+inline nlohmann::json vectors(const std::string& file) {
+    const char* folder = std::getenv("AXLE_VECTORS");
+    return read_json(std::string(folder != nullptr ? folder : AXLE_TESTS_DIR "/vectors") + "/" +
+                     file);
+}
+
+// What a script of tests/golden/ has recorded.
+inline nlohmann::json golden(const std::string& file) {
+    return read_json(std::string(AXLE_TESTS_DIR "/golden/") + file);
+}
+
+}  // namespace axle::tests
