@@ -1,8 +1,9 @@
 // Accelerator: the training loop of Hugging Face Accelerate, on the very objects of the user.
 //
 //     axle::Accelerator accelerator({.mixed_precision = "bf16", .gradient_accumulation_steps = 4});
-//     auto [model, optimizer, loader, scheduler] = accelerator.prepare(gpt, adamw, train_loader,
-//     cosine); for (auto& batch : loader) {
+//     auto [model, optimizer, loader, scheduler] =
+//         accelerator.prepare(gpt, adamw, train_loader, cosine);
+//     for (auto& batch : loader) {
 //         auto scope = accelerator.accumulate(model);
 //         auto loss = model.loss(batch["input_ids"], batch["labels"]);
 //         accelerator.backward(loss);

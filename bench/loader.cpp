@@ -4,21 +4,18 @@
 // the same batches of the same data in PyTorch and gives both the same FILE of random bytes:
 //
 //     small64, small512   rows of 16 f32 and a label, shuffled, 64 or 512 in a batch
-//     cifar               128 images of 3 x 32 x 32 bytes: padded, cropped and flipped at random,
-//     then
-//                         f32 and normalised
+//     cifar               128 images of 3 x 32 x 32 bytes, padded, cropped and flipped at
+//                         random, made f32 and normalised
 //     images              32 images of 3 x 224 x 224 bytes, made f32 and normalised
 //     tokens              the file mapped as u16: 32 shuffled blocks of 256 and their labels
 //
 // Answers each line of its input with a line of JSON:
 //
 //     (at its start)  {"engine", "batches", "handed_bytes", "moved_bytes", "memory_gbs"}: of a
-//     pass,
-//                     the bytes of its batches, and those and what they are made from; the latter's
-//                     peak
-//     check           a pass: {"digest", "means"}: of all that is not an image; of the images, and
-//     of
-//                     their left halves
+//                     pass, the bytes of its batches, and with what they are made from; the peak
+//                     of the latter
+//     check           a pass: {"digest", "means"}: of all that is not an image; of the images,
+//                     and of their left halves
 //     run N           N passes: {"ms": [N numbers]}
 //     quit
 #include "data/loader.h"

@@ -1,8 +1,9 @@
 // ProcessGroup: what several processes say to each other while they train together.
 //
-//     auto group = dist::ProcessGroup::create();           // as the launcher says; alone without
-//     one group->all_reduce(gradient, dist::ReduceOp::mean);   // in place auto work =
-//     group->all_reduce_async(bucket);         // ...and go on work.wait();
+//     auto group = dist::ProcessGroup::create();  // as the launcher says; else alone
+//     group->all_reduce(gradient, dist::ReduceOp::mean);  // in place
+//     auto work = group->all_reduce_async(bucket);  // ... and go on
+//     work.wait();
 //
 // Every process of the group calls the same collectives in the same order, with the same arguments
 // where a comment doesn't say otherwise. That is checked before any data moves: a process that
