@@ -1,10 +1,11 @@
 #include "accel/accelerator.h"
 
 #include <algorithm>
-#include <charconv>
-#include <cstdlib>
 
 #include "accel/accelerator_state.h"
+#include "accel/resolve_options.h"
+#include "accel/resolve_plugins.h"
+#include "accel/saved_state.h"
 #include "accel/step_record.h"
 #include "accel/tracking.h"
 #include "core/autocast.h"
@@ -12,62 +13,9 @@
 #include "core/cuda.h"
 #include "core/memory.h"
 #include "core/ops.h"
-#include "optim/clip.h"
 
 namespace axle::inline v0::accel {
 namespace {
-
-std::optional<std::string> environment(const char* name) {
-    const char* text = std::getenv(name);
-    if (text == nullptr || *text == '\0') return std::nullopt;
-    return text;
-}
-
-int positive_steps(const char* who, int steps) {
-    if (steps < 1)
-        throw ValueError(str(who, ": gradient accumulation needs at least one step: ", steps));
-    return steps;
-}
-
-int accumulation_steps(const AcceleratorOptions& options) {
-    const auto& plugin = options.gradient_accumulation_plugin;
-    if (plugin) {
-        if (options.gradient_accumulation_steps != 1)
-            throw UsageError(
-                "Accelerator: gradient_accumulation_steps and "
-                "gradient_accumulation_plugin are both given; use one");
-        return positive_steps("Accelerator", plugin->num_steps.value_or(1));
-    }
-    const auto text = environment("ACCELERATE_GRADIENT_ACCUMULATION_STEPS");
-    if (!text) return positive_steps("Accelerator", options.gradient_accumulation_steps);
-    int steps = 0;
-    const auto [stop, error] = std::from_chars(text->data(), text->data() + text->size(), steps);
-    if (error != std::errc() || *stop != '\0')
-        throw ValueError(
-            str("ACCELERATE_GRADIENT_ACCUMULATION_STEPS: not a whole number: '", *text, "'"));
-    return positive_steps("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", steps);
-}
-
-std::string precision(const AcceleratorOptions& options) {
-    std::string name = options.mixed_precision;
-    if (name.empty()) name = environment("ACCELERATE_MIXED_PRECISION").value_or("no");
-    if (name == "no" || name == "fp16" || name == "bf16") return name;
-    throw ValueError(str("Accelerator: mixed_precision must be no, fp16 or bf16: '", name, "'"));
-}
-
-PrepareDataLoaderOptions loading(const AcceleratorOptions& options, Device device) {
-    PrepareDataLoaderOptions loading{.device = device, .put_on_device = options.device_placement};
-    loading.config = options.dataloader_config.value_or(DataLoaderConfiguration());
-    if (options.split_batches && options.dataloader_config && !loading.config.split_batches)
-        throw UsageError(
-            "Accelerator: split_batches is true and dataloader_config.split_batches is not; say "
-            "it there alone");
-    loading.config.split_batches = loading.config.split_batches || options.split_batches;
-    loading.rng_types.clear();
-    for (const std::string& name : options.rng_types) loading.rng_types.push_back(rng_type(name));
-    loading.device_mesh = options.device_mesh;
-    return loading;
-}
 
 template <class T>
 bool add_once(std::vector<T*>& list, T& object) {
@@ -79,22 +27,30 @@ bool add_once(std::vector<T*>& list, T& object) {
 }  // namespace
 
 Accelerator::Accelerator(AcceleratorOptions options)
-    : options_(std::move(options)),
-      mixed_precision_(precision(options_)),
+    : options_(resolved(std::move(options))),
       processes_({.cpu = options_.cpu,
                   .init_process_group_kwargs = options_.init_process_group_kwargs,
-                  .process_group = options_.process_group}),
+                  .process_group = options_.process_group},
+                 precision(options_), !options_.mixed_precision.empty()),
+      mixed_precision_(processes_.mixed_precision()),
+      project_(project(options_)),
       loading_(loading(options_, device())),
       state_(std::make_shared<State>()),
       tracking_(std::make_unique<Tracking>(options_.log_with, logging_dir(), is_main_process())) {
+    check_plugins(options_, num_processes());
+    if (is_main_process()) explain_dynamo(options_);
+    loading_.device_mesh = mesh_of(options_, processes_.process_group());
     state_->num_steps = accumulation_steps(options_);
     if (const auto& plugin = options_.gradient_accumulation_plugin) {
         state_->sync_with_dataloader = plugin->sync_with_dataloader;
         state_->sync_each_batch = plugin->sync_each_batch;
+        state_->adjust_scheduler = plugin->adjust_scheduler.value_or(false);
+        state_->short_window = plugin->short_window;
     }
     if (!loading_.config.split_batches && options_.scheduler_steps == SchedulerSteps::per_process)
         state_->scheduler_steps = num_processes();
     state_->step_scheduler_with_optimizer = options_.step_scheduler_with_optimizer;
+    begin_fp8();
     const GradScalerKwargs scaler = options_.grad_scaler_kwargs.value_or(GradScalerKwargs());
     if (mixed_precision_ == "fp16" && scaler.enabled)
         state_->scaling = std::make_unique<LossScaling>(scaler, device());
@@ -104,22 +60,28 @@ Accelerator::Accelerator(AcceleratorOptions options)
                 group->all_reduce(found_inf, dist::ReduceOp::max);
             });
     gate_ = std::make_shared<Gate>(state_);
+    hooks_ = std::make_shared<StateHooks>();
 }
 
 Accelerator::~Accelerator() = default;
 
 std::optional<DType> Accelerator::autocast_dtype() const {
-    if (mixed_precision_ == "bf16") return bf16;
+    if (mixed_precision_ == "bf16" || mixed_precision_ == "fp8") return bf16;
     if (mixed_precision_ == "fp16") return f16;
     return std::nullopt;
 }
 
-void Accelerator::prepare_one(nn::Module& model) {
+void Accelerator::prepare_one(nn::Module& model, Placement placement, bool evaluation_mode) {
+    if (use_distributed()) refuse_device_map(model);
     if (!add_once(models_, model)) return;
-    if (options_.device_placement) model.to(device());
+    convert_to_fp8(model);
+    if (placement.value_or(options_.device_placement)) model.to(device());
     auto gate = std::make_shared<nn::Gate>();
-    gate->autocast = autocast_dtype();
-    replicas_.push_back(replicate(model));
+    const AutocastKwargs autocast = options_.autocast_kwargs.value_or(AutocastKwargs());
+    if (autocast.enabled) gate->autocast = autocast_dtype();
+    gate->cache_enabled = autocast.cache_enabled;
+    gate->outputs_to_f32 = options_.convert_outputs_to_fp32;
+    replicas_.push_back(evaluation_mode ? nullptr : replicate(model));
     if (replicas_.back())  // which the model may outlive
         gate->before_forward = [weak = std::weak_ptr(replicas_.back())](nn::Module&) {
             if (const auto replicas = weak.lock()) replicas->before_forward();
@@ -127,7 +89,7 @@ void Accelerator::prepare_one(nn::Module& model) {
     model.set_gate(std::move(gate));
 }
 
-void Accelerator::prepare_one(optim::Optimizer& optimizer) {
+void Accelerator::prepare_one(optim::Optimizer& optimizer, Placement) {
     if (!add_once(optimizers_, optimizer)) return;
     optimizer.set_gate(gate_);
     share_rounding_seeds(optimizer);
@@ -135,7 +97,7 @@ void Accelerator::prepare_one(optim::Optimizer& optimizer) {
     ++state_->preparations;
 }
 
-void Accelerator::prepare_one(optim::Scheduler& scheduler) {
+void Accelerator::prepare_one(optim::Scheduler& scheduler, Placement) {
     if (!add_once(schedulers_, scheduler)) return;
     scheduler.set_gate(gate_);
     ++state_->preparations;
@@ -150,8 +112,10 @@ data::DataLoader& Accelerator::prepare_data_loader(data::DataLoader& loader,
     PrepareDataLoaderOptions options = loading_;
     options.put_on_device = device_placement.value_or(options.put_on_device);
     options.slice_fn_for_dispatch = std::move(slice_fn_for_dispatch);
+    const auto generator = loader.generator();
+    const std::uint64_t seed = generator ? generator->initial_seed() : 0;
     share_out(loader, processes_.process_group(), options);
-    add_once(loaders_, loader);
+    if (add_once(loaders_, loader) && generator) seeds_.emplace_back(generator, seed);
     loader.set_gate(
         std::make_shared<ActiveGate>(state_, processes_.process_group(), std::move(options)));
     return loader;
@@ -174,35 +138,23 @@ void Accelerator::free_memory() {
         loader->shard(std::nullopt);
         loader->set_gate(nullptr);
     }
+    std::for_each(seeds_.rbegin(), seeds_.rend(),  // the first of those who share one has the word
+                  [](const auto& before) { before.first->manual_seed(before.second); });
     models_.clear();
     replicas_.clear();
     optimizers_.clear();
     schedulers_.clear();
     loaders_.clear();
+    seeds_.clear();
+    state_->division.clear();
     state_->step = 0;
+    state_->window = 0;
     state_->sync_gradients = true;
     host_memory::empty_cache();
     if (device().is_cuda()) cuda::empty_cache(device().index);
 }
 
 // --- the loop
-
-void Accelerator::advance_accumulation() {
-    if (state_->scaling) state_->scaling->begin_iteration();
-    count_micro_batch();
-}
-
-void Accelerator::count_micro_batch() {
-    ++state_->opened;
-    if (state_->record != nullptr) ++state_->record->accumulations;
-    if (state_->sync_with_dataloader && state_->end_of_dataloader()) {
-        state_->step = 0;
-        state_->sync_gradients = true;
-        return;
-    }
-    ++state_->step;
-    state_->sync_gradients = state_->step % state_->num_steps == 0;
-}
 
 data::DataLoader* Accelerator::active_dataloader() const {
     return state_->active.empty() ? nullptr : state_->active.back();
@@ -220,40 +172,15 @@ void Accelerator::set_gradient_accumulation_steps(int steps) {
     state_->num_steps = positive_steps("Accelerator", steps);
 }
 
-void Accelerator::backward(const Tensor& loss) {
-    const int n = state_->num_steps;
-    const Tensor part = n == 1 ? loss : loss / static_cast<double>(n);
-    if (!state_->scaling) return part.backward();
-    state_->scaling->before_backward();
-    state_->scaling->scaler().scale(part).backward();
-}
-
 AutocastGuard Accelerator::autocast() const {
-    return AutocastGuard(autocast_dtype() ? autocast_dtype() : axle::autocast_dtype());
+    return autocast(options_.autocast_kwargs.value_or(AutocastKwargs()));
 }
 
-Tensor Accelerator::clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm,
-                                    double norm_type) {
-    unscale_to_clip("clip_grad_norm_", parameters);
-    return optim::clip_grad_norm_(parameters, max_norm, norm_type);
-}
-
-void Accelerator::clip_grad_value_(const std::vector<Tensor>& parameters, double clip_value) {
-    unscale_to_clip("clip_grad_value_", parameters);
-    optim::clip_grad_value_(parameters, clip_value);
-}
-
-void Accelerator::unscale_to_clip(const char* op, const std::vector<Tensor>& parameters) {
-    if (!state_->scaling) return;
-    if (!state_->sync_gradients)
-        throw UsageError(str(op,
-                             ": in fp16 gradients are clipped when they are complete: if "
-                             "(accelerator.sync_gradients())"));
-    state_->scaling->unscale(parameters);
-}
-
-void Accelerator::unscale_gradients() {
-    if (state_->scaling) state_->scaling->unscale_all();
+AutocastGuard Accelerator::autocast(const AutocastKwargs& autocast_handler) const {
+    const std::optional<DType> own = autocast_dtype();
+    if (!own) return AutocastGuard(axle::autocast_dtype());
+    return AutocastGuard(autocast_handler.enabled ? own : std::nullopt,
+                         autocast_handler.cache_enabled);
 }
 
 optim::GradScaler* Accelerator::scaler() {
@@ -287,10 +214,11 @@ Tracker& Accelerator::get_tracker(const std::string& name, bool unwrap) {
     return tracking_->get(name, unwrap);
 }
 std::vector<Tracker*> Accelerator::trackers() const { return tracking_->trackers(); }
-void Accelerator::end_training() { tracking_->finish(); }
 
-// --- saving
-
-void Accelerator::register_for_checkpointing(Checkpointable& object) { add_once(custom_, object); }
+void Accelerator::end_training() {
+    tracking_->finish();
+    // A launcher within the program looks after its processes itself.
+    if (dist::process_variable("FORK_LAUNCHED") != "1") processes_.destroy_process_group();
+}
 
 }  // namespace axle::inline v0::accel

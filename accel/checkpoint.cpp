@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <filesystem>
 
@@ -35,8 +36,9 @@ std::exception_ptr not_removed(const fs::path& path, const std::error_code& erro
         FileError(str(printable(path.string()), ": can't be removed: ", error.message())));
 }
 
-void sync_directory(const fs::path& path) {
-    const int descriptor = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+// Of a file or a folder.
+void sync_path(const fs::path& path) {
+    const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
     const bool done = descriptor >= 0 && fsync(descriptor) == 0;
     const int error = errno;
     if (descriptor >= 0) close(descriptor);
@@ -60,19 +62,6 @@ std::int64_t crc_of(const std::string& path) {
 std::int64_t crc_of_text(const std::string& text) {
     return static_cast<std::int64_t>(
         crc32(0, reinterpret_cast<const Bytef*>(text.data()), static_cast<uInt>(text.size())));
-}
-
-// Whether there is a manifest of ours, perhaps a damaged one: other programs write a manifest.json
-// too.
-bool is_checkpoint(const fs::path& path) {
-    std::error_code ignored;
-    const fs::path file = path / kManifest;
-    if (!fs::is_regular_file(file, ignored)) return false;
-    try {
-        return read_file(file.string()).find(kFamily) != std::string::npos;
-    } catch (const FileError&) {
-        return false;
-    }
 }
 
 Tree read_manifest(const fs::path& path) {
@@ -167,7 +156,7 @@ std::vector<std::pair<std::int64_t, fs::path>> checkpoints_in(const std::string&
     std::vector<std::pair<std::int64_t, fs::path>> found;
     std::error_code error;
     for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
-        if (entry.is_symlink() || !is_checkpoint(entry.path())) continue;
+        if (entry.is_symlink() || !is_checkpoint(entry.path().string())) continue;
         if (entry.path().filename().string().starts_with(kTemporary)) continue;
         try {
             found.emplace_back(read_manifest(entry.path())["iteration"].integer(), entry.path());
@@ -179,14 +168,62 @@ std::vector<std::pair<std::int64_t, fs::path>> checkpoints_in(const std::string&
     return found;
 }
 
+// By their paths below it, folders before what is in them.
+struct Contents {
+    std::vector<std::string> folders, files;
+};
+Contents contents_of(const fs::path& directory) {
+    Contents found;
+    for (const fs::directory_entry& entry : fs::recursive_directory_iterator(directory)) {
+        std::string name = entry.path().lexically_relative(directory).generic_string();
+        if (entry.is_symlink() || !(entry.is_directory() || entry.is_regular_file()))
+            fail(entry.path(),
+                 "is neither a file nor a folder, which is all a checkpoint can hold");
+        (entry.is_directory() ? found.folders : found.files).push_back(std::move(name));
+    }
+    std::sort(found.folders.begin(), found.folders.end());
+    std::sort(found.files.begin(), found.files.end());
+    return found;
+}
+
+// Whether a path stays below the folder that it is relative to.
+bool stays_below(const std::string& name) {
+    const fs::path path(name);
+    return !name.empty() && path.is_relative() && path.lexically_normal() == path &&
+           *path.begin() != "..";
+}
+
 }  // namespace
+
+// Other programs write a manifest.json too.
+bool is_checkpoint(const std::string& path) {
+    std::error_code ignored;
+    const fs::path file = fs::path(path) / kManifest;
+    if (!fs::is_regular_file(file, ignored)) return false;
+    try {
+        return read_file(file.string()).find(kFamily) != std::string::npos;
+    } catch (const FileError&) {
+        return false;
+    }
+}
+
+std::optional<std::int64_t> checkpoint_number(const std::string& path) {
+    const std::string name = fs::path(path).filename().string();
+    const std::size_t begin = name.find_first_of("0123456789");
+    std::int64_t number = 0;
+    if (begin == std::string::npos) return std::nullopt;
+    const auto [end, error] =
+        std::from_chars(name.data() + begin, name.data() + name.size(), number);
+    if (error != std::errc()) return std::nullopt;
+    return number;
+}
 
 CheckpointWriter::CheckpointWriter(const std::string& path)
     : path_(fs::absolute(path).lexically_normal().string()) {
     while (path_.size() > 1 && path_.back() == '/') path_.pop_back();
     const fs::path place(path_);
     std::error_code ignored;
-    if (fs::exists(fs::symlink_status(place, ignored)) && !is_checkpoint(place) &&
+    if (fs::exists(fs::symlink_status(place, ignored)) && !is_checkpoint(path_) &&
         !(fs::is_directory(place, ignored) && fs::is_empty(place, ignored)))
         fail(place, "exists and is no checkpoint, so it is not replaced");
     create_directories(place.parent_path().string());
@@ -213,29 +250,30 @@ void CheckpointWriter::write(const std::string& stem, const Tree& tree) const {
 
 void CheckpointWriter::commit(std::int64_t iteration) {
     Tree files = Tree::map();
-    std::vector<std::string> names;
-    for (const fs::directory_entry& entry : fs::directory_iterator(temporary_))
-        names.push_back(entry.path().filename().string());
-    std::sort(names.begin(), names.end());
-    for (const std::string& name : names) {
+    const Contents contents = contents_of(temporary_);
+    for (const std::string& name : contents.files) {
         const std::string file = (fs::path(temporary_) / name).string();
+        if (name == kManifest) fail(file, "is the checkpoint's own: write another name");
         files.set(name, Tree{{"size", InputFile(file).size()}, {"crc32", crc_of(file)}});
+        // That a hook has written; the others are there already.
+        sync_path(file);
     }
+    for (const std::string& name : contents.folders) sync_path(fs::path(temporary_) / name);
     Tree manifest{{"format", kFormat}, {"iteration", iteration}, {"files", files}};
     manifest.set("crc32", crc_of_text(to_json(manifest)));
     write_file_atomically((fs::path(temporary_) / kManifest).string(), to_json(manifest) + "\n");
-    sync_directory(temporary_);
+    sync_path(temporary_);
     put_in_place(temporary_, path_);
     temporary_.clear();
-    sync_directory(fs::path(path_).parent_path());
+    sync_path(fs::path(path_).parent_path());
 }
 
 CheckpointReader::CheckpointReader(std::string path) : path_(std::move(path)) {
     const Tree manifest = read_manifest(path_);
     iteration_ = manifest["iteration"].integer();
     for (const auto& [name, entry] : manifest["files"].entries()) {
-        if (name.find('/') != std::string::npos)
-            fail(path_, "a file name in the manifest has a slash: " + in_quotes(name));
+        if (!stays_below(name))
+            fail(path_, "a file in the manifest is not within the checkpoint: " + in_quotes(name));
         const fs::path file = fs::path(path_) / name;
         const std::int64_t size = InputFile(file.string()).size();
         if (size != entry["size"].integer())
@@ -276,8 +314,11 @@ std::optional<std::string> latest_checkpoint(const std::string& folder) {
     return found.back().second.string();
 }
 
-void rotate_checkpoints(const std::string& folder, std::size_t keep) {
-    const auto found = checkpoints_in(folder, true);
+void rotate_checkpoints(const std::string& folder, std::size_t keep, const std::string& newest) {
+    auto found = checkpoints_in(folder, true);
+    std::stable_partition(found.begin(), found.end(), [&](const auto& checkpoint) {
+        return checkpoint.second.filename() != fs::path(newest).filename();
+    });
     for (std::size_t i = 0; i + std::max<std::size_t>(keep, 1) < found.size(); ++i) {
         // First out of sight, so that a crash leaves no half checkpoint under its name.
         const fs::path path = found[i].second;

@@ -25,7 +25,7 @@ class CheckpointWriter {
     CheckpointWriter(const CheckpointWriter&) = delete;
     CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
-    // Where to write files; no folders below it.
+    // Where to write files, and folders with files.
     const std::string& directory() const { return temporary_; }
     // stem.json, and stem.safetensors if there are tensors in the tree.
     void write(const std::string& stem, const Tree& tree) const;
@@ -44,6 +44,7 @@ class CheckpointReader {
 
     const std::string& path() const { return path_; }
     std::int64_t iteration() const { return iteration_; }
+    // By its path in the directory, "unet/config.json".
     bool contains(std::string_view file) const;
     std::string file(std::string_view name) const;
     // What CheckpointWriter::write wrote.
@@ -55,14 +56,22 @@ class CheckpointReader {
     std::vector<std::string> files_;
 };
 
+// Whether a directory has a manifest of ours, perhaps a damaged one.
+bool is_checkpoint(const std::string& path);
+
+// The first number in a directory's own name: 12 of "runs/3/checkpoint_12".
+std::optional<std::int64_t> checkpoint_number(const std::string& path);
+
 // The checkpoint with the highest iteration directly below a folder, by its manifest and whatever
 // its name. Symbolic links and folders without a manifest of ours are passed over; a missing folder
 // has none. FileError for a damaged manifest: an older checkpoint might not be what is wanted.
 std::optional<std::string> latest_checkpoint(const std::string& folder);
 
 // Removes the oldest checkpoints directly below a folder until `keep` are left, and what writers
-// that died have left behind. Touches nothing else, nor a checkpoint with a damaged manifest. What
-// can't be removed is trouble that need not stop the work (core/log.h).
-void rotate_checkpoints(const std::string& folder, std::size_t keep);
+// that died have left behind. `newest`, if it is one of them, stays whatever its iteration. Touches
+// nothing else, nor a checkpoint with a damaged manifest. What can't be removed is trouble that
+// need not stop the work (core/log.h).
+void rotate_checkpoints(const std::string& folder, std::size_t keep,
+                        const std::string& newest = {});
 
 }  // namespace axle::inline v0::accel

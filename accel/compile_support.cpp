@@ -27,6 +27,10 @@ void StepRecord::optimizer_steps(const optim::Optimizer& optimizer) {
 }
 
 void StepRecord::scheduler_steps(optim::Scheduler& scheduler) {
+    if (scheduler.needs_metric())
+        throw UsageError(
+            "compile: a schedule that needs a metric can't step in a captured step, which knows no "
+            "numbers: step it outside");
     for (auto& [on_device, steps] : rates)
         if (&on_device->scheduler() == &scheduler) {
             on_device->count_step();
@@ -39,9 +43,12 @@ void StepRecord::scheduler_steps(optim::Scheduler& scheduler) {
 std::int64_t Accelerator::micro_batches() const { return state_->opened; }
 
 std::string Accelerator::step_kind(bool of_several) const {
-    const bool last = state_->sync_with_dataloader && state_->end_of_dataloader();
+    const bool last = state_->ends_pass();
     const bool completes = last || (state_->step + 1) % state_->num_steps == 0;
     std::string kind = str(state_->num_steps, completes, state_->sync_gradients);
+    // What the gradients of a short one are divided by is part of the graph.
+    if (state_->short_window == ShortWindow::actual)
+        kind += str(" window ", state_->sync_gradients ? 0 : state_->window);
     if (of_several) kind += str(" at ", last ? -1 : state_->step % state_->num_steps);
     for (const nn::Module* model : models_) kind += model->is_training() ? " train" : " eval";
     kind += str(" prepared ", state_->preparations);
@@ -71,7 +78,8 @@ void Accelerator::for_each_rate(F&& f) const {
 }
 
 Accelerator::BeforeStep Accelerator::before_step() const {
-    BeforeStep before = {state_->step, state_->opened, state_->sync_gradients, {}, {}, {}};
+    BeforeStep before = {
+        state_->step, state_->opened, state_->window, state_->sync_gradients, {}, {}, {}};
     if (state_->scaling) before.scaler = state_->scaling->scaler().progress();
     for (const optim::Scheduler* s : schedulers_) before.schedulers.push_back(s->state_dict());
     for_each_rate([&](double& rate) { before.rates.push_back(rate); });
@@ -81,6 +89,7 @@ Accelerator::BeforeStep Accelerator::before_step() const {
 void Accelerator::rewind_counts(const BeforeStep& before) {
     state_->step = before.step;
     state_->opened = before.opened;
+    state_->window = before.window;
     state_->sync_gradients = before.sync_gradients;
     if (state_->scaling) state_->scaling->scaler().set_progress(before.scaler);
 }
@@ -93,9 +102,11 @@ void Accelerator::rewind_step(const BeforeStep& before) {
     for_each_rate([&](double& rate) { rate = before.rates[next++]; });
 }
 
-// The only schedule of an optimizer, if it can look ahead.
+// The only schedule of an optimizer, if it can look ahead. Not one that goes on by the length of
+// each update, which is known when it is there.
 optim::Scheduler* Accelerator::schedule_of(const optim::Optimizer& optimizer) const {
     optim::Scheduler* found = nullptr;
+    if (state_->adjust_scheduler) return found;
     for (optim::Scheduler* scheduler : schedulers_) {
         if (&scheduler->optimizer() != &optimizer) continue;
         if (found != nullptr || !scheduler->can_look_ahead()) return nullptr;
@@ -143,7 +154,7 @@ bool Accelerator::can_replay(const StepRecord& record) {
 }
 
 void Accelerator::before_replay(const StepRecord& record) {
-    for (int i = 0; i < record.accumulations; ++i) count_micro_batch();
+    for (int i = 0; i < record.accumulations; ++i) state_->count_micro_batch();
     for (optim::Scheduler* scheduler : record.early_schedulers) state_->step_schedule(*scheduler);
     for (optim::Optimizer* optimizer : optimizers_) optimizer->push_options();
 }

@@ -1,9 +1,11 @@
 #include "accel/data_loader.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
 #include "accel/dispatcher.h"
+#include "accel/even_feed.h"
 #include "accel/loader_gate.h"
 #include "core/random.h"
 #include "kernels/error.h"
@@ -43,6 +45,14 @@ DataRank data_rank(const dist::DeviceMesh& mesh, int rank) {
 }
 
 DataRank data_rank(const dist::DeviceMesh& mesh) { return data_rank(mesh, mesh.group()->rank()); }
+
+std::unique_ptr<data::Feed> PreparedLoaderGate::feed(data::DataLoader& loader,
+                                                     std::unique_ptr<data::Feed> own) {
+    has_feed_ = true;
+    if (!loader.needs_evening()) return own;
+    const bool counts = !options_.device_mesh || data_rank(*options_.device_mesh).is_first;
+    return std::make_unique<EvenFeed>(group_, std::move(own), loader.drop_last(), counts);
+}
 
 void share_out(data::DataLoader& loader, const std::shared_ptr<dist::ProcessGroup>& group,
                const PrepareDataLoaderOptions& options) {

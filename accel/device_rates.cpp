@@ -122,7 +122,8 @@ bool DeviceRates::is_in_table(const Seen& now) const {
     return std::equal(now.rates.begin(), now.rates.end(), at);
 }
 
-// Rates that somebody has set hold until the schedule's next step.
+// Rates that somebody has set hold from here on: until the schedule's next step, and beyond it
+// where the schedule goes on from them.
 void DeviceRates::accept_changes(const Seen& now) {
     if (now.rates.size() == left_.rates.size() && is_in_table(now)) {
         followed_ = possible_ = followed_ + now.step_count - left_.step_count;
@@ -131,9 +132,12 @@ void DeviceRates::accept_changes(const Seen& now) {
         return;
     }
     const std::vector<double> before = left_.rates;
+    std::vector<double> rates = now.rates;
+    std::copy(before.begin(), before.end(), rates.begin());
+    set_rates(rates);  // which the steps that are to be caught up with took
     catch_up();
     filled_ = false;
-    std::vector<double> rates = look().rates;
+    rates = look().rates;
     for (std::size_t i = 0; i < before.size(); ++i)
         if (now.rates[i] != before[i]) rates[i] = now.rates[i];
     set_rates(rates);

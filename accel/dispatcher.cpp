@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/tree_utils.h"
+#include "dist/shared_error.h"
 #include "kernels/error.h"
 
 namespace axle::inline v0::accel {
@@ -25,36 +26,6 @@ Tree joined(std::vector<Tree> batches) {
     } catch (const Error& error) {
         throw ShapeError(str(kDiffer, error.what()));
     }
-}
-
-// The types that an error keeps on its way to the other processes.
-struct ErrorType {
-    bool (*has)(const std::exception&);
-    void (*raise)(const std::string& text);
-};
-template <class E>
-constexpr ErrorType type_of() {
-    return {[](const std::exception& error) { return dynamic_cast<const E*>(&error) != nullptr; },
-            [](const std::string& text) { throw E(text); }};
-}
-constexpr ErrorType kErrorTypes[] = {
-    type_of<ShapeError>(), type_of<DTypeError>(), type_of<DeviceError>(), type_of<IndexError>(),
-    type_of<ValueError>(), type_of<FileError>(),  type_of<UsageError>()};
-
-Tree packed(const std::exception& error) {
-    const auto* type = std::find_if(std::begin(kErrorTypes), std::end(kErrorTypes),
-                                    [&](const ErrorType& t) { return t.has(error); });
-    return {{"error", error.what()}, {"type", type - std::begin(kErrorTypes)}};
-}
-
-void rethrow_if_error(const Tree& message, int rank) {
-    const Tree* error = message.is_null() ? nullptr : message.find("error");
-    if (error == nullptr) return;
-    const std::string text = str("DataLoaderDispatcher: process 0, which reads for process ", rank,
-                                 ": ", error->string());
-    const std::int64_t type = message["type"].integer();
-    if (type >= 0 && type < std::ssize(kErrorTypes)) kErrorTypes[type].raise(text);
-    throw Error(text);
 }
 
 // Null at the end.
@@ -85,12 +56,9 @@ class DataLoaderDispatcher::MainFeed : public data::Feed {
         std::exception_ptr error;
         try {
             if (const std::optional<Step> step = next_step()) cut(*step, parts);
-        } catch (const std::exception& failed) {
-            error = std::current_exception();
-            parts.assign(parts.size(), packed(failed));
         } catch (...) {
             error = std::current_exception();
-            parts.assign(parts.size(), packed(Error("what is thrown is no std::exception")));
+            parts.assign(parts.size(), Tree{{"error", dist::describe_error(error)}});
         }
         const bool alone = dispatcher_.group_->size() == 1;
         const Tree own = alone ? parts.front() : dispatcher_.group_->scatter_object(parts);
@@ -198,7 +166,9 @@ class DataLoaderDispatcher::OtherFeed : public data::Feed {
 
     std::optional<data::Batch> next() override {
         const Tree own = group_->scatter_object({});
-        rethrow_if_error(own, group_->rank());
+        if (const Tree* error = own.is_null() ? nullptr : own.find("error"))
+            dist::throw_described(*error, "DataLoaderDispatcher",
+                                  str("process 0, which reads for process ", group_->rank()));
         return unpacked(own);
     }
 

@@ -12,7 +12,8 @@ DeviceRates* Accelerator::State::rates_of(const optim::Optimizer& optimizer) con
 
 void Accelerator::State::take_step(optim::Scheduler& scheduler) const {
     if (!step_scheduler_with_optimizer) return scheduler.advance();
-    for (int i = 0; i < scheduler_steps; ++i) {
+    const std::int64_t counted = window > 0 ? window : num_steps;
+    for (std::int64_t i = 0; i < scheduler_steps * (adjust_scheduler ? counted : 1); ++i) {
         const auto total = scheduler.total_steps();
         if (total && scheduler.step_count() > *total) return;
         scheduler.advance();
@@ -31,12 +32,14 @@ bool Accelerator::Gate::allows_step(optim::Optimizer& optimizer) {
         state_->record->optimizer_steps(optimizer);
     else if (DeviceRates* const rates = state_->rates_of(optimizer))
         rates->settle();
+    state_->division.before_step(optimizer);
     if (state_->scaling) state_->scaling->before_step(optimizer);
     return true;
 }
 
 bool Accelerator::Gate::allows_zero_grad(optim::Optimizer& optimizer) {
     if (!state_->sync_gradients) return false;
+    state_->division.before_zero_grad(optimizer);
     if (state_->scaling) state_->scaling->before_zero_grad(optimizer);
     return true;
 }

@@ -16,20 +16,30 @@ class PreparedLoaderGate : public data::LoaderGate {
         : group_(std::move(group)), options_(std::move(options)) {}
 
     void begin(data::DataLoader& loader) override {
+        has_feed_ = false;
         group_->set_parting_words({});  // of a pass that failed before
+        group_->set_absence({});
         synchronize_rng_states(*group_, options_.rng_types, loader.generator().get());
         // A loop that some left early, and others at its end, has taken them to different epochs.
         if (group_->size() > 1)
             loader.begin_epoch(group_->broadcast_object(loader.epoch()).integer());
     }
-    void batch(data::DataLoader&, Tree& batch) override {
+    std::unique_ptr<data::Feed> feed(data::DataLoader& loader,
+                                     std::unique_ptr<data::Feed> own) override;
+    void batch(data::DataLoader& loader, Tree& batch) override {
         if (!options_.put_on_device || options_.device.is_cpu()) return;
         batch = map_tensors(batch, [&](const Tensor& t) {
-            return Tree(t.to(options_.device, options_.config.non_blocking || t.is_pinned()));
+            // What another process has handed out is not pinned yet.
+            const Tensor from = loader.pin_memory() && t.device().is_cpu() ? t.pin_memory() : t;
+            return Tree(from.to(options_.device, options_.config.non_blocking || from.is_pinned()));
         });
     }
-    // Should this process end, as it likely does, the others learn why.
-    void failed(data::DataLoader&, const char* why) override { group_->set_parting_words(why); }
+    // Should this process end, as it likely does, or go on without them, the others learn why.
+    void failed(data::DataLoader& loader, const char* why) override {
+        group_->set_parting_words(why);
+        const bool all_know = has_feed_ && (loader.is_dispatched() || loader.needs_evening());
+        if (!all_know) group_->set_absence(why);
+    }
     void end(data::DataLoader&) noexcept override {}
 
     const PrepareDataLoaderOptions& options() const { return options_; }
@@ -37,6 +47,7 @@ class PreparedLoaderGate : public data::LoaderGate {
   protected:
     std::shared_ptr<dist::ProcessGroup> group_;
     PrepareDataLoaderOptions options_;
+    bool has_feed_ = false;  // of the pass: what fails before that, nobody else hears of
 };
 
 // Shards the loader or has it dispatched.

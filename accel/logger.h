@@ -25,9 +25,12 @@ struct LoggerCall {
 
 // Messages go to the log sink of the process (core/log.h), as "[RANK 1] train: text"; the rank is
 // left out where there is one process. One thread at a time.
+//
+// Which process this is, a logger finds out with its first message: UsageError if there is neither
+// an Accelerator nor a PartialState then.
 class Logger {
   public:
-    Logger(std::string name, LogLevel level, PartialState state);
+    Logger(std::string name, LogLevel level, std::optional<PartialState> state = {});
 
     void log(LogLevel level, std::string_view text, LoggerCall call = {}) const;
     void debug(std::string_view text, LoggerCall call = {}) const;
@@ -41,15 +44,18 @@ class Logger {
     void set_level(LogLevel level) { level_ = level; }
 
   private:
+    const PartialState& state() const;
+
     std::string name_;
     LogLevel level_;
-    PartialState state_;
+    mutable std::optional<PartialState> state_;
 };
 
-// Without a level, that of ACCELERATE_LOG_LEVEL (debug, info, warning, error or critical, in any
-// case; ValueError for another), else warning; what is said so becomes the default sink's level too
-// (set_log_level). UsageError before there is an Accelerator or a
-// PartialState: which process this is would not be known.
+// "debug", "info", "warning", "error" or "critical", in any case; ValueError for another.
+LogLevel log_level(std::string_view name);
+
+// Without a level, that of ACCELERATE_LOG_LEVEL (log_level), else warning; what is said so becomes
+// the default sink's level too (set_log_level).
 Logger get_logger(std::string name, std::optional<LogLevel> level = {});
 
 }  // namespace axle::inline v0::accel

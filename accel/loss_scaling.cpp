@@ -27,6 +27,12 @@ LossScaling::LossScaling(const optim::GradScalerOptions& options, Device device)
 }
 
 void LossScaling::begin_iteration() {
+    end_iteration();
+    is_in_scope_ = true;
+}
+
+void LossScaling::end_iteration() {
+    is_in_scope_ = false;
     if (scaler_.has_looked()) scaler_.update();
 }
 
@@ -56,11 +62,11 @@ void LossScaling::unscale(const std::vector<Tensor>& parameters) {
             unscale(*optimizer);
 }
 
-// No gradients wait for their optimizer's step.
+// No gradients wait for their optimizer's step, nor will any before the end of the scope.
 bool LossScaling::is_complete() const {
     return std::ranges::all_of(optimizers_, [&](Optimizer* optimizer) {
         return progress_of(scaler_, *optimizer).stage == GradScaler::Stage::stepped ||
-               !has_gradients(*optimizer);
+               (!is_in_scope_ && !has_gradients(*optimizer));
     });
 }
 

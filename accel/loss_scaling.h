@@ -11,9 +11,10 @@
 
 namespace axle::inline v0::accel {
 
-// The scale is updated once per iteration, by what all optimizers have found: as soon as each of
-// them that has gradients has stepped, so that no gradient waits that was scaled otherwise; at the
-// latest with the next accumulate(), or where an optimizer steps for the second time.
+// The scale is updated once per iteration, by what all optimizers have found. Within accumulate(),
+// an iteration is its scope: the update comes when all optimizers have stepped, or at its end.
+// Elsewhere it comes as soon as each of them that has gradients has stepped, so that no gradient
+// waits that was scaled otherwise. Always where an optimizer steps for the second time.
 class LossScaling {
   public:
     LossScaling(const optim::GradScalerOptions& options, Device device);
@@ -23,6 +24,7 @@ class LossScaling {
     void clear() { optimizers_.clear(); }
 
     void begin_iteration();
+    void end_iteration();
     void before_backward();
     // Optimizers that hold any of the parameters, or all; those that are unscaled stay so.
     void unscale(const std::vector<Tensor>& parameters);
@@ -43,6 +45,7 @@ class LossScaling {
     optim::GradScaler scaler_;
     std::vector<optim::Optimizer*> optimizers_;
     std::unordered_map<const optim::Optimizer*, bool> skips_;
+    bool is_in_scope_ = false;
 };
 
 }  // namespace axle::inline v0::accel

@@ -3,12 +3,11 @@
 #include <algorithm>
 #include <new>
 #include <string_view>
-#include <vector>
 
 #include "core/cuda.h"
-#include "core/file.h"
 #include "core/memory.h"
 #include "dist/process_group.h"
+#include "dist/shared_error.h"
 #include "kernels/error.h"
 
 namespace axle::inline v0::accel {
@@ -16,22 +15,17 @@ namespace {
 
 constexpr const char* kOp = "find_executable_batch_size";
 
-// What a process says of its try: null for a result, the size that it wants next, or why it gives
-// up; then that is the error.
-Tree outcome_of(std::exception_ptr& error, const std::function<int()>& reduced) {
+// What a process says of its try: null for a result, or the size that it wants next. Throws what a
+// smaller one doesn't help against.
+Tree outcome_of(const std::exception_ptr& error, const std::function<int()>& reduced) {
     if (error == nullptr) return {};
     try {
-        try {
-            std::rethrow_exception(error);
-        } catch (const std::exception& failed) {
-            if (!should_reduce_batch_size(failed)) throw;
-        }
-        clear_device_cache();
-        return reduced();
+        std::rethrow_exception(error);
     } catch (const std::exception& failed) {
-        error = std::current_exception();
-        return printable(failed.what());
+        if (!should_reduce_batch_size(failed)) throw;
     }
+    clear_device_cache();
+    return reduced();
 }
 
 }  // namespace
@@ -74,22 +68,11 @@ int BatchSizeSearch::reduced() const {
     return next;
 }
 
-bool BatchSizeSearch::end_try(std::exception_ptr error) {
+bool BatchSizeSearch::end_try(const std::exception_ptr& error) {
     const auto group = options_.process_group ? options_.process_group : current_process_group();
-    const Tree own = outcome_of(error, [this] { return reduced(); });
-    std::vector<Tree> outcomes;
-    try {
-        outcomes = group->all_gather_object(own);
-    } catch (const CommError&) {  // perhaps for the very reason that ended the try
-        if (own.is_string()) std::rethrow_exception(error);
-        throw;
-    }
-    if (own.is_string()) std::rethrow_exception(error);
-    for (std::size_t rank = 0; rank < outcomes.size(); ++rank)
-        if (outcomes[rank].is_string())
-            throw CommError(str(kOp, ": process ", rank, ": ", outcomes[rank].string()));
     bool all_fit = true;
-    for (const Tree& outcome : outcomes) {
+    for (const Tree& outcome : dist::tell_all(
+             *group, kOp, [&] { return outcome_of(error, [this] { return reduced(); }); })) {
         if (outcome.is_null()) continue;
         all_fit = false;
         batch_size_ = std::min(batch_size_, static_cast<int>(outcome.integer()));

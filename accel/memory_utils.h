@@ -46,8 +46,8 @@ class BatchSizeSearch {
     void begin_try() const;
     // Called by all processes with what a try has ended with, null if with a result. Whether it
     // has on all of them; if not, the next size is set, the smallest that any wants. An error that
-    // is not of memory is thrown, and where others had it, a CommError.
-    bool end_try(std::exception_ptr error);
+    // is not of memory is thrown, by all of them.
+    bool end_try(const std::exception_ptr& error);
 
   private:
     int reduced() const;

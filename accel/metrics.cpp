@@ -1,13 +1,13 @@
 #include "accel/metrics.h"
 
 #include <cmath>
-#include <exception>
 #include <numeric>
 #include <utility>
 
 #include "core/autograd.h"
 #include "core/ops.h"
 #include "dist/process_group.h"
+#include "dist/shared_error.h"
 
 namespace axle::inline v0::accel {
 namespace {
@@ -108,26 +108,15 @@ Tensor Metric::counting(const Tensor& labels, const ValidRows& valid,
 
 Tensor Metric::total() const {
     Tensor own;
-    Tree said{{"metric", described_}};
-    std::exception_ptr failure;
-    try {
-        own = sums_.device().is_cpu() ? sums_.clone() : sums_.to(Device::cpu());
-    } catch (const std::exception& error) {
-        failure = std::current_exception();
-        said.set("failure", error.what());
-    }
     dist::ProcessGroup& group = *accelerator_.state().process_group();
-    const std::vector<Tree> all = group.all_gather_object(said);
-    if (failure) std::rethrow_exception(failure);
-    for (std::size_t rank = 0; rank < all.size(); ++rank) {
-        if (const Tree* text = all[rank].find("failure"))
-            throw ValueError(str(name_, ": process ", rank, ": ", text->string()));
-        if (const std::string& other = all[rank]["metric"].string();
-            other != all[0]["metric"].string())
-            throw ValueError(str(name_,
-                                 ": processes have different metrics: ", all[0]["metric"].string(),
-                                 " on process 0, ", other, " on process ", rank));
-    }
+    const std::vector<Tree> metrics = dist::tell_all(group, name_, [&]() -> Tree {
+        own = sums_.device().is_cpu() ? sums_.clone() : sums_.to(Device::cpu());
+        return described_;
+    });
+    for (std::size_t rank = 0; rank < metrics.size(); ++rank)
+        if (metrics[rank].string() != metrics[0].string())
+            throw ValueError(str(name_, ": processes have different metrics: ", metrics[0].string(),
+                                 " on process 0, ", metrics[rank].string(), " on process ", rank));
     group.all_reduce(own);
     return own;
 }

@@ -5,7 +5,9 @@
 #include <mutex>
 #include <numeric>
 
+#include "accel/environment.h"
 #include "core/cuda.h"
+#include "core/file.h"
 #include "core/log.h"
 #include "core/ops.h"
 
@@ -30,14 +32,41 @@ std::shared_ptr<dist::ProcessGroup> shared_group(const dist::Environment& enviro
     return group;
 }
 
-bool is_true(const std::optional<std::string>& text) {
-    return text == "1" || text == "true" || text == "True";
+Device own_gpu(int local_rank) { return Device::cuda(local_rank % cuda::device_count()); }
+
+Device named_device(const std::string& name, int local_rank) {
+    if (name != "cpu" && name != "cuda" && !name.starts_with("cuda:"))
+        throw DeviceError(
+            str("ACCELERATE_TORCH_DEVICE: CPU and CUDA are what there is (cpu, cuda "
+                "or cuda:<index>): '",
+                printable(name), "'"));
+    const Device device = Device::parse(name);
+    return name == "cuda" ? own_gpu(local_rank) : device;
 }
 
 Device chosen_device(bool cpu, int local_rank) {
-    if (cpu || is_true(dist::process_variable("ACCELERATE_USE_CPU")) || !cuda::is_available())
-        return Device::cpu();
-    return Device::cuda(local_rank % cuda::device_count());
+    const bool without_gpu = flag_variable("ACCELERATE_USE_CPU").value_or(false);
+    if (cpu) return Device::cpu();
+    if (const auto name = text_variable("ACCELERATE_TORCH_DEVICE"))
+        return named_device(*name, local_rank);
+    return without_gpu || !cuda::is_available() ? Device::cpu() : own_gpu(local_rank);
+}
+
+// What the living AcceleratorStates of this thread have in common.
+thread_local std::weak_ptr<const std::string> precision_in_use;
+
+std::shared_ptr<const std::string> agreed(std::string precision, bool is_said) {
+    if (auto in_use = precision_in_use.lock()) {
+        if (is_said && *in_use != precision)
+            throw ValueError(str("Accelerator: mixed_precision is '", *in_use,
+                                 "' in an Accelerator that lives, and can't be another in a second "
+                                 "one: '",
+                                 precision, "'"));
+        return in_use;
+    }
+    auto made = std::make_shared<const std::string>(std::move(precision));
+    precision_in_use = made;
+    return made;
 }
 
 std::int64_t length_of(const Tree& inputs) {
@@ -82,8 +111,31 @@ PartialState::PartialState(PartialStateOptions options) : group_(std::move(optio
     } else {
         environment_ = dist::read_environment();
         group_ = shared_group(environment_, options.init_process_group_kwargs);
+        environment_.rank = group_->rank();
+        environment_.world_size = group_->size();
     }
     device_ = chosen_device(options.cpu, environment_.local_rank);
+    debug_ = flag_variable("ACCELERATE_DEBUG_MODE").value_or(false);
+}
+
+AcceleratorState::AcceleratorState(PartialStateOptions options, std::string mixed_precision,
+                                   bool is_said)
+    : PartialState(std::move(options)),
+      mixed_precision_(agreed(std::move(mixed_precision), is_said)) {}
+
+std::ostream& operator<<(std::ostream& out, const PartialState& state) {
+    out << "Distributed environment: " << name_of(state.distributed_type());
+    if (state.use_distributed() && state.has_process_group())
+        out << "  Backend: " << state.backend();
+    return out << "\nNum processes: " << state.num_processes()
+               << "\nProcess index: " << state.process_index()
+               << "\nLocal process index: " << state.local_process_index()
+               << "\nDevice: " << state.device() << '\n';
+}
+
+std::ostream& operator<<(std::ostream& out, const AcceleratorState& state) {
+    return out << static_cast<const PartialState&>(state)
+               << "\nMixed precision type: " << state.mixed_precision() << '\n';
 }
 
 std::optional<PartialState> PartialState::current() {
@@ -144,9 +196,16 @@ Tree split_between_processes(const Tree& inputs, int process_index, int num_proc
 
 void PartialState::print_line(const std::string& line) { std::cout << line + '\n' << std::flush; }
 
+const std::shared_ptr<dist::ProcessGroup>& PartialState::process_group() const {
+    if (!group_)
+        throw UsageError(
+            "process group: this process has let go of it (end_training, destroy_process_group); "
+            "what all do together comes before that");
+    return group_;
+}
+
 void PartialState::destroy_process_group() {
-    group_ = dist::ProcessGroup::alone();
-    environment_ = {};
+    if (use_distributed()) group_ = nullptr;
 }
 
 }  // namespace axle::inline v0::accel

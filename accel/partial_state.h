@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <iosfwd>
 #include <memory>
 #include <optional>
 #include <string>
@@ -25,7 +26,9 @@ enum class DistributedType : std::uint8_t { no, multi_cpu, multi_gpu };
 const char* name_of(DistributedType type);  // "NO", "MULTI_CPU", "MULTI_GPU", as Accelerate
 
 struct PartialStateOptions {
-    bool cpu = false;  // else the GPU of this process, where there is one; ACCELERATE_USE_CPU
+    // Else what ACCELERATE_TORCH_DEVICE names, the CPU where ACCELERATE_USE_CPU says so, or the GPU
+    // of this process, where there is one.
+    bool cpu = false;
     // Of the group that is made if there is none yet: InitProcessGroupKwargs.
     dist::ProcessGroupOptions init_process_group_kwargs = {};
     // Instead of the group of all processes that the launcher started.
@@ -63,8 +66,8 @@ class PartialState {
     // That of the group that the program's states share, if there is one now.
     static std::optional<PartialState> current();
 
-    int num_processes() const { return group_->size(); }
-    int process_index() const { return group_->rank(); }
+    int num_processes() const { return environment_.world_size; }
+    int process_index() const { return environment_.rank; }
     int local_process_index() const { return environment_.local_rank; }
     bool is_main_process() const { return process_index() == 0; }
     bool is_local_main_process() const { return local_process_index() == 0; }
@@ -72,12 +75,20 @@ class PartialState {
     bool use_distributed() const { return num_processes() > 1; }
     DistributedType distributed_type() const;
     Device device() const { return device_; }
-    const std::shared_ptr<dist::ProcessGroup>& process_group() const { return group_; }
+    // "gloo", "nccl" or "none"
+    const std::string& backend() const { return process_group()->backend(); }
+    // ACCELERATE_DEBUG_MODE. Collectives check what they are given in any case.
+    bool debug() const { return debug_; }
+    // false behind destroy_process_group(), where process_group() is a UsageError.
+    bool has_process_group() const { return group_ != nullptr; }
+    const std::shared_ptr<dist::ProcessGroup>& process_group() const;
 
-    void wait_for_everyone() const { group_->barrier(); }
+    void wait_for_everyone() const { process_group()->barrier(); }
     // A scope that the main process (of all, or of each machine) runs through before the others.
-    ProcessFirst main_process_first() const { return {group_, is_main_process()}; }
-    ProcessFirst local_main_process_first() const { return {group_, is_local_main_process()}; }
+    ProcessFirst main_process_first() const { return {process_group(), is_main_process()}; }
+    ProcessFirst local_main_process_first() const {
+        return {process_group(), is_local_main_process()};
+    }
 
     // f() on one process, its result there and nothing elsewhere; true and false where f gives
     // none.
@@ -123,7 +134,9 @@ class PartialState {
         if (is_local_main_process()) print_line(str(parts...));
     }
 
-    // Leaves the group; others may still wait for this process in a collective, and then fail.
+    // Lets go of the group of several processes: from now on nothing that all do together can be
+    // done here, while this process still knows which one it is. The last owner leaves the group;
+    // others that wait for this process in a collective then fail.
     void destroy_process_group();
 
   private:
@@ -140,9 +153,27 @@ class PartialState {
     static void print_line(const std::string& line);
 
     dist::Environment environment_;
-    std::shared_ptr<dist::ProcessGroup> group_;
+    std::shared_ptr<dist::ProcessGroup> group_;  // null once it is let go
     Device device_;
+    bool debug_ = false;
 };
+
+// And what an Accelerator has decided.
+class AcceleratorState : public PartialState {
+  public:
+    // A thread's living states have one precision: that of the first where a later one says
+    // nothing (`is_said`), ValueError where it says another.
+    AcceleratorState(PartialStateOptions options, std::string mixed_precision, bool is_said);
+
+    const std::string& mixed_precision() const { return *mixed_precision_; }
+
+  private:
+    std::shared_ptr<const std::string> mixed_precision_;
+};
+
+// A line each: distributed environment, processes, device, and the mixed precision.
+std::ostream& operator<<(std::ostream& out, const PartialState& state);
+std::ostream& operator<<(std::ostream& out, const AcceleratorState& state);
 
 }  // namespace axle::inline v0::accel
 

@@ -15,7 +15,8 @@ namespace {
 using Loaders = std::vector<data::DataLoader*>;
 
 bool may_be_uneven(const data::DataLoader& loader) {
-    return loader.dataset() != nullptr && !loader.is_dispatched() && loader.shard_options();
+    if (loader.is_dispatched() || !loader.shard_options()) return false;
+    return loader.dataset() != nullptr || loader.reads_own_shards();
 }
 
 // Those that run stay as they are.
@@ -91,9 +92,10 @@ JoinScope Accelerator::join_uneven_inputs(const std::vector<nn::Module*>& models
     if (even_batches) {
         if (!std::all_of(loaders_.begin(), loaders_.end(),
                          [](const auto* loader) { return may_be_uneven(*loader); }))
-            axle::log(LogLevel::warning,
-                      "join_uneven_inputs: even_batches is for loaders of datasets with indices "
-                      "that each process reads itself; another one stays as it is");
+            axle::log(
+                LogLevel::warning,
+                "join_uneven_inputs: even_batches is for loaders of datasets with indices, or "
+                "with shards, that each process reads itself; another one stays as it is");
         share_evenly(loaders_, state_->active, *even_batches);
     }
     return {std::move(join), [this, even_batches] {

@@ -1,5 +1,6 @@
 #include "accel/profile.h"
 
+#include <atomic>
 #include <utility>
 
 #include "core/file.h"
@@ -18,6 +19,15 @@ void check_activities(const std::vector<std::string>& activities) {
         if (name != "cpu" && name != "cuda")
             throw ValueError(
                 str("profile: unknown activity: ", in_quotes(name), "; there are cpu and cuda"));
+}
+
+void say_what_is_not_recorded(const ProfileKwargs& options) {
+    static std::atomic<bool> said = false;
+    if (!options.with_stack && !options.with_flops && !options.with_modules) return;
+    if (said.exchange(true)) return;
+    log(LogLevel::warning,
+        "profile: with_stack, with_flops and with_modules record nothing here; "
+        "profiler::RecordFunction names parts of a program");
 }
 
 }  // namespace
@@ -46,6 +56,7 @@ ProfileSession::ProfileSession(ProfileKwargs options, int process_index,
                                std::function<void()> finished)
     : options_(std::move(options)), process_index_(process_index), finished_(std::move(finished)) {
     check_activities(options_.activities);
+    say_what_is_not_recorded(options_);
     if (options_.schedule_option) check_schedule(*options_.schedule_option);
     if (profiler::enabled()) throw UsageError("profile: something is being recorded already");
     if (!options_.output_trace_dir.empty()) create_directories(options_.output_trace_dir);

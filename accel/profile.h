@@ -51,6 +51,8 @@ struct ProfileKwargs {
     std::function<void(ProfileSession&)> on_trace_ready = {};
     bool record_shapes = false;   // of the ops' operands
     bool profile_memory = false;  // the allocator's state over time
+    // PyTorch's, which record nothing here: a session that is asked for them says so once.
+    bool with_stack = false, with_flops = false, with_modules = false;
     // stop() writes the latest trace to profile_<process index>.json in it; the folder is made.
     // Empty: no file.
     std::string output_trace_dir = {};

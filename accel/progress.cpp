@@ -84,8 +84,16 @@ void ProgressBar::draw() {
     }
     std::string line = status(true);
     line.resize(std::min<std::size_t>(line.size(), static_cast<std::size_t>(terminal_width()) - 1));
-    stream() << "\r\x1b[K" << line << std::flush;
+    draw_line(line);
     shown_ = true;
+}
+
+// Down to the bar's line and up again, as tqdm does.
+void ProgressBar::draw_line(const std::string& text) {
+    const std::string down(static_cast<std::size_t>(std::max(options_.line, 0)), '\n');
+    stream() << down << "\r\x1b[K" << text;
+    for (std::size_t i = 0; i < down.size(); ++i) stream() << "\x1b[A";
+    stream() << std::flush;
 }
 
 void ProgressBar::update(std::int64_t done, const std::string& note) {
@@ -98,17 +106,20 @@ void ProgressBar::update(std::int64_t done, const std::string& note) {
 
 void ProgressBar::print(const std::string& line) {
     if (options_.disable) return;
-    if (shown_) stream() << "\r\x1b[K";
+    if (shown_ && options_.line > 0) draw_line("");
+    if (terminal_) stream() << "\r\x1b[K";
     stream() << line << '\n' << std::flush;
     shown_ = false;
 }
 
 void ProgressBar::close() {
     if (std::exchange(closed_, true) || options_.disable) return;
-    if (terminal_ ? drawn_ != Clock::time_point() && shown_
-                  : told_ != done_ && done_ > options_.start)
-        draw();
-    if (shown_) stream() << '\n' << std::flush;
+    if (terminal_ ? shown_ && options_.leave : told_ != done_ && done_ > options_.start) draw();
+    if (!shown_) return;
+    if (!options_.leave)
+        draw_line("");
+    else if (options_.line == 0)
+        stream() << '\n' << std::flush;
 }
 
 }  // namespace axle::inline v0::accel

@@ -17,6 +17,10 @@ struct ProgressOptions {
     bool disable = false;         // nothing is shown or printed
     // Of several processes one of each machine shows it (accel/partial_state.h).
     bool main_process_only = true;
+    // On a terminal: whether the bar stays when it is closed, and how many lines below the cursor
+    // it is drawn, as one of an epoch (1) is below that of the run (0).
+    bool leave = true;
+    int line = 0;
 };
 
 // Counts to `total`, and shows how far, how fast and how long still:
@@ -27,7 +31,7 @@ struct ProgressOptions {
 class ProgressBar {
   public:
     explicit ProgressBar(std::int64_t total, ProgressOptions options = {});
-    // Ends the line of the bar.
+    // close()
     ~ProgressBar();
     ProgressBar(const ProgressBar&) = delete;
     ProgressBar& operator=(const ProgressBar&) = delete;
@@ -36,6 +40,7 @@ class ProgressBar {
     void update(std::int64_t done, const std::string& note = {});
     // Prints a line without breaking the bar.
     void print(const std::string& line);
+    // Ends the line of the bar, or takes it away.
     void close();
 
   private:
@@ -43,6 +48,7 @@ class ProgressBar {
 
     std::string status(bool with_bar) const;
     void draw();
+    void draw_line(const std::string& text);
     std::ostream& stream() const;
 
     std::int64_t total_, done_;

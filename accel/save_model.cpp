@@ -198,16 +198,18 @@ void Accelerator::save_model(const nn::Module& model, const std::string& directo
             "save_model: safe_serialization = false is not there: pickles are read, not written; "
             "PyTorch reads safetensors files too");
     const profiler::Scope scope("save_model", profiler::Category::io);
-    if (is_saving_process(processes_, options.save_on_each_node))
+    if (is_saving_process(processes_, options.save_on_each_node || project_.save_on_each_node))
         nn::save_weights(model.saved_state(), directory, options.max_shard_size);
 }
 
 void Accelerator::save(const nn::StateDict& state, const std::string& path,
                        bool save_on_each_node) const {
-    if (is_saving_process(processes_, save_on_each_node)) write_object(state, path);
+    if (is_saving_process(processes_, save_on_each_node || project_.save_on_each_node))
+        write_object(state, path);
 }
 void Accelerator::save(const Tree& object, const std::string& path, bool save_on_each_node) const {
-    if (is_saving_process(processes_, save_on_each_node)) write_object(object, path);
+    if (is_saving_process(processes_, save_on_each_node || project_.save_on_each_node))
+        write_object(object, path);
 }
 
 }  // namespace axle::inline v0::accel

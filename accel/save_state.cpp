@@ -1,26 +1,17 @@
-// Accelerator::save_state and load_state.
-#include <charconv>
-#include <cstdint>
-#include <exception>
-#include <map>
-#include <memory>
-#include <string>
-#include <utility>
-#include <vector>
+// Accelerator::save_state, and what is registered for it.
+#include <algorithm>
+#include <filesystem>
 
-#include "accel/accelerator.h"
 #include "accel/accelerator_state.h"
-#include "accel/checkpoint.h"
-#include "core/log.h"
+#include "accel/saved_state.h"
+#include "core/file.h"
 #include "core/profiler.h"
-#include "core/random.h"
 #include "core/safetensors.h"
 
 namespace axle::inline v0::accel {
 namespace {
 
-// "model", "model_1", ...
-std::string numbered(const char* stem, std::size_t i) { return i == 0 ? stem : str(stem, "_", i); }
+namespace fs = std::filesystem;
 
 // The gradients that there are, by the name of their parameter.
 nn::StateDict gradients_of(const nn::Module& model) {
@@ -31,35 +22,74 @@ nn::StateDict gradients_of(const nn::Module& model) {
     return gradients;
 }
 
-// "gradients", "gradients_1", ... of the main process; other processes' end with their rank.
-std::string gradients_file(std::size_t model, std::size_t rank) {
-    return numbered("gradients", model) + (rank == 0 ? "" : str("_rank", rank));
-}
-
-void set_gradients(const nn::Module& model, const std::map<std::string, Tensor>& gradients) {
-    for (const auto& [name, parameter] : model.named_parameters()) {
-        const auto found = gradients.find(name);
-        if (found == gradients.end())
-            parameter.zero_grad();
-        else
-            parameter.set_grad(found->second.to(parameter.device()));
+// A registered module.
+class ModuleState : public Checkpointable {
+  public:
+    explicit ModuleState(nn::Module& module) : module_(module) {}
+    Tree state_dict() const override {
+        Tree state = Tree::map();
+        for (const auto& [name, tensor] : module_.saved_state()) state.set(name, tensor);
+        return state;
     }
-}
+    void load_state_dict(const Tree& state) override {
+        nn::StateDict tensors;
+        for (const auto& [name, tensor] : state.entries())
+            tensors.emplace_back(name, tensor.tensor());
+        module_.load_state_dict(tensors);
+    }
+
+  private:
+    nn::Module& module_;
+};
 
 }  // namespace
+
+bool Accelerator::is_registered(const void* object) const {
+    return std::any_of(custom_.begin(), custom_.end(),
+                       [&](const Registered& known) { return known.object == object; });
+}
+
+std::shared_ptr<Checkpointable> Accelerator::state_of(nn::Module& module) {
+    return std::make_shared<ModuleState>(module);
+}
+
+void Accelerator::register_for_checkpointing(const std::vector<Checkpointable*>& objects) {
+    std::string nulls;
+    for (std::size_t i = 0; i < objects.size(); ++i)
+        if (objects[i] == nullptr) nulls += str(nulls.empty() ? "" : ", ", i);
+    if (!nulls.empty())
+        throw ValueError(
+            str("register_for_checkpointing: every object needs a state_dict and a "
+                "load_state_dict; null are those at index ",
+                nulls));
+    for (Checkpointable* object : objects) register_one(*object);
+}
+
+HookHandle Accelerator::register_save_state_pre_hook(SaveStatePreHook hook) {
+    return hooks_->save.add(std::move(hook));
+}
+
+void Accelerator::set_save_iteration(std::int64_t iteration) {
+    if (iteration < 0)
+        throw ValueError(str("set_save_iteration: a number is not negative: ", iteration));
+    project_.iteration = iteration;
+}
 
 // What every process has of its own.
 Tree Accelerator::own_state() const {
     // As text: a seed has 64 bits, a JSON integer one less.
     const GeneratorState random = generator_state();
-    Tree own{{"random_states",
-              {{"seed", std::to_string(random.seed)},
-               {"offset", std::to_string(random.offset)},
-               {"step", state_->step},
-               {"sync_gradients", state_->sync_gradients}}}};
+    const bool is_between = !state_->sync_gradients && !state_->is_to_drop();
+    Tree random_states{{"seed", std::to_string(random.seed)},
+                       {"offset", std::to_string(random.offset)},
+                       {"step", state_->is_to_drop() ? 0 : state_->step},
+                       {"sync_gradients", !is_between},
+                       {"window", state_->window}};
     // Between two updates, what has been accumulated is state as well.
+    if (is_between) random_states.set("weights", state_->division.state(models_, optimizers_));
+    Tree own{{"random_states", std::move(random_states)}};
     Tree gradients = Tree::list();
-    for (std::size_t i = 0; i < models_.size() && !state_->sync_gradients; ++i) {
+    for (std::size_t i = 0; i < models_.size() && is_between; ++i) {
         gradients.push_back(Tree::map());
         for (const auto& [name, gradient] : gradients_of(*models_[i]))
             gradients.elements().back().set(name, gradient);
@@ -68,15 +98,13 @@ Tree Accelerator::own_state() const {
     return own;
 }
 
-void Accelerator::write_state(const std::string& directory, const std::vector<Tree>& own,
-                              const std::vector<Tree>& custom) const {
-    CheckpointWriter writer(directory);
-    const auto save_tensors = [&](const std::string& name, const NamedTensors& tensors,
-                                  const Metadata& metadata) {
-        save_safetensors(writer.directory() + "/" + name + ".safetensors", tensors, metadata);
+void Accelerator::write_state(CheckpointWriter& writer, const std::vector<nn::StateDict>& weights,
+                              const std::vector<Tree>& own, const std::vector<Tree>& custom) const {
+    const auto save_tensors = [&](const std::string& stem, const NamedTensors& tensors) {
+        save_safetensors(writer.directory() + "/" + stem + ".safetensors", tensors,
+                         {{"format", "pt"}});
     };
-    for (std::size_t i = 0; i < models_.size(); ++i)
-        save_tensors(numbered("model", i), models_[i]->saved_state(), {{"format", "pt"}});
+    for (std::size_t i = 0; i < weights.size(); ++i) save_tensors(numbered("model", i), weights[i]);
     for (std::size_t i = 0; i < optimizers_.size(); ++i)
         writer.write(numbered("optimizer", i), optimizers_[i]->state_dict());
     for (std::size_t i = 0; i < schedulers_.size(); ++i)
@@ -93,175 +121,92 @@ void Accelerator::write_state(const std::string& directory, const std::vector<Tr
             NamedTensors tensors;
             for (const auto& [name, gradient] : gradients[i].entries())
                 tensors.emplace_back(name, gradient.tensor());
-            save_tensors(gradients_file(i, rank), tensors, {});
+            save_tensors(gradients_stem(i, rank), tensors);
         }
     }
-    writer.commit(state_->iteration);
+    writer.commit(project_.iteration);
 }
 
-// Calls f; what it throws on one process is thrown on all of them.
-template <class F>
-void Accelerator::together(const char* what, F&& f) const {
-    std::exception_ptr error;
-    Tree text;
-    try {
-        f();
-    } catch (const std::exception& failed) {
-        error = std::current_exception();
-        text = failed.what();
-    }
-    const std::vector<Tree> texts = processes_.process_group()->all_gather_object(text);
-    if (error) std::rethrow_exception(error);
-    for (std::size_t rank = 0; rank < texts.size(); ++rank)
-        if (!texts[rank].is_null())
-            throw FileError(str(what, ": process ", rank, ": ", texts[rank].string()));
+// Where the next state is written, by who writes; the main process's path and number count for all.
+std::string Accelerator::next_state(const std::string& output_dir) {
+    const bool automatic = project_.automatic_checkpoint_naming;
+    const auto named = [&] {
+        return (fs::path(project_.project_dir) / "checkpoints" /
+                str("checkpoint_", project_.iteration))
+            .string();
+    };
+    dist::ProcessGroup& group = *processes_.process_group();
+    const bool each_node = project_.save_on_each_node;
+    const Tree main = group.broadcast_object(
+        Tree{{"path", automatic ? named() : output_dir}, {"iteration", project_.iteration}});
+    project_.iteration = main["iteration"].integer();
+    if (main["path"].string().empty())
+        throw ValueError("save_state: no directory is given, nor automatic_checkpoint_naming");
+    std::error_code ignored;
+    const std::vector<Tree> there =
+        group.all_gather_object(automatic && fs::exists(fs::symlink_status(named(), ignored)));
+    const auto exists = [](const Tree& on_one) { return on_one.boolean(); };
+    // One that only some machines have is of a save that was cut off: it is replaced.
+    if (each_node ? std::all_of(there.begin(), there.end(), exists) : exists(there.front()))
+        throw ValueError(str("save_state: ", printable(main["path"].string()),
+                             " exists already; load_state() goes on behind the newest, and "
+                             "set_save_iteration() says another number than ",
+                             project_.iteration));
+    if (!each_node) return main["path"].string();
+    return automatic ? named() : output_dir;
 }
 
-// The main process writes for all, to its own path.
-std::string Accelerator::save_state(const std::string& directory) {
+void Accelerator::run_save_hooks(std::vector<nn::StateDict>& weights,
+                                 const std::string& directory) const {
+    for (const SaveStatePreHook& hook : hooks_->save.all())
+        together("save_state", [&] { hook(models_, weights, directory); });
+}
+
+std::string Accelerator::save_state(const std::string& output_dir, SaveStateOptions options) {
+    if (!options.safe_serialization)
+        throw UsageError(
+            "save_state: safe_serialization = false is not there: pickles are read, not written; "
+            "PyTorch reads safetensors files too");
     const profiler::Scope scope("save_state", profiler::Category::io);
     dist::ProcessGroup& group = *processes_.process_group();
-    const std::string path = group.broadcast_object(directory).string();
-    const std::vector<Tree> own = group.gather_object(own_state());
+    const std::string path = next_state(output_dir);
+    const bool each_node = project_.save_on_each_node;
+    const bool writes = is_saving_process(processes_, each_node);
+    const std::vector<Tree> own =
+        each_node ? group.all_gather_object(own_state()) : group.gather_object(own_state());
     std::vector<Tree> custom;
-    for (const Checkpointable* object : custom_)  // one by one: each may talk to the others
-        together("save_state", [&] { custom.push_back(object->state_dict()); });
+    for (const Registered& object : custom_)  // one by one: each may talk to the others
+        together("save_state", [&] { custom.push_back(object.state->state_dict()); });
+
+    std::unique_ptr<CheckpointWriter> writer;
     together("save_state", [&] {
-        if (is_main_process()) write_state(path, own, custom);
+        if (writes) writer = std::make_unique<CheckpointWriter>(path);
     });
-    ++state_->iteration;
-    return path;
-}
-
-namespace {
-
-std::uint64_t unsigned_from(const Tree& tree) {
-    const std::string& text = tree.string();
-    std::uint64_t value = 0;
-    const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc() || stop != text.data() + text.size())
-        throw ValueError(str("not an unsigned integer: '", text, "'"));
-    return value;
-}
-
-std::size_t saved_by(const CheckpointReader& reader) {
-    std::size_t processes = 0;
-    while (reader.contains(str("random_states_", processes, ".json"))) ++processes;
-    return processes;
-}
-
-// What a process had accumulated; what all had on average, where they were more or fewer: the mean
-// of the processes, which the update takes, stays what it was.
-std::map<std::string, Tensor> saved_gradients(const CheckpointReader& reader, std::size_t model,
-                                              std::size_t rank, std::size_t processes) {
-    const auto of_rank = [&](std::size_t r) -> std::map<std::string, Tensor> {
-        const std::string file = gradients_file(model, r) + ".safetensors";
-        if (!reader.contains(file)) return {};
-        return load_safetensors(reader.file(file)).tensors;
-    };
-    const std::size_t saved = saved_by(reader);
-    if (saved == processes) return of_rank(rank);
-    std::map<std::string, Tensor> mean;
-    for (std::size_t r = 0; r < saved; ++r)
-        for (const auto& [name, gradient] : of_rank(r)) {
-            const Tensor part = gradient / static_cast<double>(saved);
-            const auto [entry, is_new] = mean.try_emplace(name, part);
-            if (!is_new) entry->second.add_(part);
-        }
-    return mean;
-}
-
-// Says which file an object refused.
-template <class F>
-void fitting(const CheckpointReader& reader, const std::string& file, F&& load) {
-    try {
-        load();
-    } catch (const FileError&) {
-        throw;
-    } catch (const Error& error) {
-        throw FileError(str(reader.path(), "/", file, ": ", error.what()));
-    }
-}
-
-}  // namespace
-
-void Accelerator::load_state(const std::string& directory) {
-    if (!state_->active.empty())
-        throw UsageError("load_state: not within the loop over a prepared loader; leave it first");
-    const profiler::Scope scope("load_state", profiler::Category::io);
-    // Everything is read, by everybody, before anything is changed.
-    std::unique_ptr<const CheckpointReader> opened;
-    std::vector<nn::StateDict> models;
-    std::vector<std::map<std::string, Tensor>> gradients(models_.size());
-    std::vector<Tree> optimizers, schedulers, loaders, custom;
-    Tree scaler;
-    GeneratorState generator;
-    std::int64_t step = 0;
-    bool sync_gradients = true;
-    const auto rank = static_cast<std::size_t>(process_index());
-    together("load_state", [&] {
-        opened = std::make_unique<const CheckpointReader>(directory);
-        const CheckpointReader& reader = *opened;
-        for (std::size_t i = 0; i < models_.size(); ++i) {
-            auto tensors =
-                load_safetensors(reader.file(numbered("model", i) + ".safetensors")).tensors;
-            models.emplace_back(tensors.begin(), tensors.end());
-            gradients[i] =
-                saved_gradients(reader, i, rank, static_cast<std::size_t>(num_processes()));
-        }
-        for (std::size_t i = 0; i < optimizers_.size(); ++i)
-            optimizers.push_back(reader.read(numbered("optimizer", i)));
-        for (std::size_t i = 0; i < schedulers_.size(); ++i)
-            schedulers.push_back(reader.read(numbered("scheduler", i)));
-        for (std::size_t i = 0; i < loaders_.size(); ++i)
-            loaders.push_back(reader.read(numbered("dl_state_dict", i)));
-        if (state_->scaling) scaler = reader.read("scaler");
-        for (std::size_t i = 0; i < custom_.size(); ++i)
-            custom.push_back(reader.read(str("custom_checkpoint_", i)));
-        std::string states = str("random_states_", rank);
-        if (!reader.contains(states + ".json") && rank > 0) {
-            axle::log(LogLevel::warning, "load_state: ", reader.path(),
-                      " was saved by fewer processes: ", "process ", rank,
-                      " takes the random state of the main one");
-            states = "random_states_0";
-        }
-        if (is_main_process() && reader.contains(str("random_states_", num_processes(), ".json")))
-            axle::log(LogLevel::warning, "load_state: ", reader.path(),
-                      " was saved by more processes: the others' random states are left out");
-        const Tree random = reader.read(states);
-        fitting(reader, states + ".json", [&] {
-            generator = {unsigned_from(random["seed"]), unsigned_from(random["offset"])};
-            step = random["step"].integer();
-            sync_gradients = random["sync_gradients"].boolean();
+    const std::vector<Tree> places = group.all_gather_object(
+        Tree{{"directory", writer ? Tree(writer->directory()) : Tree()},
+             {"writer", each_node ? process_index() - local_process_index() : 0}});
+    for (const Tree& place : places)
+        if (const std::int64_t i = place["writer"].integer();
+            i < 0 || places[static_cast<std::size_t>(i)]["directory"].is_null())
+            throw UsageError(
+                "save_state: save_on_each_node needs the processes of a machine one after another");
+    const std::int64_t writing =
+        places[static_cast<std::size_t>(process_index())]["writer"].integer();
+    std::vector<nn::StateDict> weights;
+    for (const nn::Module* model : models_) weights.push_back(model->saved_state());
+    run_save_hooks(weights, places[static_cast<std::size_t>(writing)]["directory"].string());
+    together("save_state", [&] {
+        if (writer) write_state(*writer, weights, own, custom);
+    });
+    ++project_.iteration;
+    // Not before it is whole on every machine, which load_state() looks for.
+    if (project_.automatic_checkpoint_naming && project_.total_limit)
+        together("save_state", [&] {
+            if (writer)
+                rotate_checkpoints(fs::path(path).parent_path().string(),
+                                   static_cast<std::size_t>(*project_.total_limit), path);
         });
-    });
-    const CheckpointReader& reader = *opened;
-
-    for (std::size_t i = 0; i < models_.size(); ++i)
-        fitting(reader, numbered("model", i) + ".safetensors",
-                [&] { models_[i]->load_state_dict(models[i]); });
-    for (std::size_t i = 0; i < models_.size(); ++i)
-        fitting(reader, numbered("gradients", i) + ".safetensors",
-                [&] { set_gradients(*models_[i], gradients[i]); });
-    for (std::size_t i = 0; i < optimizers_.size(); ++i)
-        fitting(reader, numbered("optimizer", i) + ".json",
-                [&] { optimizers_[i]->load_state_dict(optimizers[i]); });
-    for (std::size_t i = 0; i < schedulers_.size(); ++i)
-        fitting(reader, numbered("scheduler", i) + ".json",
-                [&] { schedulers_[i]->load_state_dict(schedulers[i]); });
-    for (std::size_t i = 0; i < loaders_.size(); ++i)
-        fitting(reader, numbered("dl_state_dict", i) + ".json",
-                [&] { loaders_[i]->load_state_dict(loaders[i]); });
-    if (state_->scaling)
-        fitting(reader, "scaler.json", [&] { state_->scaling->scaler().load_state_dict(scaler); });
-    for (const auto& rates : state_->rates) rates->forget();
-    for (std::size_t i = 0; i < custom_.size(); ++i)
-        fitting(reader, str("custom_checkpoint_", i, ".json"),
-                [&] { custom_[i]->load_state_dict(custom[i]); });
-    set_generator_state(generator);
-    state_->step = step;
-    state_->sync_gradients = sync_gradients;
-    state_->iteration = reader.iteration() + 1;
+    return path;
 }
 
 }  // namespace axle::inline v0::accel

@@ -1,6 +1,7 @@
 // Scopes that say when processes average their gradients: what an Accelerator's methods return.
 #pragma once
 
+#include <exception>
 #include <functional>
 #include <memory>
 #include <utility>
@@ -10,8 +11,7 @@
 
 namespace axle::inline v0::accel {
 
-// While it lives, some models' gradients stay with this process. Of accumulate(): the scope of one
-// micro-batch.
+// While it lives, some models' gradients stay with this process.
 class [[nodiscard]] NoSyncScope {
   public:
     using Guards = std::vector<std::unique_ptr<dist::NoSyncGuard>>;
@@ -24,7 +24,24 @@ class [[nodiscard]] NoSyncScope {
   private:
     Guards guards_;
 };
-using AccumulateScope = NoSyncScope;
+
+// Of accumulate(): the scope of one micro-batch.
+class [[nodiscard]] AccumulateScope {
+  public:
+    AccumulateScope(NoSyncScope::Guards guards, std::function<void()> at_end)
+        : no_sync_(std::move(guards)), at_end_(std::move(at_end)) {}
+    // What at_end throws, unless an exception is under way.
+    ~AccumulateScope() noexcept(false) {
+        if (at_end_ && std::uncaught_exceptions() == exceptions_) at_end_();
+    }
+    AccumulateScope(const AccumulateScope&) = delete;
+    AccumulateScope& operator=(const AccumulateScope&) = delete;
+
+  private:
+    NoSyncScope no_sync_;
+    std::function<void()> at_end_;
+    int exceptions_ = std::uncaught_exceptions();
+};
 
 // While it lives, a model's gradients are averaged although a scope around it says otherwise.
 class [[nodiscard]] SyncScope {
@@ -66,6 +83,14 @@ class [[nodiscard]] JoinScope {
   private:
     std::function<void()> at_end_;
     std::unique_ptr<dist::Join> join_;  // null where nothing is averaged
+};
+
+// Context parallel training has no effect yet; neither does this.
+struct [[nodiscard]] ContextParallelScope {
+    ContextParallelScope() = default;
+    ~ContextParallelScope() {}  // NOLINT: a scope is not an unused variable
+    ContextParallelScope(const ContextParallelScope&) = delete;
+    ContextParallelScope& operator=(const ContextParallelScope&) = delete;
 };
 
 }  // namespace axle::inline v0::accel

@@ -81,8 +81,24 @@ struct TrackerClass {
 // thread. UsageError without a name or a way to create, or for the name "all".
 void register_tracker_class(TrackerClass tracker_class);
 
+// Accelerate's names, in its order.
+enum class LoggerType : std::uint8_t {
+    all,
+    aim,
+    tensorboard,
+    wandb,
+    trackio,
+    comet_ml,
+    mlflow,
+    clearml,
+    dvclive,
+    swanlab,
+};
+const char* name_of(LoggerType type);
+
 // One choice of log_with: a name, or a tracker of the user's own.
 struct LogWith {
+    LogWith(LoggerType type) : name(name_of(type)) {}       // NOLINT
     LogWith(const char* name_) : name(name_) {}             // NOLINT
     LogWith(std::string name_) : name(std::move(name_)) {}  // NOLINT
     template <std::derived_from<Tracker> T>

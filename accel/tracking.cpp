@@ -35,7 +35,10 @@ std::vector<TrackerClass> known_classes() {
     return registry().classes;
 }
 
-// Accelerate's, which are clients of services and written in Python.
+constexpr const char* kLoggerTypes[] = {"all",      "aim",    "tensorboard", "wandb",   "trackio",
+                                        "comet_ml", "mlflow", "clearml",     "dvclive", "swanlab"};
+
+// Accelerate's that are clients of services and written in Python.
 constexpr const char* kUnavailable[] = {"wandb",   "comet_ml", "aim",     "mlflow",
                                         "clearml", "dvclive",  "swanlab", "trackio"};
 
@@ -51,9 +54,9 @@ auto find_name(List& list, const std::string& name) {
     for (const std::string& n : names) all += (all.empty() ? "" : ", ") + n;
     names.insert(names.end(), std::begin(kUnavailable), std::end(kUnavailable));
     const std::string meant = nearest(name, names);
-    throw ValueError(str("log_with: there is no tracker '", name, "'",
-                         meant.empty() ? "" : "; did you mean '" + meant + "'?",
-                         " There are: ", all));
+    throw ValueError(
+        str("log_with: there is no tracker '", name, "'",
+            meant.empty() ? "; there are: " : "; did you mean '" + meant + "'? There are: ", all));
 }
 
 const Tree& of_tracker(const Tree& kwargs, const std::string& name) {
@@ -69,6 +72,8 @@ void require_map(const char* what, const Tree& tree) {
 }
 
 }  // namespace
+
+const char* name_of(LoggerType type) { return kLoggerTypes[static_cast<std::size_t>(type)]; }
 
 void register_tracker_class(TrackerClass tracker_class) {
     if (tracker_class.name.empty() || tracker_class.name == "all" || !tracker_class.create)

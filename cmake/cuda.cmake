@@ -159,9 +159,7 @@ function(cuda_tests)
         list(APPEND programs test_cuda)
     endif()
     foreach(program IN LISTS programs)
-        add_executable(${program} ${sources})
-        target_link_libraries(${program} PRIVATE axle_testing GTest::gtest_main)
-        opens_gloo(${program})
+        test_program(${program} ${sources})
     endforeach()
     target_compile_definitions(test_cuda_simulated PRIVATE AXLE_SIMULATED_GPU=1)
     target_sources(test_cuda_simulated PRIVATE tests/simulator/plugged_in.cpp)
@@ -172,21 +170,21 @@ function(cuda_tests)
     add_dependencies(test_cuda_simulated axle_cublaslt axle_nccl)
     set(discovery DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60)
     gtest_discover_tests(test_cuda_simulated TEST_PREFIX simulated. ${discovery}
-                         PROPERTIES TIMEOUT 300)
+                         PROPERTIES TIMEOUT 900)
     # Without cuBLASLt, in another order of threads.
     gtest_discover_tests(
         test_cuda_simulated TEST_PREFIX simulated_alone. ${discovery}
         TEST_FILTER *matmul*:*linear*:*feed_forward*:GpuTraining.*
-        PROPERTIES TIMEOUT 300 ENVIRONMENT
+        PROPERTIES TIMEOUT 900 ENVIRONMENT
                    "AXLE_LIBRARY_PATH=${PROJECT_BINARY_DIR}/simulated/no_libraries"
                    ENVIRONMENT_MODIFICATION "AXLE_SIMULATOR_ORDER=set:shuffled")
     # Where cuBLASLt has no algorithm with GELU (32) or its slope (64).
     gtest_discover_tests(test_cuda_simulated TEST_PREFIX simulated_refused. ${discovery}
                          TEST_FILTER *linear_gelu*:*feed_forward*
-                         PROPERTIES TIMEOUT 300 ENVIRONMENT AXLE_CUBLASLT_REFUSE=96)
+                         PROPERTIES TIMEOUT 900 ENVIRONMENT AXLE_CUBLASLT_REFUSE=96)
     # On a driver that can't map memory piece by piece.
     gtest_discover_tests(
         test_cuda_simulated TEST_PREFIX simulated_segments. ${discovery}
         TEST_FILTER GpuMemory.*:GpuAllocator.*:GpuCapture.*
-        PROPERTIES TIMEOUT 300 ENVIRONMENT "AXLE_CUDA_EXPANDABLE=0")
+        PROPERTIES TIMEOUT 900 ENVIRONMENT "AXLE_CUDA_EXPANDABLE=0")
 endfunction()

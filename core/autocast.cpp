@@ -12,6 +12,7 @@ namespace axle::inline v0 {
 namespace {
 
 thread_local std::optional<DType> current;
+thread_local bool keeps_casts = true;
 
 // The cast of a leaf, made once for each version of its values. Several threads may read one leaf.
 Tensor shadow(const Tensor& leaf, DType dtype) {
@@ -73,19 +74,24 @@ Tensor cast(const Tensor& x, DType dtype) {
 
 std::optional<DType> autocast_dtype() { return current; }
 
-AutocastGuard::AutocastGuard(std::optional<DType> dtype) : before_(current) {
+AutocastGuard::AutocastGuard(std::optional<DType> dtype, std::optional<bool> cache_enabled)
+    : before_(current), cached_before_(keeps_casts) {
     if (dtype && !is_half(*dtype))
         throw DTypeError(str("autocast: the dtype must be float16 or bfloat16: ", *dtype));
     current = dtype;
+    if (cache_enabled) keeps_casts = *cache_enabled;
 }
 
-AutocastGuard::~AutocastGuard() { current = before_; }
+AutocastGuard::~AutocastGuard() {
+    current = before_;
+    keeps_casts = cached_before_;
+}
 
 Tensor autocast(const Tensor& x) {
     if (!current || !x.defined() || x.dtype() == *current || x.dtype() == f64 ||
         !is_floating(x.dtype()))
         return x;
-    if (!x.requires_grad() || x.device().is_meta()) return cast(x, *current);
+    if (!keeps_casts || !x.requires_grad() || x.device().is_meta()) return cast(x, *current);
     const std::optional<Tensor> leaf = leaf_behind(x);
     if (!leaf) return cast(x, *current);
     // A new handle on the kept storage: its history is this use of the leaf.

@@ -10,16 +10,18 @@ namespace axle::inline v0 {
 // The dtype of this thread's autocast, or nothing.
 std::optional<DType> autocast_dtype();
 
-// For a scope: sets (f16, bf16) or switches off (nullopt) autocast on this thread. Nests.
+// For a scope: sets (f16, bf16) or switches off (nullopt) autocast on this thread, and whether the
+// casts of leaves are kept; what isn't said stays, and at first they are. Nests.
 class AutocastGuard {
   public:
-    explicit AutocastGuard(std::optional<DType> dtype);
+    explicit AutocastGuard(std::optional<DType> dtype, std::optional<bool> cache_enabled = {});
     ~AutocastGuard();
     AutocastGuard(const AutocastGuard&) = delete;
     AutocastGuard& operator=(const AutocastGuard&) = delete;
 
   private:
     std::optional<DType> before_;
+    bool cached_before_;
 };
 
 // What an op that gains from low precision does with its floating inputs: cast to the autocast

@@ -197,6 +197,13 @@ class Machine {
         if (!arguments.items.empty()) fail("an OrderedDict that is made of something");
         push_kind(Kind::dict);
     }
+    void drop_state() {
+        static_cast<void>(pop());
+        check_depth(1);
+        if (const Kind kind = made_.values[stack_.back()].kind;
+            kind != Kind::dict && kind != Kind::call)
+            fail("the state of what is no dict");
+    }
     void memoize(std::uint64_t index) {
         check_depth(1);
         memo_[index] = stack_.back();
@@ -298,9 +305,8 @@ bool Machine::step() {
             return push_named_on_stack(), true;
         case kReduce:
             return reduce(), true;
-        case kBuild:  // what an OrderedDict has beside its entries
-            static_cast<void>(pop());
-            return static_cast<void>(top(Kind::dict, "the state of what is no dict")), true;
+        case kBuild:  // what an OrderedDict has beside its entries, or what a call made
+            return drop_state(), true;
         case kBinPersId:
             return push_kind(Kind::reference, pop_many(1)), true;
         default:

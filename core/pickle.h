@@ -42,7 +42,7 @@ struct Pickle {
 
 // FileError with the bare reason for a pickle that ends early, uses anything else of the format, or
 // names what is not `allowed`. A collections.OrderedDict, which need not be allowed, is a dict;
-// what it has beside its entries is left out.
+// what it has beside its entries is left out, and so is what a call's value is given later.
 Pickle read_pickle(std::span<const std::byte> bytes,
                    const std::function<bool(std::string_view name)>& allowed);
 

@@ -86,7 +86,9 @@ class TorchFile {
         const StoredEntry& entry = at(kPickle);
         check_crc(entry);
         try {
-            pickle_ = read_pickle(entry.bytes, is_known);
+            pickle_ = read_pickle(entry.bytes, [&](std::string_view name) {
+                return options_.leave_out_others || is_known(name);
+            });
         } catch (const FileError& error) {
             refuse(error.what());
         }
@@ -258,6 +260,7 @@ class TorchFile {
     Tree called(std::uint32_t id, int depth) {
         if (const auto known = tensors_.find(id); known != tensors_.end()) return known->second;
         const std::string& function = value(value(id).items[0]).text;
+        if (!is_known(function)) return {};  // left out
         const Value& arguments = value(value(id).items[1]);
         if (function == kSize) {
             static_cast<void>(item(arguments, 0, Kind::tuple));
@@ -297,6 +300,7 @@ class TorchFile {
             case Kind::text:
                 return v.text;
             case Kind::name:
+                if (!is_known(v.text)) return {};  // left out
                 if (!dtype_named(v.text)) refuse(str("a value that is ", printable(v.text)));
                 return v.text;
             case Kind::call:

@@ -15,6 +15,8 @@ struct TorchFileOptions {
     // Whether to compare what is read with the checksums in the file. PyTorch can be told to leave
     // them out (torch.serialization.set_crc32_options).
     bool check_crc = true;
+    // What is neither a tensor nor a plain value is null, instead of an error.
+    bool leave_out_others = false;
 };
 
 // What was saved: dicts are maps, whose keys are text or integers, these as text; lists, tuples and

@@ -26,9 +26,17 @@ class BytePass {
     std::size_t length() const { return steps_.size(); }
 
     Tensor operator()(const Tensor& images, std::span<SampleRandom> random) const;
+    // The same of images[indices], which are read where they are.
+    Tensor of_rows(const Tensor& images, std::span<const std::int64_t> indices,
+                   std::span<SampleRandom> random) const;
 
   private:
-    bool takes(const Tensor& images, std::span<SampleRandom> random) const;
+    // Of images with as many in a batch.
+    bool takes(const Tensor& images, std::int64_t batch, std::span<SampleRandom> random) const;
+    // row(i) is the image that becomes the i-th one.
+    template <class Row>
+    Tensor pass(const Tensor& images, std::int64_t batch, std::span<SampleRandom> random,
+                Row row) const;
 
     std::vector<Transform> steps_;
     std::optional<RandomCrop> crop_;

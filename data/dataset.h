@@ -42,6 +42,9 @@ class TensorDataset : public Dataset {
     std::int64_t size() const override { return size_; }
     Tree get(std::int64_t index) const override;
     Tree get_batch(std::span<const std::int64_t> indices) const override;
+    // The same, with what `make` makes of all rows of the tensor `key` in place of those gathered.
+    Tree get_batch(std::span<const std::int64_t> indices, const std::string& key,
+                   const std::function<Tensor(const Tensor& rows)>& make) const;
 
   private:
     void check_index(std::int64_t index) const;  // IndexError

@@ -1,7 +1,6 @@
 #include "data/iterable.h"
 
 #include <algorithm>
-#include <vector>
 
 #include "kernels/error.h"
 
@@ -19,6 +18,41 @@ class GeneratorStream : public Stream {
 
   private:
     GeneratorDataset::Next next_;
+};
+
+// Streams one after another.
+class ChainStream : public Stream {
+  public:
+    ChainStream(const std::vector<std::shared_ptr<const IterableDataset>>& datasets,
+                std::int64_t epoch)
+        : datasets_(datasets), epoch_(epoch) {}
+
+    std::optional<Tree> next() override {
+        for (; go_on(); stream_ = nullptr)
+            if (std::optional<Tree> sample = stream_->next()) return sample;
+        return std::nullopt;
+    }
+
+    std::int64_t skip(std::int64_t n) override {
+        std::int64_t skipped = 0;
+        for (; skipped < n && go_on(); stream_ = nullptr) {
+            skipped += stream_->skip(n - skipped);
+            if (skipped == n) break;
+        }
+        return skipped;
+    }
+
+  private:
+    // Opens the next stream if none is open; false behind the last.
+    bool go_on() {
+        if (!stream_ && opened_ < datasets_.size()) stream_ = datasets_[opened_++]->stream(epoch_);
+        return stream_ != nullptr;
+    }
+
+    const std::vector<std::shared_ptr<const IterableDataset>>& datasets_;
+    std::int64_t epoch_;
+    std::size_t opened_ = 0;
+    std::unique_ptr<Stream> stream_;
 };
 
 // Goes round by round, each of `part` samples for every process.
@@ -108,6 +142,42 @@ std::int64_t Stream::skip(std::int64_t n) {
     std::int64_t skipped = 0;
     while (skipped < n && next()) ++skipped;
     return skipped;
+}
+
+std::shared_ptr<const IterableDataset> IterableDataset::shard(std::int64_t num_shards,
+                                                              std::int64_t index) const {
+    throw UsageError(str("IterableDataset: shard ", index, " of ", num_shards,
+                         ": a dataset whose num_shards() is more than 1 needs a shard() as well"));
+}
+
+ShardedDataset::ShardedDataset(std::vector<std::shared_ptr<const IterableDataset>> shards)
+    : shards_(std::move(shards)) {
+    for (const auto& shard : shards_)
+        if (!shard) throw UsageError("ShardedDataset: there is no dataset");
+}
+
+std::unique_ptr<Stream> ShardedDataset::stream(std::int64_t epoch) const {
+    return std::make_unique<ChainStream>(shards_, epoch);
+}
+
+std::optional<std::int64_t> ShardedDataset::size() const {
+    std::int64_t samples = 0;
+    for (const auto& shard : shards_) {
+        const auto size = shard->size();
+        if (!size) return std::nullopt;
+        samples += *size;
+    }
+    return samples;
+}
+
+std::shared_ptr<const IterableDataset> ShardedDataset::shard(std::int64_t num_shards,
+                                                             std::int64_t index) const {
+    if (index < 0 || index >= num_shards)
+        throw IndexError(str("ShardedDataset: no reader ", index, " of ", num_shards));
+    std::vector<std::shared_ptr<const IterableDataset>> own;
+    for (std::int64_t i = index; i < std::ssize(shards_); i += num_shards)
+        own.push_back(shards_[static_cast<std::size_t>(i)]);
+    return std::make_shared<ShardedDataset>(std::move(own));
 }
 
 GeneratorDataset::GeneratorDataset(std::function<Next(std::int64_t epoch)> start,

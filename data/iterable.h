@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "core/tree.h"
 #include "data/sampler.h"
@@ -36,6 +37,13 @@ class IterableDataset {
     virtual std::optional<std::int64_t> size() const { return std::nullopt; }
     // Null where nothing is random.
     virtual std::shared_ptr<Generator> generator() const { return nullptr; }
+    // Parts that can be read on their own, such as files. Where there is one for each process at
+    // least, processes read shards of their own, and nobody reads everything.
+    virtual std::int64_t num_shards() const { return 1; }
+    // What falls to one of num_shards readers, of whom there are no more than shards: together they
+    // have each sample once. Nothing is read yet.
+    virtual std::shared_ptr<const IterableDataset> shard(std::int64_t num_shards,
+                                                         std::int64_t index) const;
 };
 
 // An iterable dataset made of a function that starts an epoch and returns the function that gives
@@ -60,6 +68,26 @@ inline GeneratorDataset from_generator(
     std::function<GeneratorDataset::Next(std::int64_t epoch)> start,
     std::optional<std::int64_t> size = {}) {
     return GeneratorDataset(std::move(start), size);
+}
+
+// Datasets one after another, of which each is a shard: reader i of n has those at i, i + n, ...
+//     data::from_shards({lines_of("a.txt"), lines_of("b.txt")})
+class ShardedDataset : public IterableDataset {
+  public:
+    explicit ShardedDataset(std::vector<std::shared_ptr<const IterableDataset>> shards);
+    std::unique_ptr<Stream> stream(std::int64_t epoch) const override;
+    // Known where those of all shards are.
+    std::optional<std::int64_t> size() const override;
+    std::int64_t num_shards() const override { return static_cast<std::int64_t>(shards_.size()); }
+    std::shared_ptr<const IterableDataset> shard(std::int64_t num_shards,
+                                                 std::int64_t index) const override;
+
+  private:
+    std::vector<std::shared_ptr<const IterableDataset>> shards_;
+};
+
+inline ShardedDataset from_shards(std::vector<std::shared_ptr<const IterableDataset>> shards) {
+    return ShardedDataset(std::move(shards));
 }
 
 // accelerate.data_loader.IterableDatasetShard: one process's samples. Of every batch_size samples

@@ -6,6 +6,7 @@
 #include "core/cuda.h"
 #include "core/profiler.h"
 #include "core/random.h"
+#include "data/own_shards.h"
 #include "data/prefetch.h"
 #include "data/source.h"
 #include "kernels/error.h"
@@ -129,6 +130,8 @@ std::int64_t DataLoader::total_batch_size() const { return batch_size() * proces
 
 bool DataLoader::drop_last() const { return whole_ ? whole_->drop_last() : iterable_drop_last_; }
 
+bool DataLoader::pin_memory() const { return recipe_->pin_memory; }
+
 std::int64_t DataLoader::total_dataset_length() const {
     if (dataset_) return dataset_->size();
     const auto size = iterable_->size();
@@ -148,7 +151,8 @@ std::optional<std::int64_t> DataLoader::whole_len() const {
     return divided(*samples, iterable_batch_size_, iterable_drop_last_);
 }
 
-std::optional<std::int64_t> DataLoader::steps() const {
+std::optional<std::int64_t> DataLoader::steps(std::int64_t parts) const {
+    if (parts > 1) return steps_of(*iterable_, parts_read(parts, true));
     const auto whole = whole_len();
     if (!shard_ || !whole) return whole;
     if (dispatch_) return shard_->split_batches ? whole : divided(*whole, processes(), drop_last());
@@ -160,7 +164,8 @@ std::optional<std::int64_t> DataLoader::steps() const {
 
 std::int64_t DataLoader::len() const {
     if (own_ && !dispatch_) return own_->size();
-    const auto known = steps();
+    const bool uneven = parts() > 1 && !evens_parts(parts());
+    const auto known = uneven ? steps_of(*iterable_, parts_read(parts(), false)) : steps();
     if (!known) throw UsageError("DataLoader: len: the iterable dataset has no size");
     return *known;
 }
@@ -173,7 +178,7 @@ std::int64_t DataLoader::reachable_position() const {
 
 std::int64_t DataLoader::remainder() const {
     if (!running_) return -1;
-    if (dispatch_) return current_.last ? current_.real_samples : -1;
+    if (dispatch_ || parts() > 1) return current_.last ? current_.real_samples : -1;
     const auto samples = num_samples();
     if (drop_last() || !samples || total_batch_size() == 0) return -1;
     return *samples % total_batch_size();
@@ -187,19 +192,22 @@ std::shared_ptr<Generator> DataLoader::generator() const {
 
 DataLoader::Iterator DataLoader::begin() {
     check_idle("begin");
-    has_steps_ = steps().value_or(0) > 0;
     running_ = true;
     Iterator first(this);  // from here on, an exception leaves the pass
     if (gate_ != nullptr) gate_->begin(*this);
+    telling([&] { has_steps_ = steps().value_or(0) > 0; });
     position_ = reachable_position();
     telling([&] { feed_ = dispatch_ ? dispatch_->start(*this, position_) : read_share(); });
+    if (gate_ != nullptr) feed_ = gate_->feed(*this, std::move(feed_));
     ++first;
     return first;
 }
 
 std::unique_ptr<Feed> DataLoader::read_share() {
     auto iterable = iterable_;
-    if (iterable && shard_)
+    if (parts() > 1)
+        iterable = std::make_shared<OwnShards>(*iterable_, parts_read(parts(), false));
+    else if (iterable && shard_)
         iterable = std::make_shared<IterableDatasetShard>(iterable_, iterable_batch_size_,
                                                           iterable_drop_last_, *shard_);
     return std::make_unique<OwnFeed>(source(own_, std::move(iterable), batch_size(), position_),
@@ -257,7 +265,7 @@ void DataLoader::finish(bool complete) noexcept {
     running_ = false;
     current_ = Batch();
     if (complete && (position_ > 0 || has_steps_)) ++epoch_;
-    position_ = 0;
+    go_to(0);
     if (gate_ != nullptr) gate_->end(*this);
 }
 
@@ -268,9 +276,14 @@ void DataLoader::check_idle(const char* what) const {
                              "loader, or an iterator of it, still runs"));
 }
 
+void DataLoader::go_to(std::int64_t position, std::optional<std::int64_t> parts) {
+    position_ = position;
+    resumed_parts_ = parts;
+}
+
 void DataLoader::set_epoch(std::int64_t epoch) {
     check_idle("set_epoch");
-    if (epoch != epoch_) position_ = 0;
+    if (epoch != epoch_) go_to(0);
     epoch_ = epoch;
 }
 
@@ -283,96 +296,7 @@ void DataLoader::begin_epoch(std::int64_t epoch) {
 void DataLoader::skip_first_batches(std::int64_t n) {
     check_idle("skip_first_batches");
     if (n < 0) throw ValueError(str("skip_first_batches: negative number of batches: ", n));
-    position_ = n;
-}
-
-// --- state
-
-Tree DataLoader::state_dict() const {
-    // The last batch of this process may not be that of all.
-    const bool finished = end_of_dataloader() && position_ >= steps().value_or(position_);
-    Tree state{{"epoch", epoch_},
-               {"position", reachable_position()},
-               {"finished", finished},
-               {"total_batch_size", total_batch_size()},
-               {"num_processes", processes()}};
-    if (const auto samples = num_samples()) state.set("num_samples", *samples);
-    if (const auto random = generator())
-        state.set("seed", static_cast<std::int64_t>(random->initial_seed()));
-    return state;
-}
-
-void DataLoader::load_state_dict(const Tree& state) {
-    check_idle("load_state_dict");
-    const auto refuse = [](const auto&... what) {
-        throw ValueError(str("DataLoader: load_state_dict: ", what...));
-    };
-    const std::int64_t epoch = state["epoch"].integer();
-    std::int64_t position = state["position"].integer();
-    bool finished = state["finished"].boolean();
-    const std::int64_t total = state["total_batch_size"].integer();
-    const std::int64_t saved_by = state["num_processes"].integer();
-    if (total != total_batch_size())
-        refuse("the batch sizes of all processes together differ: saved ", total, " of ", saved_by,
-               " processes, this loader has ", total_batch_size(), " of ", processes());
-    const auto samples = num_samples();
-    const Tree* saved_samples = state.find("num_samples");
-    if (samples && saved_samples != nullptr && saved_samples->integer() != *samples)
-        refuse("the numbers of samples differ: saved ", saved_samples->integer(),
-               ", this loader has ", *samples);
-    if (position < 0 || saved_by < 1) refuse("no batch ", position, " of ", saved_by, " processes");
-    if (total == 0 && saved_by != processes()) {  // positions count batches, of any size
-        if (finished) position = 0;
-        if (position > whole_->size() / saved_by)
-            refuse("no batch ", position, " of each of ", saved_by, " processes in a pass of ",
-                   whole_->size());
-        const std::int64_t batches = position * saved_by;
-        if (batches % processes() != 0)
-            refuse("batches of varying size: ", processes(), " processes can't go on after ",
-                   batches, " batches");
-        position = batches / processes();
-    }
-    const auto most = steps();
-    if (most && position > *most) refuse("no batch ", position, " in a pass of ", *most);
-    finished = finished || (most && position == *most && position > 0);
-    const Tree* seed = state.find("seed");
-    if (const auto random = generator(); random && seed != nullptr)
-        random->manual_seed(static_cast<std::uint64_t>(seed->integer()));
-    epoch_ = finished ? epoch + 1 : epoch;
-    position_ = finished ? 0 : position;
-}
-
-// --- preparing
-
-void DataLoader::set_batch_sampler(std::shared_ptr<const BatchSampler> batch_sampler) {
-    check_idle("set_batch_sampler");
-    if (!batch_sampler) throw UsageError("DataLoader: set_batch_sampler: there is none");
-    if (iterable_)
-        throw UsageError("DataLoader: set_batch_sampler: an iterable dataset has no batch sampler");
-    if (shard_) check_shard("DataLoader", *shard_, batch_sampler->batch_size());
-    whole_ = std::move(batch_sampler);
-    take_share();
-}
-
-void DataLoader::take_share() {
-    own_ = whole_ && shard_ && !dispatch_ ? std::make_shared<BatchSamplerShard>(whole_, *shard_)
-                                          : whole_;
-}
-
-void DataLoader::shard(std::optional<ShardOptions> options) {
-    check_idle("shard");
-    if (options)
-        check_shard("DataLoader", *options, whole_ ? whole_->batch_size() : iterable_batch_size_);
-    shard_ = options;
-    dispatch_ = nullptr;
-    take_share();
-}
-
-void DataLoader::dispatch(std::shared_ptr<Dispatch> dispatch, ShardOptions options) {
-    if (!dispatch) throw UsageError("DataLoader: dispatch: there is none");
-    shard(options);
-    dispatch_ = std::move(dispatch);
-    take_share();
+    go_to(n);
 }
 
 SkipDataLoader::SkipDataLoader(DataLoader& loader, std::int64_t num_batches)

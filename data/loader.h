@@ -29,6 +29,7 @@ namespace axle::inline v0::data {
 
 class Prefetcher;
 class Source;
+struct Parts;
 struct Recipe;
 
 // What an Accelerator does around a pass. Called on the loop's thread.
@@ -36,6 +37,8 @@ struct LoaderGate {
     virtual ~LoaderGate() = default;
     // Before anything of the pass is asked for: the sampler's seed may still change.
     virtual void begin(DataLoader& loader) = 0;
+    // What the loop gets of the batches that this process reads.
+    virtual std::unique_ptr<Feed> feed(DataLoader&, std::unique_ptr<Feed> own) { return own; }
     // With every batch before the loop sees it; end_of_dataloader() is already right. May change
     // the batch, mostly by moving its tensors to a device.
     virtual void batch(DataLoader& loader, Tree& batch) = 0;
@@ -74,7 +77,9 @@ struct LoaderOptions {
 // num_workers of them collate: what takes time is better done in collate_fn.
 //
 // On several processes, each reads its own share of the batches (shard()), or one reads all and
-// hands out (dispatch()); a step is what all of them get at once.
+// hands out (dispatch()); a step is what all of them get at once. Of an iterable dataset with
+// shards, a process's share is what its shards have, if there are enough of them and batches are
+// not split.
 //
 // An exception of the dataset arrives in the loop with its type, the numbers of batch and sample
 // before its text, and the loader can be used again. Between passes no worker touches the dataset.
@@ -114,6 +119,7 @@ class DataLoader {
     std::int64_t batch_size() const;
     std::int64_t total_batch_size() const;
     bool drop_last() const;
+    bool pin_memory() const;  // false where there is no GPU
     // Samples of the dataset; UsageError if that is not known.
     std::int64_t total_dataset_length() const;
 
@@ -121,8 +127,9 @@ class DataLoader {
     // Whether this is the last batch of the pass. false outside.
     bool end_of_dataloader() const { return running_ && current_.last; }
     // How many samples the last step has for all processes together where it isn't full; 0 where it
-    // is, -1 where that isn't known (yet), with drop_last, and outside. With dispatch() it is known
-    // in the last step alone, and full steps count too: as accelerate's.
+    // is, -1 where that isn't known (yet), with drop_last, and outside. With dispatch(), and where
+    // processes read shards of their own, it is known in the last step alone, and full steps count
+    // too: as accelerate's.
     std::int64_t remainder() const;
     // Samples in this process's batch, and how many of them, the first ones, the pass has not had
     // before: the others only fill it up. What results are gathered and measured by.
@@ -142,7 +149,8 @@ class DataLoader {
     void skip_first_batches(std::int64_t n);
     // Exact at any time: taken in the loop body of batch k it resumes at batch k + 1, taken in that
     // of the last step at the next epoch. Good for any number of processes with the same total
-    // batch size. The order's seed is part of it.
+    // batch size; where they read shards of their own, for one that divides the number that began
+    // the pass. The order's seed is part of it.
     Tree state_dict() const;
     // ValueError if the saved position makes no sense for this loader: another total batch size,
     // another number of samples.
@@ -166,6 +174,10 @@ class DataLoader {
     void dispatch(std::shared_ptr<Dispatch> dispatch, ShardOptions options);
     const std::optional<ShardOptions>& shard_options() const { return shard_; }
     bool is_dispatched() const { return dispatch_ != nullptr; }
+    // Whether processes read shards of their own, of which one may have more than another.
+    bool reads_own_shards() const { return parts() > 1 && processes() > 1; }
+    // Whether these processes are to have as many steps: a gate's feed() sees to that.
+    bool needs_evening() const { return reads_own_shards() && evens_parts(parts()); }
     // For a dispatch: what this process reads in a pass of the epoch, whole, from a batch on. One
     // at a time.
     std::unique_ptr<Feed> read_whole(std::int64_t first_batch);
@@ -182,11 +194,19 @@ class DataLoader {
     // Batches of a pass of the whole dataset, and steps of a pass of the process that has most; if
     // known.
     std::optional<std::int64_t> whole_len() const;
-    std::optional<std::int64_t> steps() const;
+    std::optional<std::int64_t> steps() const { return steps(parts()); }
+    std::optional<std::int64_t> steps(std::int64_t parts) const;
     std::optional<std::int64_t> num_samples() const;  // if known
     std::int64_t processes() const { return shard_ ? shard_->num_processes : 1; }
+    // Of a pass in which processes read shards of their own: as many as processes began it. Else 1.
+    std::int64_t own_parts() const;  // of one that begins now
+    std::int64_t parts() const { return resumed_parts_.value_or(own_parts()); }
+    bool fits_parts(std::int64_t parts) const;
+    bool evens_parts(std::int64_t parts) const;
+    Parts parts_read(std::int64_t parts, bool by_all) const;
     // position(), but no farther than a pass can go.
     std::int64_t reachable_position() const;
+    void go_to(std::int64_t position, std::optional<std::int64_t> parts = {});
     void take_share();
     std::shared_ptr<Source> source(const std::shared_ptr<const BatchSampler>& batches,
                                    std::shared_ptr<const IterableDataset> iterable,
@@ -212,6 +232,7 @@ class DataLoader {
 
     std::int64_t epoch_ = 0;
     std::int64_t position_ = 0;
+    std::optional<std::int64_t> resumed_parts_;  // of the pass that the position is of
     // Of the running pass.
     bool running_ = false;
     bool has_steps_ = false;  // for some process, if not for this one

@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <typeinfo>
 
 #include "core/ops.h"
 #include "data/byte_pass.h"
+#include "data/rows.h"
 #include "kernels/decode.h"
 #include "kernels/error.h"
 
@@ -168,6 +170,16 @@ Tensor Compose::operator()(const Tensor& images, std::span<SampleRandom> random)
     return result;
 }
 
+Tensor Compose::of_rows(const Tensor& images, std::span<const std::int64_t> indices,
+                        std::span<SampleRandom> random) const {
+    const BytePass* first = transforms_.empty() ? nullptr : transforms_[0].target<BytePass>();
+    if (first == nullptr) return (*this)(rows_of(images, indices), random);
+    Tensor result = first->of_rows(images, indices, random);
+    for (const Transform& transform : std::span(transforms_).subspan(1))
+        result = transform(result, random);
+    return result;
+}
+
 Tensor ToFloat::operator()(const Tensor& images, std::span<SampleRandom>) const {
     const Tensor dense = checked("ToFloat", images);
     if (is_floating(images.dtype())) return to(dense, f32);
@@ -294,13 +306,14 @@ TransformedDataset::TransformedDataset(std::shared_ptr<const Dataset> dataset, T
     if (!transform_) throw UsageError("TransformedDataset: there is no transform");
 }
 
-Tensor TransformedDataset::transformed(const Tensor& images,
-                                       std::span<const std::int64_t> indices) const {
+template <class Make>
+Tensor TransformedDataset::transformed(const Tensor& images, std::span<const std::int64_t> indices,
+                                       Make make) const {
     const std::uint64_t key = SampleRandom::epoch_key(options_.seed, epoch_);
     std::vector<SampleRandom> random;
     random.reserve(indices.size());
     for (const std::int64_t index : indices) random.emplace_back(key, index);
-    Tensor result = transform_(images, random);
+    Tensor result = make(random);
     if (!result.defined() || result.dim() == 0 || result.size(0) != std::ssize(indices))
         throw ShapeError(
             str("TransformedDataset: the transform must give as many images as it "
@@ -312,14 +325,28 @@ Tensor TransformedDataset::transformed(const Tensor& images,
 Tree TransformedDataset::get(std::int64_t index) const {
     Tree sample = dataset_->get(index);
     Tree& image = sample[options_.key];
-    image = transformed(image.tensor().unsqueeze(0), {&index, 1}).select(0, 0);
+    const Tensor one = image.tensor().unsqueeze(0);
+    image = transformed(one, {&index, 1}, [&](auto& random) {
+                return transform_(one, random);
+            }).select(0, 0);
     return sample;
 }
 
 Tree TransformedDataset::get_batch(std::span<const std::int64_t> indices) const {
-    Tree batch = dataset_->get_batch(indices);
+    const Dataset& dataset = *dataset_;
+    const auto* compose = transform_.target<Compose>();
+    if (compose != nullptr && typeid(dataset) == typeid(TensorDataset)) {
+        const auto make = [&](const Tensor& rows) {
+            return transformed(rows, indices, [&](auto& random) {
+                return compose->of_rows(rows, indices, random);
+            });
+        };
+        return static_cast<const TensorDataset&>(dataset).get_batch(indices, options_.key, make);
+    }
+    Tree batch = dataset.get_batch(indices);
     Tree& images = batch[options_.key];
-    images = transformed(images.tensor(), indices);
+    const Tensor all = images.tensor();
+    images = transformed(all, indices, [&](auto& random) { return transform_(all, random); });
     return batch;
 }
 

@@ -63,6 +63,9 @@ class Compose {
   public:
     explicit Compose(std::vector<Transform> transforms);
     Tensor operator()(const Tensor& images, std::span<SampleRandom> random) const;
+    // The same of images[indices]. The pass over bytes reads them where they are.
+    Tensor of_rows(const Tensor& images, std::span<const std::int64_t> indices,
+                   std::span<SampleRandom> random) const;
 
   private:
     std::vector<Transform> transforms_;
@@ -162,7 +165,9 @@ class TransformedDataset final : public Dataset {
     std::shared_ptr<const Dataset> in_epoch(std::int64_t epoch) const override;
 
   private:
-    Tensor transformed(const Tensor& images, std::span<const std::int64_t> indices) const;
+    template <class Make>
+    Tensor transformed(const Tensor& images, std::span<const std::int64_t> indices,
+                       Make make) const;
 
     std::shared_ptr<const Dataset> dataset_;
     Transform transform_;

@@ -126,6 +126,7 @@ std::optional<Agreement> Agreements::propose(int rank, const Proposal& proposal)
                             " of group ", proposal.group, " after #", group.last[index]));
     }
     group.last[index] = proposal.sequence;
+    absent_.erase(rank);
 
     const std::size_t each = proposal.counts.size();
     const auto [at, is_new] = group.rounds.try_emplace(proposal.sequence);
@@ -141,7 +142,7 @@ std::optional<Agreement> Agreements::propose(int rank, const Proposal& proposal)
     std::ranges::copy(proposal.counts,
                       round.counts.begin() + static_cast<std::ptrdiff_t>(index * each));
     if (++round.count < group.ranks.size()) {
-        check_nobody_left(proposal.group, group, round);
+        check_all_come(proposal.group, group, round);
         return {};
     }
     Agreement agreement{proposal.group, proposal.sequence, static_cast<std::uint32_t>(each),
@@ -168,25 +169,30 @@ void Agreements::check_same(std::uint32_t id, const Group& group, const Round& r
                         " calls ", then));
 }
 
-void Agreements::check_nobody_left(std::uint32_t id, const Group& group, const Round& round) const {
-    if (left_.empty()) return;
+void Agreements::check_all_come(std::uint32_t id, const Group& group, const Round& round) const {
+    if (absent_.empty()) return;
     for (std::size_t i = 0; i < round.came.size(); ++i) {
         const int rank = group.ranks[i];
-        const auto gone = left_.find(rank);
-        if (round.came[i] || gone == left_.end()) continue;
-        const std::string& why = gone->second;
-        throw CommError(str("rank ", rank, " has left, but ",
+        const auto absent = absent_.find(rank);
+        if (round.came[i] || absent == absent_.end()) continue;
+        const auto& [how, why] = absent->second;
+        throw CommError(str("rank ", rank, ' ', how, ", but ",
                             name_of_round(id, group.ranks, round.first.sequence), " (",
                             name_of(round.first.op), ") waits for it",
                             why.empty() ? "" : str(": it says: ", why)));
     }
 }
 
-void Agreements::leave(int rank, const std::string& why) {
-    left_[rank] = why;
+void Agreements::leave(int rank, const std::string& why) { set_absent(rank, "has left", why); }
+void Agreements::stay_away(int rank, const std::string& why) {
+    set_absent(rank, "does not come", why);
+}
+
+void Agreements::set_absent(int rank, const char* how, const std::string& why) {
+    absent_[rank] = {how, why};
     for (const auto& [id, group] : groups_) {
         if (!group.indices.contains(rank)) continue;
-        for (const auto& [sequence, round] : group.rounds) check_nobody_left(id, group, round);
+        for (const auto& [sequence, round] : group.rounds) check_all_come(id, group, round);
     }
 }
 

@@ -26,6 +26,8 @@ class Agreements {
     std::optional<Agreement> propose(int rank, const Proposal& proposal);
     // CommError if somebody waits for this rank, which may have said why it leaves.
     void leave(int rank, const std::string& why = {});
+    // The same of a rank that is there, until it proposes.
+    void stay_away(int rank, const std::string& why);
 
     const std::vector<int>& members(std::uint32_t group) const;
     // Who has not proposed what others have; nothing if that is over.
@@ -52,11 +54,16 @@ class Agreements {
     Group& group_of(int rank, std::uint32_t group);
     void check_same(std::uint32_t id, const Group& group, const Round& round, int rank,
                     const Proposal& proposal) const;
-    void check_nobody_left(std::uint32_t id, const Group& group, const Round& round) const;
+    void check_all_come(std::uint32_t id, const Group& group, const Round& round) const;
+    void set_absent(int rank, const char* how, const std::string& why);
 
     int world_size_;
     std::map<std::uint32_t, Group> groups_;
-    std::map<int, std::string> left_;  // and why
+    struct Absence {
+        const char* how;
+        std::string why;
+    };
+    std::map<int, Absence> absent_;  // by rank
 };
 
 }  // namespace axle::inline v0::dist

@@ -115,6 +115,7 @@ void Client::run() noexcept {
             next_heartbeat = now + interval_;
             send_heartbeat(lock);
         }
+        if (absent_from_ && now >= *absent_from_) send_absence(lock);
         judge(now);
         if (failure_ && !announced_) {
             announce(lock);
@@ -153,6 +154,19 @@ void Client::send_heartbeat(Lock& lock) {
     }
     lock.lock();
     if (gone) lose();
+}
+
+void Client::send_absence(Lock& lock) {
+    absent_from_.reset();
+    if (lost_ || failure_) return;
+    const std::string frame = encode(Absent{at_most(absence_, kMaxText), proposals_});
+    lock.unlock();
+    try {
+        const std::lock_guard sending(send_mutex_);
+        send_all(socket_, frame, Clock::now() + options_.heartbeat_timeout);
+    } catch (const SocketError&) {  // the next read sees that, too
+    }
+    lock.lock();
 }
 
 void Client::read_launcher(Lock& lock) {

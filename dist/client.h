@@ -51,6 +51,7 @@ class Client final : public Control {
     std::optional<std::string> failure() const override;
     void report(const std::string& text) override;
     void set_parting_words(const std::string& why) override;
+    void set_absence(const std::string& why) override;
     void on_failure(std::function<void()> wake) override;
     [[noreturn]] void throw_failure(const std::string& otherwise) override;
 
@@ -89,6 +90,7 @@ class Client final : public Control {
     // --- client.cpp: the thread
     void run() noexcept;
     void send_heartbeat(Lock& lock);
+    void send_absence(Lock& lock);
     void read_launcher(Lock& lock);
     void judge(TimePoint now);
     void announce(Lock& lock);
@@ -127,6 +129,9 @@ class Client final : public Control {
     std::map<int, ChildEnd> ends_;
     std::optional<Failure> failure_;
     std::string parting_words_;
+    std::uint64_t proposals_ = 0;
+    std::string absence_;                   // why
+    std::optional<TimePoint> absent_from_;  // if it makes no proposal before
     bool for_launcher_ = false;
     bool announced_ = false;
     std::vector<std::function<void()>> wakes_;

@@ -20,6 +20,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds kNews{1500};    // for a failure that must have a cause to be heard of
 constexpr milliseconds kAnswer{2000};  // of the server, after a timeout
 constexpr milliseconds kFarewell{500};
+constexpr milliseconds kPatience{2000};  // with a process that may not come
 constexpr milliseconds kLongestSend{60000};
 
 std::string address_of(const Address& server) {
@@ -192,6 +193,8 @@ void Client::propose(const Proposal& proposal) {
     {
         const Lock lock(mutex_);
         check(lock);
+        ++proposals_;
+        absent_from_.reset();
         activity_.propose(proposal);
         rounds_[{proposal.group, proposal.sequence}].op = proposal.op;
     }
@@ -250,6 +253,13 @@ void Client::report(const std::string& text) {
 void Client::set_parting_words(const std::string& why) {
     const Lock lock(mutex_);
     parting_words_ = why;
+}
+
+void Client::set_absence(const std::string& why) {
+    const Lock lock(mutex_);
+    absence_ = why;
+    absent_from_.reset();
+    if (!why.empty()) absent_from_ = Clock::now() + kPatience;
 }
 
 void Client::on_failure(std::function<void()> wake) {

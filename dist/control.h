@@ -110,6 +110,9 @@ class Control {
     virtual void report(const std::string& text) = 0;
     // Why this process leaves, when it does: for those who then still wait for it.
     virtual void set_parting_words(const std::string&) {}
+    // Why this process won't come, should it make no proposal for two seconds: then those throw who
+    // wait for it before it makes one. Empty takes it back.
+    virtual void set_absence(const std::string&) {}
     // Called once, from a thread of Control's, when a failure is heard: whoever waits elsewhere is
     // to be woken. Called at once if there has been one.
     virtual void on_failure(std::function<void()> wake) = 0;

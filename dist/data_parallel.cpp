@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/autograd.h"
+#include "core/ops.h"
 #include "dist/buckets.h"
 #include "dist/data_parallel_impl.h"
 
@@ -80,6 +82,10 @@ void DataParallel::Impl::take_model_of(int root) {
 
 void DataParallel::Impl::shadow_forward(int root) { broadcast_together(*group, buffers, root); }
 
+void DataParallel::Impl::shadow_sum() {
+    group->all_reduce(zeros({}, {.dtype = f64, .device = parameters.front().device()}));
+}
+
 DataParallel::DataParallel(nn::Module& model, std::shared_ptr<ProcessGroup> group,
                            DataParallelOptions options)
     : impl_(std::make_unique<Impl>(model, std::move(group), std::move(options))) {}
@@ -88,7 +94,16 @@ DataParallel::~DataParallel() = default;
 
 void DataParallel::set_sync(bool reduce) { impl_->reducer.syncs = reduce; }
 bool DataParallel::syncs() const { return impl_->reducer.syncs; }
+bool DataParallel::reduces() const { return syncs() && !impl_->reducer.is_local; }
 NoSyncGuard DataParallel::no_sync() { return NoSyncGuard(*this); }
+
+Tensor DataParallel::sum(const Tensor& number) {
+    const NoGrad no_grad;
+    if (impl_->reducer.announce) impl_->reducer.announce(Step::sum);
+    const Tensor total = number.clone();
+    impl_->group->all_reduce(total);
+    return total;
+}
 
 void DataParallel::before_forward() {
     Impl& impl = *impl_;

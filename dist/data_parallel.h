@@ -76,6 +76,8 @@ struct DataParallelOptions {
     bool gradient_as_bucket_view = true;
     bool static_graph = false;  // the same parameters are reached in every backward
     std::shared_ptr<CommHook> hook = nullptr;
+
+    bool operator==(const DataParallelOptions&) const = default;
 };
 
 // While it lives, backward leaves gradients to this process alone; the first backward after it
@@ -96,7 +98,11 @@ class DataParallel {
     // What a backward that begins now does.
     void set_sync(bool reduce);
     bool syncs() const;
+    // Whether a backward that begins now leaves everybody's mean: not while it is a LocalSgd's.
+    bool reduces() const;
     NoSyncGuard no_sync();
+    // Of one f64, over the ranks; those without data (Join) add nothing.
+    Tensor sum(const Tensor& number);
 
     // Before each forward; Accelerator::prepare sees to it. Broadcasts the buffers of a model that
     // trains, unless the last forward was one without sync.

@@ -14,6 +14,8 @@ struct DataParallel::Impl {
 
     // A rank without data answers one before_forward of the others.
     void shadow_forward(int root);
+    // Or one sum().
+    void shadow_sum();
     // One rank's parameters and buffers for everybody.
     void take_model_of(int root);
 

@@ -13,7 +13,7 @@ namespace {
 // What a rank does next: a step, of one of the models.
 using Code = std::int64_t;
 constexpr Code kOutOfData = 0;
-constexpr Code kSteps = 4;
+constexpr Code kSteps = 5;
 
 Code code_of(std::size_t model, Step step) {
     return static_cast<Code>(model) * kSteps + static_cast<Code>(step);
@@ -32,7 +32,7 @@ std::vector<Code> exchange(ProcessGroup& group, Code own) {
 
 std::string text_of(Code code) {
     static constexpr const char* kTexts[] = {"out of data", "before a forward", "in a backward",
-                                             "in a synchronised backward"};
+                                             "in a synchronised backward", "summing a number"};
     const std::string text = kTexts[code % kSteps];
     return model_of(code) == 0 ? text : str(text, " of model ", model_of(code));
 }
@@ -90,6 +90,10 @@ struct Join::Impl {
             if (options.throw_on_early_termination) check_nobody_is_out(codes);
             is_last = false;
             DataParallel::Impl& model = *models.at(model_of(next));
+            if (step_of(next) == Step::sum) {
+                model.shadow_sum();
+                continue;
+            }
             if (step_of(next) != Step::forward) {
                 model.reducer.shadow(step_of(next));
                 continue;

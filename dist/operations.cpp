@@ -10,6 +10,7 @@
 #include "core/ops.h"
 #include "core/tree_utils.h"
 #include "dist/group.h"
+#include "dist/shared_error.h"
 #include "dist/tree_agreement.h"
 #include "kernels/error.h"
 
@@ -179,7 +180,7 @@ Tree gather_rows(ProcessGroup& group, const Tree& tree) {
 Tree gather_object(ProcessGroup& group, const Tree& object) {
     if (group.size() == 1) return object;
     const std::vector<Tree> said =
-        tell(group, {.op = "gather_object"}, [&]() -> Tree { return object; });
+        tell_all(group, "gather_object", [&]() -> Tree { return object; });
     std::vector<const Tree*> objects;
     for (const Tree& each : said) objects.push_back(&each);
     return joined(objects, "object");
@@ -247,7 +248,7 @@ Tree& broadcast_object_list(ProcessGroup& group, Tree& objects, int from) {
     if (group.size() == 1) {
         said();
     } else {
-        objects = tell(group, call, said)[static_cast<std::size_t>(from)];
+        objects = tell_all(group, call.op, said, call.text())[static_cast<std::size_t>(from)];
     }
     return objects;
 }
@@ -283,13 +284,14 @@ Tree pad_across_processes(ProcessGroup& group, const Tree& tree, std::int64_t di
 Tensor copy_tensor_to_devices(ProcessGroup& group, const std::optional<Tensor>& tensor,
                               Device device) {
     constexpr const char* op = "copy_tensor_to_devices";
-    const std::vector<Tree> said =
-        tell(group, {op, str("to a ", Device{device.type})}, [&]() -> Tree {
-            if (!tensor || !tensor->defined()) return {};
-            if (tensor->device().is_meta())
-                throw DeviceError(str(op, ": a meta tensor has no elements: ", tensor->shape()));
-            return LeafDescription(Leaf{op, *tensor}).to_tree();
-        });
+    const Call call{op, str("to a ", Device{device.type})};
+    const auto own = [&]() -> Tree {
+        if (!tensor || !tensor->defined()) return {};
+        if (tensor->device().is_meta())
+            throw DeviceError(str(op, ": a meta tensor has no elements: ", tensor->shape()));
+        return LeafDescription(Leaf{op, *tensor}).to_tree();
+    };
+    const std::vector<Tree> said = tell_all(group, op, own, call.text());
     std::string holders;
     std::size_t from = 0;
     int count = 0;

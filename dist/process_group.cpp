@@ -246,4 +246,8 @@ void ProcessGroup::set_parting_words(const std::string& why) {
     if (!impl_->alone()) impl_->job->control().set_parting_words(why);
 }
 
+void ProcessGroup::set_absence(const std::string& why) {
+    if (!impl_->alone()) impl_->job->control().set_absence(why);
+}
+
 }  // namespace axle::inline v0::dist

@@ -57,6 +57,8 @@ struct ProcessGroupOptions {
     std::chrono::milliseconds join_timeout{0};
     // A process that shows no sign of life for so long counts as frozen.
     std::chrono::milliseconds heartbeat_timeout{8000};
+
+    bool operator==(const ProcessGroupOptions&) const = default;
 };
 
 // Collectives may be called from several threads only where each uses a group of its own: their
@@ -125,6 +127,9 @@ class ProcessGroup {
     // What the others are told should they still wait for this process once it has left: why it
     // does. Empty for nothing.
     void set_parting_words(const std::string& why);
+    // The same should this process stay, and call no collective for two seconds: then those throw
+    // who wait for it before it calls one.
+    void set_absence(const std::string& why);
 
     // --- anything that a Tree holds, of any size on each rank. Tensors arrive on the CPU.
     std::vector<Tree> all_gather_object(const Tree& object);

@@ -18,7 +18,7 @@
 namespace axle::inline v0::dist {
 
 // What the ranks do next while some of them may be out of data; 0 is one that is.
-enum class Step : std::uint8_t { none, forward, gather, reduce };
+enum class Step : std::uint8_t { none, forward, gather, reduce, sum };
 
 // Asks everybody what they do next: the steps by rank. Throws where they differ.
 using Announce = std::function<std::vector<Step>(Step)>;

@@ -60,6 +60,7 @@ class Server {
         Process process;
         bool has_launcher = false;
         Activity activity;
+        std::uint64_t proposals = 0;
         Connection* connection = nullptr;
         TimePoint dying_until;
     };
@@ -99,6 +100,7 @@ class Server {
     std::optional<Refusal> reason_to_refuse(const Identity& identity) const;
     void welcome(Connection& connection, const Identity& identity);
     void propose(Member& member, const Proposal& proposal);
+    void on_absent(const Member& member, const Absent& absent);
     void on_overdue(const Overdue& overdue);
     void on_child_end(const ChildEnded& end);
     void answer(const std::vector<Waiter>& waiters, const std::string& key);

@@ -108,6 +108,8 @@ void Server::serve_member(Connection& connection, Member& member, const Frame& f
             const auto group = decode<OpenGroup>(frame.body);
             return agreements_.open(connection.rank, group.group, group.ranks);
         }
+        case Kind::absent:
+            return on_absent(member, decode<Absent>(frame.body));
         case Kind::overdue:
             return on_overdue(decode<Overdue>(frame.body));
         case Kind::child_end:
@@ -149,6 +151,7 @@ void Server::answer(const std::vector<Waiter>& waiters, const std::string& key) 
 
 void Server::propose(Member& member, const Proposal& proposal) {
     if (failed_) return;
+    ++member.proposals;
     member.activity.propose(proposal);
     const auto agreement = agreements_.propose(member.process.rank, proposal);
     if (!agreement) return;
@@ -157,6 +160,11 @@ void Server::propose(Member& member, const Proposal& proposal) {
         Connection* connection = member_of(rank).connection;
         if (connection != nullptr) send_frame(*connection, frame);
     }
+}
+
+void Server::on_absent(const Member& member, const Absent& absent) {
+    if (absent.proposals == member.proposals)
+        agreements_.stay_away(member.process.rank, absent.why);
 }
 
 void Server::on_overdue(const Overdue& overdue) {

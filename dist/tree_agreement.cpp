@@ -1,11 +1,10 @@
 #include "dist/tree_agreement.h"
 
 #include <algorithm>
-#include <exception>
 #include <numeric>
 
 #include "core/tree_utils.h"
-#include "dist/tree_bytes.h"
+#include "dist/shared_error.h"
 #include "kernels/error.h"
 
 namespace axle::inline v0::dist {
@@ -21,30 +20,6 @@ std::string by_rank(std::size_t size, F&& of) {
 }
 
 }  // namespace
-
-std::vector<Tree> tell(ProcessGroup& group, const Call& call, const std::function<Tree()>& saying) {
-    Tree own{{"call", call.text()}};
-    std::exception_ptr trouble;
-    try {
-        own.set("said", to_bytes(saying()));
-    } catch (const Error& error) {
-        trouble = std::current_exception();
-        own.set("error", error.what());
-    }
-    const std::vector<Tree> all = group.all_gather_object(own);
-    for (std::size_t rank = 1; rank < all.size(); ++rank)
-        if (all[rank]["call"].string() != all[0]["call"].string())
-            throw CommError(str("rank 0 calls ", all[0]["call"].string(), ", rank ", rank,
-                                " calls ", all[rank]["call"].string()));
-    if (trouble != nullptr) std::rethrow_exception(trouble);
-    std::vector<Tree> said;
-    for (std::size_t rank = 0; rank < all.size(); ++rank) {
-        if (const Tree* error = all[rank].find("error"))
-            throw ValueError(str("rank ", rank, ": ", error->string()));
-        said.push_back(from_bytes(all[rank]["said"].string()));
-    }
-    return said;
-}
 
 std::vector<Leaf> leaves_of(const char* op, const Tree& tree) {
     std::vector<Leaf> leaves;
@@ -85,7 +60,7 @@ Tree LeafDescription::to_tree() const {
 
 Agreement::Agreement(ProcessGroup& group, const Call& call, const Tree& tree) : op_(call.op) {
     std::vector<std::size_t> order;
-    const std::vector<Tree> told = tell(group, call, [&] {
+    const auto described = [&] {
         leaves_ = leaves_of(op_, tree);
         order.resize(leaves_.size());
         std::iota(order.begin(), order.end(), std::size_t{0});
@@ -97,9 +72,9 @@ Agreement::Agreement(ProcessGroup& group, const Call& call, const Tree& tree) : 
         for (const std::size_t i : order)
             descriptions.push_back(LeafDescription(leaves_[i]).to_tree());
         return descriptions;
-    });
+    };
     std::vector<Row> said;
-    for (const Tree& descriptions : told) {
+    for (const Tree& descriptions : tell_all(group, op_, described, call.text())) {
         said.emplace_back();
         for (const Tree& each : descriptions.elements()) said.back().emplace_back(each);
     }

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstddef>
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -19,10 +18,6 @@ struct Call {
     std::string arguments = {};
     std::string text() const { return arguments.empty() ? op : str(op, ' ', arguments); }
 };
-
-// What each rank says. If saying() throws on one of them, or they call different things, everybody
-// throws.
-std::vector<Tree> tell(ProcessGroup& group, const Call& call, const std::function<Tree()>& saying);
 
 struct Leaf {
     std::string place;

@@ -187,6 +187,8 @@ template std::string encode(const ChildEnded&);
 template ChildEnded decode(std::string_view);
 template std::string encode(const Report&);
 template Report decode(std::string_view);
+template std::string encode(const Absent&);
+template Absent decode(std::string_view);
 template std::string encode(const Goodbye&);
 template Goodbye decode(std::string_view);
 template std::string encode(const Heartbeat&);
@@ -232,6 +234,8 @@ std::size_t max_body(Kind kind) {
             return longest<ChildEnded>();
         case Report::kind:
             return longest<Report>();
+        case Absent::kind:
+            return longest<Absent>();
         case Goodbye::kind:
             return longest<Goodbye>();
         case Heartbeat::kind:

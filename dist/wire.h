@@ -24,7 +24,7 @@ inline constexpr std::size_t kMaxActivity = 256;
 inline constexpr std::size_t kMaxHost = 255;
 inline constexpr std::size_t kMaxRanks = 65536;
 
-inline constexpr std::uint32_t kProtocol = 0x32584c41;  // "ALX2"
+inline constexpr std::uint32_t kProtocol = 0x33584c41;  // "ALX3"
 
 using Nonce = std::array<std::uint8_t, 32>;
 using Proof = std::array<std::uint8_t, 32>;  // an HMAC
@@ -46,6 +46,7 @@ enum class Kind : std::uint8_t {
     overdue,
     child_end,
     report,
+    absent,
     goodbye,  // to both
     heartbeat,
     // from the server
@@ -158,6 +159,13 @@ struct Report {
     static constexpr Kind kind = Kind::report;
     std::string text;
     static void fields(auto& m, auto&& f) { f(m.text, kMaxText); }
+};
+// A process that still is there won't come to what others wait for.
+struct Absent {
+    static constexpr Kind kind = Kind::absent;
+    std::string why;
+    std::uint64_t proposals = 0;  // that it has made before; void if it has made another one since
+    static void fields(auto& m, auto&& f) { f(m.why, kMaxText), f(m.proposals); }
 };
 struct Goodbye {
     static constexpr Kind kind = Kind::goodbye;

@@ -45,7 +45,9 @@ void Linear::visit(Visitor& v) {
 }
 
 Tensor feed_forward(Linear& first, Linear& second, const Tensor& x, Activation activation) {
-    const auto has_door = [](const Linear& layer) { return layer.policy || layer.gate(); };
+    const auto has_door = [](const Linear& layer) {
+        return layer.policy || layer.gate() || layer.layer_cast();
+    };
     if (has_door(first) || has_door(second)) return second(first(x, activation));
     return axle::feed_forward(x, matrix_of(first), first.bias, matrix_of(second), second.bias,
                               activation);

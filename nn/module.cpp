@@ -80,7 +80,7 @@ std::string listed(const std::vector<std::string>& names, const std::vector<std:
 
 }  // namespace
 
-Module::Module(const Module& other) : training_(other.training_) {
+Module::Module(const Module& other) : layer_cast_(other.layer_cast_), training_(other.training_) {
     if (cloning == 0)
         throw UsageError(
             "module: modules are not copied, for the copy would share its weights; use "
@@ -103,17 +103,41 @@ void Module::separate_tensors() {
 }
 
 Module::Entry::Entry(Module& module) {
+    if (module.layer_cast_) computing_.emplace(module);
     const Gate* gate = module.gate_.get();
     if (gate == nullptr) return;
     inside_.emplace();
     if (entered > 1) return;
     if (gate->before_forward) gate->before_forward(module);
     if (!gate->autocast) return;
-    autocast_.emplace(gate->autocast);
+    autocast_.emplace(gate->autocast, gate->cache_enabled);
     converts_ = gate->outputs_to_f32;
 }
 Module::Entry::Inside::Inside() { ++entered; }
 Module::Entry::Inside::~Inside() { --entered; }
+
+struct Module::Entry::Computing::Kept {
+    std::vector<std::pair<Tensor*, Tensor>> tensors;  // where they belong
+
+    void swap() noexcept {
+        for (auto& [place, tensor] : tensors) std::swap(*place, tensor);
+    }
+};
+Module::Entry::Computing::Computing(Module& layer) : kept(std::make_unique<Kept>()) {
+    const DType compute = layer.layer_cast_->compute;
+    // Buffers are a policy's, which writes to them.
+    walk(layer, [&](const std::string&, Tensor& t, bool is_parameter) {
+        if (is_parameter && is_floating(t.dtype()))
+            kept->tensors.emplace_back(&t, axle::to(t, compute));
+    });
+    kept->swap();
+}
+Module::Entry::Computing::~Computing() { kept->swap(); }
+
+void Module::set_layer_cast(std::optional<LayerCast> cast) {
+    if (cast) to(cast->storage);
+    layer_cast_ = cast;
+}
 
 std::vector<Tensor> Module::parameters() const {
     std::vector<Tensor> result;

@@ -61,8 +61,14 @@ struct LoadReport {
 // How an Accelerator acts around the outermost call of a prepared model.
 struct Gate {
     std::optional<DType> autocast;
+    std::optional<bool> cache_enabled = {};  // as AutocastGuard's
     bool outputs_to_f32 = true;
     std::function<void(Module&)> before_forward;
+};
+
+// What a layer's tensors are kept in, and converted to for each of its calls.
+struct LayerCast {
+    DType storage, compute;
 };
 
 // Modules can be moved, not copied: a copy would silently share its weights. clone() makes a twin
@@ -109,6 +115,9 @@ class Module {
     // Set by Accelerator::prepare; null in a model that was not prepared.
     void set_gate(std::shared_ptr<const Gate> gate) { gate_ = std::move(gate); }
     const std::shared_ptr<const Gate>& gate() const { return gate_; }
+    // nn/layerwise_casting.h sets it. The tensors are converted at once.
+    void set_layer_cast(std::optional<LayerCast> cast);
+    const std::optional<LayerCast>& layer_cast() const { return layer_cast_; }
 
   protected:
     Module() = default;
@@ -169,12 +178,23 @@ class Module {
             Inside(const Inside&) = delete;
             Inside& operator=(const Inside&) = delete;
         };
+        // Casts to its compute dtype stand for the tensors of a module with a LayerCast.
+        struct Computing {
+            explicit Computing(Module& layer);
+            ~Computing();
+            Computing(const Computing&) = delete;
+            Computing& operator=(const Computing&) = delete;
+            struct Kept;
+            std::unique_ptr<Kept> kept;
+        };
+        std::optional<Computing> computing_;
         std::optional<Inside> inside_;
         std::optional<AutocastGuard> autocast_;
         bool converts_ = false;
     };
 
     std::shared_ptr<const Gate> gate_;
+    std::optional<LayerCast> layer_cast_;
     bool training_ = true;
 };
 

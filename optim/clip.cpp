@@ -77,4 +77,20 @@ void clip_grad_value_(const std::vector<Tensor>& params, double clip_value) {
     grads.changed();
 }
 
+void scale_grads_(const std::vector<Tensor>& params, const Tensor& factor) {
+    const profiler::OpScope scope("scale_grads_");
+    const NoGrad no_grad;
+    if (factor.numel() != 1 || factor.dtype() != f64)
+        throw ShapeError(str("scale_grads_: the factor must be one float64: ", factor.shape(), " ",
+                             factor.dtype()));
+    GradTable grads("scale_grads_", params);
+    if (grads.runs().empty()) return;
+    if (factor.device() != grads.device())
+        throw DeviceError(str("scale_grads_: the factor is on ", factor.device(), ", gradients on ",
+                              grads.device()));
+    launch(grads.device(),
+           [&](auto& on) { kernels::scale(on, grads.runs(), factor.data<double>()); });
+    grads.changed();
+}
+
 }  // namespace axle::inline v0::optim

@@ -23,4 +23,7 @@ void clip_grads_with_norm_(const std::vector<Tensor>& params, double max_norm,
 // Limits every element of every gradient to [-clip_value, clip_value].
 void clip_grad_value_(const std::vector<Tensor>& params, double clip_value);
 
+// Multiplies every gradient by the factor, one f64 on their device, which isn't read on the host.
+void scale_grads_(const std::vector<Tensor>& params, const Tensor& factor);
+
 }  // namespace axle::inline v0::optim

@@ -80,7 +80,7 @@ void Optimizer::zero_grad(bool set_to_none) {
 }
 
 void Optimizer::step() {
-    if (gate_ && !gate_->allows_step(*this)) return;
+    if (steps_in_backward() || (gate_ && !gate_->allows_step(*this))) return;
     const profiler::Scope scope(name(), profiler::Category::optimizer);
     const NoGrad no_grad;
     if (scalars_.defined())
@@ -88,7 +88,17 @@ void Optimizer::step() {
     else if (skipped_.defined())
         skipped_.zero_();
     fill_slots();
-    if (updated_.empty()) return;
+    if (!updated_.empty()) step_slots();
+}
+
+void Optimizer::step_alone(const Tensor& param, std::size_t group, std::uint64_t place) {
+    const NoGrad no_grad;
+    clear_slots();
+    add_slot(param, param.grad(), group, place);
+    step_slots();
+}
+
+void Optimizer::step_slots() {
     const Device device = updated_[0].device();
     if (scalars_.defined() && scalars_.device() != device)
         throw DeviceError(
@@ -101,6 +111,17 @@ void Optimizer::step() {
     finish_slots();
 }
 
+Tensor Optimizer::step(const std::function<Tensor()>& closure) {
+    if (gate_ && !gate_->is_open(*this)) return {};
+    Tensor loss;
+    {
+        const GradMode recording(true);
+        loss = closure();
+    }
+    step();
+    return loss;
+}
+
 void Optimizer::push_options(bool all) {
     const std::vector<Tensor> params = parameters();
     if (params.empty()) return;
@@ -109,27 +130,34 @@ void Optimizer::push_options(bool all) {
     handover_.all = false;
 }
 
-void Optimizer::fill_slots() {
+void Optimizer::clear_slots() {
     slots_.clear();
     updated_.clear();
     stand_ins_.clear();
     held_.clear();
+}
+
+void Optimizer::fill_slots() {
+    clear_slots();
     std::uint64_t index = 0;
     for (std::size_t g = 0; g < group_count(); ++g)
         for (const Tensor& param : group(g).params) {
             const std::uint64_t place = index++;
-            Tensor grad = param.grad();
-            if (!grad.defined()) continue;
-            if (!updated_.empty() && param.device() != updated_[0].device())
-                throw DeviceError(str(name(), ": parameters live on two devices: ",
-                                      updated_[0].device(), " and ", param.device()));
-            kernels::Slot slot = slot_of(param, std::move(grad), g);
-            slot.stochastic = is_half(param.dtype()) && group(g).stochastic_rounding;
-            if (slot.stochastic) slot.seed = rounding_seed(g, place);
-            if (buffers_needed(g) > 0 || slot.stochastic) add_state(slot, param, g);
-            kernels::append(slots_, slot);
-            updated_.push_back(param);
+            if (Tensor grad = param.grad(); grad.defined())
+                add_slot(param, std::move(grad), g, place);
         }
+}
+
+void Optimizer::add_slot(const Tensor& param, Tensor grad, std::size_t group, std::uint64_t place) {
+    if (!updated_.empty() && param.device() != updated_[0].device())
+        throw DeviceError(str(name(), ": parameters live on two devices: ", updated_[0].device(),
+                              " and ", param.device()));
+    kernels::Slot slot = slot_of(param, std::move(grad), group);
+    slot.stochastic = is_half(param.dtype()) && this->group(group).stochastic_rounding;
+    if (slot.stochastic) slot.seed = rounding_seed(group, place);
+    if (buffers_needed(group) > 0 || slot.stochastic) add_state(slot, param, group);
+    kernels::append(slots_, slot);
+    updated_.push_back(param);
 }
 
 kernels::Slot Optimizer::slot_of(const Tensor& param, Tensor grad, std::size_t group) {
@@ -190,9 +218,11 @@ ParamState& Optimizer::prepare_state(const Tensor& param, std::size_t group) {
     if (!state.step.defined()) state.step = zeros({}, {.dtype = f32, .device = param.device()});
     state.step = state.step.to(param.device());
     for (std::size_t b = 0; b < buffers_needed(group); ++b) {
+        const std::optional<Shape> shape = buffer_shape(param, b);
+        if (!shape) continue;
         Tensor& buffer = state.buffers[b];
-        if (!buffer.defined()) buffer = zeros(param.shape(), like);
-        if (buffer.numel() != param.numel())
+        if (!buffer.defined()) buffer = zeros(*shape, like);
+        if (buffer.numel() != numel(*shape))
             throw ShapeError(str(name(), ": ", buffer_names()[b], " is not like its parameter: ",
                                  buffer.shape(), ", ", param.shape()));
         if (buffer.dtype() != like.dtype) buffer = buffer.to(like.dtype);

@@ -27,6 +27,8 @@ struct OptimizerGate {
     virtual ~OptimizerGate() = default;
     // Also the moment to hand over the step's scalars (Optimizer::set_scalars).
     virtual bool allows_step(Optimizer& optimizer) = 0;
+    // Whether it would, without acting.
+    virtual bool is_open(const Optimizer&) const { return true; }
     virtual bool allows_zero_grad(Optimizer& optimizer) = 0;
     // Before the optimizer's options are read or written from outside: the moment to bring them up
     // to date, where captured steps have gone ahead of them.
@@ -91,8 +93,12 @@ class Optimizer {
     Optimizer(const Optimizer&) = delete;
     Optimizer& operator=(const Optimizer&) = delete;
 
-    // Updates every parameter that has a gradient, in place.
+    // Updates every parameter that has a gradient, in place. Nothing for one that updates its
+    // parameters in backward (optim/lomo.h).
     void step();
+    // closure() computes the loss, has it differentiated and returns it, before step(). Where the
+    // gate is closed it isn't called, and the result is undefined.
+    Tensor step(const std::function<Tensor()>& closure);
     // Forgets the gradients, or fills those that there are with zeros.
     void zero_grad(bool set_to_none = true);
 
@@ -146,6 +152,11 @@ class Optimizer {
     virtual std::size_t buffers_needed(std::size_t group) const = 0;
     // Whether "step" is always saved; if not, a state that is saved without has been stepped.
     virtual bool saves_step() const { return true; }
+    // Of a buffer in the parameter's state; nothing where the parameter has none of them.
+    virtual std::optional<Shape> buffer_shape(const Tensor& param, std::size_t) const {
+        return param.shape();
+    }
+    virtual bool steps_in_backward() const { return false; }
     // Fills the GroupTable of the kernel and brings it to the parameters' device.
     virtual void fill_groups(Device device) = 0;
     // For GroupTable::bring_to.
@@ -155,6 +166,10 @@ class Optimizer {
 
     // Throws ValueError for what no group may hold: duplicates, and tensors that were computed.
     void check_params(const std::vector<Tensor>& params);
+    // step() of one parameter, which is the place-th of all; it has a gradient.
+    void step_alone(const Tensor& param, std::size_t group, std::uint64_t place);
+    // The state of a parameter on its device, made where there is none.
+    ParamState& prepare_state(const Tensor& param, std::size_t group);
 
     void before_access() {
         if (gate_) gate_->before_access(*this);
@@ -164,9 +179,11 @@ class Optimizer {
     kernels::Slot slot_of(const Tensor& param, Tensor grad, std::size_t group);
     void add_state(kernels::Slot& slot, const Tensor& param, std::size_t group);
     std::uint64_t rounding_seed(std::size_t group, std::uint64_t param);
+    void clear_slots();
     void fill_slots();
+    void add_slot(const Tensor& param, Tensor grad, std::size_t group, std::uint64_t place);
+    void step_slots();
     void finish_slots();
-    ParamState& prepare_state(const Tensor& param, std::size_t group);
     Tree group_tree(std::size_t index, std::int64_t first_param);
     Tree state_tree(const ParamState& state, bool with_step) const;
     void read_options(std::size_t index, const Tree& tree,

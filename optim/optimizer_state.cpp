@@ -141,9 +141,10 @@ ParamState Optimizer::load_state(const Tensor& param, const Tree& tree) const {
     state.step = step_tensor(has_step ? tree["step"] : Tree(1), param.device());
     for (std::size_t b = 0; b < buffer_names().size(); ++b) {
         const Tree* saved = tree.find(buffer_names()[b]);
-        if (!saved || saved->is_null()) continue;
+        const std::optional<Shape> shape = buffer_shape(param, b);
+        if (!saved || saved->is_null() || !shape) continue;
         const Tensor& buffer = saved->tensor();
-        if (buffer.shape() != param.shape())
+        if (buffer.shape() != *shape)
             throw ShapeError(str(name(), ": load_state_dict: ", buffer_names()[b],
                                  " is not like its parameter: ", buffer.shape(), ", ",
                                  param.shape()));

@@ -210,8 +210,8 @@ trainer::Outcome train(const Settings& s, const Corpus& corpus, nn::Gpt& gpt) {
 
     optim::AdamW adamw =
         trainer::adamw(gpt, {.lr = s.lr, .betas = {0.9, s.beta2}, .weight_decay = s.weight_decay});
-    auto cosine = optim::get_cosine_schedule_with_warmup(
-        adamw, std::min(s.warmup, plan.steps - 1), plan.steps, 0.5, s.lr > 0 ? s.min_lr / s.lr : 0);
+    auto cosine = optim::get_cosine_with_min_lr_schedule_with_warmup(
+        adamw, std::min(s.warmup, plan.steps - 1), plan.steps, {.min_lr = s.min_lr});
     auto [model, optimizer, loader, scheduler] =
         accelerator.prepare(gpt, adamw, train_loader, cosine);
     trainer::Run run(s, accelerator, plan);

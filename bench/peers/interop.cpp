@@ -32,6 +32,7 @@
 #include "nn/norm.h"
 #include "nn/weight_files.h"
 #include "optim/adam.h"
+#include "optim/schedules.h"
 #include "optim/sgd.h"
 #include "optim/state_file.h"
 
@@ -129,25 +130,26 @@ void write_weights(const Arguments& args) {
 
 // All weights from N(0, 0.3), norms and biases too, so that each counts.
 template <class Model, class Config>
-void write_model(const Config& config, const std::string& folder) {
+void write_model(const Config& config, const std::string& folder, const nn::ShardSize& size) {
     Model model(config);
     const NoGrad no_grad;
     for (Tensor& parameter : model.parameters()) parameter.normal_(0, 0.3);
-    model.save_pretrained(folder);
+    model.save_pretrained(folder, {.max_shard_size = size});
 }
 
 // model-write KIND FOLDER [SIZE]: in shards of this size.
 void write_models(const Arguments& args) {
+    const nn::ShardSize size = args.size() < 3 ? "1GB" : args[2];
     const std::map<std::string, std::function<void(const std::string&)>> kinds = {
         {"gpt2",
-         [](const std::string& folder) {
+         [&](const std::string& folder) {
              write_model<nn::Gpt>(
                  nn::GptConfig{
                      .vocab_size = 61, .block_size = 16, .n_layer = 2, .n_head = 3, .n_embd = 24},
-                 folder);
+                 folder, size);
          }},
         {"llama",
-         [](const std::string& folder) {
+         [&](const std::string& folder) {
              nn::LlamaConfig config;
              config.vocab_size = 61;
              config.hidden_size = 24;
@@ -156,10 +158,10 @@ void write_models(const Arguments& args) {
              config.num_attention_heads = 4;
              config.num_key_value_heads = 2;
              config.max_position_embeddings = 16;
-             write_model<nn::Llama>(config, folder);
+             write_model<nn::Llama>(config, folder, size);
          }},
         {"bert",
-         [](const std::string& folder) {
+         [&](const std::string& folder) {
              nn::BertConfig config;
              config.vocab_size = 61;
              config.hidden_size = 24;
@@ -168,15 +170,11 @@ void write_models(const Arguments& args) {
              config.intermediate_size = 40;
              config.max_position_embeddings = 16;
              config.labels = {"no", "perhaps", "yes"};
-             write_model<nn::BertForSequenceClassification>(config, folder);
+             write_model<nn::BertForSequenceClassification>(config, folder, size);
          }},
     };
     manual_seed(7);
     kinds.at(args.at(0))(args.at(1));
-    if (args.size() < 3) return;
-    const std::string weights = args[1] + "/" + nn::kWeightsName;
-    const auto tensors = load_safetensors(weights).tensors;
-    nn::save_weights({tensors.begin(), tensors.end()}, args[1], args[2]);
 }
 
 // model-run KIND FOLDER INPUTS OUTPUT: the logits of inputs "ids" and "mask".
@@ -249,6 +247,39 @@ void train(const Arguments& args) {
     answer(losses);
 }
 
+// go-on FOLDER STEPS: the losses of so many micro-batches behind the state that save_state of
+// Accelerate has left there, of the training in tests/golden/record_accelerate_state.py.
+void go_on(const Arguments& args) {
+    struct Counter : accel::Checkpointable {
+        std::int64_t batches = 0;
+        Tree state_dict() const override { return Tree{{"batches", batches}}; }
+        void load_state_dict(const Tree& state) override { batches = state["batches"].integer(); }
+    };
+    nn::Sequential net{nn::Linear(3, 4), [](const Tensor& x) { return tanh(x); }, nn::Linear(4, 1)};
+    net.to(f64);
+    optim::AdamW adamw(net.parameters(), {});
+    optim::CosineAnnealingLR cosine(adamw, 20);
+    Counter counter;
+    accel::Accelerator accelerator({.gradient_accumulation_steps = 2, .cpu = true});
+    accelerator.prepare(net, adamw, cosine);
+    accelerator.register_for_checkpointing(counter);
+    accelerator.load_state(args.at(0));
+    Tree losses = Tree::list();
+    for (std::int64_t left = std::stoll(args.at(1)); left > 0; --left) {
+        auto scope = accelerator.accumulate(net);
+        std::vector<double> values;
+        for (int i = 0; i < 6; ++i)
+            values.push_back(std::cos(static_cast<double>(i + counter.batches)));
+        const Tensor x = tensor(values, {2, 3}, {.dtype = f64});
+        const Tensor loss = mse_loss(net(x), x.sum({1}, true) / 2);
+        accelerator.backward(loss);
+        adamw.step(), cosine.step(), adamw.zero_grad();
+        losses.push_back(loss.item());
+        ++counter.batches;
+    }
+    answer(losses);
+}
+
 // --- TensorBoard
 
 void write_tensorboard(const Arguments& args) {
@@ -280,6 +311,7 @@ int run(const Arguments& args) {
         {"model-write", write_models},
         {"model-run", run_model},
         {"train", train},
+        {"go-on", go_on},
         {"tensorboard-write", write_tensorboard},
     };
     try {

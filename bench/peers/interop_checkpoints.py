@@ -1,10 +1,13 @@
 """Checkpoints of bench/peers/interop: torch.save's files and Accelerate's folders of weights."""
 
+import sys
+
 import accelerate
+import huggingface_hub
 import safetensors.torch
 import torch
 import transformers
-from interop_pairs import (DTYPES, TORCH, TRANSFORMERS, described, expect, torch_bytes,
+from interop_pairs import (DTYPES, ROOT, TORCH, TRANSFORMERS, described, expect, torch_bytes,
                            torch_pattern)
 
 ACCELERATE = f"accelerate {accelerate.__version__}"
@@ -91,20 +94,47 @@ def accelerate_folders(p):
         p.pair(p.ours, TORCH, f"save_model's safetensors, {size}", lambda: torch_reads(size))
 
 
-def sharded_transformers(p):
-    causal = transformers.AutoModelForCausalLM
+def accelerate_states(p):
+    sys.path.append(str(ROOT / "tests/golden"))
+    import record_accelerate_state as recorded
 
-    def theirs_reads():
-        whole, sharded = p.folder("gpt2-whole"), p.folder("gpt2-sharded")
-        p.call("model-write", "gpt2", whole)
-        p.call("model-write", "gpt2", sharded, "20KB")
-        expected = causal.from_pretrained(whole).state_dict()
-        model, report = causal.from_pretrained(sharded, output_loading_info=True)
-        expect({k: v for k, v in report.items() if v and k.endswith("_keys")}, {}, "keys left")
-        found = model.state_dict()
-        expect({n: seen(t) for n, t in found.items()}, {n: seen(t) for n, t in expected.items()})
-        shards = len(list(sharded.glob("model-*.safetensors")))
-        expect(shards > 1, True, "shards")
-        return f"same bits, {len(found)} weights in {shards} shards"
+    def ours_reads(safe):
+        folder = p.scratch / ("state" if safe else "state-pickled")
+        theirs = recorded.record(folder, both=False, safe=safe)
+        ours = p.ask("go-on", folder, len(theirs))
+        worst = max(abs(a - b) for a, b in zip(ours, theirs, strict=True))
+        assert worst <= 1e-12, f"losses differ by {worst}"
+        return f"same next {len(ours)} losses, max abs difference {worst:.1e}, float64"
 
-    p.pair(p.ours, TRANSFORMERS, "gpt2 folder in shards", theirs_reads)
+    for safe in (True, False):
+        what = "save_state's folder" + ("" if safe else ", safe_serialization=False")
+        p.pair(ACCELERATE, p.ours, what, lambda: ours_reads(safe))
+
+
+def pretrained_folders(p):
+    """What save_pretrained wrote, as AutoModel finds it."""
+
+    def theirs_reads(kind, name, *size):
+        folder = p.folder(f"auto-{kind}{len(size)}")
+        p.call("model-write", kind, folder, *size)
+        model, report = transformers.AutoModel.from_pretrained(folder, output_loading_info=True)
+        expect(type(model).__name__, name, "class")
+        expect(list(report["missing_keys"]), [], "missing keys")
+        tensors = {}
+        for path in folder.glob("*.safetensors"):
+            tensors |= safetensors.torch.load_file(path)
+        prefix = model.base_model_prefix + "."
+        found = {n: seen(t) for n, t in model.state_dict().items()}
+        expected = {n: seen(tensors[prefix + n if prefix + n in tensors else n]) for n in found}
+        expect(found, expected)
+        card = huggingface_hub.ModelCard.load(folder / "README.md")
+        expect(card.data.library_name, "transformers", "library_name")
+        shards = len(list(folder.glob("*.safetensors")))
+        expect(shards > 1, bool(size), "several shards")
+        return f"same bits, {len(found)} weights in {shards} file" + "s" * (shards > 1)
+
+    for kind, name in {"gpt2": "GPT2Model", "llama": "LlamaModel", "bert": "BertModel"}.items():
+        p.pair(p.ours, TRANSFORMERS, f"save_pretrained's {kind}, AutoModel",
+               lambda: theirs_reads(kind, name))
+        p.pair(p.ours, TRANSFORMERS, f"save_pretrained's {kind} in shards, AutoModel",
+               lambda: theirs_reads(kind, name, "20KB"))

@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "core/autocast.h"
 #include "core/autograd.h"
 #include "core/check.h"
 #include "core/launch.h"
@@ -127,11 +128,15 @@ Tensor index_select(const Tensor& x, std::int64_t dim, const Tensor& index) {
                   });
 }
 
-Tensor scatter_add(const Tensor& x, std::int64_t dim, const Tensor& index, const Tensor& src) {
+Tensor scatter_add(const Tensor& given, std::int64_t dim, const Tensor& index,
+                   const Tensor& added) {
     const profiler::OpScope scope("scatter_add");
-    check_device("scatter_add", {&x, &index, &src});
+    check_device("scatter_add", {&given, &index, &added});
     check_index_dtype("scatter_add", index);
-    check_compute("scatter_add", x);
+    check_compute("scatter_add", given);
+    // Autocast may have made one of them half as wide as the other.
+    const bool differ = autocast_dtype() && given.dtype() != added.dtype();
+    const Tensor x = differ ? keep_f32(given) : given, src = differ ? keep_f32(added) : added;
     check_same_dtype("scatter_add", x, src);
     if (x.dim() == 0)
         return reshape(scatter_add(reshape(x, {1}), dim, at_least_1d(index), at_least_1d(src)), {});

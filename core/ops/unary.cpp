@@ -1,6 +1,7 @@
 #include <cmath>
 #include <limits>
 
+#include "core/autocast.h"
 #include "core/ops/pointwise.h"
 
 namespace axle::inline v0 {
@@ -8,6 +9,9 @@ namespace {
 
 // Integers are computed in f32, as PyTorch does.
 Tensor floating(const Tensor& x) { return x.defined() && is_integral(x.dtype()) ? to(x, f32) : x; }
+
+// And what grows or shrinks fast isn't computed in half precision.
+Tensor wide(const Tensor& x) { return keep_f32(floating(x)); }
 
 }  // namespace
 
@@ -17,10 +21,10 @@ Tensor neg(const Tensor& x) {
     return unary("neg", kernels::formula::Neg{}, x);
 }
 Tensor abs(const Tensor& x) { return unary("abs", kernels::formula::Abs{}, x); }
-Tensor exp(const Tensor& x) { return unary("exp", kernels::formula::Exp{}, floating(x)); }
-Tensor log(const Tensor& x) { return unary("log", kernels::formula::Log{}, floating(x)); }
+Tensor exp(const Tensor& x) { return unary("exp", kernels::formula::Exp{}, wide(x)); }
+Tensor log(const Tensor& x) { return unary("log", kernels::formula::Log{}, wide(x)); }
 Tensor sqrt(const Tensor& x) { return unary("sqrt", kernels::formula::Sqrt{}, floating(x)); }
-Tensor rsqrt(const Tensor& x) { return unary("rsqrt", kernels::formula::Rsqrt{}, floating(x)); }
+Tensor rsqrt(const Tensor& x) { return unary("rsqrt", kernels::formula::Rsqrt{}, wide(x)); }
 Tensor tanh(const Tensor& x) { return unary("tanh", kernels::formula::Tanh{}, floating(x)); }
 Tensor sigmoid(const Tensor& x) {
     return unary("sigmoid", kernels::formula::Sigmoid{}, floating(x));

@@ -57,6 +57,10 @@ cudaDataType_t cuda_type(DType t) {
             return CUDA_R_16F;
         case DType::bf16:
             return CUDA_R_16BF;
+        case DType::f8_e4m3:
+            return CUDA_R_8F_E4M3;
+        case DType::f8_e5m2:
+            return CUDA_R_8F_E5M2;
         default:
             return CUDA_R_32F;
     }

@@ -34,7 +34,7 @@ struct CublasLt {
 const CublasLt* cublaslt();
 const std::string& cublaslt_trouble();
 
-// Of a floating dtype.
+// Of a floating dtype, or one of 8 bits.
 cudaDataType_t cuda_type(DType t);
 
 }  // namespace axle::inline v0::kernels

@@ -25,7 +25,7 @@ namespace {
 constexpr int kCandidates = 16;
 
 // All that an algorithm may depend on, but not where the matrices lie.
-using Key = std::array<std::int64_t, 32>;
+using Key = std::array<std::int64_t, 34>;
 
 Key key_of(const Cuda& on, const LtProduct& p) {
     const bool tf32 = on.allow_tf32 && p.in == DType::f32;
@@ -46,6 +46,8 @@ Key key_of(const Cuda& on, const LtProduct& p) {
     key[i++] = p.vector.alignment;
     key[i++] = p.c.data != nullptr;
     key[i++] = p.c.data == p.d.data;
+    key[i++] = p.float8 ? static_cast<std::int64_t>(p.float8->b) : -1;
+    key[i++] = p.float8 && p.float8->fast;
     return key;
 }
 
@@ -89,7 +91,7 @@ void describe(const CublasLt& lt, const LtMatrix& matrix, DType dtype, std::int6
 Description describe(const CublasLt& lt, const Cuda& on, const LtProduct& p) {
     Description result;
     describe(lt, p.a, p.in, p.rows, p.depth, p.batches, result.a);
-    describe(lt, p.b, p.in, p.depth, p.columns, p.batches, result.b);
+    describe(lt, p.b, p.float8 ? p.float8->b : p.in, p.depth, p.columns, p.batches, result.b);
     describe(lt, p.c.data == nullptr ? p.d : p.c, p.out, p.rows, p.columns, p.batches, result.c);
     describe(lt, p.d, p.out, p.rows, p.columns, p.batches, result.d);
 
@@ -109,6 +111,11 @@ Description describe(const CublasLt& lt, const Cuda& on, const LtProduct& p) {
     if (p.b.transposed) set(CUBLASLT_MATMUL_DESC_TRANSB, std::int32_t{CUBLAS_OP_T});
     if (p.epilogue != CUBLASLT_EPILOGUE_DEFAULT)
         set(CUBLASLT_MATMUL_DESC_EPILOGUE, static_cast<std::uint32_t>(p.epilogue));
+    if (p.float8) {
+        set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, p.float8->a_factor);
+        set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, p.float8->b_factor);
+        set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, std::int8_t{p.float8->fast});
+    }
     if (p.vector.data != nullptr) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.vector.data);
     if (p.aux.data != nullptr) {
         set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p.aux.data);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "kernels/cuda/cublaslt.h"
 #include "kernels/exec.h"
@@ -25,6 +26,13 @@ struct LtProduct {
     cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
     LtMatrix vector;  // bias, or where its gradient goes
     LtMatrix aux;     // where the argument of GELU goes, or that of its slope comes from
+    // Of 8-bit floats, where `in` is A's type alone.
+    struct Float8 {
+        DType b;
+        const float *a_factor, *b_factor;  // on the device
+        bool fast;                         // sums may be less exact
+    };
+    std::optional<Float8> float8 = {};
 };
 
 // False if cuBLASLt has no algorithm for it; nothing has been queued then. CudaError if it fails.

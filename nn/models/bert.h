@@ -16,6 +16,7 @@
 #include "nn/layers.h"
 #include "nn/linear.h"
 #include "nn/norm.h"
+#include "nn/pretrained.h"
 
 namespace axle::inline v0::nn {
 
@@ -136,7 +137,8 @@ struct BertPooler : Model<BertPooler> {
 struct Bert : Model<Bert> {
     explicit Bert(const BertConfig& config, bool with_pooler = true);
     static Bert from_pretrained(const std::string& path);
-    void save_pretrained(const std::string& directory) const;
+    void save_pretrained(const std::string& directory,
+                         const SavePretrainedOptions& options = {}) const;
 
     // The last hidden state [B, T, C].
     Tensor forward(const Tensor& ids, const Tensor& attention_mask = {},
@@ -159,7 +161,8 @@ struct BertForSequenceClassification : Model<BertForSequenceClassification> {
     // With as many classes as the configuration has labels, or as said here.
     static BertForSequenceClassification from_pretrained(
         const std::string& path, std::optional<std::int64_t> num_labels = {});
-    void save_pretrained(const std::string& directory) const;
+    void save_pretrained(const std::string& directory,
+                         const SavePretrainedOptions& options = {}) const;
 
     // Logits [B, labels].
     Tensor forward(const Tensor& ids, const Tensor& attention_mask = {},
@@ -197,7 +200,8 @@ struct BertPredictions : Model<BertPredictions> {
 struct BertForMaskedLM : Model<BertForMaskedLM> {
     explicit BertForMaskedLM(const BertConfig& config);
     static BertForMaskedLM from_pretrained(const std::string& path);
-    void save_pretrained(const std::string& directory) const;
+    void save_pretrained(const std::string& directory,
+                         const SavePretrainedOptions& options = {}) const;
 
     // Logits [B, T, vocab_size].
     Tensor forward(const Tensor& ids, const Tensor& attention_mask = {},

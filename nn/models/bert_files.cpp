@@ -150,14 +150,17 @@ BertForMaskedLM BertForMaskedLM::from_pretrained(const std::string& path) {
     });
 }
 
-void Bert::save_pretrained(const std::string& directory) const {
-    nn::save_pretrained(*this, "BertModel", config.to_json(), directory);
+void Bert::save_pretrained(const std::string& directory,
+                           const SavePretrainedOptions& options) const {
+    save_transformers(*this, "BertModel", config.to_json(), directory, options);
 }
-void BertForSequenceClassification::save_pretrained(const std::string& directory) const {
-    nn::save_pretrained(*this, "BertForSequenceClassification", config.to_json(), directory);
+void BertForSequenceClassification::save_pretrained(const std::string& directory,
+                                                    const SavePretrainedOptions& options) const {
+    save_transformers(*this, "BertForSequenceClassification", config.to_json(), directory, options);
 }
-void BertForMaskedLM::save_pretrained(const std::string& directory) const {
-    nn::save_pretrained(*this, "BertForMaskedLM", config.to_json(), directory);
+void BertForMaskedLM::save_pretrained(const std::string& directory,
+                                      const SavePretrainedOptions& options) const {
+    save_transformers(*this, "BertForMaskedLM", config.to_json(), directory, options);
 }
 
 }  // namespace axle::inline v0::nn

@@ -69,8 +69,9 @@ Gpt Gpt::from_pretrained(const std::string& path) {
     return model;
 }
 
-void Gpt::save_pretrained(const std::string& directory) const {
-    nn::save_pretrained(*this, "GPT2LMHeadModel", config.to_json(), directory);
+void Gpt::save_pretrained(const std::string& directory,
+                          const SavePretrainedOptions& options) const {
+    save_transformers(*this, "GPT2LMHeadModel", config.to_json(), directory, options);
 }
 
 }  // namespace axle::inline v0::nn

@@ -13,6 +13,7 @@
 #include "nn/linear.h"
 #include "nn/models/generate.h"
 #include "nn/norm.h"
+#include "nn/pretrained.h"
 
 namespace axle::inline v0::nn {
 
@@ -108,8 +109,9 @@ struct Llama : Model<Llama> {
 
     // A folder as this class or transformers writes it (nn/models/pretrained.h); FileError.
     static Llama from_pretrained(const std::string& path);
-    // Writes config.json and model.safetensors into a directory, creating it.
-    void save_pretrained(const std::string& directory) const;
+    // Writes config.json, model.safetensors and README.md into a directory (nn/pretrained.h).
+    void save_pretrained(const std::string& directory,
+                         const SavePretrainedOptions& options = {}) const;
 
     // Ids [B, T] and a mask as LlamaModel's to logits [B, T, vocab_size].
     Tensor forward(const Tensor& ids, const Tensor& attention_mask = {});

@@ -115,8 +115,9 @@ Llama Llama::from_pretrained(const std::string& path) {
     return model;
 }
 
-void Llama::save_pretrained(const std::string& directory) const {
-    nn::save_pretrained(*this, "LlamaForCausalLM", config.to_json(), directory);
+void Llama::save_pretrained(const std::string& directory,
+                            const SavePretrainedOptions& options) const {
+    save_transformers(*this, "LlamaForCausalLM", config.to_json(), directory, options);
 }
 
 }  // namespace axle::inline v0::nn

@@ -233,15 +233,10 @@ void PretrainedFolder::load(Module& model, const PretrainedNames& names) const {
     for (const PretrainedNames::Head& head : absent) head.make();
 }
 
-void save_pretrained(const Module& model, const char* architecture, const std::string& config,
-                     const std::string& directory, ShardSize max_shard_size) {
-    const StateDict state = model.saved_state();
-    save_weights(state, directory, max_shard_size);
-    Tree whole = {{"architectures", Tree::list({architecture})}};
-    const Tree fields = from_json(config);
-    for (const auto& [name, value] : fields.entries()) whole.set(name, value);
-    if (!state.empty()) whole.set("torch_dtype", str(state.front().second.dtype()));
-    write_file_atomically((fs::path(directory) / "config.json").string(), to_json(whole) + "\n");
+void PretrainedFolder::load(Module& model) const {
+    StateDict state;
+    for (const auto& [name, weight] : files_->weights()) state.emplace_back(name, weight.mapped());
+    in_file(files_->path(), [&] { return model.load_state_dict(state); });
 }
 
 }  // namespace axle::inline v0::nn

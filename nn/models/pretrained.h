@@ -16,6 +16,7 @@
 #include "core/tree.h"
 #include "nn/init.h"
 #include "nn/module.h"
+#include "nn/pretrained.h"
 #include "nn/weight_files.h"
 
 namespace axle::inline v0::nn {
@@ -107,6 +108,8 @@ class PretrainedFolder {
     // Gives a built model memory and values in its own dtypes, tensor by tensor; FileError where
     // names or shapes differ, before the first.
     void load(Module& model, const PretrainedNames& names) const;
+    // Gives a model with memory the values of its own names; FileError likewise.
+    void load(Module& model) const;
 
   private:
     template <class F>
@@ -132,9 +135,14 @@ class PretrainedFolder {
     std::optional<WeightFiles> files_;
 };
 
-// Writes the weights, in shards if need be, and config.json (the JSON object `config` with
-// architecture and dtype) into a folder, creating it.
-void save_pretrained(const Module& model, const char* architecture, const std::string& config,
-                     const std::string& directory, ShardSize max_shard_size = "50GB");
+// save_pretrained of nn/pretrained.h, for a model that this library of Hugging Face's knows.
+void save_folder(const Module& model, const std::string& architecture, const Tree& config,
+                 const char* library, const std::string& directory,
+                 const SavePretrainedOptions& options);
+inline void save_transformers(const Module& model, const char* architecture,
+                              const std::string& config, const std::string& directory,
+                              const SavePretrainedOptions& options) {
+    save_folder(model, architecture, from_json(config), "transformers", directory, options);
+}
 
 }  // namespace axle::inline v0::nn

@@ -158,6 +158,10 @@ void plugin(const json& c, const Group& group) {
     EXPECT_EQ(given.sync_each_batch, effective["sync_each_batch"]) << c;
 }
 
+// Covers 3.accumulate, 2.sync_gradients, 2.gradient_accumulation_steps, 2.step,
+// 1.gradient_accumulation_steps, 1.gradient_accumulation_plugin, 6.GradientState,
+// 7.GradientAccumulationPlugin.num_steps, 7.adjust_scheduler, 7.sync_with_dataloader,
+// 7.sync_each_batch, 7.several, 7.nested.
 TEST(Accumulation, SyncsAndCountsAsEveryVector) {
     const tests::TemporaryFolder folder(tests::Kept::in_memory);
     tests::on_ranks_of_each(tests::vectors("sync_gradients.json"),
@@ -256,6 +260,8 @@ void follow_training(const json& c, const Group& group) {
     EXPECT_EQ(i, c["trace"].size());
 }
 
+// Covers 3.backward, 3.accumulate, 3.clip_grad_norm_, 3.clip_grad_value_, 5.step, 7.short,
+// 1.split_batches.
 TEST(Accumulation, LossesWeightsAndRatesFollowEveryVector) {
     for (const json& file : {tests::vectors("training_trace.json"), tests::golden("training.json")})
         tests::on_ranks_of_each(file, follow_training);

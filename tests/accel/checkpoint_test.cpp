@@ -64,6 +64,7 @@ TEST(Checkpoint, TreesComeBackWithTheirTensors) {
                             [&] { reader.read("other"); });
 }
 
+// Covers 30.11.
 TEST(Checkpoint, IsAbsentUntilItIsCommitted) {
     const TemporaryFolder folder;
     {
@@ -87,6 +88,7 @@ TEST(Checkpoint, ABitOfTheManifestThatFlipsIsNoticed) {
     }
 }
 
+// Covers 31.save_state.
 TEST(Checkpoint, ForeignThingsAreNotReplaced) {
     const TemporaryFolder folder;
     put(folder / "file", "text");
@@ -153,6 +155,7 @@ TEST(Checkpoint, ADamagedManifestOfOursIsAnErrorNotAnOlderCheckpoint) {
     EXPECT_EQ(folder.count(), 2u);
 }
 
+// Covers 10.total_limit, 30.11.
 TEST(Checkpoint, RotationKeepsTheNewestAndTouchesNothingForeign) {
     const TemporaryFolder folder;
     const TemporaryFolder elsewhere;

@@ -176,6 +176,7 @@ class Rank {
     bool alone_;
 };
 
+// Covers 3.gather, 3.gather_for_metrics, 13.gather, 31.gather.
 TEST(Collectives, AgreeWithEveryVector) {
     const auto file = tests::vectors("collectives.json");
     for (const auto& c : file["cases"])

@@ -97,6 +97,7 @@ void expect_to_survive(int rounds, bool same_place) {
     tests::expect_same(tests::snapshot(again), end);
 }
 
+// Covers 30.11.
 TEST(Crash, TheLatestOfManyCheckpointsSurvivesSixtyKills) { expect_to_survive(60, false); }
 
 TEST(Crash, ACheckpointThatIsReplacedAllTheTimeSurvivesSixtyKills) { expect_to_survive(60, true); }

@@ -47,6 +47,7 @@ Pass pass_of(data::DataLoader& loader) {
     return pass;
 }
 
+// Covers 4.DataLoaderDispatcher.
 TEST(Dispatch, ReadsOnTheMainProcessAlone) {
     std::atomic<int> reads[3] = {};
     on_ranks(3, [&](const Group& group) {
@@ -63,6 +64,7 @@ TEST(Dispatch, ReadsOnTheMainProcessAlone) {
     EXPECT_EQ(reads[1] + reads[2], 0);
 }
 
+// Covers 4.DataLoaderDispatcher.
 TEST(Dispatch, SharesTheLastStepEvenly) {
     on_ranks(2, [](const Group& group) {
         data::DataLoader loader(numbers(11), {.batch_size = 3});
@@ -86,6 +88,7 @@ TEST(Dispatch, SplitsABatchAmongAll) {
     });
 }
 
+// Covers 4.slice_fn_for_dispatch.
 TEST(Dispatch, CutsWithTheUsersFunction) {
     on_ranks(2, [](const Group& group) {
         data::DataLoader loader(numbers(8), {.batch_size = 2});
@@ -127,6 +130,7 @@ class Ragged : public data::BatchSampler {
     bool drop_last_;
 };
 
+// Covers 30.15.
 TEST(Dispatch, TakesBatchesOfDifferentLength) {
     for (const bool drop_last : {false, true})
         on_ranks(2, [&](const Group& group) {
@@ -145,6 +149,7 @@ data::FunctionDataset wide(std::int64_t n, std::int64_t (*width)(std::int64_t)) 
     });
 }
 
+// Covers 4.DataLoaderDispatcher.
 TEST(Dispatch, TellsEveryProcessThatBatchesCannotBePutTogether) {
     on_ranks(3, [](const Group& group) {
         const auto rows = wide(12, [](std::int64_t i) { return i < 8 ? std::int64_t{3} : 4; });
@@ -224,6 +229,7 @@ TEST(Dispatch, HandsOutTheStepBeforeABrokenSample) {
     });
 }
 
+// Covers 4.DataLoaderDispatcher.
 TEST(Dispatch, FillsUpFromTheFirstStepThatHasRows) {
     on_ranks(2, [](const Group& group) {
         // Batches 0 and 1 are left empty by the collate function.
@@ -247,6 +253,7 @@ TEST(Dispatch, FillsUpFromTheFirstStepThatHasRows) {
     });
 }
 
+// Covers 4.DataLoaderDispatcher.
 TEST(Dispatch, OfAnEmptySourceHasNoStep) {
     on_ranks(3, [](const Group& group) {
         for (const bool iterable : {false, true})

@@ -2,6 +2,7 @@
 // whom they miss and why.
 #include <chrono>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -89,6 +90,48 @@ TEST_P(FailingLoader, OfTheMainProcessEndsTheLoopOfAllItReadsFor) {
                    rank == 0 ? testing::Matcher<std::string>(HasSubstr(why))
                              : AllOf(HasSubstr(whose), HasSubstr(why)));
     }
+}
+
+// The process whose loader fails goes on, without the others.
+TEST_P(FailingLoader, WhoseErrorIsCaughtEndsTheLoopsOfThoseWhoWait) {
+    const auto ends = ends_of([&](const Group& group) -> std::string {
+        data::DataLoader loader(damaged(group->rank() == 1),
+                                {.batch_size = 2, .num_workers = GetParam()});
+        if (group->rank() != 1) return train(group, loader, {});
+        try {
+            return train(group, loader, {});
+        } catch (const FileError&) {
+            std::this_thread::sleep_for(6s);  // the group stays open
+            return "caught";
+        }
+    });
+    EXPECT_EQ(ends[1].text, "caught");
+    for (const int rank : {0, 2}) {
+        SCOPED_TRACE(rank);
+        expect_end(ends[static_cast<std::size_t>(rank)],
+                   AllOf(HasSubstr("rank 1 does not come"),
+                         HasSubstr("batch 5: sample 33: images/33.png: truncated")));
+    }
+}
+
+TEST_P(FailingLoader, WhoseErrorIsCaughtMayComeBackToTheOthers) {
+    const auto ends = ends_of([&](const Group& group) -> std::string {
+        data::DataLoader loader(damaged(group->rank() == 1),
+                                {.batch_size = 2, .num_workers = GetParam()});
+        accel::prepare_data_loader(loader, group, {});
+        std::string end = "came to the end";
+        try {
+            for ([[maybe_unused]] auto& batch : loader) {
+            }
+        } catch (const FileError&) {
+            end = "caught";
+        }
+        group->barrier();
+        return end;
+    });
+    for (int rank = 0; rank < kProcesses; ++rank)
+        EXPECT_EQ(ends[static_cast<std::size_t>(rank)].text,
+                  rank == 1 ? "caught" : "came to the end");
 }
 
 INSTANTIATE_TEST_SUITE_P(Workers, FailingLoader, testing::Values(0, 2),

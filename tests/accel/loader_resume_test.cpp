@@ -127,6 +127,7 @@ void expect_right(int processes, F&& f) {
 
 class ResumedLoader : public testing::TestWithParam<int> {};
 
+// Covers 4.use_stateful_dataloader, 10.dl_state_dict.bin, 10.sampler.bin.
 TEST_P(ResumedLoader, GoesOnExactlyBehindEveryBatch) {
     const TemporaryFolder folder(tests::Kept::in_memory);
     expect_right(GetParam(), [&](const Group& group) {
@@ -145,6 +146,7 @@ TEST_P(ResumedLoader, GoesOnExactlyBehindEveryBatch) {
 INSTANTIATE_TEST_SUITE_P(Processes, ResumedLoader, testing::Values(1, 2, 4),
                          testing::PrintToStringParamName());
 
+// Covers 10.dl_state_dict.bin, 10.sampler.bin, 30.1, 30.13.
 TEST(ResumedLoaders, GoOnExactlyWithFewerProcesses) {
     const TemporaryFolder folder(tests::Kept::in_memory);
     const auto saved_by = [&](const Kind& kind, int processes) {

@@ -24,6 +24,7 @@ using testing::HasSubstr;
 
 }  // namespace
 
+// Covers 21.find_executable_batch_size.
 TEST(FindExecutableBatchSize, VectorsOfSizesThatAreTried) {
     const nlohmann::json recorded = vectors("find_executable_batch_size.json");
     for (const nlohmann::json& c : recorded["cases"]) {
@@ -47,6 +48,7 @@ TEST(FindExecutableBatchSize, VectorsOfSizesThatAreTried) {
     }
 }
 
+// Covers 21.find_executable_batch_size.
 TEST(FindExecutableBatchSize, StartsAt128PassesArgumentsAndRemembers) {
     std::vector<int> tried;
     auto find = find_executable_batch_size([&](int batch_size, int& calls, const char* name) {
@@ -65,6 +67,7 @@ TEST(FindExecutableBatchSize, StartsAt128PassesArgumentsAndRemembers) {
                   "the caller doesn't pass the batch size");
 }
 
+// Covers 21.find_executable_batch_size.
 TEST(FindExecutableBatchSize, ReducesAsItIsTold) {
     std::vector<int> tried;
     int next = 100;
@@ -82,6 +85,7 @@ TEST(FindExecutableBatchSize, ReducesAsItIsTold) {
     EXPECT_THROW(static_cast<void>(find_executable_batch_size([](int) {}, -1)), ValueError);
 }
 
+// Covers 21.should_reduce_batch_size.
 TEST(FindExecutableBatchSize, RetriesOnlyWhatIsOfMemory) {
     EXPECT_TRUE(accel::should_reduce_batch_size(OutOfMemory("", 0, 0, 0, 0)));
     EXPECT_TRUE(accel::should_reduce_batch_size(std::bad_alloc()));
@@ -111,6 +115,7 @@ TEST(FindExecutableBatchSize, RetriesWhatTheAllocatorRefuses) {
     host_memory::set_allocator({});
 }
 
+// Covers 21.find_executable_batch_size.
 TEST(FindExecutableBatchSize, IsAgreedByAllProcesses) {
     on_ranks(3, [](const std::shared_ptr<dist::ProcessGroup>& group) {
         std::vector<int> tried;
@@ -140,6 +145,7 @@ TEST(FindExecutableBatchSize, FailsOnAllProcessesIfOneFails) {
     EXPECT_EQ(text_of(errors[1]), "loss: not a number");
 }
 
+// Covers 21.clear_device_cache, 21.release_memory, 30.17.
 TEST(ReleaseMemory, ForgetsObjectsAndGivesCachedMemoryBack) {
     Tensor a = ones({1 << 20});
     auto b = std::make_unique<Tensor>(ones({1 << 20}));

@@ -221,6 +221,7 @@ TEST_P(Metrics, DoNotDependOnHowRowsAreSharedOut) {
 }
 
 // What even_batches fills batches up with.
+// Covers 30.4.
 TEST_P(Metrics, LeaveOutWhatAPreparedLoaderRepeats) {
     on_ranks(GetParam(), [&](const std::shared_ptr<dist::ProcessGroup>& group) {
         for (const std::int64_t rows : {1, 4, 10, 13}) {

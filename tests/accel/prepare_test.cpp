@@ -1,5 +1,4 @@
 // What prepare attaches, what the gates hold back, and what options are refused.
-#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <type_traits>
@@ -7,6 +6,7 @@
 
 #include "optim/sgd.h"
 #include "tests/accel/training.h"
+#include "tests/variable.h"
 
 namespace axle {
 namespace {
@@ -15,18 +15,7 @@ using accel::AcceleratorOptions;
 using tests::expect_error;
 using tests::samples;
 using tests::SmallNet;
-
-// Sets an environment variable while it lives.
-class Environment {
-  public:
-    Environment(const char* name, const char* value) : name_(name) { setenv(name, value, 1); }
-    ~Environment() { unsetenv(name_); }
-    Environment(const Environment&) = delete;
-    Environment& operator=(const Environment&) = delete;
-
-  private:
-    const char* name_;
-};
+using tests::Variable;
 
 struct Objects {
     SmallNet net;
@@ -39,6 +28,7 @@ struct Objects {
     Tensor weight() const { return net.in.weight.detach().clone(); }
 };
 
+// Covers 3.prepare.
 TEST(Prepare, ReturnsTheVeryObjectsInTheOrderGiven) {
     Objects o;
     Accelerator accelerator;
@@ -52,6 +42,7 @@ TEST(Prepare, ReturnsTheVeryObjectsInTheOrderGiven) {
     EXPECT_EQ(&accelerator.unwrap_model(model), &o.net);
 }
 
+// Covers 3.prepare.
 TEST(Prepare, TakesASingleObjectAndReturnsItBare) {
     Objects o;
     Accelerator accelerator;
@@ -60,6 +51,7 @@ TEST(Prepare, TakesASingleObjectAndReturnsItBare) {
     EXPECT_NE(o.net.gate(), nullptr);
 }
 
+// Covers 3.prepare.
 TEST(Prepare, PassesUnknownObjectsThrough) {
     Objects o;
     Accelerator accelerator;
@@ -71,6 +63,7 @@ TEST(Prepare, PassesUnknownObjectsThrough) {
     EXPECT_EQ(&model, &o.net);
 }
 
+// Covers 3.prepare.
 TEST(Prepare, ASecondTimeChangesNothing) {
     Objects o;
     Accelerator accelerator({.gradient_accumulation_steps = 2});
@@ -89,6 +82,7 @@ TEST(Prepare, ASecondTimeChangesNothing) {
     EXPECT_EQ(o.schedule.last_epoch(), 2);
 }
 
+// Covers 3.prepare.
 TEST(Prepare, TheOrderDoesNotMatter) {
     for (const bool reversed : {false, true}) {
         Objects o;
@@ -109,6 +103,7 @@ TEST(Prepare, TheOrderDoesNotMatter) {
     }
 }
 
+// Covers 5.AcceleratedOptimizer, 5.step, 5.zero_grad.
 TEST(Gates, HoldEverythingBackBetweenUpdatesAndNothingAtAnUpdate) {
     Objects o;
     Accelerator accelerator({.gradient_accumulation_steps = 2});
@@ -142,6 +137,7 @@ TEST(Gates, LetObjectsThatAreNotPreparedAlone) {
     EXPECT_EQ(o.schedule.last_epoch(), 1);
 }
 
+// Covers 5.step.
 TEST(Gates, AScheduleThatHasAnEndStaysThere) {
     Tensor w = ones({1}, {.requires_grad = true});
     optim::SGD sgd({w}, {.lr = 1, .momentum = 0.9});
@@ -174,6 +170,7 @@ TEST(Prepare, ObjectsOutliveTheAccelerator) {
     EXPECT_NE(o.weight().to_vector(), before.to_vector());
 }
 
+// Covers 3.free_memory.
 TEST(FreeMemory, RestoresPlainBehaviourAndForgetsTheObjects) {
     Objects o;
     Accelerator accelerator({.mixed_precision = "bf16", .gradient_accumulation_steps = 2});
@@ -199,15 +196,16 @@ TEST(FreeMemory, RestoresPlainBehaviourAndForgetsTheObjects) {
     }
 }
 
+// Covers 27.ACCELERATE_GRADIENT_ACCUMULATION_STEPS, 27.ACCELERATE_MIXED_PRECISION, 31.environment.
 TEST(Options, AskTheEnvironmentForWhatIsNotSaid) {
     {
-        const Environment precision("ACCELERATE_MIXED_PRECISION", "bf16");
+        const Variable precision("ACCELERATE_MIXED_PRECISION", "bf16");
         EXPECT_EQ(Accelerator().mixed_precision(), "bf16");
         EXPECT_EQ(Accelerator({.mixed_precision = "no"}).mixed_precision(), "no");
     }
     EXPECT_EQ(Accelerator().mixed_precision(), "no");
     {
-        const Environment steps("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "6");
+        const Variable steps("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "6");
         EXPECT_EQ(Accelerator().gradient_accumulation_steps(), 6);
         EXPECT_EQ(Accelerator({.gradient_accumulation_steps = 3}).gradient_accumulation_steps(), 6);
         EXPECT_EQ(Accelerator({.gradient_accumulation_plugin =
@@ -216,14 +214,14 @@ TEST(Options, AskTheEnvironmentForWhatIsNotSaid) {
                   2);
     }
     {
-        const Environment empty("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "");
+        const Variable empty("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "");
         EXPECT_EQ(Accelerator({.gradient_accumulation_steps = 3}).gradient_accumulation_steps(), 3);
     }
 }
 
 TEST(Options, RefuseWhatMakesNoSenseAndSayWhy) {
     const auto make = [](AcceleratorOptions options) { Accelerator accelerator(options); };
-    expect_error<ValueError>({"Accelerator: mixed_precision must be no, fp16 or bf16: 'fp4'"},
+    expect_error<ValueError>({"Accelerator: mixed_precision must be no, fp16, bf16 or fp8: 'fp4'"},
                              [&] { make({.mixed_precision = "fp4"}); });
     expect_error<ValueError>({"Accelerator: gradient accumulation needs at least one step: 0"},
                              [&] { make({.gradient_accumulation_steps = 0}); });
@@ -236,19 +234,20 @@ TEST(Options, RefuseWhatMakesNoSenseAndSayWhy) {
             make({.gradient_accumulation_steps = 2,
                   .gradient_accumulation_plugin = {{.num_steps = 2}}});
         });
-    const Environment precision("ACCELERATE_MIXED_PRECISION", "half");
+    const Variable precision("ACCELERATE_MIXED_PRECISION", "half");
     expect_error<ValueError>({"Accelerator: mixed_precision", "'half'"}, [&] { make({}); });
     for (const char* text : {"two", "2x", "1.5", " 2", "99999999999"}) {
-        const Environment steps("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", text);
+        const Variable steps("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", text);
         expect_error<ValueError>(
             {"ACCELERATE_GRADIENT_ACCUMULATION_STEPS: not a whole number", text},
             [&] { make({.mixed_precision = "no"}); });
     }
-    const Environment steps("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "0");
+    const Variable steps("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "0");
     expect_error<ValueError>({"ACCELERATE_GRADIENT_ACCUMULATION_STEPS: gradient accumulation "},
                              [&] { make({.mixed_precision = "no"}); });
 }
 
+// Covers 3.autocast, 8.bf16, 8.model.
 TEST(MixedPrecision, APreparedModelMultipliesInBf16AndReturnsF32) {
     SmallNet net;
     net.eval();
@@ -265,6 +264,7 @@ TEST(MixedPrecision, APreparedModelMultipliesInBf16AndReturnsF32) {
     for (const Tensor& p : net.parameters()) EXPECT_EQ(p.dtype(), f32);
 }
 
+// Covers 3.autocast, 8.autocast.
 TEST(MixedPrecision, AutocastCoversWhatIsComputedOutsideTheModel) {
     const Tensor a = ones({2, 2});
     Accelerator accelerator({.mixed_precision = "bf16"}), plain;
@@ -279,6 +279,7 @@ TEST(MixedPrecision, AutocastCoversWhatIsComputedOutsideTheModel) {
     EXPECT_EQ(matmul(a, a).dtype(), f32);
 }
 
+// Covers 8.bf16, 8.PrecisionType.
 TEST(MixedPrecision, TheLossFallsWhileWeightsAndGradientsStayF32) {
     manual_seed(3);
     SmallNet net;

@@ -68,6 +68,7 @@ TEST(ActiveLoader, IsThatOfTheInnermostLoop) {
     });
 }
 
+// Covers 4.DataLoaderStateMixin.
 TEST(ActiveLoader, IsTheOuterOneAgainWhenTheInnerLoopIsLeftOrThrows) {
     Accelerator accelerator({.cpu = true});
     data::DataLoader train(numbers(5)), evaluation(numbers(9));
@@ -84,6 +85,7 @@ TEST(ActiveLoader, IsTheOuterOneAgainWhenTheInnerLoopIsLeftOrThrows) {
     EXPECT_EQ(accelerator.active_dataloader(), nullptr);
 }
 
+// Covers 30.7.
 TEST(ActiveLoader, CompletesAnUpdateAlthoughAnEvaluationIsBrokenOff) {
     Accelerator accelerator({.gradient_accumulation_steps = 2, .cpu = true});
     data::DataLoader train(numbers(5)), evaluation(numbers(9));
@@ -118,6 +120,7 @@ TEST(PreparedLoader, PreparedAgainReadsTheSame) {
     });
 }
 
+// Covers 4.prepare_data_loader.
 TEST(PreparedLoader, IsThatOfTheFreeFunctionToo) {
     on_ranks(2, [](const Group& group) {
         Accelerator accelerator(of_group(group));
@@ -148,6 +151,26 @@ TEST(PreparedLoader, IsWhatItWasOnceMemoryIsFreed) {
     });
 }
 
+// Covers 4.use_seedable_sampler.
+TEST(PreparedLoader, HasItsOwnSeedAgainOnceMemoryIsFreed) {
+    on_ranks(2, [](const Group& group) {
+        Accelerator accelerator(of_group(group, {.use_seedable_sampler = true, .data_seed = 42}));
+        const auto seed = static_cast<std::uint64_t>(group->rank() + 1);
+        const data::LoaderOptions options{.batch_size = 2, .shuffle = true, .seed = seed};
+        data::DataLoader loader(numbers(9), options), same(numbers(9), options),
+            sibling(numbers(9), {.batch_sampler = loader.batch_sampler()});
+        accelerator.prepare(loader, sibling);
+        EXPECT_EQ(loader.generator()->initial_seed(), 42);
+        EXPECT_NE(pass_of(loader), pass_of(same));
+        accelerator.free_memory();
+        EXPECT_EQ(loader.generator()->initial_seed(), seed);
+        loader.set_epoch(0);
+        same.set_epoch(0);
+        EXPECT_EQ(pass_of(loader), pass_of(same));
+    });
+}
+
+// Covers 4.even_batches.
 TEST(PreparedLoader, GivesUnevenBatchesWhereEvenOnesAreNotAsked) {
     on_ranks(2, [](const Group& group) {
         Accelerator accelerator(of_group(group, {.even_batches = false}));
@@ -157,6 +180,7 @@ TEST(PreparedLoader, GivesUnevenBatchesWhereEvenOnesAreNotAsked) {
     });
 }
 
+// Covers 4.split_batches.
 TEST(PreparedLoader, RefusesASplitThatCannotBeSharedOnEveryProcess) {
     on_ranks(2, [](const Group& group) {
         for (const bool dispatches : {false, true})
@@ -186,6 +210,7 @@ class PairsAndOne : public data::BatchSampler {
     }
 };
 
+// Covers 4.split_batches.
 TEST(PreparedLoader, RefusesToSplitBatchesOfVaryingSizeOnAnyNumberOfProcesses) {
     for (const int processes : {1, 2})
         on_ranks(processes, [](const Group& group) {
@@ -196,6 +221,7 @@ TEST(PreparedLoader, RefusesToSplitBatchesOfVaryingSizeOnAnyNumberOfProcesses) {
         });
 }
 
+// Covers 4.dispatch_batches.
 TEST(PreparedLoader, RefusesOptionsThatContradictEachOther) {
     expect_error<UsageError>({"Accelerator: split_batches"}, [] {
         const Accelerator accelerator(
@@ -218,6 +244,7 @@ TEST(PreparedLoader, RefusesOptionsThatContradictEachOther) {
                              [&] { dispatching.prepare_data_loader(loader, false); });
 }
 
+// Covers 4.dispatch_batches, 31.dispatch_batches.
 TEST(PreparedLoader, DispatchesIterablesWhereBatchesArePlacedOnly) {
     on_ranks(2, [](const Group& group) {
         data::DataLoader loader(stream_of_numbers(4), {.batch_size = 2});
@@ -253,6 +280,7 @@ TEST(PreparedLoader, GoesOnInOneEpochWhereLoopsWereLeftInDifferentOnes) {
 
 // --- join_uneven_inputs
 
+// Covers 3.join_uneven_inputs.
 TEST(JoinUnevenInputs, ChangesEvenBatchesMeanwhile) {
     on_ranks(2, [](const Group& group) {
         for (const bool configured : {true, false}) {
@@ -289,8 +317,8 @@ TEST(JoinUnevenInputs, WarnsOfLoadersThatStayAsTheyAre) {
         return heard;
     });
     const std::string warning =
-        "join_uneven_inputs: even_batches is for loaders of datasets with indices that each "
-        "process reads itself; another one stays as it is 2|";
+        "join_uneven_inputs: even_batches is for loaders of datasets with indices, or with shards, "
+        "that each process reads itself; another one stays as it is 2|";
     for (const tests::RankOutcome& rank : job.wait(30s)) EXPECT_EQ(rank.text, warning + warning);
 }
 
@@ -388,6 +416,7 @@ std::vector<accel::DataRank> data_ranks(const dist::DeviceMesh& mesh) {
     return places;
 }
 
+// Covers 4.device.
 TEST(DataRank, IsThatOfThePeersWhoReadTheSame) {
     on_ranks(16, [](const Group& group) {
         const dist::DeviceMesh mesh(
@@ -426,6 +455,7 @@ TEST(PreparedLoader, RefusesAMeshOfOtherProcesses) {
     });
 }
 
+// Covers 4.device.
 TEST(PreparedLoader, OfAMeshIsReadByPeersAlike) {
     on_ranks(4, [](const Group& group) {
         const auto mesh = std::make_shared<dist::DeviceMesh>(

@@ -177,6 +177,7 @@ TEST(ProcessesInDeterministicMode, GiveTheSameBitsHoweverMicroBatchesAreSharedOu
 }
 
 // In the middle of an accumulation, with random numbers of its own on each.
+// Covers 23.saved.
 TEST(ManyProcesses, ResumeWhereTheyWereSaved) {
     const tests::TemporaryFolder folder;
     const std::string path = folder.path() + "/checkpoint";
@@ -201,6 +202,7 @@ TEST(ManyProcesses, ResumeWhereTheyWereSaved) {
 }
 
 // What those who began it had on average counts.
+// Covers 30.13.
 TEST(ManyProcesses, CompleteAnUpdateThatMoreOrFewerHaveBegun) {
     for (const int begun_by : {1, 4}) {
         const tests::TemporaryFolder folder;
@@ -293,6 +295,7 @@ TEST(ManyProcesses, FailTogetherWhereACheckpointCantBeWritten) {
     }
 }
 
+// Covers 2.flag_tensor, 3.on_main_process, 3.set_trigger, 12.on_*, 30.19.
 TEST(ManyProcesses, DoThingsInTurn) {
     Job job(3, [&](const dist::Environment& environment) -> std::string {
         const auto group = dist::ProcessGroup::create(environment, {.join_timeout = 30s});
@@ -316,6 +319,7 @@ TEST(ManyProcesses, DoThingsInTurn) {
     EXPECT_EQ(ended[2].text, "3/33/last/stop/go");
 }
 
+// Covers 3.main_process_first, 12.*_process_first.
 TEST(ManyProcesses, LetTheMainOneGoFirst) {
     const tests::TemporaryFolder folder;
     const std::string path = folder.path() + "/made";
@@ -340,6 +344,7 @@ std::string same_gradients(dist::ProcessGroup& group, const nn::Module& model) {
     return (difference * difference).sum().item() == 0 ? "1" : "0";
 }
 
+// Covers 3.no_sync, 3.trigger_sync_in_backward, 31.no_sync, 31.plain.
 TEST(ManyProcesses, AverageGradientsWhereTheyAreToldTo) {
     Job job(2, [&](const dist::Environment& environment) -> std::string {
         const auto group = dist::ProcessGroup::create(environment, {.join_timeout = 30s});
@@ -398,6 +403,7 @@ TEST(ManyProcesses, RoundAlikeWhereTheyRoundStochastically) {
     for (const RankOutcome& rank : job.wait(30s)) EXPECT_EQ(rank.text, "same");
 }
 
+// Covers 3.join_uneven_inputs.
 TEST(ManyProcesses, MayHaveDifferentNumbersOfBatches) {
     Job job(2, [&](const dist::Environment& environment) -> std::string {
         const auto group = dist::ProcessGroup::create(environment, {.join_timeout = 30s});
@@ -432,7 +438,25 @@ TEST(ManyProcesses, MayHaveDifferentNumbersOfBatches) {
     EXPECT_EQ(ended[1].text, "12 same");
 }
 
+// Covers 22.set_verbosity, 25.third-party.
+TEST(ManyProcesses, HaveLogLevelsOfTheirOwn) {
+    Job job(2, [&](const dist::Environment& environment) -> std::string {
+        const PartialState state(
+            {.cpu = true,
+             .process_group = dist::ProcessGroup::create(environment, {.join_timeout = 30s})});
+        testing::internal::CaptureStderr();
+        set_log_level(state.is_local_main_process() ? LogLevel::warning : LogLevel::error);
+        log(LogLevel::warning, "careful");
+        log(LogLevel::error, "broken");
+        return testing::internal::GetCapturedStderr();
+    });
+    const auto ended = job.wait(30s);
+    EXPECT_EQ(ended[0].text, "axle: warning: careful\naxle: error: broken\n");
+    EXPECT_EQ(ended[1].text, "axle: error: broken\n");
+}
+
 // What the log sink of a rank has heard, with '|' behind each line.
+// Covers 22.MultiProcessAdapter.log, 22.warning_once, 22.set_verbosity.
 TEST(ManyProcesses, LogAsTheirRanks) {
     Job job(2, [&](const dist::Environment& environment) -> std::string {
         const auto group = dist::ProcessGroup::create(environment, {.join_timeout = 30s});
@@ -456,9 +480,37 @@ TEST(ManyProcesses, LogAsTheirRanks) {
     EXPECT_EQ(ended[1].text, "[RANK 1] train: from all|[RANK 1] train: in turn|");
 }
 
+// One tracker for the main process, one for all of them, as each says.
+// Covers 11.on_main_process, 11.GeneralTracker.
+TEST(ManyProcesses, TrackOnTheMainOneUnlessATrackerIsForAll) {
+    struct Counter : accel::Tracker {
+        explicit Counter(bool main_only_) : main_only(main_only_) {}
+        std::string name() const override { return main_only ? "main" : "all"; }
+        bool main_process_only() const override { return main_only; }
+        void log(const Tree&, std::optional<std::int64_t>, const Tree&) override { ++logs; }
+        bool main_only;
+        int logs = 0;
+    };
+    Job job(2, [&](const dist::Environment& environment) -> std::string {
+        const auto group = dist::ProcessGroup::create(environment, {.join_timeout = 30s});
+        const auto main = std::make_shared<Counter>(true), all = std::make_shared<Counter>(false);
+        Accelerator accelerator({.cpu = true, .log_with = {main, all}, .process_group = group});
+        accelerator.init_trackers("run");
+        accelerator.log({{"loss", 1}}, 1);
+        accelerator.end_training();
+        return str(main->logs, all->logs);
+    });
+    const auto ended = job.wait(30s);
+    EXPECT_EQ(ended[0].text, "11");
+    EXPECT_EQ(ended[1].text, "01");
+}
+
+// Covers 22.get_logger, 22.MultiProcessAdapter.log, 27.ACCELERATE_DEBUG_MODE.
 TEST(Logger, NeedsToKnowWhichProcessThisIs) {
-    EXPECT_THROW(accel::get_logger("train"), UsageError);
+    const accel::Logger early = accel::get_logger("train");
+    EXPECT_THROW(early.debug("unheard"), UsageError);
     const PartialState state({.cpu = true});
+    early.debug("unheard");
     EXPECT_EQ(accel::get_logger("train").level(), LogLevel::warning);
     setenv("ACCELERATE_LOG_LEVEL", "DEBUG", 1);
     EXPECT_EQ(accel::get_logger("train").level(), LogLevel::debug);
@@ -466,6 +518,8 @@ TEST(Logger, NeedsToKnowWhichProcessThisIs) {
     setenv("ACCELERATE_LOG_LEVEL", "loud", 1);
     EXPECT_THROW(accel::get_logger("train"), ValueError);
     unsetenv("ACCELERATE_LOG_LEVEL");
+    EXPECT_EQ(accel::get_logger("train", accel::log_level("Critical")).level(), LogLevel::error);
+    EXPECT_THROW(accel::log_level("loud"), ValueError);
     set_log_level(LogLevel::warning);
 }
 
@@ -479,6 +533,7 @@ Tree inputs_of(const nlohmann::json& c) {
     return inputs;
 }
 
+// Covers 3.split_between_processes.
 TEST(SplitBetweenProcesses, AgreesWithEveryVector) {
     const auto file = tests::vectors("split_between_processes.json");
     for (const auto& c : file["cases"]) {

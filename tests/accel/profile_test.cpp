@@ -1,6 +1,7 @@
 // Which steps of a loop are recorded, as torch.profiler does, and what becomes of them.
 #include "accel/profile.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <stdexcept>
@@ -8,6 +9,8 @@
 #include <vector>
 
 #include "core/file.h"
+#include "core/log.h"
+#include "core/ops.h"
 #include "gmock/gmock.h"
 #include "optim/sgd.h"
 #include "tests/accel/training.h"
@@ -56,6 +59,7 @@ std::string steps_in(const profiler::Trace& trace) {
 
 void work(int step) { const profiler::RecordFunction scope("s" + std::to_string(step)); }
 
+// Covers 19.schedule_option.
 TEST(Profile, ActsAsTorchAtEveryStepOfEveryVector) {
     const auto file = tests::vectors("profiler_schedule.json");
     ASSERT_GE(file["cases"].size(), 3u);
@@ -79,6 +83,7 @@ TEST(Profile, ActsAsTorchAtEveryStepOfEveryVector) {
     }
 }
 
+// Covers 19.schedule_option.
 TEST(Profile, SkipFirstShiftsTheSchedule) {
     const ProfileSchedule plain{.wait = 1, .warmup = 1, .active = 2, .repeat = 2};
     ProfileSchedule later = plain;
@@ -89,6 +94,7 @@ TEST(Profile, SkipFirstShiftsTheSchedule) {
         EXPECT_EQ(accel::action_at(later, step + 5), accel::action_at(plain, step));
 }
 
+// Covers 19.on_trace_ready.
 TEST(Profile, ATraceHoldsTheActiveStepsOfItsCycle) {
     std::vector<std::string> traces;
     ProfileSession session({.schedule_option = ProfileSchedule{.wait = 1, .warmup = 1, .active = 2},
@@ -105,6 +111,7 @@ TEST(Profile, ATraceHoldsTheActiveStepsOfItsCycle) {
     EXPECT_EQ(steps_in(session.trace()), "s6 s7 ");
 }
 
+// Covers 19.on_trace_ready.
 TEST(Profile, StopInAnActiveStepGivesWhatThereIs) {
     std::vector<std::string> traces;
     const auto keep = [&](ProfileSession& s) { traces.push_back(steps_in(s.trace())); };
@@ -155,6 +162,7 @@ TEST(Profile, WithoutAScheduleItRecordsUntilItStops) {
                              [&] { session.step(); });
 }
 
+// Covers 19.output_trace_dir.
 TEST(Profile, WritesItsTraceUnderTheProcessIndex) {
     const TemporaryFolder folder(tests::Kept::in_memory);
     int finished = 0;
@@ -195,6 +203,7 @@ TEST(Profile, AnExceptionOfTheLoopPassesThroughTheSession) {
     EXPECT_FALSE(profiler::enabled());
 }
 
+// Covers 19.ProfileKwargs.activities, 19.schedule_option.
 TEST(Profile, RefusesWhatItCannotDo) {
     expect_error<ValueError>({"profile: unknown activity: 'xpu'", "cpu and cuda"}, [] {
         ProfileSession s({.activities = {"cpu", "xpu"}});
@@ -210,6 +219,34 @@ TEST(Profile, RefusesWhatItCannotDo) {
                              [] { ProfileSession second; });
 }
 
+// Covers 19.record_shapes, 19.key_averages.
+TEST(Profile, RecordsShapesAndMemoryAndSaysOnceWhatItCannot) {
+    std::vector<std::string> messages;
+    set_log_sink([&](LogLevel, std::string_view text) { messages.emplace_back(text); });
+    for (int i = 0; i < 2; ++i) {
+        ProfileSession session({.record_shapes = true,
+                                .profile_memory = true,
+                                .with_stack = true,
+                                .with_flops = true,
+                                .with_modules = true});
+        const Tensor product = matmul(ones({2, 3}), ones({3, 4}));
+        session.stop();
+        const auto rows = session.key_averages(true);
+        const auto row = std::find_if(rows.begin(), rows.end(),
+                                      [](const profiler::Row& r) { return r.name == "matmul"; });
+        ASSERT_NE(row, rows.end());
+        EXPECT_EQ(row->operands, (std::vector<Shape>{{2, 3}, {3, 4}}));
+        EXPECT_GT(row->bytes, 0);
+        const std::string table =
+            profiler::table(rows, {.sort_by = "self_cpu_time_total", .row_limit = 1});
+        EXPECT_NE(table.find("Name"), std::string::npos) << table;
+    }
+    set_log_sink({});
+    ASSERT_EQ(messages.size(), 1u);
+    EXPECT_NE(messages[0].find("with_stack"), std::string::npos) << messages[0];
+}
+
+// Covers 3.profile, 19.key_averages, 19.profile.
 TEST(Profile, TheAcceleratorProfilesATrainingLoop) {
     const TemporaryFolder folder(tests::Kept::in_memory);
     Accelerator accelerator(

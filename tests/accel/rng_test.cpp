@@ -39,6 +39,7 @@ Rows pass_of_all(const Accelerator& accelerator, data::DataLoader& loader) {
     return all;
 }
 
+// Covers 1.rng_types, 4.rng_types, 4.synchronized.
 TEST(SynchronizedOrder, IsThatOfTheMainProcessInEveryPass) {
     on_ranks(2, [](const Group& group) {
         for (const bool dispatches : {false, true}) {
@@ -59,6 +60,7 @@ TEST(SynchronizedOrder, IsThatOfTheMainProcessInEveryPass) {
     });
 }
 
+// Covers 1.rng_types, 4.rng_types.
 TEST(SynchronizedOrder, IsEachProcesssOwnWhereItIsNotAskedFor) {
     on_ranks(2, [](const Group& group) {
         data::DataLoader loader(numbers(10), {.shuffle = true, .seed = own_seed(group)});
@@ -94,6 +96,7 @@ class OwnStream : public data::GeneratorDataset {
     std::shared_ptr<data::Generator> generator_;
 };
 
+// Covers 32.generator.
 TEST(SynchronizedGenerator, IsTheSamplersElseTheBatchSamplersElseTheStreams) {
     on_ranks(2, [](const Group& group) {
         const auto of_sampler = std::make_shared<data::Generator>(own_seed(group));
@@ -143,6 +146,7 @@ std::string draws_in_passes(const Group& group, std::vector<std::string> rng_typ
     return result;
 }
 
+// Covers 13.synchronize_rng_state, 23.synchronize_rng_states.
 TEST(SynchronizedDraws, AreAlikeFromTheBeginningOfAPassOn) {
     Job job(2, [&](const dist::Environment& environment) -> std::string {
         const auto group = dist::ProcessGroup::create(environment, {.join_timeout = 30s});
@@ -153,6 +157,7 @@ TEST(SynchronizedDraws, AreAlikeFromTheBeginningOfAPassOn) {
         EXPECT_EQ(rank.text, "samesame samesame otherother");
 }
 
+// Covers 23.RNGType.
 TEST(RngTypes, AreKnownByName) {
     EXPECT_EQ(accel::rng_type("torch"), RngType::torch);
     EXPECT_EQ(accel::rng_type("cuda"), RngType::cuda);
@@ -164,6 +169,7 @@ TEST(RngTypes, AreKnownByName) {
 
 // --- seeds
 
+// Covers 4.use_seedable_sampler.
 TEST(SeedableSampler, TakesTheSeedOfTheData) {
     Accelerator accelerator({.cpu = true,
                              .dataloader_config = accel::DataLoaderConfiguration{
@@ -174,6 +180,7 @@ TEST(SeedableSampler, TakesTheSeedOfTheData) {
     for (const Rows& expected : epochs) EXPECT_EQ(pass_of_all(accelerator, loader), expected);
 }
 
+// Covers 4.use_seedable_sampler, 31.use_seedable_sampler.
 TEST(SeedableSampler, ElseTakesThatOfTheDefaultGenerator) {
     manual_seed(42);
     const auto order = [](bool seedable) {
@@ -188,6 +195,7 @@ TEST(SeedableSampler, ElseTakesThatOfTheDefaultGenerator) {
     EXPECT_EQ(order(false), data::RandomSampler(6, {.seed = 3}).indices(0));
 }
 
+// Covers 13.set_seed, 23.set_seed.
 TEST(SetSeed, IsTheSameForAllUnlessItIsToDiffer) {
     Job job(2, [&](const dist::Environment& environment) -> std::string {
         setenv("RANK", std::to_string(environment.rank).c_str(), 1);

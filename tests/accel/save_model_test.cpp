@@ -1,18 +1,17 @@
 #include "accel/save_model.h"
 
 #include <filesystem>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "core/file.h"
-#include "core/log.h"
 #include "core/safetensors.h"
 #include "gmock/gmock.h"
 #include "nn/init.h"
 #include "nn/norm.h"
 #include "tests/accel/training.h"
 #include "tests/dist/ranks.h"
+#include "tests/logged.h"
 #include "tests/temporary_folder.h"
 
 namespace axle::tests {
@@ -56,26 +55,6 @@ struct TiedNet : nn::Model<TiedNet> {
     }
 };
 
-// What is logged while it lives.
-class Logged {
-  public:
-    Logged() {
-        set_log_sink([this](LogLevel, std::string_view text) {
-            const std::scoped_lock lock(mutex_);
-            lines_.emplace_back(text);
-        });
-    }
-    ~Logged() { set_log_sink({}); }
-    std::vector<std::string> lines() {
-        const std::scoped_lock lock(mutex_);
-        return lines_;
-    }
-
-  private:
-    std::mutex mutex_;
-    std::vector<std::string> lines_;
-};
-
 std::size_t count_files(const std::string& folder) {
     return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(folder),
                                                   std::filesystem::directory_iterator()));
@@ -83,6 +62,7 @@ std::size_t count_files(const std::string& folder) {
 
 }  // namespace
 
+// Covers 3.save_model, 3.get_state_dict.
 TEST(SaveModel, IsReadBackByEveryModelOfItsShape) {
     const TemporaryFolder folder(Kept::in_memory);
     accel::Accelerator accelerator({.cpu = true});
@@ -104,6 +84,7 @@ TEST(SaveModel, IsReadBackByEveryModelOfItsShape) {
     EXPECT_EQ(count_files(folder / "model"), 4u);
 }
 
+// Covers 3.save_model.
 TEST(SaveModel, WritesATiedWeightOnceByItsFirstName) {
     const TemporaryFolder folder(Kept::in_memory);
     accel::Accelerator accelerator({.cpu = true});
@@ -117,6 +98,7 @@ TEST(SaveModel, WritesATiedWeightOnceByItsFirstName) {
     expect_same_bits(other.head.weight, net.embedding.weight);
 }
 
+// Covers 3.save_model.
 TEST(SaveModel, IsWrittenByTheMainProcessAlone) {
     for (const int size : {1, 2}) {
         const TemporaryFolder folder(Kept::in_memory);
@@ -138,6 +120,7 @@ TEST(SaveModel, IsWrittenByTheMainProcessAlone) {
     }
 }
 
+// Covers 10.save_on_each_node, 31.save.
 TEST(SaveModel, OnEachNodeIsForTheLocalMainProcess) {
     EXPECT_TRUE(accel::is_saving_process(accel::PartialState({.cpu = true}), false));
     EXPECT_TRUE(accel::is_saving_process(accel::PartialState({.cpu = true}), true));
@@ -148,6 +131,7 @@ TEST(SaveModel, OnEachNodeIsForTheLocalMainProcess) {
     });
 }
 
+// Covers 3.save_model.
 TEST(SaveModel, RefusesPicklesFilesAndWeightsWithoutValues) {
     const TemporaryFolder folder(Kept::in_memory);
     write_file_atomically(folder / "file", "mine");
@@ -164,6 +148,7 @@ TEST(SaveModel, RefusesPicklesFilesAndWeightsWithoutValues) {
     EXPECT_EQ(folder.count(), 1u);
 }
 
+// Covers 3.load_checkpoint_in_model, 10.torch.load.
 TEST(LoadCheckpointInModel, TakesFilesIndicesAndFoldersOfEveryKind) {
     for (const char* path :
          {"safetensors_whole", "safetensors_whole/model.safetensors", "safetensors_shards",
@@ -177,6 +162,7 @@ TEST(LoadCheckpointInModel, TakesFilesIndicesAndFoldersOfEveryKind) {
     }
 }
 
+// Covers 3.load_checkpoint_in_model.
 TEST(LoadCheckpointInModel, PrefersPyTorchsFileThenTheWholeOneAndRefusesTwoIndices) {
     const TemporaryFolder folder(Kept::in_memory);
     const auto add = [&](const char* from, const char* to) {
@@ -196,6 +182,7 @@ TEST(LoadCheckpointInModel, PrefersPyTorchsFileThenTheWholeOneAndRefusesTwoIndic
     expect_error<FileError>({(folder / "pytorch_model.bin").c_str(), "zip"}, load);
 }
 
+// Covers 3.load_checkpoint_in_model.
 TEST(LoadCheckpointInModel, WarnsOfOtherNamesUnlessStrict) {
     const TemporaryFolder folder(Kept::in_memory);
     const std::string path = folder / "model.safetensors";
@@ -251,6 +238,7 @@ TEST(LoadCheckpointInModel, ChangesNothingWhereADtypeIsOnlyStored) {
     }
 }
 
+// Covers 3.load_checkpoint_in_model.
 TEST(LoadCheckpointInModel, ConvertsFloatingWeightsToADtype) {
     ModelForTest model;
     accel::load_checkpoint_in_model(model, recorded("bin_whole"), {.dtype = f64});
@@ -272,6 +260,7 @@ TEST(LoadCheckpointInModel, KeepsTheDigitsThatTheModelsOwnDtypeLacks) {
     expect_same_bits(model.linear1.bias, values);
 }
 
+// Covers 30.12.
 TEST(LoadCheckpointInModel, GivesAModelWithoutMemoryItsWeights) {
     for (const char* folder : {"bin_whole", "safetensors_shards"}) {
         const auto model = [] {
@@ -300,6 +289,7 @@ TEST(LoadCheckpointInModel, SaysWhichOptionsAreNotThereYet) {
     refused("broadcast_from_rank0", {.broadcast_from_rank0 = true});
 }
 
+// Covers 29.clean_state_dict_for_safetensors.
 TEST(CleanStateDict, KeepsTheFirstNameOfTheSameValuesAndSaysSo) {
     TiedNet net;
     const Tensor base = zeros({4, 3});
@@ -316,6 +306,7 @@ TEST(CleanStateDict, KeepsTheFirstNameOfTheSameValuesAndSaysSo) {
     EXPECT_THAT(logged.lines(), ElementsAre(HasSubstr("head.weight, top again")));
 }
 
+// Covers 3.save, 10.safetensors.
 TEST(Save, WritesTensorsAsSafetensorsAndTheRestAsJson) {
     const TemporaryFolder folder(Kept::in_memory);
     accel::Accelerator accelerator({.cpu = true});

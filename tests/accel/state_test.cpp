@@ -9,6 +9,7 @@
 
 #include "accel/checkpoint.h"
 #include "core/file.h"
+#include "core/safetensors.h"
 #include "tests/accel/training.h"
 #include "tests/temporary_folder.h"
 
@@ -48,6 +49,7 @@ void expect_same_course_from_every_batch(int saving_workers, int resuming_worker
     }
 }
 
+// Covers 3.save_state, 3.load_state, 10.random_states_<process_index>.pkl, 23.saved, 30.1.
 TEST(State, ARunGoesOnToTheBitFromEveryBatch) { expect_same_course_from_every_batch(0, 0); }
 
 TEST(State, LoaderWorkersDoNotChangeTheCourse) {
@@ -94,6 +96,7 @@ TEST(State, GradientsAreSavedBetweenUpdatesOnly) {
     EXPECT_FALSE(training.net.in.weight.grad().defined());
 }
 
+// Covers 10.return, 10.iteration.
 TEST(State, ReturnsThePathAndCountsIterationsThroughResumes) {
     const TemporaryFolder folder(tests::Kept::in_memory);
     Training training;
@@ -106,6 +109,7 @@ TEST(State, ReturnsThePathAndCountsIterationsThroughResumes) {
     EXPECT_EQ(accel::CheckpointReader(folder / "0").iteration(), 1);
 }
 
+// Covers 10.dl_state_dict.bin, 10.sampler.bin.
 TEST(State, TheFilesHaveAcceleratesStems) {
     const TemporaryFolder folder(tests::Kept::in_memory);
     Training training;
@@ -114,6 +118,27 @@ TEST(State, TheFilesHaveAcceleratesStems) {
          {"model.safetensors", "optimizer.json", "scheduler.json", "dl_state_dict.json",
           "random_states_0.json", "custom_checkpoint_0.json", "manifest.json"})
         EXPECT_TRUE(fs::exists(folder / "s/" + name)) << name;
+}
+
+// Covers 2.optimizer.
+TEST(State, FilesAreNumberedInTheOrderOfPreparing) {
+    const TemporaryFolder folder(tests::Kept::in_memory);
+    nn::Linear first(2, 3), second(4, 5);
+    optim::AdamW of_first(first.parameters(), {.lr = 0.1}), of_second(second.parameters());
+    Accelerator accelerator({.cpu = true});
+    accelerator.prepare(of_second, second, of_first);
+    accelerator.prepare(first);
+    accelerator.save_state(folder / "s");
+    const auto width = [&](const char* name) {
+        return load_safetensors(folder / "s/" + name).tensors.at("weight").size(1);
+    };
+    EXPECT_EQ(width("model.safetensors"), 4);
+    EXPECT_EQ(width("model_1.safetensors"), 2);
+    const auto rate = [&](const char* name) {
+        return from_json(read_file(folder / "s/" + name))["param_groups"][0]["lr"].number();
+    };
+    EXPECT_EQ(rate("optimizer.json"), 1e-3);
+    EXPECT_EQ(rate("optimizer_1.json"), 0.1);
 }
 
 // Loading fails with `name` in the text and leaves everything as it was.
@@ -132,6 +157,7 @@ void overwrite(const std::string& path, const std::string& bytes) {
     std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
 }
 
+// Covers 10.order.
 TEST(State, AnyFileMissingCutOrChangedIsNamedAndChangesNothing) {
     const TemporaryFolder folder(tests::Kept::in_memory);
     Training training;

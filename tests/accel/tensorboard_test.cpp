@@ -201,6 +201,7 @@ TEST(Event, ScalarsAreByteForByteWhatProtocolBuffersGive) {
               bytes_of({0x09, 0, 0, 0, 0, 0, 0, 0xe0, 0x3f, 0x10, 3, 0x3a, 2, 0x08, 1}));
 }
 
+// Covers 11.tensorboard.
 TEST(SummaryWriter, ScalarsComeBack) {
     const TemporaryFolder folder;
     SummaryWriter writer(folder.path());
@@ -234,6 +235,7 @@ TEST(SummaryWriter, TextIsAStringTensorForTheTextPlugin) {
     EXPECT_EQ(value.at(9).at(1).at(1).bytes, "text");
 }
 
+// Covers 11.tensorboard.
 TEST(SummaryWriter, HparamsKeepTheirTypes) {
     const TemporaryFolder folder;
     SummaryWriter writer(folder.path());
@@ -422,6 +424,7 @@ TEST(Image, RefusesWhatDoesNotFit) {
     expect_error<ValueError>({"image: ", "'HHW'"}, [] { accel::to_image(ones({3, 1, 2}), "HHW"); });
 }
 
+// Covers 11.tensorboard.
 TEST(SummaryWriter, ImagesComeBack) {
     const TemporaryFolder folder;
     SummaryWriter writer(folder.path());

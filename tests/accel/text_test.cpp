@@ -6,6 +6,10 @@
 #include <string>
 #include <vector>
 
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+
 #include "accel/config.h"
 #include "accel/jsonl.h"
 #include "accel/progress.h"
@@ -98,6 +102,49 @@ TEST(Progress, ShowsFewLinesAndAlwaysTheLast) {
         bar.close();
         bar.close();
     }
+}
+
+// stderr is the end of a terminal that is made for it, as long as it lives.
+class Terminal {
+  public:
+    Terminal() : master_(posix_openpt(O_RDWR | O_NOCTTY)), stderr_(dup(STDERR_FILENO)) {
+        if (master_ < 0 || grantpt(master_) != 0 || unlockpt(master_) != 0) return;
+        const int slave = open(ptsname(master_), O_RDWR | O_NOCTTY);
+        dup2(slave, STDERR_FILENO);
+        close(slave);
+        fcntl(master_, F_SETFL, O_NONBLOCK);
+    }
+    ~Terminal() {
+        dup2(stderr_, STDERR_FILENO);
+        close(stderr_);
+        close(master_);
+    }
+    // What has been written to it.
+    std::string shown() const {
+        std::string all;
+        char part[4096];
+        for (ssize_t n = 0; (n = read(master_, part, sizeof(part))) > 0;)
+            all.append(part, static_cast<std::size_t>(n));
+        return all;
+    }
+
+  private:
+    int master_, stderr_;
+};
+
+// Covers 25.total_progress, 25.progress.
+TEST(Progress, OnATerminalABarIsBelowAnotherAndVanishes) {
+    const Terminal terminal;
+    ProgressBar total(4, {.title = "total"});
+    ProgressBar epoch(2, {.title = "epoch", .leave = false, .line = 1});
+    total.update(1, "loss=2.0");
+    EXPECT_THAT(terminal.shown(), ContainsRegex("^\r\x1b\\[Ktotal  25%.* 1/4 .*loss=2.0$"));
+    epoch.update(1);
+    EXPECT_THAT(terminal.shown(), ContainsRegex("^\r\n\r\x1b\\[Kepoch  50%.* 1/2 .*\x1b\\[A$"));
+    epoch.close();
+    EXPECT_EQ(terminal.shown(), "\r\n\r\x1b[K\x1b[A");
+    total.print("val_loss 1.9");
+    EXPECT_EQ(terminal.shown(), "\r\x1b[Kval_loss 1.9\r\n");
 }
 
 std::vector<std::pair<std::string, std::string>> config(const TemporaryFolder& folder,

@@ -96,6 +96,7 @@ accel::AcceleratorOptions with(std::vector<LogWith> log_with, const std::string&
 
 // --- choosing
 
+// Covers 11.filter_trackers.
 TEST(LogWith, AnUnknownNameIsRefusedWithTheNearest) {
     expect_error<ValueError>({"log_with: ", "'tensorbord'", "'tensorboard'", "jsonl", "csv"},
                              [] { Accelerator accelerator(with({"tensorbord"}, "x")); });
@@ -103,26 +104,28 @@ TEST(LogWith, AnUnknownNameIsRefusedWithTheNearest) {
                              [] { Accelerator accelerator(with({"wandbb"}, "x")); });
 }
 
+// Covers 11.LoggerType, 11.filter_trackers, 31.comet_ml.
 TEST(LogWith, WhatNeedsPythonIsLeftOutWithOneWarning) {
     Messages messages;
     const TemporaryFolder folder;
-    Accelerator accelerator(with(
-        {"wandb", "jsonl", "comet_ml", "aim", "mlflow", "clearml", "dvclive", "swanlab", "trackio"},
-        folder.path()));
-    EXPECT_THAT(
-        messages.take(),
-        ElementsAre(HasSubstr("wandb, comet_ml, aim, mlflow, clearml, dvclive, swanlab, trackio")));
+    Accelerator accelerator(
+        with({"wandb", "jsonl", "comet_ml", "aim", "mlflow", "clearml", "dvclive", "trackio"},
+             folder.path()));
+    EXPECT_THAT(messages.take(),
+                ElementsAre(HasSubstr("wandb, comet_ml, aim, mlflow, clearml, dvclive, trackio")));
     accelerator.init_trackers("run");
     ASSERT_THAT(accelerator.trackers(), SizeIs(1));
     EXPECT_EQ(accelerator.trackers()[0]->name(), "jsonl");
 }
 
+// Covers 11.filter_trackers.
 TEST(LogWith, ATrackerThatWritesNeedsAFolder) {
     for (const char* name : {"tensorboard", "jsonl", "csv", "all"})
         expect_error<ValueError>({"log_with: ", "logging_dir"},
                                  [&] { Accelerator accelerator(with({name})); });
 }
 
+// Covers 11.filter_trackers, 11.log_with, 31.log_with.
 TEST(LogWith, ANameCountsOnceAndAllMeansAll) {
     const TemporaryFolder folder;
     const auto mine = std::make_shared<Recorder>("mine");
@@ -134,6 +137,7 @@ TEST(LogWith, ANameCountsOnceAndAllMeansAll) {
     EXPECT_EQ(std::count(names.begin(), names.end(), "csv"), 1);
 }
 
+// Covers 11.tensorboard.
 TEST(LogWith, TheLoggingFolderGoesBeforeTheProjects) {
     const TemporaryFolder folder;
     Accelerator accelerator(
@@ -143,6 +147,7 @@ TEST(LogWith, TheLoggingFolderGoesBeforeTheProjects) {
     EXPECT_EQ(Accelerator({.project_dir = "p"}).logging_dir(), "p");
 }
 
+// Covers 11.register_tracker_class, 11.init_kwargs.
 TEST(RegisterTrackerClass, MakesANameKnown) {
     Messages messages;
     std::shared_ptr<Recorder> made;
@@ -170,8 +175,28 @@ TEST(RegisterTrackerClass, MakesANameKnown) {
                                    }});
 }
 
+// Names of services are Accelerate's; one that is registered is no longer left out.
+// Covers 11.LoggerType, 11.wandb.
+TEST(LogWith, TakesLoggerTypesAndRegisteredServices) {
+    Messages messages;
+    const TemporaryFolder folder;
+    EXPECT_STREQ(accel::name_of(accel::LoggerType::swanlab), "swanlab");
+    accel::register_tracker_class({"swanlab", false, [](const TrackerRun&) {
+                                       return std::make_shared<Recorder>("swanlab");
+                                   }});
+    Accelerator accelerator(with(
+        {accel::LoggerType::tensorboard, accel::LoggerType::swanlab, accel::LoggerType::comet_ml},
+        folder.path()));
+    EXPECT_THAT(messages.take(), ElementsAre(HasSubstr("comet_ml")));
+    accelerator.init_trackers("run");
+    ASSERT_THAT(accelerator.trackers(), SizeIs(2));
+    EXPECT_EQ(accelerator.trackers()[0]->name(), "tensorboard");
+    EXPECT_EQ(accelerator.trackers()[1]->name(), "swanlab");
+}
+
 // --- the Accelerator's methods
 
+// Covers 2.trackers, 3.init_trackers, 3.log, 11.GeneralTracker, 11.init_kwargs, 31.log_with.
 TEST(Trackers, AreStartedConfiguredFedAndFinishedOnce) {
     const auto mine = std::make_shared<Recorder>("mine");
     {
@@ -201,6 +226,7 @@ TEST(Trackers, TheDestructorFinishes) {
     EXPECT_THAT(mine->calls, ElementsAre("start", "finish"));
 }
 
+// Covers 11.get_tracker, 11.GeneralTracker.
 TEST(Trackers, GetTrackerUnwrapsAndNamesWhatThereIs) {
     const auto mine = std::make_shared<Recorder>("mine");
     Accelerator accelerator(with({mine}));
@@ -249,6 +275,7 @@ class BuiltIn : public testing::TestWithParam<const char*> {
     Messages messages_;
 };
 
+// Covers 11.tensorboard, 11.values, 30.20.
 TEST_P(BuiltIn, TakesEveryKindOfValue) {
     run({}, [&](Accelerator& accelerator) {
         accelerator.log({{"i", 1},
@@ -273,6 +300,7 @@ TEST_P(BuiltIn, TakesEveryKindOfValue) {
     EXPECT_THAT(messages_.take(), IsEmpty());
 }
 
+// Covers 11.tensorboard.
 TEST_P(BuiltIn, WritesEachLogAtOnce) {
     run({}, [&](Accelerator& accelerator) {
         accelerator.log({{"first", 1}}, 1);
@@ -282,6 +310,7 @@ TEST_P(BuiltIn, WritesEachLogAtOnce) {
     });
 }
 
+// Covers 11.init_kwargs.
 TEST_P(BuiltIn, RefusesOptionsThatItDoesNotHave) {
     expect_error<ValueError>({"tracker ", "'purge_steps'", "'purge_step'"}, [&] {
         run({{"purge_steps", 3}}, [](Accelerator&) {});
@@ -291,6 +320,7 @@ TEST_P(BuiltIn, RefusesOptionsThatItDoesNotHave) {
     });
 }
 
+// Covers 30.20.
 TEST_P(BuiltIn, ItsFailuresAreSaidOnceAndStopNothing) {
     write_file_atomically(folder(), "a file where a folder should be");
     const auto other = std::make_shared<Recorder>("other");
@@ -464,6 +494,7 @@ TEST(Csv, ColumnsGrow) {
               "step,loss,note,val/acc\n1,1,,\n2,2,\"x\n,\"\"\",\n3,3,,0.5\n4,4,,\n");
 }
 
+// Covers 11.csv.
 TEST(Csv, ResumesAtAStep) {
     Files files;
     files.csv({}, [](Accelerator& a) {
@@ -505,6 +536,7 @@ TEST(Jsonl, SummarisesTensorsAndKeepsMapsNested) {
     EXPECT_EQ(from_json(read_file(files.folder / "run/config.json"))["w"].number(), 2);
 }
 
+// Covers 11.csv.
 TEST(Jsonl, ResumesAtAStep) {
     Files files;
     files.jsonl({}, [](Accelerator& a) {
@@ -517,6 +549,7 @@ TEST(Jsonl, ResumesAtAStep) {
               "{\"step\": 1, \"x\": 1}\n{\"step\": 2, \"x\": 2}\n{\"step\": 3, \"x\": 9}\n");
 }
 
+// Covers 11.tensorboard.
 TEST(TensorBoard, HyperparametersAreYaml) {
     const TemporaryFolder folder;
     Accelerator accelerator(with({"tensorboard"}, folder.path()));

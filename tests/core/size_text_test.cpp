@@ -5,6 +5,7 @@
 
 namespace axle::tests {
 
+// Covers 13.wait_for_everyone.
 TEST(SizeText, VectorsOfWrittenSizes) {
     const nlohmann::json recorded = vectors("convert_bytes.json");
     for (const nlohmann::json& c : recorded["cases"]) {

@@ -225,6 +225,7 @@ TEST(TorchFile, HoldsTheStateOfAnOptimizer) {
     EXPECT_EQ(state["state"]["5"]["exp_avg"].tensor().shape(), (Shape{5}));
 }
 
+// Covers 10.load.
 TEST(TorchFile, RefusesByNameWhatIsNoTensorAndNoContainer) {
     for (const auto& [file, reason] : std::vector<std::pair<const char*, const char*>>{
              {"call", "holds __builtin__.print, which is neither"},
@@ -385,6 +386,15 @@ TEST(TorchFile, RefusesATensorThatIsNotWithinItsStorage) {
 TEST(TorchFile, NamesAFileThatIsNotThere) {
     expect_error<FileError>({"/no/such/file.bin: can't"},
                             [] { return load_torch_file("/no/such/file.bin"); });
+}
+
+TEST(TorchFile, LeavesOutWhatIsNoPlainValueWhereItIsToldTo) {
+    const std::string path = AXLE_TESTS_DIR "/golden/accelerate_state/whole/random_states_0.pkl";
+    expect_error<FileError>({path.c_str(), "numpy"}, [&] { return load_torch_file(path); });
+    const Tree states = load_torch_file(path, {.leave_out_others = true});
+    EXPECT_EQ(states["step"].integer(), 6);
+    EXPECT_TRUE(states["numpy_random_seed"][1].is_null());
+    EXPECT_EQ(states["torch_manual_seed"].tensor().dtype(), u8);
 }
 
 }  // namespace axle::tests

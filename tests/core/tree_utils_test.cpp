@@ -31,6 +31,7 @@ Tree deep(int levels) {
     return tree;
 }
 
+// Covers 13.recursively_apply.
 TEST(RecursivelyApply, KeepsTheContainersAndWhatFailsTheTest) {
     const Tree twice = recursively_apply([](const Tensor& t) { return t * 2.0; }, nested_batch());
     expect_same_bits(twice["ids"], counting({4, 2}) * 2.0);
@@ -42,6 +43,7 @@ TEST(RecursivelyApply, KeepsTheContainersAndWhatFailsTheTest) {
               R"([2, "two", {"x": 4}])");
 }
 
+// Covers 13.recursively_apply.
 TEST(RecursivelyApply, RefusesOtherLeavesWithTheirPlaces) {
     const auto same = [](const Tree& t) { return t; };
     const auto is_tensor = [](const Tree& t) { return t.is_tensor(); };
@@ -56,6 +58,7 @@ TEST(RecursivelyApply, RefusesOtherLeavesWithTheirPlaces) {
                              [&] { recursively_apply(same, deep(kMaxTreeDepth + 1)); });
 }
 
+// Covers 13.concatenate.
 TEST(Concatenate, JoinsTensorsAtEveryPlace) {
     const Tree all = concatenate({slice_tensors(Tree{{"x", counting({5, 2})}}, 0, 2),
                                   slice_tensors(Tree{{"x", counting({5, 2})}}, 2, 5)});
@@ -92,6 +95,7 @@ TEST(Concatenate, NamesThePlaceThatDoesNotFit) {
                               join(ones({2}), ones({2}, {.device = Device::meta()})));
 }
 
+// Covers 13.slice_tensors.
 TEST(SliceTensors, TakesRowsOfEveryTensorAsPythonDoes) {
     const Tree middle = slice_tensors(nested_batch(), 1, 3);
     expect_same_bits(middle["ids"], counting({4, 2}).slice(0, 1, 3));
@@ -104,6 +108,7 @@ TEST(SliceTensors, TakesRowsOfEveryTensorAsPythonDoes) {
     });
 }
 
+// Covers 13.find_batch_size.
 TEST(FindBatchSize, IsThatOfTheFirstLeaf) {
     EXPECT_EQ(find_batch_size(nested_batch()), 4);
     EXPECT_EQ(find_batch_size(Tree{{"absent", {}}, {"x", counting({3})}}), 3);
@@ -124,12 +129,14 @@ TEST(FindBatchSize, IsThatOfTheFirstLeaf) {
         EXPECT_EQ(ignorant_find_batch_size(none), std::nullopt);
 }
 
+// Covers 13.find_device.
 TEST(FindDevice, IsThatOfTheFirstTensor) {
     EXPECT_EQ(find_device(nested_batch()), Device::cpu());
     EXPECT_EQ(find_device(get_data_structure(nested_batch())), Device::meta());
     EXPECT_EQ(find_device(Tree::list({1, "a"})), std::nullopt);
 }
 
+// Covers 13.send_to_device.
 TEST(SendToDevice, LeavesTheKeysThatAreSkipped) {
     const Tree sent = send_to_device(
         Tree{{"x", ones({2})}, {"y", {{"x", ones({3})}, {"z", ones({4})}}}, {"name", "a"}},
@@ -140,6 +147,7 @@ TEST(SendToDevice, LeavesTheKeysThatAreSkipped) {
     EXPECT_EQ(sent["name"].string(), "a");
 }
 
+// Covers 13.find_device.
 TEST(ConvertToFp32, TouchesHalfPrecisionAlone) {
     for (const DType dtype : {f64, f32, f16, bf16, i64, boolean}) {
         const Tensor x = ones({2}, {.dtype = dtype});
@@ -150,6 +158,7 @@ TEST(ConvertToFp32, TouchesHalfPrecisionAlone) {
     }
 }
 
+// Covers 13.find_device.
 TEST(DataStructure, SaysWhatIsNeededToMakeEmptyTensors) {
     Tree batch = nested_batch();
     batch.set("flags", ones({0, 2}, {.dtype = boolean}));
@@ -161,6 +170,7 @@ TEST(DataStructure, SaysWhatIsNeededToMakeEmptyTensors) {
     EXPECT_EQ(empties["ids"].tensor().device(), Device::cpu());
 }
 
+// Covers 13.find_device.
 TEST(Listify, GivesNestedNumbersOfTheTensorsKind) {
     EXPECT_EQ(text_of(listify(Tree{{"i", arange(4).reshape({2, 2})},
                                    {"b", tensor({1, 0}, {2}, {.dtype = boolean})},
@@ -197,6 +207,7 @@ TEST(PadInputTensors, RefusesWhatHasNotTheBatchsRows) {
                              [] { pad_input_tensors(arange(3), 3, 0); });
 }
 
+// Covers 13.pad_input_tensors.
 TEST(PadInputTensors, AgreesWithEveryVector) {
     const auto file = tests::vectors("pad_input_tensors.json");
     for (const auto& c : file["cases"]) {

@@ -110,6 +110,7 @@ TEST_F(AcceleratorOnGpu, WhatReplaysHaveLearnedIsSeenBetweenThem) {
     }
 }
 
+// Covers 1.device_placement, 2.device, 4.non_blocking.
 TEST_F(AcceleratorOnGpu, BatchesOfPinnedMemoryArriveAsTheyWere) {
     for (const int workers : {0, 2}) {
         data::LoaderOptions options{
@@ -119,7 +120,8 @@ TEST_F(AcceleratorOnGpu, BatchesOfPinnedMemoryArriveAsTheyWere) {
         data::DataLoader pinned(samples(40), options);
         for (const Tree& batch : pinned) EXPECT_TRUE(batch["x"].tensor().is_pinned());
         plain.set_epoch(1);
-        Accelerator accelerator;
+        Accelerator accelerator(
+            {.dataloader_config = accel::DataLoaderConfiguration{.non_blocking = workers > 0}});
         accelerator.prepare(pinned);
         // Kept until the end: batches must not share memory while copies are under way.
         std::vector<Tensor> there, here;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/file.h"
+#include "core/float8.h"
 #include "core/launch.h"
 #include "core/ops.h"
 #include "core/random.h"
@@ -81,6 +82,13 @@ void run_beside_cudnn() {
     kernels::cudnn::write_state(on, {}, to, to + 1);
 }
 
+void run_float8() {
+    const Float8Tensor x = to_float8(rand({16, 16}, {.device = kGpu}), DType::f8_e4m3);
+    float8_values(x.values);
+    Tensor history = zeros({2, 3}, {f32, kGpu}), scales = ones({3, 2}, {f32, kGpu});
+    end_float8_step({.dtypes = {DType::f8_e4m3, DType::f8_e4m3, DType::f8_e5m2}}, history, scales);
+}
+
 void run_the_rest() {
     for (const DType dtype : {i64, i32, u8}) {
         const Tensor x = ones({3, 3}, {dtype, kGpu});
@@ -101,6 +109,7 @@ void run_the_rest() {
     Tensor count = zeros({}, {i64, kGpu});
     launch(kGpu, [&](auto& on) { kernels::count_unless(on, nullptr, count.data<std::int64_t>()); });
     run_beside_cudnn();
+    run_float8();
 }
 
 class GpuCoverage : public GpuTest {};

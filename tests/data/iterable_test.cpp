@@ -30,6 +30,7 @@ Ids read_all(const IterableDataset& dataset) {
     return ids;
 }
 
+// Covers 4.IterableDatasetShard.
 TEST(IterableDatasetShard, AgreesWithEveryVector) {
     const auto file = tests::vectors("iterable_dataset_shard.json");
     for (const auto& c : file["cases"]) {
@@ -80,6 +81,7 @@ TEST(IterableDatasetShard, SaysWhichSamplesAreRepeated) {
     EXPECT_EQ(rest(2), (Ids{4, 5, -1, -2}));
 }
 
+// Covers 4.IterableDatasetShard.__len__.
 TEST(IterableDatasetShard, HasNoSizeWhereTheWholeHasNone) {
     const Numbers whole(10, {.sized = false});
     EXPECT_FALSE(IterableDatasetShard(whole, 2, false, {.num_processes = 2}).size());
@@ -123,6 +125,7 @@ TEST(IterableDatasetShard, ReadsTheFirstRoundAndItsOwnOfTheOthersWhereTheStreamC
     EXPECT_EQ(whole.read(), 8 + 150);
 }
 
+// Covers 4.set_epoch.
 TEST(GeneratorDataset, StartsEveryEpochAnew) {
     const auto squares = from_generator([](std::int64_t epoch) {
         return [i = std::int64_t{0}, epoch]() mutable -> std::optional<Tree> {

@@ -59,6 +59,7 @@ TEST(IterableLoader, KnowsTheLastBatchAlsoWhereItIsFull) {
                 }
 }
 
+// Covers 4.IterableDatasetShard.__len__.
 TEST(IterableLoader, KnowsItsMeasures) {
     const Numbers numbers(22);
     DataLoader loader(numbers, {.batch_size = 4});

@@ -173,6 +173,7 @@ TEST(Shares, GiveEverySampleOnceAndInOrder) {
     }
 }
 
+// Covers 4.even_batches.
 TEST(Shares, AreAsLargeWhereBatchesAreEven) {
     for (std::uint64_t seed = 0; seed < kCases; ++seed) {
         Draws draws(seed);
@@ -189,6 +190,7 @@ TEST(Shares, AreAsLargeWhereBatchesAreEven) {
     }
 }
 
+// Covers 4.__len__.
 TEST(Shares, KnowTheirSizeAndTheirEnd) {
     for (std::uint64_t seed = 0; seed < kCases; ++seed) {
         Draws draws(seed);

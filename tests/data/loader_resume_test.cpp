@@ -99,6 +99,7 @@ class Job {
 
 constexpr std::int64_t kAll = 1000;
 
+// Covers 30.1.
 TEST(Resume, IsExactAtEveryBatchOfThreeEpochsOnAnyNumberOfProcesses) {
     for (const bool iterable : {false, true})
         for (const int workers : {0, 1, 4})
@@ -117,6 +118,7 @@ TEST(Resume, IsExactAtEveryBatchOfThreeEpochsOnAnyNumberOfProcesses) {
             }
 }
 
+// Covers 4.state_dict.
 TEST(Resume, IsExactFromFourProcessesToTwoToOne) {
     for (const bool iterable : {false, true})
         for (const int workers : {0, 1, 4}) {

@@ -29,6 +29,7 @@ TEST(ShardedLoader, ReadsItsShareAndAllAgain) {
     EXPECT_EQ(pass(loader).size(), 5u);
 }
 
+// Covers 4.DataLoaderStateMixin.
 TEST(ShardedLoader, KnowsTheStepThatIsNotFull) {
     DataLoader loader(from_function(22, sample), {.batch_size = 4});
     loader.shard(ShardOptions{.num_processes = 2, .process_index = 1});
@@ -116,6 +117,7 @@ TEST(SkipFirstBatches, SkipsInEveryPassOverTheViewAndInNoneOverTheLoader) {
     }
 }
 
+// Covers 4.skip_first_batches.
 TEST(SkipFirstBatches, KeepsWhatTheLoaderKnows) {
     DataLoader loader(from_function(22, sample), {.batch_size = 4});
     loader.shard(ShardOptions{.num_processes = 2, .process_index = 1});

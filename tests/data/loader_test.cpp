@@ -30,6 +30,7 @@ TEST(DataLoader, GivesTheBatchesInOrder) {
     EXPECT_EQ(pass(dropping), (std::vector<Ids>{{0, 1}, {2, 3}}));
 }
 
+// Covers 4.set_epoch.
 TEST(DataLoader, ShufflesAsASeedableRandomSampler) {
     DataLoader loader(from_function(6, sample), {.batch_size = 6, .shuffle = true, .seed = 42});
     EXPECT_EQ(pass(loader), (std::vector<Ids>{{0, 3, 2, 4, 1, 5}}));
@@ -39,6 +40,7 @@ TEST(DataLoader, ShufflesAsASeedableRandomSampler) {
     EXPECT_EQ(loader.epoch(), 4);
 }
 
+// Covers 4.DataLoaderShard.
 TEST(DataLoader, EndOfDataloaderIsTrueWhileTheLastBatchIsInTheBody) {
     for (const int workers : {0, 3}) {
         DataLoader loader(from_function(5, sample), {.batch_size = 2, .num_workers = workers});
@@ -50,6 +52,7 @@ TEST(DataLoader, EndOfDataloaderIsTrueWhileTheLastBatchIsInTheBody) {
     }
 }
 
+// Covers 4.dataloader.
 TEST(DataLoader, BatchesDoNotDependOnTheNumberOfWorkers) {
     const auto batches = [](int workers, int prefetch) {
         DataLoader loader(
@@ -73,6 +76,7 @@ TEST(DataLoader, BatchesDoNotDependOnTheNumberOfWorkers) {
         for (const int prefetch : {1, 3}) EXPECT_EQ(batches(workers, prefetch), expected);
 }
 
+// Covers 4.DataLoaderAdapter, 4.state_dict.
 TEST(DataLoader, ResumesExactlyAtEveryBatchOfThreeEpochs) {
     for (const int workers : {0, 1, 4}) {
         const LoaderOptions options{
@@ -161,6 +165,7 @@ TEST(DataLoader, AStateOfAnotherLoaderIsRefused) {
     EXPECT_NO_THROW(seeded.load_state_dict(from_json(to_json(seeded.state_dict()))));
 }
 
+// Covers 4.DataLoaderStateMixin, 30.7.
 TEST(DataLoader, LeavingEarlyLeavesNoTrace) {
     for (const int workers : {0, 1, 4}) {
         const LoaderOptions options{.batch_size = 2, .shuffle = true, .num_workers = workers};
@@ -288,6 +293,7 @@ TEST(DataLoader, ManyPassesUnderContentionStayInOrder) {
     }
 }
 
+// Covers 4.DataLoaderShard.
 TEST(DataLoader, AnEmptyDatasetHasAnEmptyPass) {
     for (const int workers : {0, 2}) {
         DataLoader loader(from_function(0, sample), {.shuffle = true, .num_workers = workers});
@@ -315,6 +321,7 @@ TEST(DataLoader, OnePassAtATime) {
     EXPECT_EQ(pass(loader).size(), 3u);
 }
 
+// Covers 4.dataloader.
 TEST(DataLoader, CollateFnMakesTheBatch) {
     for (const int workers : {0, 2}) {
         DataLoader loader(from_function(4, sample),

@@ -97,6 +97,7 @@ TEST(Mt19937, AgreesWithEveryVectorOfRandperm) {
             << c;
 }
 
+// Covers 4.SeedableRandomSampler.
 TEST(RandomSampler, AgreesWithEveryVectorOfASeedableSampler) {
     const auto file = tests::vectors("seedable_sampler.json");
     for (const auto& c : file["cases"]) {
@@ -117,6 +118,7 @@ TEST(RandomSampler, AgreesWithEveryVectorOfASeedableSampler) {
     }
 }
 
+// Covers 4.DistributedSampler.
 TEST(DistributedSampler, AgreesWithEveryVector) {
     const auto file = tests::vectors("distributed_sampler.json");
     for (const auto& c : file["cases"]) {
@@ -145,6 +147,7 @@ TEST(DistributedSampler, RefusesARankThatIsNotThere) {
     EXPECT_THROW(DistributedSampler(-1), ValueError);
 }
 
+// Covers 4.SkipBatchSampler.
 TEST(SkipBatchSampler, AgreesWithEveryVector) {
     const auto file = tests::vectors("skip_batch_sampler.json");
     for (const auto& c : file["cases"]) {

@@ -33,6 +33,7 @@ std::vector<std::int64_t> sizes_of(const std::shared_ptr<const data::BatchSample
     return sizes;
 }
 
+// Covers 4.BatchSamplerShard.
 TEST(BatchSamplerShard, AgreesWithEveryVector) {
     const auto file = tests::vectors("batch_sampler_shard.json");
     for (const auto& c : file["cases"]) {
@@ -60,6 +61,7 @@ TEST(BatchSamplerShard, AgreesWithEveryVector) {
     }
 }
 
+// Covers 4.without, 31.batch.
 TEST(BatchSamplerShard, AgreesWithEveryVectorOfBatchesThatDiffer) {
     const auto file = tests::vectors("batch_sampler_shard_dynamic.json");
     for (const auto& c : file["cases"]) {

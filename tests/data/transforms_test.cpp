@@ -149,6 +149,22 @@ TEST(Compose, InOnePassIsOneAfterAnotherToTheBit) {
         }
 }
 
+TEST(Compose, OfRowsIsThatOfTheRowsGathered) {
+    const Tensor images = pixels(5, 3, 6, 7);
+    const std::vector<std::int64_t> rows = {4, 0, 4, 2};
+    const Transform twice = [](const Tensor& x, std::span<SampleRandom>) { return x * 2; };
+    const Compose composed[] = {
+        Compose({RandomCrop(4, {.padding = 2}), RandomHorizontalFlip(), ToFloat(),
+                 Normalize({0.1, 0.2, 0.3}, {0.5, 0.6, 0.7}), twice}),
+        Compose({ToFloat()}), Compose({CenterCrop(3), ToFloat()}), Compose({})};
+    for (const Compose& transform : composed)
+        for (const Tensor& x : {images, images.transpose(2, 3), images.to(f32)}) {
+            auto together = draws(4), apart = draws(4);
+            const Tensor from = index_select(x, 0, tensor({4, 0, 4, 2}, {4}).to(i64));
+            expect_same_bits(transform.of_rows(x, rows, together), transform(from, apart));
+        }
+}
+
 TEST(Compose, WhatItsPartsRefuseIsRefusedByThem) {
     expect_error<ShapeError>({"RandomCrop: [9, 9] is larger"}, [] {
         apply(Compose({RandomCrop(9), ToFloat()}), pixels(2, 3, 8, 9));
@@ -315,6 +331,23 @@ TEST(TransformedDataset, TransformsTheEntryThatItIsTold) {
                              [&] { fewer.get_batch(both); });
     EXPECT_THROW(TransformedDataset(pairs, nullptr), UsageError);
     EXPECT_THROW(TransformedDataset(std::shared_ptr<const Dataset>(), CenterCrop(2)), UsageError);
+}
+
+TEST(TransformedDataset, ABatchIsItsSamplesWhereverTheRowsAreRead) {
+    const Tree rows{{"label", arange(6).to(i64)}, {"image", pixels(6, 3, 5, 5)}};
+    const TransformedDataset dataset(TensorDataset(rows),
+                                     Compose({RandomCrop(4), RandomHorizontalFlip(), ToFloat()}));
+    const std::vector<std::int64_t> indices = {5, 1, 1, 3};
+    const Tree batch = dataset.get_batch(indices), samples = collate(get_samples(dataset, indices));
+    ASSERT_EQ(batch.entries().front().key, "label");
+    expect_same_bits(batch["image"].tensor(), samples["image"].tensor());
+    expect_same_bits(batch["label"].tensor(), samples["label"].tensor());
+    expect_error<IndexError>({"TensorDataset: no sample 6 of 6"}, [&] {
+        const std::vector<std::int64_t> beyond = {0, 6};
+        dataset.get_batch(beyond);
+    });
+    const TransformedDataset nameless(TensorDataset(rows), Compose({ToFloat()}), {.key = "pixels"});
+    expect_error<Error>({"Tree: no key 'pixels'", "label"}, [&] { nameless.get_batch(indices); });
 }
 
 TEST(TransformedDataset, ImagesOfDifferentSizesGoOneByOneThroughACollateFn) {

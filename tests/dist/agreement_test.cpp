@@ -218,6 +218,7 @@ TEST(Agreement, GoesOnAmongThoseWhoStay) {
     EXPECT_THAT(errors, Each(""));
 }
 
+// Covers 30.9.
 TEST(Agreement, NamesThoseWhoDoNotComeAndWhatTheyAreIn) {
     Job job(3);
     job.options.timeout = std::chrono::milliseconds(500);

@@ -25,6 +25,7 @@ std::vector<Tensor> of_sizes(const std::vector<std::int64_t>& numbers, DType dty
     return result;
 }
 
+// Covers 9.bucket_cap_mb.
 TEST(Buckets, AreFullWithTheParameterThatBringsThemToTheirSize) {
     const auto parameters = of_sizes({10, 1, 20, 5, 1, 30});
     EXPECT_THAT(dist::plan_buckets(parameters, {5, 4, 3, 2, 1, 0}, 8, 100),
@@ -94,6 +95,7 @@ TEST(Buckets, AreRebuiltInTheOrderOfTheFirstBackward) {
     }
 }
 
+// Covers 9.gradient_as_bucket_view.
 TEST(Buckets, AreWhereGradientsLive) {
     for (const bool as_view : {true, false}) {
         auto models = tests::twins(small_mlp(), 2);

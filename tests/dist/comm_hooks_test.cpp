@@ -32,6 +32,7 @@ struct Weights : nn::Model<Weights> {
 
 Tensor of_rank(const Tensor& x, const Group& group) { return x[group->rank()]; }
 
+// Covers 9.comm_hook.
 TEST(CommHooks, InHalfPrecisionAreNearTheMean) {
     const Tensor matrices = randn({3, 6, 5}), vectors = randn({3, 5});
     for (const auto& [hook, tolerance] :
@@ -47,6 +48,7 @@ TEST(CommHooks, InHalfPrecisionAreNearTheMean) {
 }
 
 // 40000 + 40000 is beyond f16.
+// Covers 9.comm_hook.
 TEST(CommHooks, DivideBeforeTheyRound) {
     on_ranks(2, [&](const Group& group) {
         Weights model(2, 2, f32);
@@ -67,6 +69,7 @@ class Summing : public CommHook {
     }
 };
 
+// Covers 9.comm_hook.
 TEST(CommHooks, MayBeTheUsers) {
     on_ranks(2, [&](const Group& group) {
         Weights model(2, 2);
@@ -84,6 +87,7 @@ Tensor low_rank(std::int64_t count, std::int64_t rows, std::int64_t columns, std
     return matmul(randn({rows, rank}, {f64}), randn({count, rank, columns}, {f64}));
 }
 
+// Covers 9.comm_hook.
 TEST(PowerSgd, IsExactForAMeanOfItsRank) {
     manual_seed(1);
     const Tensor matrices = low_rank(3, 20, 16, 2), vectors = randn({3, 16}, {f64});
@@ -107,6 +111,7 @@ TEST(PowerSgd, IsExactForAMeanOfItsRank) {
 }
 
 // On the whole, nothing is lost: the sum of what was applied goes along with the sum of the truth.
+// Covers 9.comm_state_option.
 TEST(PowerSgd, MakesUpForItsErrors) {
     manual_seed(2);
     const Tensor matrices = randn({2, 12, 12}, {f64}), vectors = randn({2, 12}, {f64});
@@ -134,6 +139,7 @@ TEST(PowerSgd, MakesUpForItsErrors) {
     }
 }
 
+// Covers 9.comm_state_option.
 TEST(PowerSgd, BeginsWithPlainMeansAndGivesAllRanksTheSame) {
     manual_seed(3);
     const Tensor matrices = randn({2, 9, 8}, {f64}), vectors = randn({2, 8}, {f64});
@@ -154,6 +160,7 @@ TEST(PowerSgd, BeginsWithPlainMeansAndGivesAllRanksTheSame) {
     });
 }
 
+// Covers 9.comm_state_option.
 TEST(PowerSgd, LeavesAloneWhatItWouldNotMakeSmaller) {
     manual_seed(4);
     const Tensor matrices = randn({2, 4, 4}, {f64}), vectors = randn({2, 4}, {f64});
@@ -167,6 +174,7 @@ TEST(PowerSgd, LeavesAloneWhatItWouldNotMakeSmaller) {
     });
 }
 
+// Covers 9.comm_wrapper.
 TEST(PowerSgd, MayTravelInHalfPrecision) {
     manual_seed(5);
     const Tensor matrices = to(low_rank(2, 20, 16, 1), f32), vectors = randn({2, 16});

@@ -27,6 +27,7 @@ std::size_t at(const Group& group) { return static_cast<std::size_t>(group->rank
 class Ranks : public testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(DataParallel, Ranks, testing::Values(1, 2, 3, 4));
 
+// Covers 9.gradient.
 TEST_P(Ranks, HaveTheGradientsOfTheWholeBatch) {
     nn::Mlp whole = small_mlp();
     const Tensor x = randn({12, 5}, {f64}), y = randn({12, 2}, {f64});
@@ -113,6 +114,7 @@ TEST_P(Ranks, HaveTheGradientsOfSuchAModelThatIsPartlyUsed) {
     });
 }
 
+// Covers 9.initial.
 TEST(DataParallel, StartsWithTheModelOfRankZero) {
     std::vector<nn::BatchNorm1d> models;
     for (int rank = 0; rank < 3; ++rank) {
@@ -251,6 +253,7 @@ TEST(DataParallel, AddsToTheMeanOfAnEarlierBackward) {
 
 // --- buffers
 
+// Covers 9.broadcast_buffers.
 TEST(DataParallel, GivesEverybodyRankZerosBuffersBeforeAForwardInTraining) {
     std::vector<nn::BatchNorm1d> models;
     for (int rank = 0; rank < 3; ++rank) models.emplace_back(2);

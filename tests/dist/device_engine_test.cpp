@@ -46,6 +46,7 @@ void expect_trouble(const std::vector<Invitation>& answers, const std::string& t
     }
 }
 
+// Covers 6.Backend.
 TEST(DeviceOffers, EveryoneGetsTheTokenWhereEachHasAGpu) {
     for (const Invitation& answer :
          compare({offer("a", "0:1:0"), offer("a", "0:2:0"), offer("b", "0:1:0")})) {
@@ -55,6 +56,7 @@ TEST(DeviceOffers, EveryoneGetsTheTokenWhereEachHasAGpu) {
     EXPECT_EQ(compare({offer("a", "0:1:0")})[0].token.size(), 6u);
 }
 
+// Covers 6.Backend.
 TEST(DeviceOffers, EveryoneHearsWhyNot) {
     expect_trouble(compare({offer("a", "0:1:0"), offer("b", "0:1:0"), offer("b", "0:1:0")}),
                    "ranks 1 and 2 share a GPU, 0:1:0: NCCL needs one for each");

@@ -99,6 +99,7 @@ TEST(Environment, IsAloneWhereNobodySaysOtherwise) {
     EXPECT_FALSE(e.token_is_secret || e.port_is_taken);
 }
 
+// Covers 9.MASTER_ADDR, 27.RANK.
 TEST(Environment, ReadsTorchrun) {
     const Environment e = read(torchrun());
     EXPECT_EQ(e.rank, 5);
@@ -133,6 +134,7 @@ TEST(Environment, ReadsAxleLaunch) {
     EXPECT_FALSE(e.port_is_taken);
 }
 
+// Covers 9.MASTER_ADDR, 27.RANK.
 TEST(Environment, ReadsOpenMpi) {
     const Environment e = read(open_mpi());
     EXPECT_EQ(e.rank, 3);
@@ -146,6 +148,7 @@ TEST(Environment, ReadsOpenMpi) {
     EXPECT_EQ(e.master_port, 29500);
 }
 
+// Covers 9.MASTER_ADDR, 27.RANK.
 TEST(Environment, ReadsMpichAndIntelMpi) {
     const Environment e = read(mpich());
     EXPECT_EQ(e.rank, 1);
@@ -156,6 +159,7 @@ TEST(Environment, ReadsMpichAndIntelMpi) {
     EXPECT_EQ(read(with(mpich(), {{"I_MPI_MPIRUN", "mpirun"}})).launcher, "intel");
 }
 
+// Covers 9.MASTER_ADDR, 27.RANK.
 TEST(Environment, ReadsMvapich) {
     const Environment e = read({{"MV2_COMM_WORLD_RANK", "1"},
                                 {"MV2_COMM_WORLD_SIZE", "2"},
@@ -165,6 +169,7 @@ TEST(Environment, ReadsMvapich) {
     EXPECT_EQ(e.launcher, "mpich");
 }
 
+// Covers 9.MASTER_ADDR.
 TEST(Environment, ReadsSrun) {
     const Environment e = read(srun());
     EXPECT_EQ(e.rank, 2);
@@ -220,6 +225,7 @@ TEST(Environment, FindsThePlaceOfAProcessThatIsStartedByHand) {
     EXPECT_EQ(e.node_rank, 1);
 }
 
+// Covers 27.RANK.
 TEST(Environment, NamesAVariableThatIsMissing) {
     EXPECT_THAT([] { read({{"RANK", "0"}}); }, refused("WORLD_SIZE is missing beside RANK"));
     EXPECT_THAT([] { read({{"WORLD_SIZE", "1"}}); }, refused("RANK is missing beside WORLD_SIZE"));

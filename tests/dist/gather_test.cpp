@@ -32,6 +32,7 @@ struct Batch {
     }
 };
 
+// Covers 3.gather, 13.gather.
 TEST(Gather, JoinsTheRowsOfEveryTensorInTheOrderOfRanks) {
     on_ranks(3, [](const Group& group) {
         const int rank = group->rank();
@@ -90,6 +91,7 @@ TEST(Gather, OfOneProcessIsTheSameObject) {
     EXPECT_EQ(dist::gather(*alone, 3), 3);
 }
 
+// Covers 13.verify_operation.
 TEST(Gather, RefusesOtherShapesAndListsThem) {
     expect_everywhere<ShapeError>(
         3,
@@ -144,13 +146,14 @@ TEST(Gather, RefusesWhatIsNoTensorOrBuiltOtherwise) {
             const Tensor x = ones({1});
             dist::gather(group, group.rank() == 0 ? Tree{{"x", x}} : Tree{{"x", Tree::list({x})}});
         });
-    expect_everywhere<ValueError>(2, {"gather: nested deeper than"}, [](ProcessGroup& group) {
+    expect_everywhere<ValueError>(2, {"nested deeper than"}, [](ProcessGroup& group) {
         Tree deep = ones({1});
         for (int i = 0; i <= kMaxTreeDepth && group.rank() == 1; ++i) deep = Tree::list({deep});
         dist::gather(group, deep);
     });
 }
 
+// Covers 3.gather_object, 13.gather_object.
 TEST(GatherObject, JoinsListsFlat) {
     on_ranks(3, [](const Group& group) {
         const int rank = group->rank();
@@ -164,6 +167,7 @@ TEST(GatherObject, JoinsListsFlat) {
     });
 }
 
+// Covers 3.gather_object, 13.gather_object, 31.gather_object.
 TEST(GatherObject, GoesIntoMapsAndTuples) {
     on_ranks(2, [](const Group& group) {
         const int rank = group->rank();

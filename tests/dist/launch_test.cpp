@@ -62,6 +62,7 @@ class Launch : public testing::Test {
     TemporaryFolder folder_{Kept::in_memory};
 };
 
+// Covers 24.notebook_launcher.
 TEST_F(Launch, RunsAFunctionInEachProcessWithItsArguments) {
     launch(
         {.num_processes = 3},
@@ -76,6 +77,7 @@ TEST_F(Launch, RunsAFunctionInEachProcessWithItsArguments) {
     EXPECT_EQ(variable("RANK"), "(none)");
 }
 
+// Covers 24.PrepareForLaunch.
 TEST_F(Launch, GivesAllTheSameSecretAndPlace) {
     for (const char* run : {"one", "two"}) {
         launch({.num_processes = 2, .environment = {{"RUN", run}}}, [&] {
@@ -90,6 +92,7 @@ TEST_F(Launch, GivesAllTheSameSecretAndPlace) {
     EXPECT_THAT(read("one0"), HasSubstr("127.0.0.1:"));
 }
 
+// Covers 24.debug_launcher.
 TEST_F(Launch, PassesOptionsOnByTheEnvironment) {
     debug_launch(
         [&] {
@@ -103,6 +106,7 @@ TEST_F(Launch, PassesOptionsOnByTheEnvironment) {
     EXPECT_EQ(read("1.0"), "(none) bf16");
 }
 
+// Covers 24.notebook_launcher.
 TEST_F(Launch, RunsOneProcessHere) {
     const pid_t here = getpid();
     pid_t there = 0;
@@ -149,6 +153,7 @@ TEST_F(Launch, NamesTheRankThatASignalKilled) {
                 AllOf(HasSubstr("rank 0"), HasSubstr("signal 9")));
 }
 
+// Covers 24.notebook_launcher.
 TEST_F(Launch, StartsAgainAsOftenAsItMay) {
     launch({.num_processes = 2, .max_restarts = 1}, [&] {
         write(variable("MASTER_PORT") + variable("AXLE_JOB_TOKEN"));
@@ -173,6 +178,7 @@ TEST_F(Launch, WritesWhatIsBufferedOnce) {
         testing::UnorderedElementsAre("before", "also before", "within", "within", "after"));
 }
 
+// Covers 24.notebook_launcher.
 TEST_F(Launch, RefusesWhatMakesNoSense) {
     const auto f = [] {};
     EXPECT_THROW(launch({}, f), ValueError);
@@ -185,6 +191,7 @@ TEST_F(Launch, RefusesWhatMakesNoSense) {
     EXPECT_THROW(launch({.num_processes = 2, .use_port = 29511, .num_nodes = 2}, f), UsageError);
 }
 
+// Covers 24.notebook_launcher.
 TEST_F(Launch, RefusesAProcessWithThreadsThatComputed) {
     kernels::set_num_threads(2);
     EXPECT_THROW(launch({.num_processes = 2}, [] {}), UsageError);

@@ -31,6 +31,7 @@ class Recorded : public testing::TestWithParam<bool> {};
 INSTANTIATE_TEST_SUITE_P(LocalSgd, Recorded, testing::Bool());
 
 // What accelerate did, step by step.
+// Covers 20.LocalSGD.
 TEST_P(Recorded, IsWhatEveryVectorSays) {
     use_deterministic_algorithms(GetParam());
     const Tree recorded = from_json(tests::vectors("local_sgd.json").dump());

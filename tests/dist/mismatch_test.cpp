@@ -98,6 +98,7 @@ void differ(Op op, Kind kind, Group& group) {
 
 class Mismatch : public testing::TestWithParam<std::tuple<Op, Kind, int>> {};
 
+// Covers 13.verify_operation, 30.9.
 TEST_P(Mismatch, IsACommErrorForEverybody) {
     const auto [op, kind, size] = GetParam();
     // A scatter's shape and dtype are the root's to say: there it is an argument that makes no

@@ -40,6 +40,7 @@ TEST(Operations, OfDifferentKindsMeetInAnError) {
         [](ProcessGroup& group) { dist::broadcast(group, ones({2}), group.rank()); });
 }
 
+// Covers 3.reduce, 13.reduce, 31.reduce.
 TEST(Reduce, GivesNewTensors) {
     on_ranks(3, [](const Group& group) {
         const double rank = group->rank();
@@ -70,6 +71,7 @@ TEST(Reduce, OfOneProcessScalesACopy) {
     EXPECT_FALSE(dist::reduce(*alone, x).is_same(x));
 }
 
+// Covers 3.reduce, 13.reduce, 31.reduce.
 TEST(Reduce, RefusesWhatHasNoSuchReduction) {
     for (const int size : {1, 2}) {
         const auto refuse = [&](std::initializer_list<const char*> parts, DType dtype,
@@ -91,6 +93,7 @@ TEST(Reduce, RefusesWhatHasNoSuchReduction) {
         [](ProcessGroup& group) { dist::reduce(group, ones({group.rank() + 1})); });
 }
 
+// Covers 13.broadcast.
 TEST(Broadcast, GivesEverybodyTheValuesOfOneInPlace) {
     on_ranks(3, [](const Group& group) {
         for (const int from : {0, 2}) {
@@ -114,6 +117,7 @@ TEST(Broadcast, RefusesARankThatIsNotThere) {
                              [] { dist::broadcast(*ProcessGroup::alone(), ones({1}), 1); });
 }
 
+// Covers 13.broadcast_object_list.
 TEST(BroadcastObjectList, ReplacesEverybodysList) {
     on_ranks(2, [](const Group& group) {
         Tree list = Tree::list({group->rank(), {{"k", group->rank()}}});
@@ -124,17 +128,17 @@ TEST(BroadcastObjectList, ReplacesEverybodysList) {
         dist::broadcast_object_list(*group, names);
         EXPECT_EQ(names.at(0), "rank 0");
     });
-    expect_everywhere<ValueError>(2, {"broadcast_object_list: wanted a list, not a map"},
-                                  [](ProcessGroup& group) {
-                                      Tree list = group.rank() == 0 ? Tree::list() : Tree::map();
-                                      dist::broadcast_object_list(group, list);
-                                  });
+    expect_everywhere<ValueError>(2, {"wanted a list, not a map"}, [](ProcessGroup& group) {
+        Tree list = group.rank() == 0 ? Tree::list() : Tree::map();
+        dist::broadcast_object_list(group, list);
+    });
 }
 
 bool shares_memory(const Tensor& a, const Tensor& b) {
     return a.impl()->storage == b.impl()->storage;
 }
 
+// Covers 3.pad_across_processes, 13.reduce.
 TEST(PadAcrossProcesses, MakesADimensionAsLongAsTheLongest) {
     on_ranks(3, [](const Group& group) {
         const std::int64_t rank = group->rank();
@@ -161,6 +165,7 @@ TEST(PadAcrossProcesses, GivesNoGradientOnAnyRank) {
     });
 }
 
+// Covers 3.pad_across_processes, 31.pad_across_processes.
 TEST(PadAcrossProcesses, KeepsTheDtypeOnEveryRank) {
     on_ranks(2, [](const Group& group) {
         for (const DType dtype : {f64, f32, f16, bf16, i64, i32, u8, boolean}) {
@@ -195,6 +200,7 @@ TEST(PadAcrossProcesses, RefusesWhatCannotBePadded) {
         [](ProcessGroup& group) { dist::pad_across_processes(group, Tree("text")); });
 }
 
+// Covers 13.copy_tensor_to_devices.
 TEST(CopyTensorToDevices, GivesEverybodyTheTensorOfTheOneWhoHasIt) {
     on_ranks(3, [](const Group& group) {
         for (const DType dtype : {f32, bf16, i64, boolean}) {

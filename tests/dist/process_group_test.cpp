@@ -457,6 +457,7 @@ TEST(ProcessGroup, ALeafIsWrittenWithoutGradients) {
     });
 }
 
+// Covers 9.InitProcessGroupKwargs.
 TEST(ProcessGroup, TheTimeoutOfTheEnvironmentIsANumber) {
     for (const char* wrong : {"", "0", "-3", "ten", "3s", "nan"}) {
         ::setenv("AXLE_TIMEOUT_S", wrong, 1);
@@ -467,6 +468,7 @@ TEST(ProcessGroup, TheTimeoutOfTheEnvironmentIsANumber) {
     ::unsetenv("AXLE_TIMEOUT_S");
 }
 
+// Covers 9.InitProcessGroupKwargs, 12.wait_for_everyone.
 TEST(ProcessGroup, WhoDoesNotComeIsNamed) {
     const std::vector<std::string> errors = tests::run_ranks(
         2,

@@ -42,6 +42,7 @@ Branches branches() {
     return {};
 }
 
+// Covers 9.find_unused_parameters, 30.18.
 TEST(Reducer, NamesParametersThatGotNoGradient) {
     auto models = tests::twins(branches(), 2);
     on_ranks(2, [&](const Group& group) {
@@ -61,6 +62,7 @@ TEST(Reducer, NamesParametersThatGotNoGradient) {
 }
 
 // Ranks go different ways; what nobody has reached keeps no gradient.
+// Covers 9.find_unused_parameters.
 TEST(Reducer, FindsUnusedParameters) {
     for (const double bucket : {25.0, kTinyBucket}) {
         Branches whole = branches();
@@ -112,6 +114,7 @@ TEST(Reducer, ReducesWhatOnlyABackwardWithoutSyncHasReached) {
     }
 }
 
+// Covers 9.static_graph.
 TEST(Reducer, LearnsWhatAStaticGraphReaches) {
     Branches whole = branches();
     const Tensor x = randn({4, 3}, {f64});

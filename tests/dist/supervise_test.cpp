@@ -312,6 +312,7 @@ TEST(HeldPort, IsNobodyElsesAndRankZeroListensOnItAllTheSame) {
     EXPECT_THROW(HeldPort{70000}, ValueError);
 }
 
+// Covers 6.OMP, 27.OMP_NUM_THREADS.
 TEST(JobPlace, SaysEverythingThatProgramsRead) {
     const auto all = environment_of({.local_world_size = 2,
                                      .node_rank = 1,

@@ -59,6 +59,8 @@ void serve_member(Server& server, const Frame& frame) {
             server.agreements.missing(overdue.group, overdue.sequence);
             return;
         }
+        case Kind::absent:
+            return server.agreements.stay_away(rank, parsed<Absent>(frame).why);
         case Kind::goodbye:
             parsed<Goodbye>(frame);
             server.store.leave(rank);

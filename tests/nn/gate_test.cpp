@@ -54,6 +54,7 @@ TEST(Gate, TheOutermostEntryRunsUnderAutocastAndReturnsF32) {
     EXPECT_EQ(model.inner.weight.grad().dtype(), f32);
 }
 
+// Covers 30.14.
 TEST(Gate, OutputsStayHalfWhereTheGateSaysSo) {
     Probe model;
     const auto gate = bf16_gate();

@@ -36,6 +36,7 @@ nn::StateDict three() { return {{"b", counted(48)}, {"a", counted(16)}, {"c", co
 }  // namespace
 
 // Weights with the same memory are one that has several names.
+// Covers 10.save_model.
 TEST(ShardPlan, VectorsOfHuggingFacesHub) {
     const nlohmann::json recorded = vectors("save_model_shards.json");
     for (const nlohmann::json& c : recorded["cases"]) {
@@ -76,6 +77,7 @@ TEST(ShardPlan, RefusesSizesThatAreNone) {
                              [] { return nn::plan_shards({}, 1, "model.safetensors"); });
 }
 
+// Covers 10.safetensors.
 TEST(SaveWeights, WritesOneFileOrShardsAndReplacesOnlyItsOwn) {
     const TemporaryFolder folder(Kept::in_memory);
     write_file_atomically(folder / "notes.txt", "mine");
@@ -148,6 +150,7 @@ TEST(SaveWeights, RefusesAnUndefinedTensor) {
     EXPECT_EQ(folder.count(), 0u);
 }
 
+// Covers 10.save_model.
 TEST(WeightFiles, AreOfAcceleratesSaveModelWholeAndInShards) {
     const nn::WeightFiles expected(golden_path("torch_files/safetensors_whole/model.safetensors"));
     EXPECT_EQ(expected.weights().size(), 9u);

@@ -46,6 +46,15 @@ TEST(Clip, MatchesPyTorch) {
     }
 }
 
+TEST(Clip, ScalesByAFactorOnTheDevice) {
+    const Tensor a = with_grad({3, 4}), none = zeros({2}, {.requires_grad = true});
+    optim::scale_grads_({none, a}, tensor({0.5}, Shape{}, {.dtype = f64}));
+    EXPECT_EQ(a.grad().to_vector(), std::vector<double>({1.5, 2}));
+    optim::scale_grads_({none}, tensor({0.5}, Shape{}, {.dtype = f64}));
+    expect_error<ShapeError>({"scale_grads_: the factor must be one float64: [2]"},
+                             [&] { optim::scale_grads_({a}, ones({2}, {.dtype = f64})); });
+}
+
 TEST(Clip, LeavesSmallGradientsAloneToTheBit) {
     const Tensor param = with_grad({0.1, -0.7}, f32);
     const std::vector<double> before = param.grad().to_vector();

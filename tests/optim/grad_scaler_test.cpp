@@ -47,6 +47,7 @@ std::int64_t tracker_of(const GradScaler& scaler) {
     return scaler.state_dict()["_growth_tracker"].integer();
 }
 
+// Covers 8.GradScaler, 8.GradScalerKwargs.
 TEST(GradScaler, FollowsEveryVector) {
     const auto file = tests::vectors("grad_scaler.json");
     for (const auto& c : file["cases"]) {

@@ -1,105 +1,22 @@
 #include "optim/scheduler.h"
 
-#include <cmath>
-#include <functional>
 #include <memory>
 #include <vector>
 
 #include "core/ops.h"
 #include "gtest/gtest.h"
 #include "kernels/error.h"
-#include "optim/adam.h"
 #include "optim/schedules.h"
 #include "optim/sgd.h"
 #include "tests/close.h"
-#include "tests/vectors.h"
 
 namespace axle {
 namespace {
 
-using namespace optim;  // NOLINT: every name of the table below
+using namespace optim;  // NOLINT: every schedule
 using tests::expect_error;
 
 Tensor parameter() { return zeros({2}, {.requires_grad = true}); }
-
-using Make = std::function<std::unique_ptr<Scheduler>(Optimizer&)>;
-
-template <class S, class... Args>
-Make make(Args... args) {
-    return [=](Optimizer& optimizer) { return std::make_unique<S>(optimizer, args...); };
-}
-// A factory's result, made in its place on the heap.
-template <class F>
-Make from(F f) {
-    return [=](Optimizer& optimizer) {
-        return std::unique_ptr<Scheduler>(new LambdaLR(f(optimizer)));
-    };
-}
-
-struct Recorded {
-    const char* name;
-    Make make;
-};
-
-std::vector<Recorded> recorded() {
-    return {
-        {"lambda", make<LambdaLR>(LambdaLR::Factor([](auto t) { return 1 / (1 + 0.1 * t); }))},
-        {"lambda_per_group",
-         make<LambdaLR>(std::vector<LambdaLR::Factor>{[](auto t) { return std::pow(0.9, t); },
-                                                      [](auto t) { return 1 - t / 100.0; }})},
-        {"step", make<StepLR>(7, 0.5)},
-        {"multistep", make<MultiStepLR>(std::vector<std::int64_t>{5, 20, 21}, 0.3)},
-        {"exponential", make<ExponentialLR>(0.95)},
-        {"constant_factor", make<ConstantLR>()},
-        {"linear_factor", make<LinearLR>(0.25, 0.75, 10)},
-        {"polynomial", make<PolynomialLR>(40, 2.0)},
-        {"cosine_annealing", make<CosineAnnealingLR>(45, 0.05)},
-        {"warm_restarts", make<CosineAnnealingWarmRestarts>(8, 2, 0.05)},
-        {"constant", from([](Optimizer& o) { return get_constant_schedule(o); })},
-        {"constant_with_warmup",
-         from([](Optimizer& o) { return get_constant_schedule_with_warmup(o, 7); })},
-        {"linear_with_warmup",
-         from([](Optimizer& o) { return get_linear_schedule_with_warmup(o, 7, 50); })},
-        {"linear_without_warmup",
-         from([](Optimizer& o) { return get_linear_schedule_with_warmup(o, 0, 50); })},
-        {"cosine_with_warmup",
-         from([](Optimizer& o) { return get_cosine_schedule_with_warmup(o, 7, 60); })},
-        {"cosine_two_cycles",
-         from([](Optimizer& o) { return get_cosine_schedule_with_warmup(o, 7, 60, 1.5); })},
-        {"cosine_with_min_lr",
-         from([](Optimizer& o) { return get_cosine_schedule_with_warmup(o, 7, 60, 0.5, 0.1); })},
-        {"onecycle_cos", make<OneCycleLR>(1.0, 61)},
-        {"onecycle_linear", make<OneCycleLR>(std::vector<double>{1, 3}, 61,
-                                             OneCycleOptions{.pct_start = 0.2,
-                                                             .anneal = Anneal::linear,
-                                                             .cycle_momentum = false,
-                                                             .div_factor = 10,
-                                                             .final_div_factor = 100})},
-        {"onecycle_three_phase", make<OneCycleLR>(1.0, 61, OneCycleOptions{.three_phase = true})},
-    };
-}
-
-TEST(Scheduler, FollowsPyTorchOverSixtySteps) {
-    const auto golden = tests::golden("optim.json")["schedules"];
-    ASSERT_EQ(golden.size(), recorded().size());
-    for (const auto& [name, make] : recorded()) {
-        AdamW optimizer({{{parameter()}, {.lr = 2}}, {{parameter()}, {.lr = 0.5}}});
-        const auto scheduler = make(optimizer);
-        const std::vector<std::vector<double>> lr = golden[name]["lr"];
-        for (int t = 0; t <= 60; ++t) {
-            if (t > 0) scheduler->step();
-            for (std::size_t g = 0; g < 2; ++g) {
-                ASSERT_NEAR(optimizer.param_groups()[g].lr, lr[t][g], 1e-12) << name << ", " << t;
-                ASSERT_EQ(scheduler->get_last_lr()[g], optimizer.param_groups()[g].lr);
-            }
-            if (!golden[name].contains("beta1")) continue;
-            const double beta1 = golden[name]["beta1"][t];
-            ASSERT_NEAR(optimizer.param_groups()[1].betas[0], beta1, 1e-12) << name << ", " << t;
-        }
-        EXPECT_EQ(scheduler->last_epoch(), 60);
-        EXPECT_EQ(scheduler->step_count(), 61);
-    }
-}
 
 TEST(Scheduler, CosineGoesFromLrToMinLr) {
     SGD optimizer({parameter()}, {.lr = 6e-4});
@@ -132,11 +49,14 @@ TEST(Scheduler, OneCycleRefusesToGoOnAfterItsEnd) {
     EXPECT_EQ(scheduler.last_epoch(), 3);
 }
 
-TEST(Scheduler, ASecondSchedulerStartsFromTheSameRate) {
+// As in PyTorch.
+TEST(Scheduler, ASecondOneGoesOnFromThePresentRateOrStartsFromTheInitialOne) {
     SGD optimizer({parameter()}, {.lr = 2});
     { auto warmup = get_constant_schedule_with_warmup(optimizer, 10); }
     EXPECT_EQ(optimizer.param_groups()[0].lr, 0);
-    ExponentialLR scheduler(optimizer, 0.5);
+    { ExponentialLR going_on(optimizer, 0.5); }
+    EXPECT_EQ(optimizer.param_groups()[0].lr, 0);
+    auto constant = get_constant_schedule(optimizer);
     EXPECT_EQ(optimizer.param_groups()[0].lr, 2);
 }
 
@@ -146,22 +66,6 @@ TEST(Scheduler, AGroupThatIsAddedLaterIsScheduledToo) {
     optimizer.add_param_group({{parameter()}, {.lr = 8}});
     scheduler.step();
     EXPECT_EQ(scheduler.get_last_lr(), (std::vector<double>{1, 4}));
-}
-
-TEST(Scheduler, ResumesFromItsStateAndTheOptimizers) {
-    for (const auto& [name, make] : recorded()) {
-        AdamW optimizer({{{parameter()}, {.lr = 2}}, {{parameter()}, {.lr = 0.5}}});
-        AdamW other({{{parameter()}, {}}, {{parameter()}, {}}});
-        const auto scheduler = make(optimizer), resumed = make(other);
-        for (int t = 0; t < 9; ++t) scheduler->step();
-        other.load_state_dict(optimizer.state_dict());
-        resumed->load_state_dict(scheduler->state_dict());
-        EXPECT_EQ(resumed->get_last_lr(), scheduler->get_last_lr()) << name;
-        for (int t = 0; t < 9; ++t) scheduler->step(), resumed->step();
-        EXPECT_EQ(resumed->get_last_lr(), scheduler->get_last_lr()) << name;
-        EXPECT_EQ(other.param_groups()[0].lr, optimizer.param_groups()[0].lr) << name;
-        EXPECT_EQ(resumed->step_count(), scheduler->step_count());
-    }
 }
 
 struct Twice : SchedulerGate {
@@ -182,6 +86,179 @@ TEST(Scheduler, AGateDecidesHowOftenItAdvances) {
     EXPECT_EQ(optimizer.param_groups()[0].lr, 0.125);
 }
 
+std::shared_ptr<Scheduler> halving(Optimizer& optimizer) {
+    return std::make_shared<ExponentialLR>(optimizer, 0.5);
+}
+
+TEST(Scheduler, ThoseThatGoOnKeepARateThatIsSet) {
+    SGD optimizer({parameter()}, {.lr = 1});
+    ExponentialLR scheduler(optimizer, 0.5);
+    optimizer.param_groups()[0].lr = 3;
+    scheduler.step();
+    EXPECT_EQ(scheduler.get_last_lr()[0], 1.5);
+}
+
+TEST(Scheduler, ConstantFromZeroComesBackToTheInitialRate) {
+    SGD optimizer({parameter()}, {.lr = 2});
+    ConstantLR scheduler(optimizer, 0, 2);
+    scheduler.step();
+    EXPECT_EQ(optimizer.param_groups()[0].lr, 0);
+    scheduler.step();
+    EXPECT_EQ(optimizer.param_groups()[0].lr, 2);
+}
+
+TEST(Scheduler, ACycleMayBeAtItsTopFromTheBeginning) {
+    SGD optimizer({parameter()});
+    OneCycleLR scheduler(optimizer, 1, 10, {.pct_start = 0.1});
+    EXPECT_EQ(optimizer.param_groups()[0].lr, 1);
+}
+
+TEST(MetricScheduler, StepsWithAMetricAlone) {
+    SGD optimizer({parameter()}, {.lr = 1});
+    ReduceLROnPlateau scheduler(optimizer, {.factor = 0.5, .patience = 0});
+    EXPECT_FALSE(scheduler.can_look_ahead());
+    scheduler.step(full({}, 2.0));
+    scheduler.step(2.0);
+    EXPECT_EQ(optimizer.param_groups()[0].lr, 0.5);
+    Scheduler& as_any = scheduler;
+    expect_error<UsageError>({"ReduceLROnPlateau: step() needs a metric"}, [&] { as_any.step(); });
+    EXPECT_EQ(scheduler.last_epoch(), 2);
+}
+
+TEST(MetricScheduler, AGateMayGiveItTheSameMetricTwice) {
+    SGD optimizer({parameter()}, {.lr = 1});
+    ReduceLROnPlateau scheduler(optimizer, {.factor = 0.5, .patience = 0});
+    scheduler.set_gate(std::make_shared<Twice>());
+    scheduler.step(1.0);
+    EXPECT_EQ(optimizer.param_groups()[0].lr, 0.5);
+    EXPECT_EQ(scheduler.last_epoch(), 2);
+}
+
+TEST(MetricScheduler, AGroupThatIsAddedLaterNeedsAMinimumForAll) {
+    SGD optimizer({parameter()}, {.lr = 1});
+    ReduceLROnPlateau one(optimizer, {.factor = 0.5, .patience = 0, .min_lr = 0.75});
+    ReduceLROnPlateau each(optimizer, {.factor = 0.5, .patience = 0, .min_lr = {0.75}});
+    optimizer.add_param_group({{parameter()}, {.lr = 8}});
+    for (int i = 0; i < 2; ++i) one.step(1.0);
+    EXPECT_EQ(one.get_last_lr(), (std::vector<double>{0.75, 4}));
+    each.step(1.0);
+    expect_error<ValueError>({"ReduceLROnPlateau: one min_lr per group is needed: 1 for 2"},
+                             [&] { each.step(1.0); });
+}
+
+TEST(ComposedScheduler, MayHavePartsThatAreComposed) {
+    SGD optimizer({parameter()}, {.lr = 8});
+    auto both = std::make_shared<ChainedScheduler>(
+        ComposedScheduler::Parts{halving(optimizer), halving(optimizer)});
+    auto inner = std::make_shared<SequentialLR>(
+        optimizer, ComposedScheduler::Parts{halving(optimizer), halving(optimizer)},
+        std::vector<std::int64_t>{2});
+    SequentialLR scheduler(optimizer, {both, inner}, {2});
+    std::vector<double> seen = scheduler.get_last_lr();
+    for (int t = 1; t < 6; ++t) {
+        scheduler.step();
+        seen.push_back(scheduler.get_last_lr()[0]);
+    }
+    EXPECT_EQ(seen, (std::vector<double>{8, 2, 8, 4, 8, 4}));
+    EXPECT_EQ(scheduler.last_epoch(), 5);
+    EXPECT_TRUE(scheduler.can_look_ahead());
+}
+
+TEST(ComposedScheduler, AChainEndsWithThePartThatEndsFirst) {
+    SGD optimizer({parameter()});
+    const auto cycle = [&](std::int64_t steps) {
+        return std::make_shared<OneCycleLR>(optimizer, 1, steps);
+    };
+    EXPECT_EQ(ChainedScheduler({cycle(9), halving(optimizer), cycle(5)}).total_steps(), 5);
+    EXPECT_EQ(ChainedScheduler({halving(optimizer)}).total_steps(), std::nullopt);
+}
+
+TEST(ComposedScheduler, RefusesPartsThatDoNotFit) {
+    SGD optimizer({parameter()}), other({parameter()});
+    expect_error<ValueError>({"SequentialLR: at least one schedule"},
+                             [&] { SequentialLR(optimizer, {}, {}); });
+    expect_error<ValueError>({"ChainedScheduler: at least one schedule"},
+                             [&] { ChainedScheduler({}); });
+    expect_error<ValueError>({"SequentialLR: schedule 1 belongs to another optimizer"}, [&] {
+        SequentialLR(optimizer, {halving(optimizer), halving(other)}, {3});
+    });
+    expect_error<ValueError>({"ChainedScheduler: schedule 0 needs a metric"}, [&] {
+        ChainedScheduler({std::make_shared<ReduceLROnPlateau>(optimizer)});
+    });
+    expect_error<ValueError>({"SequentialLR: one schedule more than milestones is needed: 2"}, [&] {
+        SequentialLR(optimizer, {halving(optimizer), halving(optimizer)}, {3, 4});
+    });
+    expect_error<ValueError>({"SequentialLR: milestones must not decrease"}, [&] {
+        SequentialLR(optimizer, {halving(optimizer), halving(optimizer), halving(optimizer)},
+                     {4, 3});
+    });
+}
+
+// Covers 25.get_model, 5.param.
+TEST(GetScheduler, SaysWhatItLacks) {
+    SGD optimizer({parameter()}, {.lr = 1});
+    expect_error<ValueError>({"get_scheduler: there is no schedule 'cosinus', but linear, cosine",
+                              "warmup_stable_decay", "greedy"},
+                             [&] { get_scheduler("cosinus", optimizer); });
+    expect_error<ValueError>({"get_scheduler: linear requires num_warmup_steps"},
+                             [&] { get_scheduler("linear", optimizer, {}, 100); });
+    expect_error<ValueError>({"get_scheduler: linear requires num_training_steps"},
+                             [&] { get_scheduler("linear", optimizer, 10); });
+    expect_error<ValueError>({"get_scheduler: inverse_sqrt requires num_warmup_steps"},
+                             [&] { get_scheduler("inverse_sqrt", optimizer); });
+    expect_error<ValueError>({"get_scheduler: cosine has no option 'power', but num_cycles"}, [&] {
+        get_scheduler("cosine", optimizer, 1, 10, {{"power", 2}});
+    });
+    expect_error<ValueError>({"get_scheduler: linear has no option 'power'"}, [&] {
+        get_scheduler("linear", optimizer, 1, 10, {{"power", 2}});
+    });
+    expect_error<ValueError>({"get_scheduler: warmup_stable_decay requires num_decay_steps"},
+                             [&] { get_scheduler("warmup_stable_decay", optimizer, 1, 10); });
+    expect_error<ValueError>({"get_wsd_schedule: training_steps or stable_steps"}, [&] {
+        get_scheduler("warmup_stable_decay", optimizer, 1, {}, {{"num_decay_steps", 3}});
+    });
+    expect_error<ValueError>(
+        {"get_scheduler: reduce_lr_on_plateau: mode must be one of min, max"}, [&] {
+            get_scheduler("reduce_lr_on_plateau", optimizer, {}, {}, {{"mode", "least"}});
+        });
+    expect_error<ValueError>({"get_cosine_with_min_lr_schedule_with_warmup: one of min_lr and"},
+                             [&] { get_scheduler("cosine_with_min_lr", optimizer, 1, 10); });
+    expect_error<ValueError>({"get_cosine_with_min_lr_schedule_with_warmup: only one of"}, [&] {
+        get_scheduler("cosine_with_min_lr", optimizer, 1, 10,
+                      {{"min_lr", 0.1}, {"min_lr_rate", 0.1}});
+    });
+    expect_error<ValueError>({"get_polynomial_decay_schedule_with_warmup: lr_end must be below"},
+                             [&] {
+                                 get_scheduler("polynomial", optimizer, 1, 10, {{"lr_end", 1}});
+                             });
+    EXPECT_EQ(optimizer.param_groups()[0].lr, 1);
+}
+
+TEST(Scheduler, RefusesAStateThatItCouldNotFollow) {
+    SGD optimizer({parameter()}, {.lr = 1});
+    StepLR steps(optimizer, 3);
+    Tree state = steps.state_dict();
+    state.set("gamma", 0.7);
+    state.set("step_size", 0);
+    expect_error<ValueError>({"load_state_dict: step_size: must be at least 1: 0"},
+                             [&] { steps.load_state_dict(state); });
+    EXPECT_EQ(steps.state_dict()["gamma"].number(), 0.1);
+    CyclicLR cycles(optimizer, 0.1, 1);
+    state = cycles.state_dict();
+    state.set("mode", "square");
+    expect_error<ValueError>({"load_state_dict: mode: unknown: 'square'"},
+                             [&] { cycles.load_state_dict(state); });
+    state = cycles.state_dict();
+    state.set("max_lrs", Tree::list());
+    expect_error<ValueError>({"load_state_dict: max_lrs: 1 numbers are needed: 0"},
+                             [&] { cycles.load_state_dict(state); });
+    SequentialLR parts(optimizer, {halving(optimizer), halving(optimizer)}, {3});
+    state = parts.state_dict();
+    state.set("_schedulers", Tree::list());
+    expect_error<ValueError>({"load_state_dict: the number of schedules differs: 0 saved, 2 here"},
+                             [&] { parts.load_state_dict(state); });
+}
+
 TEST(Scheduler, RefusesWrongNumbers) {
     SGD optimizer({parameter()});
     expect_error<ValueError>({"StepLR: step_size must be positive: 0"},
@@ -189,6 +266,21 @@ TEST(Scheduler, RefusesWrongNumbers) {
     expect_error<ValueError>({"OneCycleLR: one max_lr per group is needed: 2 for 1"}, [&] {
         OneCycleLR(optimizer, {1.0, 2.0}, 5);
     });
+    expect_error<ValueError>({"ConstantLR: factor must lie in [0, 1]: 2"},
+                             [&] { ConstantLR(optimizer, 2); });
+    expect_error<ValueError>({"LinearLR: start_factor must be greater than 0"},
+                             [&] { LinearLR(optimizer, 0); });
+    expect_error<ValueError>({"LinearLR: end_factor must lie in [0, 1]: 1.5"},
+                             [&] { LinearLR(optimizer, 0.5, 1.5); });
+    expect_error<ValueError>({"MultiplicativeLR: one function per group is needed: 0 for 1"},
+                             [&] { MultiplicativeLR(optimizer, std::vector<LrFactor>()); });
+    expect_error<ValueError>({"ReduceLROnPlateau: factor must be below 1: 1"},
+                             [&] { ReduceLROnPlateau(optimizer, {.factor = 1}); });
+    expect_error<ValueError>({"CyclicLR: one base_lr per group is needed: 2 for 1"}, [&] {
+        CyclicLR(optimizer, {0.1, 0.2}, 1);
+    });
+    expect_error<ValueError>({"SWALR: anneal_epochs must not be negative: -1"},
+                             [&] { SWALR(optimizer, 0.1, -1); });
     expect_error<ValueError>({"get_linear_schedule_with_warmup: steps must not be negative"},
                              [&] { get_linear_schedule_with_warmup(optimizer, -1, 5); });
 }

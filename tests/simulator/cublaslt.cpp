@@ -15,11 +15,14 @@
 
 #include <cublasLt.h>
 
+#include "kernels/float8.h"
 #include "kernels/half.h"
 
 namespace {
 
 using axle::BFloat16;
+using axle::Float8E4M3;
+using axle::Float8E5M2;
 using axle::Half;
 
 struct Layout {
@@ -40,6 +43,8 @@ struct Operation {
     std::int64_t bias_stride;
     void* aux;
     std::int64_t aux_ld, aux_stride;
+    const float *a_scale, *b_scale;
+    std::int8_t fast_accumulation;
 };
 static_assert(sizeof(Operation) <= sizeof(cublasLtMatmulDescOpaque_t));
 
@@ -67,7 +72,9 @@ cublasStatus_t assign(T& to, const void* from, std::size_t size) {
     return CUBLAS_STATUS_SUCCESS;
 }
 
+bool is_float8(std::uint32_t type) { return type == CUDA_R_8F_E4M3 || type == CUDA_R_8F_E5M2; }
 std::size_t size_of(std::uint32_t type) {
+    if (is_float8(type)) return 1;
     return type == CUDA_R_64F ? 8 : type == CUDA_R_32F ? 4 : 2;
 }
 double load(const void* data, std::uint32_t type, std::int64_t i) {
@@ -78,6 +85,10 @@ double load(const void* data, std::uint32_t type, std::int64_t i) {
             return static_cast<const Half*>(data)[i];
         case CUDA_R_16BF:
             return static_cast<const BFloat16*>(data)[i];
+        case CUDA_R_8F_E4M3:
+            return static_cast<const Float8E4M3*>(data)[i];
+        case CUDA_R_8F_E5M2:
+            return static_cast<const Float8E5M2*>(data)[i];
         default:
             return static_cast<const float*>(data)[i];
     }
@@ -113,6 +124,20 @@ struct Shapes {
     const Layout *a, *b, *c, *d;
 };
 
+// As on Hopper: the first operand transposed, the second not.
+cublasStatus_t check_float8(const Shapes& s, std::uint64_t m, std::uint64_t k) {
+    const Operation* const op = s.operation;
+    const bool types =
+        is_float8(s.b->type) && (s.a->type == CUDA_R_8F_E4M3 || s.b->type == CUDA_R_8F_E4M3) &&
+        s.c->type == s.d->type && (s.d->type == CUDA_R_32F || s.d->type == CUDA_R_16BF);
+    const bool layouts = op->transpose_a == CUBLAS_OP_T && op->transpose_b == CUBLAS_OP_N &&
+                         m % 16 == 0 && k % 16 == 0 && s.a->ld % 16 == 0 && s.b->ld % 16 == 0;
+    const bool plain = op->compute == CUBLAS_COMPUTE_32F && op->scale == CUDA_R_32F &&
+                       op->epilogue == CUBLASLT_EPILOGUE_DEFAULT && op->a_scale != nullptr &&
+                       op->b_scale != nullptr;
+    return types && layouts && plain ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
+}
+
 // What makes a configuration impossible, or one that the library has no kernel for.
 cublasStatus_t check(const Shapes& s) {
     const Operation* const op = s.operation;
@@ -137,6 +162,7 @@ cublasStatus_t check(const Shapes& s) {
     if (k != k_too || m != s.d->rows || n != s.d->columns || s.c->rows != m || s.c->columns != n)
         return CUBLAS_STATUS_INVALID_VALUE;
 
+    if (is_float8(s.a->type)) return check_float8(s, m, k);
     if (s.a->type != s.b->type || s.c->type != s.d->type) return CUBLAS_STATUS_NOT_SUPPORTED;
     const std::uint32_t in = s.a->type, out = s.d->type;
     const bool wide = in == CUDA_R_64F, half = in == CUDA_R_16F || in == CUDA_R_16BF;
@@ -242,6 +268,8 @@ struct Job {
                 double x = 0;
                 for (std::int64_t p = 0; p < k; ++p) x += left_at(i, p) * right_at(p, j);
                 x *= alpha;
+                if (operation.a_scale != nullptr) x *= *operation.a_scale;
+                if (operation.b_scale != nullptr) x *= *operation.b_scale;
                 if (beta != 0) x += beta * load(added, c_layout.type, i + j * c_layout.ld);
                 if (has_bias(epilogue))
                     x += load(operation.bias, d_layout.type, i + batch * operation.bias_stride);
@@ -345,6 +373,12 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t operation,
             return assign(to->pointer_mode, value, size);
         case CUBLASLT_MATMUL_DESC_EPILOGUE:
             return assign(to->epilogue, value, size);
+        case CUBLASLT_MATMUL_DESC_A_SCALE_POINTER:
+            return assign(to->a_scale, value, size);
+        case CUBLASLT_MATMUL_DESC_B_SCALE_POINTER:
+            return assign(to->b_scale, value, size);
+        case CUBLASLT_MATMUL_DESC_FAST_ACCUM:
+            return assign(to->fast_accumulation, value, size);
         case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
             return assign(to->bias, value, size);
         case CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE:

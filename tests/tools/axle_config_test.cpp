@@ -52,6 +52,7 @@ void expect_writes(const ClusterConfig& config, const std::string& name) {
 
 // --- questions
 
+// Covers 26.config.
 TEST(Questionnaire, GivesTheFilesThatAccelerateWrites) {
     expect_writes(answer("1\nno\n\n\n1\n", 1).config, "single.yaml");
     expect_writes(answer("2\n1\n4\n0,1,2,3\nno\n2\n", 4).config, "multi_gpu.yaml");
@@ -132,6 +133,7 @@ using AxleConfig = AxleTest;
 using AxleEnv = AxleTest;
 using AxleEstimateMemory = AxleTest;
 
+// Covers 26.config-default.
 TEST_F(AxleConfig, DefaultIsWrittenOnceToTheDefaultPath) {
     EXPECT_THAT(output(expect(0, {"config", "default", "--mixed_precision", "bf16"}, {})),
                 HasSubstr(default_file()));
@@ -146,6 +148,7 @@ TEST_F(AxleConfig, AsksNothingWithoutATerminal) {
     EXPECT_FALSE(tests::fs::exists(default_file()));
 }
 
+// Covers 26.config.
 TEST_F(AxleConfig, TakesAnswersAsOptions) {
     const std::string file = folder_ / "some/where.json";
     expect(0,
@@ -189,6 +192,7 @@ TEST_F(AxleConfig, RefusesAnswersThatNoLaunchCanFollow) {
     EXPECT_FALSE(tests::fs::exists(default_file()));
 }
 
+// Covers 26.config-update.
 TEST_F(AxleConfig, UpdateWritesAnOldFileAnew) {
     const std::string file = folder_ / "old.yaml";
     write_file_atomically(file, "distributed_type: MULTI_GPU\nnum_processes: 2\nfp16: true\n");
@@ -203,6 +207,7 @@ TEST_F(AxleConfig, UpdateWritesAnOldFileAnew) {
     EXPECT_THAT(read_file(file), HasSubstr("what: 1"));
 }
 
+// Covers 26.env.
 TEST_F(AxleEnv, ShowsTheMachineAndTheConfiguration) {
     const std::string without = output(expect(0, {"env"}, {}));
     for (const char* word : {"- Axle: ", "- Platform: Linux", "- CPU: ", "- System RAM: ", "- GPU",
@@ -216,6 +221,7 @@ TEST_F(AxleEnv, ShowsTheMachineAndTheConfiguration) {
     expect(1, {"env", "--config_file", folder_ / "none.yaml"}, {"none.yaml"});
 }
 
+// Covers 26.estimate-memory.
 TEST_F(AxleEstimateMemory, PrintsATable) {
     const Ended ended = expect(0, {"estimate-memory", "resnet50"}, {});
     ASSERT_EQ(ended.out.size(), 10u) << output(ended);
@@ -267,6 +273,7 @@ TEST(EstimateMemory, OfTrainingFollowsAdam) {
 }
 
 // Cases are of a model with its layers, or of what training takes.
+// Covers 26.estimate-memory.
 TEST(EstimateMemory, VectorsOfModelsAndOfTraining) {
     const nlohmann::json recorded = tests::vectors("estimate_memory.json");
     for (const nlohmann::json& c : recorded["cases"]) {

@@ -4,10 +4,13 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <set>
+#include <sstream>
 
 #include <arpa/inet.h>
 #include <sys/socket.h>
 
+#include "dist/machine.h"
 #include "gmock/gmock.h"
 #include "tests/dist/launched.h"
 #include "tests/job.h"
@@ -73,6 +76,7 @@ class AxleLaunch : public TrainerTest {
     }
 };
 
+// Covers 26.launch.
 TEST_F(AxleLaunch, StartsTheProgramOncePerProcess) {
     EXPECT_THAT(values({"--num_processes", "3"}, "WORLD_SIZE"), ElementsAre("0 3", "1 3", "2 3"));
     EXPECT_THAT(values({"--num-processes=2"}, "LOCAL_RANK"), ElementsAre("0 0", "1 1"));
@@ -85,6 +89,16 @@ TEST_F(AxleLaunch, GivesItsArgumentsToTheProgramAsTheyAre) {
     ASSERT_EQ(ended.code, 0) << ended.text();
     EXPECT_EQ(read_file(folder_ / "stdout"), "--num-processes|a b||$HOME|--|*|");
     EXPECT_EQ(run(with({"--num_processes", "1", "--"}, {"sh", "-c", "exit 3"})).code, 3);
+}
+
+// Covers 32.multi-node.
+TEST_F(AxleLaunch, SaysWhatSeveralMachinesNeed) {
+    const Ended ended = run({"launch", "--help"});
+    EXPECT_EQ(ended.code, 0);
+    EXPECT_THAT(read_file(folder_ / "stdout"),
+                AllOf(HasSubstr("started on each machine"),
+                      HasSubstr("the same address, program, data and token"),
+                      HasSubstr("--main_process_ip 10.0.0.1")));
 }
 
 TEST_F(AxleLaunch, EndsWithTheCodeOfTheFirstFailureAndSaysItInJson) {
@@ -113,6 +127,7 @@ TEST_F(AxleLaunch, RefusesAMisspeltFlag) {
     EXPECT_EQ(run({"launch", "--num_processes"}).code, 2);
 }
 
+// Covers 26.launch.
 TEST_F(AxleLaunch, KnowsEveryFlagOfAccelerate) {
     for (const launcher::RefusedFlag& flag : launcher::refused_flags()) {
         Arguments flags = {str("--", flag.name)};
@@ -135,19 +150,23 @@ TEST_F(AxleLaunch, KnowsEveryFlagOfAccelerate) {
               0);
 }
 
+// Covers 26.launch.
 TEST_F(AxleLaunch, RefusesWhatDoesNotGoTogether) {
     expect_code(1, {"--multi_gpu", "--num_processes", "1"}, "two processes");
     expect_code(1, {"--multi_gpu", "--cpu", "--num_processes", "2"}, "--cpu");
     expect_code(1, {"--multi_gpu", "--gpu_ids", "1", "--num_processes", "2"}, "gpu_ids");
     expect_code(1, {"--gpu_ids", "0;1", "--num_processes", "2"}, "gpu_ids");
     expect_code(1, {"--module", "--no_python"}, "--no_python");
-    expect_code(2, {"--mixed_precision", "fp8"}, "bf16");
+    expect_code(2, {"--mixed_precision", "fp4"}, "bf16");
     expect_code(2, {"--env", "NAME"}, "NAME=VALUE");
     expect_code(1, {"--env", "A=b\nc"}, "line end");
 }
 
+// Covers 27.ACCELERATE_MIXED_PRECISION, 27.ACCELERATE_GRADIENT_ACCUMULATION_STEPS,
+// 27.ACCELERATE_USE_CPU, 27.ACCELERATE_DYNAMO_BACKEND, 27.OMP_NUM_THREADS.
 TEST_F(AxleLaunch, SaysOptionsByTheEnvironment) {
     EXPECT_EQ(value({"--mixed_precision", "bf16"}, "ACCELERATE_MIXED_PRECISION"), "bf16");
+    EXPECT_EQ(value({"--mixed_precision", "fp8"}, "ACCELERATE_MIXED_PRECISION"), "fp8");
     EXPECT_EQ(value({}, "ACCELERATE_MIXED_PRECISION"), "no");
     EXPECT_EQ(value({"--cpu"}, "ACCELERATE_USE_CPU"), "true");
     EXPECT_EQ(value({}, "ACCELERATE_USE_CPU"), "false");
@@ -168,6 +187,41 @@ TEST_F(AxleLaunch, SaysOptionsByTheEnvironment) {
     EXPECT_EQ(value({}, "OMP_NUM_THREADS"), "5");
 }
 
+// Covers 6.OMP.
+TEST_F(AxleLaunch, SharesCoresOutWhereNothingIsSaid) {
+    const std::string half =
+        std::to_string(std::max<std::size_t>(1, dist::physical_cores().size() / 2));
+    for (const char* name : {"OMP_NUM_THREADS", "AXLE_NUM_THREADS"})
+        EXPECT_THAT(values({"--cpu", "--num_processes", "2"}, name),
+                    ElementsAre("0 " + half, "1 " + half));
+}
+
+// Of a list as "0-2,5".
+std::set<int> cpus_in(const std::string& list) {
+    std::set<int> cpus;
+    std::istringstream in(list);
+    for (int first = 0; in >> first; in.ignore()) {
+        int last = first;
+        if (in.peek() == '-') in.ignore() >> last;
+        while (first <= last) cpus.insert(first++);
+    }
+    return cpus;
+}
+
+// Covers 6.set.
+TEST_F(AxleLaunch, BindsEachProcessToCoresOfItsOwn) {
+    if (dist::physical_cores().size() < 2) GTEST_SKIP() << "there is one core";
+    const Ended ended = launch({"--cpu", "--num_processes", "2", "--enable_cpu_affinity"},
+                               "sed -n 's/Cpus_allowed_list:[[:space:]]*//p' /proc/self/status");
+    ASSERT_EQ(ended.code, 0) << ended.text();
+    ASSERT_EQ(ended.out.size(), 2u);
+    const std::set<int> one = cpus_in(ended.out[0]), other = cpus_in(ended.out[1]);
+    EXPECT_THAT(one, Not(IsEmpty()));
+    EXPECT_THAT(other, Not(IsEmpty()));
+    for (const int cpu : one) EXPECT_FALSE(other.contains(cpu)) << cpu;
+}
+
+// Covers 26.launch.
 TEST_F(AxleLaunch, ListsTheDefaultsThatItTook) {
     const std::string text = launch({}, "exit 0").text();
     for (const char* flag : {"num_processes", "num_machines", "mixed_precision", "dynamo_backend"})
@@ -178,6 +232,7 @@ TEST_F(AxleLaunch, ListsTheDefaultsThatItTook) {
     EXPECT_THAT(told.err, IsEmpty());
 }
 
+// Covers 26.launch.
 TEST_F(AxleLaunch, TheCommandLineWinsOverTheConfiguration) {
     const std::string config = write("config.yaml",
                                      "compute_environment: LOCAL_MACHINE\n"
@@ -197,6 +252,7 @@ TEST_F(AxleLaunch, TheCommandLineWinsOverTheConfiguration) {
     EXPECT_THAT(values({}, "ACCELERATE_MIXED_PRECISION"), ElementsAre("0 bf16", "1 bf16"));
 }
 
+// Covers 28.fp8_config.
 TEST_F(AxleLaunch, RefusesAConfigurationForWhatIsNotHere) {
     for (const char* type : {"FSDP", "DEEPSPEED", "MEGATRON_LM", "XLA"}) {
         const std::string config =
@@ -247,6 +303,7 @@ TEST_F(AxleLaunch, SharesProcessesOutToMachines) {
         "--main_process_port");
 }
 
+// Covers 26.launch.
 TEST_F(AxleLaunch, MovesFromAPortThatIsInUse) {
     const int server = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     sockaddr_in address = {};

@@ -1,4 +1,5 @@
 // axle test: the self-test, by hand as rank of a job and as `axle launch` starts it.
+#include <chrono>
 #include <cstdlib>
 #include <map>
 #include <string>
@@ -8,10 +9,12 @@
 #include "gtest/gtest.h"
 #include "tests/job.h"
 #include "tests/tools/trainer_program.h"
+#include "tools/axle/self_test.h"
 
 namespace axle::tests {
 namespace {
 
+using testing::Contains;
 using testing::HasSubstr;
 
 class AxleSelfTest : public TrainerTest {
@@ -42,12 +45,36 @@ class AxleSelfTest : public TrainerTest {
     std::map<std::string, std::string> before_;
 };
 
+// Covers 29.test.
 TEST_F(AxleSelfTest, HoldsForOneProcess) {
     const Ended ended = run({"test", "--worker"});
     EXPECT_EQ(ended.code, 0) << output(ended);
-    EXPECT_THAT(output(ended), HasSubstr("training: as on one process"));
+    for (const char* check : {"process execution",
+                              "main process first",
+                              "collectives",
+                              "split between processes: list, tensor, map",
+                              "split between processes: evenly",
+                              "random number synchronization",
+                              "triggers",
+                              "reinstantiated state",
+                              "loader: map",
+                              "loader: map, dispatched",
+                              "loader: iterable",
+                              "loader: iterable, dispatched",
+                              "loader: data that run out",
+                              "loader: join uneven inputs",
+                              "loader: custom sampler",
+                              "loader: seedable sampler",
+                              "training as one process",
+                              "training with split_batches",
+                              "training with a seedable sampler",
+                              "training with both",
+                              "training in fp16",
+                              "training in bf16"})
+        EXPECT_THAT(ended.out, Contains("  " + std::string(check) + ": passed"));
 }
 
+// Covers 29.test.
 TEST_F(AxleSelfTest, HoldsForProcessesThatAreStartedByHand) {
     set("WORLD_SIZE", "2");
     set("MASTER_PORT", std::to_string(free_port()));
@@ -61,6 +88,7 @@ TEST_F(AxleSelfTest, HoldsForProcessesThatAreStartedByHand) {
     EXPECT_EQ(status, 0);
 }
 
+// Covers 26.test.
 TEST_F(AxleSelfTest, LaunchesItself) {
     const Ended ended = run({"test", "--num_processes", "2", "--cpu"});
     EXPECT_EQ(ended.code, 0) << output(ended);
@@ -68,6 +96,7 @@ TEST_F(AxleSelfTest, LaunchesItself) {
     EXPECT_THAT(output(ended), HasSubstr("The test has passed"));
 }
 
+// Covers 26.test.
 TEST_F(AxleSelfTest, FollowsAConfiguration) {
     const std::string file = folder_ / "three.yaml";
     ASSERT_EQ(run({"config", "--config_file", file, "--cpu", "--num_processes", "3"}).code, 0);
@@ -76,6 +105,7 @@ TEST_F(AxleSelfTest, FollowsAConfiguration) {
     EXPECT_THAT(output(ended), HasSubstr("Testing 3 process(es)"));
 }
 
+// Covers 26.test.
 TEST_F(AxleSelfTest, SaysThatItHasFailed) {
     set("AXLE_TIMEOUT_S", "1");
     set("WORLD_SIZE", "2");
@@ -84,6 +114,47 @@ TEST_F(AxleSelfTest, SaysThatItHasFailed) {
     const Ended ended = run({"test", "--worker"});
     EXPECT_EQ(ended.code, 1) << output(ended);
     EXPECT_THAT(output(ended), HasSubstr("rank 1"));
+}
+
+// By `axle test` itself, and as a program that `axle launch` starts.
+// Covers 26.test, 29.test.
+TEST_F(AxleSelfTest, HoldsForOneTwoAndFourProcesses) {
+    for (const char* processes : {"1", "2", "4"})
+        for (const bool by_launch : {false, true}) {
+            Arguments arguments = {"test", "--cpu", "--num_processes", processes};
+            if (by_launch)
+                arguments = {"launch",  "--quiet", "--cpu", "--num_processes",
+                             processes, program_,  "test",  "--worker"};
+            const Ended ended = run(arguments);
+            EXPECT_EQ(ended.code, 0) << output(ended);
+            EXPECT_THAT(output(ended), HasSubstr(str("Testing ", processes, " process(es)")));
+            EXPECT_THAT(ended.out, Contains("  training in bf16: passed"));
+        }
+}
+
+// Covers 26.test.
+TEST_F(AxleSelfTest, TellsEveryProcessWhichCheckFailedAndWhere) {
+    Job job(2, [](const dist::Environment& environment) -> std::string {
+        const PartialState state(
+            {.cpu = true, .process_group = dist::ProcessGroup::create(environment)});
+        std::string passed;
+        const std::vector<launcher::Check> checks = {{"sums", [](const PartialState&) {}},
+                                                     {"orders",
+                                                      [](const PartialState& s) {
+                                                          launcher::expect(s.process_index() == 0,
+                                                                           "it is upside down");
+                                                      }},
+                                                     {"ends", [](const PartialState&) {}}};
+        try {
+            launcher::run_checks(state, checks,
+                                 [&](const std::string& name) { passed += name + ", "; });
+        } catch (const Error& error) {
+            return passed + error.what();
+        }
+        return passed;
+    });
+    for (const RankOutcome& rank : job.wait(std::chrono::seconds(30)))
+        EXPECT_EQ(rank.text, "sums, test: rank 1: orders: it is upside down");
 }
 
 }  // namespace

@@ -9,11 +9,11 @@
 #include <string>
 #include <vector>
 
+#include "accel/yaml.h"
 #include "core/file.h"
 #include "core/log.h"
 #include "gtest/gtest.h"
 #include "tests/temporary_folder.h"
-#include "tools/axle/yaml.h"
 
 namespace axle::launcher {
 namespace {
@@ -34,7 +34,7 @@ ClusterConfig read_recorded(const std::string& name) {
 }
 
 ClusterConfig parse(const std::string& text) {
-    return config_from_tree(parse_yaml(text, "c.yaml"), "c.yaml");
+    return config_from_tree(accel::parse_yaml(text, "c.yaml"), "c.yaml");
 }
 
 void expect_refused(const std::string& text, const std::vector<std::string>& words) {
@@ -75,6 +75,7 @@ class SetVariable {
     std::optional<std::string> before_;
 };
 
+// Covers 28.compute_environment, 28.fp8_config.
 TEST(ClusterConfig, WritesAcceleratesFilesBackByteByByte) {
     const Quiet quiet;
     tests::TemporaryFolder folder;
@@ -100,6 +101,7 @@ TEST(ClusterConfig, ReadsWhatConfigDefaultWrites) {
     EXPECT_FALSE(config.gpu_ids);
 }
 
+// Covers 28.num_processes.
 TEST(ClusterConfig, HasEveryValueOfAFile) {
     const ClusterConfig node = read_recorded("multi_node.yaml");
     EXPECT_EQ(node.distributed_type, "MULTI_GPU");
@@ -126,6 +128,7 @@ TEST(ClusterConfig, HasEveryValueOfAFile) {
     EXPECT_EQ(read_recorded("quoting.yaml").main_process_ip, "1.0");
 }
 
+// Covers 28.num_processes.
 TEST(ClusterConfig, HasAcceleratesDefaultsForKeysThatAreMissing) {
     const ClusterConfig alone = parse("distributed_type: 'NO'");
     EXPECT_EQ(alone.num_processes, 1);
@@ -136,6 +139,7 @@ TEST(ClusterConfig, HasAcceleratesDefaultsForKeysThatAreMissing) {
     EXPECT_EQ(parse("{distributed_type: 'NO', num_processes: 3}").num_processes, 3);
 }
 
+// Covers 28.compute_environment.
 TEST(ClusterConfig, UnderstandsOldFiles) {
     const ClusterConfig old = parse(
         "compute_environment: LOCAL_MACHINE\n"
@@ -173,6 +177,7 @@ TEST(ClusterConfig, TakesGpuIdsAsANumberAndAsAList) {
     EXPECT_EQ(parse("distributed_type: MULTI_GPU\ngpu_ids: 0,1").gpu_ids, "0,1");
 }
 
+// Covers 28.compute_environment.
 TEST(ClusterConfig, NamesEveryUnknownKey) {
     expect_refused("{distributed_type: 'NO', num_proceses: 2, colour: red}",
                    {"'num_proceses' (num_processes?)", "'colour'"});
@@ -196,6 +201,7 @@ TEST(ClusterConfig, RefusesValuesOfTheWrongKind) {
     expect_refused("- 1", {"map"});
 }
 
+// Covers 28.downcast_bf16.
 TEST(ClusterConfig, SaysWhatOnlyATpuUses) {
     Quiet quiet;
     read_recorded("tpu.yaml");
@@ -207,6 +213,7 @@ TEST(ClusterConfig, SaysWhatOnlyATpuUses) {
     EXPECT_EQ(quiet.said, "");
 }
 
+// Covers 28.config.
 TEST(ClusterConfig, IsFoundWhereAccelerateLooks) {
     const SetVariable home("HOME", "/home/me");
     {
@@ -234,7 +241,7 @@ TEST(ClusterConfig, OfTheDefaultPathIsReadWhereThereIsOne) {
 }
 
 TEST(Yaml, IsReadAsPyYamlReadsIt) {
-    const Tree map = parse_yaml(
+    const Tree map = accel::parse_yaml(
         "a: 010\nb: 1_000\nc: 1:30\nd: 1e-3\ne: 1.5e-3\nf: off\ng: ~\nh:\ni: 0x1F\nj: .inf\n"
         "k: '1'\nl: !!str 2\nm: 2024-01-31\nn: 1:30.5\no: -0b11\np: y\nq: 0o7\nr: [1, [2]]\ns: "
         "+.5\n",
@@ -268,8 +275,8 @@ TEST(Yaml, ComesBackAsItWas) {
                    {"lists", Tree::list({Tree::list({1, Tree{{"x", 1}, {"y", Tree::list({"no"})}}}),
                                          Tree::list(), Tree::map(), 0.1, -1e300})},
                    {"line separator", "\xe2\x80\xa8"}};
-    const std::string text = to_yaml(map);
-    EXPECT_EQ(to_json(parse_yaml(text, "t")), to_json(map)) << text;
+    const std::string text = accel::to_yaml(map);
+    EXPECT_EQ(to_json(accel::parse_yaml(text, "t")), to_json(map)) << text;
 }
 
 TEST(Yaml, RefusesWhatMakesNoSenseOrTakesForever) {
@@ -292,7 +299,7 @@ TEST(Yaml, RefusesWhatMakesNoSenseOrTakesForever) {
         {"a: 0x" + std::string(100, '1'), "too large"}};
     for (const auto& [text, word] : cases) {
         try {
-            parse_yaml(text, "t");
+            accel::parse_yaml(text, "t");
             ADD_FAILURE() << "accepted: " << text.substr(0, 80);
         } catch (const ValueError& error) {
             EXPECT_NE(std::string(error.what()).find(word), std::string::npos) << error.what();

@@ -44,7 +44,7 @@ TEST_F(TrainGpt, EndsWithOneObjectThatSaysWhatCameOut) {
     EXPECT_EQ(result["steps"], 20);
     EXPECT_EQ(result["threads"], 1);
     EXPECT_EQ(result["device"], "cpu");
-    EXPECT_EQ(result["checkpoint"], folder_ / "a/checkpoints/step_20");
+    EXPECT_EQ(result["checkpoint"], folder_ / "a/checkpoints/checkpoint_20");
     EXPECT_TRUE(fs::exists(result["checkpoint"].get<std::string>() + "/manifest.json"));
     EXPECT_GT(result["tokens_per_s"], 0);
     const auto rows = metrics("a");
@@ -141,7 +141,7 @@ TEST_F(TrainGpt, ARunThatIsDoneCanBeResumed) {
     ASSERT_EQ(again.code, 0) << again.text();
     EXPECT_EQ(again.result()["val_loss"], trained.result()["val_loss"]);
     EXPECT_EQ(metrics("a").size(), 20u);
-    const Ended elsewhere = run(tiny("b", {"--resume", folder_ / "a/checkpoints/step_20"}));
+    const Ended elsewhere = run(tiny("b", {"--resume", folder_ / "a/checkpoints/checkpoint_20"}));
     EXPECT_EQ(elsewhere.code, 0) << elsewhere.text();
 }
 
@@ -256,7 +256,7 @@ TEST_F(TrainGpt, FilesThatAreMissingOrBrokenAreNamed) {
 
 TEST_F(TrainGpt, ABrokenCheckpointIsNamed) {
     ASSERT_EQ(run(tiny("a")).code, 0);
-    const std::string checkpoint = folder_ / "a/checkpoints/step_20";
+    const std::string checkpoint = folder_ / "a/checkpoints/checkpoint_20";
     for (const char* name : {"/optimizer.safetensors", "/manifest.json"}) {
         const std::string whole = read_file(checkpoint + name);
         std::ofstream(checkpoint + name) << whole.substr(0, whole.size() / 2);

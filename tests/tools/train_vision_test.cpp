@@ -90,7 +90,7 @@ TEST_F(TrainVision, TrainsInF16WithAScaler) {
     ASSERT_EQ(ended.code, 0) << ended.text();
     const auto rows = metrics("half");
     EXPECT_LT(rows.back()["loss"], rows.front()["loss"]);
-    EXPECT_TRUE(fs::exists(folder_ / "half/checkpoints/step_20/scaler.json"));
+    EXPECT_TRUE(fs::exists(folder_ / "half/checkpoints/checkpoint_20/scaler.json"));
 }
 
 TEST_F(TrainVision, LeavesAReportATraceAndWhatTrackersWrite) {

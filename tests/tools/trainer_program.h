@@ -102,7 +102,7 @@ class TrainerTest : public testing::Test {
     bool killed_at(std::size_t rows, std::chrono::microseconds later, const std::string& out,
                    const Arguments& arguments) {
         const pid_t child = start(arguments);
-        const fs::path checkpoint = folder_ / out + "/checkpoints/step_5";
+        const fs::path checkpoint = folder_ / out + "/checkpoints/checkpoint_5";
         for (int status = 0;;) {
             if (waitpid(child, &status, WNOHANG) == child) {
                 EXPECT_EQ(status, 0) << "it failed by itself";

@@ -82,6 +82,7 @@ class TwoMachines : public TrainerTest {
     }
 };
 
+// Covers 25.multi-node.
 TEST_F(TwoMachines, TrainTheModelThatTwoProcessesTrainOnOne) {
     const std::string launch = std::string(AXLE_BIN_DIR) + "/axle launch --cpu --num_processes 2 ";
     const auto of = [&](int rank) {

@@ -11,11 +11,11 @@
 #include <pwd.h>
 #include <unistd.h>
 
+#include "accel/yaml.h"
 #include "core/file.h"
 #include "core/log.h"
 #include "core/text.h"
 #include "kernels/error.h"
-#include "tools/axle/yaml.h"
 
 namespace axle::launcher {
 namespace {
@@ -313,7 +313,7 @@ ClusterConfig read_config(const std::string& path) {
             throw ValueError(printable(path) + ": " + error.what());
         }
     } else {
-        tree = parse_yaml(text, path);
+        tree = accel::parse_yaml(text, path);
     }
     ClusterConfig config = config_from_tree(tree, path);
     warn_of_tpu_keys(config, path);
@@ -339,7 +339,7 @@ void write_config(const ClusterConfig& config, const std::string& path) {
     const Tree tree = to_tree(config);
     const std::string folder = std::filesystem::path(path).parent_path().string();
     if (!folder.empty()) create_directories(folder);
-    write_file_atomically(path, is_json(path) ? to_json(tree) + "\n" : to_yaml(tree));
+    write_file_atomically(path, is_json(path) ? to_json(tree) + "\n" : accel::to_yaml(tree));
 }
 
 }  // namespace axle::launcher

@@ -35,8 +35,8 @@ int run_default(std::vector<std::string> arguments) {
                  "axle config default");
     std::string path, precision = "no";
     add_file(app, path);
-    app.add_option("--mixed_precision", precision, "no, fp16 or bf16")
-        ->check(CLI::IsMember({"no", "fp16", "bf16"}));
+    app.add_option("--mixed_precision", precision, "no, fp16, bf16 or fp8")
+        ->check(CLI::IsMember({"no", "fp16", "bf16", "fp8"}));
     if (!parse_options(app, std::move(arguments))) return 0;
     if (std::filesystem::exists(path))
         throw FileError(printable(path) +
@@ -78,8 +78,8 @@ class Answers {
         add(app, "--main_process_ip", config_.main_process_ip, "The address of machine 0");
         add(app, "--main_process_port", config_.main_process_port, "A port of machine 0")
             ->check(CLI::Range(0, 65535));
-        add(app, "--mixed_precision", config_.mixed_precision, "no, fp16 or bf16")
-            ->check(CLI::IsMember({"no", "fp16", "bf16"}));
+        add(app, "--mixed_precision", config_.mixed_precision, "no, fp16, bf16 or fp8")
+            ->check(CLI::IsMember({"no", "fp16", "bf16", "fp8"}));
         add(app, "--gpu_ids", config_.gpu_ids, "GPUs of this machine: all, or as in 0,1");
         cpu_ =
             app.add_flag("--use_cpu,--cpu", config_.use_cpu, "The CPU even where there is a GPU");

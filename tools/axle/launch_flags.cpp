@@ -110,7 +110,7 @@ class Declaration {
 
     void declare_processes() {
         group_ = "Processes";
-        add("--mixed_precision", f_.mixed_precision, "no, fp16 or bf16")
+        add("--mixed_precision", f_.mixed_precision, "no, fp16, bf16 or fp8")
             ->check(CLI::IsMember({"no", "fp16", "bf16", "fp8"}));
         add("--num_cpu_threads_per_process", f_.num_cpu_threads_per_process,
             "Threads of each process; the cores are shared out unless OMP_NUM_THREADS is set")

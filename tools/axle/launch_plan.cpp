@@ -35,6 +35,7 @@ std::optional<std::string> text_in(const Tree& section, const std::string& key) 
     for (const std::string& name : {key, key.substr(key.find('_') + 1)}) {
         const Tree* const found = section.find(name);
         if (found != nullptr && found->is_string()) return found->string();
+        if (found != nullptr && found->is_integer()) return std::to_string(found->integer());
         if (found != nullptr && found->is_boolean()) return found->boolean() ? "true" : "false";
     }
     return {};
@@ -183,6 +184,7 @@ class Planner {
         if (f_.role) e["ROLE_NAME"] = *f_.role;
         plan_gpus();
         plan_compilation();
+        plan_fp8();
         for (const std::string& variable : f_.env) {
             const std::size_t equals = variable.find('=');
             if (equals == std::string::npos || equals == 0)
@@ -193,10 +195,18 @@ class Planner {
 
     std::string precision() {
         if (!f_.mixed_precision && !c_.mixed_precision) take_default("mixed_precision", "no");
-        const std::string name = f_.mixed_precision.value_or(c_.mixed_precision.value_or("no"));
-        if (name == "fp8")
-            throw UsageError("launch: mixed precision is fp16 or bf16 here, not fp8");
-        return name;
+        return f_.mixed_precision.value_or(c_.mixed_precision.value_or("no"));
+    }
+
+    // The fields of accel/fp8.h that the configuration says.
+    void plan_fp8() {
+        for (const char* field :
+             {"backend", "format", "margin", "interval", "amax_history_len", "amax_compute_algo",
+              "use_autocast_during_eval", "use_mxfp8_block_scaling", "pad_inner_dim",
+              "enable_fsdp_float8_all_gather"}) {
+            if (const auto said = text_in(c_.fp8_config, str("fp8_", field)))
+                p_.environment["ACCELERATE_FP8_" + upper(field)] = *said;
+        }
     }
 
     void plan_gpus() {

@@ -122,7 +122,7 @@ ClusterConfig ask_for_config(std::istream& in, std::ostream& out, int gpus) {
         config.enable_cpu_affinity =
             asker.yes("Is each process to run on the CPU cores next to its GPU?", false);
     }
-    const std::vector<std::string> precisions = {"no", "fp16", "bf16"};
+    const std::vector<std::string> precisions = {"no", "fp16", "bf16", "fp8"};
     config.mixed_precision =
         precisions[static_cast<std::size_t>(asker.choice("Which mixed precision?", precisions))];
     return config;

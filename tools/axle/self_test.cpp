@@ -1,8 +1,6 @@
 #include "tools/axle/self_test.h"
 
-#include <algorithm>
-#include <cmath>
-#include <cstdint>
+#include <exception>
 #include <filesystem>
 #include <iostream>
 #include <vector>
@@ -10,15 +8,8 @@
 #include <CLI/CLI.hpp>
 
 #include "core/cuda.h"
-#include "core/ops.h"
-#include "core/random.h"
-#include "data/dataset.h"
-#include "data/loader.h"
 #include "dist/process_group.h"
 #include "kernels/error.h"
-#include "nn/linear.h"
-#include "nn/module.h"
-#include "optim/sgd.h"
 #include "tools/axle/cluster_config.h"
 #include "tools/axle/commands.h"
 #include "tools/axle/options.h"
@@ -26,156 +17,11 @@
 namespace axle::launcher {
 namespace {
 
-void check(bool holds, const std::string& what) {
-    if (!holds) throw Error("test: " + what);
-}
-
-std::vector<double> numbers(const Tensor& x) {
-    std::vector<double> values;
-    const Tensor flat = x.detach().to(Device::cpu()).to(f64).contiguous().view({x.numel()});
-    for (std::int64_t i = 0; i < flat.numel(); ++i) values.push_back(flat.select(0, i).item());
-    return values;
-}
-
-void check_is(const Tensor& x, const std::vector<double>& expected, const std::string& what) {
-    check(numbers(x) == expected, what + " gave other values than it should");
-}
-
-// Rank r has r + 1 in each element: sums are of 1 to P.
-void check_collectives(dist::ProcessGroup& group, Device device) {
-    const int size = group.size(), rank = group.rank();
-    const double sum = size * (size + 1) / 2.0;
-    const auto mine = [&] {
-        return full({3}, static_cast<double>(rank + 1), {.dtype = f32, .device = device});
-    };
-    const auto reduced = [&](dist::ReduceOp op) {
-        const Tensor x = mine();
-        group.all_reduce(x, op);
-        return x;
-    };
-    check_is(reduced(dist::ReduceOp::sum), {sum, sum, sum}, "all_reduce(sum)");
-    check_is(reduced(dist::ReduceOp::max), std::vector<double>(3, size), "all_reduce(max)");
-    check_is(reduced(dist::ReduceOp::mean), std::vector<double>(3, sum / size), "all_reduce(mean)");
-
-    const Tensor last = mine();
-    group.broadcast(last, size - 1);
-    check_is(last, std::vector<double>(3, size), "broadcast");
-
-    std::vector<double> everybody;
-    for (int r = 0; r < size; ++r) everybody.insert(everybody.end(), 3, r + 1);
-    check_is(group.all_gather(mine()), everybody, "all_gather");
-
-    const Tensor parts = full({size, 2}, static_cast<double>(rank + 1), {.device = device});
-    check_is(group.reduce_scatter(parts), {sum, sum}, "reduce_scatter");
-
-    const std::vector<Tree> objects = group.all_gather_object(Tree{{"rank", rank}});
-    check(static_cast<int>(objects.size()) == size, "all_gather_object gave too few");
-    for (int r = 0; r < size; ++r)
-        check(objects[static_cast<std::size_t>(r)]["rank"].integer() == r,
-              "all_gather_object mixed up the ranks");
-    group.barrier();
-}
-
-// Every index comes on some process, none on two, and all processes have as many batches.
-void check_shares(Accelerator& accelerator) {
-    const std::int64_t batch = 4, batches = 3;
-    const std::int64_t size = batch * batches * accelerator.num_processes();
-    data::DataLoader loader(data::from_function(size,
-                                                [](std::int64_t i) {
-                                                    return Tree{{"index", i}};
-                                                }),
-                            {.batch_size = batch, .shuffle = true, .seed = 7});
-    accelerator.prepare(loader);
-    Tree mine = Tree::list();
-    std::int64_t count = 0;
-    for (auto& part : loader) {
-        ++count;
-        for (const double index : numbers(part["index"]))
-            mine.push_back(static_cast<std::int64_t>(index));
-    }
-    check(count == batches, str("a process got ", count, " batches of ", batches));
-    std::vector<bool> seen(static_cast<std::size_t>(size));
-    for (const Tree& share : accelerator.state().process_group()->all_gather_object(mine))
-        for (const Tree& index : share.elements()) {
-            const auto i = static_cast<std::size_t>(index.integer());
-            check(!seen[i], str("sample ", i, " came twice"));
-            seen[i] = true;
-        }
-    check(std::find(seen.begin(), seen.end(), false) == seen.end(), "a sample came nowhere");
-}
-
-struct Net : nn::Model<Net> {
-    nn::Linear hidden{4, 16}, out{16, 1};
-    Tensor forward(const Tensor& x) { return out(tanh(hidden(x))); }
-    void visit(nn::Visitor& v) override { v("hidden", hidden), v("out", out); }
-};
-
-constexpr std::int64_t kSteps = 10, kBatch = 4;
-
-data::TensorDataset samples(std::int64_t n) {
-    std::vector<double> x, y;
-    for (std::int64_t i = 0; i < n; ++i) {
-        for (std::int64_t j = 0; j < 4; ++j) x.push_back(std::sin(static_cast<double>(i * 4 + j)));
-        y.push_back(std::cos(static_cast<double>(i)));
-    }
-    return data::TensorDataset(Tree{{"x", tensor(x, {n, 4})}, {"y", tensor(y, {n, 1})}});
-}
-
-template <class Backward>
-void train(Net& net, optim::SGD& optimizer, data::DataLoader& loader, Backward&& backward) {
-    for (auto& batch : loader) {
-        backward(mse_loss(net(batch["x"]), batch["y"]));
-        optimizer.step();
-        optimizer.zero_grad();
-    }
-}
-
-std::vector<double> weights(const Net& net) {
-    std::vector<double> all;
-    for (const Tensor& parameter : net.parameters())
-        for (const double value : numbers(parameter)) all.push_back(value);
-    return all;
-}
-
-// The same ten steps, each process with its part of each batch and alone with whole batches.
-void check_training(Accelerator& accelerator) {
-    const std::int64_t processes = accelerator.num_processes();
-    const optim::SGDOptions options = {.lr = 0.1, .momentum = 0.9};
-    const auto dataset = samples(kSteps * kBatch * processes);
-
-    manual_seed(3);
-    Net alone;
-    optim::SGD alone_optimizer(alone.parameters(), options);
-    data::DataLoader whole(dataset, {.batch_size = kBatch * processes});
-    train(alone, alone_optimizer, whole, [](const Tensor& loss) { loss.backward(); });
-
-    // Other weights at first where the rank isn't 0: preparing gives everybody the same.
-    manual_seed(3 + static_cast<std::uint64_t>(accelerator.process_index()));
-    Net net;
-    optim::SGD optimizer(net.parameters(), options);
-    data::DataLoader loader(dataset, {.batch_size = kBatch});
-    accelerator.prepare(net, optimizer, loader);
-    train(net, optimizer, loader, [&](const Tensor& loss) { accelerator.backward(loss); });
-
-    const std::vector<double> expected = weights(alone), got = weights(net);
-    double worst = 0;
-    for (std::size_t i = 0; i < expected.size(); ++i)
-        worst = std::max(worst, std::abs(expected[i] - got[i]));
-    check(worst < 1e-4, str("weights differ by ", worst, " from those of one process"));
-
-    Tree mine = Tree::list();
-    for (const double value : got) mine.push_back(value);
-    for (const Tree& other : accelerator.state().process_group()->all_gather_object(mine))
-        for (std::size_t i = 0; i < got.size(); ++i)
-            check(other[i].number() == got[i], "processes have different weights");
-}
-
 int run_worker() {
-    Accelerator accelerator({.mixed_precision = "no"});
-    accelerator.print("Testing ", accelerator.num_processes(), " process(es), ",
-                      accelerator.state().process_group()->backend(), ", on ",
-                      accelerator.device());
-    run_self_test(accelerator, [&](const std::string& what) { accelerator.print("  ", what); });
+    const PartialState state;
+    state.print("Testing ", state.num_processes(), " process(es), ",
+                state.process_group()->backend(), ", on ", state.device());
+    run_self_test(state, [&](const std::string& name) { state.print("  ", name, ": passed"); });
     return 0;
 }
 
@@ -188,24 +34,43 @@ std::vector<std::string> usual_launch() {
 
 }  // namespace
 
-void run_self_test(Accelerator& accelerator,
-                   const std::function<void(const std::string& what)>& passed) {
-    const auto& group = accelerator.state().process_group();
-    check_collectives(*group, accelerator.device());
-    group->barrier();
-    passed("collectives: right");
-    check_shares(accelerator);
-    group->barrier();
-    passed("shares of the data: whole and disjoint");
-    check_training(accelerator);
-    group->barrier();
-    passed("training: as on one process");
+void run_checks(const PartialState& state, const std::vector<Check>& checks,
+                const std::function<void(const std::string& name)>& passed) {
+    const auto& group = state.process_group();
+    for (const Check& check : checks) {
+        std::string wrong;
+        try {
+            check.run(state);
+        } catch (const std::exception& error) {
+            wrong = str("rank ", group->rank(), ": ", check.name, ": ", error.what());
+        }
+        // A check that failed on one process may have left the others in a collective, and then
+        // the group is of no more use.
+        std::vector<Tree> said;
+        try {
+            said = group->all_gather_object(wrong);
+        } catch (const std::exception&) {
+            if (wrong.empty()) throw;
+            throw Error("test: " + wrong);
+        }
+        for (const Tree& what : said)
+            if (!what.string().empty()) throw Error("test: " + what.string());
+        passed(check.name);
+    }
+}
+
+void run_self_test(const PartialState& state,
+                   const std::function<void(const std::string& name)>& passed) {
+    run_checks(state, process_checks(), passed);
+    run_checks(state, data_checks(), passed);
+    run_checks(state, training_checks(), passed);
 }
 
 int run_test(std::vector<std::string> arguments) {
     CLI::App app(
         "Checks that training on several processes works here, as `axle launch` would start it: "
-        "collectives, shares of the data, and that a model comes out as from one process.",
+        "who runs what, collectives, random numbers, shares of the data, and that a model comes "
+        "out as from one process.",
         "axle test");
     std::string config;
     int processes = 0;

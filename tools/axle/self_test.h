@@ -3,15 +3,19 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
-#include "accel/accelerator.h"
+#include "accel/partial_state.h"
+#include "tools/axle/self_checks.h"
 
 namespace axle::launcher {
 
-// Collectives, a share of the data, and training that must come out as on one process. All
-// processes of the accelerator call it; `passed` is told of each part by every process. Error names
-// the check that failed.
-void run_self_test(Accelerator& accelerator,
-                   const std::function<void(const std::string& what)>& passed);
+// One after the other; `passed` is told of each by every process. Error, in all processes, with the
+// first check that failed and the rank that says so.
+void run_checks(const PartialState& state, const std::vector<Check>& checks,
+                const std::function<void(const std::string& name)>& passed);
+// All that there are.
+void run_self_test(const PartialState& state,
+                   const std::function<void(const std::string& name)>& passed);
 
 }  // namespace axle::launcher

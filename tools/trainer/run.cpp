@@ -29,7 +29,6 @@ double seconds_between(std::chrono::steady_clock::time_point from,
 std::string file_in(const Options& options, const char* name) {
     return (fs::path(options.out) / name).string();
 }
-std::string checkpoint_folder(const Options& options) { return file_in(options, "checkpoints"); }
 
 MemoryStats memory_of(Device device) {
     return device.is_cuda() ? cuda::memory_stats(device.index) : host_memory::stats();
@@ -53,7 +52,7 @@ void Options::add_to(CommandLine& line) {
     line.add("save-every", save_every, "Updates between checkpoints; 0 only at the end");
     line.add_flag("eval-only", eval_only, "Evaluate, don't train");
     line.add("log-with", log_with, "Trackers beside metrics.jsonl: tensorboard, csv, all");
-    line.add("mixed-precision", mixed_precision, "no, fp16 or bf16");
+    line.add("mixed-precision", mixed_precision, "no, fp16, bf16 or fp8");
     line.add("device", device, "cpu or cuda");
 }
 
@@ -88,7 +87,9 @@ accel::AcceleratorOptions Options::accelerator() const {
             .gradient_accumulation_steps = static_cast<int>(accumulation),
             .cpu = Device::parse(device).is_cpu(),
             .log_with = std::move(trackers),
-            .project_dir = out,
+            .project_config = {.project_dir = out,
+                               .automatic_checkpoint_naming = true,
+                               .total_limit = 2},
             .scheduler_steps = accel::SchedulerSteps::per_update};
 }
 
@@ -104,18 +105,16 @@ optim::AdamW adamw(const nn::Module& model, optim::AdamWOptions options) {
 
 std::string resume(const Options& options, Accelerator& accelerator) {
     if (options.resume.empty()) return "";
-    const std::string folder = checkpoint_folder(options);
-    const auto path =
-        options.resume == "latest" ? accel::latest_checkpoint(folder) : options.resume;
-    if (!path) throw FileError(printable(folder) + ": there is no checkpoint to resume from");
-    accelerator.load_state(*path);
-    return *path;
+    return accelerator.load_state(options.resume == "latest" ? "" : options.resume);
 }
 
 Run::Run(const Options& options, Accelerator& accelerator, Plan plan)
     : options_(options), accelerator_(accelerator), plan_(std::move(plan)) {
     accelerator_.register_for_checkpointing(progress_);
     checkpoint_ = resume(options_, accelerator_);
+    // A run that begins anew in an old folder goes on behind the states that are there.
+    if (const auto old = accel::latest_checkpoint(file_in(options_, "checkpoints")))
+        accelerator_.set_save_iteration(accel::checkpoint_number(*old).value_or(-1) + 1);
     start_ = update_start_ = Clock::now();
     if (done()) return;
     if (accelerator_.is_main_process()) {
@@ -201,9 +200,8 @@ void Run::end_update() {
     if (profile_) profile_->step();
     accelerator_.log(row, progress_.step);
     if (due(options_.save_every)) {
-        const std::string folder = checkpoint_folder(options_);
-        checkpoint_ = accelerator_.save_state(str(folder, "/step_", progress_.step));
-        if (accelerator_.is_main_process()) accel::rotate_checkpoints(folder, 2);
+        accelerator_.set_save_iteration(std::max(progress_.step, accelerator_.save_iteration()));
+        checkpoint_ = accelerator_.save_state();
     }
     bar_->update(progress_.step, str("loss ", mean, "  ", accel::human_bytes(memory().peak)));
     update_start_ = Clock::now();

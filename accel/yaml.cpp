@@ -1,4 +1,4 @@
-#include "tools/axle/yaml.h"
+#include "accel/yaml.h"
 
 #include <algorithm>
 #include <charconv>
@@ -12,7 +12,7 @@
 #include "core/text.h"
 #include "kernels/error.h"
 
-namespace axle::launcher {
+namespace axle::inline v0::accel {
 namespace {
 
 constexpr int kMaxDepth = 32;
@@ -317,4 +317,4 @@ std::string to_yaml(const Tree& map) {
     return out;
 }
 
-}  // namespace axle::launcher
+}  // namespace axle::inline v0::accel

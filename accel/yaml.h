@@ -6,7 +6,7 @@
 
 #include "core/tree.h"
 
-namespace axle::launcher {
+namespace axle::inline v0::accel {
 
 // ValueError "name: reason" for text that isn't YAML in UTF-8, a key that comes twice, a tag that
 // safe_load doesn't know, more than 10000 values, or nesting deeper than 32. Dates stay text.
@@ -16,4 +16,4 @@ Tree parse_yaml(std::string_view text, const std::string& name);
 // that would come back as something else is quoted. ValueError for text that isn't UTF-8.
 std::string to_yaml(const Tree& map);
 
-}  // namespace axle::launcher
+}  // namespace axle::inline v0::accel

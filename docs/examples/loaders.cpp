@@ -1,0 +1,74 @@
+// Shares of the data, and a run that goes on on fewer processes.
+#include <axle/axle.h>
+
+using axle::Tensor;
+
+namespace {
+
+axle::data::TensorDataset numbers(std::int64_t n) {
+    return axle::data::TensorDataset({{"x", axle::arange(n)}});
+}
+
+void check(bool holds) {
+    if (!holds) throw std::logic_error("it does not");
+}
+
+void share() {
+    const auto train_set = numbers(22);
+    axle::Accelerator accelerator;
+    std::int64_t rows = 0;
+    // [share]
+    axle::data::DataLoader train_loader(train_set,
+                                        {.batch_size = 4, .shuffle = true, .num_workers = 2});
+    auto& loader = accelerator.prepare(train_loader);
+    for (auto& batch : loader) rows += accelerator.valid_rows(batch["x"].tensor().size(0));
+    // [/share]
+    check(accelerator.reduce(axle::full({}, rows)).item() == 22);
+}
+
+void run(std::int64_t batch_size, bool resumes) {
+    const auto train_set = numbers(32 * 320);
+    axle::Accelerator accelerator;
+    axle::data::DataLoader loader(train_set, {.batch_size = batch_size});
+    accelerator.prepare(loader);
+    std::int64_t step = resumes ? 300 : 0;
+    const auto train = [&](axle::Tree& batch) {
+        check(accelerator.gather(batch)["x"].tensor().min().item() == 32 * step++);
+    };
+    // [resume]
+    if (resumes) accelerator.load_state("run/step_300");  // on 2 processes with batch_size = 16
+    for (auto& batch : loader) {
+        train(batch);
+        if (loader.position() == 300) accelerator.save_state("run/step_300");  // on 4, with 8
+    }
+    // [/resume]
+    check(step == 320);
+}
+
+void mesh_of_four() {
+    // [mesh]
+    using Dimensions = std::vector<axle::dist::DeviceMesh::Dimension>;
+    const auto group = axle::dist::ProcessGroup::create();
+    const auto mesh =
+        std::make_shared<axle::dist::DeviceMesh>(group, Dimensions{{"dp_replicate", 2}, {"tp", 2}});
+    axle::Accelerator accelerator({
+        .process_group = group,
+        .device_mesh = mesh,  // pairs along "tp" get the same batches
+    });
+    // [/mesh]
+    const auto dataset = numbers(8);
+    axle::data::DataLoader loader(dataset, {.batch_size = 2});
+    accelerator.prepare(loader);
+    const auto first = (*loader.begin())["x"].tensor()[0].item();
+    check(first == 2 * mesh->coordinate("dp_replicate"));
+}
+
+}  // namespace
+
+int main() {
+    using axle::dist::debug_launch;
+    debug_launch([] { share(); }, 2);
+    debug_launch([] { run(8, false); }, 4);
+    debug_launch([] { run(16, true); }, 2);
+    debug_launch([] { mesh_of_four(); }, 4);
+}

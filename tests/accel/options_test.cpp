@@ -1,0 +1,496 @@
+// What an Accelerator is told: older spellings, handlers, plugins, the environment, and what of
+// them contradicts each other.
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/log.h"
+#include "optim/sgd.h"
+#include "tests/accel/training.h"
+#include "tests/dist/ranks.h"
+#include "tests/variable.h"
+
+namespace axle {
+namespace {
+
+using accel::AcceleratorOptions;
+using accel::DataLoaderConfiguration;
+using accel::NotImplementedError;
+using accel::ParallelismConfig;
+using tests::expect_error;
+using tests::on_ranks;
+using tests::SmallNet;
+using tests::Variable;
+using Group = std::shared_ptr<dist::ProcessGroup>;
+
+void make(const AcceleratorOptions& options) { const Accelerator accelerator(options); }
+
+// What is logged while f() runs.
+template <class F>
+std::vector<std::string> logged(F&& f) {
+    std::vector<std::string> lines;
+    set_log_sink([&](LogLevel, std::string_view text) { lines.emplace_back(text); });
+    f();
+    set_log_sink({});
+    return lines;
+}
+
+// Covers 1._split_batches, 1.dataloader_config, 1.dispatch_batches, 1.even_batches,
+// 1.split_batches, 1.use_seedable_sampler, 2.split_batches, 31.logging_dir.
+TEST(OlderSpellings, OfTheLoadersOptionsMeanTheConfigurations) {
+    const Accelerator plain;
+    EXPECT_FALSE(plain.split_batches());
+    EXPECT_EQ(plain.dispatch_batches(), std::nullopt);
+    EXPECT_TRUE(plain.even_batches());
+    EXPECT_FALSE(plain.use_seedable_sampler());
+    EXPECT_FALSE(plain.non_blocking());
+    EXPECT_FALSE(plain.use_stateful_dataloader());
+
+    Accelerator older({.split_batches = true,
+                       .even_batches = false,
+                       .dispatch_batches = false,
+                       .use_seedable_sampler = true});
+    EXPECT_TRUE(older.split_batches());
+    EXPECT_EQ(older.dispatch_batches(), false);
+    EXPECT_FALSE(older.even_batches());
+    EXPECT_TRUE(older.use_seedable_sampler());
+    older.set_even_batches(true);
+    EXPECT_TRUE(older.even_batches());
+
+    // Both ways, as long as they agree.
+    const Accelerator both({.dataloader_config = DataLoaderConfiguration{.dispatch_batches = {},
+                                                                         .even_batches = false,
+                                                                         .non_blocking = true},
+                            .even_batches = false,
+                            .dispatch_batches = true});
+    EXPECT_FALSE(both.even_batches());
+    EXPECT_EQ(both.dispatch_batches(), true);
+    EXPECT_TRUE(both.non_blocking());
+}
+
+// Covers 1.dispatch_batches, 1.even_batches, 1.split_batches, 1.use_seedable_sampler,
+// 31.split_batches.
+TEST(OlderSpellings, ThatContradictTheConfigurationAreRefusedWithBothNames) {
+    const auto refused = [](const char* name, AcceleratorOptions options) {
+        options.dataloader_config = DataLoaderConfiguration{.dispatch_batches = true};
+        expect_error<UsageError>({str("Accelerator: ", name, " and dataloader_config.").c_str(),
+                                  "differ; say it in dataloader_config alone"},
+                                 [&] { make(options); });
+    };
+    refused("split_batches", {.split_batches = true});
+    refused("even_batches", {.even_batches = false});
+    refused("dispatch_batches", {.dispatch_batches = false});
+    refused("use_seedable_sampler", {.use_seedable_sampler = true});
+}
+
+// Covers 1.fp16, 31.logging_dir.
+TEST(OlderSpellings, Fp16IsAMixedPrecision) {
+    EXPECT_EQ(Accelerator({.cpu = true, .fp16 = true}).mixed_precision(), "fp16");
+    EXPECT_EQ(Accelerator({.mixed_precision = "fp16", .fp16 = true}).mixed_precision(), "fp16");
+    EXPECT_EQ(Accelerator({.mixed_precision = "bf16", .fp16 = false}).mixed_precision(), "bf16");
+    expect_error<UsageError>({"Accelerator: fp16 is true and mixed_precision is 'bf16'"},
+                             [] { make({.mixed_precision = "bf16", .fp16 = true}); });
+    expect_error<UsageError>({"Accelerator: fp16 is false and mixed_precision is 'fp16'"},
+                             [] { make({.mixed_precision = "fp16", .fp16 = false}); });
+}
+
+// Covers 1.kwargs_handlers, 8.AutocastKwargs, 8.GradScalerKwargs, 29.KwargsHandler, 30.3.
+TEST(KwargsHandlers, GoWhereTheyBelongAndKeepEveryField) {
+    const Accelerator accelerator(
+        {.mixed_precision = "fp16",
+         .cpu = true,
+         .kwargs_handlers = {accel::GradScalerKwargs{.init_scale = 512},
+                             accel::AutocastKwargs{.enabled = false, .cache_enabled = true},
+                             accel::DistributedDataParallelKwargs{.bucket_cap_mb = 25,
+                                                                  .find_unused_parameters = true},
+                             accel::InitProcessGroupKwargs{.backend = "gloo"},
+                             accel::ProfileKwargs{.record_shapes = true}}});
+    const AcceleratorOptions& options = accelerator.options();
+    EXPECT_EQ(options.grad_scaler_kwargs->init_scale, 512);
+    EXPECT_FALSE(options.autocast_kwargs->enabled);
+    EXPECT_EQ(options.autocast_kwargs->cache_enabled, true);
+    EXPECT_TRUE(options.ddp_kwargs.find_unused_parameters);
+    EXPECT_EQ(options.init_process_group_kwargs.backend, "gloo");
+    EXPECT_TRUE(options.profile_kwargs->record_shapes);
+}
+
+// Covers 1.kwargs_handlers.
+TEST(KwargsHandlers, OfOneKindAreGivenOnceAndInOneWay) {
+    expect_error<ValueError>(
+        {"Accelerator: kwargs_handlers: only one of each kind: two are GradScalerKwargs"}, [] {
+            make({.kwargs_handlers = {accel::GradScalerKwargs{}, accel::AutocastKwargs{},
+                                      accel::GradScalerKwargs{}}});
+        });
+    const auto refused = [](const char* field, AcceleratorOptions options,
+                            accel::KwargsHandler handler) {
+        options.kwargs_handlers.push_back(std::move(handler));
+        expect_error<UsageError>({str("Accelerator: ", field, " and a ").c_str(),
+                                  "in kwargs_handlers are both given; use one"},
+                                 [&] { make(options); });
+    };
+    refused("grad_scaler_kwargs", {.grad_scaler_kwargs = accel::GradScalerKwargs{}},
+            accel::GradScalerKwargs{});
+    refused("autocast_kwargs", {.autocast_kwargs = accel::AutocastKwargs{}},
+            accel::AutocastKwargs{});
+    refused("profile_kwargs", {.profile_kwargs = accel::ProfileKwargs{}}, accel::ProfileKwargs{});
+    refused("ddp_kwargs", {.ddp_kwargs = {.static_graph = true}},
+            accel::DistributedDataParallelKwargs{});
+    refused("init_process_group_kwargs", {.init_process_group_kwargs = {.backend = "gloo"}},
+            accel::InitProcessGroupKwargs{});
+}
+
+// Covers 1.mixed_precision, 27.ACCELERATE_MIXED_PRECISION, 8.PrecisionType.
+TEST(MixedPrecisionOption, IsReadInAnyCaseAndFromBothVariables) {
+    EXPECT_EQ(Accelerator({.mixed_precision = "BF16"}).mixed_precision(), "bf16");
+    const Variable older("MIXED_PRECISION", "bf16");
+    EXPECT_EQ(Accelerator().mixed_precision(), "bf16");
+    const Variable newer("ACCELERATE_MIXED_PRECISION", "fp16");
+    EXPECT_EQ(Accelerator().mixed_precision(), "fp16");
+    EXPECT_EQ(Accelerator({.mixed_precision = "no"}).mixed_precision(), "no");
+}
+
+// Covers 1.mixed_precision, 27.ACCELERATE_MIXED_PRECISION.
+TEST(MixedPrecisionOption, OutOfItsSetIsRefusedWithTheVariableThatSaidIt) {
+    const Variable variable("MIXED_PRECISION", "half");
+    expect_error<ValueError>(
+        {"Accelerator: mixed_precision must be no, ", "'half'", "in MIXED_PRECISION"},
+        [] { make({}); });
+}
+
+// Covers 1.mixed_precision, 6.AcceleratorState.
+TEST(MixedPrecisionOption, IsOneForTheAcceleratorsThatLiveTogether) {
+    {
+        const Accelerator first({.mixed_precision = "bf16"});
+        EXPECT_EQ(Accelerator().mixed_precision(), "bf16");
+        EXPECT_EQ(Accelerator({.mixed_precision = "bf16"}).mixed_precision(), "bf16");
+        expect_error<ValueError>({"Accelerator: mixed_precision is 'bf16' in an Accelerator that "
+                                  "lives, and can't be another in a second one: 'no'"},
+                                 [] { make({.mixed_precision = "no"}); });
+    }
+    EXPECT_EQ(Accelerator({.mixed_precision = "no"}).mixed_precision(), "no");
+}
+
+// Covers 1.cpu, 2.device, 6.device, 27.ACCELERATE_USE_CPU, 29.XLA.
+TEST(Devices, OfTheEnvironmentAreTheCpuAndCuda) {
+    EXPECT_EQ(Accelerator({.cpu = true}).device(), Device::cpu());
+    for (const char* yes : {"1", "true", "True", "YES", "on", "y", "t"}) {
+        const Variable variable("ACCELERATE_USE_CPU", yes);
+        EXPECT_EQ(Accelerator().device(), Device::cpu());
+    }
+    {
+        const Variable variable("ACCELERATE_TORCH_DEVICE", "cpu");
+        EXPECT_EQ(Accelerator().device(), Device::cpu());
+    }
+    for (const char* other : {"xla", "xpu:0", "mps", "meta", "cuda0", "tpu"}) {
+        const Variable variable("ACCELERATE_TORCH_DEVICE", other);
+        expect_error<DeviceError>(
+            {"ACCELERATE_TORCH_DEVICE: CPU and CUDA are what there is", other}, [] { make({}); });
+        EXPECT_EQ(Accelerator({.cpu = true}).device(), Device::cpu());
+    }
+    const Variable missing("ACCELERATE_TORCH_DEVICE", "cuda:63");
+    EXPECT_THROW(make({}), DeviceError);
+}
+
+// Covers 27.ACCELERATE_USE_CPU, 27.ACCELERATE_DEBUG_MODE.
+TEST(Flags, OutOfTheirSetAreRefusedWithIt) {
+    for (const char* name :
+         {"ACCELERATE_USE_CPU", "ACCELERATE_DEBUG_MODE", "ACCELERATE_USE_FSDP",
+          "ACCELERATE_USE_DEEPSPEED", "ACCELERATE_USE_MEGATRON_LM",
+          "ACCELERATE_USE_PARALLELISM_CONFIG", "ACCELERATE_DYNAMO_USE_FULLGRAPH"}) {
+        const Variable variable(name, "maybe");
+        expect_error<ValueError>({name, ": must be 1, true, t, yes, y or on, or 0, ", "'maybe'"},
+                                 [] { make({}); });
+    }
+}
+
+// Covers 27.ACCELERATE_DEBUG_MODE, 6.PartialState.
+TEST(Flags, DebugModeIsWhatItsVariableSays) {
+    EXPECT_FALSE(Accelerator().state().debug());
+    {
+        const Variable variable("ACCELERATE_DEBUG_MODE", "yes");
+        EXPECT_TRUE(Accelerator().state().debug());
+    }
+    const Variable variable("ACCELERATE_DEBUG_MODE", "0");
+    EXPECT_FALSE(Accelerator().state().debug());
+}
+
+// Covers 32.DynamoBackend, 1.dynamo_backend.
+TEST(Dynamo, KnowsEveryNameAndSaysOnceWhatItComesTo) {
+    EXPECT_EQ(accel::known_dynamo_backends(),
+              std::vector<std::string>({"no", "eager", "aot_eager", "inductor", "aot_ts_nvfuser",
+                                        "nvprims_nvfuser", "cudagraphs", "ofi", "fx2trt", "onnxrt",
+                                        "tensorrt", "aot_torchxla_trace_once",
+                                        "torhchxla_trace_once", "ipex", "tvm", "hpu_backend"}));
+    for (const std::string& name : accel::known_dynamo_backends()) {
+        const auto lines = logged([&] { make({.dynamo_backend = name}); });
+        EXPECT_EQ(lines.size(), name == "no" ? 0U : 1U);
+        for (const std::string& line : lines)
+            EXPECT_NE(line.find(str("'", name, "'")), std::string::npos);
+    }
+    EXPECT_TRUE(logged([] { make({}); }).empty());
+    EXPECT_TRUE(logged([] {
+                    make({.dynamo_plugin = {{.backend = "inductor", .disable = true}}});
+                }).empty());
+    expect_error<ValueError>({"dynamo_backend: must be one of no, eager, ", "'jit'"},
+                             [] { make({.dynamo_backend = "jit"}); });
+}
+
+// Covers 32.DynamoBackend.
+TEST(Dynamo, LeavesTrainingOnACpuAsItIs) {
+    set_log_sink([](LogLevel, std::string_view) {});
+    SmallNet net;
+    net.eval();
+    const Tensor x = ones({2, 4}), y = net(x);
+    Accelerator accelerator({.cpu = true, .dynamo_backend = "inductor"});
+    tests::expect_same_bits(accelerator.prepare(net)(x), y);
+    auto step = accelerator.compile([&](Tree& batch) { return net(batch.tensor()); });
+    tests::expect_same_bits(step(Tree(x)), y);
+    set_log_sink({});
+}
+
+// Covers 1.dynamo_backend, 29.TorchDynamoPlugin, 27.ACCELERATE_DYNAMO_BACKEND.
+TEST(Dynamo, TakesFromTheEnvironmentWhatIsNotSaid) {
+    set_log_sink([](LogLevel, std::string_view) {});
+    const Variable backend("ACCELERATE_DYNAMO_BACKEND", "INDUCTOR"),
+        mode("ACCELERATE_DYNAMO_MODE", "max-autotune"),
+        fullgraph("ACCELERATE_DYNAMO_USE_FULLGRAPH", "true"),
+        dynamic("ACCELERATE_DYNAMO_USE_DYNAMIC", "false"),
+        regional("ACCELERATE_DYNAMO_USE_REGIONAL_COMPILATION", "1");
+    {
+        const Accelerator accelerator;
+        const accel::TorchDynamoPlugin& plugin = *accelerator.options().dynamo_plugin;
+        EXPECT_EQ(plugin.backend, "inductor");
+        EXPECT_EQ(plugin.mode, "max-autotune");
+        EXPECT_EQ(plugin.fullgraph, true);
+        EXPECT_EQ(plugin.dynamic, false);
+        EXPECT_EQ(plugin.use_regional_compilation, true);
+    }
+    const Accelerator accelerator(
+        {.dynamo_plugin = {{.backend = "eager", .mode = "default", .fullgraph = false}}});
+    const accel::TorchDynamoPlugin& plugin = *accelerator.options().dynamo_plugin;
+    EXPECT_EQ(plugin.backend, "eager");
+    EXPECT_EQ(plugin.mode, "default");
+    EXPECT_EQ(plugin.fullgraph, false);
+    EXPECT_EQ(plugin.dynamic, false);
+    set_log_sink({});
+}
+
+// Covers 1.dynamo_backend, 27.ACCELERATE_DYNAMO_BACKEND.
+TEST(Dynamo, RefusesAModeThatThereIsNotAndBothOptions) {
+    expect_error<ValueError>({"dynamo_plugin.mode: must be one of default, ", "'fast'"},
+                             [] { make({.dynamo_plugin = {{.mode = "fast"}}}); });
+    expect_error<UsageError>({"Accelerator: dynamo_backend and dynamo_plugin are both given"}, [] {
+        make({.dynamo_backend = "no", .dynamo_plugin = {{.backend = "no"}}});
+    });
+    const Variable variable("ACCELERATE_DYNAMO_BACKEND", "jit");
+    expect_error<ValueError>({"dynamo_backend: must be one of no, ", "'jit'"}, [] { make({}); });
+}
+
+// Covers 1.fsdp_plugin, 27.ACCELERATE_USE_FSDP.
+TEST(Plugins, OfFsdpDoNothingWhereThereIsNothingToShard) {
+    EXPECT_FALSE(Accelerator().options().fsdp_plugin);
+    EXPECT_NO_THROW(make({.fsdp_plugin = accel::FullyShardedDataParallelPlugin{}}));
+    {
+        const Variable use("ACCELERATE_USE_FSDP", "true"), strategy("FSDP_SHARDING_STRATEGY", "2"),
+            version("FSDP_VERSION", "2");
+        const Accelerator accelerator;
+        EXPECT_EQ(accelerator.options().fsdp_plugin->sharding_strategy, "SHARD_GRAD_OP");
+        EXPECT_EQ(accelerator.options().fsdp_plugin->fsdp_version, 2);
+    }
+    expect_error<ValueError>(
+        {"FullyShardedDataParallelPlugin: sharding_strategy: must be one of FULL_SHARD, ", "'ALL'"},
+        [] { make({.fsdp_plugin = {{.sharding_strategy = "ALL"}}}); });
+    expect_error<ValueError>({"FullyShardedDataParallelPlugin: fsdp_version: must be 1 or 2: 3"},
+                             [] { make({.fsdp_plugin = {{.fsdp_version = 3}}}); });
+    expect_error<NotImplementedError>(
+        {"Accelerator: fsdp_plugin.cpu_offload: ", "not implemented yet"},
+        [] { make({.fsdp_plugin = {{.cpu_offload = true}}}); });
+    on_ranks(2, [](const Group& group) {
+        EXPECT_NO_THROW(
+            make({.fsdp_plugin = {{.sharding_strategy = "NO_SHARD"}}, .process_group = group}));
+        expect_error<NotImplementedError>(
+            {"Accelerator: fsdp_plugin: sharded data parallel training is not implemented yet"},
+            [&] {
+                make({.fsdp_plugin = accel::FullyShardedDataParallelPlugin{},
+                      .process_group = group});
+            });
+    });
+}
+
+// Covers 1.deepspeed_plugin, 2.deepspeed_plugin, 27.ACCELERATE_USE_FSDP.
+TEST(Plugins, OfDeepSpeedAreCheckedAndRefusedWhereTheyAskForZero) {
+    const accel::DeepSpeedPlugin plain{.zero_stage = 0};
+    EXPECT_NO_THROW(make({.deepspeed_plugin = plain}));
+    const Accelerator first({.deepspeed_plugins = {{"student", plain}, {"teacher", plain}}});
+    EXPECT_EQ(first.options().deepspeed_plugin->zero_stage, 0);
+    expect_error<UsageError>(
+        {"Accelerator: deepspeed_plugin and deepspeed_plugins are both given"}, [&] {
+            make({.deepspeed_plugin = plain, .deepspeed_plugins = {{"student", plain}}});
+        });
+    expect_error<NotImplementedError>(
+        {"Accelerator: deepspeed_plugin.zero_stage: ZeRO is not implemented yet"},
+        [] { make({.deepspeed_plugin = accel::DeepSpeedPlugin{}}); });
+    expect_error<NotImplementedError>(
+        {"Accelerator: deepspeed_plugin.gradient_clipping: ", "call clip_grad_norm_()"},
+        [] { make({.deepspeed_plugin = {{.zero_stage = 0, .gradient_clipping = 1}}}); });
+    expect_error<NotImplementedError>(
+        {"Accelerator: deepspeed_plugin: offloading to cpu or nvme"},
+        [] { make({.deepspeed_plugin = {{.zero_stage = 0, .offload_param_device = "cpu"}}}); });
+    expect_error<ValueError>({"DeepSpeedPlugin: zero_stage: must be 0, 1, 2 or 3: 4"},
+                             [] { make({.deepspeed_plugin = {{.zero_stage = 4}}}); });
+    expect_error<ValueError>(
+        {"DeepSpeedPlugin: offload device: must be one of none, ", "'disk'"},
+        [] { make({.deepspeed_plugin = {{.zero_stage = 0, .offload_param_device = "disk"}}}); });
+    const Variable use("ACCELERATE_USE_DEEPSPEED", "true"),
+        clipping("ACCELERATE_GRADIENT_CLIPPING", "much");
+    {
+        const Variable stage("ACCELERATE_DEEPSPEED_ZERO_STAGE", "0");
+        expect_error<ValueError>({"ACCELERATE_GRADIENT_CLIPPING: not a number: 'much'"},
+                                 [] { make({}); });
+    }
+    const Variable none("ACCELERATE_GRADIENT_CLIPPING", "none");
+    EXPECT_THROW(make({}), NotImplementedError);
+}
+
+// Covers 1.megatron_lm_plugin, 27.ACCELERATE_USE_FSDP.
+TEST(Plugins, OfMegatronAreRefused) {
+    expect_error<NotImplementedError>(
+        {"Accelerator: megatron_lm_plugin: tensor and pipeline parallel training is not "
+         "implemented yet"},
+        [] { make({.megatron_lm_plugin = accel::MegatronLMPlugin{}}); });
+    const Variable use("ACCELERATE_USE_MEGATRON_LM", "1");
+    EXPECT_THROW(make({}), NotImplementedError);
+}
+
+// Covers 1.parallelism_config, 1.torch_tp_plugin.
+TEST(Parallelism, IsCheckedForItself) {
+    const auto refused = [](const ParallelismConfig& config,
+                            std::initializer_list<const char*> text) {
+        expect_error<ValueError>(text, [&] { make({.parallelism_config = config}); });
+    };
+    refused({.tp_size = 0}, {"ParallelismConfig: tp_size: must be at least 1: 0"});
+    refused({.dp_shard_size = -1}, {"ParallelismConfig: dp_shard_size: must be at least 1: -1"});
+    refused({.dp_replicate_size = 2, .tp_size = 2},
+            {"ParallelismConfig: tp_size or cp_size with dp_replicate_size needs dp_shard_size"});
+    refused({.cp_size = 2, .sp_size = 2},
+            {"ParallelismConfig: cp_size and sp_size exclude each other: 2, 2"});
+    refused({.cp_backend = "ring"},
+            {"ParallelismConfig: cp_backend: must be one of torch", "ring"});
+    refused({.sp_backend = "ring"},
+            {"ParallelismConfig: sp_backend: must be one of deepspeed", "ring"});
+    refused({.tp_size = 2},
+            {"ParallelismConfig: its sizes multiply to 2, and the number of processes is 1"});
+    expect_error<UsageError>(
+        {"Accelerator: torch_tp_plugin and parallelism_config are both given"}, [] {
+            make({.torch_tp_plugin = {{.tp_size = 1}}, .parallelism_config = ParallelismConfig{}});
+        });
+    expect_error<ValueError>({"ParallelismConfig: its sizes multiply to 2"},
+                             [] { make({.torch_tp_plugin = {{.tp_size = 2}}}); });
+    EXPECT_NO_THROW(make({.torch_tp_plugin = accel::TorchTensorParallelPlugin{}}));
+}
+
+// Covers 1.parallelism_config, 2.parallelism_config, 2.tensor_parallel_rank,
+// 2.pipeline_parallel_rank, 2.should_save_model.
+TEST(Parallelism, OfReplicasIsWhatProcessesDoAnyway) {
+    on_ranks(2, [](const Group& group) {
+        for (const int replicas : {1, 2}) {  // where all sizes are 1, everybody is a replica
+            Accelerator accelerator(
+                {.parallelism_config = ParallelismConfig{.dp_replicate_size = replicas},
+                 .process_group = group});
+            ASSERT_NE(accelerator.torch_device_mesh(), nullptr);
+            EXPECT_EQ(accelerator.torch_device_mesh()->size("dp_replicate"), 2);
+            EXPECT_EQ(accelerator.data_parallel_rank(), group->rank());
+            EXPECT_EQ(accelerator.tensor_parallel_rank(), 0);
+            EXPECT_EQ(accelerator.data_parallel_shard_rank(), 0);
+            EXPECT_EQ(accelerator.pipeline_parallel_rank(), 0);
+            EXPECT_EQ(accelerator.context_parallel_rank(), 0);
+            EXPECT_TRUE(accelerator.should_save_model());
+        }
+        EXPECT_EQ(Accelerator({.process_group = group}).should_save_model(), group->rank() == 0);
+        const auto refused = [&](const ParallelismConfig& config, const char* size) {
+            expect_error<NotImplementedError>({size, "is not implemented yet"}, [&] {
+                make({.parallelism_config = config, .process_group = group});
+            });
+        };
+        refused({.dp_shard_size = 2}, "Accelerator: parallelism_config.dp_shard_size");
+        refused({.tp_size = 2}, "Accelerator: parallelism_config.tp_size");
+        refused({.cp_size = 2}, "Accelerator: parallelism_config.cp_size");
+        refused({.sp_size = 2}, "Accelerator: parallelism_config.sp_size");
+        expect_error<ValueError>(
+            {"ParallelismConfig: its sizes multiply to 3, and the number of processes is 2"}, [&] {
+                make({.parallelism_config = ParallelismConfig{.dp_replicate_size = 3},
+                      .process_group = group});
+            });
+    });
+}
+
+// Covers 1.parallelism_config, 27.ACCELERATE_USE_FSDP.
+TEST(Parallelism, IsReadFromTheEnvironment) {
+    const Variable size("PARALLELISM_CONFIG_TP_SIZE", "2");
+    EXPECT_FALSE(Accelerator().options().parallelism_config);
+    const Variable use("ACCELERATE_USE_PARALLELISM_CONFIG", "true");
+    expect_error<ValueError>({"ParallelismConfig: its sizes multiply to 2"}, [] { make({}); });
+    const Variable backend("PARALLELISM_CONFIG_CP_BACKEND", "ring");
+    expect_error<ValueError>({"ParallelismConfig: cp_backend"}, [] { make({}); });
+    const Variable wrong("PARALLELISM_CONFIG_SP_SIZE", "two");
+    expect_error<ValueError>({"PARALLELISM_CONFIG_SP_SIZE: not a whole number: 'two'"},
+                             [] { make({}); });
+}
+
+// Covers 2.tensor_parallel_rank, 2.pipeline_parallel_rank, 2.parallelism_config.
+TEST(Parallelism, RanksNeedAMesh) {
+    const Accelerator accelerator;
+    EXPECT_EQ(accelerator.torch_device_mesh(), nullptr);
+    expect_error<UsageError>({"tensor_parallel_rank: needs an Accelerator with a "},
+                             [&] { accelerator.tensor_parallel_rank(); });
+    expect_error<UsageError>({"pipeline_parallel_rank: needs"},
+                             [&] { accelerator.pipeline_parallel_rank(); });
+    on_ranks(2, [](const Group& group) {
+        using Mesh = dist::DeviceMesh;
+        const auto mesh =
+            std::make_shared<const Mesh>(group, std::vector<Mesh::Dimension>{{"tp", 2}});
+        const Accelerator one({.process_group = group, .device_mesh = mesh});
+        EXPECT_EQ(one.torch_device_mesh(), mesh.get());
+        EXPECT_EQ(one.tensor_parallel_rank(), group->rank());
+        EXPECT_EQ(one.data_parallel_rank(), 0);
+        expect_error<UsageError>({"Accelerator: parallelism_config and device_mesh are both given"},
+                                 [&] {
+                                     make({.parallelism_config = ParallelismConfig{},
+                                           .process_group = group,
+                                           .device_mesh = mesh});
+                                 });
+    });
+}
+
+// Covers 3.maybe_context_parallel, 3.deepspeed_ulysses_dl_adapter.
+TEST(Parallelism, OfSequencesHasNoEffectWhereItIsOff) {
+    Accelerator accelerator;
+    SmallNet net;
+    data::DataLoader loader(tests::samples(4));
+    const Tensor buffer = ones({2, 4});
+    {
+        const auto scope = accelerator.maybe_context_parallel({buffer}, {1}, {buffer});
+        EXPECT_EQ(buffer.shape(), Shape({2, 4}));
+    }
+    EXPECT_NO_THROW(static_cast<void>(accelerator.maybe_context_parallel()));
+    EXPECT_EQ(&accelerator.deepspeed_ulysses_dl_adapter(loader, net), &loader);
+    on_ranks(2, [&](const Group& group) {
+        using Mesh = dist::DeviceMesh;
+        const auto mesh_of = [&](const char* name) {
+            return std::make_shared<const Mesh>(group, std::vector<Mesh::Dimension>{{name, 2}});
+        };
+        Accelerator cp({.process_group = group, .device_mesh = mesh_of("cp")});
+        expect_error<NotImplementedError>(
+            {"maybe_context_parallel: context parallel training is not implemented yet"},
+            [&] { static_cast<void>(cp.maybe_context_parallel()); });
+        EXPECT_EQ(cp.context_parallel_rank(), group->rank());
+        Accelerator sp({.process_group = group, .device_mesh = mesh_of("sp")});
+        expect_error<NotImplementedError>(
+            {"deepspeed_ulysses_dl_adapter: sequence parallel training is not implemented yet"},
+            [&] { sp.deepspeed_ulysses_dl_adapter(loader, net); });
+    });
+}
+
+}  // namespace
+}  // namespace axle

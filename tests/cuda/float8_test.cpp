@@ -1,0 +1,85 @@
+// 8-bit floats on a GPU beside the CPU: the same bits, and products that differ by rounding alone.
+#include "core/float8.h"
+
+#include <vector>
+
+#include "core/ops.h"
+#include "core/random.h"
+#include "nn/float8.h"
+#include "tests/close.h"
+#include "tests/cuda/gpu.h"
+
+namespace axle::tests {
+namespace {
+
+Tensor on_cpu(const Tensor& x) { return x.to(Device::cpu()); }
+
+class GpuFloat8 : public GpuTest {};
+
+TEST_F(GpuFloat8, RoundsToTheCpusBits) {
+    manual_seed(1);
+    // Numbers of all sizes, from an address that packs can't be read from, too.
+    const Tensor all = randn({4099}) * pow(full({4099}, 2.0), randn({4099}) * 8.0);
+    for (const DType from : {f32, f16, bf16, f64})
+        for (const DType to : {DType::f8_e4m3, DType::f8_e5m2})
+            for (const std::int64_t offset : {0, 3}) {
+                const Tensor x = narrow(all.to(from), 0, offset, 4095);
+                const Tensor scale = tensor({0.75, 1 / 0.75}, {2});
+                Tensor largest = zeros({}), gpu_largest = zeros({}).to(kGpu);
+                const Tensor expected = to_float8(x, to, scale, largest).values;
+                const Tensor gpu_x = narrow(all.to(from).to(kGpu), 0, offset, 4095);
+                const Float8Tensor y = to_float8(gpu_x, to, scale.to(kGpu), gpu_largest);
+                expect_same_bits(float8_values(on_cpu(y.values)), float8_values(expected));
+                expect_same_bits(on_cpu(float8_values(y.values)), float8_values(expected));
+                EXPECT_EQ(gpu_largest.item(), largest.item());
+            }
+}
+
+TEST_F(GpuFloat8, CurrentScalesAreTheCpus) {
+    manual_seed(2);
+    const Tensor x = randn({1000});
+    for (const bool power_of_two : {false, true})
+        expect_same_bits(on_cpu(to_float8(x.to(kGpu), DType::f8_e4m3, power_of_two).scale),
+                         to_float8(x, DType::f8_e4m3, power_of_two).scale);
+}
+
+TEST_F(GpuFloat8, ProductsAreTheCpus) {
+    manual_seed(3);
+    const Tensor x = randn({19, 48}), w = randn({32, 48}) * 0.1;
+    for (const DType gradient : {DType::f8_e4m3, DType::f8_e5m2})
+        for (const DType out : {f32, bf16, f16})
+            for (const bool emulate : {false, true}) {
+                const auto product = [&](const Tensor& a, const Tensor& b) {
+                    return float8_matmul(to_float8(a, gradient), to_float8(b, DType::f8_e4m3),
+                                         {.dtype = out, .emulate = emulate});
+                };
+                expect_close(on_cpu(product(x.to(kGpu), w.to(kGpu))), product(x, w),
+                             out == f32 ? 1e-5 : 1e-2);
+            }
+}
+
+TEST_F(GpuFloat8, LayersTrainAsOnTheCpu) {
+    for (const nn::Float8Scaling scaling :
+         {nn::Float8Scaling::current, nn::Float8Scaling::delayed}) {
+        manual_seed(4);
+        nn::Linear cpu(32, 16);
+        ASSERT_TRUE(
+            nn::use_float8(cpu, {.scaling = scaling, .most_recent = false, .history_length = 3}));
+        nn::Linear gpu = cpu.clone();
+        gpu.to(kGpu);
+        for (int step = 0; step < 4; ++step) {
+            const Tensor x = randn({20, 32}) * (1.0 + step), dy = randn({20, 16}) * 1e-3;
+            const Tensor y = cpu(x), gpu_y = gpu(x.to(kGpu));
+            sum(y * dy).backward();
+            sum(gpu_y * dy.to(kGpu)).backward();
+            expect_close(on_cpu(gpu_y.detach()), y.detach(), 1e-5);
+            expect_close(on_cpu(gpu.weight.grad()), cpu.weight.grad(), 1e-5);
+        }
+        for (std::size_t b = 0; b < cpu.named_buffers().size(); ++b)
+            expect_close(on_cpu(gpu.named_buffers()[b].second), cpu.named_buffers()[b].second,
+                         1e-6);
+    }
+}
+
+}  // namespace
+}  // namespace axle::tests

@@ -1,0 +1,198 @@
+// Checks of data: which samples come where, in which order. A sample is its own index.
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "core/ops.h"
+#include "core/random.h"
+#include "data/dataset.h"
+#include "data/iterable.h"
+#include "data/loader.h"
+#include "data/sampler.h"
+#include "kernels/error.h"
+#include "tools/axle/self_checks.h"
+
+namespace axle::launcher {
+namespace {
+
+constexpr std::int64_t kBatch = 8, kBatches = 4;
+
+std::shared_ptr<const data::Dataset> indices(std::int64_t n) {
+    return std::make_shared<data::FunctionDataset>(n, [](std::int64_t i) {
+        return Tree{{"index", i}};
+    });
+}
+
+std::shared_ptr<const data::IterableDataset> stream_of(std::int64_t n) {
+    return std::make_shared<data::GeneratorDataset>([n](std::int64_t) {
+        return [i = std::int64_t{0}, n]() mutable -> std::optional<Tree> {
+            if (i == n) return std::nullopt;
+            return Tree{{"index", i++}};
+        };
+    });
+}
+
+std::vector<double> first_numbers(std::int64_t n) {
+    std::vector<double> values(static_cast<std::size_t>(n));
+    std::iota(values.begin(), values.end(), 0);
+    return values;
+}
+
+// What all processes get in a pass, step by step in the order of ranks.
+std::vector<double> gathered_pass(Accelerator& accelerator, data::DataLoader& loader) {
+    std::vector<double> samples;
+    for (auto& batch : loader) {
+        const std::vector<double> step = numbers(accelerator.gather(batch)["index"]);
+        samples.insert(samples.end(), step.begin(), step.end());
+    }
+    return samples;
+}
+
+// Every process makes the same loader and prepares it, as `config` says.
+std::vector<double> pass_of(Accelerator& accelerator, data::DataLoader& loader,
+                            accel::DataLoaderConfiguration config) {
+    accel::AcceleratorOptions options = options_for(accelerator.state());
+    options.dataloader_config = std::move(config);
+    Accelerator other(std::move(options));
+    other.prepare(loader);
+    return gathered_pass(other, loader);
+}
+
+void check_map_loader(Accelerator& accelerator, bool dispatch) {
+    const std::int64_t processes = accelerator.num_processes();
+    for (const bool split : {false, true})
+        for (const bool shuffle : {false, true}) {
+            const std::int64_t batch = split ? kBatch * processes : kBatch;
+            const std::int64_t n = kBatch * kBatches * processes;
+            data::DataLoader loader(indices(n),
+                                    {.batch_size = batch, .shuffle = shuffle, .seed = 7});
+            std::vector<double> samples = pass_of(
+                accelerator, loader, {.split_batches = split, .dispatch_batches = dispatch});
+            const std::string which = str("with split_batches=", split, " and shuffle=", shuffle);
+            if (shuffle) {
+                expect(samples != first_numbers(n), "nothing was shuffled " + which);
+                std::sort(samples.begin(), samples.end());
+            }
+            expect(samples == first_numbers(n), "samples came otherwise " + which);
+        }
+}
+
+void check_iterable_loader(Accelerator& accelerator, bool dispatch) {
+    const std::int64_t processes = accelerator.num_processes();
+    for (const bool split : {false, true}) {
+        const std::int64_t n = kBatch * kBatches * processes;
+        data::DataLoader loader(stream_of(n), {.batch_size = split ? kBatch * processes : kBatch});
+        expect(pass_of(accelerator, loader,
+                       {.split_batches = split, .dispatch_batches = dispatch}) == first_numbers(n),
+               str("samples came otherwise with split_batches=", split));
+    }
+}
+
+// Data that run out in the middle of a step: filled up for everybody, each sample once in metrics.
+void check_uneven_data(Accelerator& accelerator) {
+    const std::int64_t processes = accelerator.num_processes();
+    const std::int64_t n = kBatch * kBatches * processes - kBatch - 1;
+    data::DataLoader loader(indices(n), {.batch_size = kBatch});
+    Accelerator other(options_for(accelerator.state()));
+    other.prepare(loader);
+    std::vector<double> samples;
+    std::int64_t steps = 0;
+    for (auto& batch : loader) {
+        ++steps;
+        const std::vector<double> step = numbers(other.gather_for_metrics(batch)["index"]);
+        samples.insert(samples.end(), step.begin(), step.end());
+    }
+    expect(samples == first_numbers(n), "gather_for_metrics has not each sample once");
+    for (const double theirs : of_all(accelerator.state(), {static_cast<double>(steps)}))
+        expect(theirs == static_cast<double>(steps), "processes had different numbers of steps");
+}
+
+// Under join_uneven_inputs everybody has what there is, and nothing comes twice.
+void check_join(Accelerator& accelerator) {
+    const std::int64_t processes = accelerator.num_processes();
+    if (processes == 1) return;
+    const std::int64_t n = 2 * processes - 1;
+    data::DataLoader loader(indices(n), {.batch_size = 1});
+    Accelerator other(options_for(accelerator.state()));
+    other.prepare(loader);
+    std::vector<double> mine;
+    {
+        const auto scope = other.join_uneven_inputs({}, false);
+        for (auto& batch : loader) mine.push_back(numbers(batch["index"])[0]);
+    }
+    std::vector<double> all = of_all(accelerator.state(), mine);
+    std::sort(all.begin(), all.end());
+    expect(all == first_numbers(n), "samples came twice or not at all");
+    expect(gathered_pass(other, loader).size() == static_cast<std::size_t>(2 * processes),
+           "even_batches did not come back behind the scope");
+}
+
+void check_custom_sampler(Accelerator& accelerator) {
+    struct Backwards : data::Sampler {
+        explicit Backwards(std::int64_t n_) : n(n_) {}
+        std::int64_t size() const override { return n; }
+        data::Order order(std::int64_t) const override {
+            return [n = n](std::int64_t i) { return n - 1 - i; };
+        }
+        std::int64_t n;
+    };
+    const std::int64_t n = kBatch * kBatches * accelerator.num_processes();
+    data::DataLoader loader(indices(n),
+                            {.batch_size = kBatch, .sampler = std::make_shared<Backwards>(n)});
+    std::vector<double> samples = pass_of(accelerator, loader, {});
+    std::reverse(samples.begin(), samples.end());
+    expect(samples == first_numbers(n), "samples came otherwise than the sampler says");
+}
+
+// The order is that of the seed, with batches of each process and with parts of whole ones, and
+// another in each epoch.
+void check_seedable_sampler(Accelerator& accelerator) {
+    const std::int64_t processes = accelerator.num_processes();
+    const std::int64_t n = kBatch * kBatches * processes;
+    const auto passes = [&](bool split) {
+        data::DataLoader loader(
+            indices(n), {.batch_size = split ? kBatch * processes : kBatch,
+                         .shuffle = true,
+                         .seed = 1 + static_cast<std::uint64_t>(accelerator.process_index())});
+        accel::AcceleratorOptions options = options_for(accelerator.state());
+        options.dataloader_config = accel::DataLoaderConfiguration{
+            .split_batches = split, .use_seedable_sampler = true, .data_seed = 42};
+        Accelerator other(std::move(options));
+        other.prepare(loader);
+        std::vector<std::vector<double>> both;
+        for (int epoch = 0; epoch < 2; ++epoch) both.push_back(gathered_pass(other, loader));
+        return both;
+    };
+    const auto whole = passes(false), again = passes(false), split = passes(true);
+    expect(whole == again, "the same seed gave another order");
+    expect(whole == split, "split_batches gave another order");
+    expect(whole[0] != whole[1], "two epochs had the same order");
+    const data::RandomSampler sampler(n, {.seed = 42});
+    for (std::int64_t epoch = 0; epoch < 2; ++epoch) {
+        const std::vector<std::int64_t> order = sampler.indices(epoch);
+        expect(whole[static_cast<std::size_t>(epoch)] ==
+                   std::vector<double>(order.begin(), order.end()),
+               "the order isn't that of the seed");
+    }
+}
+
+}  // namespace
+
+std::vector<Check> data_checks() {
+    return {
+        check_with("loader: map", [](Accelerator& a) { check_map_loader(a, false); }),
+        check_with("loader: map, dispatched", [](Accelerator& a) { check_map_loader(a, true); }),
+        check_with("loader: iterable", [](Accelerator& a) { check_iterable_loader(a, false); }),
+        check_with("loader: iterable, dispatched",
+                   [](Accelerator& a) { check_iterable_loader(a, true); }),
+        check_with("loader: data that run out", check_uneven_data),
+        check_with("loader: join uneven inputs", check_join),
+        check_with("loader: custom sampler", check_custom_sampler),
+        check_with("loader: seedable sampler", check_seedable_sampler)};
+}
+
+}  // namespace axle::launcher
