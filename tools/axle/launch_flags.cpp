@@ -7,6 +7,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "accel/plugins.h"
 #include "core/file.h"
 #include "kernels/error.h"
 #include "tools/axle/foreign_flags.h"
@@ -14,23 +15,6 @@
 
 namespace axle::launcher {
 namespace {
-
-const std::vector<std::string> kDynamoBackends = {"no",
-                                                  "eager",
-                                                  "aot_eager",
-                                                  "inductor",
-                                                  "aot_ts_nvfuser",
-                                                  "nvprims_nvfuser",
-                                                  "cudagraphs",
-                                                  "ofi",
-                                                  "fx2trt",
-                                                  "onnxrt",
-                                                  "tensorrt",
-                                                  "aot_torchxla_trace_once",
-                                                  "torhchxla_trace_once",
-                                                  "ipex",
-                                                  "tvm",
-                                                  "hpu_backend"};
 
 constexpr const char* kAbout =
     "Starts a program on one or several processes, watches it, and ends all if one fails.\n\n"
@@ -139,7 +123,7 @@ class Declaration {
     void declare_compilation() {
         group_ = "Compilation";
         add("--dynamo_backend", f_.dynamo_backend, "no; any other compiles where that is possible")
-            ->check(CLI::IsMember(kDynamoBackends));
+            ->check(CLI::IsMember(accel::known_dynamo_backends()));
         add("--dynamo_mode", f_.dynamo_mode, "ACCELERATE_DYNAMO_MODE")
             ->check(CLI::IsMember({"default", "reduce-overhead", "max-autotune"}));
         flag("--dynamo_use_fullgraph", f_.dynamo_use_fullgraph, "ACCELERATE_DYNAMO_USE_FULLGRAPH");
