@@ -14,6 +14,7 @@
 #include "tests/close.h"
 #include "tests/dist/ranks.h"
 #include "tests/dist/replicas.h"
+#include "tests/logged.h"
 
 namespace axle {
 namespace {
@@ -155,7 +156,7 @@ TEST(PreparedLoader, IsWhatItWasOnceMemoryIsFreed) {
 TEST(PreparedLoader, HasItsOwnSeedAgainOnceMemoryIsFreed) {
     on_ranks(2, [](const Group& group) {
         Accelerator accelerator(of_group(group, {.use_seedable_sampler = true, .data_seed = 42}));
-        const auto seed = static_cast<std::uint64_t>(group->rank() + 1);
+        const auto seed = static_cast<std::uint64_t>(group->rank()) + 1;
         const data::LoaderOptions options{.batch_size = 2, .shuffle = true, .seed = seed};
         data::DataLoader loader(numbers(9), options), same(numbers(9), options),
             sibling(numbers(9), {.batch_sampler = loader.batch_sampler()});
@@ -395,6 +396,7 @@ TEST(JoinUnevenInputs, EndsWithAnErrorWhereAnotherProcessFails) {
 
 // Loaders that nobody has prepared.
 TEST(JoinUnevenInputs, JoinsWithoutAWordOnEvenBatches) {
+    tests::Logged logged;
     on_ranks(2, [](const Group& group) {
         Accelerator accelerator(of_group(group));
         tests::SmallNet net;
@@ -403,7 +405,9 @@ TEST(JoinUnevenInputs, JoinsWithoutAWordOnEvenBatches) {
         data::DataLoader loader(tests::samples(1 + group->rank()));
         const auto scope = accelerator.join_uneven_inputs({&net});
         for (auto& batch : loader) tests::squared_error(net(batch["x"]), batch["y"]).backward();
+        for (const Tensor& parameter : net.parameters()) EXPECT_TRUE(parameter.grad().defined());
     });
+    EXPECT_THAT(logged.lines(), testing::IsEmpty());
 }
 
 // --- meshes
@@ -411,6 +415,7 @@ TEST(JoinUnevenInputs, JoinsWithoutAWordOnEvenBatches) {
 // Of each rank of a mesh.
 std::vector<accel::DataRank> data_ranks(const dist::DeviceMesh& mesh) {
     std::vector<accel::DataRank> places;
+    places.reserve(static_cast<std::size_t>(mesh.group()->size()));
     for (int rank = 0; rank < mesh.group()->size(); ++rank)
         places.push_back(accel::data_rank(mesh, rank));
     return places;

@@ -37,6 +37,7 @@ std::vector<std::exception_ptr> outcomes(
     const int port = size == 1 ? 0 : free_port();
     std::vector<std::exception_ptr> errors(static_cast<std::size_t>(size));
     std::vector<std::thread> threads;
+    threads.reserve(errors.size());
     for (int rank = 0; rank < size; ++rank)
         threads.emplace_back([&, rank] {
             try {

@@ -53,6 +53,7 @@ inline void expect_gradients(const nn::Module& model, const std::vector<Tensor>&
 template <class M>
 std::vector<M> twins(const M& model, int count) {
     std::vector<M> result;
+    result.reserve(static_cast<std::size_t>(count));
     for (int i = 0; i < count; ++i) result.push_back(model.clone());
     return result;
 }
