@@ -2,16 +2,16 @@
 
 #include <algorithm>
 
-#include "accel/accelerator_state.h"
-#include "accel/resolve_options.h"
-#include "accel/resolve_plugins.h"
-#include "accel/saved_state.h"
-#include "accel/step_record.h"
-#include "accel/tracking.h"
-#include "core/autocast.h"
-#include "core/autograd.h"
+#include "accel/config/resolve_options.h"
+#include "accel/config/resolve_plugins.h"
+#include "accel/loop/step_record.h"
+#include "accel/process/accelerator_state.h"
+#include "accel/state/saved_state.h"
+#include "accel/tracking/tracking.h"
+#include "core/autograd/autocast.h"
+#include "core/autograd/autograd.h"
 #include "core/cuda.h"
-#include "core/memory.h"
+#include "core/memory/memory.h"
 #include "core/ops.h"
 
 namespace axle::inline v0::accel {

@@ -13,8 +13,8 @@
 //         optimizer.zero_grad();
 //     }
 //
-// On several processes (dist/process_group.h) the same loop trains one model with the data of all:
-// prepare() shards the loader and has gradients averaged.
+// On several processes (dist/group/process_group.h) the same loop trains one model with the data of
+// all: prepare() shards the loader and has gradients averaged.
 #pragma once
 
 #include <concepts>
@@ -30,24 +30,24 @@
 #include <utility>
 #include <vector>
 
-#include "accel/checkpointable.h"
-#include "accel/compile.h"
-#include "accel/options.h"
-#include "accel/partial_state.h"
-#include "accel/profile.h"
-#include "accel/save_model.h"
-#include "accel/state_hooks.h"
-#include "accel/sync_scopes.h"
-#include "accel/tracker.h"
+#include "accel/config/options.h"
+#include "accel/loop/compile.h"
+#include "accel/loop/sync_scopes.h"
+#include "accel/process/partial_state.h"
+#include "accel/state/checkpointable.h"
+#include "accel/state/save_model.h"
+#include "accel/state/state_hooks.h"
+#include "accel/tracking/tracker.h"
+#include "accel/utils/profile.h"
 #include "core/tensor.h"
-#include "core/tree.h"
-#include "data/loader.h"
-#include "dist/data_parallel.h"
-#include "dist/operations.h"
+#include "core/tree/tree.h"
+#include "data/loading/loader.h"
+#include "dist/group/operations.h"
+#include "dist/parallel/data_parallel.h"
 #include "nn/module.h"
 #include "optim/grad_scaler.h"
 #include "optim/optimizer.h"
-#include "optim/scheduler.h"
+#include "optim/schedules/scheduler.h"
 
 namespace axle::inline v0::accel {
 
@@ -197,7 +197,7 @@ class Accelerator {
     // number of rows. Of several processes that read the same data, one has rows.
     std::int64_t valid_rows(std::int64_t rows) const;
     // A loader without its first batches, for the pass that goes on after a checkpoint
-    // (data/loader.h).
+    // (data/loading/loader.h).
     data::SkipDataLoader skip_first_batches(data::DataLoader& loader,
                                             std::int64_t num_batches = 0) const {
         return data::skip_first_batches(loader, num_batches);
@@ -248,8 +248,9 @@ class Accelerator {
     void unscale_gradients(optim::Optimizer& optimizer);
     // Whether a prepared optimizer's last step was. Reads device memory.
     bool optimizer_step_was_skipped() const;
-    // Of mixed_precision "fp8" (accel/fp8.h): whether it is in force on this device, by which
-    // recipe, whether one was asked for, and whether its scales follow several processes' models.
+    // Of mixed_precision "fp8" (accel/precision/fp8.h): whether it is in force on this device, by
+    // which recipe, whether one was asked for, and whether its scales follow several processes'
+    // models.
     bool fp8_enabled() const { return mixed_precision_ == "fp8"; }
     Fp8Backend fp8_backend() const;
     bool has_fp8_handler() const;
@@ -258,12 +259,12 @@ class Accelerator {
     // all prepared optimizers have found.
     optim::GradScaler* scaler();
 
-    // Records until the session stops or dies (accel/profile.h); without options, with those given
-    // to the constructor, if any.
+    // Records until the session stops or dies (accel/utils/profile.h); without options, with those
+    // given to the constructor, if any.
     [[nodiscard]] ProfileSession profile() const;
     [[nodiscard]] ProfileSession profile(ProfileKwargs options) const;
 
-    // A step that is captured as a CUDA graph and replayed (accel/compile.h):
+    // A step that is captured as a CUDA graph and replayed (accel/loop/compile.h):
     //     auto step = accelerator.compile([&](Tree& batch) { ...; return loss; });
     //     for (auto& batch : loader) total += step(batch).item();
     [[nodiscard]] CompiledStep compile(std::function<Tensor(Tree&)> step,
@@ -283,12 +284,12 @@ class Accelerator {
     void register_for_checkpointing(const std::vector<Checkpointable*>& objects);
     // Models, optimizers, schedulers, loaders with their positions, random state, registered
     // objects and, between two updates, gradients, as one directory that appears whole or not at
-    // all (accel/checkpoint.h). Taken in a loop body it resumes with the next batch. Returns the
-    // path.
+    // all (accel/state/checkpoint.h). Taken in a loop body it resumes with the next batch. Returns
+    // the path.
     //
-    // With automatic_checkpoint_naming (accel/project.h) the directory is not asked for; ValueError
-    // if there is one of that name. Without, it must be given (ValueError), and replaces a
-    // checkpoint of that name.
+    // With automatic_checkpoint_naming (accel/state/project.h) the directory is not asked for;
+    // ValueError if there is one of that name. Without, it must be given (ValueError), and replaces
+    // a checkpoint of that name.
     std::string save_state(const std::string& output_dir = {}, SaveStateOptions options = {});
     // FileError names what is missing, damaged or doesn't fit; a damaged checkpoint changes
     // nothing. UsageError within the loop over a prepared loader. Without a directory, the newest
@@ -296,7 +297,7 @@ class Accelerator {
     // that Accelerate's save_state has written, but for random states and positions of loaders.
     // Returns the path.
     std::string load_state(const std::string& input_dir = {}, const LoadStateOptions& options = {});
-    // Called in the order of registration (accel/state_hooks.h).
+    // Called in the order of registration (accel/state/state_hooks.h).
     HookHandle register_save_state_pre_hook(SaveStatePreHook hook);
     HookHandle register_load_state_pre_hook(LoadStatePreHook hook);
     // The number of the next state: one more with each that is saved, and behind that of one that
@@ -306,22 +307,21 @@ class Accelerator {
     // Parameters and buffers under all of their names, as the unwrapped model has them. By all
     // processes.
     nn::StateDict get_state_dict(const nn::Module& model, bool unwrap = true) const;
-    // Writes the weights alone into a folder, for any program (nn/weight_files.h): a tied one by
-    // its first name. The main process writes and the others go on: wait_for_everyone() before
+    // Writes the weights alone into a folder, for any program (nn/files/weight_files.h): a tied one
+    // by its first name. The main process writes and the others go on: wait_for_everyone() before
     // they read it.
     void save_model(const nn::Module& model, const std::string& directory,
                     const SaveModelOptions& options = {}) const;
-    // Writes tensors, or a value without tensors, to a file (accel/save_model.h), on the main
+    // Writes tensors, or a value without tensors, to a file (accel/state/save_model.h), on the main
     // process. As save_model, on each machine's with the project's save_on_each_node.
     void save(const nn::StateDict& state, const std::string& path,
               bool save_on_each_node = false) const;
     void save(const Tree& object, const std::string& path, bool save_on_each_node = false) const;
 
-    // --- trackers (accel/tracker.h); a failing one stops neither training nor the others, unless
-    // set_trouble_policy (core/log.h) says so
-    // Creates and starts what log_with asks for, and hands it the configuration unless it is null.
-    // init_kwargs are the options of each, by name: {{"jsonl", {{"purge_step", 40}}}}. ValueError
-    // for options that a tracker doesn't have.
+    // --- trackers (accel/tracking/tracker.h); a failing one stops neither training nor the others,
+    // unless set_trouble_policy (core/log.h) says so Creates and starts what log_with asks for, and
+    // hands it the configuration unless it is null. init_kwargs are the options of each, by name:
+    // {{"jsonl", {{"purge_step", 40}}}}. ValueError for options that a tracker doesn't have.
     void init_trackers(const std::string& project_name, const Tree& config = {},
                        const Tree& init_kwargs = {});
     // To every tracker, a map of values. log_kwargs are more options of each, by name.
@@ -337,7 +337,7 @@ class Accelerator {
     // program does last.
     void end_training();
 
-    // --- processes (accel/partial_state.h)
+    // --- processes (accel/process/partial_state.h)
     const AcceleratorState& state() const { return processes_; }
     bool is_main_process() const { return processes_.is_main_process(); }
     bool is_local_main_process() const { return processes_.is_local_main_process(); }
@@ -374,7 +374,7 @@ class Accelerator {
     auto split_between_processes(const T& inputs, bool apply_padding = false) const {
         return processes_.split_between_processes(inputs, apply_padding);
     }
-    // On Trees or structures of tensors, as dist/operations.h says; `{...}` is a Tree.
+    // On Trees or structures of tensors, as dist/group/operations.h says; `{...}` is a Tree.
     template <class T = Tree>
     T gather(const T& value) const {
         return dist::gather(*processes_.process_group(), value);

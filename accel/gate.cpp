@@ -1,6 +1,6 @@
 // What the gates of optimizers and schedulers do.
-#include "accel/accelerator_state.h"
-#include "accel/step_record.h"
+#include "accel/loop/step_record.h"
+#include "accel/process/accelerator_state.h"
 
 namespace axle::inline v0::accel {
 

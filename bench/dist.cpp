@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "core/ops.h"
-#include "dist/process_group.h"
+#include "dist/group/process_group.h"
 #include "tests/dist/ranks.h"
 
 namespace axle::bench {

@@ -14,10 +14,10 @@
 #include "bench/gpu_products.h"
 #include "bench/gpu_row.h"
 #include "bench/gpu_streams.h"
-#include "core/autograd.h"
+#include "core/autograd/autograd.h"
 #include "core/cuda.h"
 #include "core/ops.h"
-#include "kernels/copy.h"
+#include "kernels/ops/copy.h"
 
 namespace axle::bench {
 

@@ -8,9 +8,9 @@
 
 #include "bench/gpu_row.h"
 #include "core/numerics.h"
-#include "kernels/attention.h"
-#include "kernels/conv.h"
-#include "kernels/matmul.h"
+#include "kernels/ops/attention.h"
+#include "kernels/ops/conv.h"
+#include "kernels/ops/matmul.h"
 
 namespace axle::bench {
 

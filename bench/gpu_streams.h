@@ -6,14 +6,14 @@
 #include <string>
 
 #include "bench/gpu_row.h"
-#include "kernels/copy.h"
-#include "kernels/index.h"
-#include "kernels/loss.h"
-#include "kernels/norm.h"
-#include "kernels/optimizer.h"
-#include "kernels/pointwise.h"
-#include "kernels/random.h"
-#include "kernels/softmax.h"
+#include "kernels/ops/copy.h"
+#include "kernels/ops/index.h"
+#include "kernels/ops/loss.h"
+#include "kernels/ops/norm.h"
+#include "kernels/ops/optimizer.h"
+#include "kernels/ops/pointwise.h"
+#include "kernels/ops/random.h"
+#include "kernels/ops/softmax.h"
 
 namespace axle::bench {
 

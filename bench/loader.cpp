@@ -18,7 +18,7 @@
 //                     and of their left halves
 //     run N           N passes: {"ms": [N numbers]}
 //     quit
-#include "data/loader.h"
+#include "data/loading/loader.h"
 
 #include <cstdint>
 #include <cstring>
@@ -33,9 +33,9 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/machine.h"
-#include "core/file.h"
+#include "core/files/file.h"
 #include "core/ops.h"
-#include "data/tokens.h"
+#include "data/files/tokens.h"
 #include "data/transforms.h"
 #include "kernels/error.h"
 

@@ -13,7 +13,7 @@
 
 #include <unistd.h>
 
-#include "core/memory.h"
+#include "core/memory/memory.h"
 #include "kernels/thread_pool.h"
 
 namespace axle::bench {

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "bench/row.h"
-#include "core/autograd.h"
-#include "nn/mlp.h"
+#include "core/autograd/autograd.h"
+#include "nn/layers/mlp.h"
 #include "optim/sgd.h"
 #include "tests/op_case.h"
 

@@ -26,9 +26,9 @@
 #include <nlohmann/json.hpp>
 
 #include "accel/accelerator.h"
-#include "core/autograd.h"
+#include "core/autograd/autograd.h"
 #include "core/cuda.h"
-#include "core/memory.h"
+#include "core/memory/memory.h"
 #include "core/ops.h"
 #include "core/version.h"
 

@@ -27,14 +27,14 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/serve.h"
-#include "core/autocast.h"
-#include "core/memory.h"
+#include "core/autograd/autocast.h"
+#include "core/memory/memory.h"
 #include "core/numerics.h"
 #include "core/ops.h"
 #include "core/random.h"
-#include "dist/data_parallel.h"
+#include "dist/parallel/data_parallel.h"
 #include "kernels/thread_pool.h"
-#include "nn/mlp.h"
+#include "nn/layers/mlp.h"
 #include "nn/models/gpt.h"
 #include "nn/models/lenet.h"
 #include "nn/models/resnet.h"

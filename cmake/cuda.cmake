@@ -92,7 +92,7 @@ function(cuda_kernels)
     endif()
     # The CPU steps to the same numbers.
     set_source_files_properties(
-        kernels/cuda/optimizer.cu PROPERTIES COMPILE_OPTIONS -fmad=false)
+        kernels/cuda/optimizer/optimizer.cu PROPERTIES COMPILE_OPTIONS -fmad=false)
     target_sources(axle PRIVATE $<TARGET_OBJECTS:axle_cuda_kernels>)
     target_link_libraries(axle PRIVATE CUDA::cudart_static)
 endfunction()
@@ -103,8 +103,8 @@ function(cuda_simulator)
     if(NOT cuda)
         return()
     endif()
-    file(GLOB kernels RELATIVE ${PROJECT_SOURCE_DIR} CONFIGURE_DEPENDS kernels/cuda/*.cu)
-    list(REMOVE_ITEM kernels kernels/cuda/cub.cu)
+    file(GLOB_RECURSE kernels RELATIVE ${PROJECT_SOURCE_DIR} CONFIGURE_DEPENDS kernels/cuda/*.cu)
+    list(REMOVE_ITEM kernels kernels/cuda/index/cub.cu)
     set(sources)
     foreach(kernel IN LISTS kernels)
         set(source ${PROJECT_BINARY_DIR}/simulated/${kernel}.cpp)
@@ -119,7 +119,7 @@ function(cuda_simulator)
     target_compile_options(
         axle_simulator PRIVATE -Wno-unknown-pragmas $<$<CXX_COMPILER_ID:Clang>:-Wno-pass-failed>)
     set_source_files_properties(
-        ${PROJECT_BINARY_DIR}/simulated/kernels/cuda/optimizer.cu.cpp
+        ${PROJECT_BINARY_DIR}/simulated/kernels/cuda/optimizer/optimizer.cu.cpp
         PROPERTIES COMPILE_OPTIONS -ffp-contract=off)
     # NVIDIA's libraries can do nothing with a simulated GPU. One folder holds stand-ins, the other
     # files that can't be opened: what a program does without the libraries.

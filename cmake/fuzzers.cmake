@@ -12,10 +12,10 @@ if(AXLE_BUILD_FUZZERS)
     target_compile_definitions(axle_fuzz PRIVATE AXLE_LIBFUZZER)
     target_link_options(axle_fuzz PUBLIC -fsanitize=fuzzer)
     # It watches the way that an input takes through what parses it, and nothing else.
-    file(GLOB parsers CONFIGURE_DEPENDS data/*.cpp accel/config.cpp dist/agreements.cpp
-         dist/key_store.cpp dist/wire.cpp core/file.cpp
-         core/pickle.cpp core/safetensors*.cpp core/text.cpp core/torch_file.cpp core/tree.cpp
-         core/zip.cpp)
+    file(GLOB parsers CONFIGURE_DEPENDS data/files/*.cpp data/*.cpp accel/config/config.cpp dist/rendezvous/agreements.cpp
+         dist/rendezvous/key_store.cpp dist/rendezvous/wire.cpp core/files/file.cpp
+         core/files/pickle.cpp core/files/safetensors*.cpp core/text/text.cpp core/files/torch_file.cpp core/tree/tree.cpp
+         core/files/zip.cpp)
     set_property(SOURCE ${parsers} APPEND PROPERTY COMPILE_OPTIONS -fsanitize=fuzzer-no-link)
 endif()
 

@@ -1,7 +1,7 @@
 #include "core/check.h"
 
-#include "core/autograd.h"
-#include "core/profiler.h"
+#include "core/autograd/autograd.h"
+#include "core/profiler/profiler.h"
 
 namespace axle::inline v0 {
 namespace {

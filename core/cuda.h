@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "core/device.h"
-#include "core/memory.h"
+#include "core/memory/memory.h"
 
 struct CUstream_st;
 
@@ -104,7 +104,7 @@ class Event {
     std::shared_ptr<Made> made_;
 };
 
-// --- memory: as host_memory (core/memory.h), of one device
+// --- memory: as host_memory (core/memory/memory.h), of one device
 
 MemoryStats memory_stats(int device = 0);
 void reset_peak_memory_stats(int device = 0);

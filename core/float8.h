@@ -1,5 +1,5 @@
 // Products in 8-bit floats: rounding to them, with scales that stay on the device, and the product.
-// None of this is recorded for backward; nn/float8.h has a layer.
+// None of this is recorded for backward; nn/precision/float8.h has a layer.
 #pragma once
 
 #include "core/tensor.h"
@@ -38,7 +38,7 @@ Tensor float8_matmul(const Float8Tensor& a, const Float8Tensor& b,
                      const Float8MatmulOptions& options);
 
 // Of three tensors whose largest elements are known from steps before: history [length, 3] and
-// scales [3, 2], f32 (kernels/quantize.h).
+// scales [3, 2], f32 (kernels/ops/quantize.h).
 struct Float8History {
     bool most_recent = true;
     double margin = 0;

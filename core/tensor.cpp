@@ -2,14 +2,14 @@
 
 #include <cmath>
 
-#include "core/autograd.h"
-#include "core/autograd_meta.h"
+#include "core/autograd/autograd.h"
+#include "core/autograd/autograd_meta.h"
 #include "core/check.h"
 #include "core/launch.h"
 #include "core/ops.h"
-#include "core/profiler.h"
-#include "kernels/copy.h"
-#include "kernels/pointwise.h"
+#include "core/profiler/profiler.h"
+#include "kernels/ops/copy.h"
+#include "kernels/ops/pointwise.h"
 
 namespace axle::inline v0 {
 

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "core/device.h"
+#include "core/memory/storage.h"
 #include "core/shape.h"
-#include "core/storage.h"
 #include "kernels/error.h"
 #include "kernels/view.h"
 
@@ -120,7 +120,7 @@ class Tensor {
     // All elements in row-major order, converted.
     std::vector<double> to_vector() const;
 
-    // --- gradient (core/autograd.h has the engine)
+    // --- gradient (core/autograd/autograd.h has the engine)
     bool requires_grad() const;
     // Leaves only, floating dtypes only; else UsageError.
     Tensor& set_requires_grad(bool value = true);

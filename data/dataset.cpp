@@ -3,8 +3,8 @@
 #include <exception>
 #include <optional>
 
-#include "data/collate.h"
-#include "data/rows.h"
+#include "data/files/rows.h"
+#include "data/loading/collate.h"
 #include "kernels/error.h"
 
 namespace axle::inline v0::data {

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/tree.h"
+#include "core/tree/tree.h"
 
 namespace axle::inline v0::data {
 

@@ -15,8 +15,8 @@
 namespace axle::inline v0::data {
 
 // The seed that random orders come from. What shares a generator shares its seed, and processes
-// agree on it before each pass (accel/random.h). It has no other state: orders are functions of
-// the seed and the epoch.
+// agree on it before each pass (accel/utils/random.h). It has no other state: orders are functions
+// of the seed and the epoch.
 class Generator {
   public:
     explicit Generator(std::uint64_t seed = 0) : seed_(seed) {}

@@ -7,10 +7,10 @@
 #include <typeinfo>
 
 #include "core/ops.h"
-#include "data/byte_pass.h"
-#include "data/rows.h"
-#include "kernels/decode.h"
+#include "data/files/byte_pass.h"
+#include "data/files/rows.h"
 #include "kernels/error.h"
+#include "kernels/ops/decode.h"
 
 namespace axle::inline v0::data {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "core/autograd.h"
+#include "core/autograd/autograd.h"
 
 namespace axle::inline v0::nn::init {
 namespace {

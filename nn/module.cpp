@@ -4,9 +4,9 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "core/autograd.h"
-#include "core/file.h"
-#include "core/text.h"
+#include "core/autograd/autograd.h"
+#include "core/files/file.h"
+#include "core/text/text.h"
 
 namespace axle::inline v0::nn {
 namespace {

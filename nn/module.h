@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/autocast.h"
+#include "core/autograd/autocast.h"
 #include "core/ops.h"
 #include "core/tensor.h"
 
@@ -115,7 +115,7 @@ class Module {
     // Set by Accelerator::prepare; null in a model that was not prepared.
     void set_gate(std::shared_ptr<const Gate> gate) { gate_ = std::move(gate); }
     const std::shared_ptr<const Gate>& gate() const { return gate_; }
-    // nn/layerwise_casting.h sets it. The tensors are converted at once.
+    // nn/precision/layerwise_casting.h sets it. The tensors are converted at once.
     void set_layer_cast(std::optional<LayerCast> cast);
     const std::optional<LayerCast>& layer_cast() const { return layer_cast_; }
 

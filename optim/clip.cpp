@@ -3,11 +3,11 @@
 #include <cmath>
 #include <limits>
 
-#include "core/autograd.h"
+#include "core/autograd/autograd.h"
 #include "core/launch.h"
 #include "core/ops.h"
-#include "core/profiler.h"
-#include "kernels/optimizer.h"
+#include "core/profiler/profiler.h"
+#include "kernels/ops/optimizer.h"
 #include "optim/grad_table.h"
 
 namespace axle::inline v0::optim {

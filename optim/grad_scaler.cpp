@@ -4,12 +4,12 @@
 #include <cmath>
 #include <vector>
 
-#include "core/autograd.h"
+#include "core/autograd/autograd.h"
 #include "core/graph.h"
 #include "core/launch.h"
 #include "core/ops.h"
-#include "core/profiler.h"
-#include "kernels/step_state.h"
+#include "core/profiler/profiler.h"
+#include "kernels/ops/step_state.h"
 #include "optim/grad_table.h"
 
 namespace axle::inline v0::optim {

@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "core/tensor.h"
-#include "core/tree.h"
+#include "core/tree/tree.h"
 #include "optim/optimizer.h"
 
 namespace axle::inline v0::optim {

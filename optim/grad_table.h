@@ -6,7 +6,7 @@
 
 #include "core/ops.h"
 #include "core/tensor.h"
-#include "kernels/optimizer.h"
+#include "kernels/ops/optimizer.h"
 
 namespace axle::inline v0::optim {
 

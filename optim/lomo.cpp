@@ -4,7 +4,7 @@
 #include <thread>
 #include <utility>
 
-#include "core/autograd.h"
+#include "core/autograd/autograd.h"
 #include "core/graph.h"
 #include "core/launch.h"
 #include "core/ops.h"

@@ -14,7 +14,7 @@
 #include <span>
 #include <vector>
 
-#include "core/autograd.h"
+#include "core/autograd/autograd.h"
 #include "optim/optimizer.h"
 
 namespace axle::inline v0::optim {

@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <unordered_set>
 
-#include "core/autograd.h"
+#include "core/autograd/autograd.h"
 #include "core/graph.h"
 #include "core/launch.h"
 #include "core/ops.h"
-#include "core/profiler.h"
+#include "core/profiler/profiler.h"
 #include "core/random.h"
-#include "kernels/step_state.h"
+#include "kernels/ops/step_state.h"
 
 namespace axle::inline v0::optim {
 namespace {

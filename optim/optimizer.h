@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "core/tensor.h"
-#include "core/tree.h"
-#include "kernels/optimizer.h"
+#include "core/tree/tree.h"
+#include "kernels/ops/optimizer.h"
 
 namespace axle::inline v0::optim {
 
@@ -83,7 +83,7 @@ struct GroupHandover {
 // A step is computed in f32 (f64 for f64 parameters) and rounded to the parameter. To nearest, a
 // 16-bit parameter stays where it is under updates below half its distance to the next value, and
 // training stalls as they shrink. With the option stochastic_rounding it goes up or down at random,
-// so that the mean of its steps is right without a copy in f32 (kernels/rounding.h). The random
+// so that the mean of its steps is right without a copy in f32 (kernels/ops/rounding.h). The random
 // numbers depend on rounding_seed, the parameter's place among all, its step and the element: they
 // are the same on CPU and GPU, in replays of captured steps, and after loading a state.
 class Optimizer {

@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/autograd.h"
+#include "core/autograd/autograd.h"
 #include "core/ops.h"
 #include "optim/optimizer.h"
 

@@ -5,8 +5,8 @@
 #include <string_view>
 #include <utility>
 
-#include "core/file.h"
-#include "core/safetensors.h"
+#include "core/files/file.h"
+#include "core/files/safetensors.h"
 
 namespace axle::inline v0::optim {
 namespace {

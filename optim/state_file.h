@@ -13,7 +13,7 @@
 
 namespace axle::inline v0::optim {
 
-// Writes optimizer.state_dict() atomically (core/file.h).
+// Writes optimizer.state_dict() atomically (core/files/file.h).
 void save_state(const std::string& path, Optimizer& optimizer);
 // Optimizer::load_state_dict of such a file. FileError for what isn't one and for what doesn't fit
 // the optimizer; then the optimizer is what it was.

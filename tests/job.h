@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "dist/environment.h"
+#include "dist/environment/environment.h"
 
 namespace axle::tests {
 

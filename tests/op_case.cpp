@@ -6,7 +6,7 @@
 #include <numeric>
 #include <random>
 
-#include "core/autograd.h"
+#include "core/autograd/autograd.h"
 #include "core/ops.h"
 #include "core/random.h"
 #include "tests/cases/cases.h"

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/text.h"
+#include "core/text/text.h"
 #include "core/version.h"
 #include "kernels/error.h"
 #include "tools/axle/commands.h"

@@ -11,15 +11,15 @@
 #include <string>
 #include <vector>
 
-#include "accel/metrics.h"
-#include "core/autograd.h"
-#include "core/file.h"
-#include "data/loader.h"
-#include "data/text.h"
-#include "data/tokens.h"
+#include "accel/utils/metrics.h"
+#include "core/autograd/autograd.h"
+#include "core/files/file.h"
+#include "data/files/text.h"
+#include "data/files/tokens.h"
+#include "data/loading/loader.h"
 #include "nn/models/gpt.h"
 #include "optim/adam.h"
-#include "optim/schedules.h"
+#include "optim/schedules/schedules.h"
 #include "tools/trainer/run.h"
 
 namespace fs = std::filesystem;

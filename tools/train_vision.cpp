@@ -15,21 +15,21 @@
 #include <variant>
 #include <vector>
 
-#include "accel/image.h"
-#include "accel/metrics.h"
-#include "accel/png.h"
-#include "core/autograd.h"
-#include "core/file.h"
-#include "core/safetensors.h"
-#include "data/cifar.h"
-#include "data/loader.h"
-#include "data/mnist.h"
+#include "accel/tracking/image.h"
+#include "accel/tracking/png.h"
+#include "accel/utils/metrics.h"
+#include "core/autograd/autograd.h"
+#include "core/files/file.h"
+#include "core/files/safetensors.h"
+#include "data/files/cifar.h"
+#include "data/files/mnist.h"
+#include "data/loading/loader.h"
 #include "data/transforms.h"
-#include "nn/mlp.h"
+#include "nn/layers/mlp.h"
 #include "nn/models/lenet.h"
 #include "nn/models/resnet.h"
 #include "optim/adam.h"
-#include "optim/schedules.h"
+#include "optim/schedules/schedules.h"
 #include "tools/trainer/run.h"
 
 namespace fs = std::filesystem;

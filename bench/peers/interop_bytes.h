@@ -5,7 +5,7 @@
 #include <string>
 
 #include "core/ops.h"
-#include "core/tree.h"
+#include "core/tree/tree.h"
 
 namespace axle::bench {
 

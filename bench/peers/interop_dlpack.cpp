@@ -7,7 +7,7 @@
 #include <string>
 
 #include "bench/peers/interop_bytes.h"
-#include "core/dlpack.h"
+#include "core/files/dlpack.h"
 
 #define AXLE_INTEROP_API extern "C" __attribute__((visibility("default")))
 

@@ -17,7 +17,7 @@
 #include "core/shape.h"
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/library.h"
-#include "kernels/random.h"
+#include "kernels/ops/random.h"
 
 namespace axle::inline v0::cuda {
 

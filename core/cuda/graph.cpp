@@ -10,8 +10,8 @@
 #include "core/launch.h"
 #include "core/ops.h"
 #include "core/random.h"
-#include "kernels/copy.h"
 #include "kernels/cuda/check.h"
+#include "kernels/ops/copy.h"
 
 namespace axle::inline v0 {
 

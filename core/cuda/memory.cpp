@@ -7,7 +7,7 @@
 
 #include "core/cuda/blocks.h"
 #include "core/cuda/context.h"
-#include "core/profiler.h"
+#include "core/profiler/profiler.h"
 #include "kernels/error.h"
 
 namespace axle::inline v0::cuda {

@@ -10,7 +10,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "core/memory.h"
+#include "core/memory/memory.h"
 
 namespace axle::inline v0::cuda {
 

@@ -1,6 +1,6 @@
-#include "core/autocast.h"
+#include "core/autograd/autocast.h"
 #include "core/ops/pointwise.h"
-#include "core/profiler.h"
+#include "core/profiler/profiler.h"
 
 namespace axle::inline v0 {
 namespace {

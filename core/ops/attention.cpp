@@ -1,15 +1,15 @@
-#include "kernels/attention.h"
+#include "kernels/ops/attention.h"
 
 #include <cmath>
 
-#include "core/autocast.h"
-#include "core/autograd.h"
+#include "core/autograd/autocast.h"
+#include "core/autograd/autograd.h"
 #include "core/check.h"
 #include "core/launch.h"
 #include "core/ops.h"
-#include "core/profiler.h"
+#include "core/profiler/profiler.h"
 #include "core/random.h"
-#include "kernels/rotary.h"
+#include "kernels/ops/rotary.h"
 
 namespace axle::inline v0 {
 namespace {

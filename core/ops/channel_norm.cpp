@@ -1,13 +1,13 @@
-#include "kernels/channel_norm.h"
+#include "kernels/ops/channel_norm.h"
 
 #include <utility>
 
-#include "core/autocast.h"
-#include "core/autograd.h"
+#include "core/autograd/autocast.h"
+#include "core/autograd/autograd.h"
 #include "core/check.h"
 #include "core/launch.h"
 #include "core/ops.h"
-#include "core/profiler.h"
+#include "core/profiler/profiler.h"
 
 namespace axle::inline v0 {
 namespace {
@@ -54,7 +54,7 @@ Dims all_but_channels(const Tensor& x) {
 
 // The gradients of x, weight and bias as a composition of ops, for second derivatives, in the dtype
 // of the statistics. h is the normalised x; g_to_x turns the gradient of h into that of x. The
-// formulas stand in kernels/channel_norm.h.
+// formulas stand in kernels/ops/channel_norm.h.
 template <class F>
 Grads composed(const Tensor& dy, const Tensor& h, const Tensor& weight, Needs needs, F g_to_x) {
     Grads result(3);

@@ -2,8 +2,8 @@
 // the first number that the backward pass asks for runs f again and keeps what f saves then.
 #include <functional>
 
-#include "core/autocast.h"
-#include "core/autograd.h"
+#include "core/autograd/autocast.h"
+#include "core/autograd/autograd.h"
 #include "core/ops.h"
 #include "core/random.h"
 

@@ -1,5 +1,5 @@
 #include "core/ops/pointwise.h"
-#include "core/profiler.h"
+#include "core/profiler/profiler.h"
 
 namespace axle::inline v0 {
 namespace {

@@ -1,15 +1,15 @@
 // A convolution is linear in its images and in its weight, and so are its gradients: three maps
 // that are each other's rules, so that derivatives of any order come out of them.
-#include "kernels/conv.h"
+#include "kernels/ops/conv.h"
 
 #include <algorithm>
 
-#include "core/autocast.h"
-#include "core/autograd.h"
+#include "core/autograd/autocast.h"
+#include "core/autograd/autograd.h"
 #include "core/check.h"
 #include "core/launch.h"
 #include "core/ops.h"
-#include "core/profiler.h"
+#include "core/profiler/profiler.h"
 
 namespace axle::inline v0 {
 namespace {

@@ -1,9 +1,9 @@
-#include "core/autograd.h"
+#include "core/autograd/autograd.h"
 #include "core/check.h"
 #include "core/launch.h"
 #include "core/ops.h"
-#include "core/profiler.h"
-#include "kernels/copy.h"
+#include "core/profiler/profiler.h"
+#include "kernels/ops/copy.h"
 #if AXLE_CUDA
 #include "core/cuda/copy.h"
 #endif

@@ -4,8 +4,8 @@
 #include "core/check.h"
 #include "core/launch.h"
 #include "core/ops.h"
-#include "core/profiler.h"
-#include "kernels/copy.h"
+#include "core/profiler/profiler.h"
+#include "kernels/ops/copy.h"
 
 namespace axle::inline v0 {
 

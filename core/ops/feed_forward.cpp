@@ -4,7 +4,7 @@
 #include <array>
 #include <tuple>
 
-#include "core/autocast.h"
+#include "core/autograd/autocast.h"
 #include "core/ops/linear.h"
 
 namespace axle::inline v0 {

@@ -2,15 +2,15 @@
 
 #include <utility>
 
-#include "core/autocast.h"
-#include "core/autograd.h"
+#include "core/autograd/autocast.h"
+#include "core/autograd/autograd.h"
 #include "core/check.h"
 #include "core/cuda.h"
 #include "core/launch.h"
 #include "core/ops.h"
-#include "core/profiler.h"
+#include "core/profiler/profiler.h"
 #include "kernels/float8.h"
-#include "kernels/quantize.h"
+#include "kernels/ops/quantize.h"
 
 namespace axle::inline v0 {
 namespace {

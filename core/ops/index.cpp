@@ -1,16 +1,16 @@
-#include "kernels/index.h"
+#include "kernels/ops/index.h"
 
 #include <string>
 #include <utility>
 
-#include "core/autocast.h"
-#include "core/autograd.h"
+#include "core/autograd/autocast.h"
+#include "core/autograd/autograd.h"
 #include "core/check.h"
 #include "core/launch.h"
 #include "core/ops.h"
-#include "core/profiler.h"
-#include "kernels/copy.h"
-#include "kernels/sort.h"
+#include "core/profiler/profiler.h"
+#include "kernels/ops/copy.h"
+#include "kernels/ops/sort.h"
 
 namespace axle::inline v0 {
 namespace {

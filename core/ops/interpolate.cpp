@@ -1,14 +1,14 @@
 // Resizing. Nearest and bilinear are linear maps: the gradient is the transposed map, whose
 // gradient is the map again.
-#include "kernels/interpolate.h"
+#include "kernels/ops/interpolate.h"
 
 #include <cmath>
 
-#include "core/autograd.h"
+#include "core/autograd/autograd.h"
 #include "core/check.h"
 #include "core/launch.h"
 #include "core/ops.h"
-#include "core/profiler.h"
+#include "core/profiler/profiler.h"
 
 namespace axle::inline v0 {
 namespace {

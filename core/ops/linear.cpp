@@ -3,7 +3,7 @@
 
 #include <tuple>
 
-#include "core/autocast.h"
+#include "core/autograd/autocast.h"
 
 namespace axle::inline v0 {
 namespace {

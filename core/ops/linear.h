@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "core/ops/pointwise.h"
-#include "kernels/matmul.h"
+#include "kernels/ops/matmul.h"
 
 namespace axle::inline v0 {
 

@@ -1,14 +1,14 @@
-#include "kernels/loss.h"
+#include "kernels/ops/loss.h"
 
 #include <algorithm>
 
-#include "core/autocast.h"
-#include "core/autograd.h"
+#include "core/autograd/autocast.h"
+#include "core/autograd/autograd.h"
 #include "core/check.h"
 #include "core/launch.h"
 #include "core/ops.h"
-#include "core/profiler.h"
-#include "kernels/matmul.h"
+#include "core/profiler/profiler.h"
+#include "kernels/ops/matmul.h"
 
 namespace axle::inline v0 {
 namespace {

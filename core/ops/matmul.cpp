@@ -1,10 +1,10 @@
 // Matrix products. A batch that meets a single matrix becomes more rows of one product, forward and
 // in the gradient of the matrix.
-#include "kernels/matmul.h"
+#include "kernels/ops/matmul.h"
 
-#include "core/autocast.h"
+#include "core/autograd/autocast.h"
 #include "core/ops/linear.h"
-#include "core/profiler.h"
+#include "core/profiler/profiler.h"
 
 namespace axle::inline v0 {
 namespace {

@@ -1,11 +1,11 @@
-#include "kernels/norm.h"
+#include "kernels/ops/norm.h"
 
-#include "core/autocast.h"
-#include "core/autograd.h"
+#include "core/autograd/autocast.h"
+#include "core/autograd/autograd.h"
 #include "core/check.h"
 #include "core/launch.h"
 #include "core/ops.h"
-#include "core/profiler.h"
+#include "core/profiler/profiler.h"
 
 namespace axle::inline v0 {
 namespace {
@@ -42,7 +42,7 @@ ConstView view_or_none(const Tensor& t) { return t.defined() ? t.view() : ConstV
 View view_or_none(Tensor& t) { return t.defined() ? t.view() : View(); }
 
 // The gradients of x, weight and bias as a composition of ops, for second derivatives. The formula
-// stands in kernels/norm.h.
+// stands in kernels/ops/norm.h.
 Grads norm_gradients(const Tensor& dy_given, const Tensor& x_given, const Tensor& weight,
                      double eps, bool centred, Needs needs) {
     const Tensor x = to(x_given, row_dtype(x_given)), dy = to(dy_given, x.dtype());

@@ -4,12 +4,12 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/autograd.h"
+#include "core/autograd/autograd.h"
 #include "core/check.h"
 #include "core/launch.h"
 #include "core/ops.h"
-#include "core/profiler.h"
-#include "kernels/copy.h"
+#include "core/profiler/profiler.h"
+#include "kernels/ops/copy.h"
 
 namespace axle::inline v0 {
 namespace {

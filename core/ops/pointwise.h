@@ -1,12 +1,12 @@
 // What the pointwise families share: broadcasting, promotion, and the rule of a unary formula.
 #pragma once
 
-#include "core/autograd.h"
+#include "core/autograd/autograd.h"
 #include "core/check.h"
 #include "core/launch.h"
 #include "core/ops.h"
-#include "core/profiler.h"
-#include "kernels/pointwise.h"
+#include "core/profiler/profiler.h"
+#include "kernels/ops/pointwise.h"
 
 namespace axle::inline v0 {
 

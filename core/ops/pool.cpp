@@ -1,15 +1,15 @@
 // Pooling. The gradient of a mean is a linear map whose own gradient is the mean again; that of a
 // maximum scatters to the recorded places, and its gradient gathers from them.
-#include "kernels/pool.h"
+#include "kernels/ops/pool.h"
 
 #include <cstdint>
 
-#include "core/autograd.h"
+#include "core/autograd/autograd.h"
 #include "core/check.h"
 #include "core/launch.h"
 #include "core/ops.h"
-#include "core/profiler.h"
-#include "kernels/index.h"
+#include "core/profiler/profiler.h"
+#include "kernels/ops/index.h"
 
 namespace axle::inline v0 {
 namespace {

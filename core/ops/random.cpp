@@ -4,13 +4,13 @@
 #include <limits>
 #include <utility>
 
-#include "core/autograd.h"
+#include "core/autograd/autograd.h"
 #include "core/check.h"
 #include "core/launch.h"
 #include "core/ops.h"
-#include "core/profiler.h"
-#include "kernels/random.h"
-#include "kernels/sort.h"
+#include "core/profiler/profiler.h"
+#include "kernels/ops/random.h"
+#include "kernels/ops/sort.h"
 
 namespace axle::inline v0 {
 namespace {

@@ -1,14 +1,14 @@
-#include "kernels/reduce.h"
+#include "kernels/ops/reduce.h"
 
 #include <algorithm>
 #include <array>
 
-#include "core/autocast.h"
-#include "core/autograd.h"
+#include "core/autograd/autocast.h"
+#include "core/autograd/autograd.h"
 #include "core/check.h"
 #include "core/launch.h"
 #include "core/ops.h"
-#include "core/profiler.h"
+#include "core/profiler/profiler.h"
 
 namespace axle::inline v0 {
 namespace {

@@ -1,11 +1,11 @@
-#include "kernels/scan.h"
+#include "kernels/ops/scan.h"
 
-#include "core/autocast.h"
-#include "core/autograd.h"
+#include "core/autograd/autocast.h"
+#include "core/autograd/autograd.h"
 #include "core/check.h"
 #include "core/launch.h"
 #include "core/ops.h"
-#include "core/profiler.h"
+#include "core/profiler/profiler.h"
 #include "kernels/walk.h"
 
 namespace axle::inline v0 {

@@ -1,7 +1,7 @@
 #include <cmath>
 #include <limits>
 
-#include "core/autocast.h"
+#include "core/autograd/autocast.h"
 #include "core/ops/pointwise.h"
 
 namespace axle::inline v0 {

@@ -12,9 +12,9 @@
 
 #include "core/cuda.h"
 #include "core/graph.h"
-#include "dist/control.h"
 #include "dist/cuda/nccl_comm.h"
-#include "dist/device_engine.h"
+#include "dist/group/device_engine.h"
+#include "dist/rendezvous/control.h"
 #include "kernels/error.h"
 #include "kernels/thread.h"
 

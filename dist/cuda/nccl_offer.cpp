@@ -3,7 +3,7 @@
 
 #include "core/cuda.h"
 #include "dist/cuda/nccl_comm.h"
-#include "dist/device_engine.h"
+#include "dist/group/device_engine.h"
 #include "kernels/error.h"
 
 namespace axle::inline v0::dist {

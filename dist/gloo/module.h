@@ -1,5 +1,6 @@
 // Private to dist: the C interface of libaxle_gloo.so, which alone links Gloo. A program opens it
-// when it first needs it (dist/gloo.cpp), so that one without other processes needs no library.
+// when it first needs it (dist/transport/gloo.cpp), so that one without other processes needs no
+// library.
 //
 // No exception crosses it, and neither side needs a symbol of the other's but kGlooEntry. Functions
 // that can fail return false (or null) and say why in `error`.

@@ -4,7 +4,7 @@
 //
 //     #include "kernels/....h"                                   // its public header
 //     #undef HWY_TARGET_INCLUDE
-//     #define HWY_TARGET_INCLUDE "kernels/cpu/softmax.cpp"       // itself
+//     #define HWY_TARGET_INCLUDE "kernels/cpu/attention/softmax.cpp"       // itself
 //     #include "kernels/cpu/targets.h"
 //     #include <hwy/foreach_target.h>                            // includes this file per target
 //     #include "kernels/cpu/simd-inl.h"

@@ -1,9 +1,9 @@
 // Private to kernels: from dtypes to the types of device code, and operands brought to one dtype.
 #pragma once
 
-#include "kernels/copy.h"
 #include "kernels/dtype.h"
 #include "kernels/exec.h"
+#include "kernels/ops/copy.h"
 
 namespace axle::inline v0::kernels {
 

@@ -12,11 +12,11 @@
 #include <string>
 #include <vector>
 
-#include "nn/container.h"
-#include "nn/layers.h"
-#include "nn/linear.h"
-#include "nn/norm.h"
-#include "nn/pretrained.h"
+#include "nn/files/pretrained.h"
+#include "nn/layers/container.h"
+#include "nn/layers/layers.h"
+#include "nn/layers/linear.h"
+#include "nn/layers/norm.h"
 
 namespace axle::inline v0::nn {
 

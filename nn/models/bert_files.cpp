@@ -1,7 +1,7 @@
 // BERT as files: config.json and model.safetensors in Hugging Face's layout.
 #include <utility>
 
-#include "core/tree.h"
+#include "core/tree/tree.h"
 #include "nn/models/bert.h"
 #include "nn/models/pretrained.h"
 

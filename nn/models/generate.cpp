@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/autograd.h"
+#include "core/autograd/autograd.h"
 
 namespace axle::inline v0::nn {
 namespace {

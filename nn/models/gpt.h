@@ -8,12 +8,12 @@
 #include <string>
 #include <vector>
 
-#include "nn/container.h"
-#include "nn/layers.h"
-#include "nn/linear.h"
+#include "nn/files/pretrained.h"
+#include "nn/layers/container.h"
+#include "nn/layers/layers.h"
+#include "nn/layers/linear.h"
+#include "nn/layers/norm.h"
 #include "nn/models/generate.h"
-#include "nn/norm.h"
-#include "nn/pretrained.h"
 
 namespace axle::inline v0::nn {
 
@@ -97,7 +97,7 @@ struct Gpt : Model<Gpt> {
 
     // A folder as this class or transformers writes it (nn/models/pretrained.h); FileError.
     static Gpt from_pretrained(const std::string& path);
-    // Writes config.json, model.safetensors and README.md into a directory (nn/pretrained.h).
+    // Writes config.json, model.safetensors and README.md into a directory (nn/files/pretrained.h).
     void save_pretrained(const std::string& directory,
                          const SavePretrainedOptions& options = {}) const;
 

@@ -1,5 +1,5 @@
 // GPT-2 as files: config.json and model.safetensors in Hugging Face's layout.
-#include "core/tree.h"
+#include "core/tree/tree.h"
 #include "nn/models/gpt.h"
 #include "nn/models/pretrained.h"
 

@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
-#include "nn/conv.h"
-#include "nn/linear.h"
+#include "nn/layers/conv.h"
+#include "nn/layers/linear.h"
 
 namespace axle::inline v0::nn {
 

@@ -1,6 +1,6 @@
 // Llama as files: config.json and model.safetensors in Hugging Face's layout.
-#include "core/file.h"
-#include "core/tree.h"
+#include "core/files/file.h"
+#include "core/tree/tree.h"
 #include "nn/models/llama.h"
 #include "nn/models/pretrained.h"
 

@@ -6,8 +6,8 @@
 #include <filesystem>
 #include <unordered_set>
 
-#include "core/autograd.h"
-#include "core/file.h"
+#include "core/autograd/autograd.h"
+#include "core/files/file.h"
 
 namespace axle::inline v0::nn {
 namespace {

@@ -1,7 +1,7 @@
 // Private to nn/models: models as files in Hugging Face's layout: a folder with config.json and the
-// weights (nn/weight_files.h): model.safetensors or its shards, else pytorch_model.bin or its.
-// Nothing in such a folder is believed: names and shapes are held against the model before memory
-// is taken for a weight.
+// weights (nn/files/weight_files.h): model.safetensors or its shards, else pytorch_model.bin or
+// its. Nothing in such a folder is believed: names and shapes are held against the model before
+// memory is taken for a weight.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,11 @@
 #include <string_view>
 #include <vector>
 
-#include "core/tree.h"
+#include "core/tree/tree.h"
+#include "nn/files/pretrained.h"
+#include "nn/files/weight_files.h"
 #include "nn/init.h"
 #include "nn/module.h"
-#include "nn/pretrained.h"
-#include "nn/weight_files.h"
 
 namespace axle::inline v0::nn {
 
@@ -135,7 +135,7 @@ class PretrainedFolder {
     std::optional<WeightFiles> files_;
 };
 
-// save_pretrained of nn/pretrained.h, for a model that this library of Hugging Face's knows.
+// save_pretrained of nn/files/pretrained.h, for a model that this library of Hugging Face's knows.
 void save_folder(const Module& model, const std::string& architecture, const Tree& config,
                  const char* library, const std::string& directory,
                  const SavePretrainedOptions& options);

@@ -6,10 +6,10 @@
 #include <cstdint>
 #include <optional>
 
-#include "nn/container.h"
-#include "nn/conv.h"
-#include "nn/linear.h"
-#include "nn/norm.h"
+#include "nn/layers/container.h"
+#include "nn/layers/conv.h"
+#include "nn/layers/linear.h"
+#include "nn/layers/norm.h"
 
 namespace axle::inline v0::nn {
 

@@ -1,6 +1,6 @@
 #include "nn/models/transformer.h"
 
-#include "core/autograd.h"
+#include "core/autograd/autograd.h"
 #include "nn/init.h"
 
 namespace axle::inline v0::nn {

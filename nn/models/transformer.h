@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <optional>
 
-#include "nn/layers.h"
-#include "nn/linear.h"
+#include "nn/layers/layers.h"
+#include "nn/layers/linear.h"
 
 namespace axle::inline v0::nn {
 

@@ -4,7 +4,7 @@
 #include <memory>
 #include <set>
 
-#include "dist/process_group.h"
+#include "dist/group/process_group.h"
 #include "nlohmann/json.hpp"
 #include "tests/dist/ranks.h"
 

@@ -24,11 +24,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "accel/checkpoint.h"
-#include "accel/progress.h"
-#include "accel/report.h"
-#include "accel/text.h"
-#include "core/file.h"
+#include "accel/report/report.h"
+#include "accel/state/checkpoint.h"
+#include "accel/utils/progress.h"
+#include "accel/utils/text.h"
+#include "core/files/file.h"
 #include "core/log.h"
 #include "gmock/gmock.h"
 #include "kernels/float_control.h"

@@ -9,10 +9,10 @@
 #include "core/ops.h"
 #include "core/random.h"
 #include "gtest/gtest.h"
-#include "nn/layers.h"
-#include "nn/linear.h"
+#include "nn/layers/layers.h"
+#include "nn/layers/linear.h"
 #include "optim/adam.h"
-#include "optim/schedules.h"
+#include "optim/schedules/schedules.h"
 #include "tests/close.h"
 
 namespace axle::tests {

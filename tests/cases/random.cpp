@@ -8,8 +8,8 @@ namespace axle::tests {
 
 namespace {
 
-// How random ops are checked here: the range and the structure. tests/ops/random_test.cpp looks at
-// the distributions.
+// How random ops are checked here: the range and the structure. tests/core/ops/random_test.cpp
+// looks at the distributions.
 std::string outside(const Tensor& y, double low, double high) {
     for (const double value : y.to_vector())
         if (!(value >= low && value < high))

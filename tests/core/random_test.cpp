@@ -7,10 +7,10 @@
 #include <set>
 #include <thread>
 
-#include "core/autograd.h"
+#include "core/autograd/autograd.h"
 #include "core/launch.h"
 #include "core/ops.h"
-#include "kernels/random.h"
+#include "kernels/ops/random.h"
 #include "tests/close.h"
 
 namespace axle::tests {

@@ -6,9 +6,9 @@
 
 #include <gtest/gtest.h>
 
-#include "core/autocast.h"
-#include "core/autograd.h"
-#include "core/memory.h"
+#include "core/autograd/autocast.h"
+#include "core/autograd/autograd.h"
+#include "core/memory/memory.h"
 #include "core/ops.h"
 
 namespace axle {

@@ -1,7 +1,7 @@
 // The Accelerator on a GPU: mixed precision, checkpoints that change devices, loaders.
 #include "accel/accelerator.h"
 
-#include "core/autograd.h"
+#include "core/autograd/autograd.h"
 #include "core/numerics.h"
 #include "tests/accel/training.h"
 #include "tests/cuda/gpu.h"

@@ -4,12 +4,12 @@
 #include <limits>
 #include <span>
 
-#include "core/autograd.h"
+#include "core/autograd/autograd.h"
 #include "core/graph.h"
 #include "core/launch.h"
 #include "core/ops.h"
 #include "core/random.h"
-#include "kernels/cuda/cudnn_scores.h"
+#include "kernels/cuda/attention/cudnn_scores.h"
 #include "tests/close.h"
 #include "tests/cuda/gpu.h"
 

@@ -8,18 +8,18 @@
 #include <string>
 #include <vector>
 
-#include "core/file.h"
+#include "core/files/file.h"
 #include "core/float8.h"
 #include "core/launch.h"
 #include "core/ops.h"
 #include "core/random.h"
-#include "kernels/cuda/cudnn_scores.h"
-#include "kernels/step_state.h"
+#include "kernels/cuda/attention/cudnn_scores.h"
+#include "kernels/ops/step_state.h"
 #include "optim/adam.h"
 #include "optim/clip.h"
 #include "optim/grad_scaler.h"
+#include "tests/core/ops/every_op.h"
 #include "tests/cuda/gpu.h"
-#include "tests/ops/every_op.h"
 #include "tests/simulator/simulator.h"
 
 namespace axle::tests {

@@ -5,7 +5,7 @@
 
 #include "core/ops.h"
 #include "core/random.h"
-#include "nn/float8.h"
+#include "nn/precision/float8.h"
 #include "tests/close.h"
 #include "tests/cuda/gpu.h"
 

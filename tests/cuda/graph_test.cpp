@@ -4,14 +4,14 @@
 #include <cmath>
 
 #include "accel/accelerator.h"
-#include "core/autograd.h"
+#include "core/autograd/autograd.h"
 #include "core/numerics.h"
 #include "core/ops.h"
 #include "core/random.h"
-#include "nn/layers.h"
-#include "nn/linear.h"
+#include "nn/layers/layers.h"
+#include "nn/layers/linear.h"
 #include "optim/adam.h"
-#include "optim/schedules.h"
+#include "optim/schedules/schedules.h"
 #include "optim/sgd.h"
 #include "tests/close.h"
 #include "tests/cuda/gpu.h"

@@ -2,7 +2,7 @@
 #include <map>
 #include <random>
 
-#include "core/autograd.h"
+#include "core/autograd/autograd.h"
 #include "core/ops.h"
 #include "gmock/gmock.h"
 #include "tests/close.h"

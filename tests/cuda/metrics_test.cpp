@@ -1,5 +1,5 @@
 // Metrics on a GPU: an update reads nothing back, and what a kernel finds is thrown by compute().
-#include "accel/metrics.h"
+#include "accel/utils/metrics.h"
 
 #include <cmath>
 

@@ -13,11 +13,11 @@
 #include "core/graph.h"
 #include "core/ops.h"
 #include "dist/cuda/nccl_comm.h"
-#include "dist/device_engine.h"
+#include "dist/group/device_engine.h"
 #include "tests/close.h"
 #include "tests/cuda/gpu.h"
-#include "tests/dist/fake_control.h"
 #include "tests/dist/ranks.h"
+#include "tests/dist/rendezvous/fake_control.h"
 
 #ifdef AXLE_SIMULATED_GPU
 #include "tests/simulator/simulator.h"

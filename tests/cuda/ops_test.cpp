@@ -1,10 +1,10 @@
 // Every op case on a GPU against the CPU in f64, in each dtype and layout.
 #include "core/ops.h"
 
-#include "core/autograd.h"
+#include "core/autograd/autograd.h"
 #include "core/random.h"
+#include "tests/core/ops/every_op.h"
 #include "tests/cuda/gpu.h"
-#include "tests/ops/every_op.h"
 
 namespace axle::tests {
 

@@ -3,7 +3,7 @@
 #include <limits>
 #include <vector>
 
-#include "core/autograd.h"
+#include "core/autograd/autograd.h"
 #include "core/ops.h"
 #include "core/random.h"
 #include "tests/close.h"

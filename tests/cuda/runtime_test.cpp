@@ -3,7 +3,7 @@
 #include <random>
 #include <thread>
 
-#include "core/autograd.h"
+#include "core/autograd/autograd.h"
 #include "core/graph.h"
 #include "core/ops.h"
 #include "core/random.h"

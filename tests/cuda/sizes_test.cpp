@@ -7,8 +7,8 @@
 #include "optim/clip.h"
 #include "optim/sgd.h"
 #include "tests/close.h"
+#include "tests/core/ops/every_op.h"
 #include "tests/cuda/gpu.h"
-#include "tests/ops/every_op.h"
 
 namespace axle::tests {
 

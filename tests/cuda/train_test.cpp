@@ -1,5 +1,5 @@
 // Models and optimizers on a GPU take the way that they take on the CPU.
-#include "core/autograd.h"
+#include "core/autograd/autograd.h"
 #include "core/numerics.h"
 #include "core/ops.h"
 #include "core/random.h"

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/tree.h"
-#include "data/loader.h"
+#include "core/tree/tree.h"
+#include "data/loading/loader.h"
 
 namespace axle::tests {
 

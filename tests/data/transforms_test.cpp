@@ -5,11 +5,11 @@
 #include <map>
 
 #include "core/ops.h"
-#include "data/collate.h"
-#include "data/loader.h"
-#include "data/npy.h"
+#include "data/files/npy.h"
+#include "data/loading/collate.h"
+#include "data/loading/loader.h"
 #include "tests/close.h"
-#include "tests/data/damage.h"
+#include "tests/data/files/damage.h"
 
 namespace axle::data {
 namespace {

@@ -13,7 +13,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "dist/control.h"
+#include "dist/rendezvous/control.h"
 #include "kernels/error.h"
 
 namespace axle::tests {

@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "dist/process_group.h"
+#include "dist/group/process_group.h"
 #include "gtest/gtest.h"
 #include "tests/job.h"
 

@@ -2,7 +2,7 @@
 #include <string>
 #include <vector>
 
-#include "data/cifar.h"
+#include "data/files/cifar.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace axle::tests {

@@ -11,8 +11,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "core/file.h"
-#include "core/text.h"
+#include "core/files/file.h"
+#include "core/text/text.h"
 #include "kernels/error.h"
 #include "tests/temporary_folder.h"
 

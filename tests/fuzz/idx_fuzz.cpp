@@ -1,8 +1,8 @@
 // parse_idx, and gzip within.
 #include <string>
 
-#include "data/gzip.h"
-#include "data/idx.h"
+#include "data/files/gzip.h"
+#include "data/files/idx.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace axle::tests {

@@ -1,5 +1,5 @@
 // from_json and to_json.
-#include "core/tree.h"
+#include "core/tree/tree.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace axle::tests {

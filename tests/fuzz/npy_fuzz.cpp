@@ -1,5 +1,5 @@
 // parse_npy and save_npy.
-#include "data/npy.h"
+#include "data/files/npy.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace axle::tests {

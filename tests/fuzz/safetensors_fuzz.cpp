@@ -1,6 +1,6 @@
 // SafetensorsFile and save_safetensors.
-#include "core/file.h"
-#include "core/safetensors.h"
+#include "core/files/file.h"
+#include "core/files/safetensors.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace axle::tests {

@@ -1,8 +1,8 @@
 // What the server of rank 0 reads from a connection: frames, messages, and what members make it
 // remember. The first byte of the input says who speaks.
-#include "dist/agreements.h"
-#include "dist/key_store.h"
-#include "dist/wire.h"
+#include "dist/rendezvous/agreements.h"
+#include "dist/rendezvous/key_store.h"
+#include "dist/rendezvous/wire.h"
 #include "kernels/error.h"
 #include "tests/fuzz/fuzz.h"
 

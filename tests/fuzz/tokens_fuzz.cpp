@@ -1,8 +1,8 @@
 // CharTokenizer from text and from its file, and files of tokens.
 #include <vector>
 
-#include "data/text.h"
-#include "data/tokens.h"
+#include "data/files/text.h"
+#include "data/files/tokens.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace axle::tests {

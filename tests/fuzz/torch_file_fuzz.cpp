@@ -1,7 +1,7 @@
 // load_torch_file.
+#include "core/files/torch_file.h"
 #include "core/ops.h"
-#include "core/torch_file.h"
-#include "core/tree.h"
+#include "core/tree/tree.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace axle::tests {

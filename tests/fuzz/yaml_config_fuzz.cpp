@@ -1,6 +1,6 @@
 // parse_config.
-#include "accel/config.h"
-#include "core/tree.h"
+#include "accel/config/config.h"
+#include "core/tree/tree.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace axle::tests {

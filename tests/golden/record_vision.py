@@ -4,7 +4,7 @@
 
 writes vision.json beside this file: the losses of each step and of an evaluation after them, in
 float64 and (training alone) in float32, and the names and shapes of every tensor of the state dict. The weights are too large to keep: element i of tensor
-number j comes from a hash, exactly, here and in tests/nn/vision_test.cpp.
+number j comes from a hash, exactly, here and in tests/nn/models/vision_test.cpp.
 
 Tested with PyTorch 2.15 and torchvision 0.29.
 """

@@ -1,8 +1,8 @@
 // What a prepared model does around its outermost call.
 #include <stdexcept>
 
-#include "core/autocast.h"
-#include "nn/linear.h"
+#include "core/autograd/autocast.h"
+#include "nn/layers/linear.h"
 #include "nn/models/gpt.h"
 #include "tests/close.h"
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "core/safetensors.h"
+#include "core/files/safetensors.h"
 #include "nn/module.h"
 
 namespace axle::tests {

@@ -2,10 +2,10 @@
 
 #include "core/random.h"
 #include "gmock/gmock.h"
-#include "nn/container.h"
 #include "nn/init.h"
-#include "nn/layers.h"
-#include "nn/linear.h"
+#include "nn/layers/container.h"
+#include "nn/layers/layers.h"
+#include "nn/layers/linear.h"
 #include "optim/sgd.h"
 #include "tests/close.h"
 

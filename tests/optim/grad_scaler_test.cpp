@@ -9,7 +9,7 @@
 
 #include "core/ops.h"
 #include "gtest/gtest.h"
-#include "kernels/step_state.h"
+#include "kernels/ops/step_state.h"
 #include "optim/adam.h"
 #include "optim/clip.h"
 #include "optim/sgd.h"

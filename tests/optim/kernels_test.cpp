@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "kernels/optimizer.h"
+#include "kernels/ops/optimizer.h"
+#include "kernels/ops/rounding.h"
 #include "kernels/philox.h"
-#include "kernels/rounding.h"
 #include "kernels/thread_pool.h"
 
 namespace axle {
@@ -114,7 +114,7 @@ TEST(OptimizerKernels, SixteenBitParametersAndGradientsStepWithoutMaster) {
     EXPECT_EQ(half.m, single.m);
 }
 
-// The half of the numbering that kernels/rounding.h gives element i.
+// The half of the numbering that kernels/ops/rounding.h gives element i.
 std::uint32_t half_of(const kernels::Philox& random, std::int64_t i) {
     const auto word = random.word(static_cast<std::uint64_t>(i) / 2);
     return i % 2 == 0 ? word & 0xffff : word >> 16;

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/autograd.h"
+#include "core/autograd/autograd.h"
 #include "core/ops.h"
 #include "core/random.h"
 #include "gtest/gtest.h"

@@ -3,7 +3,7 @@
 #include <memory>
 #include <vector>
 
-#include "core/memory.h"
+#include "core/memory/memory.h"
 #include "core/ops.h"
 #include "core/random.h"
 #include "gtest/gtest.h"

@@ -7,11 +7,11 @@
 #include <utility>
 #include <vector>
 
-#include "core/file.h"
+#include "core/files/file.h"
+#include "core/files/safetensors.h"
 #include "core/ops.h"
-#include "core/safetensors.h"
-#include "nn/container.h"
-#include "nn/linear.h"
+#include "nn/layers/container.h"
+#include "nn/layers/linear.h"
 #include "optim/adam.h"
 #include "optim/sgd.h"
 #include "tests/close.h"

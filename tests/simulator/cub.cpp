@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/cuda/cub.h"
+#include "kernels/cuda/index/cub.h"
 
 namespace axle::inline v0::kernels {
 

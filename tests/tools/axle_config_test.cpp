@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "core/file.h"
+#include "core/files/file.h"
+#include "core/files/safetensors.h"
 #include "core/ops.h"
-#include "core/safetensors.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/error.h"

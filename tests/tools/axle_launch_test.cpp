@@ -10,9 +10,9 @@
 #include <arpa/inet.h>
 #include <sys/socket.h>
 
-#include "dist/machine.h"
+#include "dist/environment/machine.h"
 #include "gmock/gmock.h"
-#include "tests/dist/launched.h"
+#include "tests/dist/launch/launched.h"
 #include "tests/job.h"
 #include "tests/tools/trainer_program.h"
 #include "tools/axle/foreign_flags.h"

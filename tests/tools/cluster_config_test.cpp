@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "accel/yaml.h"
-#include "core/file.h"
+#include "accel/config/yaml.h"
+#include "core/files/file.h"
 #include "core/log.h"
 #include "gtest/gtest.h"
 #include "tests/temporary_folder.h"

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "core/files/safetensors.h"
 #include "core/ops.h"
-#include "core/safetensors.h"
 #include "gmock/gmock.h"
 #include "tests/tools/trainer_program.h"
 

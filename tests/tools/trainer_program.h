@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "core/file.h"
+#include "core/files/file.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tests/temporary_folder.h"

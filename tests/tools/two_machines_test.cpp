@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/file.h"
+#include "core/files/file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/tools/trainer_program.h"

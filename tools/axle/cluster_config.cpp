@@ -11,10 +11,10 @@
 #include <pwd.h>
 #include <unistd.h>
 
-#include "accel/yaml.h"
-#include "core/file.h"
+#include "accel/config/yaml.h"
+#include "core/files/file.h"
 #include "core/log.h"
-#include "core/text.h"
+#include "core/text/text.h"
 #include "kernels/error.h"
 
 namespace axle::launcher {

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "core/tree.h"
+#include "core/tree/tree.h"
 
 namespace axle::launcher {
 

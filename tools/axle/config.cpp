@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "core/cuda.h"
-#include "core/file.h"
+#include "core/files/file.h"
 #include "kernels/error.h"
 #include "tools/axle/cluster_config.h"
 #include "tools/axle/commands.h"

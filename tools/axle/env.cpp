@@ -6,13 +6,13 @@
 #include <CLI/CLI.hpp>
 #include <unistd.h>
 
-#include "accel/report.h"
+#include "accel/report/report.h"
 #include "core/cuda.h"
-#include "core/file.h"
-#include "core/text.h"
-#include "core/tree.h"
+#include "core/files/file.h"
+#include "core/text/text.h"
+#include "core/tree/tree.h"
 #include "core/version.h"
-#include "dist/backends.h"
+#include "dist/group/backends.h"
 #include "kernels/error.h"
 #include "tools/axle/cluster_config.h"
 #include "tools/axle/commands.h"

@@ -8,11 +8,11 @@
 
 #include <CLI/CLI.hpp>
 
-#include "core/file.h"
-#include "core/safetensors.h"
-#include "core/size_text.h"
-#include "core/text.h"
-#include "core/tree.h"
+#include "core/files/file.h"
+#include "core/files/safetensors.h"
+#include "core/text/size_text.h"
+#include "core/text/text.h"
+#include "core/tree/tree.h"
 #include "kernels/error.h"
 #include "nn/init.h"
 #include "nn/models/bert.h"

@@ -1,5 +1,5 @@
 // axle launch.
-#include "dist/launch.h"
+#include "dist/launch/launch.h"
 
 #include <chrono>
 #include <csignal>
@@ -10,7 +10,7 @@
 #include <memory>
 #include <utility>
 
-#include "core/file.h"
+#include "core/files/file.h"
 #include "kernels/error.h"
 #include "tools/axle/commands.h"
 #include "tools/axle/launch_plan.h"

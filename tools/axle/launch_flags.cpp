@@ -7,8 +7,8 @@
 
 #include <CLI/CLI.hpp>
 
-#include "accel/plugins.h"
-#include "core/file.h"
+#include "accel/config/plugins.h"
+#include "core/files/file.h"
 #include "kernels/error.h"
 #include "tools/axle/foreign_flags.h"
 #include "tools/axle/options.h"

@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #include "core/cuda.h"
-#include "core/file.h"
-#include "core/text.h"
+#include "core/files/file.h"
+#include "core/text/text.h"
 #include "kernels/error.h"
 
 namespace axle::launcher {
@@ -198,7 +198,7 @@ class Planner {
         return f_.mixed_precision.value_or(c_.mixed_precision.value_or("no"));
     }
 
-    // The fields of accel/fp8.h that the configuration says.
+    // The fields of accel/precision/fp8.h that the configuration says.
     void plan_fp8() {
         for (const char* field :
              {"backend", "format", "margin", "interval", "amax_history_len", "amax_compute_algo",

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "dist/launch.h"
+#include "dist/launch/launch.h"
 #include "tools/axle/launch_plan.h"
 
 namespace axle::launcher {

@@ -4,8 +4,8 @@
 
 #include <CLI/CLI.hpp>
 
-#include "core/file.h"
-#include "core/text.h"
+#include "core/files/file.h"
+#include "core/text/text.h"
 #include "kernels/error.h"
 
 namespace axle::launcher {

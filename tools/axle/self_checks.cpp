@@ -7,11 +7,11 @@
 #include <utility>
 #include <vector>
 
-#include "accel/random.h"
+#include "accel/utils/random.h"
 #include "core/ops.h"
 #include "core/random.h"
 #include "data/sampler.h"
-#include "dist/process_group.h"
+#include "dist/group/process_group.h"
 #include "kernels/error.h"
 
 namespace axle::launcher {

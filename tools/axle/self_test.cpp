@@ -8,7 +8,7 @@
 #include <CLI/CLI.hpp>
 
 #include "core/cuda.h"
-#include "dist/process_group.h"
+#include "dist/group/process_group.h"
 #include "kernels/error.h"
 #include "tools/axle/cluster_config.h"
 #include "tools/axle/commands.h"

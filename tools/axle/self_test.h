@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "accel/partial_state.h"
+#include "accel/process/partial_state.h"
 #include "tools/axle/self_checks.h"
 
 namespace axle::launcher {

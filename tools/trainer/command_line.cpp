@@ -4,8 +4,8 @@
 
 #include <CLI/CLI.hpp>
 
-#include "accel/config.h"
-#include "core/text.h"
+#include "accel/config/config.h"
+#include "core/text/text.h"
 #include "core/version.h"
 #include "kernels/error.h"
 

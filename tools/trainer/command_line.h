@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "core/tree.h"
+#include "core/tree/tree.h"
 
 namespace axle::trainer {
 

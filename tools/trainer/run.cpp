@@ -6,11 +6,11 @@
 #include <iostream>
 #include <sstream>
 
-#include "accel/checkpoint.h"
-#include "accel/text.h"
-#include "core/autograd.h"
+#include "accel/state/checkpoint.h"
+#include "accel/utils/text.h"
+#include "core/autograd/autograd.h"
 #include "core/cuda.h"
-#include "core/file.h"
+#include "core/files/file.h"
 #include "core/ops.h"
 #include "core/random.h"
 #include "kernels/thread_pool.h"

@@ -11,11 +11,11 @@
 #include <vector>
 
 #include "accel/accelerator.h"
-#include "accel/jsonl.h"
-#include "accel/progress.h"
-#include "accel/report.h"
-#include "core/memory.h"
-#include "core/tree.h"
+#include "accel/report/report.h"
+#include "accel/tracking/jsonl.h"
+#include "accel/utils/progress.h"
+#include "core/memory/memory.h"
+#include "core/tree/tree.h"
 #include "nn/module.h"
 #include "optim/adam.h"
 #include "tools/trainer/command_line.h"

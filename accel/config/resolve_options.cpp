@@ -1,0 +1,175 @@
+#include "accel/config/resolve_options.h"
+
+#include <type_traits>
+#include <utility>
+
+#include "accel/config/environment.h"
+#include "accel/config/resolve_plugins.h"
+#include "core/files/file.h"
+#include "kernels/error.h"
+
+namespace axle::inline v0::accel {
+namespace {
+
+// Takes a handler of its kind into its field, which must be as nobody has said anything.
+class Handlers {
+  public:
+    explicit Handlers(AcceleratorOptions& options) : options_(options) {}
+
+    void operator()(DistributedDataParallelKwargs& given) {
+        take(options_.ddp_kwargs, given, "DistributedDataParallelKwargs", "ddp_kwargs");
+    }
+    void operator()(GradScalerKwargs& given) {
+        take(options_.grad_scaler_kwargs, given, "GradScalerKwargs", "grad_scaler_kwargs");
+    }
+    void operator()(InitProcessGroupKwargs& given) {
+        take(options_.init_process_group_kwargs, given, "InitProcessGroupKwargs",
+             "init_process_group_kwargs");
+    }
+    void operator()(AutocastKwargs& given) {
+        take(options_.autocast_kwargs, given, "AutocastKwargs", "autocast_kwargs");
+    }
+    void operator()(ProfileKwargs& given) {
+        take(options_.profile_kwargs, given, "ProfileKwargs", "profile_kwargs");
+    }
+    void operator()(AORecipeKwargs& given) {
+        take(options_.ao_recipe_kwargs, given, "AORecipeKwargs", "ao_recipe_kwargs");
+    }
+    void operator()(TERecipeKwargs& given) {
+        take(options_.te_recipe_kwargs, given, "TERecipeKwargs", "te_recipe_kwargs");
+    }
+
+  private:
+    template <class T>
+    static bool is_said(const std::optional<T>& field) {
+        return field.has_value();
+    }
+    template <class T>
+    static bool is_said(const T& field) {
+        return !(field == T());
+    }
+    template <class Field, class T>
+    void take(Field& field, T& given, const char* kind, const char* name) {
+        if (is_said(field))
+            throw UsageError(str("Accelerator: ", name, " and a ", kind,
+                                 " in kwargs_handlers are both given; use one"));
+        field = std::move(given);
+    }
+
+    AcceleratorOptions& options_;
+};
+
+void take_handlers(AcceleratorOptions& options) {
+    static constexpr const char* kKinds[] = {"DistributedDataParallelKwargs",
+                                             "GradScalerKwargs",
+                                             "InitProcessGroupKwargs",
+                                             "AutocastKwargs",
+                                             "ProfileKwargs",
+                                             "AORecipeKwargs",
+                                             "TERecipeKwargs"};
+    static_assert(std::size(kKinds) == std::variant_size_v<KwargsHandler>);
+    auto& handlers = options.kwargs_handlers;
+    for (std::size_t i = 0; i < handlers.size(); ++i)
+        for (std::size_t j = 0; j < i; ++j)
+            if (handlers[i].index() == handlers[j].index())
+                throw ValueError(
+                    str("Accelerator: kwargs_handlers: only one of each kind: two are ",
+                        kKinds[handlers[i].index()]));
+    for (KwargsHandler& handler : handlers) std::visit(Handlers(options), handler);
+    handlers.clear();
+}
+
+void take_fp16(AcceleratorOptions& options) {
+    if (!options.fp16) return;
+    const bool said = !options.mixed_precision.empty();
+    if (said && *options.fp16 != (lower(options.mixed_precision) == "fp16"))
+        throw UsageError(str("Accelerator: fp16 is ", *options.fp16 ? "true" : "false",
+                             " and mixed_precision is '", printable(options.mixed_precision),
+                             "'; say mixed_precision alone"));
+    if (*options.fp16) options.mixed_precision = "fp16";
+}
+
+// An option that has moved into dataloader_config.
+template <class T>
+void move_in(const char* name, const std::optional<bool>& old, T& field, bool both) {
+    if (!old) return;
+    if (both && field != T(*old))
+        throw UsageError(str("Accelerator: ", name, " and dataloader_config.", name,
+                             " differ; say it in dataloader_config alone"));
+    field = *old;
+}
+
+DataLoaderConfiguration dataloader_config(const AcceleratorOptions& options) {
+    const bool both = options.dataloader_config.has_value();
+    DataLoaderConfiguration config = options.dataloader_config.value_or(DataLoaderConfiguration());
+    move_in("split_batches", options.split_batches ? std::optional(true) : std::nullopt,
+            config.split_batches, both);
+    move_in("even_batches", options.even_batches, config.even_batches, both);
+    move_in("dispatch_batches", options.dispatch_batches, config.dispatch_batches,
+            both && config.dispatch_batches);
+    move_in("use_seedable_sampler", options.use_seedable_sampler, config.use_seedable_sampler,
+            both);
+    return config;
+}
+
+// The first of the variables that says something, and its name.
+std::pair<std::string, const char*> precision_of_environment() {
+    for (const char* name : {"ACCELERATE_MIXED_PRECISION", "MIXED_PRECISION"})
+        if (auto text = text_variable(name)) return {*text, name};
+    return {"no", ""};
+}
+
+}  // namespace
+
+AcceleratorOptions resolved(AcceleratorOptions options) {
+    take_handlers(options);
+    take_fp16(options);
+    read_plugins(options);
+    return options;
+}
+
+int positive_steps(const char* who, int steps) {
+    if (steps < 1)
+        throw ValueError(str(who, ": gradient accumulation needs at least one step: ", steps));
+    return steps;
+}
+
+int accumulation_steps(const AcceleratorOptions& options) {
+    const auto& plugin = options.gradient_accumulation_plugin;
+    if (plugin) {
+        if (options.gradient_accumulation_steps != 1)
+            throw UsageError(
+                "Accelerator: gradient_accumulation_steps and "
+                "gradient_accumulation_plugin are both given; use one");
+        const bool ends = plugin->short_window == ShortWindow::actual ||
+                          plugin->short_window == ShortWindow::drop;
+        if (ends && !plugin->sync_with_dataloader)
+            throw UsageError(
+                "Accelerator: short_window is for the end of a pass, which "
+                "sync_with_dataloader = false does not look at; leave one of them out");
+        return positive_steps("Accelerator", plugin->num_steps.value_or(1));
+    }
+    const auto steps = number_variable("ACCELERATE_GRADIENT_ACCUMULATION_STEPS");
+    if (!steps) return positive_steps("Accelerator", options.gradient_accumulation_steps);
+    return positive_steps("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", *steps);
+}
+
+std::string precision(const AcceleratorOptions& options) {
+    const bool is_said = !options.mixed_precision.empty();
+    const auto [given, variable] =
+        is_said ? std::pair(options.mixed_precision, "") : precision_of_environment();
+    const std::string name = lower(given);
+    if (name == "no" || name == "fp16" || name == "bf16" || name == "fp8") return name;
+    throw ValueError(str("Accelerator: mixed_precision must be no, fp16, bf16 or fp8: '",
+                         printable(given), "'", *variable == '\0' ? "" : " in ", variable));
+}
+
+PrepareDataLoaderOptions loading(const AcceleratorOptions& options, Device device) {
+    PrepareDataLoaderOptions loading{.device = device, .put_on_device = options.device_placement};
+    loading.config = dataloader_config(options);
+    loading.rng_types.clear();
+    for (const std::string& name : options.rng_types) loading.rng_types.push_back(rng_type(name));
+    return loading;
+}
+
+}  // namespace axle::inline v0::accel

@@ -1,0 +1,273 @@
+#include "accel/config/resolve_plugins.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdint>
+#include <initializer_list>
+#include <string_view>
+
+#include "accel/config/environment.h"
+#include "core/files/file.h"
+#include "core/log.h"
+
+namespace axle::inline v0::accel {
+namespace {
+
+using Dimension = dist::DeviceMesh::Dimension;
+
+// In the order of the mesh.
+std::array<Dimension, 5> dimensions_of(const ParallelismConfig& config) {
+    return {{{"dp_replicate", config.dp_replicate_size},
+             {"dp_shard", config.dp_shard_size},
+             {"cp", config.cp_size},
+             {"sp", config.sp_size},
+             {"tp", config.tp_size}}};
+}
+
+template <class Names>
+void check_choice(const char* option, const std::string& value, const Names& names) {
+    std::string set;
+    for (const auto& name : names) {
+        if (value == name) return;
+        set += (set.empty() ? "" : ", ") + std::string(name);
+    }
+    throw ValueError(str(option, ": must be one of ", set, ": '", printable(value), "'"));
+}
+void check_choice(const char* option, const std::string& value,
+                  std::initializer_list<const char*> names) {
+    check_choice<std::initializer_list<const char*>>(option, value, names);
+}
+
+void refuse_both(bool both, const char* a, const char* b) {
+    if (both) throw UsageError(str("Accelerator: ", a, " and ", b, " are both given; use one"));
+}
+
+bool is_asked_for(const char* variable) { return flag_variable(variable).value_or(false); }
+
+void read_dynamo(AcceleratorOptions& options) {
+    refuse_both(options.dynamo_plugin && !options.dynamo_backend.empty(), "dynamo_backend",
+                "dynamo_plugin");
+    TorchDynamoPlugin plugin = options.dynamo_plugin.value_or(TorchDynamoPlugin());
+    if (!options.dynamo_backend.empty()) plugin.backend = options.dynamo_backend;
+    const auto read = [](const char* variable, std::string& field, const char* otherwise) {
+        if (field.empty()) field = text_variable(variable).value_or(otherwise);
+        field = lower(field);
+    };
+    read("ACCELERATE_DYNAMO_BACKEND", plugin.backend, "no");
+    read("ACCELERATE_DYNAMO_MODE", plugin.mode, "default");
+    check_choice("dynamo_backend", plugin.backend, known_dynamo_backends());
+    check_choice("dynamo_plugin.mode", plugin.mode, {"default", "reduce-overhead", "max-autotune"});
+    const auto read_flag = [](const char* variable, std::optional<bool>& field) {
+        if (!field) field = flag_variable(variable);
+    };
+    read_flag("ACCELERATE_DYNAMO_USE_FULLGRAPH", plugin.fullgraph);
+    read_flag("ACCELERATE_DYNAMO_USE_DYNAMIC", plugin.dynamic);
+    read_flag("ACCELERATE_DYNAMO_USE_REGIONAL_COMPILATION", plugin.use_regional_compilation);
+    options.dynamo_plugin = plugin;
+    options.dynamo_backend.clear();
+}
+
+void check_sizes(const ParallelismConfig& config) {
+    constexpr std::int64_t kMost = 1 << 20;  // processes
+    std::int64_t total = 1;
+    for (const Dimension& dimension : dimensions_of(config)) {
+        if (dimension.size < 1)
+            throw ValueError(str("ParallelismConfig: ", dimension.name,
+                                 "_size: must be at least 1: ", dimension.size));
+        total *= dimension.size;
+        if (total > kMost)
+            throw ValueError(str("ParallelismConfig: ", dimension.name, "_size: more than ", kMost,
+                                 " processes: ", dimension.size));
+    }
+    if ((config.tp_size > 1 || config.cp_size > 1) && config.dp_replicate_size > 1 &&
+        config.dp_shard_size == 1)
+        throw ValueError(
+            str("ParallelismConfig: tp_size or cp_size with dp_replicate_size needs dp_shard_size "
+                "above 1: ",
+                config.tp_size, ", ", config.cp_size, ", ", config.dp_replicate_size));
+    if (config.cp_size > 1 && config.sp_size > 1)
+        throw ValueError(str("ParallelismConfig: cp_size and sp_size exclude each other: ",
+                             config.cp_size, ", ", config.sp_size));
+    check_choice("ParallelismConfig: cp_backend", config.cp_backend, {"torch"});
+    check_choice("ParallelismConfig: sp_backend", config.sp_backend, {"deepspeed"});
+}
+
+void read_parallelism(AcceleratorOptions& options) {
+    refuse_both(options.torch_tp_plugin && options.parallelism_config, "torch_tp_plugin",
+                "parallelism_config");
+    if (options.torch_tp_plugin)
+        options.parallelism_config = ParallelismConfig{.tp_size = options.torch_tp_plugin->tp_size};
+    if (!options.parallelism_config && is_asked_for("ACCELERATE_USE_PARALLELISM_CONFIG")) {
+        ParallelismConfig config;
+        const auto read = [](const char* variable, int& size) {
+            size = number_variable(variable).value_or(size);
+        };
+        read("PARALLELISM_CONFIG_DP_REPLICATE_SIZE", config.dp_replicate_size);
+        read("PARALLELISM_CONFIG_DP_SHARD_SIZE", config.dp_shard_size);
+        read("PARALLELISM_CONFIG_TP_SIZE", config.tp_size);
+        read("PARALLELISM_CONFIG_CP_SIZE", config.cp_size);
+        read("PARALLELISM_CONFIG_SP_SIZE", config.sp_size);
+        config.cp_backend = text_variable("PARALLELISM_CONFIG_CP_BACKEND").value_or("torch");
+        config.sp_backend = text_variable("PARALLELISM_CONFIG_SP_BACKEND").value_or("deepspeed");
+        options.parallelism_config = config;
+    }
+    refuse_both(options.parallelism_config && options.device_mesh, "parallelism_config",
+                "device_mesh");
+    if (options.parallelism_config) check_sizes(*options.parallelism_config);
+}
+
+// A name or, as upstream's, its number from 1.
+std::string sharding_strategy(const std::string& text) {
+    constexpr std::array kNames = {"FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD",
+                                   "HYBRID_SHARD_ZERO2"};
+    if (text.size() == 1 && text[0] >= '1' && text[0] <= '5')
+        return kNames[static_cast<std::size_t>(text[0] - '1')];
+    check_choice("FullyShardedDataParallelPlugin: sharding_strategy", text, kNames);
+    return text;
+}
+
+void read_fsdp(AcceleratorOptions& options) {
+    if (!options.fsdp_plugin && is_asked_for("ACCELERATE_USE_FSDP"))
+        options.fsdp_plugin = FullyShardedDataParallelPlugin{
+            .fsdp_version = number_variable("FSDP_VERSION").value_or(1),
+            .sharding_strategy = text_variable("FSDP_SHARDING_STRATEGY").value_or("FULL_SHARD"),
+            .cpu_offload = flag_variable("FSDP_OFFLOAD_PARAMS").value_or(false)};
+    if (!options.fsdp_plugin) return;
+    auto& [version, strategy, cpu_offload] = *options.fsdp_plugin;
+    if (version != 1 && version != 2)
+        throw ValueError(
+            str("FullyShardedDataParallelPlugin: fsdp_version: must be 1 or 2: ", version));
+    strategy = sharding_strategy(strategy);
+}
+
+void read_deepspeed(AcceleratorOptions& options) {
+    refuse_both(options.deepspeed_plugin && !options.deepspeed_plugins.empty(), "deepspeed_plugin",
+                "deepspeed_plugins");
+    if (!options.deepspeed_plugins.empty())
+        options.deepspeed_plugin = options.deepspeed_plugins.front().second;
+    if (!options.deepspeed_plugin && is_asked_for("ACCELERATE_USE_DEEPSPEED")) {
+        DeepSpeedPlugin plugin;
+        plugin.zero_stage = number_variable("ACCELERATE_DEEPSPEED_ZERO_STAGE").value_or(2);
+        const auto clipping = text_variable("ACCELERATE_GRADIENT_CLIPPING");
+        if (clipping && lower(*clipping) != "none") {
+            double number = 0;
+            const char* const end = clipping->data() + clipping->size();
+            const auto [stop, error] = std::from_chars(clipping->data(), end, number);
+            if (error != std::errc() || stop != end)
+                throw ValueError(str("ACCELERATE_GRADIENT_CLIPPING: not a number: '",
+                                     printable(*clipping), "'"));
+            plugin.gradient_clipping = number;
+        }
+        const auto read = [](const char* variable, std::string& field) {
+            field = text_variable(variable).value_or(field);
+        };
+        read("ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE", plugin.offload_optimizer_device);
+        read("ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_DEVICE", plugin.offload_param_device);
+        options.deepspeed_plugin = plugin;
+    }
+    const auto check = [](const DeepSpeedPlugin& plugin) {
+        if (plugin.zero_stage < 0 || plugin.zero_stage > 3)
+            throw ValueError(
+                str("DeepSpeedPlugin: zero_stage: must be 0, 1, 2 or 3: ", plugin.zero_stage));
+        for (const std::string& device :
+             {plugin.offload_optimizer_device, plugin.offload_param_device})
+            check_choice("DeepSpeedPlugin: offload device", device, {"none", "cpu", "nvme"});
+    };
+    if (options.deepspeed_plugin) check(*options.deepspeed_plugin);
+    for (const auto& [name, plugin] : options.deepspeed_plugins) check(plugin);
+}
+
+[[noreturn]] void not_there(const char* option, const char* what, const char* fix) {
+    throw NotImplementedError(
+        str("Accelerator: ", option, ": ", what, " is not implemented yet: ", fix));
+}
+
+}  // namespace
+
+const std::vector<std::string>& known_dynamo_backends() {
+    static const std::vector<std::string> names = {"no",
+                                                   "eager",
+                                                   "aot_eager",
+                                                   "inductor",
+                                                   "aot_ts_nvfuser",
+                                                   "nvprims_nvfuser",
+                                                   "cudagraphs",
+                                                   "ofi",
+                                                   "fx2trt",
+                                                   "onnxrt",
+                                                   "tensorrt",
+                                                   "aot_torchxla_trace_once",
+                                                   "torhchxla_trace_once",
+                                                   "ipex",
+                                                   "tvm",
+                                                   "hpu_backend"};
+    return names;
+}
+
+void read_plugins(AcceleratorOptions& options) {
+    read_dynamo(options);
+    read_parallelism(options);
+    read_fsdp(options);
+    read_deepspeed(options);
+    if (!options.megatron_lm_plugin && is_asked_for("ACCELERATE_USE_MEGATRON_LM"))
+        options.megatron_lm_plugin = MegatronLMPlugin();
+}
+
+void check_plugins(const AcceleratorOptions& options, int num_processes) {
+    if (const auto& config = options.parallelism_config) {
+        const std::int64_t total = config->total_size();
+        if (total != 1 && total != num_processes)
+            throw ValueError(str("ParallelismConfig: its sizes multiply to ", total,
+                                 ", and the number of processes is ", num_processes));
+        if (config->dp_shard_size > 1)
+            not_there("parallelism_config.dp_shard_size", "sharded data parallel training",
+                      "leave it at 1");
+        if (config->tp_size > 1)
+            not_there("parallelism_config.tp_size", "tensor parallel training", "leave it at 1");
+        if (config->cp_size > 1)
+            not_there("parallelism_config.cp_size", "context parallel training", "leave it at 1");
+        if (config->sp_size > 1)
+            not_there("parallelism_config.sp_size", "sequence parallel training", "leave it at 1");
+    }
+    if (const auto& fsdp = options.fsdp_plugin) {
+        if (fsdp->cpu_offload)
+            not_there("fsdp_plugin.cpu_offload", "offloading parameters", "leave it off");
+        if (num_processes > 1 && fsdp->sharding_strategy != "NO_SHARD")
+            not_there("fsdp_plugin", "sharded data parallel training",
+                      "without a plugin, and with NO_SHARD, every process has all parameters");
+    }
+    if (const auto& zero = options.deepspeed_plugin) {
+        if (zero->zero_stage > 0)
+            not_there("deepspeed_plugin.zero_stage", "ZeRO",
+                      "without a plugin, and with stage 0, every process has all parameters");
+        if (zero->gradient_clipping)
+            not_there("deepspeed_plugin.gradient_clipping", "clipping within the engine",
+                      "call clip_grad_norm_()");
+        if (zero->offload_optimizer_device != "none" || zero->offload_param_device != "none")
+            not_there("deepspeed_plugin", "offloading to cpu or nvme", "leave it at none");
+    }
+    if (options.megatron_lm_plugin)
+        not_there("megatron_lm_plugin", "tensor and pipeline parallel training", "leave it out");
+}
+
+void explain_dynamo(const AcceleratorOptions& options) {
+    if (options.dynamo_plugin->compiles())
+        log(LogLevel::warning, "dynamo_backend '", options.dynamo_plugin->backend,
+            "': models are not compiled; on a GPU Accelerator::compile() captures a step as a "
+            "graph, on a CPU it changes nothing");
+}
+
+std::shared_ptr<const dist::DeviceMesh> mesh_of(const AcceleratorOptions& options,
+                                                const std::shared_ptr<dist::ProcessGroup>& group) {
+    if (!options.parallelism_config) return options.device_mesh;
+    ParallelismConfig config = *options.parallelism_config;
+    if (config.total_size() == 1) config.dp_replicate_size = group->size();
+    std::vector<Dimension> enabled;
+    for (const Dimension& dimension : dimensions_of(config))
+        if (dimension.size > 1) enabled.push_back(dimension);
+    if (enabled.empty()) return nullptr;
+    return std::make_shared<const dist::DeviceMesh>(group, std::move(enabled));
+}
+
+}  // namespace axle::inline v0::accel

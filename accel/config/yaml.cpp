@@ -1,0 +1,320 @@
+#include "accel/config/yaml.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <regex>
+
+#include <yaml-cpp/yaml.h>
+
+#include "core/files/file.h"
+#include "core/text/text.h"
+#include "kernels/error.h"
+
+namespace axle::inline v0::accel {
+namespace {
+
+constexpr int kMaxDepth = 32;
+constexpr int kMaxValues = 10000;
+constexpr std::size_t kMaxNumber = 256;  // letters; matching a regex recurses with them
+
+enum class Plain { null, boolean, integer, real, special, text };
+
+bool is_one_of(const std::string& text, std::initializer_list<const char*> words) {
+    for (const char* word : words)
+        if (text == word) return true;
+    return false;
+}
+
+// What text without quotes is.
+Plain resolve(const std::string& text) {
+    static const std::regex integer(
+        "[-+]?0b[01_]+|[-+]?0[0-7_]+|[-+]?(0|[1-9][0-9_]*)|[-+]?0x[0-9a-fA-F_]+|"
+        "[-+]?[1-9][0-9_]*(:[0-5]?[0-9])+");
+    static const std::regex real(
+        "[-+]?[0-9][0-9_]*\\.[0-9_]*([eE][-+][0-9]+)?|\\.[0-9][0-9_]*([eE][-+][0-9]+)?|"
+        "[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+\\.[0-9_]*|[-+]?\\.(inf|Inf|INF)|\\.(nan|NaN|NAN)");
+    static const std::regex date(
+        "[0-9]{4}-[0-9]{2}-[0-9]{2}|[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}([Tt]|[ \t]+).*");
+    if (is_one_of(text, {"", "~", "null", "Null", "NULL"})) return Plain::null;
+    if (is_one_of(text, {"yes", "Yes", "YES", "no", "No", "NO", "true", "True", "TRUE", "on", "On",
+                         "ON", "false", "False", "FALSE", "off", "Off", "OFF"}))
+        return Plain::boolean;
+    if (text.size() > kMaxNumber) return Plain::text;
+    if (std::regex_match(text, integer)) return Plain::integer;
+    if (std::regex_match(text, real)) return Plain::real;
+    if (is_one_of(text, {"<<", "="}) || std::regex_match(text, date)) return Plain::special;
+    return Plain::text;
+}
+
+// "1:30" is 90.
+template <class T, class F>
+T sixty_based(const std::string& digits, F&& parse) {
+    T value = 0;
+    for (std::size_t begin = 0; begin <= digits.size();) {
+        const std::size_t end = std::min(digits.find(':', begin), digits.size());
+        value = value * 60 + parse(digits.substr(begin, end - begin));
+        begin = end + 1;
+    }
+    return value;
+}
+
+class Reader {
+  public:
+    explicit Reader(const std::string& name) : name_(name) {}
+
+    Tree read(const YAML::Node& node, int depth = 0) {
+        if (depth > kMaxDepth) fail("is nested too deeply");
+        if (++values_ > kMaxValues) fail(str("holds more than ", kMaxValues, " values"));
+        if (node.IsNull()) return {};
+        if (node.IsScalar()) return scalar(node);
+        check_tag(node, node.IsSequence() ? "tag:yaml.org,2002:seq" : "tag:yaml.org,2002:map");
+        if (node.IsSequence()) {
+            Tree list = Tree::list();
+            for (const YAML::Node& element : node) list.push_back(read(element, depth + 1));
+            return list;
+        }
+        Tree map = Tree::map();
+        for (const auto& entry : node) {
+            if (!entry.first.IsScalar()) fail("a key must be plain text");
+            const std::string& key = utf8(entry.first.Scalar());
+            if (map.contains(key)) fail(in_quotes(key) + " comes twice");
+            map.set(key, read(entry.second, depth + 1));
+        }
+        return map;
+    }
+    [[noreturn]] void fail(const std::string& reason) const {
+        throw ValueError(printable(name_) + ": " + reason);
+    }
+
+  private:
+    void check_tag(const YAML::Node& node, const char* known) const {
+        if (!is_one_of(node.Tag(), {"", "?", "!", known}))
+            fail("the tag " + in_quotes(node.Tag()) + " is not allowed");
+    }
+    const std::string& utf8(const std::string& text) const {
+        if (repaired_utf8(text) != text) fail("is not UTF-8");
+        return text;
+    }
+    Tree scalar(const YAML::Node& node) const {
+        const std::string& text = utf8(node.Scalar());
+        if (node.Tag() != "?") {
+            check_tag(node, "tag:yaml.org,2002:str");
+            return text;
+        }
+        switch (resolve(text)) {
+            case Plain::null:
+                return {};
+            case Plain::boolean:
+                return is_one_of(text,
+                                 {"yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"});
+            case Plain::integer:
+                return integer(text);
+            case Plain::real:
+                return real(text);
+            default:
+                return text;
+        }
+    }
+    Tree integer(std::string digits) const {
+        const std::string whole = digits;
+        std::erase(digits, '_');
+        const bool negative = digits[0] == '-';
+        if (negative || digits[0] == '+') digits.erase(0, 1);
+        int base = 10;
+        if (digits.starts_with("0x"))
+            base = 16, digits.erase(0, 2);
+        else if (digits.starts_with("0b"))
+            base = 2, digits.erase(0, 2);
+        else if (digits.size() > 1 && digits[0] == '0')
+            base = 8, digits.erase(0, 1);
+        const auto parse = [&](const std::string& part) {
+            std::int64_t value = 0;
+            const auto end = part.data() + part.size();
+            const auto [at, error] = std::from_chars(part.data(), end, value, base);
+            if (error != std::errc() || at != end || value > (std::int64_t{1} << 53))
+                fail(in_quotes(whole) + " is too large");
+            return value;
+        };
+        if (digits.size() > 40) fail(in_quotes(whole) + " is too large");
+        const bool sixty = digits.find(':') != std::string::npos;
+        const std::int64_t value =
+            sixty ? static_cast<std::int64_t>(sixty_based<double>(digits, parse)) : parse(digits);
+        return negative ? -value : value;
+    }
+    Tree real(std::string digits) const {
+        std::erase(digits, '_');
+        const bool negative = digits[0] == '-';
+        if (negative || digits[0] == '+') digits.erase(0, 1);
+        const double sign = negative ? -1 : 1;
+        if (is_one_of(digits, {".inf", ".Inf", ".INF"}))
+            return sign * std::numeric_limits<double>::infinity();
+        if (is_one_of(digits, {".nan", ".NaN", ".NAN"}))
+            return std::numeric_limits<double>::quiet_NaN();
+        const auto parse = [](const std::string& part) {
+            double value = 0;
+            std::from_chars(part.data(), part.data() + part.size(), value);
+            return value;
+        };
+        return sign * sixty_based<double>(digits, parse);
+    }
+
+    std::string name_;
+    int values_ = 0;
+};
+
+// 0.001, 1.0e-05 and 3.0, as Python's repr has the digits and PyYAML the point.
+std::string real_text(double value) {
+    if (std::isnan(value)) return ".nan";
+    if (std::isinf(value)) return value < 0 ? "-.inf" : ".inf";
+    char digits[64];
+    const auto write = [&](std::chars_format format) {
+        return std::string(digits, std::to_chars(digits, std::end(digits), value, format).ptr);
+    };
+    std::string text = write(std::chars_format::scientific);
+    const std::size_t e = text.find('e');
+    const int exponent = std::stoi(text.substr(e + 1));
+    if (exponent >= -4 && exponent < 16) {
+        text = write(std::chars_format::fixed);
+        return text.find('.') == std::string::npos ? text + ".0" : text;
+    }
+    return text.find('.') == std::string::npos ? text.insert(e, ".0") : text;
+}
+
+// The code of the character that text, which is UTF-8, starts with; it is removed.
+std::uint32_t next_character(std::string_view& text) {
+    const auto first = static_cast<unsigned char>(text[0]);
+    const int length = first < 0x80 ? 1 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
+    std::uint32_t code = length == 1 ? first : first & (0xffu >> (length + 1));
+    for (int i = 1; i < length; ++i)
+        code = code << 6 | (static_cast<unsigned char>(text[static_cast<std::size_t>(i)]) & 0x3fu);
+    text.remove_prefix(static_cast<std::size_t>(length));
+    return code;
+}
+
+bool is_printable_ascii(std::uint32_t code) { return code >= 0x20 && code < 0x7f; }
+
+std::string double_quoted(std::string_view text) {
+    std::string out = "\"";
+    const auto escape = [&](char kind, std::uint32_t code, int digits) {
+        out += str('\\', kind);
+        while (digits-- > 0) out += "0123456789ABCDEF"[code >> (4 * digits) & 15];
+    };
+    while (!text.empty()) {
+        const std::uint32_t code = next_character(text);
+        if (code == '\t' || code == '\n' || code == '\r')
+            out += code == '\t' ? "\\t" : code == '\n' ? "\\n" : "\\r";
+        else if (code == '"' || code == '\\')
+            out += str('\\', static_cast<char>(code));
+        else if (is_printable_ascii(code))
+            out += static_cast<char>(code);
+        else if (code < 0x100)
+            escape('x', code, 2);
+        else if (code < 0x10000)
+            escape('u', code, 4);
+        else
+            escape('U', code, 8);
+    }
+    return out + '"';
+}
+
+std::string text_of(const std::string& text) {
+    if (repaired_utf8(text) != text) throw ValueError("to_yaml: text that is not UTF-8");
+    const bool printable = std::all_of(text.begin(), text.end(), [](char c) {
+        return is_printable_ascii(static_cast<unsigned char>(c));
+    });
+    if (!printable) return double_quoted(text);
+    const std::string indicators = "-?:,[]{}#&*!|>'\"%@`";
+    const bool inside = text.find(": ") != std::string::npos || text.ends_with(':') ||
+                        text.find(" #") != std::string::npos;
+    const bool opens = text.find_first_of(indicators) == 0 &&
+                       !(text.size() > 1 && std::string("-?:").find(text[0]) != std::string::npos &&
+                         text[1] != ' ');
+    const bool ends = text.empty() || text.front() == ' ' || text.back() == ' ';
+    const bool document = text.starts_with("---") || text.starts_with("...");
+    if (!inside && !opens && !ends && !document && resolve(text) == Plain::text) return text;
+    std::string out = "'";
+    for (const char c : text) out += c == '\'' ? std::string("''") : std::string(1, c);
+    return out + "'";
+}
+
+void write(std::string& out, const Tree& value, int indent, bool in_list);
+
+void write_map(std::string& out, const Tree& map, int indent, bool in_list) {
+    bool first = in_list;
+    for (const auto& [key, value] : map.entries()) {
+        if (!first) out.append(static_cast<std::size_t>(indent), ' ');
+        first = false;
+        out += text_of(key) + ":";
+        write(out, value, indent, false);
+    }
+}
+
+// After "key:" or "-": what follows, with the line's end.
+void write(std::string& out, const Tree& value, int indent, bool in_list) {
+    if (value.is_map() && !value.empty()) {
+        out += in_list ? " " : "\n";
+        return write_map(out, value, indent + 2, in_list);
+    }
+    if (value.is_list() && !value.empty()) {
+        if (!in_list) out += "\n";
+        const int at = in_list ? indent + 2 : indent;
+        bool first = in_list;
+        for (const Tree& element : value.elements()) {
+            out += first ? " " : std::string(static_cast<std::size_t>(at), ' ');
+            first = false;
+            out += "-";
+            write(out, element, at, true);
+        }
+        return;
+    }
+    out += ' ';
+    switch (value.kind()) {
+        case Tree::Kind::null:
+            out += "null";
+            break;
+        case Tree::Kind::flag:
+            out += value.boolean() ? "true" : "false";
+            break;
+        case Tree::Kind::integer:
+            out += str(value.integer());
+            break;
+        case Tree::Kind::number:
+            out += real_text(value.number());
+            break;
+        case Tree::Kind::string:
+            out += text_of(value.string());
+            break;
+        case Tree::Kind::list:
+            out += "[]";
+            break;
+        case Tree::Kind::map:
+            out += "{}";
+            break;
+        case Tree::Kind::tensor:
+            throw ValueError("to_yaml: a tensor is no text");
+    }
+    out += '\n';
+}
+
+}  // namespace
+
+Tree parse_yaml(std::string_view text, const std::string& name) {
+    Reader reader(name);
+    YAML::Node root;
+    try {
+        root = YAML::Load(std::string(text));
+    } catch (const YAML::Exception& error) {
+        reader.fail("not YAML: " + printable(error.what()));
+    }
+    return reader.read(root);
+}
+
+std::string to_yaml(const Tree& map) {
+    std::string out;
+    write_map(out, map, 0, false);
+    return out;
+}
+
+}  // namespace axle::inline v0::accel

@@ -1,0 +1,100 @@
+#include "accel/loading/data_loader.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "accel/loading/dispatcher.h"
+#include "accel/loading/even_feed.h"
+#include "accel/loading/loader_gate.h"
+#include "core/random.h"
+#include "kernels/error.h"
+
+namespace axle::inline v0::accel {
+namespace {
+
+constexpr std::array<const char*, 3> kSameData = {"tp", "cp", "sp"};
+
+std::vector<DataRank> data_ranks(const dist::ProcessGroup& group, const dist::DeviceMesh* mesh) {
+    std::vector<DataRank> ranks;
+    for (int rank = 0; rank < group.size(); ++rank)
+        ranks.push_back(mesh != nullptr ? data_rank(*mesh, rank)
+                                        : DataRank{rank, group.size(), true});
+    return ranks;
+}
+
+}  // namespace
+
+DataRank data_rank(const dist::DeviceMesh& mesh, int rank) {
+    DataRank place;
+    int stride = 1;  // of the index
+    for (auto dimension = mesh.dimensions().rbegin(); dimension != mesh.dimensions().rend();
+         ++dimension) {
+        const auto& [name, size] = *dimension;
+        const int coordinate = rank % size;
+        rank /= size;
+        if (std::find(kSameData.begin(), kSameData.end(), name) != kSameData.end()) {
+            if (coordinate != 0) place.is_first = false;
+            continue;
+        }
+        place.index += coordinate * stride;
+        stride *= size;
+    }
+    place.count = stride;
+    return place;
+}
+
+DataRank data_rank(const dist::DeviceMesh& mesh) { return data_rank(mesh, mesh.group()->rank()); }
+
+std::unique_ptr<data::Feed> PreparedLoaderGate::feed(data::DataLoader& loader,
+                                                     std::unique_ptr<data::Feed> own) {
+    has_feed_ = true;
+    if (!loader.needs_evening()) return own;
+    const bool counts = !options_.device_mesh || data_rank(*options_.device_mesh).is_first;
+    return std::make_unique<EvenFeed>(group_, std::move(own), loader.drop_last(), counts);
+}
+
+void share_out(data::DataLoader& loader, const std::shared_ptr<dist::ProcessGroup>& group,
+               const PrepareDataLoaderOptions& options) {
+    const DataLoaderConfiguration& config = options.config;
+    const bool dispatches =
+        config.dispatch_batches.value_or(loader.dataset() == nullptr && options.put_on_device);
+    if (dispatches && !options.put_on_device)
+        throw ValueError(
+            "prepare_data_loader: dispatch_batches places batches on the device: it needs "
+            "put_on_device");
+    const dist::DeviceMesh* mesh = options.device_mesh.get();
+    if (mesh != nullptr && mesh->group()->global_ranks() != group->global_ranks())
+        throw ValueError("prepare_data_loader: the mesh is of other processes than the group");
+    const std::vector<DataRank> places = data_ranks(*group, options.device_mesh.get());
+    const DataRank own = places[static_cast<std::size_t>(group->rank())];
+    const data::ShardOptions share{.num_processes = own.count,
+                                   .process_index = own.index,
+                                   .split_batches = config.split_batches,
+                                   .even_batches = config.even_batches};
+    try {
+        loader.shard(share);  // says what is wrong with it
+    } catch (const Error&) {
+        data::rethrow_from(
+            str("prepare_data_loader: process ", group->rank(), " of ", group->size()));
+    }
+    if (dispatches) {
+        loader.dispatch(std::make_shared<DataLoaderDispatcher>(group, places, config.split_batches,
+                                                               options.slice_fn_for_dispatch),
+                        share);
+    } else if (own.count == 1) {
+        loader.shard(std::nullopt);
+    }
+    if (const auto generator = loader.generator(); generator && config.use_seedable_sampler)
+        generator->manual_seed(config.data_seed.value_or(generator_state().seed));
+}
+
+data::DataLoader& prepare_data_loader(data::DataLoader& loader,
+                                      const std::shared_ptr<dist::ProcessGroup>& group,
+                                      PrepareDataLoaderOptions options) {
+    share_out(loader, group, options);
+    loader.set_gate(std::make_shared<PreparedLoaderGate>(group, std::move(options)));
+    return loader;
+}
+
+}  // namespace axle::inline v0::accel

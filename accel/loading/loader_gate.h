@@ -1,0 +1,57 @@
+// Private to accel: what happens around a pass over a prepared loader.
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "accel/loading/data_loader.h"
+#include "core/tree/tree.h"
+#include "data/loading/loader.h"
+
+namespace axle::inline v0::accel {
+
+class PreparedLoaderGate : public data::LoaderGate {
+  public:
+    PreparedLoaderGate(std::shared_ptr<dist::ProcessGroup> group, PrepareDataLoaderOptions options)
+        : group_(std::move(group)), options_(std::move(options)) {}
+
+    void begin(data::DataLoader& loader) override {
+        has_feed_ = false;
+        group_->set_parting_words({});  // of a pass that failed before
+        group_->set_absence({});
+        synchronize_rng_states(*group_, options_.rng_types, loader.generator().get());
+        // A loop that some left early, and others at its end, has taken them to different epochs.
+        if (group_->size() > 1)
+            loader.begin_epoch(group_->broadcast_object(loader.epoch()).integer());
+    }
+    std::unique_ptr<data::Feed> feed(data::DataLoader& loader,
+                                     std::unique_ptr<data::Feed> own) override;
+    void batch(data::DataLoader& loader, Tree& batch) override {
+        if (!options_.put_on_device || options_.device.is_cpu()) return;
+        batch = map_tensors(batch, [&](const Tensor& t) {
+            // What another process has handed out is not pinned yet.
+            const Tensor from = loader.pin_memory() && t.device().is_cpu() ? t.pin_memory() : t;
+            return Tree(from.to(options_.device, options_.config.non_blocking || from.is_pinned()));
+        });
+    }
+    // Should this process end, as it likely does, or go on without them, the others learn why.
+    void failed(data::DataLoader& loader, const char* why) override {
+        group_->set_parting_words(why);
+        const bool all_know = has_feed_ && (loader.is_dispatched() || loader.needs_evening());
+        if (!all_know) group_->set_absence(why);
+    }
+    void end(data::DataLoader&) noexcept override {}
+
+    const PrepareDataLoaderOptions& options() const { return options_; }
+
+  protected:
+    std::shared_ptr<dist::ProcessGroup> group_;
+    PrepareDataLoaderOptions options_;
+    bool has_feed_ = false;  // of the pass: what fails before that, nobody else hears of
+};
+
+// Shards the loader or has it dispatched.
+void share_out(data::DataLoader& loader, const std::shared_ptr<dist::ProcessGroup>& group,
+               const PrepareDataLoaderOptions& options);
+
+}  // namespace axle::inline v0::accel

@@ -1,0 +1,267 @@
+#include "accel/loop/compile.h"
+
+#include <algorithm>
+#include <exception>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "accel/accelerator.h"
+#include "accel/loop/step_record.h"
+#include "core/autograd/autograd.h"
+#include "core/log.h"
+#include "core/ops.h"
+#include "core/profiler/profiler.h"
+#if AXLE_CUDA
+#include "core/graph.h"
+#endif
+
+namespace axle::inline v0::accel {
+
+#if AXLE_CUDA
+namespace {
+
+std::vector<Tensor> tensors_of(const Tree& tree) {
+    std::vector<Tensor> found;
+    for_each_tensor(tree, [&](const Tensor& t) { found.push_back(t); });
+    return found;
+}
+
+// What two batches that one graph serves have in common: everything but the elements of tensors.
+std::string kind_of(const Tree& batch) {
+    return to_json(map_tensors(batch, [](const Tensor& t) {
+        return Tree(str(t.shape(), " ", t.dtype(), " on ", t.device()));
+    }));
+}
+
+bool same_home(const Tensor& a, const Tensor& b) {
+    return a.defined() == b.defined() && (!a.defined() || a.impl()->storage == b.impl()->storage);
+}
+bool same_homes(const std::vector<Tensor>& a, const std::vector<Tensor>& b) {
+    return std::ranges::equal(a, b, same_home);
+}
+
+}  // namespace
+
+struct CompiledStep::Compiled {
+    Accelerator& accelerator;
+    std::function<Tensor(Tree&)> step;
+    CompileOptions options;
+    std::int64_t eager = 0, captured = 0, replayed = 0;
+    bool refused = false;  // the function does what can't be captured
+
+    // A kind of step: of a batch, and at a place of the accumulation.
+    struct Captured {
+        std::string kind;
+        std::vector<Tensor> gradients_before;  // undefined where there was none
+        std::vector<Tensor> gradients_after;
+        std::vector<std::shared_ptr<Storage>> memory;
+        Tree input;     // the batch that the graph reads
+        Tensor output;  // where it writes
+        StepRecord host;
+        Graph graph;
+    };
+    std::vector<std::unique_ptr<Captured>> graphs;
+    std::vector<std::pair<std::string, int>> warmed;  // eager steps by kind
+    bool of_several = false;                          // micro-batches
+    std::vector<Tensor> parameters;                   // of the current step
+
+    Compiled(Accelerator& a, std::function<Tensor(Tree&)> s, CompileOptions o)
+        : accelerator(a), step(std::move(s)), options(o) {}
+
+    std::vector<Tensor> gradients() const {
+        std::vector<Tensor> all;
+        for (const Tensor& p : parameters) all.push_back(p.grad());
+        return all;
+    }
+
+    std::string full_kind_of(const Tree& batch) const {
+        std::string kind = str(accelerator.step_kind(of_several), " ", kind_of(batch), " ");
+        for (const Tensor& p : parameters) kind += p.requires_grad() ? '1' : '0';
+        return kind;
+    }
+
+    // Loading a checkpoint or moving a model gives parameters and state other memory.
+    void drop_graphs_of_other_memory() {
+        if (graphs.empty() || graphs.back()->memory == accelerator.step_memory(parameters)) return;
+        graphs.clear();
+        warmed.clear();
+    }
+
+    // A graph for gradients that lie where its own do, else one that they can be copied to.
+    Captured* find(const std::string& kind) {
+        const std::vector<Tensor> now = gradients();
+        const auto is_defined = [](const Tensor& g) { return g.defined(); };
+        Captured* found = nullptr;
+        for (const auto& c : graphs) {
+            if (c->kind != kind) continue;
+            if (same_homes(c->gradients_before, now)) return c.get();
+            if (std::ranges::equal(c->gradients_before, now, {}, is_defined, is_defined))
+                found = c.get();
+        }
+        return found;
+    }
+
+    // Whether gradients lie where a graph may find them again without a copy: nowhere, or where
+    // another graph leaves them.
+    bool at_home() {
+        const std::vector<Tensor> now = gradients();
+        if (std::ranges::none_of(now, [](const Tensor& g) { return g.defined(); })) return true;
+        return std::ranges::any_of(
+            graphs, [&](const auto& c) { return same_homes(c->gradients_after, now); });
+    }
+
+    // Steps that begin with gradients wait for a graph that leaves some, but not forever: there is
+    // none where each step begins with zero_grad().
+    bool is_warm(int steps) {
+        if (steps < options.warmup_steps) return false;
+        return at_home() ||
+               steps >= 2 * options.warmup_steps * accelerator.gradient_accumulation_steps();
+    }
+
+    int& warmed_by(const std::string& kind) {
+        for (auto& [known, count] : warmed)
+            if (known == kind) return count;
+        return warmed.emplace_back(kind, 0).second;
+    }
+
+    Tensor run(Tree& batch) {
+        const std::int64_t before = accelerator.micro_batches();
+        const Tensor y = step(batch);
+        of_several |= accelerator.micro_batches() - before > 1;
+        return y.defined() ? y.detach() : y;
+    }
+
+    // Captures the step and replays it once. Nothing, and everything as before, where it can't be.
+    std::optional<Tensor> capture(const std::string& kind, const Tree& batch) {
+        auto c = std::make_unique<Captured>();
+        c->kind = kind;
+        c->gradients_before = gradients();
+        {
+            const NoGrad no_grad;
+            c->input = map_tensors(batch, [](const Tensor& t) { return Tree(clone(t.detach())); });
+        }
+        const Accelerator::BeforeStep before = accelerator.before_step();
+        accelerator.begin_recording(c->host);
+        try {
+            Tree input = c->input;
+            GraphCapture scope(c->graph);
+            c->output = run(input);
+            scope.end();
+            accelerator.end_recording(c->host);
+        } catch (const std::exception& error) {
+            give_up(*c, before, error.what());
+            return std::nullopt;
+        } catch (...) {
+            give_up(*c, before, "an exception of an unknown type");
+            return std::nullopt;
+        }
+        c->gradients_after = gradients();
+        c->memory = accelerator.step_memory(parameters);
+        accelerator.rewind_counts(before);
+        set_gradients(c->gradients_before);
+        graphs.push_back(std::move(c));
+        ++captured;
+        return launch(*graphs.back());
+    }
+
+    void give_up(Captured& c, const Accelerator::BeforeStep& before, const char* why) {
+        accelerator.end_recording(c.host);
+        accelerator.rewind_step(before);
+        set_gradients(c.gradients_before);
+        refused = true;
+        log(LogLevel::warning,
+            "compile: the step can't be captured and keeps running eagerly: ", why);
+    }
+
+    void set_gradients(const std::vector<Tensor>& gradients) {
+        for (std::size_t i = 0; i < parameters.size(); ++i) {
+            if (gradients[i].defined())
+                parameters[i].set_grad(gradients[i]);
+            else
+                parameters[i].zero_grad();
+        }
+    }
+
+    // Nothing where the step must run eagerly.
+    std::optional<Tensor> launch(Captured& c) {
+        if (!accelerator.can_replay(c.host)) return std::nullopt;
+        accelerator.before_replay(c.host);
+        c.graph.replay();
+        accelerator.after_replay(c.host, parameters);
+        set_gradients(c.gradients_after);
+        const NoGrad no_grad;
+        return c.output.defined() ? clone(c.output) : Tensor();
+    }
+
+    std::optional<Tensor> replay(Captured& c, const Tree& batch) {
+        const profiler::Scope scope("replay", profiler::Category::optimizer);
+        {
+            const NoGrad no_grad;
+            const std::vector<Tensor> from = tensors_of(batch);
+            std::vector<Tensor> to = tensors_of(c.input);
+            for (std::size_t i = 0; i < to.size(); ++i) to[i].copy_(from[i]);
+            const std::vector<Tensor> now = gradients();
+            for (std::size_t i = 0; i < now.size(); ++i)
+                if (!same_home(c.gradients_before[i], now[i])) c.gradients_before[i].copy_(now[i]);
+        }
+        std::optional<Tensor> y = launch(c);
+        if (y) ++replayed;
+        return y;
+    }
+
+    std::optional<Tensor> as_graph(const std::string& kind, const Tree& batch) {
+        if (Captured* const c = find(kind)) return replay(*c, batch);
+        int& count = warmed_by(kind);
+        std::optional<Tensor> y;
+        if (is_warm(count)) y = capture(kind, batch);
+        if (!y) ++count;
+        return y;
+    }
+
+    Tensor operator()(Tree& batch) {
+        if (!accelerator.device().is_cuda() || refused) {
+            ++eager;
+            return run(batch);
+        }
+        parameters = accelerator.step_parameters();
+        drop_graphs_of_other_memory();
+        const std::string kind = full_kind_of(batch);
+        if (std::optional<Tensor> y = as_graph(kind, batch)) return *y;
+        ++eager;
+        return run(batch);
+    }
+};
+#else
+struct CompiledStep::Compiled {
+    std::function<Tensor(Tree&)> step;
+    std::int64_t eager = 0, captured = 0, replayed = 0;
+
+    Compiled(Accelerator&, std::function<Tensor(Tree&)> s, CompileOptions) : step(std::move(s)) {}
+
+    Tensor operator()(Tree& batch) {
+        ++eager;
+        const Tensor y = step(batch);
+        return y.defined() ? y.detach() : y;
+    }
+};
+#endif
+
+CompiledStep::CompiledStep(Accelerator& accelerator, std::function<Tensor(Tree&)> step,
+                           CompileOptions options)
+    : compiled_(std::make_unique<Compiled>(accelerator, std::move(step), options)) {
+    if (options.warmup_steps < 1)
+        throw ValueError(str("compile: at least one step must run before one is captured: ",
+                             options.warmup_steps));
+}
+CompiledStep::~CompiledStep() = default;
+CompiledStep::CompiledStep(CompiledStep&&) noexcept = default;
+CompiledStep& CompiledStep::operator=(CompiledStep&&) noexcept = default;
+
+Tensor CompiledStep::operator()(Tree& batch) { return (*compiled_)(batch); }
+std::int64_t CompiledStep::eager_steps() const { return compiled_->eager; }
+std::int64_t CompiledStep::captures() const { return compiled_->captured; }
+std::int64_t CompiledStep::replays() const { return compiled_->replayed; }
+
+}  // namespace axle::inline v0::accel

@@ -1,0 +1,163 @@
+#include "accel/loop/device_rates.h"
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "core/autograd/autograd.h"
+#include "core/launch.h"
+#include "core/ops.h"
+#include "kernels/ops/step_state.h"
+
+namespace axle::inline v0::accel {
+namespace {
+
+// While it lives, a flag is set.
+class Busy {
+  public:
+    explicit Busy(bool& flag) : flag_(flag), before_(std::exchange(flag, true)) {}
+    ~Busy() { flag_ = before_; }
+    Busy(const Busy&) = delete;
+    Busy& operator=(const Busy&) = delete;
+
+  private:
+    bool& flag_;
+    bool before_;
+};
+
+}  // namespace
+
+DeviceRates::DeviceRates(optim::Optimizer& optimizer, optim::Scheduler& scheduler, Device device,
+                         bool may_skip, std::function<void(optim::Scheduler&)> take_step)
+    : optimizer_(optimizer),
+      scheduler_(scheduler),
+      may_skip_(may_skip),
+      take_step_(std::move(take_step)),
+      table_(empty({kSteps + 1, static_cast<std::int64_t>(optimizer.group_count()), 2},
+                   {.dtype = f64, .device = device})),
+      count_(zeros({}, {.dtype = i64, .device = device})) {}
+
+DeviceRates::Seen DeviceRates::look() {
+    const Busy busy(busy_);
+    Seen seen = {{}, scheduler_.step_count(), scheduler_.last_epoch()};
+    for (std::size_t g = 0; g < optimizer_.group_count(); ++g) {
+        const optim::GroupRef group = optimizer_.group(g);
+        seen.rates.insert(seen.rates.end(), {group.lr, group.momentum});
+    }
+    return seen;
+}
+
+void DeviceRates::set_rates(const std::vector<double>& rates) {
+    for (std::size_t g = 0; g < optimizer_.group_count(); ++g) {
+        const optim::GroupRef group = optimizer_.group(g);
+        group.lr = rates[2 * g];
+        group.momentum = rates[2 * g + 1];
+    }
+}
+
+void DeviceRates::fill() {
+    const Busy busy(busy_);
+    left_ = look();
+    rows_ = left_.rates;
+    capacity_ = 0;
+    const Tree before = scheduler_.state_dict();
+    try {
+        while (capacity_ < kSteps) {
+            take_step_(scheduler_);
+            const std::vector<double> next = look().rates;
+            rows_.insert(rows_.end(), next.begin(), next.end());
+            ++capacity_;
+        }
+    } catch (const std::exception&) {
+        // The schedule ends here.
+    }
+    scheduler_.load_state_dict(before);
+    set_rates(left_.rates);
+    const NoGrad no_grad;
+    const auto groups = static_cast<std::int64_t>(optimizer_.group_count());
+    if (table_.size(1) != groups)
+        table_ = empty({kSteps + 1, groups, 2}, {.dtype = f64, .device = count_.device()});
+    table_.narrow(0, 0, capacity_ + 1)
+        .copy_(Tensor::from_blob(rows_.data(), {capacity_ + 1, groups, 2}, f64));
+    count_.zero_();
+    possible_ = followed_ = 0;
+    filled_ = true;
+}
+
+void DeviceRates::begin_capture() { optimizer_.set_rates(table_, count_); }
+void DeviceRates::end_capture() { optimizer_.set_rates({}, {}); }
+
+void DeviceRates::count_step() {
+    launch(count_.device(), [&](auto& on) {
+        const bool skips = may_skip_ && optimizer_.skipped().defined();
+        kernels::count_unless(on, skips ? optimizer_.skipped().data<double>() : nullptr,
+                              count_.data<std::int64_t>());
+    });
+}
+
+void DeviceRates::take_steps(std::int64_t steps) {
+    if (steps == 0) return;
+    const Busy busy(busy_);
+    for (std::int64_t i = 0; i < steps; ++i) take_step_(scheduler_);
+    followed_ += steps;
+    left_ = look();
+}
+
+void DeviceRates::catch_up() {
+    if (busy_ || !filled_ || possible_ == followed_) return;
+    possible_ = count_.item_int();
+    take_steps(possible_ - followed_);
+}
+
+void DeviceRates::settle() {
+    catch_up();
+    if (std::exchange(changed_options_, false)) optimizer_.push_options(true);
+}
+
+// Somebody has stepped the schedule eagerly, and done nothing else.
+bool DeviceRates::is_in_table(const Seen& now) const {
+    const std::int64_t row = followed_ + now.step_count - left_.step_count;
+    if (possible_ != followed_ || row <= followed_ || row > capacity_) return false;
+    const auto at = rows_.begin() + row * static_cast<std::int64_t>(now.rates.size());
+    return std::equal(now.rates.begin(), now.rates.end(), at);
+}
+
+// Rates that somebody has set hold from here on: until the schedule's next step, and beyond it
+// where the schedule goes on from them.
+void DeviceRates::accept_changes(const Seen& now) {
+    if (now.rates.size() == left_.rates.size() && is_in_table(now)) {
+        followed_ = possible_ = followed_ + now.step_count - left_.step_count;
+        count_.fill_(followed_);
+        left_ = now;
+        return;
+    }
+    const std::vector<double> before = left_.rates;
+    std::vector<double> rates = now.rates;
+    std::copy(before.begin(), before.end(), rates.begin());
+    set_rates(rates);  // which the steps that are to be caught up with took
+    catch_up();
+    filled_ = false;
+    rates = look().rates;
+    for (std::size_t i = 0; i < before.size(); ++i)
+        if (now.rates[i] != before[i]) rates[i] = now.rates[i];
+    set_rates(rates);
+}
+
+bool DeviceRates::prepare(std::int64_t steps) {
+    if (filled_)
+        if (const Seen now = look(); now != left_) accept_changes(now);
+    if (filled_ && possible_ + steps > capacity_) {
+        catch_up();
+        filled_ = false;
+    }
+    if (!filled_) fill();
+    return steps <= capacity_;
+}
+
+void DeviceRates::note_replay(std::int64_t steps) {
+    changed_options_ = true;
+    possible_ += steps;
+    if (!may_skip_) take_steps(steps);
+}
+
+}  // namespace axle::inline v0::accel

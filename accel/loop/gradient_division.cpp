@@ -1,0 +1,270 @@
+#include "accel/loop/gradient_division.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/graph.h"
+#include "core/ops.h"
+#include "optim/clip.h"
+
+namespace axle::inline v0::accel {
+namespace {
+
+template <class T>
+std::int64_t index_in(const std::vector<T*>& list, const T* object) {
+    const auto found = std::find(list.begin(), list.end(), object);
+    return found == list.end() ? -1 : found - list.begin();
+}
+
+// Of a saved index; null for a negative one.
+template <class T>
+T* object_at(const std::vector<T*>& list, std::int64_t index) {
+    if (index < 0) return nullptr;
+    if (index >= std::ssize(list))
+        throw ValueError(str("weights of an object that is not prepared: ", index));
+    return list[static_cast<std::size_t>(index)];
+}
+
+Tensor number(double value, Device device = Device::cpu()) {
+    return full({}, value, {.dtype = f64, .device = device});
+}
+
+}  // namespace
+
+GradientDivision::GradientDivision() : door_(std::make_shared<Door>()) {
+    door_->division = this;
+    hook_ = autograd::on_backward_begin([door = door_](const std::vector<Tensor>& leaves) {
+        if (door->inside == std::this_thread::get_id()) door->division->on_begin(leaves);
+    });
+}
+
+GradientDivision::Part& GradientDivision::part_of(const nn::Module* model,
+                                                  const optim::Optimizer* optimizer) {
+    for (const auto& part : parts_)
+        if (part->model == model && part->optimizer == optimizer) return *part;
+    parts_.push_back(std::make_unique<Part>(Part{.model = model, .optimizer = optimizer}));
+    return *parts_.back();
+}
+
+void GradientDivision::set_objects(const std::vector<nn::Module*>& models,
+                                   const std::vector<std::shared_ptr<dist::DataParallel>>& replicas,
+                                   const std::vector<optim::Optimizer*>& optimizers) {
+    std::vector<std::size_t> sizes = {models.size()};
+    for (optim::Optimizer* optimizer : optimizers) {
+        sizes.push_back(0);
+        for (std::size_t g = 0; g < optimizer->group_count(); ++g)
+            sizes.back() += optimizer->group(g).params.size();
+    }
+    if (sizes == sizes_) return;
+    sizes_ = std::move(sizes);
+    for (const auto& part : parts_) part->parameters.clear();
+    index_.clear();
+    std::unordered_map<const Impl*, const nn::Module*> model_of;
+    for (const nn::Module* model : models)
+        for (const Tensor& p : model->parameters()) model_of.emplace(p.impl().get(), model);
+    const auto add = [&](const Tensor& p, const optim::Optimizer* optimizer) {
+        if (index_.contains(p.impl().get())) return;
+        const auto model = model_of.find(p.impl().get());
+        Part& part = part_of(model == model_of.end() ? nullptr : model->second, optimizer);
+        part.parameters.push_back(p);
+        index_.emplace(p.impl().get(), &part);
+    };
+    for (optim::Optimizer* optimizer : optimizers)
+        for (const Tensor& p : optimizer->parameters()) add(p, optimizer);
+    for (const nn::Module* model : models)
+        for (const Tensor& p : model->parameters()) add(p, nullptr);
+    for (const auto& part : parts_)
+        if (const auto i = index_in(models, const_cast<nn::Module*>(part->model)); i >= 0)
+            part->replicas = replicas[static_cast<std::size_t>(i)].get();
+}
+
+bool GradientDivision::has_gradients(const Part& part) {
+    return std::ranges::any_of(part.parameters, [](const Tensor& p) { return p.grad().defined(); });
+}
+
+bool GradientDivision::holds_sum(const Part& part) const {
+    return std::ranges::any_of(parts_, [&](const auto& other) {
+        const bool is_of_model = part.model != nullptr && other->model == part.model;
+        return (other.get() == &part || is_of_model) && has_gradients(*other);
+    });
+}
+
+// --- a pass
+
+void GradientDivision::note(Kind kind) {
+    if (kind_ != Kind::none && kind_ != kind)
+        throw UsageError(
+            "backward: losses with a weight and without one in the same update: give all of them "
+            "one, or none");
+    kind_ = kind;
+}
+
+void GradientDivision::run(const Tensor& loss, bool retain_graph) {
+    for (const auto& part : parts_) part->is_reached = false;
+    struct Inside {
+        explicit Inside(Door& door_) : door(door_) { door.inside = std::this_thread::get_id(); }
+        ~Inside() { door.inside = std::thread::id(); }
+        Door& door;
+    } const inside(*door_);
+    loss.backward({}, retain_graph);
+}
+
+void GradientDivision::on_begin(const std::vector<Tensor>& leaves) {
+    const NoGrad no_grad;
+    for (const Tensor& leaf : leaves) {
+        const auto found = index_.find(leaf.impl().get());
+        if (found == index_.end() || found->second->is_reached) continue;
+        // All of a model counts what any of it is reached by, on every process alike.
+        for (const auto& part : parts_)
+            if (part.get() == found->second ||
+                (part->model != nullptr && part->model == found->second->model))
+                open(*part);
+    }
+}
+
+void GradientDivision::open(Part& part) const {
+    if (std::exchange(part.is_reached, true)) return;
+    const bool adds = kind_ == Kind::sums || part.window == window_;
+    const bool is_fresh = !holds_sum(part);
+    if (is_fresh || kind_ == Kind::means) part.weight = {};
+    if (!is_fresh && part.divisor.defined() && adds)
+        optim::scale_grads_(part.parameters, part.divisor);
+    part.divisor = {};
+    part.window = window_;
+    part.is_open = true;
+}
+
+void GradientDivision::backward_sum(const Tensor& loss, const Tensor& weight, int processes,
+                                    bool completes) {
+    note(Kind::sums);
+    run(loss);
+    const NoGrad no_grad;
+    bool is_for_something = false;
+    for (const auto& part : parts_) {
+        if (!part->is_reached) continue;
+        is_for_something = true;
+        part->weight = part->weight.defined() ? add(part->weight, weight) : clone(weight);
+    }
+    if (!is_for_something)
+        throw UsageError(
+            "backward: a loss with a weight reaches no parameter of a prepared model or optimizer");
+    for (const auto& part : parts_) {
+        if (!completes || !part->is_reached) continue;
+        if (part->replicas != nullptr && part->replicas->reduces())
+            close(*part, part->replicas->sum(part->weight) / static_cast<double>(processes));
+        else if (part->replicas == nullptr || part->replicas->syncs())
+            close_here(*part);  // what stays with this process
+    }
+}
+
+void GradientDivision::backward_mean(const Tensor& loss, bool completes, bool retain_graph) {
+    note(Kind::means);
+    run(loss, retain_graph);
+    const NoGrad no_grad;
+    for (const auto& part : parts_)
+        if (completes && part->is_reached) close_here(*part);
+}
+
+void GradientDivision::close(Part& part, const Tensor& divisor) const {
+    part.is_open = false;
+    // Nothing weighs anything: nothing is learnt.
+    const Tensor none = zeros({}, {.dtype = f64, .device = divisor.device()});
+    optim::scale_grads_(part.parameters,
+                        where(le(divisor, 0.0), none, full_like(divisor, 1.0) / divisor));
+    part.divisor = divisor;
+    if (part.weight.defined()) part.weight = divisor;
+}
+
+void GradientDivision::close_here(Part& part) {
+    if (!part.is_open || part.window != window_ || !has_gradients(part)) return;
+    if (part.weight.defined()) return close(part, part.weight);
+    part.is_open = false;
+    if (share_ != 1) close(part, number(share_, part.parameters.front().device()));
+}
+
+// --- what looks at gradients, and what forgets them
+
+void GradientDivision::divide(const optim::Optimizer& optimizer) {
+    const NoGrad no_grad;
+    for (const auto& part : parts_)
+        if (part->is_open && part->optimizer == &optimizer) close_here(*part);
+}
+
+void GradientDivision::divide(const std::vector<Tensor>& parameters) {
+    const NoGrad no_grad;
+    if (std::ranges::none_of(parts_, [](const auto& part) { return part->is_open; })) return;
+    for (const Tensor& p : parameters)
+        if (const auto found = index_.find(p.impl().get()); found != index_.end())
+            close_here(*found->second);
+}
+
+void GradientDivision::divide_all() {
+    const NoGrad no_grad;
+    for (const auto& part : parts_) close_here(*part);
+}
+
+void GradientDivision::before_step(const optim::Optimizer& optimizer) {
+    divide(optimizer);
+    kind_ = Kind::none;
+}
+
+void GradientDivision::before_zero_grad(const optim::Optimizer& optimizer) {
+    kind_ = Kind::none;
+    for (const auto& part : parts_)
+        if (part->optimizer == &optimizer)
+            part->weight = {}, part->divisor = {}, part->is_open = false;
+}
+
+void GradientDivision::discard() {
+    for (const auto& part : parts_) {
+        for (const Tensor& p : part->parameters) p.zero_grad();
+        part->weight = {}, part->divisor = {}, part->is_open = false;
+    }
+}
+
+// --- checkpoints
+
+Tree GradientDivision::state(const std::vector<nn::Module*>& models,
+                             const std::vector<optim::Optimizer*>& optimizers) const {
+    Tree list = Tree::list();
+    if (kind_ != Kind::sums) return list;
+    for (const auto& part : parts_)
+        if (part->weight.defined() && holds_sum(*part))
+            list.push_back({{"model", index_in(models, const_cast<nn::Module*>(part->model))},
+                            {"optimizer",
+                             index_in(optimizers, const_cast<optim::Optimizer*>(part->optimizer))},
+                            {"weight", part->weight.item()},
+                            {"divisor", part->divisor.defined() ? part->divisor.item() : 1.0}});
+    return list;
+}
+
+void GradientDivision::load_state(const std::vector<Tree>& states, int process, int processes,
+                                  const std::vector<nn::Module*>& models,
+                                  const std::vector<optim::Optimizer*>& optimizers) {
+    for (const auto& part : parts_) {
+        part->weight = {}, part->divisor = {};
+        part->is_open = has_gradients(*part);
+        part->window = window_;
+    }
+    const auto saved = static_cast<double>(states.size());
+    const bool as_many = states.size() == static_cast<std::size_t>(processes);
+    kind_ = Kind::none;
+    for (std::size_t s = 0; s < states.size(); ++s) {
+        if (as_many && s != static_cast<std::size_t>(process)) continue;
+        for (const Tree& of : states[s].elements()) {
+            Part& part = part_of(object_at(models, of["model"].integer()),
+                                 object_at(optimizers, of["optimizer"].integer()));
+            if (part.parameters.empty()) continue;
+            const Device device = part.parameters.front().device();
+            const double share = as_many ? 1 : 1.0 / processes;
+            const Tensor weight = number(of["weight"].number() * share, device);
+            part.weight = part.weight.defined() ? add(part.weight, weight) : weight;
+            // Each has the mean of what was saved, which is `saved` / `processes` of it too much.
+            part.divisor =
+                number(of["divisor"].number() * (as_many ? 1 : saved / processes), device);
+            kind_ = Kind::sums;
+        }
+    }
+}
+
+}  // namespace axle::inline v0::accel

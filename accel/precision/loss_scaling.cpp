@@ -1,0 +1,101 @@
+#include "accel/precision/loss_scaling.h"
+
+#include <algorithm>
+#include <unordered_set>
+
+namespace axle::inline v0::accel {
+namespace {
+
+using optim::GradScaler;
+using optim::Optimizer;
+
+bool has_gradients(Optimizer& optimizer) {
+    return std::ranges::any_of(optimizer.parameters(),
+                               [](const Tensor& p) { return p.grad().defined(); });
+}
+
+GradScaler::Progress progress_of(const GradScaler& scaler, const Optimizer& optimizer) {
+    const auto found = scaler.progress().find(&optimizer);
+    return found == scaler.progress().end() ? GradScaler::Progress() : found->second;
+}
+
+}  // namespace
+
+LossScaling::LossScaling(const optim::GradScalerOptions& options, Device device)
+    : scaler_(options) {
+    scaler_.to(device);
+}
+
+void LossScaling::begin_iteration() {
+    end_iteration();
+    is_in_scope_ = true;
+}
+
+void LossScaling::end_iteration() {
+    is_in_scope_ = false;
+    if (scaler_.has_looked()) scaler_.update();
+}
+
+// Who has stepped is about to get new gradients.
+void LossScaling::before_backward() {
+    for (const Optimizer* optimizer : optimizers_)
+        if (progress_of(scaler_, *optimizer).stage == GradScaler::Stage::stepped)
+            scaler_.begin_anew(*optimizer);
+}
+
+void LossScaling::unscale(Optimizer& optimizer) {
+    if (progress_of(scaler_, optimizer).stage == GradScaler::Stage::ready &&
+        has_gradients(optimizer))
+        scaler_.unscale_(optimizer);
+}
+
+void LossScaling::unscale_all() {
+    for (Optimizer* optimizer : optimizers_) unscale(*optimizer);
+}
+
+void LossScaling::unscale(const std::vector<Tensor>& parameters) {
+    std::unordered_set<const Impl*> wanted;
+    for (const Tensor& parameter : parameters) wanted.insert(parameter.impl().get());
+    for (Optimizer* optimizer : optimizers_)
+        if (std::ranges::any_of(optimizer->parameters(),
+                                [&](const Tensor& p) { return wanted.contains(p.impl().get()); }))
+            unscale(*optimizer);
+}
+
+// No gradients wait for their optimizer's step, nor will any before the end of the scope.
+bool LossScaling::is_complete() const {
+    return std::ranges::all_of(optimizers_, [&](Optimizer* optimizer) {
+        return progress_of(scaler_, *optimizer).stage == GradScaler::Stage::stepped ||
+               (!is_in_scope_ && !has_gradients(*optimizer));
+    });
+}
+
+void LossScaling::before_step(Optimizer& optimizer) {
+    skips_.clear();
+    if (!has_gradients(optimizer)) return optimizer.set_scalars({});
+    const GradScaler::Progress before = progress_of(scaler_, optimizer);
+    if (before.stage == GradScaler::Stage::stepped) scaler_.begin_anew(optimizer);
+    scaler_.before_step(optimizer);
+    if (before.stepped || is_complete()) scaler_.update();
+}
+
+bool LossScaling::was_skipped(const Optimizer& optimizer) {
+    const auto of = [&](const Optimizer* one) {
+        const auto found = skips_.find(one);
+        if (found != skips_.end()) return found->second;
+        return skips_[one] = one->step_was_skipped();
+    };
+    if (std::ranges::find(optimizers_, &optimizer) != optimizers_.end()) return of(&optimizer);
+    return std::ranges::any_of(optimizers_, of);
+}
+
+std::string LossScaling::stages() const {
+    std::string text;
+    for (const Optimizer* optimizer : optimizers_) {
+        const GradScaler::Progress progress = progress_of(scaler_, *optimizer);
+        text += str(" ", static_cast<int>(progress.stage), progress.looked, progress.stepped);
+    }
+    return text;
+}
+
+}  // namespace axle::inline v0::accel

@@ -1,0 +1,256 @@
+// Accelerator::load_state.
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+
+#include "accel/process/accelerator_state.h"
+#include "accel/state/saved_state.h"
+#include "core/files/file.h"
+#include "core/files/safetensors.h"
+#include "core/log.h"
+#include "core/ops.h"
+#include "core/profiler/profiler.h"
+
+namespace axle::inline v0::accel {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::uint64_t unsigned_from(const Tree& tree) {
+    const std::string& text = tree.string();
+    std::uint64_t value = 0;
+    const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc() || stop != text.data() + text.size())
+        throw ValueError(str("not an unsigned integer: '", text, "'"));
+    return value;
+}
+
+void set_gradients(const nn::Module& model, const std::map<std::string, Tensor>& gradients) {
+    for (const auto& [name, parameter] : model.named_parameters()) {
+        const auto found = gradients.find(name);
+        if (found == gradients.end())
+            parameter.zero_grad();
+        else
+            parameter.set_grad(found->second.to(parameter.device()));
+    }
+}
+
+// What a process had accumulated; what all had on average, where they were more or fewer: the mean
+// of the processes, which the update takes, stays what it was.
+std::map<std::string, Tensor> saved_gradients(const StateFolder& folder, std::size_t model,
+                                              std::size_t rank, std::size_t processes) {
+    const auto of_rank = [&](std::size_t r) {
+        const std::string stem = gradients_stem(model, r);
+        if (!folder.contains(stem)) return std::map<std::string, Tensor>();
+        return load_safetensors(folder.file(stem)).tensors;
+    };
+    const std::size_t saved = folder.count("random_states_");
+    if (saved == processes) return of_rank(rank);
+    std::map<std::string, Tensor> mean;
+    for (std::size_t r = 0; r < saved; ++r)
+        for (const auto& [name, gradient] : of_rank(r)) {
+            const Tensor part = gradient / static_cast<double>(saved);
+            const auto [entry, is_new] = mean.try_emplace(name, part);
+            if (!is_new) entry->second.add_(part);
+        }
+    return mean;
+}
+
+// Says which file an object refused.
+template <class F>
+void fitting(const StateFolder& folder, const std::string& stem, F&& load) {
+    try {
+        load();
+    } catch (const FileError&) {
+        throw;
+    } catch (const OutOfMemory&) {
+        throw;
+    } catch (const CudaError&) {
+        throw;
+    } catch (const Error& error) {
+        throw FileError(str(printable(folder.file(stem)), ": ", error.what()));
+    }
+}
+
+template <class T>
+void load_each(const StateFolder& folder, const char* stem, const std::vector<T*>& objects,
+               const std::vector<Tree>& states) {
+    for (std::size_t i = 0; i < states.size(); ++i)
+        fitting(folder, numbered(stem, i), [&] { objects[i]->load_state_dict(states[i]); });
+}
+
+std::vector<Tree> read_each(const StateFolder& folder, const char* stem, std::size_t count) {
+    std::vector<Tree> states;
+    for (std::size_t i = 0; i < count; ++i) states.push_back(folder.read(numbered(stem, i)));
+    return states;
+}
+
+// The states of objects that are registered, each of which must be there.
+std::vector<Tree> read_custom(const StateFolder& folder, std::size_t registered, bool says_so) {
+    static constexpr const char* kStem = "custom_checkpoint_";
+    std::vector<Tree> states;
+    for (std::size_t i = 0; i < registered; ++i) {
+        if (!folder.contains(str(kStem, i)))
+            throw FileError(str(printable(folder.file(str(kStem, i))), ": is missing: ", registered,
+                                " objects are registered for checkpointing, and the state has ",
+                                folder.count(kStem)));
+        states.push_back(folder.read(str(kStem, i)));
+    }
+    if (const std::size_t there = folder.count(kStem); there > registered && says_so)
+        axle::log(LogLevel::warning, "load_state: ", printable(folder.path()), " has the state of ",
+                  there, " registered objects, and ", registered,
+                  " are registered: the others' files are left alone");
+    return states;
+}
+
+// Names of the states directly in a folder that automatic naming writes to.
+Tree states_in(const std::string& folder) {
+    Tree names = Tree::list();
+    std::error_code error;
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
+        const std::string name = entry.path().filename().string();
+        if (name.starts_with('.') || entry.is_symlink() || !checkpoint_number(name)) continue;
+        if (StateFolder::is_state(entry.path().string())) names.push_back(name);
+    }
+    return names;
+}
+
+}  // namespace
+
+// Of those that all processes see, the one with the highest number.
+std::string Accelerator::newest_state() const {
+    if (!project_.automatic_checkpoint_naming)
+        throw ValueError(
+            "load_state: no directory is given; only with automatic_checkpoint_naming is there a "
+            "newest one");
+    const fs::path folder = fs::path(project_.project_dir) / "checkpoints";
+    std::map<std::string, int> seen;
+    for (const Tree& names : dist::tell_all(*processes_.process_group(), "load_state",
+                                            [&] { return states_in(folder.string()); }))
+        for (const Tree& name : names.elements()) ++seen[name.string()];
+    std::erase_if(seen, [&](const auto& state) { return state.second < num_processes(); });
+    if (seen.empty())
+        throw FileError(
+            str(printable(folder.string()), ": holds no checkpoint that every process sees"));
+    const auto newest =
+        std::max_element(seen.begin(), seen.end(), [](const auto& a, const auto& b) {
+            return checkpoint_number(a.first) < checkpoint_number(b.first);
+        });
+    return (folder / newest->first).string();
+}
+
+// What a process has of its own.
+void Accelerator::read_own(LoadedState& state) const {
+    const StateFolder& folder = *state.folder;
+    const auto rank = static_cast<std::size_t>(process_index());
+    const auto warn = [&](const auto&... said) {
+        axle::log(LogLevel::warning, "load_state: ", printable(folder.path()), said...);
+    };
+    if (!folder.is_ours()) {
+        state.step = folder.step_of(rank).value_or(0);
+        state.window = state.step % state_->num_steps;
+        state.sync_gradients = state.window == 0;
+        if (is_main_process())
+            warn(
+                " was written by Accelerate: random states, positions of loaders and gradients "
+                "between two updates are not restored");
+        return;
+    }
+    for (std::size_t i = 0; i < models_.size(); ++i)
+        state.gradients.push_back(
+            saved_gradients(folder, i, rank, static_cast<std::size_t>(num_processes())));
+    std::string random_states = str("random_states_", rank);
+    if (!folder.contains(random_states) && rank > 0) {
+        warn(" was saved by fewer processes: process ", rank,
+             " takes the random state of the main one");
+        random_states = "random_states_0";
+    }
+    if (is_main_process() && folder.contains(str("random_states_", num_processes())))
+        warn(" was saved by more processes: the others' random states are left out");
+    const Tree random = folder.read(random_states);
+    fitting(folder, random_states, [&] {
+        state.generator = {unsigned_from(random["seed"]), unsigned_from(random["offset"])};
+        state.step = random["step"].integer();
+        state.sync_gradients = random["sync_gradients"].boolean();
+        const Tree* const window = random.find("window");
+        state.window = window != nullptr ? window->integer() : state.step % state_->num_steps;
+        if (state.step < 0 || state.window < 0 || state.window > INT32_MAX)
+            throw ValueError(str("no counts of micro-batches: ", state.step, ", ", state.window));
+    });
+    for (std::size_t r = 0; r < folder.count("random_states_"); ++r)
+        if (const Tree of = folder.read(str("random_states_", r)); of.find("weights") != nullptr)
+            state.divisions.push_back(of["weights"]);
+}
+
+// Everything is read, by everybody, before anything but what a hook takes over is changed.
+Accelerator::LoadedState Accelerator::read_state(const std::string& directory) const {
+    LoadedState state;
+    together("load_state", [&] { state.folder = std::make_unique<StateFolder>(directory); });
+    state.models = models_;
+    for (const LoadStatePreHook& hook : hooks_->load.all())
+        together("load_state", [&] { hook(state.models, directory); });
+    together("load_state", [&] {
+        const StateFolder& folder = *state.folder;
+        for (std::size_t i = 0; i < state.models.size(); ++i)
+            state.weights.push_back(folder.tensors(numbered("model", i)));
+        state.optimizers = read_each(folder, "optimizer", optimizers_.size());
+        state.schedulers = read_each(folder, "scheduler", schedulers_.size());
+        if (folder.is_ours()) state.loaders = read_each(folder, "dl_state_dict", loaders_.size());
+        if (state_->scaling) state.scaler = folder.read("scaler");
+        state.custom = read_custom(folder, custom_.size(), is_main_process());
+        read_own(state);
+    });
+    return state;
+}
+
+void Accelerator::take_state(const LoadedState& state, const LoadStateOptions& options) {
+    const StateFolder& folder = *state.folder;
+    for (std::size_t i = 0; i < state.models.size(); ++i)
+        fitting(folder, numbered("model", i), [&] {
+            state.models[i]->load_state_dict(state.weights[i], {.strict = options.strict});
+        });
+    for (std::size_t i = 0; i < models_.size(); ++i)
+        fitting(folder, numbered("gradients", i), [&] {
+            set_gradients(*models_[i], i < state.gradients.size()
+                                           ? state.gradients[i]
+                                           : std::map<std::string, Tensor>());
+        });
+    load_each(folder, "optimizer", optimizers_, state.optimizers);
+    load_each(folder, "scheduler", schedulers_, state.schedulers);
+    load_each(folder, "dl_state_dict", loaders_, state.loaders);
+    if (state_->scaling)
+        fitting(folder, "scaler", [&] { state_->scaling->scaler().load_state_dict(state.scaler); });
+    for (const auto& rates : state_->rates) rates->forget();
+    for (std::size_t i = 0; i < custom_.size(); ++i)
+        fitting(folder, str("custom_checkpoint_", i),
+                [&] { custom_[i].state->load_state_dict(state.custom[i]); });
+    if (state.generator) set_generator_state(*state.generator);
+    state_->step = state.step;
+    state_->sync_gradients = state.sync_gradients;
+    state_->window = state.window;
+    look_at_prepared();
+    fitting(folder, "random_states_0", [&] {
+        state_->division.load_state(state.divisions, process_index(), num_processes(), models_,
+                                    optimizers_);
+    });
+    if (const auto iteration = folder.iteration()) project_.iteration = *iteration + 1;
+}
+
+std::string Accelerator::load_state(const std::string& input_dir, const LoadStateOptions& options) {
+    const std::string& where = options.map_location;
+    if (!where.empty() && where != "cpu" && where != "on_device")
+        throw ValueError(str("load_state: map_location must be cpu or on_device: '", where, "'"));
+    if (!state_->active.empty())
+        throw UsageError("load_state: not within the loop over a prepared loader; leave it first");
+    const profiler::Scope scope("load_state", profiler::Category::io);
+    const std::string directory = input_dir.empty() ? newest_state() : input_dir;
+    const LoadedState state = read_state(directory);
+    together("load_state", [&] { take_state(state, options); });
+    return directory;
+}
+
+HookHandle Accelerator::register_load_state_pre_hook(LoadStatePreHook hook) {
+    return hooks_->load.add(std::move(hook));
+}
+
+}  // namespace axle::inline v0::accel

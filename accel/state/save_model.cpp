@@ -1,0 +1,215 @@
+#include "accel/state/save_model.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <unordered_map>
+#include <utility>
+
+#include "accel/accelerator.h"
+#include "core/files/file.h"
+#include "core/files/safetensors.h"
+#include "core/files/torch_file.h"
+#include "core/log.h"
+#include "core/profiler/profiler.h"
+#include "nn/files/weight_files.h"
+
+namespace axle::inline v0::accel {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The file of weights that a checkpoint's path stands for.
+std::string weights_of(const std::string& checkpoint) {
+    std::error_code unreadable;  // then opening it says why
+    if (!fs::is_directory(checkpoint, unreadable)) return checkpoint;
+    const fs::path folder(checkpoint);
+    for (const char* name : {nn::kTorchWeightsName, nn::kWeightsName})
+        if (fs::exists(folder / name, unreadable)) return (folder / name).string();
+    std::vector<std::string> indices;
+    for (fs::directory_iterator at(folder, unreadable), end; !unreadable && at != end;
+         at.increment(unreadable))
+        if (at->path().string().ends_with(".index.json")) indices.push_back(at->path().string());
+    if (indices.size() > 1)
+        throw ValueError(str("load_checkpoint_in_model: ", printable(checkpoint),
+                             " has more than one .index.json; delete those that don't belong"));
+    if (indices.empty())
+        throw FileError(str(printable(checkpoint), ": holds neither ", nn::kTorchWeightsName,
+                            " nor ", nn::kWeightsName, " nor an .index.json"));
+    return indices[0];
+}
+
+void check_there(const char* option, bool is_wanted) {
+    if (is_wanted)
+        throw UsageError(str("load_checkpoint_in_model: ", option,
+                             " is not there yet; load the whole model on one device"));
+}
+
+void check_options(const LoadCheckpointOptions& options) {
+    check_there("device_map", !options.device_map.empty());
+    check_there("offload_folder", !options.offload_folder.empty());
+    check_there("offload_state_dict", options.offload_state_dict);
+    check_there("offload_buffers", options.offload_buffers);
+    check_there("keep_in_fp32_modules", !options.keep_in_fp32_modules.empty());
+    check_there("offload_8bit_bnb", options.offload_8bit_bnb);
+    check_there("full_state_dict = false", !options.full_state_dict);
+    check_there("broadcast_from_rank0", options.broadcast_from_rank0);
+}
+
+void warn_of(const std::string& checkpoint, const char* what,
+             const std::vector<std::string>& names) {
+    static constexpr std::size_t kShown = 8;
+    if (names.empty()) return;
+    std::string text;
+    for (std::size_t i = 0; i < std::min(names.size(), kShown); ++i)
+        text += (i == 0 ? "" : ", ") + printable(names[i]);
+    if (names.size() > kShown) text += str(", ... (", names.size(), " in all)");
+    log(LogLevel::warning, "load_checkpoint_in_model: ", printable(checkpoint), ": ", what, ": ",
+        text);
+}
+
+}  // namespace
+
+nn::LoadReport load_checkpoint_in_model(nn::Module& model, const std::string& checkpoint,
+                                        const LoadCheckpointOptions& options) {
+    check_options(options);
+    const profiler::Scope scope("load_checkpoint_in_model", profiler::Category::io);
+    const nn::WeightFiles files(weights_of(checkpoint));
+    nn::StateDict state;
+    for (const auto& [name, weight] : files.weights()) state.emplace_back(name, weight.mapped());
+    nn::LoadReport report;
+    const auto load_state = [&] {
+        try {
+            report = model.load_state_dict(state, {.strict = options.strict});
+        } catch (const OutOfMemory&) {
+            throw;
+        } catch (const CudaError&) {
+            throw;
+        } catch (const Error& error) {
+            throw FileError(str(printable(files.path()), ": ", error.what()));
+        }
+    };
+    load_state();
+    if (options.dtype) {
+        model.to(*options.dtype);
+        load_state();  // again, for the digits that the model's own dtype has cut off
+    }
+    warn_of(checkpoint, "weights that the model doesn't have are left out", report.unexpected);
+    warn_of(checkpoint, "it lacks weights of the model, which stay as they are", report.missing);
+    return report;
+}
+
+nn::StateDict clean_state_dict_for_safetensors(const nn::StateDict& state) {
+    const auto is_same = [](const Tensor& a, const Tensor& b) {
+        return a.is_same(b) ||
+               (a.impl()->storage == b.impl()->storage && a.impl()->offset == b.impl()->offset &&
+                a.dtype() == b.dtype() && a.shape() == b.shape() && a.strides() == b.strides());
+    };
+    nn::StateDict cleaned;
+    std::unordered_multimap<const Storage*, std::size_t> kept;  // places in cleaned
+    std::string dropped;
+    for (const auto& [name, tensor] : state) {
+        if (!tensor.defined())
+            throw UsageError(str("save: the tensor is undefined: ", printable(name)));
+        const auto [first, last] = kept.equal_range(tensor.impl()->storage.get());
+        const bool is_alias = std::any_of(first, last, [&](const auto& place) {
+            return is_same(cleaned[place.second].second, tensor);
+        });
+        if (is_alias) {
+            dropped += (dropped.empty() ? "" : ", ") + name;
+            continue;
+        }
+        kept.emplace(tensor.impl()->storage.get(), cleaned.size());
+        cleaned.emplace_back(name, tensor);
+    }
+    if (!dropped.empty())
+        log(LogLevel::warning,
+            "save: left out as other names of the same values: ", printable(dropped));
+    return cleaned;
+}
+
+bool is_saving_process(const PartialState& state, bool save_on_each_node) {
+    return save_on_each_node ? state.is_local_main_process() : state.is_main_process();
+}
+
+void write_object(const nn::StateDict& state, const std::string& path) {
+    save_safetensors(path, clean_state_dict_for_safetensors(state), {{"format", "pt"}});
+}
+
+void write_object(const Tree& object, const std::string& path) {
+    std::size_t tensors = 0;
+    for_each_tensor(object, [&](const Tensor&) { ++tensors; });
+    if (tensors == 0) return write_file_atomically(path, to_json(object) + "\n");
+    if (!object.is_map() || tensors != object.size())
+        throw ValueError(
+            str("save: neither a map of tensors nor a value without tensors; save the "
+                "two parts apart: ",
+                printable(path)));
+    nn::StateDict state;
+    for (const auto& [name, value] : object.entries()) {
+        if (!value.is_tensor())
+            throw ValueError(str("save: ", in_quotes(name), " is no tensor itself"));
+        state.emplace_back(name, value.tensor());
+    }
+    write_object(state, path);
+}
+
+namespace {
+
+bool saves_here(bool save_on_each_node) {
+    const std::optional<PartialState> state = PartialState::current();
+    return !state || is_saving_process(*state, save_on_each_node);
+}
+
+}  // namespace
+
+void save(const nn::StateDict& state, const std::string& path, bool save_on_each_node) {
+    if (saves_here(save_on_each_node)) write_object(state, path);
+}
+void save(const Tree& object, const std::string& path, bool save_on_each_node) {
+    if (saves_here(save_on_each_node)) write_object(object, path);
+}
+
+Tree load(const std::string& path) {
+    if (path.ends_with(".json")) {
+        const std::string text = read_file(path);
+        try {
+            return from_json(text);
+        } catch (const ValueError& error) {
+            throw FileError(str(printable(path), ": ", error.what()));
+        }
+    }
+    if (!path.ends_with(".safetensors")) return load_torch_file(path);
+    Tree tensors = Tree::map();
+    for (auto& [name, tensor] : load_safetensors(path).tensors)
+        tensors.entries().push_back({name, std::move(tensor)});
+    return tensors;
+}
+
+// --- the Accelerator's
+
+nn::StateDict Accelerator::get_state_dict(const nn::Module& model, bool) const {
+    return model.state_dict();
+}
+
+void Accelerator::save_model(const nn::Module& model, const std::string& directory,
+                             const SaveModelOptions& options) const {
+    if (!options.safe_serialization)
+        throw UsageError(
+            "save_model: safe_serialization = false is not there: pickles are read, not written; "
+            "PyTorch reads safetensors files too");
+    const profiler::Scope scope("save_model", profiler::Category::io);
+    if (is_saving_process(processes_, options.save_on_each_node || project_.save_on_each_node))
+        nn::save_weights(model.saved_state(), directory, options.max_shard_size);
+}
+
+void Accelerator::save(const nn::StateDict& state, const std::string& path,
+                       bool save_on_each_node) const {
+    if (is_saving_process(processes_, save_on_each_node || project_.save_on_each_node))
+        write_object(state, path);
+}
+void Accelerator::save(const Tree& object, const std::string& path, bool save_on_each_node) const {
+    if (is_saving_process(processes_, save_on_each_node || project_.save_on_each_node))
+        write_object(object, path);
+}
+
+}  // namespace axle::inline v0::accel

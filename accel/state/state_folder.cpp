@@ -1,0 +1,104 @@
+#include "accel/state/state_folder.h"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <utility>
+
+#include "core/files/file.h"
+#include "core/files/torch_file.h"
+#include "nn/files/weight_files.h"
+
+namespace axle::inline v0::accel {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_file(const fs::path& path) {
+    std::error_code ignored;
+    return fs::is_regular_file(path, ignored);
+}
+
+// Accelerate's save_state writes at least one of them, and ours none.
+bool is_of_accelerate(const fs::path& folder) {
+    static constexpr std::array kTheirs = {"random_states_0.pkl", "optimizer.bin",
+                                           "pytorch_model.bin"};
+    return !is_checkpoint(folder.string()) &&
+           std::any_of(kTheirs.begin(), kTheirs.end(),
+                       [&](const char* name) { return is_file(folder / name); });
+}
+
+// What Accelerate calls a file with this stem.
+std::string their_name(const fs::path& folder, const std::string& stem) {
+    if (stem.starts_with("model")) {
+        const std::string whole = stem + ".safetensors";
+        return is_file(folder / whole) ? whole : "pytorch_" + stem + ".bin";
+    }
+    if (stem.starts_with("scaler")) return stem + ".pt";
+    const bool is_pickle = stem.starts_with("custom_") || stem.starts_with("random_");
+    return stem + (is_pickle ? ".pkl" : ".bin");
+}
+
+}  // namespace
+
+std::string numbered(const char* stem, std::size_t i) { return i == 0 ? stem : str(stem, "_", i); }
+
+std::string gradients_stem(std::size_t model, std::size_t rank) {
+    return numbered("gradients", model) + (rank == 0 ? "" : str("_rank", rank));
+}
+
+StateFolder::StateFolder(std::string path) : path_(std::move(path)) {
+    if (!is_of_accelerate(path_)) ours_.emplace(path_);
+}
+
+bool StateFolder::is_state(const std::string& path) {
+    return is_checkpoint(path) || is_of_accelerate(path);
+}
+
+std::optional<std::int64_t> StateFolder::iteration() const {
+    return ours_ ? ours_->iteration() : checkpoint_number(path_);
+}
+
+bool StateFolder::contains(const std::string& stem) const {
+    if (!ours_) return is_file(file(stem));
+    return ours_->contains(stem + ".json") || ours_->contains(stem + ".safetensors");
+}
+
+std::string StateFolder::file(const std::string& stem) const {
+    if (!ours_) return (fs::path(path_) / their_name(path_, stem)).string();
+    const bool is_json = ours_->contains(stem + ".json") || !ours_->contains(stem + ".safetensors");
+    return (fs::path(path_) / (stem + (is_json ? ".json" : ".safetensors"))).string();
+}
+
+Tree StateFolder::read(const std::string& stem) const {
+    return ours_ ? ours_->read(stem) : load_torch_file(file(stem));
+}
+
+nn::StateDict StateFolder::tensors(const std::string& stem) const {
+    if (!ours_ && !contains(stem))
+        throw FileError(str(printable(path_), ": has neither ", stem, ".safetensors nor pytorch_",
+                            stem, ".bin"));
+    const nn::WeightFiles files(ours_ ? ours_->file(stem + ".safetensors") : file(stem));
+    nn::StateDict state;
+    for (const auto& [name, weight] : files.weights()) state.emplace_back(name, weight.mapped());
+    return state;
+}
+
+std::size_t StateFolder::count(const std::string& prefix) const {
+    std::size_t n = 0;
+    while (contains(str(prefix, n))) ++n;
+    return n;
+}
+
+std::optional<std::int64_t> StateFolder::step_of(std::size_t rank) const {
+    for (const std::size_t r : {rank, std::size_t{0}}) try {
+            const Tree states =
+                load_torch_file(file(str("random_states_", r)), {.leave_out_others = true});
+            return states["step"].integer();
+        } catch (const Error&) {
+            continue;
+        }
+    return std::nullopt;
+}
+
+}  // namespace axle::inline v0::accel

@@ -1,0 +1,52 @@
+#include "accel/tracking/append_file.h"
+
+#include <cerrno>
+#include <system_error>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/files/file.h"
+#include "kernels/error.h"
+
+namespace axle::inline v0::accel {
+namespace {
+
+[[noreturn]] void fail(const std::string& path, const char* what, int error) {
+    throw FileError(str(printable(path), ": ", what, ": ", std::generic_category().message(error)));
+}
+
+}  // namespace
+
+AppendFile::AppendFile(const std::string& path) : path_(path) {
+    if (path.find('\0') != std::string::npos) fail(path, "can't open for writing", EINVAL);
+    static constexpr int kFlags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC;
+    do {
+        descriptor_ = ::open(path.c_str(), kFlags, 0666);
+    } while (descriptor_ < 0 && errno == EINTR);
+    if (descriptor_ < 0) fail(path_, "can't open for writing", errno);
+    struct stat status = {};
+    if (::fstat(descriptor_, &status) == 0) size_ = status.st_size;
+}
+
+AppendFile::~AppendFile() { ::close(descriptor_); }
+
+void AppendFile::append(std::string_view piece) {
+    std::string_view rest = piece;
+    while (!rest.empty()) {
+        const ssize_t n = ::write(descriptor_, rest.data(), rest.size());
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) {
+            const int error = n < 0 ? errno : EIO;
+            // A device can't be cut, and needn't be.
+            if (::ftruncate(descriptor_, size_) != 0 && errno != EINVAL)
+                fail(path_, "is damaged, for half a piece can't be cut off", errno);
+            fail(path_, "can't write", error);
+        }
+        rest.remove_prefix(static_cast<std::size_t>(n));
+    }
+    size_ += static_cast<std::int64_t>(piece.size());
+}
+
+}  // namespace axle::inline v0::accel

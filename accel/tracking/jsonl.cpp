@@ -1,0 +1,76 @@
+#include "accel/tracking/jsonl.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "core/files/file.h"
+
+namespace axle::inline v0::accel {
+namespace {
+
+// The lines of a file that belong to steps up to a limit; stops at the first that is no object.
+std::string kept_lines(const std::string& path, std::int64_t keep_through) {
+    std::string kept;
+    std::ifstream file(path);
+    for (std::string line; std::getline(file, line) && !file.eof();) {
+        try {
+            if (from_json(line)["step"].integer() > keep_through) break;
+        } catch (const Error&) {
+            break;
+        }
+        kept += line + '\n';
+    }
+    return kept;
+}
+
+// Writes what is kept, and returns the path.
+const std::string& cut_back(const std::string& path, std::int64_t keep_through) {
+    const bool exists = std::filesystem::exists(path);
+    write_file_atomically(path, exists && keep_through > 0 ? kept_lines(path, keep_through) : "");
+    return path;
+}
+
+}  // namespace
+
+JsonLines::JsonLines(const std::string& path, std::int64_t keep_through)
+    : file_(cut_back(path, keep_through)) {}
+
+void JsonLines::write(const Tree& object) { file_.append(to_json(object, -1) + '\n'); }
+
+// Nothing is kept of steps below 1, for keep_through 0 starts anew.
+JsonlTracker::JsonlTracker(const TrackerRun& run)
+    : folder_(run.folder()),
+      keep_through_(std::max<std::int64_t>(purge_step("jsonl", run.options).value_or(0) - 1, 0)),
+      last_step_(keep_through_) {
+    check_options("jsonl", run.options, {"purge_step"});
+}
+
+void JsonlTracker::start() {
+    create_directories(folder_);
+    lines_.emplace(folder_ + "/metrics.jsonl", keep_through_);
+}
+
+void JsonlTracker::store_init_configuration(const Tree& config) {
+    write_file_atomically(folder_ + "/config.json", to_json(summarised(config)) + '\n');
+}
+
+void JsonlTracker::log(const Tree& values, std::optional<std::int64_t> step, const Tree&) {
+    if (!lines_) throw UsageError("jsonl: logged before its start or after its end");
+    last_step_ = step.value_or(last_step_ + 1);
+    Tree line{{"step", last_step_}};
+    const Tree plain = summarised(values);
+    for (const auto& [key, value] : plain.entries())
+        if (key != "step") line.set(key, value);
+    lines_->write(line);
+}
+
+void JsonlTracker::log_table(const std::string& table, const std::vector<std::string>& columns,
+                             const Tree& rows, std::optional<std::int64_t> step,
+                             const Tree& options) {
+    Tree names = Tree::list();
+    for (const std::string& column : columns) names.push_back(column);
+    log(Tree{{table, {{"columns", names}, {"data", rows}}}}, step, options);
+}
+
+}  // namespace axle::inline v0::accel

@@ -1,0 +1,266 @@
+#include "accel/tracking/tracking.h"
+
+#include <algorithm>
+#include <mutex>
+
+#include "accel/tracking/csv.h"
+#include "accel/tracking/jsonl.h"
+#include "accel/tracking/tensorboard.h"
+#include "core/log.h"
+#include "core/text/text.h"
+
+namespace axle::inline v0::accel {
+namespace {
+
+struct Registry {
+    std::mutex mutex;
+    std::vector<TrackerClass> classes;
+};
+
+template <class T>
+TrackerClass built_in(const char* name) {
+    return {name, true, [](const TrackerRun& run) { return std::make_shared<T>(run); }};
+}
+
+Registry& registry() {
+    static Registry& the =
+        *new Registry{.mutex = {},
+                      .classes = {built_in<TensorBoardTracker>("tensorboard"),
+                                  built_in<JsonlTracker>("jsonl"), built_in<CsvTracker>("csv")}};
+    return the;
+}
+
+std::vector<TrackerClass> known_classes() {
+    const std::lock_guard lock(registry().mutex);
+    return registry().classes;
+}
+
+constexpr const char* kLoggerTypes[] = {"all",      "aim",    "tensorboard", "wandb",   "trackio",
+                                        "comet_ml", "mlflow", "clearml",     "dvclive", "swanlab"};
+
+// Accelerate's that are clients of services and written in Python.
+constexpr const char* kUnavailable[] = {"wandb",   "comet_ml", "aim",     "mlflow",
+                                        "clearml", "dvclive",  "swanlab", "trackio"};
+
+template <class List>
+auto find_name(List& list, const std::string& name) {
+    return std::find_if(list.begin(), list.end(), [&](const auto& e) { return e.name == name; });
+}
+
+[[noreturn]] void throw_unknown(const std::string& name, const std::vector<TrackerClass>& known) {
+    std::vector<std::string> names = {"all"};
+    for (const TrackerClass& c : known) names.push_back(c.name);
+    std::string all;
+    for (const std::string& n : names) all += (all.empty() ? "" : ", ") + n;
+    names.insert(names.end(), std::begin(kUnavailable), std::end(kUnavailable));
+    const std::string meant = nearest(name, names);
+    throw ValueError(
+        str("log_with: there is no tracker '", name, "'",
+            meant.empty() ? "; there are: " : "; did you mean '" + meant + "'? There are: ", all));
+}
+
+const Tree& of_tracker(const Tree& kwargs, const std::string& name) {
+    static const Tree& none = *new Tree;
+    if (kwargs.is_null()) return none;
+    const Tree* found = kwargs.find(name);
+    return found == nullptr ? none : *found;
+}
+
+// Null is what {} means, an empty map.
+void require_map(const char* what, const Tree& tree) {
+    if (!tree.is_map() && !tree.is_null()) throw ValueError(str(what, " must be a map: ", tree));
+}
+
+}  // namespace
+
+const char* name_of(LoggerType type) { return kLoggerTypes[static_cast<std::size_t>(type)]; }
+
+void register_tracker_class(TrackerClass tracker_class) {
+    if (tracker_class.name.empty() || tracker_class.name == "all" || !tracker_class.create)
+        throw UsageError(
+            str("register_tracker_class: needs a name other than 'all', and a way to "
+                "create: '",
+                tracker_class.name, "'"));
+    const std::string name = tracker_class.name;
+    bool replaced = false;
+    {
+        const std::lock_guard lock(registry().mutex);
+        auto& classes = registry().classes;
+        const auto found = find_name(classes, name);
+        replaced = found != classes.end();
+        if (replaced)
+            *found = std::move(tracker_class);
+        else
+            classes.push_back(std::move(tracker_class));
+    }
+    if (replaced) axle::log(LogLevel::warning, "register_tracker_class: '", name, "' is replaced");
+}
+
+// A tracker whose failures are reported once, and which does nothing before its start, after its
+// end, and where it is none of this process's business.
+class Tracking::Guard : public Tracker {
+  public:
+    // Null is the tracker that does nothing.
+    Guard(std::shared_ptr<Tracker> tracker, bool main_process) : tracker_(std::move(tracker)) {
+        if (tracker_ == nullptr) return;
+        attempt("name", [&] { name_ = tracker_->name(); });
+        attempt("main_process_only", [&] { main_process_only_ = tracker_->main_process_only(); });
+        ours_ = main_process || !main_process_only_;
+    }
+
+    Tracker& unwrapped() { return tracker_ == nullptr ? *this : *tracker_; }
+
+    std::string name() const override { return name_; }
+    bool main_process_only() const override { return main_process_only_; }
+    void start() override {
+        if (ours_) running_ = attempt("start", [&] { tracker_->start(); });
+    }
+    void store_init_configuration(const Tree& config) override {
+        if (running_)
+            attempt("store_init_configuration",
+                    [&] { tracker_->store_init_configuration(config); });
+    }
+    void log(const Tree& values, std::optional<std::int64_t> step, const Tree& options) override {
+        if (running_) attempt("log", [&] { tracker_->log(values, step, options); });
+    }
+    void log_images(const Tree& images, std::optional<std::int64_t> step,
+                    const Tree& options) override {
+        if (running_) attempt("log_images", [&] { tracker_->log_images(images, step, options); });
+    }
+    void log_table(const std::string& table, const std::vector<std::string>& columns,
+                   const Tree& rows, std::optional<std::int64_t> step,
+                   const Tree& options) override {
+        if (running_)
+            attempt("log_table", [&] { tracker_->log_table(table, columns, rows, step, options); });
+    }
+    void finish() noexcept override {
+        if (!std::exchange(running_, false)) return;
+        try {
+            tracker_->finish();
+        } catch (...) {
+            if (is_news())
+                trouble_at_end(std::current_exception(), {"tracker '", name_, "': finish: "},
+                               kGoesOn);
+        }
+    }
+
+  private:
+    static constexpr std::string_view kGoesOn =
+        "; training goes on, and further failures of this tracker are not reported";
+
+    // Throws only if the policy is to raise.
+    template <class F>
+    bool attempt(const char* method, F&& call) {
+        try {
+            call();
+            return true;
+        } catch (...) {
+            if (is_news())
+                trouble(std::current_exception(), {"tracker '", name_, "': ", method, ": "},
+                        kGoesOn);
+        }
+        return false;
+    }
+
+    bool is_news() {
+        return trouble_policy() == TroublePolicy::raise || !std::exchange(reported_, true);
+    }
+
+    std::shared_ptr<Tracker> tracker_;
+    std::string name_ = "unnamed";
+    bool main_process_only_ = true;
+    bool ours_ = false;
+    bool running_ = false;
+    bool reported_ = false;
+};
+
+Tracking::Tracking(const std::vector<LogWith>& log_with, std::string logging_dir, bool main_process)
+    : logging_dir_(std::move(logging_dir)),
+      main_process_(main_process),
+      blank_(std::make_unique<Guard>(nullptr, main_process)) {
+    const std::vector<TrackerClass> known = known_classes();
+    std::string dropped;
+    const auto add = [&](const TrackerClass& c) {
+        if (find_name(chosen_, c.name) != chosen_.end()) return;
+        if (c.requires_logging_directory && logging_dir_.empty())
+            throw ValueError(
+                str("log_with: '", c.name, "' needs a folder; set logging_dir or project_dir"));
+        chosen_.emplace_back(c.name);
+    };
+    for (const LogWith& choice : log_with) {
+        if (choice.tracker != nullptr) {
+            if (choice.tracker->requires_logging_directory() && logging_dir_.empty())
+                throw ValueError(str("log_with: '", choice.tracker->name(),
+                                     "' needs a folder; set logging_dir or project_dir"));
+            chosen_.push_back(choice);
+        } else if (choice.name == "all") {
+            std::for_each(known.begin(), known.end(), add);
+        } else if (const auto found = find_name(known, choice.name); found != known.end()) {
+            add(*found);
+        } else if (std::find(std::begin(kUnavailable), std::end(kUnavailable), choice.name) !=
+                   std::end(kUnavailable)) {
+            dropped += (dropped.empty() ? "" : ", ") + choice.name;
+        } else {
+            throw_unknown(choice.name, known);
+        }
+    }
+    if (!dropped.empty())
+        trouble(std::make_exception_ptr(
+            ValueError(str("log_with: left out, for they need Python: ", dropped,
+                           "; a tracker of your own can be registered under the name"))));
+}
+
+Tracking::~Tracking() { finish(); }
+
+void Tracking::init(const std::string& project_name, const Tree& config, const Tree& init_kwargs) {
+    require_map("init_trackers: config", config);
+    require_map("init_trackers: init_kwargs", init_kwargs);
+    std::vector<std::unique_ptr<Guard>> guards;
+    const std::vector<TrackerClass> known = known_classes();
+    for (const LogWith& choice : chosen_) {
+        std::shared_ptr<Tracker> tracker = choice.tracker;
+        if (tracker == nullptr)
+            tracker =
+                find_name(known, choice.name)
+                    ->create({project_name, logging_dir_, of_tracker(init_kwargs, choice.name)});
+        if (tracker == nullptr)
+            throw UsageError(str("init_trackers: '", choice.name, "' was not created"));
+        guards.push_back(std::make_unique<Guard>(std::move(tracker), main_process_));
+    }
+    finish();
+    guards_ = std::move(guards);
+    for (const auto& guard : guards_) guard->start();
+    for (const auto& guard : guards_)
+        if (!config.is_null()) guard->store_init_configuration(config);
+}
+
+void Tracking::log(const Tree& values, std::optional<std::int64_t> step, const Tree& log_kwargs) {
+    if (values.is_null()) return log(Tree::map(), step, log_kwargs);
+    require_map("log: values", values);
+    require_map("log: log_kwargs", log_kwargs);
+    for (const auto& guard : guards_)
+        guard->log(values, step, of_tracker(log_kwargs, guard->name()));
+}
+
+Tracker& Tracking::get(const std::string& name, bool unwrap) {
+    std::string names;
+    for (const auto& guard : guards_) {
+        if (guard->name() == name) return unwrap ? guard->unwrapped() : *guard;
+        names += (names.empty() ? "" : ", ") + guard->name();
+    }
+    if (guards_.empty()) return *blank_;
+    throw ValueError(str("get_tracker: there is no '", name, "'; there are: ", names));
+}
+
+std::vector<Tracker*> Tracking::trackers() const {
+    std::vector<Tracker*> all;
+    all.reserve(guards_.size());
+    for (const auto& guard : guards_) all.push_back(guard.get());
+    return all;
+}
+
+void Tracking::finish() noexcept {
+    for (const auto& guard : guards_) guard->finish();
+}
+
+}  // namespace axle::inline v0::accel

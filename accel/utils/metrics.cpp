@@ -1,0 +1,337 @@
+#include "accel/utils/metrics.h"
+
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+#include "core/autograd/autograd.h"
+#include "core/ops.h"
+#include "dist/group/process_group.h"
+#include "dist/group/shared_error.h"
+
+namespace axle::inline v0::accel {
+namespace {
+
+// A mask [rows] beside a tensor whose first dimension they are.
+Tensor beside(const Tensor& mask, const Tensor& x) {
+    Shape lined_up = x.shape();
+    for (int d = 1; d < x.dim(); ++d) lined_up[d] = 1;
+    return expand(reshape(mask, lined_up), x.shape());
+}
+
+std::int64_t rows_of(const std::string& op, const Tensor& x) {
+    if (x.dim() == 0) throw ShapeError(str(op, ": needs a first dimension of rows: ", x.shape()));
+    return x.size(0);
+}
+
+// Whether predictions are scores, one for each class, or classes.
+bool are_scores(const std::string& op, const Tensor& predictions, const Tensor& labels) {
+    const int dims = labels.dim();
+    bool fits = predictions.dim() == dims || predictions.dim() == dims + 1;
+    for (int d = 0; fits && d < dims; ++d) fits = predictions.size(d) == labels.size(d);
+    if (!fits)
+        throw ShapeError(str(op, ": needs classes of the labels' shape, or scores with one more ",
+                             "dimension: predictions ", predictions.shape(), ", labels ",
+                             labels.shape()));
+    const bool scores = predictions.dim() > dims;
+    if (!(scores ? is_floating(predictions.dtype()) : is_integral(predictions.dtype())))
+        throw DTypeError(str(op, ": ", scores ? "scores are floating" : "classes are whole numbers",
+                             ": ", predictions.dtype(), " ", predictions.shape(), " for labels ",
+                             labels.shape()));
+    return scores;
+}
+
+// The very classes, known to lie in [0, count): an IndexError at once on a CPU, from a GPU when it
+// is waited for.
+Tensor checked_classes(const std::string& op, const char* what, const Tensor& classes,
+                       std::int64_t count) {
+    if (classes.device().is_cpu() && classes.numel() > 0)
+        for (const std::int64_t c : {classes.min().item_int(), classes.max().item_int()})
+            if (c < 0 || c >= count)
+                throw IndexError(str(op, ": ", what, " out of range: ", c, ", with ", count,
+                                     count == 1 ? " class" : " classes"));
+    return index_select(arange(count, {i64, classes.device()}), 0, classes);
+}
+
+Tensor flat_classes(const Tensor& predictions, bool scores) {
+    return flatten(scores ? argmax(predictions, -1) : to(predictions, i64));
+}
+
+}  // namespace
+
+// --- rows
+
+ValidRows::ValidRows(std::int64_t leading) : kind_(Kind::leading), leading_(leading) {}
+ValidRows::ValidRows(Tensor mask) : kind_(Kind::mask), mask_(std::move(mask)) {}
+
+Tensor ValidRows::left_out(const std::string& op, const Accelerator& accelerator, std::int64_t rows,
+                           Device device) const {
+    if (kind_ == Kind::mask) {
+        if (!mask_.defined()) throw UsageError(str(op, ": the mask of valid rows is undefined"));
+        if (mask_.dtype() != boolean)
+            throw DTypeError(str(op, ": the mask of valid rows must be bool: ", mask_.dtype()));
+        if (mask_.shape() != Shape{rows})
+            throw ShapeError(
+                str(op, ": the mask of valid rows must be [", rows, "]: ", mask_.shape()));
+        return eq(mask_, false);
+    }
+    const std::int64_t count = kind_ == Kind::leading ? leading_ : accelerator.valid_rows(rows);
+    if (count < 0 || count > rows)
+        throw ValueError(str(op, ": valid rows must lie in [0, ", rows, "]: ", count));
+    return count == rows ? Tensor() : ge(arange(rows, {i64, device}), count);
+}
+
+// --- what all metrics are
+
+Metric::Metric(Accelerator& accelerator, std::string name, const std::string& options,
+               const Shape& shape, DType dtype)
+    : accelerator_(accelerator),
+      name_(std::move(name)),
+      described_(str(name_, "(", options, ")")),
+      sums_(zeros(shape, {dtype, accelerator.device()})) {}
+
+void Metric::reset() { sums_.zero_(); }
+void Metric::add(const Tensor& sums) { sums_.add_(sums); }
+
+Tensor Metric::left_out(const ValidRows& valid, std::int64_t rows) const {
+    return valid.left_out(name_, accelerator_, rows, device());
+}
+
+Tensor Metric::counting(const Tensor& labels, const ValidRows& valid,
+                        std::int64_t ignore_index) const {
+    if (!is_integral(labels.dtype()))
+        throw DTypeError(str(name_, ": labels are whole numbers: ", labels.dtype()));
+    const Tensor out = left_out(valid, rows_of(name_, labels));
+    const Tensor whole = to(labels, i64);
+    return out.defined() ? masked_fill(whole, beside(out, whole), ignore_index) : whole;
+}
+
+Tensor Metric::total() const {
+    Tensor own;
+    dist::ProcessGroup& group = *accelerator_.state().process_group();
+    const std::vector<Tree> metrics = dist::tell_all(group, name_, [&]() -> Tree {
+        own = sums_.device().is_cpu() ? sums_.clone() : sums_.to(Device::cpu());
+        return described_;
+    });
+    for (std::size_t rank = 0; rank < metrics.size(); ++rank)
+        if (metrics[rank].string() != metrics[0].string())
+            throw ValueError(str(name_, ": processes have different metrics: ", metrics[0].string(),
+                                 " on process 0, ", metrics[rank].string(), " on process ", rank));
+    group.all_reduce(own);
+    return own;
+}
+
+double Metric::ratio() const {
+    const std::vector<double> sums = total().to_vector();
+    return sums[0] / sums[1];
+}
+
+Tree Metric::state_dict() const { return Tree{{"metric", described_}, {"sums", total()}}; }
+
+// The sums of all are those of the first process from here on.
+void Metric::load_state_dict(const Tree& state) {
+    const std::string& metric = state["metric"].string();
+    const Tensor& sums = state["sums"];
+    if (metric != described_)
+        throw ValueError(
+            str(name_, ": the state is another metric's: ", metric, ", not ", described_));
+    if (sums.shape() != sums_.shape() || sums.dtype() != sums_.dtype())
+        throw ValueError(str(name_, ": the state's sums must be ", sums_.dtype(), " ",
+                             sums_.shape(), ": ", sums.dtype(), " ", sums.shape()));
+    reset();
+    if (accelerator_.is_main_process()) sums_.copy_(sums.to(sums_.device()));
+}
+
+// --- means
+
+Mean::Mean(Accelerator& accelerator) : Metric(accelerator, "Mean", "", {2}, f64) {}
+
+void Mean::update(const Tensor& values, const Tensor& weights, const ValidRows& valid) {
+    const NoGrad no_grad;
+    const Tensor x = to(values, f64);
+    Tensor w = weights.defined() ? to(weights, f64) : ones_like(x);
+    if (w.shape() != x.shape()) {
+        if (x.dim() == 0 || w.shape() != Shape{x.size(0)})
+            throw ShapeError(str(name(), ": weights must be as the values, or one for each row: ",
+                                 weights.shape(), " for ", values.shape()));
+        w = beside(w, x);
+    }
+    if (x.dim() > 0 || valid.is_said())
+        if (const Tensor out = left_out(valid, rows_of(name(), x)); out.defined())
+            w = masked_fill(w, beside(out, x), 0);
+    add(stack({sum(masked_fill(x * w, eq(w, 0), 0)), sum(w)}));
+}
+
+void Mean::update(const Tensor& value, double weight) {
+    if (value.numel() != 1)
+        throw ShapeError(str(name(), ": a weight goes with one value: ", value.shape()));
+    if (!(weight >= 0 && std::isfinite(weight)))
+        throw ValueError(str(name(), ": a weight is a finite number, 0 or above: ", weight));
+    update(reshape(value, {}), full({}, weight, {f64, device()}));
+}
+
+void Mean::update(double value, double weight) { update(full({}, value, {f64, device()}), weight); }
+
+// --- likelihood
+
+Perplexity::Perplexity(Accelerator& accelerator, std::int64_t ignore_index)
+    : Metric(accelerator, "Perplexity", str("ignore_index=", ignore_index), {2}, f64),
+      ignore_index_(ignore_index) {}
+
+void Perplexity::update(const Tensor& logits, const Tensor& labels, const ValidRows& valid) {
+    const NoGrad no_grad;
+    if (!are_scores(name(), logits, labels))
+        throw ShapeError(str(name(), ": needs logits [..., classes]: ", logits.shape(),
+                             " for labels ", labels.shape()));
+    const Tensor wanted = flatten(counting(labels, valid, ignore_index_));
+    // In f32 at least: a loss in f16 or bf16 would be rounded.
+    const Tensor scores = to(flatten(logits, 0, -2), logits.dtype() == f64 ? f64 : f32);
+    const Tensor losses = cross_entropy(
+        scores, wanted, {.ignore_index = ignore_index_, .reduction = Reduction::none});
+    add(stack({sum(to(losses, f64)), to(sum(ne(wanted, ignore_index_)), f64)}));
+}
+
+double Perplexity::compute() const { return std::exp(ratio()); }
+
+// --- classes
+
+Accuracy::Accuracy(Accelerator& accelerator, AccuracyOptions options)
+    : Metric(accelerator, "Accuracy",
+             str("top_k=", options.top_k, ", ignore_index=", options.ignore_index), {2}, i64),
+      options_(options) {
+    if (options.top_k < 1)
+        throw ValueError(str(name(), ": top_k must be positive: ", options.top_k));
+}
+
+void Accuracy::update(const Tensor& predictions, const Tensor& labels, const ValidRows& valid) {
+    const NoGrad no_grad;
+    const bool scores = are_scores(name(), predictions, labels);
+    const std::int64_t k = options_.top_k;
+    if (k > (scores ? predictions.size(-1) : 1))
+        throw ValueError(str(name(), ": top_k is ", k, ", where predictions are ",
+                             scores ? "scores" : "classes", " ", predictions.shape()));
+    const Tensor wanted = flatten(counting(labels, valid, options_.ignore_index));
+    const Tensor ignored = eq(wanted, options_.ignore_index);
+    if (scores)
+        checked_classes(name(), "a label", masked_fill(wanted, ignored, 0), predictions.size(-1));
+    const Tensor right =
+        k == 1 ? eq(flat_classes(predictions, scores), wanted)
+               : eq(topk(flatten(predictions, 0, -2), k).second, wanted.unsqueeze(-1)).sum({-1});
+    add(stack({sum(masked_fill(to(right, i64), ignored, 0)), sum(eq(ignored, false))}));
+}
+
+ClassCounts::ClassCounts(Accelerator& accelerator, std::string name, std::int64_t num_classes,
+                         std::int64_t ignore_index)
+    : Metric(accelerator, std::move(name),
+             str("num_classes=", num_classes, ", ignore_index=", ignore_index),
+             {num_classes < 1 ? 0 : num_classes * num_classes}, i64),
+      num_classes_(num_classes),
+      ignore_index_(ignore_index) {
+    if (num_classes < 1)
+        throw ValueError(str(this->name(), ": needs at least one class: ", num_classes));
+}
+
+void ClassCounts::update(const Tensor& predictions, const Tensor& labels, const ValidRows& valid) {
+    const NoGrad no_grad;
+    const bool scores = are_scores(name(), predictions, labels);
+    if (scores && predictions.size(-1) != num_classes_)
+        throw ShapeError(
+            str(name(), ": there are ", num_classes_, " classes: scores ", predictions.shape()));
+    const Tensor wanted = flatten(counting(labels, valid, ignore_index_));
+    const Tensor ignored = eq(wanted, ignore_index_);
+    const auto classes = [&](const char* what, const Tensor& of) {
+        return checked_classes(name(), what, masked_fill(of, ignored, 0), num_classes_);
+    };
+    const Tensor cells = classes("a label", wanted) * num_classes_ +
+                         classes("a prediction", flat_classes(predictions, scores));
+    const Tensor none = zeros({num_classes_ * num_classes_}, {i64, wanted.device()});
+    add(scatter_add(none, 0, cells, to(eq(ignored, false), i64)));
+}
+
+Tensor ConfusionMatrix::compute(Normalize how) const {
+    const Tensor matrix = counts();
+    if (how == Normalize::none) return matrix;
+    Dims along;  // all
+    if (how == Normalize::by_label) along = {1};
+    if (how == Normalize::by_prediction) along = {0};
+    const Tensor sums = sum(matrix, along, true);
+    return to(matrix, f64) / to(maximum(sums, ones_like(sums)), f64);
+}
+
+// --- scores of classes
+
+namespace {
+
+ClassScores scores_of(double right, double predicted, double labelled, double zero_division) {
+    const auto ratio = [&](double a, double b) { return b == 0 ? zero_division : a / b; };
+    return {ratio(right, predicted), ratio(right, labelled),
+            ratio(2 * right, predicted + labelled)};
+}
+
+// Over those that are not NaN; weights that are all 0 are left aside.
+double mean_of(const std::vector<ClassScores>& classes, double ClassScores::*score,
+               const std::vector<double>& weights) {
+    double sum = 0, weight = 0, plain_sum = 0, count = 0;
+    for (std::size_t i = 0; i < classes.size(); ++i) {
+        const double value = classes[i].*score;
+        if (std::isnan(value)) continue;
+        sum += value * weights[i], weight += weights[i];
+        plain_sum += value, ++count;
+    }
+    return weight > 0 ? sum / weight : plain_sum / count;
+}
+
+// What of each class was predicted right, predicted at all, and there.
+struct Tally {
+    explicit Tally(const Tensor& counts)
+        : right(sum(counts * one_hot(arange(counts.size(0)), counts.size(0)), {1}).to_vector()),
+          predicted(sum(counts, {0}).to_vector()),
+          labelled(sum(counts, {1}).to_vector()) {}
+
+    std::vector<ClassScores> per_class(double zero_division) const {
+        std::vector<ClassScores> classes;
+        for (std::size_t c = 0; c < right.size(); ++c)
+            classes.push_back(scores_of(right[c], predicted[c], labelled[c], zero_division));
+        return classes;
+    }
+
+    std::vector<double> right, predicted, labelled;
+};
+
+double sum_of(const std::vector<double>& values) {
+    return std::accumulate(values.begin(), values.end(), 0.0);
+}
+
+}  // namespace
+
+F1::F1(Accelerator& accelerator, std::int64_t num_classes, F1Options options)
+    : ClassCounts(accelerator, "F1", num_classes, options.ignore_index), options_(options) {
+    const auto [average, positive, ignored, zero_division] = options_;
+    if (average == Average::binary && (num_classes != 2 || positive < 0 || positive > 1))
+        throw ValueError(str(name(), ": binary is for two classes, of which 0 or 1 is positive: ",
+                             num_classes, " classes, positive ", positive));
+    if (zero_division != 0 && zero_division != 1 && !std::isnan(zero_division))
+        throw ValueError(str(name(), ": zero_division must be 0, 1 or NaN: ", zero_division));
+}
+
+std::vector<ClassScores> F1::per_class() const {
+    return Tally(counts()).per_class(options_.zero_division);
+}
+
+ClassScores F1::scores() const {
+    const Tally tally(counts());
+    const double zero_division = options_.zero_division;
+    if (options_.average == Average::micro)
+        return scores_of(sum_of(tally.right), sum_of(tally.predicted), sum_of(tally.labelled),
+                         zero_division);
+    const std::vector<ClassScores> classes = tally.per_class(zero_division);
+    if (options_.average == Average::binary)
+        return classes[static_cast<std::size_t>(options_.positive)];
+    const std::vector<double> weights = options_.average == Average::weighted
+                                            ? tally.labelled
+                                            : std::vector<double>(classes.size(), 1.0);
+    const auto mean = [&](double ClassScores::*score) { return mean_of(classes, score, weights); };
+    return {mean(&ClassScores::precision), mean(&ClassScores::recall), mean(&ClassScores::f1)};
+}
+
+}  // namespace axle::inline v0::accel

@@ -1,0 +1,146 @@
+#include "accel/utils/profile.h"
+
+#include <atomic>
+#include <utility>
+
+#include "core/files/file.h"
+#include "core/log.h"
+#include "kernels/error.h"
+
+namespace axle::inline v0::accel {
+namespace {
+
+constexpr bool records(ProfilerAction action) {
+    return action == ProfilerAction::record || action == ProfilerAction::record_and_save;
+}
+
+void check_activities(const std::vector<std::string>& activities) {
+    for (const std::string& name : activities)
+        if (name != "cpu" && name != "cuda")
+            throw ValueError(
+                str("profile: unknown activity: ", in_quotes(name), "; there are cpu and cuda"));
+}
+
+void say_what_is_not_recorded(const ProfileKwargs& options) {
+    static std::atomic<bool> said = false;
+    if (!options.with_stack && !options.with_flops && !options.with_modules) return;
+    if (said.exchange(true)) return;
+    log(LogLevel::warning,
+        "profile: with_stack, with_flops and with_modules record nothing here; "
+        "profiler::RecordFunction names parts of a program");
+}
+
+}  // namespace
+
+void check_schedule(const ProfileSchedule& s) {
+    const std::pair<const char*, std::int64_t> counts[] = {
+        {"wait", s.wait}, {"warmup", s.warmup}, {"repeat", s.repeat}, {"skip_first", s.skip_first}};
+    for (const auto& [name, count] : counts)
+        if (count < 0) throw ValueError(str("profile: ", name, " can't be negative: ", count));
+    if (s.active < 1)
+        throw ValueError(str("profile: a schedule needs at least one active step: ", s.active));
+}
+
+ProfilerAction action_at(const ProfileSchedule& s, std::int64_t step) {
+    if (step < s.skip_first) return ProfilerAction::none;
+    step -= s.skip_first;
+    const std::int64_t cycle = s.wait + s.warmup + s.active;
+    if (s.repeat > 0 && step / cycle >= s.repeat) return ProfilerAction::none;
+    const std::int64_t at = step % cycle;
+    if (at < s.wait) return ProfilerAction::none;
+    if (at < s.wait + s.warmup) return ProfilerAction::warmup;
+    return at + 1 < cycle ? ProfilerAction::record : ProfilerAction::record_and_save;
+}
+
+ProfileSession::ProfileSession(ProfileKwargs options, int process_index,
+                               std::function<void()> finished)
+    : options_(std::move(options)), process_index_(process_index), finished_(std::move(finished)) {
+    check_activities(options_.activities);
+    say_what_is_not_recorded(options_);
+    if (options_.schedule_option) check_schedule(*options_.schedule_option);
+    if (profiler::enabled()) throw UsageError("profile: something is being recorded already");
+    if (!options_.output_trace_dir.empty()) create_directories(options_.output_trace_dir);
+    move_to(action_of(0));
+    begin_step();
+}
+
+ProfileSession::~ProfileSession() noexcept(false) {
+    if (std::uncaught_exceptions() == unwinding_) {
+        stop();
+        return;
+    }
+    try {
+        stop();
+    } catch (...) {  // another exception is on its way
+        trouble_at_end(std::current_exception());
+    }
+}
+
+ProfilerAction ProfileSession::action_of(std::int64_t step) const {
+    return options_.schedule_option ? action_at(*options_.schedule_option, step)
+                                    : ProfilerAction::record;
+}
+
+void ProfileSession::step() {
+    if (stopped_) throw UsageError("profile: step: the session has been stopped");
+    step_scope_.reset();
+    ++step_;
+    move_to(action_of(step_));
+    begin_step();
+}
+
+// What a warm-up recorded is thrown away with its recording.
+void ProfileSession::move_to(ProfilerAction next) {
+    const ProfilerAction before = std::exchange(action_, next);
+    if (before == ProfilerAction::record_and_save)
+        finish_trace();
+    else if (before == ProfilerAction::warmup && records(next))
+        drop_recording();
+    if (next == ProfilerAction::none || recording_) return;
+    profiler::start({options_.record_shapes, options_.profile_memory});
+    recording_ = true;
+    if (records(next)) trace_ = {};
+}
+
+void ProfileSession::begin_step() {
+    if (!options_.schedule_option || !recording_) return;
+    step_scope_.emplace(str("ProfilerStep#", step_));
+}
+
+void ProfileSession::finish_trace() {
+    if (!std::exchange(recording_, false)) return;
+    profiler::stop(trace_);
+    if (options_.on_trace_ready) options_.on_trace_ready(*this);
+}
+
+void ProfileSession::drop_recording() {
+    if (std::exchange(recording_, false)) profiler::stop();
+}
+
+void ProfileSession::stop() {
+    if (std::exchange(stopped_, true)) return;
+    step_scope_.reset();
+    const ProfilerAction last = std::exchange(action_, ProfilerAction::none);
+    if (records(last))
+        finish_trace();
+    else
+        drop_recording();
+    if (options_.output_trace_dir.empty()) return;
+    export_chrome_trace(str(options_.output_trace_dir, "/profile_", process_index_, ".json"));
+    if (finished_) finished_();
+}
+
+const profiler::Trace& ProfileSession::trace() {
+    if (recording_ && records(action_)) profiler::collect(trace_);
+    return trace_;
+}
+
+std::vector<profiler::Row> ProfileSession::key_averages(bool group_by_input_shape) {
+    return profiler::key_averages(trace(), group_by_input_shape);
+}
+
+void ProfileSession::export_chrome_trace(const std::string& path) {
+    profiler::export_chrome_trace(trace(), path, process_index_);
+}
+
+}  // namespace axle::inline v0::accel

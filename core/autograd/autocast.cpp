@@ -1,0 +1,112 @@
+#include "core/autograd/autocast.h"
+
+#include <mutex>
+#include <utility>
+
+#include "core/autograd/autograd.h"
+#include "core/autograd/autograd_meta.h"
+#include "core/graph.h"
+#include "core/ops.h"
+
+namespace axle::inline v0 {
+namespace {
+
+thread_local std::optional<DType> current;
+thread_local bool keeps_casts = true;
+
+// The cast of a leaf, made once for each version of its values. Several threads may read one leaf.
+Tensor shadow(const Tensor& leaf, DType dtype) {
+    static constinit std::mutex mutex;
+    static constexpr const char* kKind = "autocast";
+    Impl::Derived& derived = leaf.impl()->derived;
+    const auto& storage = leaf.impl()->storage;
+    const std::uint64_t capture = capture_number();
+    {
+        const std::lock_guard lock(mutex);
+        if (derived.kind == kKind && derived.version == storage->version() &&
+            derived.capture == capture && derived.of.lock() == storage) {
+            Tensor kept = *std::static_pointer_cast<Tensor>(derived.form);
+            if (kept.dtype() == dtype) return kept;
+        }
+    }
+    const NoGrad no_grad;
+    const Tensor cast = to(leaf.detach(), dtype);
+    Impl::Derived made = {storage, storage->version(), capture, std::make_shared<Tensor>(cast),
+                          kKind};
+    const std::lock_guard lock(mutex);
+    std::swap(derived, made);
+    return cast;
+}
+
+// Whether every element of x is one of the contiguous leaf, in the leaf's place.
+bool is_part(const Tensor& x, const Tensor& leaf) {
+    if (x.impl()->storage != leaf.impl()->storage || x.dtype() != leaf.dtype()) return false;
+    std::int64_t low = x.impl()->offset - leaf.impl()->offset, high = low;
+    for (int d = 0; d < x.dim(); ++d) {
+        const std::int64_t reach = (x.shape()[d] - 1) * x.strides()[d];
+        (reach < 0 ? low : high) += reach;
+    }
+    return leaf.is_contiguous() && low >= 0 && high < leaf.numel();
+}
+
+// The leaf that x is or that x is a view of, if the leaf's shadow can stand for it.
+std::optional<Tensor> leaf_behind(const Tensor& x) {
+    // Weights are viewed a few times at most; the history of an activation may be long.
+    constexpr int kFarthest = 8;
+    const autograd::Edge from = autograd::edge_to(x);
+    const autograd::Edge* edge = &from;
+    for (int i = 0; i < kFarthest && edge->node != nullptr && edge->node->inputs.size() == 1; ++i)
+        edge = &edge->node->inputs[0];
+    if (edge->leaf == nullptr) return std::nullopt;
+    Tensor leaf(edge->leaf);
+    if (!leaf.is_same(x) && !is_part(x, leaf)) return std::nullopt;
+    return leaf;
+}
+
+// Lies in memory as x does, so that a transposed matrix is read and written along its rows.
+Tensor cast(const Tensor& x, DType dtype) {
+    const bool transposed = x.dim() > 1 && x.strides()[x.dim() - 2] == 1 && x.size(-1) > 1;
+    if (!transposed) return to(x, dtype);
+    return transpose(to(transpose(x, -2, -1), dtype), -2, -1);
+}
+
+}  // namespace
+
+std::optional<DType> autocast_dtype() { return current; }
+
+AutocastGuard::AutocastGuard(std::optional<DType> dtype, std::optional<bool> cache_enabled)
+    : before_(current), cached_before_(keeps_casts) {
+    if (dtype && !is_half(*dtype))
+        throw DTypeError(str("autocast: the dtype must be float16 or bfloat16: ", *dtype));
+    current = dtype;
+    if (cache_enabled) keeps_casts = *cache_enabled;
+}
+
+AutocastGuard::~AutocastGuard() {
+    current = before_;
+    keeps_casts = cached_before_;
+}
+
+Tensor autocast(const Tensor& x) {
+    if (!current || !x.defined() || x.dtype() == *current || x.dtype() == f64 ||
+        !is_floating(x.dtype()))
+        return x;
+    if (!keeps_casts || !x.requires_grad() || x.device().is_meta()) return cast(x, *current);
+    const std::optional<Tensor> leaf = leaf_behind(x);
+    if (!leaf) return cast(x, *current);
+    // A new handle on the kept storage: its history is this use of the leaf.
+    const Tensor y = shadow(*leaf, *current).detach();
+    if (!leaf->is_same(x)) {
+        Impl& view = *y.impl();
+        view.shape = x.shape(), view.strides = x.strides();
+        view.offset += x.impl()->offset - leaf->impl()->offset;
+    }
+    return record("autocast", y, {x}, [](const Grads& dy, Needs) -> Grads { return {dy[0]}; });
+}
+
+Tensor keep_f32(const Tensor& x) {
+    if (!current || !x.defined() || !is_half(x.dtype())) return x;
+    return to(x, f32);
+}
+
+}  // namespace axle::inline v0

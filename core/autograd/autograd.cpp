@@ -1,0 +1,226 @@
+// Recording: grad mode, saved tensors, nodes and what hangs on a tensor. core/autograd/backward.cpp
+// runs them.
+#include "core/autograd/autograd.h"
+
+#include <atomic>
+#include <utility>
+
+#include "core/autograd/autograd_meta.h"
+#include "core/check.h"
+#include "core/ops.h"
+
+namespace axle::inline v0 {
+namespace {
+
+thread_local bool recording = true;
+thread_local std::vector<SavedTensorHooks> hook_stack;
+
+}  // namespace
+
+bool grad_enabled() { return recording; }
+GradMode::GradMode(bool enabled) : before_(std::exchange(recording, enabled)) {}
+GradMode::~GradMode() { recording = before_; }
+
+// --- saved tensors
+
+struct PackedTensor {
+    std::shared_ptr<void> form;
+    std::function<Tensor(const std::shared_ptr<void>&)> unpack;
+};
+
+namespace autograd {
+// The node whose rule runs on this thread.
+thread_local std::shared_ptr<Node> running;
+}  // namespace autograd
+
+SavedTensor::SavedTensor(const Tensor& tensor) {
+    if (!grad_enabled() || !tensor.defined()) return;
+    original_ = tensor.impl();
+    if (!hook_stack.empty()) {
+        const SavedTensorHooks hooks = hook_stack.back();
+        packed_ =
+            std::make_shared<PackedTensor>(PackedTensor{hooks.pack(tensor.detach()), hooks.unpack});
+        return;
+    }
+    // What has no history may be the op's own output: an alias avoids the cycle.
+    tensor_ = tensor.impl()->autograd == nullptr ? tensor.detach() : tensor;
+    storage_ = tensor.impl()->storage;
+    version_ = storage_->version();
+}
+
+Tensor SavedTensor::get() const {
+    const std::shared_ptr<autograd::Node>& node = autograd::running;
+    const char* op = node != nullptr ? node->op : "backward";
+    if (packed_ != nullptr) {
+        if (grad_enabled())
+            throw UsageError(str(op,
+                                 ": can't be differentiated twice through checkpoint or other "
+                                 "saved-tensor hooks"));
+        return packed_->unpack(packed_->form);
+    }
+    if (!tensor_.defined()) return {};
+    if (tensor_.impl()->storage != storage_ || storage_->version() != version_)
+        throw UsageError(str(
+            op, ": a tensor saved for the backward pass was changed in place: ", tensor_.shape(),
+            ", version ", version_, " is now ", tensor_.version(), "; change a clone() instead"));
+    if (!grad_enabled() || node == nullptr) return tensor_;
+    for (std::size_t i = 0; i < node->outputs.size(); ++i) {
+        const std::weak_ptr<Impl>& output = node->outputs[i];
+        if (output.owner_before(original_) || original_.owner_before(output)) continue;
+        const Tensor y = tensor_.detach();
+        autograd::Meta& meta = autograd::meta_of(y);
+        meta.requires_grad = true;
+        meta.node = node;
+        meta.output = static_cast<int>(i);
+        return y;
+    }
+    return tensor_;
+}
+
+SavedTensorHooksGuard::SavedTensorHooksGuard(SavedTensorHooks hooks) {
+    hook_stack.push_back(std::move(hooks));
+}
+SavedTensorHooksGuard::~SavedTensorHooksGuard() { hook_stack.pop_back(); }
+
+void refuse_double_backward(const char* op) {
+    throw UsageError(str(op,
+                         ": can't be differentiated twice: its backward pass is one fused "
+                         "kernel without a rule of its own"));
+}
+
+// --- graph
+
+namespace autograd {
+namespace {
+
+std::atomic<std::int64_t> alive = 0;
+std::atomic<std::uint64_t> created = 0;
+
+// What a dead node held, waiting to be freed by the outermost ~Node of this thread.
+struct Remains {
+    std::vector<Edge> inputs;
+    Rule rule;
+};
+thread_local std::vector<Remains>* graveyard = nullptr;
+
+}  // namespace
+
+Node::Node(const char* op_, Rule rule_) : op(op_), sequence(++created), rule(std::move(rule_)) {
+    alive.fetch_add(1, std::memory_order_relaxed);
+}
+
+Node::~Node() {
+    alive.fetch_sub(1, std::memory_order_relaxed);
+    Remains remains{std::move(inputs), std::move(rule)};
+    if (graveyard != nullptr) {
+        graveyard->push_back(std::move(remains));
+        return;
+    }
+    std::vector<Remains> queue;
+    graveyard = &queue;
+    queue.push_back(std::move(remains));
+    while (!queue.empty()) {
+        const Remains next = std::move(queue.back());
+        queue.pop_back();
+    }
+    graveyard = nullptr;
+}
+
+std::int64_t live_nodes() { return alive.load(std::memory_order_relaxed); }
+
+Meta& meta_of(const Tensor& t) {
+    std::unique_ptr<Meta>& meta = t.impl()->autograd;
+    if (meta == nullptr) meta = std::make_unique<Meta>();
+    return *meta;
+}
+
+Edge edge_to(const Tensor& t) {
+    Edge edge;
+    if (!t.defined() || !t.requires_grad()) return edge;
+    const Meta& meta = *t.impl()->autograd;
+    edge.node = meta.node;
+    edge.output = meta.output;
+    if (edge.node == nullptr) edge.leaf = t.impl();
+    edge.shape = t.shape();
+    edge.dtype = t.dtype();
+    return edge;
+}
+
+bool any_requires_grad(std::span<const Tensor> inputs) {
+    for (const Tensor& t : inputs)
+        if (t.defined() && t.requires_grad()) return true;
+    return false;
+}
+
+void attach(const char* op, std::span<Tensor* const> outputs, std::span<const Tensor> inputs,
+            Rule rule) {
+    const auto node = std::make_shared<Node>(op, std::move(rule));
+    node->inputs.reserve(inputs.size());
+    for (const Tensor& input : inputs) node->inputs.push_back(edge_to(input));
+    node->outputs.reserve(outputs.size());
+    for (Tensor* y : outputs) {
+        // An op that returned its very input still gives a new tensor, for it has another history.
+        if (y->impl()->autograd != nullptr) *y = y->detach();
+        Meta& meta = meta_of(*y);
+        meta.requires_grad = is_floating(y->dtype());
+        meta.node = node;
+        meta.output = static_cast<int>(node->outputs.size());
+        node->outputs.push_back(y->impl());
+    }
+}
+
+HookHandle on_leaf_final(const Tensor& leaf, std::function<void(const Tensor&)> hook) {
+    static std::atomic<std::uint64_t> ids = 0;
+    const std::uint64_t id = ++ids;
+    if (!leaf.is_leaf()) throw UsageError("on_leaf_final: the tensor is not a leaf");
+    meta_of(leaf).hooks.emplace_back(id, std::move(hook));
+    return HookHandle([id, weak = std::weak_ptr<Impl>(leaf.impl())] {
+        const std::shared_ptr<Impl> impl = weak.lock();
+        if (impl != nullptr && impl->autograd != nullptr)
+            std::erase_if(impl->autograd->hooks, [id](const auto& h) { return h.first == id; });
+    });
+}
+
+}  // namespace autograd
+
+// --- what a Tensor says of its gradient
+
+bool Tensor::requires_grad() const {
+    return impl_->autograd != nullptr && impl_->autograd->requires_grad;
+}
+
+Tensor& Tensor::set_requires_grad(bool value) {
+    if (!is_leaf())
+        throw UsageError("set_requires_grad: only leaves can be changed; use detach() on a result");
+    if (value && !is_floating(dtype()))
+        throw UsageError(str("set_requires_grad: needs a floating dtype: ", dtype()));
+    if (value || impl_->autograd != nullptr) autograd::meta_of(*this).requires_grad = value;
+    return *this;
+}
+
+bool Tensor::is_leaf() const {
+    return impl_->autograd == nullptr || impl_->autograd->node == nullptr;
+}
+
+Tensor Tensor::grad() const {
+    return impl_->autograd == nullptr ? Tensor() : impl_->autograd->grad;
+}
+
+void Tensor::set_grad(const Tensor& grad) const {
+    if (grad.defined() && grad.shape() != shape())
+        throw ShapeError(
+            str("set_grad: the gradient's shape ", grad.shape(), " is not the tensor's ", shape()));
+    autograd::meta_of(*this).grad = grad;
+}
+
+void Tensor::zero_grad() const {
+    if (impl_->autograd != nullptr) impl_->autograd->grad = {};
+}
+
+void Tensor::backward() const { autograd::backward({*this}); }
+
+void Tensor::backward(const Tensor& gradient, bool retain_graph) const {
+    autograd::backward({*this}, {gradient}, {.retain_graph = retain_graph});
+}
+
+}  // namespace axle::inline v0

@@ -1,0 +1,325 @@
+// The engine: one pass over the part of a graph that its roots reach.
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <queue>
+#include <unordered_map>
+
+#include "core/autograd/autocast.h"
+#include "core/autograd/autograd.h"
+#include "core/autograd/autograd_meta.h"
+#include "core/ops.h"
+#include "core/profiler/profiler.h"
+
+namespace axle::inline v0::autograd {
+
+extern thread_local std::shared_ptr<Node> running;
+
+namespace {
+
+// --- hooks around a pass
+
+template <class F>
+struct HookList {
+    std::mutex mutex;
+    std::vector<std::pair<std::uint64_t, F>> hooks;
+    std::uint64_t next = 0;
+
+    HookHandle add(F hook) {
+        const std::lock_guard lock(mutex);
+        const std::uint64_t id = ++next;
+        hooks.emplace_back(id, std::move(hook));
+        return HookHandle([this, id] {
+            const std::lock_guard guard(mutex);
+            std::erase_if(hooks, [id](const auto& h) { return h.first == id; });
+        });
+    }
+    std::vector<std::pair<std::uint64_t, F>> copy() {
+        const std::lock_guard lock(mutex);
+        return hooks;
+    }
+};
+
+// Never destroyed: handles may outlive main.
+auto& begin_hooks() {
+    static auto* const list = new HookList<std::function<void(const std::vector<Tensor>&)>>;
+    return *list;
+}
+auto& end_hooks() {
+    static auto* const list = new HookList<std::function<void()>>;
+    return *list;
+}
+
+// --- sums of gradients
+
+bool exclusively_owned(const Tensor& t) {
+    return t.impl().use_count() == 1 && t.impl()->storage.use_count() == 1 && t.is_contiguous();
+}
+
+// sum += g, in place where nobody else can see it.
+void add_to(Tensor& sum, Tensor g, bool create_graph) {
+    if (!sum.defined())
+        sum = std::move(g);
+    else if (!create_graph && exclusively_owned(sum) && sum.dtype() == g.dtype())
+        sum.add_(g);
+    else
+        sum = add(sum, g);
+}
+
+// g as the input that the edge stands for: what was broadcast is summed, what was cast is cast
+// back. A half-precision leaf gathers its gradient in f32.
+Tensor fit(const char* op, Tensor g, const Edge& edge) {
+    if (g.shape() != edge.shape) {
+        if (broadcast_shapes(op, edge.shape, g.shape()) != g.shape())
+            throw ShapeError(str(op, ": gradient ", g.shape(), " for an input ", edge.shape));
+        g = sum_to(g, edge.shape);
+    }
+    const DType dtype = edge.leaf != nullptr && is_half(edge.dtype) ? f32 : edge.dtype;
+    // Moved, for the parameter lives on behind the call, and a leaf takes over what it owns alone.
+    if (g.dtype() == dtype) return g;
+    return to(g, dtype);
+}
+
+class Pass {
+  public:
+    Pass(BackwardOptions options, bool accumulate)
+        : options_(options), accumulate_(accumulate), number_(++passes) {
+        options_.retain_graph |= options_.create_graph;
+    }
+    ~Pass() {
+        for (Node* node : nodes_) node->dy.clear();
+        for (const std::shared_ptr<Impl>& leaf : leaves_) leaf->autograd->incoming = {};
+    }
+
+    // The gradient of this tensor goes to captured(slot).
+    void capture(const Tensor& t, std::size_t slot) {
+        const Edge edge = edge_to(t);
+        if (edge.node != nullptr)
+            node_captures_[edge.node.get()].emplace_back(edge.output, slot);
+        else
+            leaf_captures_[t.impl().get()].push_back(slot);
+        captured_.resize(std::max(captured_.size(), slot + 1));
+    }
+    Tensor captured(std::size_t slot) const { return captured_[slot]; }
+
+    void run(const std::vector<Tensor>& roots, const std::vector<Tensor>& gradients) {
+        std::vector<Edge> starts;
+        starts.reserve(roots.size());
+        for (const Tensor& root : roots) starts.push_back(edge_to(root));
+        count(starts);
+        if (accumulate_) announce();
+        for (std::size_t i = 0; i < roots.size(); ++i)
+            deliver(starts[i], fit("backward", gradients[i], starts[i]));
+        while (!ready_.empty()) {
+            const std::shared_ptr<Node> node = ready_.top();
+            ready_.pop();
+            visit(node);
+        }
+        if (accumulate_)
+            for (const auto& [id, hook] : end_hooks().copy()) hook();
+    }
+
+  private:
+    struct Later {
+        bool operator()(const std::shared_ptr<Node>& a, const std::shared_ptr<Node>& b) const {
+            return a->sequence < b->sequence;
+        }
+    };
+
+    // In-edges of every node and leaf that the roots reach.
+    void count(const std::vector<Edge>& starts) {
+        std::vector<Node*> queue;
+        for (const Edge& edge : starts) count_edge(edge, queue);
+        while (!queue.empty()) {
+            Node* node = queue.back();
+            queue.pop_back();
+            for (const Edge& edge : node->inputs) count_edge(edge, queue);
+        }
+    }
+
+    void count_edge(const Edge& edge, std::vector<Node*>& queue) {
+        if (edge.node != nullptr) {
+            Node* node = edge.node.get();
+            if (node->pass != number_) {
+                if (!node->rule)
+                    throw UsageError(str("backward: the graph was freed by an earlier pass (at ",
+                                         node->op, "); pass retain_graph to keep it"));
+                node->pass = number_;
+                node->pending = 0;
+                node->dy.assign(node->outputs.size(), Tensor());
+                nodes_.push_back(node);
+                queue.push_back(node);
+            }
+            ++node->pending;
+        } else if (edge.leaf != nullptr) {
+            Meta& meta = *edge.leaf->autograd;
+            if (meta.pass != number_) {
+                meta.pass = number_;
+                meta.pending = 0;
+                leaves_.push_back(edge.leaf);
+            }
+            ++meta.pending;
+        }
+    }
+
+    void announce() const {
+        const auto hooks = begin_hooks().copy();
+        if (hooks.empty()) return;
+        std::vector<Tensor> leaves;
+        leaves.reserve(leaves_.size());
+        for (const std::shared_ptr<Impl>& leaf : leaves_) leaves.emplace_back(leaf);
+        for (const auto& [id, hook] : hooks) hook(leaves);
+    }
+
+    // One in-edge delivers its share, or an undefined tensor.
+    void deliver(const Edge& edge, Tensor g) {
+        if (edge.node != nullptr) {
+            Node& node = *edge.node;
+            if (g.defined())
+                add_to(node.dy[static_cast<std::size_t>(edge.output)], std::move(g),
+                       options_.create_graph);
+            if (--node.pending == 0) ready_.push(edge.node);
+        } else if (edge.leaf != nullptr) {
+            Meta& meta = *edge.leaf->autograd;
+            if (g.defined()) add_to(meta.incoming, std::move(g), options_.create_graph);
+            if (--meta.pending == 0) finish(edge.leaf);
+        }
+    }
+
+    void visit(const std::shared_ptr<Node>& node) {
+        const profiler::Scope scope(node->op, profiler::Category::backward);
+        Grads dy = std::move(node->dy);
+        node->dy.clear();
+        if (const auto found = node_captures_.find(node.get()); found != node_captures_.end())
+            for (const auto& [output, slot] : found->second)
+                captured_[slot] = dy[static_cast<std::size_t>(output)];
+        const bool reached =
+            std::any_of(dy.begin(), dy.end(), [](const Tensor& g) { return g.defined(); });
+        Grads dx(node->inputs.size());
+        if (reached) dx = call_rule(node, dy);
+        if (!options_.retain_graph) {
+            // The local dies first: freeing what it saved may free this very node's neighbours.
+            const Rule freed = std::move(node->rule);
+            node->rule = nullptr;
+        }
+        dy.clear();
+        for (std::size_t i = 0; i < node->inputs.size(); ++i) {
+            const Edge& edge = node->inputs[i];
+            if (!edge) continue;
+            Tensor g = i < dx.size() ? std::move(dx[i]) : Tensor();
+            deliver(edge, g.defined() ? fit(node->op, std::move(g), edge) : Tensor());
+        }
+    }
+
+    Grads call_rule(const std::shared_ptr<Node>& node, const Grads& dy) const {
+        Needs needs;
+        for (std::size_t i = 0; i < node->inputs.size() && i < 64; ++i)
+            if (node->inputs[i]) needs.bits |= std::uint64_t{1} << i;
+        struct Running {
+            explicit Running(std::shared_ptr<Node> node_) : before(std::move(running)) {
+                running = std::move(node_);
+            }
+            ~Running() { running = std::move(before); }
+            std::shared_ptr<Node> before;
+        } const scope(node);
+        return node->rule(dy, needs);
+    }
+
+    // The leaf's gradient of this pass is final.
+    void finish(const std::shared_ptr<Impl>& impl) {
+        const Tensor leaf(impl);
+        Meta& meta = *impl->autograd;
+        Tensor g = std::exchange(meta.incoming, {});
+        if (const auto found = leaf_captures_.find(impl.get()); found != leaf_captures_.end())
+            for (const std::size_t slot : found->second) captured_[slot] = g;
+        if (!accumulate_ || !g.defined()) return;
+        if (!meta.grad.defined())
+            meta.grad = exclusively_owned(g) || options_.create_graph ? std::move(g) : clone(g);
+        else if (options_.create_graph)
+            meta.grad = add(meta.grad, g);
+        else
+            meta.grad.add_(g);
+        for (const auto& [id, hook] : meta.hooks) hook(leaf);
+    }
+
+    static inline std::atomic<std::uint64_t> passes = 0;
+
+    BackwardOptions options_;
+    bool accumulate_;
+    std::uint64_t number_;
+    std::vector<Node*> nodes_;
+    std::vector<std::shared_ptr<Impl>> leaves_;
+    std::priority_queue<std::shared_ptr<Node>, std::vector<std::shared_ptr<Node>>, Later> ready_;
+    std::unordered_map<Node*, std::vector<std::pair<int, std::size_t>>> node_captures_;
+    std::unordered_map<Impl*, std::vector<std::size_t>> leaf_captures_;
+    std::vector<Tensor> captured_;
+};
+
+// One gradient a root, ones where none was given.
+std::vector<Tensor> start_gradients(const std::vector<Tensor>& roots,
+                                    const std::vector<Tensor>& gradients) {
+    if (!gradients.empty() && gradients.size() != roots.size())
+        throw UsageError(
+            str("backward: ", roots.size(), " roots, but ", gradients.size(), " gradients"));
+    std::vector<Tensor> result;
+    for (std::size_t i = 0; i < roots.size(); ++i) {
+        const Tensor& root = roots[i];
+        if (!root.defined() || !root.requires_grad())
+            throw UsageError(
+                "backward: the tensor has no history: nothing that it was made from "
+                "requires a gradient, or it was made under NoGrad");
+        const Tensor given = i < gradients.size() ? gradients[i] : Tensor();
+        if (!given.defined() && root.numel() != 1)
+            throw UsageError(
+                str("backward: a gradient must be given for a tensor of more than one "
+                    "element: ",
+                    root.shape()));
+        if (given.defined() && given.shape() != root.shape())
+            throw ShapeError(
+                str("backward: gradient ", given.shape(), " for a tensor ", root.shape()));
+        result.push_back(given.defined() ? given : ones_like(root));
+    }
+    return result;
+}
+
+thread_local int depth = 0;
+
+void run_pass(Pass& pass, const std::vector<Tensor>& roots, const std::vector<Tensor>& gradients,
+              bool create_graph) {
+    const GradMode mode(create_graph);
+    const AutocastGuard no_autocast(std::nullopt);
+    pass.run(roots, start_gradients(roots, gradients));
+}
+
+}  // namespace
+
+void backward(const std::vector<Tensor>& roots, const std::vector<Tensor>& gradients,
+              BackwardOptions options) {
+    Pass pass(options, true);
+    struct Inside {
+        Inside() { ++depth; }
+        ~Inside() { --depth; }
+        Inside(const Inside&) = delete;
+        Inside& operator=(const Inside&) = delete;
+    } const inside;
+    run_pass(pass, roots, gradients, options.create_graph);
+}
+
+std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,
+                         const std::vector<Tensor>& gradients, BackwardOptions options) {
+    Pass pass(options, false);
+    for (std::size_t i = 0; i < inputs.size(); ++i) pass.capture(inputs[i], i);
+    run_pass(pass, outputs, gradients, options.create_graph);
+    std::vector<Tensor> result;
+    for (std::size_t i = 0; i < inputs.size(); ++i) result.push_back(pass.captured(i));
+    return result;
+}
+
+HookHandle on_backward_begin(std::function<void(const std::vector<Tensor>&)> hook) {
+    return begin_hooks().add(std::move(hook));
+}
+int backward_depth() { return depth; }
+
+HookHandle on_backward_end(std::function<void()> hook) { return end_hooks().add(std::move(hook)); }
+
+}  // namespace axle::inline v0::autograd

@@ -1,0 +1,74 @@
+// DLPack's binary interface, version 1.1 (https://dmlc.github.io/dlpack), under names of our own,
+// so that a program may include the original dlpack.h too. For those who have no dlpack.h and look
+// into what core/files/dlpack.h passes on: cast a DLManagedTensorVersioned* to a
+// ManagedTensorVersioned*.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace axle::inline v0::dlpack {
+
+// Another major version has another layout.
+struct Version {
+    std::uint32_t major;
+    std::uint32_t minor;
+};
+inline constexpr Version kVersion = {1, 1};
+
+struct Device {
+    std::int32_t type;
+    std::int32_t index;
+};
+inline constexpr std::int32_t kCpu = 1;
+
+struct DataType {
+    std::uint8_t code;
+    std::uint8_t bits;    // of one lane
+    std::uint16_t lanes;  // 1, but for vectors
+};
+enum Code : std::uint8_t {
+    kInt = 0,
+    kUint = 1,
+    kFloat = 2,
+    kBfloat = 4,
+    kComplex = 5,  // bits are of both parts
+    kBool = 6,
+    kFloat8E4m3fn = 10,
+    kFloat8E5m2 = 12,
+    kFloat8E8m0fnu = 14,
+};
+
+struct Array {
+    void* data;
+    Device device;
+    std::int32_t ndim;
+    DataType dtype;
+    std::int64_t* shape;
+    std::int64_t* strides;  // in elements; null: row-major
+    std::uint64_t byte_offset;
+};
+
+// Before version 1.
+struct ManagedTensor {
+    Array array;
+    void* context;
+    void (*deleter)(ManagedTensor* self);  // may be null, as below
+};
+
+struct ManagedTensorVersioned {
+    Version version;
+    void* context;
+    void (*deleter)(ManagedTensorVersioned* self);
+    std::uint64_t flags;
+    Array array;
+};
+inline constexpr std::uint64_t kReadOnly = 1;
+inline constexpr std::uint64_t kIsCopied = 2;
+
+static_assert(sizeof(void*) != 8 ||
+              (sizeof(Array) == 48 && offsetof(Array, byte_offset) == 40 &&
+               sizeof(ManagedTensor) == 64 && sizeof(ManagedTensorVersioned) == 80 &&
+               offsetof(ManagedTensorVersioned, array) == 32));
+
+}  // namespace axle::inline v0::dlpack

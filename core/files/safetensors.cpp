@@ -1,0 +1,197 @@
+#include "core/files/safetensors.h"
+
+#include <algorithm>
+#include <bit>
+#include <mutex>
+#include <numeric>
+#include <tuple>
+
+#include "core/check.h"
+#include "core/files/file.h"
+#include "core/files/safetensors_header.h"
+#include "core/ops.h"
+
+namespace axle::inline v0 {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "tensors are stored little-endian");
+
+using Entry = SafetensorsFile::Entry;
+
+constexpr std::int64_t kLengthBytes = 8;
+
+// Puts the entries in the order of their bytes and holds every one of them against the file.
+void check_layout(const std::string& path, std::vector<Entry>& entries, std::int64_t data_bytes) {
+    std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
+        return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
+    });
+    std::int64_t end = 0;
+    for (const Entry& entry : entries) {
+        const auto lie = [&](const std::string& what) {
+            throw FileError(str(path, ": tensor ", in_quotes(entry.name), ": ", what,
+                                ": data_offsets [", entry.begin, ", ", entry.end, "]"));
+        };
+        const std::int64_t bytes = checked_bytes(entry.shape, entry.dtype);
+        if (bytes < 0) lie(str("too many elements: ", entry.shape));
+        if (entry.begin != end) lie(str("a gap or an overlap, byte ", end, " comes next"));
+        if (entry.end < entry.begin || entry.end - entry.begin != bytes)
+            lie(str(entry.shape, " of ", entry.dtype, " takes ", bytes, " bytes"));
+        if (entry.end > data_bytes) lie(str("beyond the end of the file, ", data_bytes, " bytes"));
+        end = entry.end;
+    }
+    if (end != data_bytes)
+        throw FileError(str(path, ": ", data_bytes - end, " bytes at the end belong to no tensor"));
+}
+
+// A byte that is neither 0 nor 1 is no bool that C++ could read.
+void check_booleans(const std::string& path, const Entry& entry, const void* data) {
+    if (entry.dtype != DType::boolean) return;
+    const auto* bytes = static_cast<const unsigned char*>(data);
+    if (std::any_of(bytes, bytes + (entry.end - entry.begin), [](unsigned b) { return b > 1; }))
+        throw FileError(
+            str(path, ": tensor ", in_quotes(entry.name), ": a BOOL is neither 0 nor 1"));
+}
+
+}  // namespace
+
+void save_safetensors(const std::string& path, const NamedTensors& tensors,
+                      const Metadata& metadata) {
+    write_file_atomically(path,
+                          [&](AtomicFile& file) { save_safetensors(file, tensors, metadata); });
+}
+
+void save_safetensors(AtomicFile& file, const NamedTensors& tensors, const Metadata& metadata) {
+    for (const auto& [name, tensor] : tensors) {
+        if (!tensor.defined())
+            throw UsageError(str("save_safetensors: the tensor is undefined: ", in_quotes(name)));
+        if (tensor.device().is_meta())
+            throw DeviceError(
+                str("save_safetensors: a meta tensor has no elements: ", in_quotes(name)));
+    }
+    NamedTensors sorted = tensors;
+    std::sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) {
+        const int rank_a = safetensors_rank(a.second.dtype()),
+                  rank_b = safetensors_rank(b.second.dtype());
+        return rank_a != rank_b ? rank_a > rank_b : a.first < b.first;
+    });
+    std::vector<std::string_view> names;
+    for (const auto& [name, tensor] : sorted) names.push_back(name);
+    std::sort(names.begin(), names.end());
+    if (const auto twin = std::adjacent_find(names.begin(), names.end()); twin != names.end())
+        throw ValueError(str("save_safetensors: a name twice: ", in_quotes(*twin)));
+
+    const std::string header = write_safetensors_header(sorted, metadata);
+    const auto length = static_cast<std::uint64_t>(header.size());
+    file.write(std::as_bytes(std::span(&length, 1)));
+    file.write(header);
+    for (const auto& [name, tensor] : sorted) {
+        const Tensor dense = contiguous(to(tensor.detach(), Device::cpu()));
+        const auto bytes = static_cast<std::size_t>(dense.numel() * size_of(dense.dtype()));
+        file.write({static_cast<const std::byte*>(dense.raw_data()), bytes});
+    }
+}
+
+struct SafetensorsFile::Opened {
+    explicit Opened(const std::string& name) : file(name) {}
+
+    void read_header();
+    const Entry* find(const std::string& name) const;
+    const Entry& at(const std::string& name) const;
+
+    InputFile file;
+    std::string path = printable(file.path());
+    std::vector<Entry> entries;
+    std::vector<std::uint32_t> by_name;  // entries in the order of their names
+    Metadata metadata;
+    mutable std::once_flag mapped;
+    mutable std::unique_ptr<MappedFile> map;
+};
+
+void SafetensorsFile::Opened::read_header() {
+    if (file.size() < kLengthBytes)
+        throw FileError(str(path, ": too short for a safetensors file: ", file.size(), " bytes"));
+    std::uint64_t length = 0;
+    file.read_at(0, std::as_writable_bytes(std::span(&length, 1)));
+    if (length > kLongestSafetensorsHeader)
+        throw FileError(str(path, ": a header of ", length, " bytes, at most ",
+                            kLongestSafetensorsHeader, " are allowed; is it a safetensors file?"));
+    const std::int64_t data_begin = kLengthBytes + static_cast<std::int64_t>(length);
+    if (data_begin > file.size())
+        throw FileError(
+            str(path, ": ends within its header: ", file.size(), " bytes of ", data_begin));
+    std::string header(length, '\0');
+    file.read_at(kLengthBytes, std::as_writable_bytes(std::span(header)));
+    try {
+        SafetensorsHeader said = read_safetensors_header(header);
+        entries = std::move(said.entries);
+        metadata = std::move(said.metadata);
+    } catch (const FileError& error) {
+        throw FileError(path + ": " + error.what());
+    }
+    check_layout(path, entries, file.size() - data_begin);
+    for (Entry& entry : entries) entry.begin += data_begin, entry.end += data_begin;
+
+    by_name.resize(entries.size());
+    std::iota(by_name.begin(), by_name.end(), 0u);
+    const auto name_of_index = [&](std::uint32_t i) -> const std::string& {
+        return entries[i].name;
+    };
+    std::ranges::sort(by_name, {}, name_of_index);
+    const auto twin = std::ranges::adjacent_find(by_name, {}, name_of_index);
+    if (twin != by_name.end())
+        throw FileError(str(path, ": a tensor's name twice: ", in_quotes(entries[*twin].name)));
+}
+
+const Entry* SafetensorsFile::Opened::find(const std::string& name) const {
+    const auto found = std::ranges::lower_bound(
+        by_name, name, {}, [&](std::uint32_t i) -> const std::string& { return entries[i].name; });
+    if (found == by_name.end() || entries[*found].name != name) return nullptr;
+    return &entries[*found];
+}
+
+const Entry& SafetensorsFile::Opened::at(const std::string& name) const {
+    if (const Entry* entry = find(name)) return *entry;
+    throw FileError(str(path, ": no tensor has this name: ", in_quotes(name)));
+}
+
+SafetensorsFile::SafetensorsFile(const std::string& path) {
+    const auto opened = std::make_shared<Opened>(path);
+    opened->read_header();
+    opened_ = opened;
+}
+
+const std::vector<Entry>& SafetensorsFile::entries() const { return opened_->entries; }
+const Metadata& SafetensorsFile::metadata() const { return opened_->metadata; }
+bool SafetensorsFile::contains(const std::string& name) const {
+    return opened_->find(name) != nullptr;
+}
+
+Tensor SafetensorsFile::tensor(const std::string& name) const { return tensor(opened_->at(name)); }
+
+Tensor SafetensorsFile::tensor(const Entry& entry) const {
+    Tensor y = Tensor::empty(entry.shape, {.dtype = entry.dtype});
+    const auto bytes = static_cast<std::size_t>(entry.end - entry.begin);
+    opened_->file.read_at(entry.begin, {static_cast<std::byte*>(y.raw_data()), bytes});
+    check_booleans(opened_->path, entry, y.raw_data());
+    return y;
+}
+
+Tensor SafetensorsFile::mapped_tensor(const std::string& name) const {
+    const Entry& entry = opened_->at(name);
+    if (entry.begin == entry.end || entry.begin % size_of(entry.dtype) != 0) return tensor(entry);
+    std::call_once(opened_->mapped,
+                   [&] { opened_->map = std::make_unique<MappedFile>(opened_->file); });
+    std::byte* data = opened_->map->bytes().data() + entry.begin;
+    check_booleans(opened_->path, entry, data);
+    return Tensor::from_blob(data, entry.shape, entry.dtype, [keep = opened_] {});
+}
+
+Safetensors load_safetensors(const std::string& path) {
+    const SafetensorsFile file(path);
+    Safetensors all;
+    all.metadata = file.metadata();
+    for (const Entry& entry : file.entries()) all.tensors.emplace(entry.name, file.tensor(entry));
+    return all;
+}
+
+}  // namespace axle::inline v0

@@ -1,0 +1,232 @@
+// The header's text, both ways: an event parser that accepts the format and nothing else, and its
+// writer.
+#include "core/files/safetensors_header.h"
+
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "core/files/file.h"
+
+namespace axle::inline v0 {
+namespace {
+
+using Entry = SafetensorsFile::Entry;
+
+constexpr std::size_t kLongestHeader = kLongestSafetensorsHeader;
+constexpr const char* kMetadataKey = "__metadata__";
+
+// In the order of the format's own library, which a writer puts backwards.
+constexpr std::pair<const char*, DType> kDTypes[] = {
+    {"BOOL", DType::boolean},    {"U8", DType::u8},           {"I8", DType::i8},
+    {"F8_E5M2", DType::f8_e5m2}, {"F8_E4M3", DType::f8_e4m3}, {"F8_E8M0", DType::f8_e8m0},
+    {"I16", DType::i16},         {"U16", DType::u16},         {"F16", DType::f16},
+    {"BF16", DType::bf16},       {"I32", DType::i32},         {"U32", DType::u32},
+    {"F32", DType::f32},         {"C64", DType::c64},         {"F64", DType::f64},
+    {"I64", DType::i64},         {"U64", DType::u64},
+};
+
+// Takes the header's events in. A method that returns false stops the parser, with the reason kept.
+class HeaderReader {
+  public:
+    bool null() { return unexpected("null"); }
+    bool boolean(bool) { return unexpected("a boolean"); }
+    bool binary(nlohmann::json::binary_t&) { return unexpected("binary data"); }
+    bool number_integer(std::int64_t x) { return not_a_count(std::to_string(x)); }
+    bool number_float(double, const std::string& text) { return not_a_count(text); }
+    bool number_unsigned(std::uint64_t x);
+    bool string(std::string& text);
+    bool key(std::string& text);
+    bool start_object(std::size_t);
+    bool end_object();
+    bool start_array(std::size_t);
+    bool end_array();
+    template <class Exception>
+    bool parse_error(std::size_t position, const std::string&, const Exception&) {
+        return refuse(str("the header is not JSON at its byte ", position));
+    }
+
+    std::string reason;
+    std::vector<Entry> entries;
+    Metadata metadata;
+
+  private:
+    enum class At { start, names, metadata, tensor, shape, offsets, end };
+    enum Field { kNone = 0, kDType = 1, kShape = 2, kOffsets = 4, kAll = 7 };
+
+    bool refuse(std::string why) {
+        reason = std::move(why);
+        return false;
+    }
+    bool unexpected(const char* what) {
+        if (at_ == At::names && !in_metadata_)
+            return refuse(str(tensor(), what, " instead of an object"));
+        if (at_ == At::metadata || in_metadata_)
+            return refuse(str("__metadata__ may hold only text: ", what));
+        if (at_ == At::start) return refuse("the header is not an object");
+        return refuse(str(tensor(), what, " where the format has none"));
+    }
+    bool not_a_count(const std::string& text) {
+        if (at_ != At::shape && at_ != At::offsets) return unexpected("a number");
+        return refuse(str(tensor(), "not a whole number that fits 63 bits: ", printable(text)));
+    }
+    std::string tensor() const { return str("tensor ", in_quotes(entry_.name), ": "); }
+    bool set_dtype(const std::string& name);
+
+    At at_ = At::start;
+    bool in_metadata_ = false;  // between its key and its object
+    bool had_metadata_ = false;
+    Entry entry_;
+    int had_ = kNone;      // fields of the entry
+    Field field_ = kNone;  // whose value comes next
+    int offsets_ = 0;      // how many have come
+    std::string text_key_;
+};
+
+bool HeaderReader::number_unsigned(std::uint64_t x) {
+    if (x > INT64_MAX) return not_a_count(std::to_string(x));
+    const auto value = static_cast<std::int64_t>(x);
+    if (at_ == At::shape) {
+        if (entry_.shape.size() == kMaxDims)
+            return refuse(str(tensor(), "more than ", kMaxDims, " dimensions"));
+        entry_.shape.push_back(value);
+        return true;
+    }
+    if (at_ != At::offsets) return unexpected("a number");
+    if (offsets_ == 2) return refuse(str(tensor(), "more than two data_offsets"));
+    (offsets_++ == 0 ? entry_.begin : entry_.end) = value;
+    return true;
+}
+
+bool HeaderReader::set_dtype(const std::string& name) {
+    for (const auto& [known, dtype] : kDTypes)
+        if (name == known) return entry_.dtype = dtype, true;
+    if (name == "F4" || name == "F6_E2M3" || name == "F6_E3M2")
+        return refuse(str(tensor(), "elements smaller than a byte are not supported: ", name));
+    return refuse(str(tensor(), "unknown dtype: ", printable(name)));
+}
+
+bool HeaderReader::string(std::string& text) {
+    if (at_ == At::metadata) {
+        if (metadata.emplace(text_key_, text).second) return true;
+        return refuse(str("__metadata__ has a key twice: ", in_quotes(text_key_)));
+    }
+    if (at_ == At::tensor && field_ == kDType) return field_ = kNone, set_dtype(text);
+    return unexpected("text");
+}
+
+bool HeaderReader::key(std::string& text) {
+    if (at_ == At::metadata) return text_key_ = std::move(text), true;
+    if (at_ == At::names) {
+        in_metadata_ = text == kMetadataKey;
+        if (in_metadata_ && std::exchange(had_metadata_, true))
+            return refuse("a key twice: '__metadata__'");
+        entry_ = {};
+        entry_.name = std::move(text);
+        return true;
+    }
+    field_ = text == "dtype"          ? kDType
+             : text == "shape"        ? kShape
+             : text == "data_offsets" ? kOffsets
+                                      : kNone;
+    if (field_ == kNone) return refuse(str(tensor(), "unknown field: ", in_quotes(text)));
+    if (had_ & field_) return refuse(str(tensor(), "a field twice: ", text));
+    had_ |= field_;
+    return true;
+}
+
+bool HeaderReader::start_object(std::size_t) {
+    if (at_ == At::start) return at_ = At::names, true;
+    if (at_ != At::names) return unexpected("an object");
+    at_ = std::exchange(in_metadata_, false) ? At::metadata : At::tensor;
+    had_ = field_ = kNone;
+    offsets_ = 0;
+    return true;
+}
+
+bool HeaderReader::end_object() {
+    if (at_ == At::names) return at_ = At::end, true;
+    if (std::exchange(at_, At::names) == At::metadata) return true;
+    if (had_ != kAll) return refuse(str(tensor(), "dtype, shape or data_offsets is missing"));
+    entries.push_back(std::move(entry_));
+    return true;
+}
+
+bool HeaderReader::start_array(std::size_t) {
+    if (at_ != At::tensor || (field_ != kShape && field_ != kOffsets)) return unexpected("a list");
+    at_ = std::exchange(field_, kNone) == kShape ? At::shape : At::offsets;
+    return true;
+}
+
+bool HeaderReader::end_array() {
+    if (std::exchange(at_, At::tensor) == At::offsets && offsets_ != 2)
+        return refuse(str(tensor(), "fewer than two data_offsets"));
+    return true;
+}
+
+void check_header_length(std::size_t length) {
+    if (length > kLongestHeader)
+        throw ValueError(str("save_safetensors: the header is too long: ", length,
+                             " bytes of at most ", kLongestHeader));
+}
+
+std::string json_text(const std::string& text) {
+    check_header_length(text.size());
+    try {
+        return nlohmann::json(text).dump();
+    } catch (const nlohmann::json::exception&) {
+        throw ValueError(str("save_safetensors: not UTF-8: ", in_quotes(text)));
+    }
+}
+
+}  // namespace
+
+int safetensors_rank(DType dtype) {
+    int rank = 0;
+    while (kDTypes[rank].second != dtype) ++rank;
+    return rank;
+}
+
+SafetensorsHeader read_safetensors_header(const std::string& text) {
+    // The parser would take a zero byte for the end and ignore what follows.
+    if (!text.starts_with('{') || text.find('\0') != std::string::npos)
+        throw FileError("the header is not JSON text that starts with '{'");
+    HeaderReader reader;
+    if (!nlohmann::json::sax_parse(text.begin(), text.end(), &reader))
+        throw FileError(reader.reason);
+    return {std::move(reader.entries), std::move(reader.metadata)};
+}
+
+std::string write_safetensors_header(const NamedTensors& sorted, const Metadata& metadata) {
+    std::string header = "{";
+    if (!metadata.empty()) {
+        header += str('"', kMetadataKey, "\":{");
+        for (const auto& [key, text] : metadata)
+            header += json_text(key) + ":" + json_text(text) + ",";
+        header.back() = '}';
+        header += ",";
+    }
+    std::int64_t begin = 0;
+    for (const auto& [name, tensor] : sorted) {
+        if (name == kMetadataKey)
+            throw ValueError(
+                "save_safetensors: the format keeps this name to itself: '__metadata__'");
+        // Not by a stream: the host's locale may group digits.
+        header += json_text(name) + R"(:{"dtype":")";
+        header += kDTypes[safetensors_rank(tensor.dtype())].first;
+        header += R"(","shape":[)";
+        for (int d = 0; d < tensor.dim(); ++d)
+            header += (d == 0 ? "" : ",") + std::to_string(tensor.shape()[d]);
+        const std::int64_t end = begin + tensor.numel() * size_of(tensor.dtype());
+        header +=
+            R"(],"data_offsets":[)" + std::to_string(begin) + "," + std::to_string(end) + "]},";
+        begin = end;
+    }
+    if (header.back() == ',') header.pop_back();
+    header += "}";
+    header.append((8 - header.size() % 8) % 8, ' ');
+    check_header_length(header.size());
+    return header;
+}
+
+}  // namespace axle::inline v0

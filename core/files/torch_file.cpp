@@ -1,0 +1,362 @@
+#include "core/files/torch_file.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include <zlib.h>
+
+#include "core/files/file.h"
+#include "core/files/pickle.h"
+#include "core/files/zip.h"
+#include "core/memory/storage.h"
+
+namespace axle::inline v0 {
+namespace {
+
+using Kind = Pickle::Kind;
+using Value = Pickle::Value;
+
+constexpr std::string_view kSize = "torch.Size";
+constexpr std::string_view kParameter = "torch._utils._rebuild_parameter";
+// Of a storage that knows its dtype, and of one of bytes.
+constexpr std::string_view kTensor = "torch._utils._rebuild_tensor_v2";
+constexpr std::string_view kTensorOfBytes = "torch._utils._rebuild_tensor_v3";
+constexpr std::string_view kBytes = "torch.storage.UntypedStorage";
+
+struct StorageName {
+    std::string_view name;
+    DType dtype;
+};
+constexpr StorageName kStorages[] = {
+    {"torch.DoubleStorage", DType::f64},       {"torch.FloatStorage", DType::f32},
+    {"torch.HalfStorage", DType::f16},         {"torch.BFloat16Storage", DType::bf16},
+    {"torch.LongStorage", DType::i64},         {"torch.IntStorage", DType::i32},
+    {"torch.ShortStorage", DType::i16},        {"torch.CharStorage", DType::i8},
+    {"torch.ByteStorage", DType::u8},          {"torch.BoolStorage", DType::boolean},
+    {"torch.ComplexFloatStorage", DType::c64},
+};
+constexpr DType kDTypes[] = {
+    DType::f64, DType::f32, DType::f16,     DType::bf16,    DType::i64,     DType::i32,
+    DType::u8,  DType::i16, DType::i8,      DType::boolean, DType::u64,     DType::u32,
+    DType::u16, DType::c64, DType::f8_e4m3, DType::f8_e5m2, DType::f8_e8m0,
+};
+
+std::optional<DType> dtype_of_storage(std::string_view name) {
+    for (const auto& [known, dtype] : kStorages)
+        if (name == known) return dtype;
+    return std::nullopt;
+}
+std::optional<DType> dtype_named(std::string_view name) {
+    for (const DType dtype : kDTypes)
+        if (name == str("torch.", dtype)) return dtype;
+    return std::nullopt;
+}
+bool is_known(std::string_view name) {
+    return name == kSize || name == kParameter || name == kTensor || name == kTensorOfBytes ||
+           name == kBytes || dtype_of_storage(name) || dtype_named(name);
+}
+
+// An open file. Its failures are FileErrors with the bare reason.
+class TorchFile {
+  public:
+    TorchFile(const std::shared_ptr<MappedFile>& map, TorchFileOptions options)
+        : options_(options), map_(map) {
+        if (!map_->bytes().empty() && map_->bytes()[0] == kPickleBegins)
+            throw FileError(
+                "is a bare pickle, of PyTorch before 1.6 or of something else; torch.load it and "
+                "torch.save it again");
+        for (StoredEntry& entry : read_stored_zip(map_->bytes())) {
+            std::string name = entry.name;
+            entries_.emplace(std::move(name), std::move(entry));
+        }
+        folder_ = find_folder();
+        if (const StoredEntry* order = find("byteorder"); order != nullptr)
+            if (text_of(*order) != "little") fail("byteorder", "only little-endian is understood");
+    }
+
+    Tree read() {
+        const StoredEntry& entry = at(kPickle);
+        check_crc(entry);
+        try {
+            pickle_ = read_pickle(entry.bytes, [&](std::string_view name) {
+                return options_.leave_out_others || is_known(name);
+            });
+        } catch (const FileError& error) {
+            refuse(error.what());
+        }
+        // A container that comes many times is copied as often; no checkpoint needs many.
+        left_ = 64 * entry.bytes.size() + kFreeCopies;
+        return tree_of(pickle_.root, 0);
+    }
+
+  private:
+    static constexpr std::byte kPickleBegins{0x80};
+    static constexpr std::string_view kPickle = "data.pkl";
+    static constexpr std::size_t kFreeCopies = std::size_t{1} << 26;  // bytes
+
+    // --- entries
+    [[noreturn]] void fail(std::string_view entry, std::string_view reason) const {
+        throw FileError(str("entry ", in_quotes(folder_ + std::string(entry)), ": ", reason));
+    }
+    [[noreturn]] void refuse(std::string_view reason) const { fail(kPickle, reason); }
+    std::string find_folder() const {
+        static constexpr std::string_view kEnd = "/data.pkl";
+        std::optional<std::string> folder;
+        for (const auto& [name, entry] : entries_) {
+            if (!name.ends_with(kEnd) || name.find('/') != name.size() - kEnd.size()) continue;
+            if (folder) throw FileError("two entries data.pkl");
+            folder = name.substr(0, name.size() - kPickle.size());
+        }
+        if (!folder)
+            throw FileError("is a zip file, but not one of torch.save: it has no entry data.pkl");
+        if (entries_.contains(*folder + "constants.pkl"))
+            throw FileError(
+                "is a TorchScript program, which is not executed; save its state_dict instead");
+        return *folder;
+    }
+    const StoredEntry* find(std::string_view name) const {
+        const auto found = entries_.find(folder_ + std::string(name));
+        return found == entries_.end() ? nullptr : &found->second;
+    }
+    const StoredEntry& at(std::string_view name) const {
+        if (const StoredEntry* entry = find(name)) return *entry;
+        fail(name, "is missing");
+    }
+    static std::string_view text_of(const StoredEntry& entry) {
+        return {reinterpret_cast<const char*>(entry.bytes.data()), entry.bytes.size()};
+    }
+    void check_crc(const StoredEntry& entry) const {
+        if (!options_.check_crc) return;
+        const auto* bytes = reinterpret_cast<const Bytef*>(entry.bytes.data());
+        if (crc32_z(0, bytes, entry.bytes.size()) != entry.crc)
+            throw FileError(str("entry ", in_quotes(entry.name),
+                                ": is damaged: its bytes don't have its checksum"));
+    }
+
+    // --- storages
+    struct Memory {
+        std::shared_ptr<Storage> storage;
+        std::int64_t bytes = 0;
+        bool has_flags = false;  // every byte is 0 or 1
+    };
+    struct StorageOf {
+        Memory* memory;
+        std::optional<DType> dtype;  // none of one of bytes
+        std::string entry;
+    };
+
+    const Value& value(std::uint32_t id) const { return pickle_.values[id]; }
+    const Value& item(const Value& of, std::size_t index, Kind kind) const {
+        if (index >= of.items.size() || value(of.items[index]).kind != kind)
+            refuse("a tensor that is not described as torch.save does");
+        return value(of.items[index]);
+    }
+
+    // ('storage', type, key, location, size), whatever the device that it was on.
+    StorageOf storage_of(const Value& reference) {
+        const Value& said = item(reference, 0, Kind::tuple);
+        if (said.items.size() != 5 || item(said, 0, Kind::text).text != "storage")
+            refuse("a reference to something else than a storage");
+        const std::string& type = item(said, 1, Kind::name).text;
+        StorageOf made{nullptr, dtype_of_storage(type), "data/" + item(said, 2, Kind::text).text};
+        if (!made.dtype && type != kBytes)
+            refuse(str("a storage of a type that is none: ", printable(type)));
+        made.memory = &memory_of(made.entry);
+        const std::int64_t size = made.dtype ? size_of(*made.dtype) : 1;
+        if (made.memory->bytes % size != 0 ||
+            item(said, 4, Kind::integer).integer != made.memory->bytes / size)
+            fail(made.entry, "is not as long as its storage");
+        return made;
+    }
+    Memory& memory_of(const std::string& name) {
+        const auto [found, is_new] = memories_.try_emplace(name);
+        Memory& memory = found->second;
+        if (!is_new) return memory;
+        const StoredEntry& entry = at(name);
+        check_crc(entry);
+        memory.bytes = std::ssize(entry.bytes);
+        if (memory.bytes == 0) return memory;
+        if (reinterpret_cast<std::uintptr_t>(entry.bytes.data()) % sizeof(double) == 0) {
+            memory.storage = std::make_shared<Storage>(entry.bytes.data(), entry.bytes.size(),
+                                                       Device::cpu(), [keep = map_] {});
+        } else {
+            const Tensor copy = Tensor::empty({memory.bytes}, {.dtype = u8});
+            std::ranges::copy(entry.bytes, static_cast<std::byte*>(copy.raw_data()));
+            memory.storage = copy.impl()->storage;
+        }
+        return memory;
+    }
+    // A byte that is neither 0 nor 1 is no bool that C++ could read.
+    void check_flags(const StorageOf& storage) {
+        if (std::exchange(storage.memory->has_flags, true)) return;
+        if (std::ranges::any_of(at(storage.entry).bytes,
+                                [](std::byte b) { return std::to_integer<unsigned>(b) > 1; }))
+            fail(storage.entry, "holds booleans that are neither 0 nor 1");
+    }
+
+    // --- tensors
+    template <class Sizes>
+    Sizes sizes_of(const Value& tuple, const char* what) const {
+        if (tuple.items.size() > kMaxDims)
+            refuse(str("a tensor of more than ", kMaxDims, " ", what));
+        Sizes sizes;
+        for (std::size_t i = 0; i < tuple.items.size(); ++i) {
+            sizes.push_back(item(tuple, i, Kind::integer).integer);
+            if (sizes[static_cast<int>(i)] < 0) refuse(str("a tensor of negative ", what));
+        }
+        return sizes;
+    }
+    // Elements from the first to behind the last; none where they can't be counted.
+    static std::optional<std::int64_t> reach(const Shape& shape, const Strides& strides) {
+        std::int64_t end = 1;
+        for (int d = 0; d < shape.size(); ++d) {
+            std::int64_t length = 0;
+            if (__builtin_mul_overflow(shape[d] - 1, strides[d], &length) ||
+                __builtin_add_overflow(end, length, &end))
+                return std::nullopt;
+        }
+        return end;
+    }
+    // (storage, offset, size, stride, requires_grad, hooks), and of bytes the dtype behind them.
+    Tensor tensor_of(const Value& arguments, bool of_bytes) {
+        const StorageOf storage = storage_of(item(arguments, 0, Kind::reference));
+        const std::int64_t offset = item(arguments, 1, Kind::integer).integer;
+        const auto shape = sizes_of<Shape>(item(arguments, 2, Kind::tuple), "sizes");
+        const auto strides = sizes_of<Strides>(item(arguments, 3, Kind::tuple), "strides");
+        const std::optional<DType> dtype =
+            of_bytes ? dtype_named(item(arguments, 6, Kind::name).text) : storage.dtype;
+        if (!dtype || of_bytes == storage.dtype.has_value())
+            refuse("a tensor whose dtype is not said once");
+        if (shape.size() != strides.size()) refuse("a tensor with sizes but not as many strides");
+        const std::int64_t count = numel(shape);
+        if (count == 0) return Tensor::empty(shape, {.dtype = *dtype});
+        const std::int64_t room = storage.memory->bytes / size_of(*dtype);
+        const std::optional<std::int64_t> length = reach(shape, strides);
+        if (offset < 0 || offset > room || !length || *length > room - offset)
+            fail(storage.entry, str("a tensor of shape ", shape, " and strides ", strides,
+                                    " from element ", offset, " on is not within it"));
+        if (count > room)
+            fail(storage.entry,
+                 str("a tensor of shape ", shape, " repeats its elements; save it contiguous()"));
+        if (*dtype == DType::boolean) check_flags(storage);
+        auto impl = std::make_shared<Impl>();
+        impl->shape = shape;
+        impl->strides = strides;
+        impl->offset = offset;
+        impl->dtype = *dtype;
+        impl->storage = storage.memory->storage;
+        return Tensor(std::move(impl));
+    }
+
+    // --- the tree
+    Tree called(std::uint32_t id, int depth) {
+        if (const auto known = tensors_.find(id); known != tensors_.end()) return known->second;
+        const std::string& function = value(value(id).items[0]).text;
+        if (!is_known(function)) return {};  // left out
+        const Value& arguments = value(value(id).items[1]);
+        if (function == kSize) {
+            static_cast<void>(item(arguments, 0, Kind::tuple));
+            return tree_of(arguments.items[0], depth);
+        }
+        Tensor tensor;
+        if (function == kTensor || function == kTensorOfBytes) {
+            tensor = tensor_of(arguments, function == kTensorOfBytes);
+        } else if (function == kParameter) {
+            static_cast<void>(item(arguments, 0, Kind::call));
+            const Tree data = tree_of(arguments.items[0], depth);
+            if (!data.is_tensor()) refuse("a parameter that is no tensor");
+            tensor = data.tensor();
+        } else {
+            refuse(str("a call of ", printable(function)));
+        }
+        return tensors_.emplace(id, tensor).first->second;
+    }
+    std::string key_of(const Value& key) const {
+        if (key.kind == Kind::text) return key.text;
+        if (key.kind != Kind::integer) refuse("a dict whose keys are neither text nor integers");
+        return std::to_string(key.integer);
+    }
+    Tree tree_of(std::uint32_t id, int depth) {
+        if (depth > kMaxTreeDepth) refuse(str("containers more than ", kMaxTreeDepth, " deep"));
+        const Value& v = value(id);
+        spend(sizeof(Tree) + v.text.size());
+        switch (v.kind) {
+            case Kind::none:
+                return {};
+            case Kind::flag:
+                return v.integer != 0;
+            case Kind::integer:
+                return v.integer;
+            case Kind::number:
+                return v.number;
+            case Kind::text:
+                return v.text;
+            case Kind::name:
+                if (!is_known(v.text)) return {};  // left out
+                if (!dtype_named(v.text)) refuse(str("a value that is ", printable(v.text)));
+                return v.text;
+            case Kind::call:
+                return called(id, depth + 1);
+            case Kind::reference:
+                refuse("a storage without a tensor");
+            case Kind::tuple:
+            case Kind::list: {
+                Tree list = Tree::list();
+                for (const std::uint32_t element : v.items)
+                    list.push_back(tree_of(element, depth + 1));
+                return list;
+            }
+            case Kind::dict:
+                return map_of(v, depth);
+        }
+        refuse("a value of no kind");
+    }
+    Tree map_of(const Value& dict, int depth) {
+        Tree map = Tree::map();
+        std::unordered_set<std::string> keys;
+        for (std::size_t i = 0; i < dict.items.size(); i += 2) {
+            std::string key = key_of(value(dict.items[i]));
+            spend(sizeof(Tree::Entry) + key.size());
+            if (!keys.insert(key).second) refuse(str("a key twice: ", in_quotes(key)));
+            Tree element = tree_of(dict.items[i + 1], depth + 1);
+            map.entries().push_back({std::move(key), std::move(element)});
+        }
+        return map;
+    }
+    void spend(std::size_t size) {
+        if (size > left_) refuse("values that come again and again, many times what it says");
+        left_ -= size;
+    }
+
+    TorchFileOptions options_;
+    std::shared_ptr<MappedFile> map_;
+    std::map<std::string, StoredEntry> entries_;
+    std::string folder_;  // "archive/"
+    Pickle pickle_;
+    std::size_t left_ = 0;
+    std::map<std::string, Memory> memories_;
+    std::unordered_map<std::uint32_t, Tensor> tensors_;  // by their calls
+};
+
+}  // namespace
+
+Tree load_torch_file(const std::string& path, TorchFileOptions options) {
+    const auto map = std::make_shared<MappedFile>(path);
+    try {
+        return TorchFile(map, options).read();
+    } catch (const FileError& error) {
+        throw FileError(str(printable(path), ": ", error.what()));
+    } catch (const ShapeError& error) {  // more elements than can be counted
+        throw FileError(str(printable(path), ": ", error.what()));
+    }
+}
+
+}  // namespace axle::inline v0

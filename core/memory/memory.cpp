@@ -1,0 +1,242 @@
+// Size classes: powers of two split in four, so that at most a fifth of a block is unused. Each
+// class keeps its freed blocks in a list under one mutex; a training step frees what it allocates,
+// so after the first step every request is a pop and a push.
+#include "core/memory/memory.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <cstdlib>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include <sys/mman.h>
+
+#include "core/profiler/profiler.h"
+#include "kernels/error.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#define AXLE_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define AXLE_ASAN 1
+#endif
+#endif
+#ifdef AXLE_ASAN
+#include <sanitizer/asan_interface.h>
+#define AXLE_POISON(block, size) ASAN_POISON_MEMORY_REGION(block, size)
+#define AXLE_UNPOISON(block, size) ASAN_UNPOISON_MEMORY_REGION(block, size)
+#else
+#define AXLE_POISON(block, size) static_cast<void>(0)
+#define AXLE_UNPOISON(block, size) static_cast<void>(0)
+#endif
+
+namespace axle::inline v0::host_memory {
+namespace {
+
+constexpr std::size_t kAlignment = 64;
+constexpr std::size_t kHugePage = std::size_t{2} << 20;
+constexpr std::size_t kAddressSpace = std::size_t{1} << 47;
+constexpr int kClasses = 4 * 64;
+
+// 64, 128, 192, 256, then four steps an octave. Returns the class; `rounded` is its size.
+int class_of(std::size_t size, std::size_t& rounded) {
+    if (size <= 4 * kAlignment) {
+        rounded = (size + kAlignment - 1) / kAlignment * kAlignment;
+        return static_cast<int>(rounded / kAlignment) - 1;
+    }
+    const int octave = std::bit_width(size - 1) - 1;  // 2^octave < size <= 2^(octave + 1)
+    const std::size_t base = std::size_t{1} << octave;
+    const std::size_t step = base / 4;
+    const std::size_t steps = (size - base + step - 1) / step;
+    rounded = base + steps * step;
+    return 4 * octave + static_cast<int>(steps) - 1;
+}
+
+void* from_system(std::size_t size, std::size_t alignment, void*) {
+    void* block = nullptr;
+    if (size >= kHugePage) alignment = kHugePage;
+    if (posix_memalign(&block, alignment, size) != 0) return nullptr;
+#ifdef MADV_HUGEPAGE
+    if (size >= kHugePage) madvise(block, size, MADV_HUGEPAGE);
+#endif
+    return block;
+}
+
+void to_system(void* block, std::size_t, void*) noexcept { std::free(block); }
+
+struct Cache {
+    std::mutex mutex;
+    std::vector<void*> freed[kClasses];  // of the present allocator
+    std::size_t size[kClasses] = {};     // of a class that has been asked for
+    MemoryStats stats;
+    std::int64_t limit = INT64_MAX;
+
+    // Allocators are numbered in the order of their use; the system is 0. Blocks of the others are
+    // found by their address, so that a process that sets none pays nothing.
+    std::vector<HostAllocator> allocators = {{from_system, to_system, nullptr}};
+    std::size_t present = 0;
+    std::unordered_map<void*, std::size_t> owners;
+};
+
+// Never destroyed: tensors may outlive it.
+Cache& cache() {
+    static auto* const instance = new Cache;
+    return *instance;
+}
+
+std::size_t owner_of(const Cache& c, void* block) {
+    if (c.owners.empty()) return 0;
+    const auto found = c.owners.find(block);
+    return found == c.owners.end() ? 0 : found->second;
+}
+
+// To where the block came from.
+void give_back(Cache& c, void* block, std::size_t size) noexcept {
+    AXLE_UNPOISON(block, size);
+    const std::size_t owner = owner_of(c, block);
+    if (owner != 0) c.owners.erase(block);
+    const HostAllocator& allocator = c.allocators[owner];
+    allocator.deallocate(block, size, allocator.context);
+    c.stats.reserved -= static_cast<std::int64_t>(size);
+}
+
+void flush(Cache& c) noexcept {
+    for (int i = 0; i < kClasses; ++i) {
+        for (void* block : c.freed[i]) give_back(c, block, c.size[i]);
+        c.freed[i].clear();
+    }
+}
+
+// Null where there is no memory, or none within the limit.
+void* take_new(Cache& c, std::size_t size) {
+    if (static_cast<std::int64_t>(size) > c.limit - c.stats.reserved) return nullptr;
+    const HostAllocator allocator = c.allocators[c.present];
+    void* const block = allocator.allocate(size, kAlignment, allocator.context);
+    if (block == nullptr || c.present == 0) return block;
+    const auto address = reinterpret_cast<std::uintptr_t>(block);
+    try {
+        if (address % kAlignment != 0)
+            throw UsageError(str("set_allocator: the allocator gave ", size,
+                                 " bytes that are not aligned to ", kAlignment));
+        c.owners.emplace(block, c.present);
+    } catch (...) {
+        allocator.deallocate(block, size, allocator.context);
+        throw;
+    }
+    return block;
+}
+
+[[noreturn]] void out_of_memory(std::size_t requested, const Cache& c) {
+    const MemoryStats& s = c.stats;
+    const std::int64_t cached = s.reserved - s.current;
+    throw OutOfMemory(
+        str("allocate: out of memory: ", requested, " bytes requested, ", s.current, " in use, ",
+            cached, " cached, peak ", s.peak, c.limit == INT64_MAX ? "" : str(", limit ", c.limit)),
+        static_cast<std::int64_t>(requested), s.current, cached, s.peak);
+}
+
+}  // namespace
+
+void* allocate(std::size_t size) {
+    if (size == 0) return nullptr;
+    Cache& c = cache();
+    const std::lock_guard lock(c.mutex);
+    if (size > kAddressSpace) out_of_memory(size, c);
+    std::size_t rounded = 0;
+    const int index = class_of(size, rounded);
+    c.size[index] = rounded;
+    std::vector<void*>& freed = c.freed[index];
+    void* block = nullptr;
+    if (!freed.empty()) {
+        block = freed.back();
+        freed.pop_back();
+        AXLE_UNPOISON(block, size);
+    } else {
+        block = take_new(c, rounded);
+        if (block == nullptr) {
+            flush(c);
+            block = take_new(c, rounded);
+        }
+        if (block == nullptr) out_of_memory(size, c);
+        ++c.stats.system_allocations;
+        c.stats.reserved += static_cast<std::int64_t>(rounded);
+        AXLE_POISON(block, rounded);
+        AXLE_UNPOISON(block, size);
+    }
+    ++c.stats.allocations;
+    c.stats.current += static_cast<std::int64_t>(rounded);
+    c.stats.peak = std::max(c.stats.peak, c.stats.current);
+    if (profiler::enabled())
+        profiler::note_memory(static_cast<std::int64_t>(rounded), c.stats.current,
+                              c.stats.reserved);
+    return block;
+}
+
+void deallocate(void* block, std::size_t size) noexcept {
+    if (block == nullptr) return;
+    Cache& c = cache();
+    const std::lock_guard lock(c.mutex);
+    std::size_t rounded = 0;
+    std::vector<void*>& freed = c.freed[class_of(size, rounded)];
+    c.stats.current -= static_cast<std::int64_t>(rounded);
+    AXLE_POISON(block, rounded);
+    if (c.stats.reserved > c.limit || owner_of(c, block) != c.present) {
+        give_back(c, block, rounded);
+    } else {
+        try {
+            freed.push_back(block);
+        } catch (...) {
+            give_back(c, block, rounded);
+        }
+    }
+    if (profiler::enabled()) profiler::note_memory(0, c.stats.current, c.stats.reserved);
+}
+
+MemoryStats stats() {
+    Cache& c = cache();
+    const std::lock_guard lock(c.mutex);
+    return c.stats;
+}
+
+void reset_peak() {
+    Cache& c = cache();
+    const std::lock_guard lock(c.mutex);
+    c.stats.peak = c.stats.current;
+    c.stats.allocations = c.stats.system_allocations = 0;
+}
+
+void empty_cache() {
+    Cache& c = cache();
+    const std::lock_guard lock(c.mutex);
+    flush(c);
+}
+
+void set_allocator(const HostAllocator& allocator) {
+    const bool system = allocator.allocate == nullptr && allocator.deallocate == nullptr;
+    if (!system && (allocator.allocate == nullptr || allocator.deallocate == nullptr))
+        throw UsageError("set_allocator: needs both functions, or none for the system's");
+    Cache& c = cache();
+    const std::lock_guard lock(c.mutex);
+    const auto same = [&](const HostAllocator& a) {
+        return a.allocate == allocator.allocate && a.deallocate == allocator.deallocate &&
+               a.context == allocator.context;
+    };
+    auto found = c.allocators.begin();
+    if (!system) found = std::find_if(c.allocators.begin(), c.allocators.end(), same);
+    if (found == c.allocators.end()) found = c.allocators.insert(found, allocator);
+    flush(c);
+    c.present = static_cast<std::size_t>(found - c.allocators.begin());
+}
+
+void set_limit(std::int64_t bytes) {
+    if (bytes < 0) throw ValueError(str("set_limit: bytes can't be negative: ", bytes));
+    Cache& c = cache();
+    const std::lock_guard lock(c.mutex);
+    c.limit = bytes == 0 ? INT64_MAX : bytes;
+    if (c.stats.reserved > c.limit) flush(c);
+}
+
+}  // namespace axle::inline v0::host_memory

@@ -1,0 +1,59 @@
+#include "core/memory/storage.h"
+
+#include "core/cuda.h"
+#include "core/memory/memory.h"
+#include "kernels/error.h"
+#if AXLE_CUDA
+#include "core/cuda/context.h"
+#include "core/cuda/memory.h"
+#endif
+
+namespace axle::inline v0 {
+namespace {
+
+// No tensor has a null pointer, not even an empty one: kernels may do arithmetic on it.
+std::size_t at_least_one(std::size_t bytes) { return bytes == 0 ? 1 : bytes; }
+
+}  // namespace
+
+Storage::Storage(std::size_t bytes, Device device, bool pinned)
+    : bytes_(bytes), device_(device), pinned_(pinned) {
+    if (pinned && !(device.is_cpu() && cuda::is_available()))
+        throw DeviceError(str("pinned memory: ",
+                              device.is_cpu() ? cuda::why_unavailable() : "it is the CPU's alone"));
+    if (device.is_cpu() && !pinned) data_ = host_memory::allocate(at_least_one(bytes));
+#if AXLE_CUDA
+    if (pinned) data_ = cuda::pinned_memory::allocate(at_least_one(bytes));
+    if (device.is_cuda())
+        data_ = cuda::device_memory::allocate(device.index, at_least_one(bytes),
+                                              cuda::context(device.index).stream());
+#endif
+}
+
+Storage::Storage(void* data, std::size_t bytes, Device device, std::function<void()> release)
+    : data_(data), bytes_(bytes), device_(device), release_(std::move(release)) {
+    if (!release_) release_ = [] {};
+}
+
+Storage::~Storage() {
+    if (release_) {
+        release_();
+        return;
+    }
+#if AXLE_CUDA
+    if (pinned_) cuda::pinned_memory::deallocate(data_);
+    if (device_.is_cuda()) cuda::device_memory::deallocate(device_.index, data_);
+#endif
+    if (device_.is_cpu() && !pinned_) host_memory::deallocate(data_, at_least_one(bytes_));
+}
+
+void Storage::record_stream([[maybe_unused]] int device) const {
+#if AXLE_CUDA
+    if (release_) return;
+    cudaStream_t stream = cuda::context(device).stream();
+    if (pinned_) cuda::pinned_memory::record_stream(data_, stream);
+    if (device_.is_cuda()) cuda::device_memory::record_stream(device_.index, data_, stream);
+#endif
+}
+
+}  // namespace axle::inline v0

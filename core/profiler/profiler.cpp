@@ -1,0 +1,339 @@
+// Each thread appends to a queue of chunks that it alone writes and that collect() alone reads, so
+// that neither waits for the other. Self times need no second pass: open scopes of a thread form a
+// list, and a scope that closes adds its time to the one around it.
+#include "core/profiler/profiler.h"
+
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <set>
+#include <utility>
+
+#include "core/memory/memory.h"
+#include "core/tensor.h"
+
+namespace axle::inline v0::profiler {
+namespace {
+
+std::int64_t now() {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(
+               std::chrono::steady_clock::now().time_since_epoch())
+        .count();
+}
+
+// A scope, or a sample of the allocator where the name is null.
+struct Record {
+    const char* name = nullptr;
+    Category category = Category::op;
+    std::uint32_t recording = 0;
+    std::int64_t start = 0, end = 0, self = 0;
+    std::int64_t bytes = 0, self_bytes = 0;  // or: current and reserved
+    std::unique_ptr<std::vector<Shape>> shapes;
+};
+
+// One writer, one reader, no lock.
+class Queue {
+  public:
+    Queue() : head_(new Chunk), tail_(head_) {}
+    ~Queue() {
+        while (head_ != nullptr) delete std::exchange(head_, head_->next.load());
+    }
+    Queue(const Queue&) = delete;
+    Queue& operator=(const Queue&) = delete;
+
+    // A record for which there is no memory is lost: a profile must not end the program.
+    void push(Record record) noexcept {
+        std::size_t size = tail_->size.load(std::memory_order_relaxed);
+        if (size == kRecords) {
+            auto* const next = new (std::nothrow) Chunk;
+            if (next == nullptr) return;
+            tail_->next.store(next, std::memory_order_release);
+            tail_ = next;
+            size = 0;
+        }
+        tail_->records[size] = std::move(record);
+        tail_->size.store(size + 1, std::memory_order_release);
+    }
+
+    // take(record) for every record that has been pushed.
+    template <class Take>
+    void drain(Take&& take) {
+        for (;;) {
+            const std::size_t size = head_->size.load(std::memory_order_acquire);
+            while (read_ < size) take(std::move(head_->records[read_++]));
+            Chunk* const next = head_->next.load(std::memory_order_acquire);
+            if (read_ < kRecords || next == nullptr) return;
+            delete std::exchange(head_, next);
+            read_ = 0;
+        }
+    }
+
+  private:
+    static constexpr std::size_t kRecords = 256;
+    struct Chunk {
+        std::array<Record, kRecords> records;
+        std::atomic<std::size_t> size = 0;
+        std::atomic<Chunk*> next = nullptr;
+    };
+
+    Chunk* head_;           // of the reader
+    std::size_t read_ = 0;  // records of head_ that were taken
+    Chunk* tail_;           // of the writer
+};
+
+struct ThreadLog {
+    int number = 0;
+    std::atomic<const char*> name = nullptr;
+    Queue queue;
+    // Of the thread alone:
+    Scope* innermost = nullptr;
+    std::int64_t allocated = 0;  // bytes since its first scope
+};
+
+struct Registry {
+    std::mutex mutex;
+    std::vector<std::shared_ptr<ThreadLog>> logs;  // a log that only we hold is of a thread gone by
+    std::set<std::string, std::less<>> names;
+    int threads = 0;
+    std::uint32_t recordings = 0;
+    std::int64_t start = 0;
+};
+
+// Never destroyed: threads may outlive main.
+Registry& registry() {
+    static auto* const instance = new Registry;
+    return *instance;
+}
+
+// What the running recording wants; written before `recording` is.
+std::atomic<bool> records_shapes = false;
+std::atomic<bool> profiles_memory = false;
+
+// Plain pointers, so that destructors of other thread-local objects may still open scopes, in vain.
+thread_local ThreadLog* current_log = nullptr;
+thread_local bool thread_ends = false;
+thread_local const char* thread_name = nullptr;
+
+struct LogHolder {
+    ~LogHolder() {
+        current_log = nullptr;
+        thread_ends = true;
+    }
+    std::shared_ptr<ThreadLog> log;
+};
+
+ThreadLog* make_log() {
+    thread_local LogHolder holder;
+    Registry& r = registry();
+    auto log = std::make_shared<ThreadLog>();
+    const std::lock_guard lock(r.mutex);
+    r.logs.push_back(log);
+    log->number = r.threads++;
+    log->name = thread_name;
+    holder.log = std::move(log);
+    return current_log = holder.log.get();
+}
+
+// Null where there is no memory for one, or the thread is about to end.
+ThreadLog* this_log() noexcept {
+    if (current_log != nullptr || thread_ends) return current_log;
+    try {
+        return make_log();
+    } catch (...) {
+        return nullptr;
+    }
+}
+
+std::string shown_name(const Record& record) {
+    if (record.category == Category::backward) return str(record.name, " backward");
+    if (record.category == Category::optimizer) return str(record.name, ".step");
+    return record.name;
+}
+
+void add_to(Trace& trace, Record&& record, int thread) {
+    if (record.name == nullptr) {
+        trace.samples.push_back({record.start, record.bytes, record.self_bytes});
+        return;
+    }
+    trace.events.push_back(
+        {.name = shown_name(record),
+         .category = record.category,
+         .thread = thread,
+         .start = record.start,
+         .end = record.end,
+         .self = record.self,
+         .bytes = record.bytes,
+         .self_bytes = record.self_bytes,
+         .operands = record.shapes ? std::move(*record.shapes) : std::vector<Shape>()});
+}
+
+// What the threads have pushed for this recording; what is left from another is dropped. Under the
+// registry's mutex.
+void drain(Registry& r, std::uint32_t of, Trace& trace) {
+    for (const std::shared_ptr<ThreadLog>& log : r.logs) {
+        bool any = false;  // scope
+        log->queue.drain([&](Record&& record) {
+            if (record.recording != of) return;
+            any |= record.name != nullptr;
+            add_to(trace, std::move(record), log->number);
+        });
+        const char* const name = log->name;
+        if (any) trace.threads[log->number] = name ? name : str("thread ", log->number);
+    }
+    std::erase_if(r.logs, [](const auto& log) { return log.use_count() == 1; });
+    if (trace.start == 0) trace.start = r.start;
+    trace.end = now();
+}
+
+}  // namespace
+
+void start(Options options) {
+    ThreadLog* const log = this_log();
+    const MemoryStats memory = host_memory::stats();
+    Registry& r = registry();
+    const std::lock_guard lock(r.mutex);
+    if (enabled()) throw UsageError("profiler: start: a recording runs already");
+    if (log != nullptr && r.recordings == 0 && log->name == nullptr) log->name = "main";
+    records_shapes = options.record_shapes;
+    profiles_memory = options.profile_memory;
+    r.start = now();
+    // 0 means that nothing records.
+    if (++r.recordings == 0) ++r.recordings;
+    recording.store(r.recordings);
+    // Without a log, note_memory would want the mutex to make one.
+    if (options.profile_memory && log != nullptr) note_memory(0, memory.current, memory.reserved);
+}
+
+void collect(Trace& trace) {
+    Registry& r = registry();
+    const std::lock_guard lock(r.mutex);
+    if (!enabled()) throw UsageError("profiler: collect: no recording runs");
+    drain(r, recording.load(), trace);
+}
+
+Trace stop() {
+    Trace trace;
+    stop(trace);
+    return trace;
+}
+
+void stop(Trace& trace) {
+    Registry& r = registry();
+    const std::lock_guard lock(r.mutex);
+    if (!enabled()) throw UsageError("profiler: stop: no recording runs");
+    const std::uint32_t ended = recording.exchange(0);
+    records_shapes = profiles_memory = false;
+    drain(r, ended, trace);
+}
+
+void name_this_thread(const char* name) noexcept {
+    thread_name = name;
+    if (current_log != nullptr) current_log->name = name;
+}
+
+const char* lasting(std::string_view name) {
+    Registry& r = registry();
+    const std::lock_guard lock(r.mutex);
+    auto found = r.names.find(name);
+    if (found == r.names.end()) found = r.names.emplace(name).first;
+    return found->c_str();
+}
+
+// --- the hot path
+
+void Scope::open(const char* name, Category category) noexcept {
+    ThreadLog* const log = this_log();
+    const std::uint32_t running = recording.load(std::memory_order_acquire);
+    if (log == nullptr || running == 0) return;
+    recording_ = running;
+    category_ = category;
+    name_ = name;
+    parent_ = std::exchange(log->innermost, this);
+    inner_ = inner_bytes_ = 0;
+    shapes_ = nullptr;
+    bytes_before_ = log->allocated;
+    start_ = now();
+}
+
+void Scope::close() noexcept {
+    const std::int64_t end = now();
+    std::unique_ptr<std::vector<Shape>> shapes(shapes_);
+    ThreadLog* const log = current_log;
+    if (log == nullptr) return;
+    // Scopes that are held otherwise than on the stack may end in any order.
+    Scope** place = &log->innermost;
+    while (*place != this) place = &(*place)->parent_;
+    *place = parent_;
+    const std::int64_t total = end - start_, bytes = log->allocated - bytes_before_;
+    if (parent_ != nullptr) {
+        parent_->inner_ += total;
+        parent_->inner_bytes_ += bytes;
+    }
+    if (recording.load(std::memory_order_relaxed) != recording_) return;
+    log->queue.push({.name = name_,
+                     .category = category_,
+                     .recording = recording_,
+                     .start = start_,
+                     .end = end,
+                     .self = total - inner_,
+                     .bytes = bytes,
+                     .self_bytes = bytes - inner_bytes_,
+                     .shapes = std::move(shapes)});
+}
+
+void Communication::begin(std::string_view name) noexcept {
+    try {
+        name_ = lasting(name);
+    } catch (...) {  // without memory it is left out
+        return;
+    }
+    recording_ = recording.load(std::memory_order_acquire);
+    start_ = now();
+}
+
+void Communication::end() noexcept {
+    ThreadLog* const log = this_log();
+    if (log == nullptr || recording.load(std::memory_order_relaxed) != recording_) return;
+    log->queue.push({.name = name_,
+                     .category = Category::communication,
+                     .recording = recording_,
+                     .start = start_,
+                     .end = now(),
+                     .shapes = nullptr});
+}
+
+void note_operands(const char* op, std::initializer_list<const Tensor*> tensors) noexcept {
+    if (!records_shapes.load(std::memory_order_relaxed) || current_log == nullptr) return;
+    Scope* const scope = current_log->innermost;
+    if (scope == nullptr || scope->category_ != Category::op || scope->shapes_ != nullptr ||
+        std::strcmp(scope->name_, op) != 0)
+        return;
+    try {
+        auto shapes = std::make_unique<std::vector<Shape>>();
+        shapes->reserve(tensors.size());
+        for (const Tensor* t : tensors) shapes->push_back(t->shape());
+        scope->shapes_ = shapes.release();
+    } catch (...) {  // NOLINT(bugprone-empty-catch): without memory the shapes are left out
+    }
+}
+
+void note_memory(std::int64_t allocated, std::int64_t current, std::int64_t reserved) noexcept {
+    const bool sampled = profiles_memory.load(std::memory_order_relaxed);
+    ThreadLog* const log = sampled ? this_log() : current_log;
+    if (log == nullptr) return;
+    log->allocated += allocated;
+    if (!sampled) return;
+    const std::int64_t time = now();
+    log->queue.push({.name = nullptr,
+                     .recording = recording.load(std::memory_order_acquire),
+                     .start = time,
+                     .end = time,
+                     .bytes = current,
+                     .self_bytes = reserved,
+                     .shapes = nullptr});
+}
+
+}  // namespace axle::inline v0::profiler

@@ -1,0 +1,97 @@
+#include "data/files/byte_pass.h"
+
+#include "core/ops.h"
+#include "data/files/rows.h"
+#include "kernels/thread_pool.h"
+
+namespace axle::inline v0::data {
+
+std::optional<BytePass> BytePass::of(std::span<const Transform> transforms) {
+    BytePass pass;
+    std::size_t at = 0;
+    const auto take = [&]<class T>(std::optional<T>& step) {
+        const T* found = at < transforms.size() ? transforms[at].target<T>() : nullptr;
+        if (found == nullptr) return;
+        step = *found;
+        ++at;
+    };
+    std::optional<ToFloat> to_float;
+    std::optional<Normalize> normalize;
+    take(pass.crop_), take(pass.flip_), take(to_float);
+    if (!to_float) return std::nullopt;
+    take(normalize);
+    pass.steps_.assign(transforms.begin(), transforms.begin() + static_cast<std::ptrdiff_t>(at));
+    if (pass.crop_) {
+        const double fill = pass.crop_->options_.fill;
+        pass.fill_ = *full({1}, fill, {.dtype = u8}).data<std::uint8_t>();
+    }
+    if (!normalize) {
+        pass.scales_.emplace_back(0.0f, 1.0f);
+        return pass;
+    }
+    for (std::size_t c = 0; c < normalize->mean_.size(); ++c)
+        pass.scales_.emplace_back(static_cast<float>(normalize->mean_[c]),
+                                  static_cast<float>(normalize->std_[c]));
+    return pass;
+}
+
+bool BytePass::takes(const Tensor& images, std::int64_t batch,
+                     std::span<SampleRandom> random) const {
+    if (!images.defined() || !images.device().is_cpu() || images.dtype() != u8 ||
+        images.dim() < 3 || images.numel() == 0 || batch == 0)
+        return false;
+    const std::int64_t channels = images.dim() == 3 ? 1 : images.size(-3);
+    if (scales_.size() != 1 && std::ssize(scales_) != channels) return false;
+    if ((crop_ || flip_) && std::ssize(random) != batch) return false;
+    return !crop_ || crop_->fits({images.size(-2), images.size(-1)});
+}
+
+template <class Row>
+Tensor BytePass::pass(const Tensor& images, std::int64_t batch, std::span<SampleRandom> random,
+                      Row row) const {
+    const Size2 size = {images.size(-2), images.size(-1)};
+    const Size2 cut = crop_ ? crop_->size_ : size;
+    Shape shape = images.shape();
+    shape[0] = batch;
+    shape[shape.size() - 2] = cut.h;
+    shape[shape.size() - 1] = cut.w;
+    Tensor result = empty(shape);
+
+    const std::int64_t bytes = images.numel() / images.size(0), floats = result.numel() / batch;
+    kernels::parallel(batch, [&](std::int64_t i) {
+        kernels::ByteWindow window = {.x = images.data<std::uint8_t>() + row(i) * bytes,
+                                      .planes = bytes / (size.h * size.w),
+                                      .height = size.h,
+                                      .width = size.w,
+                                      .rows = cut.h,
+                                      .columns = cut.w,
+                                      .fill = fill_};
+        if (crop_) {
+            const Corner corner = crop_->corner(size, random[static_cast<std::size_t>(i)]);
+            window.top = corner.top;
+            window.left = corner.left;
+        }
+        if (flip_) window.mirrored = flip_->flips(random[static_cast<std::size_t>(i)]);
+        kernels::scale_bytes(window, scales_.data(), std::ssize(scales_),
+                             result.data<float>() + i * floats);
+    });
+    return result;
+}
+
+Tensor BytePass::operator()(const Tensor& images, std::span<SampleRandom> random) const {
+    if (images.defined() && images.dim() > 0 && takes(images, images.size(0), random))
+        return pass(contiguous(images), images.size(0), random, [](std::int64_t i) { return i; });
+    Tensor result = images;
+    for (const Transform& step : steps_) result = step(result, random);
+    return result;
+}
+
+Tensor BytePass::of_rows(const Tensor& images, std::span<const std::int64_t> indices,
+                         std::span<SampleRandom> random) const {
+    if (!images.is_contiguous() || !takes(images, std::ssize(indices), random))
+        return (*this)(rows_of(images, indices), random);
+    return pass(images, std::ssize(indices), random,
+                [&](std::int64_t i) { return indices[static_cast<std::size_t>(i)]; });
+}
+
+}  // namespace axle::inline v0::data

@@ -1,0 +1,139 @@
+#include "data/files/idx.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <optional>
+
+#include "core/check.h"
+#include "core/files/file.h"
+#include "core/ops.h"
+#include "data/files/bytes.h"
+#include "data/files/gzip.h"
+#include "kernels/error.h"
+
+namespace axle::inline v0::data {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "idx elements are turned around");
+
+// Bytes one after another, inflated where they must be.
+class Source {
+  public:
+    Source(std::span<const std::byte> bytes, const std::string& name) : name_(name), rest_(bytes) {
+        if (is_gzip(bytes)) gzip_.emplace(bytes, name);
+    }
+
+    bool compressed() const { return gzip_.has_value(); }
+    std::int64_t position() const { return position_; }
+    // No more than this can follow.
+    std::int64_t most_left() const {
+        std::int64_t most = std::ssize(rest_);
+        if (gzip_ && __builtin_mul_overflow(most, GzipReader::kMostPerByte, &most))
+            return INT64_MAX;
+        return most;
+    }
+    std::size_t read(std::span<std::byte> out) {
+        const std::size_t n = gzip_ ? gzip_->read(out) : copy(out);
+        position_ += static_cast<std::int64_t>(n);
+        return n;
+    }
+    // All of it; else a FileError that says what is cut.
+    void fill(std::span<std::byte> out, const char* what) {
+        const std::int64_t start = position_;
+        if (read(out) != out.size())
+            refuse(position_,
+                   str("ends within ", what, ": ", position_ - start, " bytes of ", out.size()));
+    }
+    [[noreturn]] void refuse(std::int64_t offset, const std::string& what) const {
+        refuse_byte(name_, offset, what);
+    }
+
+  private:
+    std::size_t copy(std::span<std::byte> out) {
+        const std::size_t n = std::min(out.size(), rest_.size());
+        if (n != 0) std::memcpy(out.data(), rest_.data(), n);
+        rest_ = rest_.subspan(n);
+        return n;
+    }
+
+    const std::string& name_;
+    std::span<const std::byte> rest_;  // of plain data; all of compressed data
+    std::optional<GzipReader> gzip_;
+    std::int64_t position_ = 0;
+};
+
+std::optional<DType> dtype_of_code(std::byte code) {
+    switch (std::to_integer<int>(code)) {
+        case 0x08:
+            return DType::u8;
+        case 0x09:
+            return DType::i8;
+        case 0x0b:
+            return DType::i16;
+        case 0x0c:
+            return DType::i32;
+        case 0x0d:
+            return DType::f32;
+        case 0x0e:
+            return DType::f64;
+        default:
+            return std::nullopt;
+    }
+}
+
+Shape read_sizes(Source& source, int rank) {
+    Shape shape;
+    for (int d = 0; d < rank; ++d) {
+        std::uint32_t size = 0;
+        const auto bytes = std::as_writable_bytes(std::span(&size, 1));
+        source.fill(bytes, "the sizes");
+        swap_bytes(bytes, sizeof size);
+        shape.push_back(size);
+    }
+    return shape;
+}
+
+// Whether the data can be what the sizes say, before memory is taken for them.
+void check_size(const Source& source, const Shape& shape, DType dtype, IdxOptions options) {
+    const std::int64_t bytes = checked_bytes(shape, dtype);
+    constexpr std::int64_t kSizes = 4;  // where they stand
+    if (bytes < 0) source.refuse(kSizes, str("the sizes overflow: ", shape));
+    if (bytes > source.most_left())
+        source.refuse(kSizes, str(shape, " of ", dtype, " takes ", bytes, " bytes, at most ",
+                                  source.most_left(), " follow"));
+    if (source.compressed() && bytes > options.max_inflated)
+        source.refuse(kSizes, str(shape, " of ", dtype, " takes ", bytes, " bytes, more than ",
+                                  options.max_inflated,
+                                  " are not inflated; raise max_inflated, or gunzip the file"));
+}
+
+}  // namespace
+
+Tensor read_idx(const std::string& path, IdxOptions options) {
+    return parse_idx(MappedFile(path).bytes(), path, options);
+}
+
+Tensor parse_idx(std::span<const std::byte> bytes, const std::string& name, IdxOptions options) {
+    Source source(bytes, name);
+    std::byte magic[4];
+    source.fill(magic, "the magic number");
+    if (magic[0] != std::byte{0} || magic[1] != std::byte{0})
+        source.refuse(0, "not an idx file, which starts with two zero bytes");
+    const std::optional<DType> dtype = dtype_of_code(magic[2]);
+    if (!dtype) source.refuse(2, str("unknown type: ", std::to_integer<int>(magic[2])));
+    const int rank = std::to_integer<int>(magic[3]);
+    if (rank > kMaxDims) source.refuse(3, str("more than ", kMaxDims, " dimensions: ", rank));
+    const Shape shape = read_sizes(source, rank);
+    check_size(source, shape, *dtype, options);
+
+    Tensor elements = empty(shape, {.dtype = *dtype});
+    source.fill(bytes_of(elements), "the elements");
+    const std::int64_t end = source.position();
+    if (std::byte extra[1]; source.read(extra) != 0)
+        source.refuse(end, str("bytes after the last element of ", shape));
+    swap_bytes(bytes_of(elements), size_of(*dtype));
+    return elements;
+}
+
+}  // namespace axle::inline v0::data

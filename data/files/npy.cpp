@@ -1,0 +1,79 @@
+#include "data/files/npy.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "core/check.h"
+#include "core/files/file.h"
+#include "core/ops.h"
+#include "data/files/bytes.h"
+#include "data/files/npy_header.h"
+#include "kernels/error.h"
+
+namespace axle::inline v0::data {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "arrays are stored little-endian");
+
+Dims reversed(const Dims& dims) {
+    Dims result = dims;
+    std::reverse(result.begin(), result.end());
+    return result;
+}
+
+// Fortran's order is that of the transposed array.
+Tensor in_row_order(const Tensor& transposed) {
+    Dims order;
+    for (int d = transposed.dim() - 1; d >= 0; --d) order.push_back(d);
+    return contiguous(permute(transposed, order));
+}
+
+// A byte that is neither 0 nor 1 is no bool that C++ could read.
+void check_booleans(std::span<const std::byte> data, std::size_t start, const std::string& name) {
+    const auto bad =
+        std::find_if(data.begin(), data.end(), [](std::byte b) { return b > std::byte{1}; });
+    if (bad != data.end())
+        refuse_byte(name, static_cast<std::int64_t>(start) + (bad - data.begin()),
+                    "a bool is neither 0 nor 1");
+}
+
+}  // namespace
+
+Tensor load_npy(const std::string& path) { return parse_npy(MappedFile(path).bytes(), path); }
+
+Tensor parse_npy(std::span<const std::byte> bytes, const std::string& name) {
+    const NpyHeader header = read_npy_header(bytes, name);
+    const std::span<const std::byte> data = bytes.subspan(header.bytes);
+    const auto start = static_cast<std::int64_t>(header.bytes);
+    const std::int64_t wanted = checked_bytes(header.shape, header.dtype);
+    if (wanted < 0) refuse_byte(name, start, str("the shape overflows: ", header.shape));
+    if (wanted > std::ssize(data))
+        refuse_byte(name, std::ssize(bytes),
+                    str("ends within the elements: ", header.shape, " of ", header.dtype, " takes ",
+                        wanted, " bytes, ", data.size(), " follow the header"));
+    if (wanted < std::ssize(data))
+        refuse_byte(name, start + wanted, str("bytes after the last element of ", header.shape));
+    if (header.dtype == DType::boolean) check_booleans(data, header.bytes, name);
+
+    const Shape& shape = header.shape;
+    Tensor elements =
+        empty(header.fortran_order ? reversed(shape) : shape, {.dtype = header.dtype});
+    if (wanted != 0) std::memcpy(elements.raw_data(), data.data(), data.size());
+    const bool complex = header.dtype == DType::c64;  // two numbers
+    if (header.big_endian) swap_bytes(bytes_of(elements), complex ? 4 : size_of(header.dtype));
+    return header.fortran_order ? in_row_order(elements) : elements;
+}
+
+void save_npy(const std::string& path, const Tensor& tensor) {
+    if (!tensor.defined()) throw UsageError("save_npy: the tensor is undefined");
+    if (tensor.device().is_meta()) throw DeviceError("save_npy: a meta tensor has no elements");
+    const std::string header = write_npy_header(tensor.dtype(), tensor.shape());
+    const Tensor dense = contiguous(to(tensor.detach(), Device::cpu()));
+    write_file_atomically(path, [&](AtomicFile& file) {
+        file.write(header);
+        file.write(bytes_of(dense));
+    });
+}
+
+}  // namespace axle::inline v0::data

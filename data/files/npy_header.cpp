@@ -1,0 +1,231 @@
+#include "data/files/npy_header.h"
+
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "core/files/file.h"
+#include "data/files/bytes.h"
+#include "kernels/error.h"
+
+namespace axle::inline v0::data {
+namespace {
+
+constexpr std::string_view kMagic = "\x93NUMPY";
+constexpr std::size_t kVersionAt = 6, kLengthAt = 8;
+// NumPy itself refuses headers beyond 10,000 bytes unless it is told to trust the file.
+constexpr std::size_t kLongestHeader = 1 << 16;
+
+constexpr std::pair<std::string_view, DType> kDTypes[] = {
+    {"b1", DType::boolean}, {"i1", DType::i8},  {"i2", DType::i16}, {"i4", DType::i32},
+    {"i8", DType::i64},     {"u1", DType::u8},  {"u2", DType::u16}, {"u4", DType::u32},
+    {"u8", DType::u64},     {"f2", DType::f16}, {"f4", DType::f32}, {"f8", DType::f64},
+    {"c8", DType::c64},
+};
+
+// The dict literal, front to back. Only what NumPy writes is a header: its three keys, each once.
+class DictParser {
+  public:
+    DictParser(std::string_view text, std::size_t start, const std::string& name)
+        : text_(text), start_(start), name_(name) {}
+
+    NpyHeader parse() {
+        expect('{');
+        while (!accept('}')) {
+            entry();
+            if (accept(',')) continue;
+            expect('}');
+            break;
+        }
+        skip_spaces();
+        if (at_ != text_.size()) refuse("text after the header's dict");
+        if (had_ != kAll) refuse("descr, fortran_order or shape is missing");
+        return header_;
+    }
+
+  private:
+    enum Field { kDescr = 1, kOrder = 2, kShape = 4, kAll = 7 };
+
+    [[noreturn]] void refuse(const std::string& what) const {
+        refuse_byte(name_, static_cast<std::int64_t>(start_ + at_), what);
+    }
+    char peek() const { return at_ < text_.size() ? text_[at_] : '\0'; }
+    void skip_spaces() {
+        while (peek() == ' ' || peek() == '\t' || peek() == '\n') ++at_;
+    }
+    bool accept(char c) {
+        skip_spaces();
+        if (peek() != c || at_ == text_.size()) return false;
+        ++at_;
+        return true;
+    }
+    void expect(char c) {
+        if (!accept(c)) refuse(str("the header has no '", c, "' here"));
+    }
+    bool accept_word(std::string_view word) {
+        skip_spaces();
+        if (!text_.substr(at_).starts_with(word)) return false;
+        at_ += word.size();
+        return true;
+    }
+
+    void entry();
+    std::string_view quoted();
+    void descr();
+    std::int64_t size();
+    Shape shape();
+
+    std::string_view text_;
+    std::size_t start_;
+    const std::string& name_;
+    std::size_t at_ = 0;
+    int had_ = 0;
+    NpyHeader header_;
+};
+
+void DictParser::entry() {
+    const std::string_view key = quoted();
+    const int field = key == "descr"           ? kDescr
+                      : key == "fortran_order" ? kOrder
+                      : key == "shape"         ? kShape
+                                               : 0;
+    if (field == 0) refuse("unknown key: " + in_quotes(key));
+    if ((had_ & field) != 0) refuse("a key twice: " + in_quotes(key));
+    had_ |= field;
+    expect(':');
+    if (field == kDescr) {
+        descr();
+    } else if (field == kShape) {
+        header_.shape = shape();
+    } else {
+        header_.fortran_order = accept_word("True");
+        if (!header_.fortran_order && !accept_word("False"))
+            refuse("fortran_order is neither True nor False");
+    }
+}
+
+// Escapes aren't undone: no key and no dtype has one.
+std::string_view DictParser::quoted() {
+    skip_spaces();
+    const char quote = peek();
+    if (quote != '\'' && quote != '"') refuse("the header has no string here");
+    const std::size_t end = text_.find(quote, at_ + 1);
+    if (end == std::string_view::npos) refuse("a string without an end");
+    const std::string_view inside = text_.substr(at_ + 1, end - at_ - 1);
+    at_ = end + 1;
+    return inside;
+}
+
+void DictParser::descr() {
+    skip_spaces();
+    if (peek() == '[') refuse("structured dtypes are not supported");
+    const std::size_t start = at_;
+    const std::string_view text = quoted();
+    at_ = start;  // what is refused stands there
+    const char order = text.empty() ? '\0' : text[0];
+    for (const auto& [code, dtype] : kDTypes) {
+        if (text.empty() || text.substr(1) != code) continue;
+        const bool known_order =
+            order == '<' || order == '>' || order == '=' || (order == '|' && size_of(dtype) == 1);
+        if (!known_order) break;
+        header_.dtype = dtype;
+        header_.big_endian = order == '>';
+        at_ += text.size() + 2;
+        return;
+    }
+    if (text.substr(0, 2) == "|O")
+        refuse("pickled Python objects are not loaded: they can run code");
+    refuse("unsupported dtype: " + in_quotes(text));
+}
+
+std::int64_t DictParser::size() {
+    skip_spaces();
+    const std::size_t start = at_;
+    std::int64_t value = 0;
+    for (; peek() >= '0' && peek() <= '9'; ++at_)
+        if (__builtin_mul_overflow(value, 10, &value) ||
+            __builtin_add_overflow(value, peek() - '0', &value))
+            refuse("a size beyond 63 bits");
+    if (at_ == start) refuse("the shape has something else than whole numbers");
+    if (peek() == 'L') ++at_;  // as Python 2 wrote it
+    return value;
+}
+
+Shape DictParser::shape() {
+    expect('(');
+    Shape sizes;
+    while (!accept(')')) {
+        if (sizes.size() == kMaxDims) refuse(str("more than ", kMaxDims, " dimensions"));
+        sizes.push_back(size());
+        if (accept(',')) continue;
+        if (sizes.size() == 1) refuse("a tuple of one has a comma");
+        expect(')');
+        break;
+    }
+    return sizes;
+}
+
+std::optional<std::string_view> code_of(DType dtype) {
+    for (const auto& [code, known] : kDTypes)
+        if (known == dtype) return code;
+    return std::nullopt;
+}
+
+}  // namespace
+
+NpyHeader read_npy_header(std::span<const std::byte> bytes, const std::string& name) {
+    const auto byte = [&](std::size_t i) { return std::to_integer<std::size_t>(bytes[i]); };
+    const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    const auto ends = [&] {
+        refuse_byte(name, std::ssize(bytes), "the file ends within its header");
+    };
+    if (kMagic.starts_with(text)) ends();
+    if (!text.starts_with(kMagic)) refuse_byte(name, 0, "not an .npy file: no \\x93NUMPY");
+    if (bytes.size() < kLengthAt) ends();
+    const std::size_t version = byte(kVersionAt);
+    if (version < 1 || version > 3 || byte(kVersionAt + 1) != 0)
+        refuse_byte(name, kVersionAt,
+                    str("unknown format version: ", version, '.', byte(kVersionAt + 1)));
+    const std::size_t width = version == 1 ? 2 : 4;
+    if (bytes.size() < kLengthAt + width) ends();
+    std::size_t length = 0;
+    for (std::size_t i = 0; i < width; ++i) length |= byte(kLengthAt + i) << (8 * i);
+    if (length > kLongestHeader)
+        refuse_byte(
+            name, kLengthAt,
+            str("a header of ", length, " bytes, at most ", kLongestHeader, " are allowed"));
+    const std::size_t start = kLengthAt + width;
+    if (bytes.size() - start < length) ends();
+    NpyHeader header = DictParser(text.substr(start, length), start, name).parse();
+    header.bytes = start + length;
+    return header;
+}
+
+std::string write_npy_header(DType dtype, const Shape& shape) {
+    const std::optional<std::string_view> code = code_of(dtype);
+    if (!code)
+        throw DTypeError(
+            str("save_npy: NumPy has no such dtype: ", dtype, "; convert it with .to(f32)"));
+    std::string dict = "{'descr': '";
+    dict += size_of(dtype) == 1 ? '|' : '<';
+    dict += *code;
+    dict += "', 'fortran_order': False, 'shape': (";
+    for (int d = 0; d < shape.size(); ++d)
+        dict += (d == 0 ? "" : " ") + std::to_string(shape[d]) + ",";
+    if (shape.size() > 1) dict.pop_back();
+    dict += "), }";
+    // NumPy leaves room for the first size to grow to 21 digits in place.
+    if (!shape.empty()) dict.append(21 - std::to_string(shape[0]).size(), ' ');
+    constexpr std::size_t kAlignment = 64, kStart = kLengthAt + 2;
+    const std::size_t unpadded = kStart + dict.size() + 1;
+    dict.append(kAlignment - unpadded % kAlignment, ' ');
+    dict += '\n';
+    std::string header(kMagic);
+    header += '\1';
+    header += '\0';
+    header += static_cast<char>(dict.size() & 255);
+    header += static_cast<char>(dict.size() >> 8);
+    return header + dict;
+}
+
+}  // namespace axle::inline v0::data

@@ -1,0 +1,225 @@
+#include "data/loading/iterable.h"
+
+#include <algorithm>
+
+#include "kernels/error.h"
+
+namespace axle::inline v0::data {
+namespace {
+
+class GeneratorStream : public Stream {
+  public:
+    explicit GeneratorStream(GeneratorDataset::Next next) : next_(std::move(next)) {}
+    std::optional<Tree> next() override {
+        std::optional<Tree> sample = next_ ? next_() : std::nullopt;
+        if (!sample) next_ = nullptr;
+        return sample;
+    }
+
+  private:
+    GeneratorDataset::Next next_;
+};
+
+// Streams one after another.
+class ChainStream : public Stream {
+  public:
+    ChainStream(const std::vector<std::shared_ptr<const IterableDataset>>& datasets,
+                std::int64_t epoch)
+        : datasets_(datasets), epoch_(epoch) {}
+
+    std::optional<Tree> next() override {
+        for (; go_on(); stream_ = nullptr)
+            if (std::optional<Tree> sample = stream_->next()) return sample;
+        return std::nullopt;
+    }
+
+    std::int64_t skip(std::int64_t n) override {
+        std::int64_t skipped = 0;
+        for (; skipped < n && go_on(); stream_ = nullptr) {
+            skipped += stream_->skip(n - skipped);
+            if (skipped == n) break;
+        }
+        return skipped;
+    }
+
+  private:
+    // Opens the next stream if none is open; false behind the last.
+    bool go_on() {
+        if (!stream_ && opened_ < datasets_.size()) stream_ = datasets_[opened_++]->stream(epoch_);
+        return stream_ != nullptr;
+    }
+
+    const std::vector<std::shared_ptr<const IterableDataset>>& datasets_;
+    std::int64_t epoch_;
+    std::size_t opened_ = 0;
+    std::unique_ptr<Stream> stream_;
+};
+
+// Goes round by round, each of `part` samples for every process.
+class ShardStream : public Stream {
+  public:
+    ShardStream(std::unique_ptr<Stream> all, std::int64_t part, bool drop_last,
+                const ShardOptions& options)
+        : all_(std::move(all)),
+          part_(part),
+          begin_(part * options.process_index),
+          round_(part * options.num_processes),
+          drop_last_(drop_last) {}
+
+    std::optional<Tree> next() override {
+        if (given_ == std::ssize(own_) && !read_round()) return std::nullopt;
+        return std::move(own_[static_cast<std::size_t>(given_++)]);
+    }
+
+    std::int64_t skip(std::int64_t n) override {
+        std::int64_t skipped = pass_over(n);
+        if (skipped < n && first_.empty() && read_round()) skipped += pass_over(n - skipped);
+        if (const std::int64_t rounds = (n - skipped) / part_; rounds > 0) {
+            const std::int64_t passed = all_->skip(rounds * round_);
+            const bool filled_up = passed % round_ != 0 && !drop_last_;
+            skipped += (passed / round_ + (filled_up ? 1 : 0)) * part_;
+        }
+        if (skipped < n && read_round()) skipped += pass_over(n - skipped);
+        return skipped;
+    }
+
+    bool repeated() const override { return given_ > real_; }
+
+  private:
+    // At most n samples of the current round.
+    std::int64_t pass_over(std::int64_t n) {
+        const std::int64_t passed = std::min(n, std::ssize(own_) - given_);
+        given_ += passed;
+        return passed;
+    }
+
+    // This process's samples of the next round in own_; false at the end.
+    bool read_round() {
+        own_.clear();
+        given_ = 0;
+        const std::int64_t end = begin_ + part_;
+        std::int64_t seen = 0;  // samples of the round
+        if (first_.empty()) {
+            seen = read(round_, first_);
+            own_.assign(first_.begin() + std::min(begin_, seen),
+                        first_.begin() + std::min(end, seen));
+        } else {
+            seen = all_->skip(begin_);
+            if (seen == begin_) seen += read(part_, own_);
+            if (seen == end) seen += all_->skip(round_ - end);
+        }
+        real_ = std::ssize(own_);
+        if (seen == 0 || (seen < round_ && drop_last_)) {
+            own_.clear();
+        } else {
+            for (std::int64_t at = begin_ + real_; at < end; ++at)
+                own_.push_back(first_[static_cast<std::size_t>((at - seen) % std::ssize(first_))]);
+        }
+        return !own_.empty();
+    }
+
+    std::int64_t read(std::int64_t n, std::vector<Tree>& to) {
+        for (std::int64_t i = 0; i < n; ++i) {
+            std::optional<Tree> sample = all_->next();
+            if (!sample) return i;
+            to.push_back(std::move(*sample));
+        }
+        return n;
+    }
+
+    std::unique_ptr<Stream> all_;
+    std::int64_t part_, begin_, round_;  // samples: own ones of a round, those before them, all
+    bool drop_last_;
+    std::vector<Tree> first_;  // round, of all processes
+    std::vector<Tree> own_;    // of the current round
+    std::int64_t real_ = 0;    // of these, not repeated
+    std::int64_t given_ = 0;
+};
+
+}  // namespace
+
+std::int64_t Stream::skip(std::int64_t n) {
+    std::int64_t skipped = 0;
+    while (skipped < n && next()) ++skipped;
+    return skipped;
+}
+
+std::shared_ptr<const IterableDataset> IterableDataset::shard(std::int64_t num_shards,
+                                                              std::int64_t index) const {
+    throw UsageError(str("IterableDataset: shard ", index, " of ", num_shards,
+                         ": a dataset whose num_shards() is more than 1 needs a shard() as well"));
+}
+
+ShardedDataset::ShardedDataset(std::vector<std::shared_ptr<const IterableDataset>> shards)
+    : shards_(std::move(shards)) {
+    for (const auto& shard : shards_)
+        if (!shard) throw UsageError("ShardedDataset: there is no dataset");
+}
+
+std::unique_ptr<Stream> ShardedDataset::stream(std::int64_t epoch) const {
+    return std::make_unique<ChainStream>(shards_, epoch);
+}
+
+std::optional<std::int64_t> ShardedDataset::size() const {
+    std::int64_t samples = 0;
+    for (const auto& shard : shards_) {
+        const auto size = shard->size();
+        if (!size) return std::nullopt;
+        samples += *size;
+    }
+    return samples;
+}
+
+std::shared_ptr<const IterableDataset> ShardedDataset::shard(std::int64_t num_shards,
+                                                             std::int64_t index) const {
+    if (index < 0 || index >= num_shards)
+        throw IndexError(str("ShardedDataset: no reader ", index, " of ", num_shards));
+    std::vector<std::shared_ptr<const IterableDataset>> own;
+    for (std::int64_t i = index; i < std::ssize(shards_); i += num_shards)
+        own.push_back(shards_[static_cast<std::size_t>(i)]);
+    return std::make_shared<ShardedDataset>(std::move(own));
+}
+
+GeneratorDataset::GeneratorDataset(std::function<Next(std::int64_t epoch)> start,
+                                   std::optional<std::int64_t> size)
+    : start_(std::move(start)), size_(size) {
+    if (!start_) throw UsageError("GeneratorDataset: there is no function");
+    if (size && *size < 0)
+        throw ValueError(str("GeneratorDataset: negative number of samples: ", *size));
+}
+
+std::unique_ptr<Stream> GeneratorDataset::stream(std::int64_t epoch) const {
+    return std::make_unique<GeneratorStream>(start_(epoch));
+}
+
+IterableDatasetShard::IterableDatasetShard(std::shared_ptr<const IterableDataset> whole,
+                                           std::int64_t batch_size, bool drop_last,
+                                           ShardOptions options)
+    : whole_(std::move(whole)), batch_size_(batch_size), drop_last_(drop_last), options_(options) {
+    if (!whole_) throw UsageError("IterableDatasetShard: there is no dataset");
+    if (batch_size < 1)
+        throw ValueError(str("IterableDatasetShard: batch_size must be positive: ", batch_size));
+    check_shard("IterableDatasetShard", options_, batch_size);
+}
+
+IterableDatasetShard::IterableDatasetShard(const IterableDataset& whole, std::int64_t batch_size,
+                                           bool drop_last, ShardOptions options)
+    : IterableDatasetShard(std::shared_ptr<const IterableDataset>(std::shared_ptr<void>(), &whole),
+                           batch_size, drop_last, options) {}
+
+std::int64_t IterableDatasetShard::part() const {
+    return options_.split_batches ? batch_size_ / options_.num_processes : batch_size_;
+}
+
+std::unique_ptr<Stream> IterableDatasetShard::stream(std::int64_t epoch) const {
+    return std::make_unique<ShardStream>(whole_->stream(epoch), part(), drop_last_, options_);
+}
+
+std::optional<std::int64_t> IterableDatasetShard::size() const {
+    const auto samples = whole_->size();
+    if (!samples) return std::nullopt;
+    const std::int64_t round = part() * options_.num_processes;
+    return (*samples / round + (!drop_last_ && *samples % round != 0 ? 1 : 0)) * part();
+}
+
+}  // namespace axle::inline v0::data

@@ -1,0 +1,320 @@
+#include "data/loading/loader.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "core/cuda.h"
+#include "core/profiler/profiler.h"
+#include "core/random.h"
+#include "data/loading/own_shards.h"
+#include "data/loading/prefetch.h"
+#include "data/loading/source.h"
+#include "kernels/error.h"
+
+namespace axle::inline v0::data {
+namespace {
+
+void check_options(const LoaderOptions& options) {
+    if (options.num_workers < 0)
+        throw ValueError(
+            str("DataLoader: num_workers must not be negative: ", options.num_workers));
+    if (options.prefetch_factor < 1)
+        throw ValueError(
+            str("DataLoader: prefetch_factor must be positive: ", options.prefetch_factor));
+    if (options.sampler && options.shuffle)
+        throw ValueError("DataLoader: give a sampler or shuffle, not both");
+    const bool grouped =
+        options.batch_size != 1 || options.shuffle || options.sampler || options.drop_last;
+    if (options.batch_sampler && grouped)
+        throw ValueError(
+            "DataLoader: a batch_sampler takes the place of batch_size, shuffle, sampler "
+            "and drop_last");
+}
+
+std::shared_ptr<const BatchSampler> make_batch_sampler(const Dataset& dataset,
+                                                       const LoaderOptions& options) {
+    if (options.batch_sampler) return options.batch_sampler;
+    std::shared_ptr<const Sampler> sampler = options.sampler;
+    if (!sampler && options.shuffle) {
+        const std::uint64_t seed = options.seed.value_or(generator_state().seed);
+        sampler =
+            std::make_shared<RandomSampler>(dataset.size(), RandomSamplerOptions{.seed = seed});
+    } else if (!sampler) {
+        sampler = std::make_shared<SequentialSampler>(dataset.size());
+    }
+    return std::make_shared<FixedBatchSampler>(sampler, options.batch_size, options.drop_last);
+}
+
+std::int64_t divided(std::int64_t n, std::int64_t by, bool round_down) {
+    return n / by + (!round_down && n % by != 0 ? 1 : 0);
+}
+
+// What nobody but the caller owns.
+template <class T>
+std::shared_ptr<const T> borrowed(const T& object) {
+    return {std::shared_ptr<void>(), &object};
+}
+
+}  // namespace
+
+class DataLoader::OwnFeed : public Feed {
+  public:
+    OwnFeed(std::shared_ptr<Source> source, Prefetcher* prefetcher)
+        : source_(std::move(source)), prefetcher_(prefetcher) {
+        if (prefetcher_ != nullptr) prefetcher_->start(source_);
+    }
+    ~OwnFeed() override {
+        if (prefetcher_ != nullptr) prefetcher_->stop();
+    }
+    OwnFeed(const OwnFeed&) = delete;
+    OwnFeed& operator=(const OwnFeed&) = delete;
+
+    std::optional<Batch> next() override {
+        if (prefetcher_ != nullptr) return prefetcher_->next();
+        Draft draft;
+        if (!source_->draw(draft)) return std::nullopt;
+        return source_->make(std::move(draft));
+    }
+
+  private:
+    std::shared_ptr<Source> source_;
+    Prefetcher* prefetcher_;
+};
+
+DataLoader::DataLoader(LoaderOptions&& options)
+    : iterable_batch_size_(options.batch_size), iterable_drop_last_(options.drop_last) {
+    check_options(options);
+    recipe_ = std::make_unique<Recipe>(
+        Recipe{std::move(options.collate_fn), options.pin_memory && cuda::is_available()});
+    if (options.num_workers == 0) return;
+    const auto capacity = static_cast<std::size_t>(options.num_workers) *
+                          static_cast<std::size_t>(options.prefetch_factor);
+    prefetcher_ = std::make_unique<Prefetcher>(options.num_workers, capacity);
+}
+
+DataLoader::DataLoader(const Dataset& dataset, LoaderOptions options)
+    : DataLoader(borrowed(dataset), std::move(options)) {}
+
+DataLoader::DataLoader(std::shared_ptr<const Dataset> dataset, LoaderOptions options)
+    : DataLoader(LoaderOptions(options)) {
+    if (!dataset) throw UsageError("DataLoader: there is no dataset");
+    dataset_ = std::move(dataset);
+    whole_ = own_ = make_batch_sampler(*dataset_, options);
+}
+
+DataLoader::DataLoader(const IterableDataset& dataset, LoaderOptions options)
+    : DataLoader(borrowed(dataset), std::move(options)) {}
+
+DataLoader::DataLoader(std::shared_ptr<const IterableDataset> dataset, LoaderOptions options)
+    : DataLoader(LoaderOptions(options)) {
+    if (!dataset) throw UsageError("DataLoader: there is no dataset");
+    if (options.shuffle || options.sampler || options.batch_sampler)
+        throw ValueError(
+            "DataLoader: an iterable dataset has an order of its own: shuffle, sampler and "
+            "batch_sampler need a dataset with indices");
+    if (options.batch_size < 1)
+        throw ValueError(str("DataLoader: batch_size must be positive: ", options.batch_size));
+    iterable_ = std::move(dataset);
+}
+
+DataLoader::~DataLoader() = default;
+
+// --- what it knows
+
+std::int64_t DataLoader::batch_size() const {
+    const std::int64_t whole = whole_ ? whole_->batch_size() : iterable_batch_size_;
+    return shard_ && shard_->split_batches ? whole / processes() : whole;
+}
+
+std::int64_t DataLoader::total_batch_size() const { return batch_size() * processes(); }
+
+bool DataLoader::drop_last() const { return whole_ ? whole_->drop_last() : iterable_drop_last_; }
+
+bool DataLoader::pin_memory() const { return recipe_->pin_memory; }
+
+std::int64_t DataLoader::total_dataset_length() const {
+    if (dataset_) return dataset_->size();
+    const auto size = iterable_->size();
+    if (!size)
+        throw UsageError("DataLoader: total_dataset_length: the iterable dataset has no size");
+    return *size;
+}
+
+std::optional<std::int64_t> DataLoader::num_samples() const {
+    return whole_ ? whole_->num_samples() : iterable_->size();
+}
+
+std::optional<std::int64_t> DataLoader::whole_len() const {
+    if (whole_) return whole_->size();
+    const auto samples = iterable_->size();
+    if (!samples) return std::nullopt;
+    return divided(*samples, iterable_batch_size_, iterable_drop_last_);
+}
+
+std::optional<std::int64_t> DataLoader::steps(std::int64_t parts) const {
+    if (parts > 1) return steps_of(*iterable_, parts_read(parts, true));
+    const auto whole = whole_len();
+    if (!shard_ || !whole) return whole;
+    if (dispatch_) return shard_->split_batches ? whole : divided(*whole, processes(), drop_last());
+    ShardOptions first = *shard_;
+    first.process_index = 0;
+    if (whole_) return BatchSamplerShard(whole_, first).size();
+    return divided(*iterable_->size(), total_batch_size(), iterable_drop_last_);
+}
+
+std::int64_t DataLoader::len() const {
+    if (own_ && !dispatch_) return own_->size();
+    const bool uneven = parts() > 1 && !evens_parts(parts());
+    const auto known = uneven ? steps_of(*iterable_, parts_read(parts(), false)) : steps();
+    if (!known) throw UsageError("DataLoader: len: the iterable dataset has no size");
+    return *known;
+}
+
+std::int64_t DataLoader::reachable_position() const {
+    const std::int64_t countable =
+        std::numeric_limits<std::int64_t>::max() / std::max<std::int64_t>(total_batch_size(), 1);
+    return std::min(position_, steps().value_or(countable));
+}
+
+std::int64_t DataLoader::remainder() const {
+    if (!running_) return -1;
+    if (dispatch_ || parts() > 1) return current_.last ? current_.real_samples : -1;
+    const auto samples = num_samples();
+    if (drop_last() || !samples || total_batch_size() == 0) return -1;
+    return *samples % total_batch_size();
+}
+
+std::shared_ptr<Generator> DataLoader::generator() const {
+    return whole_ ? whole_->generator() : iterable_->generator();
+}
+
+// --- passes
+
+DataLoader::Iterator DataLoader::begin() {
+    check_idle("begin");
+    running_ = true;
+    Iterator first(this);  // from here on, an exception leaves the pass
+    if (gate_ != nullptr) gate_->begin(*this);
+    telling([&] { has_steps_ = steps().value_or(0) > 0; });
+    position_ = reachable_position();
+    telling([&] { feed_ = dispatch_ ? dispatch_->start(*this, position_) : read_share(); });
+    if (gate_ != nullptr) feed_ = gate_->feed(*this, std::move(feed_));
+    ++first;
+    return first;
+}
+
+std::unique_ptr<Feed> DataLoader::read_share() {
+    auto iterable = iterable_;
+    if (parts() > 1)
+        iterable = std::make_shared<OwnShards>(*iterable_, parts_read(parts(), false));
+    else if (iterable && shard_)
+        iterable = std::make_shared<IterableDatasetShard>(iterable_, iterable_batch_size_,
+                                                          iterable_drop_last_, *shard_);
+    return std::make_unique<OwnFeed>(source(own_, std::move(iterable), batch_size(), position_),
+                                     prefetcher_.get());
+}
+
+template <class F>
+void DataLoader::telling(F&& f) {
+    try {
+        f();
+    } catch (const std::exception& error) {
+        if (gate_ != nullptr) gate_->failed(*this, error.what());
+        throw;
+    }
+}
+
+std::unique_ptr<Feed> DataLoader::read_whole(std::int64_t first_batch) {
+    return std::make_unique<OwnFeed>(source(whole_, iterable_, iterable_batch_size_, first_batch),
+                                     prefetcher_.get());
+}
+
+std::shared_ptr<Source> DataLoader::source(const std::shared_ptr<const BatchSampler>& batches,
+                                           std::shared_ptr<const IterableDataset> iterable,
+                                           std::int64_t batch_size, std::int64_t first) const {
+    if (iterable)
+        return std::make_shared<StreamSource>(std::move(iterable), epoch_, batch_size,
+                                              iterable_drop_last_, *recipe_, first);
+    auto dataset = dataset_->in_epoch(epoch_);
+    return std::make_shared<OrderedSource>(dataset ? std::move(dataset) : dataset_,
+                                           batches->order(epoch_), *recipe_, first,
+                                           batches->size());
+}
+
+bool DataLoader::advance() {
+    if (current_.last) {
+        finish(true);
+        return false;
+    }
+    const profiler::Scope scope("DataLoader.next", profiler::Category::data);
+    current_ = Batch();  // so that its memory serves the next one
+    std::optional<Batch> next;
+    telling([&] { next = feed_->next(); });
+    if (!next) {
+        finish(true);
+        return false;
+    }
+    current_ = std::move(*next);
+    ++position_;
+    if (gate_ != nullptr) telling([&] { gate_->batch(*this, current_.tree); });
+    return true;
+}
+
+void DataLoader::finish(bool complete) noexcept {
+    feed_ = nullptr;
+    running_ = false;
+    current_ = Batch();
+    if (complete && (position_ > 0 || has_steps_)) ++epoch_;
+    go_to(0);
+    if (gate_ != nullptr) gate_->end(*this);
+}
+
+void DataLoader::check_idle(const char* what) const {
+    if (running_)
+        throw UsageError(str("DataLoader: ", what,
+                             " is not allowed during a pass: the loop over this "
+                             "loader, or an iterator of it, still runs"));
+}
+
+void DataLoader::go_to(std::int64_t position, std::optional<std::int64_t> parts) {
+    position_ = position;
+    resumed_parts_ = parts;
+}
+
+void DataLoader::set_epoch(std::int64_t epoch) {
+    check_idle("set_epoch");
+    if (epoch != epoch_) go_to(0);
+    epoch_ = epoch;
+}
+
+void DataLoader::begin_epoch(std::int64_t epoch) {
+    if (!running_ || feed_)
+        throw UsageError("DataLoader: begin_epoch: only a gate's begin() may say another epoch");
+    epoch_ = epoch;
+}
+
+void DataLoader::skip_first_batches(std::int64_t n) {
+    check_idle("skip_first_batches");
+    if (n < 0) throw ValueError(str("skip_first_batches: negative number of batches: ", n));
+    go_to(n);
+}
+
+SkipDataLoader::SkipDataLoader(DataLoader& loader, std::int64_t num_batches)
+    : loader_(&loader), num_batches_(num_batches) {
+    if (num_batches < 0)
+        throw ValueError(str("skip_first_batches: negative number of batches: ", num_batches));
+}
+
+DataLoader::Iterator SkipDataLoader::begin() {
+    if (num_batches_ > 0) loader_->skip_first_batches(num_batches_);
+    return loader_->begin();
+}
+
+std::int64_t SkipDataLoader::len() const {
+    const std::int64_t all = loader_->len();
+    if (num_batches_ > all)
+        throw ValueError(str("skip_first_batches: skips ", num_batches_, " of ", all, " batches"));
+    return all - num_batches_;
+}
+
+}  // namespace axle::inline v0::data

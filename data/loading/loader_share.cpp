@@ -1,0 +1,136 @@
+// What a DataLoader reads of a pass, and where in it it stands.
+#include "data/loading/loader.h"
+#include "data/loading/own_shards.h"
+#include "kernels/error.h"
+
+namespace axle::inline v0::data {
+
+void DataLoader::set_batch_sampler(std::shared_ptr<const BatchSampler> batch_sampler) {
+    check_idle("set_batch_sampler");
+    if (!batch_sampler) throw UsageError("DataLoader: set_batch_sampler: there is none");
+    if (iterable_)
+        throw UsageError("DataLoader: set_batch_sampler: an iterable dataset has no batch sampler");
+    if (shard_) check_shard("DataLoader", *shard_, batch_sampler->batch_size());
+    whole_ = std::move(batch_sampler);
+    take_share();
+}
+
+void DataLoader::take_share() {
+    own_ = whole_ && shard_ && !dispatch_ ? std::make_shared<BatchSamplerShard>(whole_, *shard_)
+                                          : whole_;
+}
+
+void DataLoader::shard(std::optional<ShardOptions> options) {
+    check_idle("shard");
+    if (options)
+        check_shard("DataLoader", *options, whole_ ? whole_->batch_size() : iterable_batch_size_);
+    shard_ = options;
+    dispatch_ = nullptr;
+    if (resumed_parts_ && !fits_parts(*resumed_parts_)) resumed_parts_.reset();
+    take_share();
+}
+
+void DataLoader::dispatch(std::shared_ptr<Dispatch> dispatch, ShardOptions options) {
+    if (!dispatch) throw UsageError("DataLoader: dispatch: there is none");
+    shard(options);
+    dispatch_ = std::move(dispatch);
+    resumed_parts_.reset();
+    take_share();
+}
+
+std::int64_t DataLoader::own_parts() const {
+    if (!iterable_ || !shard_ || dispatch_ || shard_->split_batches) return 1;
+    return iterable_->num_shards() < processes() ? 1 : processes();
+}
+
+bool DataLoader::fits_parts(std::int64_t parts) const {
+    if (parts == 1) return true;
+    return iterable_ && !dispatch_ && parts <= iterable_->num_shards() &&
+           parts % processes() == 0 && total_batch_size() % parts == 0;
+}
+
+// A pass goes on as others began it.
+bool DataLoader::evens_parts(std::int64_t parts) const {
+    return parts != processes() || !shard_ || shard_->even_batches;
+}
+
+Parts DataLoader::parts_read(std::int64_t parts, bool by_all) const {
+    const std::int64_t each = parts / processes();
+    return {.count = parts,
+            .first = by_all || !shard_ ? 0 : shard_->process_index * each,
+            .number = by_all ? parts : each,
+            .rows = total_batch_size() / parts,
+            .drop_last = iterable_drop_last_,
+            .even = evens_parts(parts)};
+}
+
+// --- state
+
+Tree DataLoader::state_dict() const {
+    // The last batch of this process may not be that of all.
+    const bool uneven = parts() > 1 && !evens_parts(parts());
+    const bool finished =
+        end_of_dataloader() && position_ >= steps().value_or(uneven ? position_ + 1 : position_);
+    Tree state{{"epoch", epoch_},
+               {"position", reachable_position()},
+               {"finished", finished},
+               {"total_batch_size", total_batch_size()},
+               {"num_processes", processes()}};
+    if (parts() > 1) state.set("parts", parts());
+    if (const auto samples = num_samples()) state.set("num_samples", *samples);
+    if (const auto random = generator())
+        state.set("seed", static_cast<std::int64_t>(random->initial_seed()));
+    return state;
+}
+
+void DataLoader::load_state_dict(const Tree& state) {
+    check_idle("load_state_dict");
+    const auto refuse = [](const auto&... what) {
+        throw ValueError(str("DataLoader: load_state_dict: ", what...));
+    };
+    const std::int64_t epoch = state["epoch"].integer();
+    std::int64_t position = state["position"].integer();
+    bool finished = state["finished"].boolean();
+    const std::int64_t total = state["total_batch_size"].integer();
+    const std::int64_t saved_by = state["num_processes"].integer();
+    if (total != total_batch_size())
+        refuse("the batch sizes of all processes together differ: saved ", total, " of ", saved_by,
+               " processes, this loader has ", total_batch_size(), " of ", processes());
+    const auto samples = num_samples();
+    const Tree* saved_samples = state.find("num_samples");
+    if (samples && saved_samples != nullptr && saved_samples->integer() != *samples)
+        refuse("the numbers of samples differ: saved ", saved_samples->integer(),
+               ", this loader has ", *samples);
+    if (position < 0 || saved_by < 1) refuse("no batch ", position, " of ", saved_by, " processes");
+    if (total == 0 && saved_by != processes()) {  // positions count batches, of any size
+        if (finished) position = 0;
+        if (position > whole_->size() / saved_by)
+            refuse("no batch ", position, " of each of ", saved_by, " processes in a pass of ",
+                   whole_->size());
+        const std::int64_t batches = position * saved_by;
+        if (batches % processes() != 0)
+            refuse("batches of varying size: ", processes(), " processes can't go on after ",
+                   batches, " batches");
+        position = batches / processes();
+    }
+    const Tree* saved_parts = state.find("parts");
+    const std::int64_t parts = saved_parts == nullptr ? 1 : saved_parts->integer();
+    const bool fits = parts > 0 && fits_parts(parts);
+    if (!fits && !finished && position != 0)
+        refuse("in the middle of a pass that ", saved_by,
+               " processes read by their own shards, in ", parts, " parts, ", processes(),
+               " processes can't take them over");
+    const auto most = fits ? steps(parts) : std::nullopt;
+    if (most && position > *most) refuse("no batch ", position, " in a pass of ", *most);
+    finished = finished || (most && position == *most && position > 0);
+    const Tree* seed = state.find("seed");
+    if (const auto random = generator(); random && seed != nullptr)
+        random->manual_seed(static_cast<std::uint64_t>(seed->integer()));
+    epoch_ = finished ? epoch + 1 : epoch;
+    if (finished || position == 0)
+        go_to(0);
+    else
+        go_to(position, parts);
+}
+
+}  // namespace axle::inline v0::data

@@ -1,0 +1,117 @@
+#include "data/loading/prefetch.h"
+
+#include <system_error>
+#include <utility>
+
+#include "core/profiler/profiler.h"
+#include "kernels/error.h"
+#include "kernels/thread.h"
+#include "kernels/thread_pool.h"
+
+namespace axle::inline v0::data {
+
+Prefetcher::Prefetcher(int workers, std::size_t capacity) : workers_(workers), ring_(capacity) {}
+
+Prefetcher::~Prefetcher() {
+    {
+        const std::lock_guard lock(mutex_);
+        quit_ = true;
+    }
+    wake_workers_.notify_all();
+    for (std::thread& thread : threads_) thread.join();
+}
+
+void Prefetcher::start_threads() {
+    threads_.reserve(static_cast<std::size_t>(workers_));
+    try {
+        while (static_cast<int>(threads_.size()) < workers_)
+            threads_.push_back(kernels::start_thread("axle loader", [this] { work(); }));
+    } catch (const std::system_error& e) {
+        throw Error(str("DataLoader: can't start worker ", threads_.size() + 1, " of ", workers_,
+                        ": ", e.what()));
+    }
+}
+
+void Prefetcher::start(std::shared_ptr<Source> source) {
+    start_threads();
+    {
+        const std::lock_guard lock(mutex_);
+        source_ = std::move(source);
+        given_ = drawn_ = 0;
+        drawn_all_ = false;
+    }
+    wake_workers_.notify_all();
+}
+
+std::optional<Batch> Prefetcher::next() {
+    std::unique_lock lock(mutex_);
+    const auto at_end = [&] { return drawn_all_ && given_ == drawn_; };
+    wake_loop_.wait(lock, [&] { return slot_of(given_).ready || at_end(); });
+    if (at_end()) return std::nullopt;
+    Slot slot = std::exchange(slot_of(given_), Slot());
+    ++given_;
+    lock.unlock();
+    wake_workers_.notify_one();
+    if (slot.error) std::rethrow_exception(slot.error);
+    return std::move(slot.batch);
+}
+
+void Prefetcher::stop() noexcept {
+    std::unique_lock lock(mutex_);
+    drawn_all_ = true;
+    wake_loop_.wait(lock, [&] { return busy_ == 0; });
+    for (Slot& slot : ring_) slot = Slot();
+    source_ = nullptr;
+}
+
+void Prefetcher::work() {
+    profiler::name_this_thread("DataLoader worker");
+    const kernels::InlineScope leave_the_pool_to_the_loop;
+    std::unique_lock lock(mutex_);
+    for (;;) {
+        wake_workers_.wait(lock, [&] { return quit_ || may_draw(); });
+        if (quit_) return;
+        ++busy_;
+        Draft draft;
+        Slot slot;
+        const bool drawn = draw(lock, draft, slot.error);
+        if (drawn || slot.error) {
+            const std::int64_t number = drawn_++;
+            if (draft.last || slot.error) drawn_all_ = true;
+            wake_workers_.notify_one();  // another may draw meanwhile
+            if (drawn) make(lock, std::move(draft), slot);
+            slot.ready = true;
+            slot_of(number) = std::move(slot);
+        } else {
+            drawn_all_ = true;
+        }
+        --busy_;
+        wake_loop_.notify_one();
+    }
+}
+
+bool Prefetcher::draw(std::unique_lock<std::mutex>& lock, Draft& draft, std::exception_ptr& error) {
+    drawing_ = true;
+    lock.unlock();
+    bool drawn = false;
+    try {
+        drawn = source_->draw(draft);
+    } catch (...) {
+        error = std::current_exception();
+    }
+    lock.lock();
+    drawing_ = false;
+    return drawn;
+}
+
+void Prefetcher::make(std::unique_lock<std::mutex>& lock, Draft draft, Slot& slot) {
+    lock.unlock();
+    try {
+        slot.batch = source_->make(std::move(draft));
+    } catch (...) {
+        slot.error = std::current_exception();
+    }
+    lock.lock();
+}
+
+}  // namespace axle::inline v0::data

@@ -1,0 +1,111 @@
+#include "data/loading/shard.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "kernels/error.h"
+
+namespace axle::inline v0::data {
+namespace {
+
+using Indices = std::vector<std::int64_t>;
+
+std::int64_t length(const Indices& indices) { return static_cast<std::int64_t>(indices.size()); }
+
+// `count` samples of an endless repetition of `all`, from position `first` on.
+void append_cycled(Indices& to, const Indices& all, std::int64_t first, std::int64_t count) {
+    for (std::int64_t i = 0; i < count; ++i)
+        to.push_back(all[static_cast<std::size_t>((first + i) % length(all))]);
+}
+
+}  // namespace
+
+void check_shard(const char* who, const ShardOptions& options, std::int64_t batch_size) {
+    const auto [processes, index, split, even] = options;
+    if (processes < 1 || index < 0 || index >= processes)
+        throw ValueError(str(who, ": there is no process ", index, " of ", processes));
+    if (!split) return;
+    if (batch_size < 1) throw ValueError(str(who, ": split_batches needs batches of a fixed size"));
+    if (batch_size % processes != 0)
+        throw ValueError(str(who,
+                             ": split_batches needs a batch size that is a multiple of the "
+                             "processes: ",
+                             batch_size, " for ", processes));
+}
+
+BatchSamplerShard::BatchSamplerShard(std::shared_ptr<const BatchSampler> whole,
+                                     ShardOptions options)
+    : whole_(std::move(whole)), options_(options) {
+    if (!whole_) throw UsageError("BatchSamplerShard: there is no batch sampler");
+    check_shard("BatchSamplerShard", options_, whole_->batch_size());
+}
+
+std::int64_t BatchSamplerShard::batch_size() const {
+    return options_.split_batches ? whole_->batch_size() / options_.num_processes
+                                  : whole_->batch_size();
+}
+
+std::int64_t BatchSamplerShard::size() const {
+    const auto [processes, index, split, even] = options_;
+    const std::int64_t batches = whole_->size();
+    if (split) {
+        if (even || index == 0 || batches == 0 || whole_->drop_last()) return batches;
+        // The last batch may have nothing for this process.
+        return batches -
+               (length(whole_->order(0)(batches - 1).samples) <= index * batch_size() ? 1 : 0);
+    }
+    if (whole_->drop_last()) return batches / processes;
+    const std::int64_t rounds = (batches + processes - 1) / processes;
+    return even ? rounds : (batches - index + processes - 1) / processes;
+}
+
+BatchOrder BatchSamplerShard::order(std::int64_t epoch) const {
+    return options_.split_batches ? parts(epoch) : turns(epoch);
+}
+
+BatchOrder BatchSamplerShard::parts(std::int64_t epoch) const {
+    return [at = whole_->order(epoch), all = whole_->batch_size(), own = batch_size(),
+            options = options_](std::int64_t number) {
+        auto [batch, repeated] = at(number);
+        if (options.even_batches && length(batch) < all) {
+            repeated += all - length(batch);
+            append_cycled(batch, at(0).samples, 0, all - length(batch));
+        }
+        const std::int64_t begin = std::min(options.process_index * own, length(batch));
+        const std::int64_t end = std::min(begin + own, length(batch));
+        return BatchIndices{
+            Indices(batch.begin() + begin, batch.begin() + end),
+            std::clamp<std::int64_t>(end - (length(batch) - repeated), 0, end - begin)};
+    };
+}
+
+BatchOrder BatchSamplerShard::turns(std::int64_t epoch) const {
+    return [at = whole_->order(epoch), batches = whole_->size(), full = whole_->batch_size(),
+            drop_last = whole_->drop_last(), options = options_](std::int64_t number) {
+        const std::int64_t wanted = number * options.num_processes + options.process_index;
+        if (drop_last || !options.even_batches) return at(wanted);
+        if (full == 0) {  // samples can't be counted, so whole batches come again
+            if (wanted < batches) return at(wanted);
+            BatchIndices again = at((wanted - batches) % batches);
+            again.repeated = length(again.samples);
+            return again;
+        }
+        BatchIndices batch = wanted < batches ? at(wanted) : BatchIndices();
+        if (length(batch.samples) == full) return batch;
+        // What the short batch and those behind it lack, in the order of the processes.
+        const std::int64_t last = length(at(batches - 1).samples);
+        const std::int64_t lacking_before =
+            wanted < batches ? 0 : (wanted - batches) * full + (full - last);
+        Indices first;
+        for (std::int64_t b = 0; b < std::min(options.num_processes, batches); ++b) {
+            const Indices more = at(b).samples;
+            first.insert(first.end(), more.begin(), more.end());
+        }
+        batch.repeated += full - length(batch.samples);
+        append_cycled(batch.samples, first, lacking_before, full - length(batch.samples));
+        return batch;
+    };
+}
+
+}  // namespace axle::inline v0::data

@@ -1,0 +1,84 @@
+#include "dist/environment/machine.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include <sched.h>
+
+#include "dist/launch/launch.h"
+#include "kernels/error.h"
+
+namespace axle::inline v0::dist {
+namespace {
+
+std::vector<int> usable_cpus() {
+    std::vector<int> cpus;
+    cpu_set_t usable;
+    CPU_ZERO(&usable);
+    if (::sched_getaffinity(0, sizeof usable, &usable) == 0) {
+        for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+            if (CPU_ISSET(cpu, &usable)) cpus.push_back(cpu);
+    }
+    for (int cpu = 0; cpus.empty() && cpu < static_cast<int>(std::thread::hardware_concurrency());)
+        cpus.push_back(cpu++);
+    return cpus;
+}
+
+// A CPU's folder has a link to that of its node.
+int node_of(const std::string& folder) {
+    constexpr int kMaxNodes = 1024;
+    std::error_code ignored;
+    for (int node = 0; node < kMaxNodes; ++node) {
+        if (std::filesystem::exists(str(folder, "/node", node), ignored)) return node;
+        if (!std::filesystem::exists(str("/sys/devices/system/node/node", node), ignored)) break;
+    }
+    return 0;
+}
+
+}  // namespace
+
+// The threads of a core name the same siblings.
+std::vector<std::vector<int>> physical_cores() {
+    struct Core {
+        int node;
+        std::vector<int> cpus;
+    };
+    std::map<std::string, Core> cores;
+    for (const int cpu : usable_cpus()) {
+        const std::string folder = str("/sys/devices/system/cpu/cpu", cpu);
+        std::ifstream file(folder + "/topology/thread_siblings_list");
+        std::string siblings;
+        if (!std::getline(file, siblings)) siblings = str("cpu ", cpu);
+        cores.try_emplace(siblings, Core{node_of(folder), {}}).first->second.cpus.push_back(cpu);
+    }
+    std::map<std::pair<int, int>, std::vector<int>> ordered;  // by node and first CPU
+    for (auto& [siblings, core] : cores) ordered[{core.node, core.cpus[0]}] = std::move(core.cpus);
+    std::vector<std::vector<int>> all;
+    all.reserve(ordered.size());
+    for (auto& [place, cpus] : ordered) all.push_back(std::move(cpus));
+    return all;
+}
+
+std::vector<int> share_of(const std::vector<std::vector<int>>& cores, int part, int parts) {
+    const auto count = static_cast<std::int64_t>(cores.size());
+    if (count == 0) return {};
+    if (count < parts) return cores[static_cast<std::size_t>(part % count)];
+    std::vector<int> cpus;
+    for (std::int64_t i = count * part / parts; i < count * (part + 1) / parts; ++i) {
+        const auto& core = cores[static_cast<std::size_t>(i)];
+        cpus.insert(cpus.end(), core.begin(), core.end());
+    }
+    return cpus;
+}
+
+std::vector<int> cpus_of(const JobPlace& place, int local_rank) {
+    return share_of(physical_cores(), local_rank, place.local_world_size);
+}
+
+}  // namespace axle::inline v0::dist

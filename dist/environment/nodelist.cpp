@@ -1,0 +1,103 @@
+// Lists of hosts as SLURM writes them.
+#include <charconv>
+#include <cstdint>
+#include <utility>
+
+#include "core/files/file.h"
+#include "dist/environment/environment.h"
+#include "kernels/error.h"
+
+namespace axle::inline v0::dist {
+namespace {
+
+constexpr std::size_t kMaxHosts = 65536;
+constexpr std::size_t kMaxName = 255;
+
+class Nodelist {
+  public:
+    explicit Nodelist(std::string_view list) : list_(list) {}
+
+    std::vector<std::string> expand() {
+        std::size_t begin = 0;
+        for (;;) {
+            const std::size_t end = end_of_item(list_, begin);
+            const std::string_view item = list_.substr(begin, end - begin);
+            if (item.empty()) fail("a name is empty");
+            add("", item);
+            if (end == list_.size()) return std::move(hosts_);
+            begin = end + 1;
+        }
+    }
+
+  private:
+    [[noreturn]] void fail(const char* what) const {
+        throw ValueError(str("expand_nodelist: ", what, ": ", in_quotes(list_)));
+    }
+
+    // The comma after an item, or the end: commas in brackets belong to it.
+    std::size_t end_of_item(std::string_view text, std::size_t begin) const {
+        bool inside = false;
+        for (std::size_t i = begin; i < text.size(); ++i) {
+            if (text[i] == ',' && !inside) return i;
+            if (text[i] != '[' && text[i] != ']') continue;
+            if (inside == (text[i] == '[')) fail("brackets don't match");
+            inside = !inside;
+        }
+        if (inside) fail("brackets don't match");
+        return text.size();
+    }
+
+    // The names that `before`, which is expanded, and `rest`, which isn't, make together.
+    void add(const std::string& before, std::string_view rest) {
+        const std::size_t open = rest.find('[');
+        std::string name = before + std::string(rest.substr(0, open));
+        if (name.size() > kMaxName) fail("a name is too long");
+        if (open == std::string_view::npos) {
+            if (hosts_.size() == kMaxHosts) fail("more than 65536 hosts");
+            hosts_.push_back(std::move(name));
+            return;
+        }
+        const std::size_t close = rest.find(']', open);
+        std::string_view ranges = rest.substr(open + 1, close - open - 1);
+        for (;;) {
+            const std::size_t comma = ranges.find(',');
+            add_range(name, ranges.substr(0, comma), rest.substr(close + 1));
+            if (comma == std::string_view::npos) return;
+            ranges.remove_prefix(comma + 1);
+        }
+    }
+
+    // A range is "7" or "01-03"; numbers are as wide as its first one.
+    void add_range(const std::string& before, std::string_view range, std::string_view rest) {
+        const std::size_t dash = range.find('-');
+        const std::string_view first = range.substr(0, dash);
+        const std::string_view last =
+            dash == std::string_view::npos ? first : range.substr(dash + 1);
+        const std::uint64_t low = number(first), high = number(last);
+        if (low > high) fail("a range ends before it begins");
+        if (high - low >= kMaxHosts) fail("more than 65536 hosts");
+        for (std::uint64_t i = low; i <= high; ++i) {
+            const std::string digits = std::to_string(i);
+            const std::size_t zeros =
+                first.size() > digits.size() ? first.size() - digits.size() : 0;
+            add(str(before, std::string(zeros, '0'), digits), rest);
+        }
+    }
+
+    std::uint64_t number(std::string_view text) const {
+        std::uint64_t value = 0;
+        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+        if (error != std::errc() || end != text.data() + text.size() || text.size() > 18)
+            fail("a range is no number");
+        return value;
+    }
+
+    std::string_view list_;
+    std::vector<std::string> hosts_;
+};
+
+}  // namespace
+
+std::vector<std::string> expand_nodelist(std::string_view list) { return Nodelist(list).expand(); }
+
+}  // namespace axle::inline v0::dist

@@ -1,0 +1,363 @@
+#include "dist/group/collectives.h"
+
+#include <algorithm>
+#include <array>
+#include <cassert>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "dist/group/reduce.h"
+#include "kernels/exec.h"
+
+namespace axle::inline v0::dist {
+namespace {
+
+using Bytes = std::int64_t;
+
+// Up to so many bytes from all others together, everybody gets everything and reduces it alone:
+// one step rather than two.
+constexpr Bytes kReducedByAll = 128 << 10;
+// Parts of a larger one that are under way at a time, to each: while one is reduced the next moves.
+constexpr Bytes kPart = 512 << 10;
+// A larger broadcast is cut among all, who pass their parts on: the root sends it once.
+constexpr Bytes kBroadcastWhole = 64 << 10;
+
+// Kinds of messages, apart from each other between two ranks.
+enum Slot : std::uint64_t { kData = 1, kResult = 2, kUser = std::uint64_t{1} << 32 };
+
+// Messages under way, all of which must end before their memory is somebody else's. After an
+// exception that is so too: a message lets go of its memory when it is destroyed.
+class Flight {
+  public:
+    explicit Flight(Transport& transport) : transport_(transport) {}
+
+    void send(const void* data, Bytes bytes, int to, Slot slot = kData) {
+        if (bytes > 0) messages_.push_back(transport_.send(data, bytes, to, slot));
+    }
+    void receive(void* data, Bytes bytes, int from, Slot slot = kData) {
+        if (bytes > 0) messages_.push_back(transport_.receive(data, bytes, from, slot));
+    }
+    void land() {
+        for (const auto& message : messages_) message->wait();
+        messages_.clear();
+    }
+
+  private:
+    Transport& transport_;
+    std::vector<std::unique_ptr<Transport::Message>> messages_;
+};
+
+class Collectives final : public HostEngine {
+  public:
+    explicit Collectives(std::unique_ptr<Transport> transport)
+        : transport_(std::move(transport)), rank_(transport_->rank()), size_(transport_->size()) {}
+
+    void all_reduce(void* data, std::int64_t numel, DType dtype, ReduceOp op) override;
+    void broadcast(void* data, std::int64_t bytes, int root) override;
+    void all_gather(void* out, const void* in, std::span<const std::int64_t> bytes) override;
+    void reduce_scatter(void* out, const void* in, std::int64_t numel, DType dtype,
+                        ReduceOp op) override;
+    void all_to_all(void* out, std::span<const std::int64_t> out_bytes, const void* in,
+                    std::span<const std::int64_t> in_bytes) override;
+    void gather(void* out, const void* in, std::span<const std::int64_t> bytes, int root) override;
+    void scatter(void* out, const void* in, std::span<const std::int64_t> bytes, int root) override;
+
+    void send(const void* data, std::int64_t bytes, int to, std::uint64_t tag) override {
+        transport_->send(data, bytes, to, kUser + tag)->wait();
+    }
+    void recv(void* data, std::int64_t bytes, int from, std::uint64_t tag) override {
+        transport_->receive(data, bytes, from, kUser + tag)->wait();
+    }
+    void barrier() override;
+    void abort() noexcept override { transport_->abort(); }
+
+  private:
+    // The others, each rank beginning with its next, so that nobody is everybody's first.
+    template <class F>
+    void for_others(F&& f) const {
+        for (int i = 1; i < size_; ++i) f((rank_ + i) % size_);
+    }
+    std::byte* staging(std::size_t which, Bytes bytes);
+    void reduce_by_all(std::byte* data, std::int64_t numel, DType dtype, ReduceOp op);
+    void reduce_in_parts(std::byte* data, std::int64_t numel, DType dtype, ReduceOp op);
+    void reduce_staged(std::byte* out, const std::byte* own, const std::byte* staged,
+                       std::int64_t numel, DType dtype, ReduceOp op);
+
+    std::unique_ptr<Transport> transport_;
+    const int rank_, size_;
+    kernels::Cpu cpu_;
+    std::array<std::vector<std::byte>, 3> staging_;  // kept, as scratch memory is
+};
+
+// Where the parts of a whole begin that is cut evenly: part i is [i], [i + 1].
+std::vector<std::int64_t> cut(std::int64_t whole, int parts) {
+    std::vector<std::int64_t> begins;
+    const std::int64_t least = whole / parts, rest = whole % parts;
+    for (int i = 0; i <= parts; ++i) begins.push_back(least * i + std::min<std::int64_t>(i, rest));
+    return begins;
+}
+
+std::vector<Bytes> offsets_of(std::span<const Bytes> bytes) {
+    std::vector<Bytes> offsets(bytes.size());
+    std::exclusive_scan(bytes.begin(), bytes.end(), offsets.begin(), Bytes{0});
+    return offsets;
+}
+
+void copy_bytes(void* to, const void* from, Bytes bytes) {
+    if (bytes > 0 && to != from) std::memcpy(to, from, static_cast<std::size_t>(bytes));
+}
+
+std::byte* Collectives::staging(std::size_t which, Bytes bytes) {
+    std::vector<std::byte>& memory = staging_[which];
+    if (memory.size() < static_cast<std::size_t>(bytes))
+        memory.resize(static_cast<std::size_t>(bytes));
+    return memory.data();
+}
+
+// staged holds the runs of the others, one after another in the order of ranks.
+void Collectives::reduce_staged(std::byte* out, const std::byte* own, const std::byte* staged,
+                                std::int64_t numel, DType dtype, ReduceOp op) {
+    std::vector<const void*> runs;
+    for (int rank = 0; rank < size_; ++rank) {
+        if (rank == rank_) {
+            runs.push_back(own);
+        } else {
+            runs.push_back(staged);
+            staged += numel * size_of(dtype);
+        }
+    }
+    reduce(cpu_, out, runs, numel, dtype, op);
+}
+
+void Collectives::all_reduce(void* data, std::int64_t numel, DType dtype, ReduceOp op) {
+    transport_->connect_all();
+    if (numel == 0) return;
+    auto* const bytes = static_cast<std::byte*>(data);
+    if (numel * size_of(dtype) * (size_ - 1) <= kReducedByAll)
+        return reduce_by_all(bytes, numel, dtype, op);
+    reduce_in_parts(bytes, numel, dtype, op);
+}
+
+void Collectives::reduce_by_all(std::byte* data, std::int64_t numel, DType dtype, ReduceOp op) {
+    const Bytes bytes = numel * size_of(dtype);
+    std::byte* const staged = staging(0, bytes * (size_ - 1));
+    Flight flight(*transport_);
+    for_others([&](int other) {
+        flight.receive(staged + bytes * (other < rank_ ? other : other - 1), bytes, other);
+    });
+    for_others([&](int other) { flight.send(data, bytes, other); });
+    flight.land();
+    reduce_staged(data, data, staged, numel, dtype, op);
+}
+
+// A segment of the whole is cut among the ranks: parts come in, the sum goes out. Three segments
+// are under way at a time, in different steps. A rank's result comes into the part that was sent to
+// it: it can't come before that has arrived there.
+void Collectives::reduce_in_parts(std::byte* data, std::int64_t numel, DType dtype, ReduceOp op) {
+    const Bytes width = size_of(dtype);
+    const std::int64_t segment = kPart / width * size_;
+    struct Segment {
+        explicit Segment(Transport& transport) : parts(transport), results(transport) {}
+        std::byte* data = nullptr;
+        std::byte* staged = nullptr;
+        std::vector<std::int64_t> begins;
+        Flight parts, results;
+    };
+    std::array<Segment, 3> segments{Segment(*transport_), Segment(*transport_),
+                                    Segment(*transport_)};
+
+    const auto part = [&](const Segment& s, int rank) {
+        const auto i = static_cast<std::size_t>(rank);
+        return std::pair(s.data + s.begins[i] * width, (s.begins[i + 1] - s.begins[i]) * width);
+    };
+    const auto start = [&](std::int64_t begin, std::size_t which) {
+        Segment& s = segments[which];
+        s.data = data + begin * width;
+        s.begins = cut(std::min(segment, numel - begin), size_);
+        const Bytes own = part(s, rank_).second;
+        s.staged = staging(which, own * (size_ - 1));
+        for_others([&](int other) {
+            s.parts.receive(s.staged + own * (other < rank_ ? other : other - 1), own, other);
+        });
+        for_others([&](int other) {
+            const auto [bytes, size] = part(s, other);
+            s.parts.send(bytes, size, other);
+        });
+    };
+    const auto finish = [&](std::size_t which) {
+        Segment& s = segments[which];
+        s.parts.land();
+        for_others([&](int other) {
+            const auto [bytes, size] = part(s, other);
+            s.results.receive(bytes, size, other, kResult);
+        });
+        const auto [bytes, size] = part(s, rank_);
+        reduce_staged(bytes, bytes, s.staged, size / width, dtype, op);
+        for_others([&, own = bytes, length = size](int other) {
+            s.results.send(own, length, other, kResult);
+        });
+    };
+
+    start(0, 0);
+    std::size_t turn = 0;
+    for (std::int64_t begin = 0; begin < numel; begin += segment, turn = (turn + 1) % 3) {
+        if (begin + segment < numel) start(begin + segment, (turn + 1) % 3);
+        finish(turn);
+        segments[(turn + 2) % 3].results.land();
+    }
+    segments[(turn + 2) % 3].results.land();
+}
+
+void Collectives::reduce_scatter(void* out, const void* in, std::int64_t numel, DType dtype,
+                                 ReduceOp op) {
+    transport_->connect_all();
+    const Bytes width = size_of(dtype), whole = numel * width;
+    const std::int64_t piece = kPart / width;
+    const auto* const from = static_cast<const std::byte*>(in);
+    auto* const to = static_cast<std::byte*>(out);
+    std::array<Flight, 2> flights{Flight(*transport_), Flight(*transport_)};
+    const auto start = [&](std::int64_t begin, std::size_t which) {
+        const Bytes bytes = std::min(piece, numel - begin) * width;
+        std::byte* const staged = staging(which, bytes * (size_ - 1));
+        for_others([&](int other) {
+            flights[which].receive(staged + bytes * (other < rank_ ? other : other - 1), bytes,
+                                   other);
+        });
+        for_others([&](int other) {
+            flights[which].send(from + whole * other + begin * width, bytes, other);
+        });
+    };
+
+    if (numel > 0) start(0, 0);
+    std::size_t turn = 0;
+    for (std::int64_t begin = 0; begin < numel; begin += piece, turn = 1 - turn) {
+        if (begin + piece < numel) start(begin + piece, 1 - turn);
+        flights[turn].land();
+        reduce_staged(to + begin * width, from + whole * rank_ + begin * width,
+                      staging_[turn].data(), std::min(piece, numel - begin), dtype, op);
+    }
+}
+
+void Collectives::all_gather(void* out, const void* in, std::span<const std::int64_t> bytes) {
+    transport_->connect_all();
+    const std::vector<Bytes> offsets = offsets_of(bytes);
+    auto* const to = static_cast<std::byte*>(out);
+    const auto own = static_cast<std::size_t>(rank_);
+    Flight flight(*transport_);
+    for_others([&](int other) {
+        const auto i = static_cast<std::size_t>(other);
+        flight.receive(to + offsets[i], bytes[i], other);
+    });
+    for_others([&](int other) { flight.send(in, bytes[own], other); });
+    copy_bytes(to + offsets[own], in, bytes[own]);
+    flight.land();
+}
+
+void Collectives::all_to_all(void* out, std::span<const std::int64_t> out_bytes, const void* in,
+                             std::span<const std::int64_t> in_bytes) {
+    transport_->connect_all();
+    const std::vector<Bytes> to = offsets_of(out_bytes), from = offsets_of(in_bytes);
+    auto* const into = static_cast<std::byte*>(out);
+    const auto* const data = static_cast<const std::byte*>(in);
+    const auto own = static_cast<std::size_t>(rank_);
+    assert(out_bytes[own] == in_bytes[own]);
+    Flight flight(*transport_);
+    for_others([&](int other) {
+        const auto i = static_cast<std::size_t>(other);
+        flight.receive(into + to[i], out_bytes[i], other);
+    });
+    for_others([&](int other) {
+        const auto i = static_cast<std::size_t>(other);
+        flight.send(data + from[i], in_bytes[i], other);
+    });
+    copy_bytes(into + to[own], data + from[own], in_bytes[own]);
+    flight.land();
+}
+
+void Collectives::gather(void* out, const void* in, std::span<const std::int64_t> bytes, int root) {
+    const auto own = static_cast<std::size_t>(rank_);
+    Flight flight(*transport_);
+    if (rank_ != root) {
+        flight.send(in, bytes[own], root);
+        return flight.land();
+    }
+    const std::vector<Bytes> offsets = offsets_of(bytes);
+    auto* const to = static_cast<std::byte*>(out);
+    for_others([&](int other) {
+        const auto i = static_cast<std::size_t>(other);
+        flight.receive(to + offsets[i], bytes[i], other);
+    });
+    copy_bytes(to + offsets[own], in, bytes[own]);
+    flight.land();
+}
+
+void Collectives::scatter(void* out, const void* in, std::span<const std::int64_t> bytes,
+                          int root) {
+    const auto own = static_cast<std::size_t>(rank_);
+    Flight flight(*transport_);
+    if (rank_ != root) {
+        flight.receive(out, bytes[own], root);
+        return flight.land();
+    }
+    const std::vector<Bytes> offsets = offsets_of(bytes);
+    const auto* const from = static_cast<const std::byte*>(in);
+    for_others([&](int other) {
+        const auto i = static_cast<std::size_t>(other);
+        flight.send(from + offsets[i], bytes[i], other);
+    });
+    copy_bytes(out, from + offsets[own], bytes[own]);
+    flight.land();
+}
+
+void Collectives::broadcast(void* data, std::int64_t bytes, int root) {
+    if (bytes <= kBroadcastWhole || size_ == 2) {
+        Flight flight(*transport_);
+        if (rank_ != root) flight.receive(data, bytes, root);
+        if (rank_ == root) for_others([&](int other) { flight.send(data, bytes, other); });
+        return flight.land();
+    }
+    transport_->connect_all();
+    const std::vector<Bytes> begins = cut(bytes, size_);
+    auto* const whole = static_cast<std::byte*>(data);
+    const auto part = [&](int rank) {
+        const auto i = static_cast<std::size_t>(rank);
+        return std::pair(whole + begins[i], begins[i + 1] - begins[i]);
+    };
+    Flight own(*transport_), others(*transport_);
+    for_others([&](int other) {
+        const auto [bytes_of_other, length] = part(other);
+        if (rank_ == root) own.send(bytes_of_other, length, other);
+        if (rank_ != root && other != root) others.receive(bytes_of_other, length, other, kResult);
+    });
+    const auto [mine, length] = part(rank_);
+    if (rank_ != root) own.receive(mine, length, root);
+    if (rank_ != root) {
+        const auto [roots, size_of_roots] = part(root);
+        others.receive(roots, size_of_roots, root, kResult);
+    }
+    own.land();
+    for_others([&, from = mine, size = length](int other) {
+        if (other != root) others.send(from, size, other, kResult);
+    });
+    others.land();
+}
+
+void Collectives::barrier() {
+    std::byte own{};
+    const std::vector<Bytes> ones(static_cast<std::size_t>(size_), 1);
+    all_gather(staging(0, size_), &own, ones);
+}
+
+}  // namespace
+
+std::unique_ptr<HostEngine> make_collectives(std::unique_ptr<Transport> transport) {
+    return std::make_unique<Collectives>(std::move(transport));
+}
+
+}  // namespace axle::inline v0::dist

@@ -1,0 +1,88 @@
+#include "dist/group/device_engine.h"
+
+#include <fstream>
+#include <map>
+#include <utility>
+
+#include <unistd.h>
+
+#include "core/tree/tree.h"
+#include "dist/rendezvous/control.h"
+#include "kernels/error.h"
+
+namespace axle::inline v0::dist {
+namespace {
+
+std::string text_of(const DeviceOffer& offer) {
+    return to_json({{"trouble", offer.trouble},
+                    {"machine", offer.machine},
+                    {"gpu", offer.gpu},
+                    {"version", offer.version}},
+                   -1);
+}
+
+DeviceOffer offer_in(const std::string& text) {
+    const Tree tree = from_json(text);
+    return {tree["trouble"].string(), tree["machine"].string(), tree["gpu"].string(),
+            static_cast<int>(tree["version"].integer())};
+}
+
+std::string version_text(int version) {
+    return str(version / 10000, '.', version / 100 % 100, '.', version % 100);
+}
+
+}  // namespace
+
+std::string why_not(const std::vector<DeviceOffer>& offers) {
+    std::map<std::pair<std::string, std::string>, std::size_t> users;
+    for (std::size_t rank = 0; rank < offers.size(); ++rank) {
+        const DeviceOffer& offer = offers[rank];
+        if (!offer.trouble.empty()) return str("rank ", rank, ": ", offer.trouble);
+        if (offer.version != offers[0].version)
+            return str("NCCL is not the same everywhere: rank 0 has ",
+                       version_text(offers[0].version), ", rank ", rank, " has ",
+                       version_text(offer.version));
+        const auto [user, alone] = users.try_emplace({offer.machine, offer.gpu}, rank);
+        if (!alone)
+            return str("ranks ", user->second, " and ", rank, " share a GPU, ", offer.gpu,
+                       ": NCCL needs one for each");
+    }
+    return {};
+}
+
+Invitation compare_offers(Control& control, const std::string& name, int rank, int size,
+                          const DeviceOffer& own, std::chrono::milliseconds timeout,
+                          const std::function<std::string()>& make_token) {
+    const auto key = [&](int r) { return str(name, "/gpu ", r); };
+    const std::string verdict_key = name + "/gpus";
+    if (rank != 0) {
+        control.set(key(rank), text_of(own));
+        const std::string verdict = control.get(verdict_key, timeout);
+        if (verdict.starts_with('+')) return {.trouble = {}, .token = verdict.substr(1)};
+        return {.trouble = verdict.empty() ? "rank 0 says nothing" : verdict.substr(1),
+                .token = {}};
+    }
+    Invitation result;
+    try {
+        std::vector<DeviceOffer> offers = {own};
+        for (int r = 1; r < size; ++r) offers.push_back(offer_in(control.get(key(r), timeout)));
+        result.trouble = why_not(offers);
+        if (result.trouble.empty()) result.token = make_token();
+    } catch (const CommError&) {
+        throw;  // somebody is missing
+    } catch (const Error& error) {
+        result.trouble = error.what();
+    }
+    control.set(verdict_key, result.trouble.empty() ? "+" + result.token : "-" + result.trouble);
+    return result;
+}
+
+std::string machine_id() {
+    std::string id;
+    std::ifstream file("/proc/sys/kernel/random/boot_id");
+    if (std::getline(file, id) && !id.empty()) return id;
+    char name[256] = {};
+    return ::gethostname(name, sizeof name - 1) == 0 ? name : "this machine";
+}
+
+}  // namespace axle::inline v0::dist

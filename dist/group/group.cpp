@@ -1,0 +1,200 @@
+#include "dist/group/group.h"
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "core/check.h"
+#include "core/launch.h"
+#include "core/ops.h"
+#include "kernels/error.h"
+#include "kernels/ops/copy.h"
+
+namespace axle::inline v0::dist {
+
+namespace {
+
+using std::chrono::milliseconds;
+
+// What is under way when a group is left gets so long to end.
+constexpr milliseconds kParting{5000};
+
+constexpr Queues::Key kCollectives{-1, -1, false};
+
+}  // namespace
+
+Job::Job(std::unique_ptr<Control> control, milliseconds timeout, int device)
+    : timeout_(timeout), device_(device), control_(std::move(control)) {
+    control_->on_failure([this] {
+        const std::lock_guard lock(mutex_);
+        failed_ = true;
+        for (const auto& [engine, abort] : engines_) abort();
+    });
+}
+
+Job::~Job() = default;
+
+void Job::add(const void* engine, std::function<void()> abort) {
+    const std::lock_guard lock(mutex_);
+    if (failed_) abort();
+    engines_.emplace_back(engine, std::move(abort));
+}
+
+void Job::remove(const void* engine) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(engines_, [&](const auto& entry) { return entry.first == engine; });
+}
+
+Staged Staged::with_values(const Tensor& x, Device home) {
+    return {x.detach(), contiguous(to(x.detach(), home))};
+}
+
+Staged Staged::to_fill(const Tensor& x, Device home) {
+    if (x.device() == home && x.is_contiguous()) return {x.detach(), x.detach()};
+    return {x.detach(), Tensor::empty(x.shape(), {.dtype = x.dtype(), .device = home})};
+}
+
+void Staged::put_back() const {
+    if (host.impl()->storage != x.impl()->storage) {
+        const Tensor from = to(host, x.device());
+        launch(x.device(), [&](auto& on) { kernels::copy(on, from.view(), Tensor(x).view()); });
+    }
+    x.impl()->storage->bump_version();
+}
+
+ProcessGroup::Impl::Impl(std::shared_ptr<Job> job_, std::uint32_t id_, std::vector<int> ranks,
+                         int rank_)
+    : job(std::move(job_)),
+      id(id_),
+      global_ranks(std::move(ranks)),
+      rank(rank_),
+      backend(global_ranks.size() > 1 ? "gloo" : "none") {}
+
+// Others may never come for what is under way, as when an exception ends this process alone.
+ProcessGroup::Impl::~Impl() {
+    if (job == nullptr || alone()) return;
+    if (!queues_.drained(std::min(kParting, job->timeout()))) {
+        try {
+            job->control().report(
+                str("rank ", job->control().rank(), " left a process group with work under way"));
+        } catch (const Error&) {  // then the others know of another failure
+        }
+    }
+    queues_.stop();
+    if (engine_ != nullptr) job->remove(engine_.get());
+    if (device_engine_ != nullptr) job->remove(device_engine_.get());
+}
+
+void ProcessGroup::Impl::post(std::function<void()> task) {
+    queues_.post(kCollectives, std::move(task));
+}
+
+std::string ProcessGroup::Impl::name() const { return str("group ", id); }
+
+HostEngine& ProcessGroup::Impl::engine() {
+    const std::lock_guard lock(engine_mutex_);
+    if (engine_ == nullptr) {
+        engine_ = open_gloo(job->control(), name(), rank, size(), job->timeout());
+        job->add(engine_.get(), [engine = engine_.get()] { engine->abort(); });
+    }
+    return *engine_;
+}
+
+// Runs what may fail, finds out what an engine's failure comes from, and lets nobody wait for this
+// rank.
+std::exception_ptr ProcessGroup::Impl::attempt(const std::string& activity,
+                                               const std::function<void()>& run) {
+    Control& control = job->control();
+    std::exception_ptr error;
+    try {
+        try {
+            run();
+        } catch (const CommError& e) {
+            control.throw_failure(control.failure() ? e.what() : str(activity, ": ", e.what()));
+        }
+    } catch (const std::exception& e) {
+        error = std::current_exception();
+        try {
+            if (!control.failure()) control.report(str("rank ", control.rank(), ": ", e.what()));
+        } catch (const Error&) {  // one that was heard meanwhile
+        }
+    }
+    return error;
+}
+
+Work ProcessGroup::Impl::start(Proposal proposal, std::function<void(const Counts&)> run,
+                               std::function<void()> finish) {
+    const auto state = std::make_shared<Work::State>();
+    state->finish = std::move(finish);
+    const std::lock_guard lock(sequence_mutex_);
+    proposal.group = id;
+    proposal.sequence = ++sequence_;
+    job->control().propose(proposal);
+    const std::string activity = str(name_of(proposal.op), " #", proposal.sequence);
+    post([this, state, activity, run = std::move(run), sequence = proposal.sequence] {
+        state->complete(attempt(activity, [&] {
+            Control& control = job->control();
+            control.note(activity);
+            run(control.agreed(id, sequence));
+            control.note("");
+        }));
+    });
+    return Work(state);
+}
+
+Work ProcessGroup::Impl::start_message(Queues::Key key, std::string activity,
+                                       std::function<void()> run, std::function<void()> finish) {
+    const auto state = std::make_shared<Work::State>();
+    state->finish = std::move(finish);
+    if (const auto failure = job->control().failure()) throw CommError(*failure);
+    queues_.post(key, [this, state, activity = std::move(activity), run = std::move(run)] {
+        state->complete(attempt(activity, run));
+    });
+    return Work(state);
+}
+
+std::shared_ptr<ProcessGroup> ProcessGroup::Impl::make_group(const std::vector<int>& ranks,
+                                                             std::uint32_t group) {
+    const auto place = std::find(ranks.begin(), ranks.end(), rank);
+    if (place == ranks.end()) return nullptr;
+    std::vector<int> global;
+    global.reserve(ranks.size());
+    for (const int member : ranks) global.push_back(global_ranks[static_cast<std::size_t>(member)]);
+    if (ranks.size() > 1) job->control().open_group(group, global);
+    auto made = std::make_unique<Impl>(job, group, std::move(global),
+                                       static_cast<int>(place - ranks.begin()));
+    made->seek_nccl();
+    return std::make_shared<ProcessGroup>(std::move(made));
+}
+
+void check_tensor(const char* op, const Tensor& x) {
+    if (!x.defined()) throw UsageError(str(op, ": the tensor is undefined"));
+    if (x.device().is_meta())
+        throw DeviceError(str(op, ": a meta tensor has no elements to send: ", x.shape()));
+}
+
+void check_rank(const char* op, const char* what, int rank, int size) {
+    if (rank < 0 || rank >= size)
+        throw IndexError(str(op, ": there is no ", what, " ", rank, " in a group of ", size));
+}
+
+void check_same(const char* op, const Tensor& out, const Tensor& x) {
+    check_tensor(op, out);
+    check_same_dtype(op, out, x);
+    if (out.device() != x.device())
+        throw DeviceError(
+            str(op, ": tensors on different devices: ", out.device(), " and ", x.device()));
+}
+
+void check_first_dimension(const char* op, const Tensor& x, int size) {
+    if (x.dim() == 0 || x.size(0) != size)
+        throw ShapeError(str(op, ": the first dimension is not the number of processes, ", size,
+                             ": ", x.shape()));
+}
+
+Shape but_first(Shape shape) {
+    shape.erase(0);
+    return shape;
+}
+
+}  // namespace axle::inline v0::dist

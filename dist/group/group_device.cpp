@@ -1,0 +1,76 @@
+// What a group does with tensors on a GPU where it has an engine for them.
+#include <utility>
+
+#include "core/graph.h"
+#include "dist/group/group.h"
+#include "kernels/error.h"
+
+namespace axle::inline v0::dist {
+
+std::string ProcessGroup::Impl::seek_nccl() {
+#if AXLE_CUDA
+    if (alone() || job->device() < 0) return "not asked for";
+    const Invitation invitation =
+        invite_to_nccl(job->control(), name(), rank, size(), job->device(), job->timeout());
+    if (!invitation.trouble.empty()) return invitation.trouble;
+    nccl_token_ = invitation.token;
+    backend = "nccl";
+    return {};
+#else
+    return "this build of Axle has no CUDA";
+#endif
+}
+
+bool ProcessGroup::Impl::goes_on_gpu(const char* op, const Tensor& x) const {
+    if (nccl_token_.empty() || !x.device().is_cuda()) return false;
+    if (is_capturing())
+        throw UsageError(str(op, ": waits for other processes, which a captured graph can't"));
+    if (x.device().index != job->device())
+        throw DeviceError(str(op, ": a tensor on ", x.device(), ", where this process has ",
+                              Device::cuda(job->device())));
+    return true;
+}
+
+DeviceEngine& ProcessGroup::Impl::device_engine() {
+    const std::lock_guard lock(engine_mutex_);
+#if AXLE_CUDA
+    if (device_engine_ == nullptr) {
+        device_engine_ = open_nccl(job->control(), name(), rank, size(), job->device(),
+                                   job->timeout(), nccl_token_);
+        job->add(device_engine_.get(), [engine = device_engine_.get()] { engine->abort(); });
+    }
+#endif
+    return *device_engine_;
+}
+
+// The agreement is looked at behind, unless the engine wants it first. A collective that nobody
+// agrees to ends with the failure that comes of it.
+Work ProcessGroup::Impl::start_on_gpu(
+    Proposal proposal, const std::function<DeviceEngine::Started(DeviceEngine&)>& queue,
+    std::function<void()> finish) {
+    const auto state = std::make_shared<Work::State>(), agreement = std::make_shared<Work::State>();
+    state->finish = std::move(finish);
+    const std::lock_guard lock(sequence_mutex_);
+    proposal.group = id;
+    proposal.sequence = ++sequence_;
+    proposal.on_gpu = true;
+    job->control().propose(proposal);
+    const std::string activity = str(name_of(proposal.op), " #", proposal.sequence);
+    post([this, agreement, activity, sequence = proposal.sequence] {
+        agreement->complete(attempt(activity, [&] {
+            Control& control = job->control();
+            control.note(activity);
+            control.agreed(id, sequence);
+            control.note("");
+        }));
+    });
+    const std::exception_ptr error = attempt(activity, [&] {
+        DeviceEngine& engine = device_engine();
+        if (engine.waits_for_agreement()) Work(agreement).wait();
+        state->on_gpu = queue(engine);
+    });
+    if (error) std::rethrow_exception(error);
+    return Work(state);
+}
+
+}  // namespace axle::inline v0::dist

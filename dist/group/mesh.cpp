@@ -1,0 +1,73 @@
+#include "dist/group/mesh.h"
+
+#include <cstdint>
+#include <set>
+#include <utility>
+
+#include "core/files/file.h"
+#include "kernels/error.h"
+
+namespace axle::inline v0::dist {
+namespace {
+
+std::string text_of(const std::vector<DeviceMesh::Dimension>& dimensions) {
+    std::string text;
+    for (const auto& [name, size] : dimensions)
+        text += str(text.empty() ? "" : ", ", in_quotes(name), ' ', size);
+    return text;
+}
+
+void check(const ProcessGroup& group, const std::vector<DeviceMesh::Dimension>& dimensions) {
+    std::set<std::string> names;
+    std::int64_t product = 1;
+    for (const auto& [name, size] : dimensions) {
+        if (name.empty()) throw ValueError("DeviceMesh: a dimension without a name");
+        if (!names.insert(name).second)
+            throw ValueError(str("DeviceMesh: the name ", in_quotes(name), " comes twice"));
+        if (size < 1 || size > group.size())
+            throw ValueError(str("DeviceMesh: sizes are from 1 to the number of processes, ",
+                                 group.size(), ": ", text_of(dimensions)));
+        product *= size;
+        if (product > group.size()) break;
+    }
+    if (product != group.size())
+        throw ValueError(str("DeviceMesh: the sizes don't multiply to the number of processes, ",
+                             group.size(), ": ", text_of(dimensions)));
+}
+
+}  // namespace
+
+DeviceMesh::DeviceMesh(std::shared_ptr<ProcessGroup> group, std::vector<Dimension> dimensions)
+    : group_(std::move(group)),
+      dimensions_(std::move(dimensions)),
+      coordinates_(dimensions_.size()) {
+    check(*group_, dimensions_);
+    const std::string mine = text_of(dimensions_);
+    if (const std::string roots = group_->broadcast_object(mine).string(); roots != mine)
+        throw CommError(
+            str("DeviceMesh: rank 0 has ", roots, ", rank ", group_->rank(), " has ", mine));
+    int rest = group_->rank();
+    for (std::size_t d = dimensions_.size(); d-- > 0; rest /= dimensions_[d].size)
+        coordinates_[d] = rest % dimensions_[d].size;
+    for (const auto& [name, size] : dimensions_) groups_.push_back(flatten({name}));
+}
+
+std::shared_ptr<ProcessGroup> DeviceMesh::flatten(const std::vector<std::string>& names) const {
+    std::set<std::size_t> within;
+    for (const std::string& name : names)
+        if (!within.insert(find(name)).second)
+            throw ValueError(str("DeviceMesh: the name ", in_quotes(name), " comes twice"));
+    int color = 0;
+    for (std::size_t d = 0; d < dimensions_.size(); ++d)
+        if (!within.contains(d)) color = color * dimensions_[d].size + coordinates_[d];
+    return group_->split(color);
+}
+
+std::size_t DeviceMesh::find(const std::string& name) const {
+    for (std::size_t d = 0; d < dimensions_.size(); ++d)
+        if (dimensions_[d].name == name) return d;
+    throw ValueError(str("DeviceMesh: no dimension is named ", in_quotes(name), ": there are ",
+                         text_of(dimensions_)));
+}
+
+}  // namespace axle::inline v0::dist

@@ -1,0 +1,253 @@
+#include "dist/group/process_group.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/autograd/autograd.h"
+#include "core/check.h"
+#include "core/cuda.h"
+#include "core/files/file.h"
+#include "core/ops.h"
+#include "dist/group/group.h"
+#include "dist/group/reduce.h"
+#include "kernels/error.h"
+
+namespace axle::inline v0::dist {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kTimeout = std::chrono::minutes(30);
+constexpr milliseconds kJoinTimeout = std::chrono::minutes(5);
+
+milliseconds timeout_of_environment() {
+    const std::optional<std::string> text = process_variable("AXLE_TIMEOUT_S");
+    if (!text) return kTimeout;
+    double seconds = 0;
+    const char* const end = text->data() + text->size();
+    const auto [stop, error] = std::from_chars(text->data(), end, seconds);
+    const bool is_number = error == std::errc() && stop == end;
+    if (!is_number || !(seconds > 0) || seconds > 1e9)
+        throw ValueError(
+            str("AXLE_TIMEOUT_S: not a positive number of seconds: ", in_quotes(*text)));
+    return milliseconds(std::max<std::int64_t>(1, static_cast<std::int64_t>(seconds * 1000)));
+}
+
+void check_backend(const std::string& backend) {
+    if (backend.empty() || backend == "gloo") return;
+    if (backend != "nccl")
+        throw ValueError(str("ProcessGroup: there is no backend ", in_quotes(backend),
+                             "; there are gloo and nccl"));
+#if !AXLE_CUDA
+    throw ValueError("ProcessGroup: this build of Axle has no NCCL: use gloo");
+#endif
+}
+
+// This process's GPU: its own on this machine, or the one that it is shown.
+int device_of(const Environment& environment, const std::string& backend) {
+    if (backend == "gloo") return -1;
+    return environment.local_rank % std::max(1, cuda::device_count());
+}
+
+}  // namespace
+
+ProcessGroup::ProcessGroup(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+ProcessGroup::~ProcessGroup() = default;
+
+int ProcessGroup::rank() const { return impl_->rank; }
+int ProcessGroup::size() const { return impl_->size(); }
+const std::string& ProcessGroup::backend() const { return impl_->backend; }
+const std::vector<int>& ProcessGroup::global_ranks() const { return impl_->global_ranks; }
+
+std::shared_ptr<ProcessGroup> ProcessGroup::alone() {
+    return std::make_shared<ProcessGroup>(std::make_unique<Impl>());
+}
+
+std::shared_ptr<ProcessGroup> ProcessGroup::create(const Environment& environment,
+                                                   ProcessGroupOptions options) {
+    check_backend(options.backend);
+    if (options.timeout.count() <= 0) options.timeout = timeout_of_environment();
+    if (options.join_timeout.count() <= 0)
+        options.join_timeout = std::min(options.timeout, kJoinTimeout);
+    if (environment.world_size == 1) return alone();
+
+    auto control = Control::join(
+        environment, {options.timeout, options.join_timeout, options.heartbeat_timeout});
+    std::vector<int> ranks(static_cast<std::size_t>(control->size()));
+    std::iota(ranks.begin(), ranks.end(), 0);
+    control->open_group(0, ranks);
+    const int rank = control->rank();
+    auto job = std::make_shared<Job>(std::move(control), options.timeout,
+                                     device_of(environment, options.backend));
+    auto impl = std::make_unique<Impl>(std::move(job), 0, std::move(ranks), rank);
+    const std::string trouble = impl->seek_nccl();
+    if (options.backend == "nccl" && !trouble.empty())
+        throw CommError(str("ProcessGroup: NCCL can't be used: ", trouble));
+    return std::make_shared<ProcessGroup>(std::move(impl));
+}
+
+Work ProcessGroup::all_reduce_async(const Tensor& x, ReduceOp op) {
+    check_tensor("all_reduce", x);
+    check_in_place("all_reduce", x);
+    check_reducible("all_reduce", x.dtype(), op);
+    if (impl_->alone()) return {};
+    const Proposal proposal{
+        .op = Collective::all_reduce, .dtype = x.dtype(), .numel = x.numel(), .reduce_op = op};
+    if (impl_->goes_on_gpu("all_reduce", x)) {
+        const Staged own = Staged::with_values(x, x.device());
+        return impl_->start_on_gpu(
+            proposal, [&](DeviceEngine& engine) { return engine.all_reduce(own.host, op); },
+            [own] { own.put_back(); });
+    }
+    const Staged staged = Staged::with_values(x);
+    return impl_->start(
+        proposal,
+        [&impl = *impl_, staged, op](const Counts&) {
+            impl.engine().all_reduce(staged.data(), staged.host.numel(), staged.host.dtype(), op);
+        },
+        [staged] { staged.put_back(); });
+}
+
+void ProcessGroup::all_reduce(const std::vector<Tensor>& xs, ReduceOp op) {
+    if (xs.empty()) return;
+    std::vector<Tensor> runs;
+    for (const Tensor& x : xs) {
+        check_tensor("all_reduce", x);
+        check_in_place("all_reduce", x);
+        check_same("all_reduce", x, xs.front());
+        runs.push_back(x.detach().reshape({-1}));
+    }
+    check_reducible("all_reduce", xs.front().dtype(), op);
+    if (impl_->alone()) return;
+    const Tensor flat = cat(runs, 0);
+    all_reduce(flat, op);
+    std::int64_t begin = 0;
+    for (const Tensor& x : xs) {
+        const Tensor part = flat.narrow(0, begin, x.numel()).view(x.shape());
+        Staged{x.detach(), part}.put_back();
+        begin += x.numel();
+    }
+}
+
+Work ProcessGroup::broadcast_async(const Tensor& x, int root) {
+    check_tensor("broadcast", x);
+    check_in_place("broadcast", x);
+    check_rank("broadcast", "root", root, size());
+    if (impl_->alone()) return {};
+    const bool is_root = rank() == root;
+    const Proposal proposal{
+        .op = Collective::broadcast, .dtype = x.dtype(), .numel = x.numel(), .root = root};
+    if (impl_->goes_on_gpu("broadcast", x)) {
+        const Staged own = Staged::with_values(x, x.device());
+        return impl_->start_on_gpu(
+            proposal, [&](DeviceEngine& engine) { return engine.broadcast(own.host, root); },
+            [own, is_root] {
+                if (!is_root) own.put_back();
+            });
+    }
+    const Staged staged = is_root ? Staged::with_values(x) : Staged::to_fill(x);
+    return impl_->start(
+        proposal,
+        [&impl = *impl_, staged, root](const Counts&) {
+            impl.engine().broadcast(staged.data(), staged.bytes(), root);
+        },
+        [staged, is_root] {
+            if (!is_root) staged.put_back();
+        });
+}
+
+// The engines reduce for everybody: the root's link would carry as much either way.
+void ProcessGroup::reduce(const Tensor& x, int root, ReduceOp op) {
+    check_tensor("reduce", x);
+    check_in_place("reduce", x);
+    check_reducible("reduce", x.dtype(), op);
+    check_rank("reduce", "root", root, size());
+    if (impl_->alone()) return;
+    const Proposal proposal{.op = Collective::reduce,
+                            .dtype = x.dtype(),
+                            .numel = x.numel(),
+                            .root = root,
+                            .reduce_op = op};
+    if (impl_->goes_on_gpu("reduce", x)) {
+        const Staged own = Staged::with_values(x, x.device());
+        return impl_
+            ->start_on_gpu(
+                proposal, [&](DeviceEngine& engine) { return engine.reduce(own.host, op, root); },
+                [own] { own.put_back(); })
+            .wait();
+    }
+    const Staged staged = Staged::with_values(x);
+    impl_
+        ->start(proposal,
+                [&](const Counts&) {
+                    impl_->engine().all_reduce(staged.data(), x.numel(), x.dtype(), op);
+                })
+        .wait();
+    staged.put_back();
+}
+
+Tensor ProcessGroup::reduce_scatter(const Tensor& x, ReduceOp op) {
+    check_tensor("reduce_scatter", x);
+    check_first_dimension("reduce_scatter", x, size());
+    const Tensor out =
+        Tensor::empty(but_first(x.shape()), {.dtype = x.dtype(), .device = x.device()});
+    reduce_scatter_into_async(out, x, op).wait();
+    return out;
+}
+
+Work ProcessGroup::reduce_scatter_into_async(const Tensor& out, const Tensor& x, ReduceOp op) {
+    check_tensor("reduce_scatter", x);
+    check_same("reduce_scatter", out, x);
+    check_in_place("reduce_scatter", out);
+    check_reducible("reduce_scatter", x.dtype(), op);
+    if (x.numel() != out.numel() * size())
+        throw ShapeError(
+            str("reduce_scatter: over ", size(), " processes: ", x.shape(), " into ", out.shape()));
+    const Proposal proposal{.op = Collective::reduce_scatter,
+                            .dtype = x.dtype(),
+                            .numel = out.numel(),
+                            .reduce_op = op};
+    if (impl_->goes_on_gpu("reduce_scatter", x)) {
+        const Staged own = Staged::with_values(x, x.device());
+        const Staged part = Staged::to_fill(out, x.device());
+        return impl_->start_on_gpu(
+            proposal,
+            [&](DeviceEngine& engine) { return engine.reduce_scatter(part.host, own.host, op); },
+            [part] { part.put_back(); });
+    }
+    const Staged from = Staged::with_values(x), to = Staged::to_fill(out);
+    if (impl_->alone()) {
+        Staged{out.detach(), from.host.view(out.shape())}.put_back();
+        return {};
+    }
+    return impl_->start(
+        proposal,
+        [&impl = *impl_, from, to, op](const Counts&) {
+            impl.engine().reduce_scatter(to.data(), from.data(), to.host.numel(), to.host.dtype(),
+                                         op);
+        },
+        [to] { to.put_back(); });
+}
+
+void ProcessGroup::barrier() {
+    if (!impl_->alone()) impl_->start({.op = Collective::barrier}, [](const Counts&) {}).wait();
+}
+
+void ProcessGroup::set_parting_words(const std::string& why) {
+    if (!impl_->alone()) impl_->job->control().set_parting_words(why);
+}
+
+void ProcessGroup::set_absence(const std::string& why) {
+    if (!impl_->alone()) impl_->job->control().set_absence(why);
+}
+
+}  // namespace axle::inline v0::dist

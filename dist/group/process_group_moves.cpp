@@ -1,0 +1,273 @@
+// The collectives that move tensors without computing, sizes that are the ranks' own among them.
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/check.h"
+#include "core/ops.h"
+#include "dist/group/group.h"
+#include "dist/group/process_group.h"
+#include "kernels/error.h"
+
+namespace axle::inline v0::dist {
+namespace {
+
+Shape with_ranks(int ranks, const Shape& shape) {
+    Shape all = shape;
+    all.insert(0, ranks);
+    return all;
+}
+
+// What a rank tells the others of a tensor whose shape may differ.
+constexpr std::size_t kShapeCounts = 1 + kMaxDims;
+
+void add_shape(std::vector<std::int64_t>& counts, const Shape& shape) {
+    counts.push_back(shape.size());
+    for (int d = 0; d < kMaxDims; ++d) counts.push_back(d < shape.size() ? shape[d] : 0);
+}
+
+Shape shape_in(const std::vector<std::int64_t>& counts, std::size_t at) {
+    if (counts.size() < at + kShapeCounts || counts[at] < 0 || counts[at] > kMaxDims)
+        throw CommError("what another process says of its tensor makes no sense");
+    return Shape(std::span(counts).subspan(at + 1, static_cast<std::size_t>(counts[at])));
+}
+
+Tensor whole_on_host(const Shape& shape, DType dtype) {
+    return Tensor::empty(shape, {.dtype = dtype});
+}
+
+}  // namespace
+
+Tensor ProcessGroup::all_gather(const Tensor& x) {
+    check_tensor("all_gather", x);
+    const Tensor out =
+        Tensor::empty(with_ranks(size(), x.shape()), {.dtype = x.dtype(), .device = x.device()});
+    all_gather_into_async(out, x).wait();
+    return out;
+}
+
+Work ProcessGroup::all_gather_into_async(const Tensor& out, const Tensor& x) {
+    check_tensor("all_gather", x);
+    check_same("all_gather", out, x);
+    check_in_place("all_gather", out);
+    if (out.numel() != x.numel() * size())
+        throw ShapeError(
+            str("all_gather: of ", size(), " processes: ", x.shape(), " into ", out.shape()));
+    const Proposal proposal{.op = Collective::all_gather, .dtype = x.dtype(), .numel = x.numel()};
+    if (impl_->goes_on_gpu("all_gather", x)) {
+        const Staged own = Staged::with_values(x, x.device());
+        const Staged all = Staged::to_fill(out, x.device());
+        const std::vector<std::int64_t> counts(static_cast<std::size_t>(size()), x.numel());
+        return impl_->start_on_gpu(
+            proposal,
+            [&](DeviceEngine& engine) { return engine.all_gather(all.host, own.host, counts); },
+            [all] { all.put_back(); });
+    }
+    const Staged from = Staged::with_values(x), to = Staged::to_fill(out);
+    if (impl_->alone()) {
+        Staged{out.detach(), from.host.view(out.shape())}.put_back();
+        return {};
+    }
+    return impl_->start(
+        proposal,
+        [&impl = *impl_, from, to](const Counts& counts) {
+            const std::vector<std::int64_t> bytes(counts.size(), from.bytes());
+            impl.engine().all_gather(to.data(), from.data(), bytes);
+        },
+        [to] { to.put_back(); });
+}
+
+std::vector<Tensor> ProcessGroup::all_gather_uneven(const Tensor& x) {
+    check_tensor("all_gather_uneven", x);
+    if (x.dim() == 0)
+        throw ShapeError("all_gather_uneven: a 0-d tensor has no first dimension to differ in");
+    if (impl_->alone()) return {x.detach().clone()};
+    Proposal proposal{.op = Collective::all_gather_uneven, .dtype = x.dtype()};
+    add_shape(proposal.counts, x.shape());
+    const Staged from = Staged::with_values(x);
+    std::vector<Tensor> parts;
+    impl_
+        ->start(std::move(proposal),
+                [&](const Counts& counts) {
+                    std::vector<std::int64_t> bytes, rows;
+                    std::int64_t all_rows = 0;
+                    for (std::size_t i = 0; i < counts.size(); ++i) {
+                        const Shape shape = shape_in(counts[i], 0);
+                        if (shape.empty() || but_first(shape) != but_first(x.shape()))
+                            throw CommError(
+                                str("all_gather_uneven: shapes differ beyond the first "
+                                    "dimension: rank ",
+                                    i, " has ", shape, ", rank ", rank(), " has ", x.shape()));
+                        bytes.push_back(axle::numel(shape) * size_of(x.dtype()));
+                        rows.push_back(shape[0]);
+                        all_rows += shape[0];
+                    }
+                    Shape shape = x.shape();
+                    shape[0] = all_rows;
+                    const Tensor all = whole_on_host(shape, x.dtype());
+                    impl_->engine().all_gather(all.raw_data(), from.data(), bytes);
+                    std::int64_t begin = 0;
+                    for (const std::int64_t count : rows) {
+                        parts.push_back(all.narrow(0, begin, count));
+                        begin += count;
+                    }
+                })
+        .wait();
+    for (Tensor& part : parts) part = part.to(x.device());
+    return parts;
+}
+
+Tensor ProcessGroup::all_to_all(const Tensor& x) {
+    check_tensor("all_to_all", x);
+    check_first_dimension("all_to_all", x, size());
+    if (impl_->alone()) return x.detach().clone();
+    const Proposal proposal{.op = Collective::all_to_all, .dtype = x.dtype(), .numel = x.numel()};
+    if (impl_->goes_on_gpu("all_to_all", x)) {
+        const Tensor own = contiguous(x.detach()),
+                     all = Tensor::empty(x.shape(), {.dtype = x.dtype(), .device = x.device()});
+        const std::vector<std::int64_t> counts(static_cast<std::size_t>(size()),
+                                               x.numel() / size());
+        impl_
+            ->start_on_gpu(
+                proposal,
+                [&](DeviceEngine& engine) { return engine.all_to_all(all, counts, own, counts); })
+            .wait();
+        return all;
+    }
+    const Staged from = Staged::with_values(x);
+    const Tensor out = whole_on_host(x.shape(), x.dtype());
+    impl_
+        ->start(proposal,
+                [&](const Counts& counts) {
+                    const std::vector<std::int64_t> bytes(
+                        counts.size(), from.bytes() / static_cast<std::int64_t>(counts.size()));
+                    impl_->engine().all_to_all(out.raw_data(), bytes, from.data(), bytes);
+                })
+        .wait();
+    return out.to(x.device());
+}
+
+std::vector<Tensor> ProcessGroup::all_to_all_uneven(const std::vector<Tensor>& sends) {
+    constexpr const char* kOp = "all_to_all_uneven";
+    if (static_cast<int>(sends.size()) != size())
+        throw ValueError(
+            str(kOp, ": one tensor for each of ", size(), " processes, not ", sends.size()));
+    const Tensor& first = sends.front();
+    for (const Tensor& x : sends) {
+        check_tensor(kOp, x);
+        check_same(kOp, x, first);
+        if (x.dim() == 0 || first.dim() == 0 || but_first(x.shape()) != but_first(first.shape()))
+            throw ShapeError(str(kOp, ": tensors may differ in their first dimension alone: ",
+                                 x.shape(), " and ", first.shape()));
+    }
+    if (impl_->alone()) return {first.detach().clone()};
+
+    std::vector<Tensor> runs;
+    Proposal proposal{.op = Collective::all_to_all_uneven, .dtype = first.dtype()};
+    add_shape(proposal.counts, first.shape());
+    proposal.counts[1] = 0;
+    std::vector<std::int64_t> in_bytes;
+    for (const Tensor& x : sends) {
+        runs.push_back(x.detach());
+        proposal.counts.push_back(x.size(0));
+        in_bytes.push_back(x.numel() * size_of(x.dtype()));
+    }
+    const Staged from = Staged::with_values(cat(runs, 0));
+    std::vector<Tensor> parts;
+    impl_
+        ->start(std::move(proposal),
+                [&](const Counts& counts) {
+                    std::vector<std::int64_t> rows, bytes;
+                    Shape shape = first.shape();
+                    shape[0] = 0;
+                    for (std::size_t i = 0; i < counts.size(); ++i) {
+                        if (shape_in(counts[i], 0) != shape)
+                            throw CommError(str(kOp, ": rows differ: rank ", i, " has ",
+                                                but_first(shape_in(counts[i], 0)), ", rank ",
+                                                rank(), " has ", but_first(shape)));
+                        rows.push_back(counts[i][kShapeCounts + static_cast<std::size_t>(rank())]);
+                    }
+                    for (const std::int64_t count : rows) {
+                        Shape part = shape;
+                        part[0] = count;
+                        bytes.push_back(axle::numel(part) * size_of(first.dtype()));
+                        shape[0] += count;
+                    }
+                    const Tensor all = whole_on_host(shape, first.dtype());
+                    impl_->engine().all_to_all(all.raw_data(), bytes, from.data(), in_bytes);
+                    std::int64_t begin = 0;
+                    for (const std::int64_t count : rows) {
+                        parts.push_back(all.narrow(0, begin, count));
+                        begin += count;
+                    }
+                })
+        .wait();
+    for (Tensor& part : parts) part = part.to(first.device());
+    return parts;
+}
+
+Tensor ProcessGroup::gather(const Tensor& x, int root) {
+    check_tensor("gather", x);
+    check_rank("gather", "root", root, size());
+    const Shape whole = with_ranks(size(), x.shape());
+    if (impl_->alone()) return x.detach().clone().reshape(whole);
+    const Proposal proposal{
+        .op = Collective::gather, .dtype = x.dtype(), .numel = x.numel(), .root = root};
+    Tensor out;
+    if (impl_->goes_on_gpu("gather", x)) {
+        const Tensor own = contiguous(x.detach());
+        if (rank() == root) out = Tensor::empty(whole, {.dtype = x.dtype(), .device = x.device()});
+        impl_
+            ->start_on_gpu(proposal,
+                           [&](DeviceEngine& engine) { return engine.gather(out, own, root); })
+            .wait();
+        return out;
+    }
+    const Staged from = Staged::with_values(x);
+    if (rank() == root) out = whole_on_host(whole, x.dtype());
+    impl_
+        ->start(proposal,
+                [&](const Counts& counts) {
+                    const std::vector<std::int64_t> bytes(counts.size(), from.bytes());
+                    impl_->engine().gather(out.defined() ? out.raw_data() : nullptr, from.data(),
+                                           bytes, root);
+                })
+        .wait();
+    return out.defined() ? out.to(x.device()) : out;
+}
+
+Tensor ProcessGroup::scatter(const Tensor& x, int root) {
+    check_rank("scatter", "root", root, size());
+    const bool is_root = rank() == root;
+    Proposal proposal{.op = Collective::scatter, .root = root};
+    proposal.counts.resize(1 + kShapeCounts);
+    Staged from;
+    if (is_root) {
+        check_tensor("scatter", x);
+        check_first_dimension("scatter", x, size());
+        if (impl_->alone()) return x.detach().clone().reshape(but_first(x.shape()));
+        from = Staged::with_values(x);
+        proposal.counts = {static_cast<std::int64_t>(x.dtype())};
+        add_shape(proposal.counts, but_first(x.shape()));
+    }
+    Tensor part;
+    impl_
+        ->start(std::move(proposal),
+                [&](const Counts& counts) {
+                    const auto& said = counts[static_cast<std::size_t>(root)];
+                    const Shape shape = shape_in(said, 1);
+                    if (said[0] < 0 || said[0] > static_cast<std::int64_t>(DType::c64))
+                        throw CommError("scatter: the root names no dtype");
+                    part = whole_on_host(shape, static_cast<DType>(said[0]));
+                    const std::vector<std::int64_t> bytes(counts.size(),
+                                                          part.numel() * size_of(part.dtype()));
+                    impl_->engine().scatter(part.raw_data(), is_root ? from.data() : nullptr, bytes,
+                                            root);
+                })
+        .wait();
+    return is_root ? part.to(x.device()) : part;
+}
+
+}  // namespace axle::inline v0::dist

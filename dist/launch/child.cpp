@@ -1,0 +1,186 @@
+#include "dist/launch/child.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <climits>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <system_error>
+#include <utility>
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "kernels/error.h"
+
+namespace axle::inline v0::dist {
+namespace {
+
+constexpr int kReadsAtOnce = 64;  // of a child that writes without end
+
+// All of this runs between fork and exec, where nothing may allocate or lock.
+
+void close_from_to(unsigned first, unsigned last) {
+    if (first <= last) ::syscall(SYS_close_range, first, last, 0u);
+}
+
+void close_all_above_stderr_but(int a, int b) {
+    const auto low = static_cast<unsigned>(std::min(a, b));
+    const auto high = static_cast<unsigned>(std::max(a, b));
+    close_from_to(STDERR_FILENO + 1, low - 1);
+    close_from_to(low + 1, high - 1);
+    close_from_to(high + 1, UINT_MAX);
+}
+
+// A terminal stops a group in its background that reads it, so it is no stdin for a child; of what
+// else there is, the first child reads.
+void choose_stdin(int local_rank) {
+    if (local_rank == 0 && ::isatty(STDIN_FILENO) == 0) return;
+    const int null = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (null < 0) return;
+    ::dup2(null, STDIN_FILENO);
+    if (null != STDIN_FILENO) ::close(null);
+}
+
+struct ChildSide {
+    const ChildPlan& plan;
+    const Child::Surroundings& surroundings;
+    const ChildWork& work;
+    pid_t parent;
+    int channel, reason;
+};
+
+[[noreturn]] void become(const ChildSide& side) {
+    ::setpgid(0, 0);
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::getppid() != side.parent) ::_exit(1);  // it was faster
+    for (const int fd : side.surroundings.close) ::close(fd);
+    choose_stdin(side.plan.local_rank);
+    if (side.surroundings.out) ::dup2(side.surroundings.out.get(), STDOUT_FILENO);
+    if (side.surroundings.err) ::dup2(side.surroundings.err.get(), STDERR_FILENO);
+    if (side.plan.becomes_another_program) {
+        close_all_above_stderr_but(side.channel, side.reason);
+        ::fcntl(side.channel, F_SETFD, 0);
+    } else {
+        for (const OwnedFd* end : {&side.surroundings.out, &side.surroundings.err})
+            if (*end) ::close(end->get());
+    }
+    ::pthread_sigmask(SIG_SETMASK, &side.surroundings.mask, nullptr);
+    ::_exit(side.work(side.reason));
+}
+
+}  // namespace
+
+Child::Child(const ChildPlan& plan, Surroundings surroundings) : rank_(plan.rank) {
+    FdPair channel = make_socket_pair();
+    FdPair reason = make_pipe();
+    channel_ = std::move(channel.first), reason_ = std::move(reason.first);
+    list(surroundings.close);
+    const ChildWork work = plan.prepare(channel.second.get());
+    const ChildSide side = {plan,       surroundings,         work,
+                            ::getpid(), channel.second.get(), reason.second.get()};
+    pid_ = ::fork();
+    if (pid_ < 0)
+        throw Error(str("launch: no process for rank ", rank_, ": ",
+                        std::generic_category().message(errno)));
+    if (pid_ == 0) become(side);
+    ::setpgid(pid_, pid_);  // whoever of both is first
+    const auto pidfd = static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0u));
+    if (pidfd >= 0) pidfd_ = adopt_fd(pidfd, "pidfd");
+}
+
+void Child::list(std::vector<int>& fds) const {
+    for (const OwnedFd* fd : {&pidfd_, &channel_, &reason_})
+        if (*fd) fds.push_back(fd->get());
+}
+
+bool Child::has_just_ended() {
+    if (ended_) return false;
+    siginfo_t info = {};
+    const int failed = ::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT);
+    if (failed != 0 && errno == ECHILD) {  // somebody else has waited for it
+        ended_ = reaped_ = true;
+        exit_code_ = EXIT_FAILURE;
+        return true;
+    }
+    if (failed != 0 || info.si_pid != pid_) return false;
+    ended_ = true;
+    (info.si_code == CLD_EXITED ? exit_code_ : signal_) = info.si_status;
+    return true;
+}
+
+void Child::signal_group(int signal) const {
+    if (!reaped_) ::kill(-pid_, signal);
+}
+
+void Child::reap() {
+    while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) continue;
+    ended_ = reaped_ = true;
+    pidfd_.reset();
+}
+
+void Child::tell(const std::string& line) const {
+    if (channel_) ::send(channel_.get(), line.data(), line.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+void Child::hear() {
+    std::array<char, 4096> bytes;
+    for (int reads = 0; channel_ && reads < kReadsAtOnce; ++reads) {
+        const ssize_t size = ::recv(channel_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+        if (size < 0 && errno == EINTR) continue;
+        if (size < 0 && errno == EAGAIN) break;
+        if (size <= 0) {
+            channel_.reset();
+            break;
+        }
+        if (!heard_) lines_.add({bytes.data(), static_cast<std::size_t>(size)});
+        while (!heard_) {
+            const auto line = lines_.next();
+            if (!line) break;
+            heard_ = read_heard_failure(*line);
+        }
+    }
+}
+
+std::string Child::reason() const {
+    std::string text;
+    std::array<char, 4096> bytes;
+    while (reason_ && text.size() < kMaxLauncherLine) {
+        const ssize_t size = ::read(reason_.get(), bytes.data(), bytes.size());
+        if (size < 0 && errno == EINTR) continue;
+        if (size <= 0) break;
+        text.append(bytes.data(), static_cast<std::size_t>(size));
+    }
+    return text;
+}
+
+// The group is the third field behind the name, which is in parentheses and may hold anything.
+std::set<pid_t> living_groups() {
+    std::set<pid_t> groups;
+    std::error_code error;
+    for (auto entry = std::filesystem::directory_iterator("/proc", error);
+         !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+        const std::string name = entry->path().filename();
+        if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+        std::ifstream file(entry->path() / "stat");
+        std::string text;
+        std::getline(file, text, '\0');
+        const std::size_t name_end = text.rfind(')');
+        if (name_end == std::string::npos) continue;
+        std::istringstream fields(text.substr(name_end + 1));
+        char state = 'Z';
+        pid_t parent = 0, group = 0;
+        if (fields >> state >> parent >> group && state != 'Z' && state != 'X')
+            groups.insert(group);
+    }
+    return groups;
+}
+
+}  // namespace axle::inline v0::dist

@@ -1,0 +1,174 @@
+#include "dist/launch/launch.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <string_view>
+
+#include <unistd.h>
+
+#include "core/fork.h"
+#include "core/tree/tree.h"
+#include "dist/environment/job_environment.h"
+#include "dist/launch/attempt.h"
+#include "dist/transport/launcher_channel.h"
+#include "kernels/error.h"
+
+namespace axle::inline v0::dist {
+namespace {
+
+void check(const LaunchOptions& o) {
+    if (o.num_processes == 0)
+        throw ValueError("launch: num_processes must be given: how many of this machine");
+    if (o.num_processes < 0)
+        throw ValueError(str("launch: num_processes must be positive: ", o.num_processes));
+    if (o.num_nodes < 1) throw ValueError(str("launch: num_nodes must be positive: ", o.num_nodes));
+    if (o.node_rank < 0 || o.node_rank >= o.num_nodes)
+        throw ValueError(
+            str("launch: node_rank must be below num_nodes: ", o.node_rank, " of ", o.num_nodes));
+    if (o.use_port < 0 || o.use_port > 65535)
+        throw ValueError(str("launch: no port: ", o.use_port));
+    if (o.num_nodes > 1 && o.use_port == 0)
+        throw ValueError("launch: use_port must be given, the same on all machines");
+    if (o.max_restarts < 0)
+        throw ValueError(str("launch: max_restarts is negative: ", o.max_restarts));
+    if (o.monitor_interval <= std::chrono::milliseconds(0))
+        throw ValueError("launch: monitor_interval must be positive");
+    check_variables(o.environment);
+    for (const char* known : {"no", "fp16", "bf16", "fp8"})
+        if (o.mixed_precision == known) return;
+    throw ValueError(
+        str("launch: mixed_precision must be no, fp16, bf16 or fp8: '", o.mixed_precision, "'"));
+}
+
+std::string token_of(const LaunchOptions& options) {
+    if (options.num_nodes == 1) return make_job_token();
+    const char* const token = std::getenv("AXLE_JOB_TOKEN");
+    if (token == nullptr || *token == '\0')
+        throw UsageError(
+            "launch: several machines need a secret that they share: set AXLE_JOB_TOKEN to the "
+            "same on each");
+    return token;
+}
+
+JobVariables environment_for(const LaunchOptions& options, const JobPlace& place, int local_rank,
+                             int attempt) {
+    JobVariables all = environment_of(place, local_rank);
+    all["ACCELERATE_MIXED_PRECISION"] = options.mixed_precision;
+    all["FORK_LAUNCHED"] = "1";
+    if (options.cpu) all["ACCELERATE_USE_CPU"] = "true";
+    add_restarts(all, attempt, options.max_restarts);
+    for (const auto& [name, value] : options.environment) all[name] = value;
+    return all;
+}
+
+void write_reason(int fd, std::string_view text) {
+    while (!text.empty()) {
+        const ssize_t written = ::write(fd, text.data(), text.size());
+        if (written <= 0) return;
+        text.remove_prefix(static_cast<std::size_t>(written));
+    }
+}
+
+int run_in_child(const std::function<void()>& f, int rank, int reason) {
+    std::optional<std::string> failure;
+    try {
+        f();
+    } catch (const std::exception& error) {
+        failure = error.what();
+    } catch (...) {
+        failure = "an exception that is no std::exception";
+    }
+    if (failure) {
+        failure->resize(std::min(failure->size(), kMaxLauncherLine / 2));  // a pipe takes as much
+        std::cerr << str("[rank ", rank, "] ", *failure, '\n');
+        write_reason(reason, *failure);
+    }
+    std::cout.flush();
+    std::cerr.flush();
+    std::fflush(nullptr);
+    return failure ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+ChildPlan plan_for(const LaunchOptions& options, const JobPlace& place, int local_rank, int attempt,
+                   const std::function<void()>& f) {
+    const int rank = place.node_rank * place.local_world_size + local_rank;
+    ChildPlan plan{
+        .rank = rank, .local_rank = local_rank, .prepare = {}, .becomes_another_program = false};
+    plan.prepare = [&f, rank, environment = environment_for(options, place, local_rank, attempt)](
+                       int channel) mutable {
+        environment[kLauncherVariable] = std::to_string(channel);
+        return [&f, rank, environment](int reason) {
+            for (const auto& [name, value] : environment) ::setenv(name.c_str(), value.c_str(), 1);
+            return run_in_child(f, rank, reason);
+        };
+    };
+    return plan;
+}
+
+std::string text_of(const AttemptResult& result) {
+    const JobFailure& failure = result.failure;
+    std::string text = str("launch: rank ", failure.rank, " (pid ", failure.pid, ")");
+    if (failure.signal != 0)
+        text += str(" died: signal ", failure.signal, " (", ::strsignal(failure.signal), ")");
+    else if (result.reason.empty())
+        text += str(" ended with exit code ", failure.exit_code);
+    else
+        text += " failed: " + result.reason;
+    if (!failure.op.empty()) text += str(" during ", failure.op, " #", failure.sequence);
+    return text;
+}
+
+}  // namespace
+
+std::string JobFailure::to_json() const {
+    return axle::to_json(Tree{{"rank", rank},
+                              {"pid", pid},
+                              {"host", host},
+                              {"signal", signal},
+                              {"exit_code", exit_code},
+                              {"op", op},
+                              {"seq", static_cast<std::int64_t>(sequence)}},
+                         -1);
+}
+
+void launch_function(const LaunchOptions& options, const std::function<void()>& f) {
+    check(options);
+    if (options.num_processes == 1 && options.num_nodes == 1) return f();
+    const std::string lost = lost_by_a_fork();
+    if (!lost.empty())
+        throw UsageError(str("launch: this process has ", lost,
+                             " already, which the processes that it starts would not have: launch "
+                             "before the first computation"));
+    for (int attempt = 0;; ++attempt) {
+        std::unique_ptr<HeldPort> port;
+        JobPlace place{.local_world_size = options.num_processes,
+                       .node_rank = options.node_rank,
+                       .num_nodes = options.num_nodes,
+                       .master_addr = options.master_addr,
+                       .master_port = options.use_port,
+                       .token = token_of(options)};
+        if (options.num_nodes == 1) {
+            port = std::make_unique<HeldPort>(options.use_port);
+            place.master_port = port->port();
+        }
+        std::vector<ChildPlan> plans;
+        plans.reserve(static_cast<std::size_t>(options.num_processes));
+        for (int i = 0; i < options.num_processes; ++i)
+            plans.push_back(plan_for(options, place, i, attempt, f));
+        std::cout.flush();  // what has not been written would be written by each
+        std::fflush(nullptr);
+        AttemptOptions how;
+        how.monitor_interval = options.monitor_interval;
+        const AttemptResult result = Attempt(how, plans).run();
+        if (!result.failed) return;
+        if (attempt == options.max_restarts || result.was_stopped) throw CommError(text_of(result));
+    }
+}
+
+}  // namespace axle::inline v0::dist

@@ -1,0 +1,179 @@
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include <sched.h>
+#include <unistd.h>
+
+#include "core/files/file.h"
+#include "core/log.h"
+#include "dist/environment/job_environment.h"
+#include "dist/launch/attempt.h"
+#include "dist/launch/launch.h"
+#include "dist/transport/launcher_channel.h"
+#include "kernels/error.h"
+
+namespace axle::inline v0::dist {
+namespace {
+
+constexpr int kCannotExecute = 126, kNotFound = 127;  // as of a shell
+
+// As execvp looks for it, but for a shell that would run what is no program.
+std::string path_of(const std::string& program) {
+    const auto is_program = [](const std::string& path) {
+        std::error_code ignored;
+        return std::filesystem::is_regular_file(path, ignored) && ::access(path.c_str(), X_OK) == 0;
+    };
+    if (program.find('/') != std::string::npos) {
+        if (is_program(program)) return program;
+        const char* const why =
+            ::access(program.c_str(), F_OK) != 0 ? "there is no such file" : "this is no program";
+        throw FileError(str("launch: ", printable(program), ": ", why));
+    }
+    const char* const listed = std::getenv("PATH");
+    std::string_view folders = listed == nullptr ? "/bin:/usr/bin" : listed;
+    for (;;) {
+        const std::size_t end = std::min(folders.find(':'), folders.size());
+        const std::string path = str(end == 0 ? "." : folders.substr(0, end), "/", program);
+        if (is_program(path)) return path;
+        if (end == folders.size()) break;
+        folders.remove_prefix(end + 1);
+    }
+    throw FileError(str("launch: there is no program ", in_quotes(program), " in PATH"));
+}
+
+int number_in(const JobVariables& environment, const char* name, std::size_t otherwise) {
+    const auto found = environment.find(name);
+    return found == environment.end() ? static_cast<int>(otherwise)
+                                      : std::atoi(found->second.c_str());
+}
+
+// This process's environment with other values.
+std::vector<std::string> lines_of(const JobVariables& added) {
+    std::vector<std::string> lines;
+    for (char** entry = environ; *entry != nullptr; ++entry) {
+        const std::string_view line = *entry;
+        if (!added.contains(std::string(line.substr(0, line.find('='))))) lines.emplace_back(line);
+    }
+    for (const auto& [name, value] : added) lines.push_back(str(name, "=", value));
+    return lines;
+}
+
+// What execve takes, made before the fork.
+struct Program {
+    Program(std::string path_, const Command& command, const JobVariables& added)
+        : path(std::move(path_)),
+          arguments(command.arguments),
+          environment(lines_of(added)),
+          argv(pointers(arguments)),
+          envp(pointers(environment)),
+          pinned(!command.cpus.empty()) {
+        CPU_ZERO(&cpus);
+        for (const int cpu : command.cpus) CPU_SET(static_cast<std::size_t>(cpu), &cpus);
+    }
+
+    static std::vector<char*> pointers(std::vector<std::string>& texts) {
+        std::vector<char*> all;
+        all.reserve(texts.size() + 1);
+        for (std::string& text : texts) all.push_back(text.data());
+        all.push_back(nullptr);
+        return all;
+    }
+    // Writes errno.
+    int execute(int reason) const {
+        if (pinned) ::sched_setaffinity(0, sizeof cpus, &cpus);
+        ::execve(path.c_str(), argv.data(), envp.data());
+        const int error = errno;
+        while (::write(reason, &error, sizeof error) < 0 && errno == EINTR) continue;
+        return error == ENOENT ? kNotFound : kCannotExecute;
+    }
+
+    std::string path;
+    std::vector<std::string> arguments, environment;
+    std::vector<char*> argv, envp;
+    bool pinned;
+    cpu_set_t cpus;
+};
+
+ChildPlan plan_for(const Command& command, std::size_t place, const JobVariables& of_attempt) {
+    if (command.arguments.empty()) throw ValueError("launch: a command without a program");
+    for (const std::string& argument : command.arguments)
+        if (argument.find('\0') != std::string::npos)
+            throw ValueError("launch: an argument has a zero byte");
+    JobVariables environment = of_attempt;
+    environment.insert(command.environment.begin(), command.environment.end());
+    check_variables(environment);
+    ChildPlan plan{.rank = number_in(environment, "RANK", place),
+                   .local_rank = number_in(environment, "LOCAL_RANK", place),
+                   .prepare = {}};
+    plan.prepare = [path = path_of(command.arguments[0]), command,
+                    environment = std::move(environment)](int channel) mutable {
+        environment[kLauncherVariable] = std::to_string(channel);
+        const auto program = std::make_shared<const Program>(path, command, environment);
+        return [program](int reason) { return program->execute(reason); };
+    };
+    return plan;
+}
+
+JobVariables environment_of_attempt(const SuperviseOptions& options, int attempt) {
+    JobVariables environment;
+    if (options.environment) environment = options.environment(attempt);
+    add_restarts(environment, attempt, options.max_restarts);
+    return environment;
+}
+
+// The number that execute() has written.
+void explain(const AttemptResult& result, const std::string& program) {
+    int error = 0;
+    if (result.reason.size() != sizeof error) return;
+    std::memcpy(&error, result.reason.data(), sizeof error);
+    log(LogLevel::error, "launch: rank ", result.failure.rank, " cannot start ", in_quotes(program),
+        ": ", std::generic_category().message(error));
+}
+
+void check_options(const SuperviseOptions& options) {
+    using std::chrono::milliseconds;
+    if (options.max_restarts < 0)
+        throw ValueError(str("launch: the number of restarts is negative: ", options.max_restarts));
+    if (options.monitor_interval <= milliseconds(0) || options.grace < milliseconds(0) ||
+        options.patience < milliseconds(0))
+        throw ValueError("launch: a time is negative, or the monitor interval is zero");
+    if (options.tee < 0 || options.tee > 3)
+        throw ValueError(str("launch: tee is 0, 1, 2 or 3: ", options.tee));
+}
+
+}  // namespace
+
+int supervise(const std::vector<Command>& commands, const SuperviseOptions& options) {
+    if (commands.empty()) throw ValueError("launch: there is nothing to start");
+    check_options(options);
+    for (int attempt = 0;; ++attempt) {
+        const JobVariables environment = environment_of_attempt(options, attempt);
+        std::vector<ChildPlan> plans;
+        for (std::size_t i = 0; i < commands.size(); ++i)
+            plans.push_back(plan_for(commands[i], i, environment));
+        const std::string log_folder =
+            options.log_dir.empty() ? "" : str(options.log_dir, "/", attempt);
+        Attempt job({.monitor_interval = options.monitor_interval,
+                     .patience = options.patience,
+                     .grace = options.grace,
+                     .log_folder = log_folder,
+                     .tee = options.tee},
+                    plans);
+        const AttemptResult result = job.run();
+        if (!result.failed) return 0;
+        explain(result, commands[result.place].arguments[0]);
+        if (options.on_failure) options.on_failure(result.failure);
+        if (attempt == options.max_restarts || result.was_stopped)
+            return result.failure.signal != 0 ? 128 + result.failure.signal
+                                              : result.failure.exit_code;
+    }
+}
+
+}  // namespace axle::inline v0::dist

@@ -1,0 +1,148 @@
+// Before each group of collectives, everybody says what comes next: one number per rank. A rank
+// without data hears it from the others and answers.
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "core/ops.h"
+#include "dist/parallel/data_parallel_impl.h"
+
+namespace axle::inline v0::dist {
+namespace {
+
+// What a rank does next: a step, of one of the models.
+using Code = std::int64_t;
+constexpr Code kOutOfData = 0;
+constexpr Code kSteps = 5;
+
+Code code_of(std::size_t model, Step step) {
+    return static_cast<Code>(model) * kSteps + static_cast<Code>(step);
+}
+std::size_t model_of(Code code) { return static_cast<std::size_t>(code / kSteps); }
+Step step_of(Code code) { return static_cast<Step>(code % kSteps); }
+
+// The codes by rank, where `own` is this one's.
+std::vector<Code> exchange(ProcessGroup& group, Code own) {
+    Tensor codes = zeros({group.size()}, {i64});
+    auto* const code = codes.data<std::int64_t>();
+    code[group.rank()] = own;
+    group.all_reduce(codes);
+    return {code, code + group.size()};
+}
+
+std::string text_of(Code code) {
+    static constexpr const char* kTexts[] = {"out of data", "before a forward", "in a backward",
+                                             "in a synchronised backward", "summing a number"};
+    const std::string text = kTexts[code % kSteps];
+    return model_of(code) == 0 ? text : str(text, " of model ", model_of(code));
+}
+
+// What those with data do next; kOutOfData if nobody has any.
+Code common(const std::vector<Code>& codes) {
+    Code next = kOutOfData;
+    for (const Code code : codes) {
+        if (code == kOutOfData || code == next) continue;
+        if (next == kOutOfData) {
+            next = code;
+            continue;
+        }
+        std::string text = "join: ranks with data must do the same: ";
+        for (std::size_t rank = 0; rank < codes.size(); ++rank)
+            text += str(rank == 0 ? "rank " : ", rank ", rank, " is ", text_of(codes[rank]));
+        throw UsageError(text);
+    }
+    return next;
+}
+
+void check_nobody_is_out(const std::vector<Code>& codes) {
+    const auto out = std::find(codes.begin(), codes.end(), kOutOfData);
+    if (out != codes.end())
+        throw UsageError(
+            str("join: rank ", out - codes.begin(), " has no more batches, but others have"));
+}
+
+}  // namespace
+
+struct Join::Impl {
+    std::vector<DataParallel::Impl*> models;
+    ProcessGroup& group;
+    Options options;
+    int exceptions = std::uncaught_exceptions();
+
+    // The steps by rank.
+    std::vector<Step> announce(std::size_t model, Step step) const {
+        const std::vector<Code> codes = exchange(group, code_of(model, step));
+        common(codes);
+        if (options.throw_on_early_termination) check_nobody_is_out(codes);
+        std::vector<Step> steps;
+        steps.reserve(codes.size());
+        for (const Code code : codes) steps.push_back(step_of(code));
+        return steps;
+    }
+
+    // Until nobody has data.
+    void answer() const {
+        bool is_last = true;
+        for (;;) {
+            const std::vector<Code> codes = exchange(group, kOutOfData);
+            const Code next = common(codes);
+            if (next == kOutOfData) break;
+            if (options.throw_on_early_termination) check_nobody_is_out(codes);
+            is_last = false;
+            DataParallel::Impl& model = *models.at(model_of(next));
+            if (step_of(next) == Step::sum) {
+                model.shadow_sum();
+                continue;
+            }
+            if (step_of(next) != Step::forward) {
+                model.reducer.shadow(step_of(next));
+                continue;
+            }
+            const auto root = std::find(codes.begin(), codes.end(), next);
+            model.shadow_forward(static_cast<int>(root - codes.begin()));
+        }
+        const int last = highest_of(is_last);
+        for (DataParallel::Impl* model : models) model->take_model_of(last);
+    }
+
+    // The highest rank that was among the last with data.
+    int highest_of(bool is_last) const {
+        const Tensor rank = tensor({is_last ? group.rank() : -1.0}, {1}, {i64});
+        group.all_reduce(rank, ReduceOp::max);
+        return static_cast<int>(rank.item_int());
+    }
+};
+
+Join::Join(const std::vector<DataParallel*>& replicas, Options options) {
+    if (replicas.empty()) throw UsageError("join: of no model");
+    std::vector<DataParallel::Impl*> models;
+    for (DataParallel* one : replicas) {
+        models.push_back(one->impl_.get());
+        if (models.back()->reducer.announce)
+            throw UsageError("join: there is a Join of this model already");
+        if (models.back()->group != models.front()->group)
+            throw UsageError("join: the models are of different process groups");
+    }
+    ProcessGroup& group = *models.front()->group;
+    impl_ = std::make_unique<Impl>(Impl{std::move(models), group, options});
+    for (std::size_t i = 0; i < impl_->models.size(); ++i) {
+        Reducer& reducer = impl_->models[i]->reducer;
+        reducer.announce = [impl = impl_.get(), i](Step step) { return impl->announce(i, step); };
+        reducer.divides_by_all = options.divide_by_initial_world_size;
+    }
+}
+
+Join::~Join() noexcept(false) { finish(); }
+
+void Join::finish() {
+    if (!impl_) return;
+    const std::unique_ptr<Impl> impl = std::move(impl_);
+    for (DataParallel::Impl* model : impl->models) {
+        model->reducer.announce = nullptr;
+        model->reducer.divides_by_all = true;
+    }
+    // A rank that fails leaves the others to their errors.
+    if (std::uncaught_exceptions() == impl->exceptions) impl->answer();
+}
+
+}  // namespace axle::inline v0::dist

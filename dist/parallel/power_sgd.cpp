@@ -1,0 +1,268 @@
+// PowerSGD: a gradient M [n, m] travels as P [n, r] and Q [m, r] with M ~ P Q^T. One step of power
+// iteration a time: P = mean(M) Q, made orthonormal; Q = mean(M)^T P. What is lost on a rank is
+// added to its next gradient.
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <numbers>
+#include <utility>
+#include <vector>
+
+#include "core/autograd/autograd.h"
+#include "core/ops.h"
+#include "dist/parallel/data_parallel.h"
+#include "dist/parallel/mean.h"
+
+namespace axle::inline v0::dist {
+namespace {
+
+// Numbers that only depend on the seed, the same on every rank.
+class Normal {
+  public:
+    explicit Normal(std::uint64_t seed) : state_(seed) {}
+    double operator()() {
+        const double radius = std::sqrt(-2 * std::log(uniform()));
+        return radius * std::cos(2 * std::numbers::pi * uniform());
+    }
+
+  private:
+    // Of (0, 1]: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014.
+    double uniform() {
+        std::uint64_t z = state_ += 0x9e3779b97f4a7c15;
+        z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+        z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+        return (static_cast<double>((z ^ (z >> 31)) >> 11) + 1) * 0x1p-53;
+    }
+
+    std::uint64_t state_;
+};
+
+Tensor norm_of(const Tensor& column) { return sqrt(sum(mul(column, column))); }
+
+// Column i without what lies in the columns before it; projected twice, for the first time leaves
+// as much as rounding adds.
+Tensor without_earlier(const Tensor& matrix, std::int64_t i, Tensor column) {
+    if (i == 0) return column;
+    const Tensor earlier = narrow(matrix, 1, 0, i);
+    for (int time = 0; time < 2; ++time)
+        column = sub(column, matmul(earlier, matmul(transpose(earlier, 0, 1), column)));
+    return column;
+}
+
+// Makes the columns orthonormal. One that is a combination of those before it is replaced by
+// `otherwise`'s, and is zero if that is none better.
+void make_orthonormal(const Tensor& matrix, const Tensor& otherwise = {}) {
+    const double tolerance = matrix.dtype() == f64 ? 1e-12 : 1e-5;
+    for (std::int64_t i = 0; i < matrix.size(1); ++i) {
+        const auto independent = [&](const Tensor& from) {
+            const Tensor column = without_earlier(matrix, i, from);
+            const Tensor norm = norm_of(column);
+            const Tensor counts = gt(norm, mul(norm_of(from), tolerance));
+            return std::pair(where(counts, div(column, norm), zeros_like(column)), counts);
+        };
+        const Tensor own = narrow(matrix, 1, i, 1);
+        auto [column, counts] = independent(own);
+        if (otherwise.defined())
+            column = where(counts, column, independent(narrow(otherwise, 1, i, 1)).first);
+        own.detach().copy_(column);
+    }
+}
+
+struct Factors {
+    Tensor matrix;  // [n, m], a view of the gradient
+    Tensor p, q;
+};
+
+// What a bucket keeps from one reduction to the next.
+struct Memory {
+    std::vector<Tensor> parameters = {};  // that it is of
+    Tensor error = {};
+    Tensor q = {}, random = {};  // flat; random is what q began with
+};
+
+class PowerSgd : public CommHook {
+  public:
+    PowerSgd(PowerSgdOptions options, bool batched) : options_(options), batched_(batched) {
+        if (options.matrix_approximation_rank < 1)
+            throw ValueError(str("PowerSgdOptions: matrix_approximation_rank must be positive: ",
+                                 options.matrix_approximation_rank));
+        if (options.wrapper != f32 && !is_half(options.wrapper))
+            throw DTypeError(
+                str("PowerSgdOptions: wrapper must be float16, bfloat16 or, for none, "
+                    "float32: ",
+                    options.wrapper));
+    }
+
+    Pending start(GradientBucket& bucket, ProcessGroup& group) override {
+        const NoGrad no_grad;
+        const bool compresses = iteration_ >= options_.start_powerSGD_iter;
+        if (bucket.is_last) ++iteration_;
+        if (!compresses) return start_mean(bucket.buffer, group, options_.wrapper);
+        return compress(bucket, group);
+    }
+
+  private:
+    // One reduction of one bucket.
+    struct Reduction {
+        Tensor buffer;  // the bucket's
+        Tensor input;   // the buffer with the error, or the square that it fills
+        std::vector<Tensor> whole;
+        std::vector<Factors> factors;
+        Tensor rest, p, q;  // flat
+        Pending mean_of_rest = {}, mean_of_p = {};
+    };
+
+    Pending compress(GradientBucket& bucket, ProcessGroup& group) {
+        Memory& memory = memory_of(bucket);
+        const auto reduction = std::make_shared<Reduction>(cut(bucket));
+        Reduction& r = *reduction;
+        if (options_.use_error_feedback) {
+            if (memory.error.defined()) r.input.add_(memory.error);
+            memory.error = clone(r.input);
+        }
+        begin_q(r, memory, bucket.index);
+        if (!r.whole.empty()) {
+            std::vector<Tensor> flats;
+            flats.reserve(r.whole.size());
+            for (const Tensor& t : r.whole) flats.push_back(flatten(t));
+            r.rest = cat(flats);
+            r.mean_of_rest = start_mean(r.rest, group, options_.wrapper);
+        }
+        if (!r.factors.empty()) {
+            for (const Factors& f : r.factors) f.p.detach().copy_(matmul(f.matrix, f.q));
+            r.mean_of_p = start_mean(r.p, group, options_.wrapper);
+        }
+        return {[this, reduction, &memory, &group] { finish(*reduction, memory, group); }};
+    }
+
+    void finish(Reduction& r, Memory& memory, ProcessGroup& group) const {
+        const NoGrad no_grad;
+        if (r.mean_of_rest.finish) r.mean_of_rest.finish();
+        std::int64_t at = 0;
+        for (const Tensor& t : r.whole) {
+            t.detach().copy_(view(narrow(r.rest, 0, at, t.numel()), t.shape()));
+            at += t.numel();
+        }
+        if (!r.factors.empty()) finish_factors(r, group);
+        if (options_.use_error_feedback) remember_error(r, memory);
+        if (options_.warm_start)
+            memory.q = r.q;
+        else
+            memory.q = {};
+        if (!r.input.is_same(r.buffer)) r.buffer.copy_(narrow(r.input, 0, 0, r.buffer.numel()));
+    }
+
+    void finish_factors(Reduction& r, ProcessGroup& group) const {
+        r.mean_of_p.finish();
+        for (const Factors& f : r.factors) {
+            make_orthonormal(f.p);
+            f.q.detach().copy_(matmul(transpose(f.matrix, 0, 1), f.p));
+        }
+        start_mean(r.q, group, options_.wrapper).finish();
+        for (const Factors& f : r.factors)
+            f.matrix.detach().copy_(matmul(f.p, transpose(f.q, 0, 1)));
+    }
+
+    // What went in without what came out; nothing is lost of what travels whole.
+    static void remember_error(const Reduction& r, Memory& memory) {
+        memory.error = sub(memory.error, r.input);
+        for (const Tensor& t : r.whole) {
+            const std::int64_t start = t.impl()->offset - r.input.impl()->offset;
+            narrow(memory.error, 0, start, t.numel()).zero_();
+        }
+    }
+
+    Memory& memory_of(const GradientBucket& bucket) {
+        if (bucket.index >= memories_.size()) memories_.resize(bucket.index + 1);
+        if (memories_[bucket.index] == nullptr)
+            memories_[bucket.index] = std::make_unique<Memory>();
+        Memory& memory = *memories_[bucket.index];
+        const bool is_same = std::equal(
+            memory.parameters.begin(), memory.parameters.end(), bucket.parameters.begin(),
+            bucket.parameters.end(), [](const Tensor& a, const Tensor& b) { return a.is_same(b); });
+        if (!is_same) memory = {.parameters = bucket.parameters};
+        return memory;
+    }
+
+    // Which gradients are worth compressing, with room for their factors.
+    Reduction cut(const GradientBucket& bucket) const {
+        Reduction r;
+        r.buffer = bucket.buffer;
+        std::vector<Tensor> matrices;
+        if (batched_) {
+            const auto numel = bucket.buffer.numel();
+            auto side = static_cast<std::int64_t>(std::sqrt(static_cast<double>(numel)));
+            while (side * side < numel) ++side;
+            r.input = zeros({side * side}, options_of(bucket.buffer));
+            narrow(r.input, 0, 0, numel).copy_(bucket.buffer);
+            matrices.push_back(view(r.input, {side, side}));
+        } else {
+            r.input = bucket.buffer;
+            for (const Tensor& g : bucket.gradients) {
+                if (g.dim() >= 2 && g.numel() > 0 && is_worth_it(view(g, {g.size(0), -1})))
+                    matrices.push_back(view(g, {g.size(0), -1}));
+                else
+                    r.whole.push_back(g);
+            }
+        }
+        std::int64_t ps = 0, qs = 0;
+        for (const Tensor& m : matrices) ps += m.size(0) * rank(m), qs += m.size(1) * rank(m);
+        r.p = empty({ps}, options_of(bucket.buffer));
+        r.q = empty({qs}, options_of(bucket.buffer));
+        ps = qs = 0;
+        for (const Tensor& m : matrices) {
+            r.factors.push_back({m, matrix_in(r.p, ps, m.size(0), rank(m)),
+                                 matrix_in(r.q, qs, m.size(1), rank(m))});
+            ps += m.size(0) * rank(m), qs += m.size(1) * rank(m);
+        }
+        return r;
+    }
+
+    // Q of the last time, or random numbers; orthonormal.
+    void begin_q(Reduction& r, Memory& memory, std::size_t index) const {
+        if (r.factors.empty()) return;
+        const bool is_warm = memory.q.defined();
+        if (!is_warm) {
+            Normal normal(options_.random_seed * 0x2545f4914f6cdd1d + index * 0x9e3779b9 +
+                          static_cast<std::uint64_t>(options_.warm_start ? 0 : iteration_));
+            std::vector<double> values(static_cast<std::size_t>(r.q.numel()));
+            for (double& v : values) v = normal();
+            memory.random = to(tensor(values, r.q.shape(), {r.q.dtype()}), r.q.device());
+        }
+        r.q.copy_(is_warm ? memory.q : memory.random);
+        std::int64_t at = 0;
+        for (const Factors& f : r.factors) {
+            make_orthonormal(f.q, matrix_in(memory.random, at, f.q.size(0), f.q.size(1)));
+            at += f.q.numel();
+        }
+    }
+
+    std::int64_t rank(const Tensor& matrix) const {
+        return std::min({matrix.size(0), matrix.size(1), options_.matrix_approximation_rank});
+    }
+    bool is_worth_it(const Tensor& matrix) const {
+        const auto compressed =
+            static_cast<double>((matrix.size(0) + matrix.size(1)) * rank(matrix));
+        return compressed * options_.min_compression_rate < static_cast<double>(matrix.numel());
+    }
+    static TensorOptions options_of(const Tensor& t) {
+        return {.dtype = t.dtype(), .device = t.device()};
+    }
+    static Tensor matrix_in(const Tensor& flat, std::int64_t start, std::int64_t rows,
+                            std::int64_t columns) {
+        return view(narrow(flat, 0, start, rows * columns), {rows, columns});
+    }
+
+    PowerSgdOptions options_;
+    bool batched_;
+    std::int64_t iteration_ = 0;
+    std::vector<std::unique_ptr<Memory>> memories_;  // by bucket
+};
+
+}  // namespace
+
+std::shared_ptr<CommHook> power_sgd_hook(PowerSgdOptions options, bool batched) {
+    return std::make_shared<PowerSgd>(options, batched);
+}
+
+}  // namespace axle::inline v0::dist

@@ -1,0 +1,61 @@
+// Private to dist: what processes are in, and how messages speak of them.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "dist/rendezvous/control.h"
+#include "dist/transport/launcher_channel.h"
+
+namespace axle::inline v0::dist {
+
+// "all_reduce #12", "all_reduce #12 of group 3"
+std::string name_of_collective(const Proposal& proposal);
+
+// What a process is in: what it has noted, or a collective that it has proposed since.
+class Activity {
+  public:
+    void propose(const Proposal& proposal) {
+        op_ = proposal.op;
+        group_ = proposal.group;
+        sequence_ = proposal.sequence;
+        noted_.reset();
+    }
+    void note(std::string_view text);
+
+    std::string text() const;  // "" for nothing in particular
+    // Of the last collective that was proposed; "" and 0 before the first.
+    std::string op() const { return sequence_ == 0 ? "" : name_of(op_); }
+    std::uint64_t sequence() const { return sequence_; }
+
+  private:
+    Collective op_ = Collective::barrier;
+    std::uint32_t group_ = 0;
+    std::uint64_t sequence_ = 0;
+    std::optional<std::string> noted_;
+};
+
+struct Process {
+    int rank = 0;
+    std::int64_t pid = 0;
+    std::string host;
+
+    std::string text() const;  // "rank 1 (pid 4242, host b7)"
+};
+
+// "signal 9 (Killed)", "exited with code 3"
+std::string cause_of(const ChildEnd& end);
+// "... died: signal 9 (Killed) during all_reduce #12"
+std::string death_of(const Process& process, const std::optional<ChildEnd>& end,
+                     const std::string& activity);
+// "... is frozen: silent for 8 s, last in all_reduce #12"
+std::string frost_of(const Process& process, std::chrono::nanoseconds silence,
+                     const std::string& activity);
+
+// "8 s", "0.5 s"
+std::string seconds_text(std::chrono::nanoseconds time);
+
+}  // namespace axle::inline v0::dist

@@ -1,0 +1,212 @@
+#include "dist/rendezvous/agreements.h"
+
+#include <algorithm>
+#include <numeric>
+#include <tuple>
+
+#include "kernels/error.h"
+
+namespace axle::inline v0::dist {
+namespace {
+
+constexpr std::size_t kMaxRounds = 65536;
+constexpr std::size_t kMaxGroups = 65536;
+constexpr std::size_t kMaxListed = 32;
+
+const char* name_of(ReduceOp op) {
+    constexpr const char* kNames[] = {"sum", "mean", "max", "min", "product"};
+    return kNames[static_cast<std::size_t>(op)];
+}
+
+bool reduces(Collective op) {
+    return op == Collective::all_reduce || op == Collective::reduce ||
+           op == Collective::reduce_scatter;
+}
+
+bool has_tensors(Collective op) { return op < Collective::barrier; }
+
+bool goes_out(Collective op) {
+    return op == Collective::broadcast || op == Collective::scatter ||
+           op == Collective::broadcast_object || op == Collective::scatter_object;
+}
+
+// Its size may be 0 because it may differ, or because there is nothing to do.
+bool has_size(const Proposal& p) {
+    return p.numel != 0 || reduces(p.op) || p.op == Collective::broadcast ||
+           p.op == Collective::all_gather || p.op == Collective::all_to_all;
+}
+
+// "all_reduce(sum) of 100 float32", "broadcast from rank 2 of 8 int64"
+std::string describe(const Proposal& p, const std::vector<int>& ranks) {
+    std::string text = dist::name_of(p.op);
+    if (reduces(p.op)) text += str('(', name_of(p.reduce_op), ')');
+    if (p.root >= 0) {
+        const auto root = static_cast<std::size_t>(p.root);
+        text += goes_out(p.op) ? " from rank " : " to rank ";
+        text += root < ranks.size() ? std::to_string(ranks[root]) : str(p.root, " of the group");
+    }
+    if (!has_tensors(p.op)) return text;
+    text += " of ";
+    if (has_size(p)) text += str(p.numel, ' ');
+    text += name_of(p.dtype);
+    return text += p.on_gpu ? " on a GPU" : "";
+}
+
+auto what_must_match(const Proposal& p) {
+    return std::tuple(p.op, p.dtype, p.numel, p.root, p.reduce_op, p.on_gpu, p.counts.size());
+}
+
+// "collective #12", "collective #12 of group 3 (ranks 1, 3)"
+std::string name_of_round(std::uint32_t id, const std::vector<int>& ranks, std::uint64_t sequence) {
+    if (id == 0) return str("collective #", sequence);
+    return str("collective #", sequence, " of group ", id, " (", ranks_text(ranks), ')');
+}
+
+}  // namespace
+
+const char* name_of(Collective op) {
+    constexpr const char* kNames[] = {"all_reduce",    "broadcast",         "reduce",
+                                      "all_gather",    "all_gather_uneven", "reduce_scatter",
+                                      "all_to_all",    "all_to_all_uneven", "gather",
+                                      "scatter",       "barrier",           "all_gather_object",
+                                      "gather_object", "broadcast_object",  "scatter_object",
+                                      "new_group"};
+    return kNames[static_cast<std::size_t>(op)];
+}
+
+std::string ranks_text(const std::vector<int>& ranks) {
+    std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+    for (std::size_t i = 0; i < std::min(ranks.size(), kMaxListed); ++i)
+        text += str(i == 0 ? "" : ", ", ranks[i]);
+    if (ranks.size() > kMaxListed) text += str(" and ", ranks.size() - kMaxListed, " more");
+    return text;
+}
+
+Agreements::Agreements(int world_size) : world_size_(world_size) {
+    std::vector<std::int32_t> all(static_cast<std::size_t>(world_size));
+    std::iota(all.begin(), all.end(), 0);
+    open(0, 0, all);
+}
+
+void Agreements::open(int rank, std::uint32_t id, const std::vector<std::int32_t>& ranks) {
+    if (const auto found = groups_.find(id); found != groups_.end()) {
+        if (found->second.ranks == ranks) return;
+        throw CommError(str("new_group: ", ranks_text({rank}), " makes group ", id, " of ",
+                            ranks_text(ranks), ", others made it of ",
+                            ranks_text(found->second.ranks)));
+    }
+    if (groups_.size() == kMaxGroups) throw CommError("new_group: more than 65536 groups");
+    Group group;
+    for (const int member : ranks) {
+        const bool known = member >= 0 && member < world_size_;
+        if (!known || !group.indices.emplace(member, group.indices.size()).second)
+            throw CommError(str("new_group: not different ranks of the job: ", ranks_text(ranks)));
+    }
+    group.ranks.assign(ranks.begin(), ranks.end());
+    group.last.resize(ranks.size());
+    groups_.emplace(id, std::move(group));
+}
+
+Agreements::Group& Agreements::group_of(int rank, std::uint32_t id) {
+    const auto found = groups_.find(id);
+    if (found == groups_.end() || !found->second.indices.contains(rank))
+        throw CommError(str("control: rank ", rank, " is not in group ", id));
+    return found->second;
+}
+
+const std::vector<int>& Agreements::members(std::uint32_t group) const {
+    return groups_.at(group).ranks;
+}
+
+std::optional<Agreement> Agreements::propose(int rank, const Proposal& proposal) {
+    Group& group = group_of(rank, proposal.group);
+    const std::size_t index = group.indices.at(rank);
+    if (proposal.sequence != group.last[index] + 1 || group.rounds.size() == kMaxRounds) {
+        throw CommError(str("control: rank ", rank, " proposes collective #", proposal.sequence,
+                            " of group ", proposal.group, " after #", group.last[index]));
+    }
+    group.last[index] = proposal.sequence;
+    absent_.erase(rank);
+
+    const std::size_t each = proposal.counts.size();
+    const auto [at, is_new] = group.rounds.try_emplace(proposal.sequence);
+    Round& round = at->second;
+    if (is_new) {
+        round.first = proposal;
+        round.came.resize(group.ranks.size());
+        round.counts.resize(group.ranks.size() * each);
+    } else {
+        check_same(proposal.group, group, round, rank, proposal);
+    }
+    round.came[index] = true;
+    std::ranges::copy(proposal.counts,
+                      round.counts.begin() + static_cast<std::ptrdiff_t>(index * each));
+    if (++round.count < group.ranks.size()) {
+        check_all_come(proposal.group, group, round);
+        return {};
+    }
+    Agreement agreement{proposal.group, proposal.sequence, static_cast<std::uint32_t>(each),
+                        std::move(round.counts)};
+    group.rounds.erase(at);
+    return agreement;
+}
+
+void Agreements::check_same(std::uint32_t id, const Group& group, const Round& round, int rank,
+                            const Proposal& proposal) const {
+    if (what_must_match(round.first) == what_must_match(proposal)) return;
+    std::vector<int> others;
+    for (std::size_t i = 0; i < round.came.size(); ++i) {
+        if (round.came[i]) others.push_back(group.ranks[i]);
+    }
+    std::string first = describe(round.first, group.ranks), then = describe(proposal, group.ranks);
+    if (first == then) {
+        first += str(" with ", round.first.counts.size(), " sizes");
+        then += str(" with ", proposal.counts.size(), " sizes");
+    }
+    throw CommError(str(name_of_round(id, group.ranks, proposal.sequence),
+                        id == 0 ? " of the group differs: " : " differs: ", ranks_text(others),
+                        others.size() == 1 ? " calls " : " call ", first, ", rank ", rank,
+                        " calls ", then));
+}
+
+void Agreements::check_all_come(std::uint32_t id, const Group& group, const Round& round) const {
+    if (absent_.empty()) return;
+    for (std::size_t i = 0; i < round.came.size(); ++i) {
+        const int rank = group.ranks[i];
+        const auto absent = absent_.find(rank);
+        if (round.came[i] || absent == absent_.end()) continue;
+        const auto& [how, why] = absent->second;
+        throw CommError(str("rank ", rank, ' ', how, ", but ",
+                            name_of_round(id, group.ranks, round.first.sequence), " (",
+                            name_of(round.first.op), ") waits for it",
+                            why.empty() ? "" : str(": it says: ", why)));
+    }
+}
+
+void Agreements::leave(int rank, const std::string& why) { set_absent(rank, "has left", why); }
+void Agreements::stay_away(int rank, const std::string& why) {
+    set_absent(rank, "does not come", why);
+}
+
+void Agreements::set_absent(int rank, const char* how, const std::string& why) {
+    absent_[rank] = {how, why};
+    for (const auto& [id, group] : groups_) {
+        if (!group.indices.contains(rank)) continue;
+        for (const auto& [sequence, round] : group.rounds) check_all_come(id, group, round);
+    }
+}
+
+std::optional<Agreements::Missing> Agreements::missing(std::uint32_t id,
+                                                       std::uint64_t sequence) const {
+    const auto group = groups_.find(id);
+    if (group == groups_.end()) return {};
+    const auto round = group->second.rounds.find(sequence);
+    if (round == group->second.rounds.end()) return {};
+    Missing missing{round->second.first, {}};
+    for (std::size_t i = 0; i < round->second.came.size(); ++i) {
+        if (!round->second.came[i]) missing.ranks.push_back(group->second.ranks[i]);
+    }
+    return missing;
+}
+
+}  // namespace axle::inline v0::dist

@@ -1,0 +1,225 @@
+#include "dist/rendezvous/join.h"
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include <poll.h>
+#include <unistd.h>
+
+#include "core/files/file.h"
+#include "dist/rendezvous/handshake.h"
+#include "kernels/error.h"
+
+namespace axle::inline v0::dist {
+namespace {
+
+constexpr std::chrono::seconds kHandshake{5};
+constexpr std::chrono::seconds kConnect{10};
+constexpr std::chrono::seconds kConnectToCandidate{1};
+// The server, which knows who is missing, has the last word.
+constexpr std::chrono::seconds kVerdict{5};
+
+// There is no use in trying again.
+struct Refused : CommError {
+    using CommError::CommError;
+};
+
+// False where the connection has ended.
+bool receive(Connected& connected) {
+    std::array<char, 16 << 10> bytes{};
+    const auto count = receive_some(connected.socket, bytes);
+    if (count > 0) connected.in.add({bytes.data(), static_cast<std::size_t>(count)});
+    return count >= 0;
+}
+
+// Valid until the next call.
+Frame read_frame(Connected& connected, TimePoint deadline) {
+    for (;;) {
+        if (const auto frame = connected.in.next(Speaker::server)) return *frame;
+        if (!wait_readable(connected.socket, deadline))
+            throw CommError(str(connected.address.text(), " does not answer"));
+        if (!receive(connected)) throw CommError(str(connected.address.text(), " has hung up"));
+    }
+}
+
+class Joiner {
+  public:
+    Joiner(const Environment& environment, const ControlOptions& options, LauncherLine& launcher,
+           const Address* own)
+        : environment_(environment),
+          options_(options),
+          launcher_(launcher),
+          own_(own),
+          key_(key_of(environment)),
+          ports_(ports_of(environment)),
+          deadline_(Clock::now() + options.join_timeout) {}
+
+    Connected join() {
+        Connected connected = find();
+        tell_server(connected);
+        wait_for_all(connected);
+        connected.ends = std::move(ends_);
+        return connected;
+    }
+
+  private:
+    Connected find() {
+        std::chrono::milliseconds pause{10};
+        for (;;) {
+            if (auto connected = try_all()) return std::move(*connected);
+            listen_to_launcher();
+            const TimePoint now = Clock::now();
+            if (now >= deadline_) {
+                throw CommError(str("join: rank 0 did not come within ",
+                                    seconds_text(options_.join_timeout), ": ", reason_));
+            }
+            std::this_thread::sleep_until(std::min(now + pause, deadline_));
+            pause = std::min(pause * 2, std::chrono::milliseconds(200));
+        }
+    }
+
+    std::optional<Connected> try_all() {
+        if (own_ != nullptr) return try_one(*own_);
+        std::vector<Address> addresses;
+        try {
+            addresses = resolve(environment_.master_addr, 0);
+        } catch (const CommError& error) {
+            reason_ = error.what();
+        }
+        for (const int port : ports_) {
+            for (const Address& address : addresses) {
+                if (auto connected = try_one(with_port(address, port))) return connected;
+            }
+        }
+        return {};
+    }
+
+    std::optional<Connected> try_one(const Address& address) {
+        try {
+            const auto patience = ports_.size() == 1 ? kConnect : kConnectToCandidate;
+            Connected connected;
+            connected.address = address;
+            connected.socket = connect_to(address, std::min(deadline_, Clock::now() + patience));
+            shake_hands(connected);
+            return connected;
+        } catch (const Refused&) {
+            throw;
+        } catch (const CommError& error) {
+            reason_ = error.what();
+            return {};
+        }
+    }
+
+    void shake_hands(Connected& connected) const {
+        const TimePoint deadline = Clock::now() + kHandshake;
+        Nonces nonces{.client = make_nonce()};
+        send_all(connected.socket, encode(Hello{.nonce = nonces.client}), deadline);
+        nonces.server = expect<Challenge>(connected, deadline).nonce;
+
+        const auto left =
+            std::chrono::ceil<std::chrono::milliseconds>(deadline_ - Clock::now()).count();
+        Identity identity{.rank = environment_.rank,
+                          .world_size = environment_.world_size,
+                          .restart_count = environment_.restart_count,
+                          .pid = ::getpid(),
+                          .host = host_name(),
+                          .has_launcher = launcher_.is_there(),
+                          .join_timeout_ms = std::max<std::int64_t>(left, 0),
+                          .proof = {}};
+        sign(identity, key_, nonces);
+        send_all(connected.socket, encode(identity), deadline);
+        const auto welcome = expect<Welcome>(connected, deadline);
+        if (!is_signed(welcome, key_, nonces)) {
+            throw Refused(str("join: what answers at ", connected.address.text(),
+                              " does not know the job's token (AXLE_JOB_TOKEN)"));
+        }
+        connected.server = {0, welcome.pid, welcome.host};
+    }
+
+    template <class Message>
+    Message expect(Connected& connected, TimePoint deadline) const {
+        const Frame frame = read_frame(connected, deadline);
+        if (frame.kind == Message::kind) return decode<Message>(frame.body);
+        if (frame.kind != Kind::refusal)
+            throw CommError(str(connected.address.text(), " is no rank 0 of Axle"));
+        const auto refusal = decode<Refusal>(frame.body);
+        const std::string text = str("rank 0 at ", connected.address.text(), " refuses rank ",
+                                     environment_.rank, ": ", printable(refusal.text));
+        if (refusal.try_again) throw CommError(text);
+        throw Refused("join: " + text);
+    }
+
+    void wait_for_all(Connected& connected) {
+        const TimePoint deadline = std::max(deadline_, Clock::now()) + kVerdict;
+        for (;;) {
+            if (is_settled(connected)) return;
+            pollfd entries[] = {{connected.socket.descriptor(), POLLIN, 0},
+                                {launcher_.descriptor(), POLLIN, 0}};
+            if (::poll(entries, std::size(entries), milliseconds_until(deadline)) == 0)
+                throw CommError(str("join: ", connected.server.text(), " does not answer"));
+            if (entries[0].revents != 0 && !receive(connected)) {
+                throw CommError(
+                    str("join: ", connected.server.text(), " died before all had come"));
+            }
+            listen_to_launcher();
+            tell_server(connected);
+        }
+    }
+
+    // Whether all are there. CommError if they never will be.
+    static bool is_settled(Connected& connected) {
+        for (;;) {
+            const auto frame = connected.in.next(Speaker::server);
+            if (!frame) return false;
+            if (frame->kind == Kind::joined) return true;
+            if (frame->kind == Kind::failure) throw CommError(decode<Failure>(frame->body).text);
+            if (frame->kind != Kind::goodbye) continue;
+            throw CommError(
+                str("join: ", connected.server.text(), " has left before all had come"));
+        }
+    }
+
+    // How others on this machine have ended.
+    void tell_server(const Connected& connected) {
+        for (; told_ < ends_.size(); ++told_) {
+            const ChildEnd& end = ends_[told_];
+            send_all(connected.socket, encode(ChildEnded{end.rank, end.signal, end.exit_code}),
+                     Clock::now() + kHandshake);
+        }
+    }
+
+    // A rank 0 that has ended will not come.
+    void listen_to_launcher() {
+        if (!launcher_.is_there()) return;
+        for (const ChildEnd& end : launcher_.read()) {
+            ends_.push_back(end);
+            if (end.rank == 0)
+                throw Refused("join: rank 0 died before all had come: " + cause_of(end));
+        }
+    }
+
+    const Environment& environment_;
+    const ControlOptions& options_;
+    LauncherLine& launcher_;
+    std::vector<ChildEnd> ends_;
+    std::size_t told_ = 0;
+    const Address* const own_;
+    const Key key_;
+    const std::vector<int> ports_;
+    const TimePoint deadline_;
+    std::string reason_;
+};
+
+}  // namespace
+
+Connected join_server(const Environment& environment, const ControlOptions& options,
+                      LauncherLine& launcher, const Address* own) {
+    return Joiner(environment, options, launcher, own).join();
+}
+
+}  // namespace axle::inline v0::dist

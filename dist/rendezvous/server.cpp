@@ -1,0 +1,252 @@
+#include "dist/rendezvous/server.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <exception>
+
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "core/files/file.h"
+#include "core/log.h"
+#include "kernels/error.h"
+#include "kernels/thread.h"
+
+namespace axle::inline v0::dist {
+namespace {
+
+constexpr std::size_t kScratch = 64 << 10;
+// Of what one client has not taken, before nothing more is read from it.
+constexpr std::size_t kMaxBacklog = 32 << 20;
+constexpr std::chrono::milliseconds kLinger{2000}, kLingerAfterFailure{300};
+constexpr std::chrono::seconds kHandshake{5};
+
+bool all_loopback(const std::vector<Address>& addresses) {
+    return std::ranges::all_of(addresses, [](const Address& a) { return a.is_loopback(); });
+}
+
+// Some systems give their own name a loopback address. Other machines know it by another one.
+std::vector<Address> addresses_of_master(const Environment& e) {
+    auto addresses = resolve(e.master_addr, 0);
+    const bool meant = e.master_addr == "localhost" || e.master_addr == addresses.front().host();
+    if (meant || e.local_world_size == e.world_size || !all_loopback(addresses)) return addresses;
+    if (auto chosen = address_of_chosen_interface(); !chosen.empty()) return chosen;
+    return {local_address_towards(resolve("192.0.2.1", 1).front())};  // the default route's
+}
+
+Socket listen_for(const Environment& environment, Address& address) {
+    std::string tried;
+    for (const int port : ports_of(environment)) {
+        for (const Address& candidate : addresses_of_master(environment)) {
+            address = with_port(candidate, port);
+            try {
+                return listen_at(address);
+            } catch (const SocketError& error) {
+                tried += str(tried.empty() ? "" : "; ", error.what());
+                if (error.code == EADDRINUSE) break;
+            }
+        }
+    }
+    throw CommError(
+        str("join: rank 0 can't serve ", in_quotes(environment.master_addr), ": ", tried,
+            ": MASTER_ADDR must be an address of rank 0's machine, and MASTER_PORT free"));
+}
+
+std::chrono::milliseconds interval_of(const ControlOptions& options) {
+    return std::clamp<std::chrono::milliseconds>(
+        options.heartbeat_timeout / 4, std::chrono::milliseconds(1), std::chrono::seconds(1));
+}
+
+}  // namespace
+
+Server::Server(const Environment& environment, const ControlOptions& options)
+    : environment_(environment),
+      options_(options),
+      interval_(interval_of(options)),
+      key_(key_of(environment)),
+      self_{0, ::getpid(), host_name()},
+      listener_(listen_for(environment, address_)),
+      epoll_(::epoll_create1(EPOLL_CLOEXEC)),
+      leave_event_(make_event()),
+      scratch_(kScratch),
+      members_(static_cast<std::size_t>(environment.world_size)),
+      ends_(members_.size()),
+      agreements_(environment.world_size),
+      now_(Clock::now()),
+      next_timer_(now_),
+      next_heartbeat_(now_ + interval_),
+      join_deadline_(now_ + options.join_timeout),
+      linger_deadline_(TimePoint::max()) {
+    if (epoll_.descriptor() < 0) throw SocketError("epoll", errno);
+    if (!address_.is_loopback() && !environment.token_is_secret) {
+        log(LogLevel::warning, "rank 0 listens at ", address_.text(),
+            " for other machines, and whoever reaches it can join the job: set AXLE_JOB_TOKEN to "
+            "the same secret for all of its processes");
+    }
+    for (const Socket* socket : {&listener_, &leave_event_}) {
+        epoll_event event{};
+        event.events = EPOLLIN;
+        event.data.fd = socket->descriptor();
+        ::epoll_ctl(epoll_.descriptor(), EPOLL_CTL_ADD, socket->descriptor(), &event);
+    }
+    thread_ = kernels::start_thread("axle server", [this] { run(); });
+}
+
+Server::~Server() {
+    signal_event(leave_event_);
+    thread_.join();
+}
+
+void Server::run() noexcept {
+    try {
+        loop();
+        end();
+    } catch (const std::exception& error) {
+        log(LogLevel::error, "rank 0 serves no more: ", error.what());
+    }
+    connections_.clear();
+}
+
+void Server::loop() {
+    std::array<epoll_event, 1024> events{};
+    while (!is_over()) {
+        const int count = ::epoll_wait(epoll_.descriptor(), events.data(), events.size(),
+                                       milliseconds_until(next_timer_));
+        if (count < 0 && errno != EINTR) throw SocketError("epoll", errno);
+        now_ = Clock::now();
+        if (now_ - next_timer_ > options_.heartbeat_timeout / 4) forgive();
+        for (int i = 0; i < count; ++i)
+            handle(events[static_cast<std::size_t>(i)].data.fd,
+                   events[static_cast<std::size_t>(i)].events);
+        if (now_ >= next_timer_) on_timer();
+    }
+}
+
+bool Server::is_over() { return leaving_ && (present_ == 0 || now_ >= linger_deadline_); }
+
+void Server::handle(int descriptor, std::uint32_t events) {
+    if (descriptor == listener_.descriptor()) return accept_all();
+    if (descriptor == leave_event_.descriptor()) {
+        if (leaving_) return;
+        leaving_ = true;
+        linger_deadline_ = now_ + (failed_ ? kLingerAfterFailure : kLinger);
+        wake_at(linger_deadline_);
+        ::epoll_ctl(epoll_.descriptor(), EPOLL_CTL_DEL, descriptor, nullptr);
+        listener_ = Socket();
+        return;
+    }
+    const auto found = connections_.find(descriptor);
+    if (found == connections_.end()) return;  // dropped a moment ago
+    Connection& connection = *found->second;
+    if ((events & EPOLLOUT) != 0) write(connection);
+    if ((events & ~EPOLLOUT) != 0) read(connection);
+}
+
+void Server::accept_all() {
+    while (!leaving_) {
+        Socket socket = accept_from(listener_);
+        if (socket.descriptor() < 0) {
+            if (errno == EMFILE || errno == ENFILE || errno == ENOMEM) pause_listening(true);
+            return;
+        }
+        if (connections_.size() >= 4 * members_.size() + 16) continue;  // closes it
+        const int descriptor = socket.descriptor();
+        auto connection = std::make_unique<Connection>();
+        connection->socket = std::move(socket);
+        connection->heard = now_;
+        connection->deadline = now_ + kHandshake;
+        wake_at(connection->deadline);
+        watch(*connections_.emplace(descriptor, std::move(connection)).first->second);
+    }
+}
+
+// Until the next timer, or a connection that can't be taken would be tried all the time.
+void Server::pause_listening(bool pause) {
+    if (paused_ == pause || leaving_) return;
+    paused_ = pause;
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.fd = listener_.descriptor();
+    ::epoll_ctl(epoll_.descriptor(), pause ? EPOLL_CTL_DEL : EPOLL_CTL_ADD, listener_.descriptor(),
+                &event);
+}
+
+void Server::read(Connection& connection) {
+    const auto count = receive_some(connection.socket, scratch_);
+    if (count < 0) return lose(connection);
+    if (count == 0) return;
+    connection.heard = now_;
+    if (connection.ignored) return;
+    connection.in.add({scratch_.data(), static_cast<std::size_t>(count)});
+    try {
+        for (;;) {
+            const auto frame =
+                connection.in.next(connection.rank < 0 ? Speaker::stranger : Speaker::member);
+            if (!frame || !serve(connection, *frame)) return;
+        }
+    } catch (const CommError& error) {
+        if (connection.rank < 0) return drop(connection);
+        connection.ignored = true;
+        fail(error.what(), connection.rank);
+    }
+}
+
+void Server::send_frame(Connection& connection, std::string_view frame) {
+    if (connection.out.empty()) {
+        // One that is gone is seen by the next read.
+        const auto sent = std::max<std::ptrdiff_t>(send_some(connection.socket, frame), 0);
+        frame.remove_prefix(static_cast<std::size_t>(sent));
+        if (frame.empty()) return;
+    }
+    connection.out += frame;
+    watch(connection);
+}
+
+void Server::send_to_all(std::string_view frame) {
+    for (Member& member : members_) {
+        if (member.connection != nullptr) send_frame(*member.connection, frame);
+    }
+}
+
+void Server::write(Connection& connection) {
+    const auto left = std::string_view(connection.out).substr(connection.sent);
+    connection.sent +=
+        static_cast<std::size_t>(std::max<std::ptrdiff_t>(send_some(connection.socket, left), 0));
+    if (connection.sent < connection.out.size()) return watch(connection);
+    connection.out.clear();
+    connection.sent = 0;
+    if (connection.ending) return drop(connection);
+    watch(connection);
+}
+
+// What epoll is to say of it.
+void Server::watch(Connection& connection) {
+    std::uint32_t events = 0;
+    if (!connection.out.empty()) events |= EPOLLOUT;
+    if (connection.out.size() - connection.sent <= kMaxBacklog) events |= EPOLLIN;
+    if (events == connection.events) return;
+    epoll_event event{};
+    event.events = events;
+    event.data.fd = connection.socket.descriptor();
+    const int how = connection.events == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
+    if (::epoll_ctl(epoll_.descriptor(), how, event.data.fd, &event) != 0)
+        throw SocketError("epoll", errno);
+    connection.events = events;
+}
+
+void Server::drop(Connection& connection) { connections_.erase(connection.socket.descriptor()); }
+
+// To those who are still there. What they have said is read first, for closing a connection with
+// bytes in it would take the last words with it.
+void Server::end() {
+    for (Member& member : members_) {
+        if (member.connection == nullptr) continue;
+        Connection& connection = *member.connection;
+        send(connection, Goodbye{});
+        ::shutdown(connection.socket.descriptor(), SHUT_WR);
+        while (receive_some(connection.socket, scratch_) > 0) {
+        }
+    }
+}
+
+}  // namespace axle::inline v0::dist

@@ -1,0 +1,67 @@
+// What the server does by the clock.
+#include <algorithm>
+
+#include "dist/rendezvous/server.h"
+#include "kernels/error.h"
+
+namespace axle::inline v0::dist {
+
+void Server::on_timer() {
+    next_timer_ = std::min(now_ + interval_, linger_deadline_);
+    pause_listening(false);
+    if (now_ >= next_heartbeat_) {
+        next_heartbeat_ = now_ + interval_;
+        send_to_all(encode(Heartbeat{member_of(0).activity.text()}));
+    }
+    wake_at(next_heartbeat_);
+
+    std::vector<Connection*> late;
+    for (const auto& [descriptor, connection] : connections_) {
+        if (connection->rank >= 0) continue;
+        if (now_ >= connection->deadline) {
+            late.push_back(connection.get());
+        } else {
+            wake_at(connection->deadline);
+        }
+    }
+    for (Connection* stranger : late) drop(*stranger);
+
+    for (Member& member : members_) {
+        if (member.state != State::dying) continue;
+        if (now_ >= member.dying_until || leaving_) {
+            bury(member);
+        } else {
+            wake_at(member.dying_until);
+        }
+    }
+    joined_ ? check_silence() : check_joined();
+}
+
+void Server::check_silence() {
+    if (failed_) return;
+    for (const Member& member : members_) {
+        if (member.connection == nullptr) continue;
+        const auto silence = now_ - member.connection->heard;
+        if (silence <= options_.heartbeat_timeout) continue;
+        return fail(frost_of(member.process, silence, member.activity.text()), member.process.rank);
+    }
+}
+
+void Server::check_joined() {
+    if (failed_) return;
+    if (now_ < join_deadline_) return wake_at(join_deadline_);
+    std::vector<int> absent;
+    for (std::size_t rank = 0; rank < members_.size(); ++rank) {
+        if (members_[rank].state == State::absent) absent.push_back(static_cast<int>(rank));
+    }
+    fail(str("join: ", ranks_text(absent), " did not come within ",
+             seconds_text(options_.join_timeout), ": ", present_, " of ", members_.size(),
+             " processes are there"));
+}
+
+// This process was stopped itself, or its machine asleep: nobody else is to blame.
+void Server::forgive() {
+    for (const auto& [descriptor, connection] : connections_) connection->heard = now_;
+}
+
+}  // namespace axle::inline v0::dist

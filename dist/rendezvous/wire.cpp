@@ -1,0 +1,282 @@
+#include "dist/rendezvous/wire.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <type_traits>
+
+#include "kernels/error.h"
+
+namespace axle::inline v0::dist {
+namespace {
+
+static_assert(std::endian::native == std::endian::little);
+
+constexpr std::size_t kHeader = 5;
+using Length = std::uint32_t;
+
+[[noreturn]] void fail(const char* what) { throw CommError(str("control: not a message: ", what)); }
+
+class Writer {
+  public:
+    explicit Writer(std::string& out) : out_(out) {}
+
+    template <class T>
+    void operator()(const T& value) {
+        out_.append(reinterpret_cast<const char*>(&value), sizeof value);
+    }
+    template <class Enum>
+        requires std::is_enum_v<Enum>
+    void operator()(Enum value, Enum) {
+        (*this)(value);
+    }
+    void operator()(const std::string& text, std::size_t most) {
+        const std::size_t size = std::min(text.size(), most);
+        (*this)(static_cast<Length>(size));
+        out_.append(text, 0, size);
+    }
+    template <class T>
+    void operator()(const std::vector<T>& values, std::size_t) {
+        (*this)(static_cast<Length>(values.size()));
+        if (values.empty()) return;
+        out_.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
+    }
+
+  private:
+    std::string& out_;
+};
+
+class Reader {
+  public:
+    explicit Reader(std::string_view body) : body_(body) {}
+
+    template <class T>
+    void operator()(T& value) {
+        std::memcpy(&value, take(sizeof value).data(), sizeof value);
+    }
+    void operator()(bool& value) {
+        std::uint8_t byte = 0;
+        (*this)(byte);
+        if (byte > 1) fail("a flag that is neither 0 nor 1");
+        value = byte == 1;
+    }
+    template <class Enum>
+        requires std::is_enum_v<Enum>
+    void operator()(Enum& value, Enum last) {
+        (*this)(value);
+        if (value > last) fail("an unknown name");
+    }
+    void operator()(std::string& text, std::size_t most) { text = take(length(most, 1)); }
+    template <class T>
+    void operator()(std::vector<T>& values, std::size_t most) {
+        const std::size_t size = length(most, sizeof(T));
+        values.resize(size);
+        if (size != 0) std::memcpy(values.data(), take(size * sizeof(T)).data(), size * sizeof(T));
+    }
+    void end() const {
+        if (!body_.empty()) fail("bytes after its end");
+    }
+
+  private:
+    std::string_view take(std::size_t size) {
+        if (size > body_.size()) fail("it ends too soon");
+        const std::string_view taken = body_.substr(0, size);
+        body_.remove_prefix(size);
+        return taken;
+    }
+    std::size_t length(std::size_t most, std::size_t element) {
+        Length size = 0;
+        (*this)(size);
+        if (size > most) fail("a field is too long");
+        if (size > body_.size() / element) fail("it ends too soon");
+        return size;
+    }
+
+    std::string_view body_;
+};
+
+// The longest body of a message: all its fields at their caps.
+class Measure {
+  public:
+    template <class T>
+    void operator()(const T& value) {
+        size_ += sizeof value;
+    }
+    template <class T>
+        requires std::is_enum_v<T>
+    void operator()(T value, T) {
+        (*this)(value);
+    }
+    void operator()(const std::string&, std::size_t most) { size_ += sizeof(Length) + most; }
+    template <class T>
+    void operator()(const std::vector<T>&, std::size_t most) {
+        size_ += sizeof(Length) + most * sizeof(T);
+    }
+    std::size_t size() const { return size_; }
+
+  private:
+    std::size_t size_ = 0;
+};
+
+template <class Message>
+std::size_t longest() {
+    const Message message;
+    Measure measure;
+    Message::fields(message, measure);
+    return measure.size();
+}
+
+bool may_say(Speaker speaker, Kind kind) {
+    switch (speaker) {
+        case Speaker::stranger:
+            return kind == Kind::hello || kind == Kind::identity;
+        case Speaker::member:
+            return kind >= Kind::set && kind <= Kind::heartbeat;
+        default:
+            return kind == Kind::challenge || kind == Kind::welcome || kind == Kind::refusal ||
+                   (kind >= Kind::goodbye && kind <= kLastKind);
+    }
+}
+
+}  // namespace
+
+template <class Message>
+std::string encode(const Message& message) {
+    std::string out(kHeader, '\0');
+    Message::fields(message, Writer(out));
+    const auto length = static_cast<Length>(out.size() - kHeader);
+    std::memcpy(out.data(), &length, sizeof length);
+    out[sizeof length] = static_cast<char>(Message::kind);
+    return out;
+}
+
+template <class Message>
+Message decode(std::string_view body) {
+    Message message;
+    Reader reader(body);
+    Message::fields(message, reader);
+    reader.end();
+    return message;
+}
+
+template std::string encode(const Hello&);
+template Hello decode(std::string_view);
+template std::string encode(const Challenge&);
+template Challenge decode(std::string_view);
+template std::string encode(const Identity&);
+template Identity decode(std::string_view);
+template std::string encode(const Welcome&);
+template Welcome decode(std::string_view);
+template std::string encode(const Refusal&);
+template Refusal decode(std::string_view);
+template std::string encode(const Set&);
+template Set decode(std::string_view);
+template std::string encode(const Get&);
+template Get decode(std::string_view);
+template std::string encode(const Cancel&);
+template Cancel decode(std::string_view);
+template std::string encode(const Add&);
+template Add decode(std::string_view);
+template std::string encode(const OpenGroup&);
+template OpenGroup decode(std::string_view);
+template std::string encode(const Propose&);
+template Propose decode(std::string_view);
+template std::string encode(const Overdue&);
+template Overdue decode(std::string_view);
+template std::string encode(const ChildEnded&);
+template ChildEnded decode(std::string_view);
+template std::string encode(const Report&);
+template Report decode(std::string_view);
+template std::string encode(const Absent&);
+template Absent decode(std::string_view);
+template std::string encode(const Goodbye&);
+template Goodbye decode(std::string_view);
+template std::string encode(const Heartbeat&);
+template Heartbeat decode(std::string_view);
+template std::string encode(const Joined&);
+template Joined decode(std::string_view);
+template std::string encode(const Done&);
+template Done decode(std::string_view);
+template std::string encode(const Value&);
+template Value decode(std::string_view);
+template std::string encode(const Agreement&);
+template Agreement decode(std::string_view);
+template std::string encode(const Failure&);
+template Failure decode(std::string_view);
+
+std::size_t max_body(Kind kind) {
+    switch (kind) {
+        case Hello::kind:
+            return longest<Hello>();
+        case Challenge::kind:
+            return longest<Challenge>();
+        case Identity::kind:
+            return longest<Identity>();
+        case Welcome::kind:
+            return longest<Welcome>();
+        case Refusal::kind:
+            return longest<Refusal>();
+        case Set::kind:
+            return longest<Set>();
+        case Get::kind:
+            return longest<Get>();
+        case Cancel::kind:
+            return longest<Cancel>();
+        case Add::kind:
+            return longest<Add>();
+        case OpenGroup::kind:
+            return longest<OpenGroup>();
+        case Propose::kind:
+            return longest<Propose>();
+        case Overdue::kind:
+            return longest<Overdue>();
+        case ChildEnded::kind:
+            return longest<ChildEnded>();
+        case Report::kind:
+            return longest<Report>();
+        case Absent::kind:
+            return longest<Absent>();
+        case Goodbye::kind:
+            return longest<Goodbye>();
+        case Heartbeat::kind:
+            return longest<Heartbeat>();
+        case Joined::kind:
+            return longest<Joined>();
+        case Done::kind:
+            return longest<Done>();
+        case Value::kind:
+            return longest<Value>();
+        case Agreement::kind:
+            return longest<Agreement>();
+        case Failure::kind:
+            return longest<Failure>();
+    }
+    return 0;
+}
+
+void FrameReader::add(std::string_view bytes) {
+    bytes_.erase(0, begin_);
+    begin_ = 0;
+    bytes_ += bytes;
+}
+
+std::optional<Frame> FrameReader::next(Speaker speaker) {
+    const std::size_t there = bytes_.size() - begin_;
+    if (there < kHeader) return {};
+    Length length = 0;
+    std::memcpy(&length, bytes_.data() + begin_, sizeof length);
+    const auto kind = static_cast<Kind>(bytes_[begin_ + sizeof length]);
+    if (!may_say(speaker, kind)) fail("an unknown kind");
+    if (length > max_body(kind)) fail("longer than any of its kind");
+    if (there < kHeader + length) return {};
+    const Frame frame{kind, std::string_view(bytes_).substr(begin_ + kHeader, length)};
+    begin_ += kHeader + length;
+    return frame;
+}
+
+std::string at_most(std::string text, std::size_t size) {
+    if (text.size() > size) text.resize(size);
+    return text;
+}
+
+}  // namespace axle::inline v0::dist

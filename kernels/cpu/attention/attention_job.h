@@ -1,0 +1,119 @@
+// How attention is cut: the call as a whole, blocks of queries, blocks of keys, memory for the
+// tasks.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <new>
+
+#include "kernels/exec.h"
+#include "kernels/ops/attention.h"
+#include "kernels/thread_pool.h"
+
+namespace axle::inline v0::kernels {
+
+inline constexpr std::int64_t kRowBlock = 64;  // queries of a tile
+inline constexpr std::int64_t kKeyBlock = 64;  // keys of a tile
+// Queries and keys by which tiles on the causal diagonal shrink; a multiple of the lanes of any
+// target.
+inline constexpr std::int64_t kStep = 16;
+inline constexpr std::int64_t kPad = 16;  // rows in scratch are padded to a multiple of it
+
+struct Job {
+    AttentionParams params;
+    ConstView q, k, v, mask, out, lse, dout;
+    View out_to, lse_to, dq, dk, dv;
+    std::int64_t heads, groups, queries, keys, depth;
+    std::int64_t pitch;       // depth rounded up to kPad
+    std::int64_t row_blocks;  // of one head
+    std::int64_t parts = 1;   // backward: tasks of one (batch, group)
+
+    Job(const ConstView& query, const ConstView& key, const ConstView& value,
+        const ConstView& score_mask, const AttentionParams& with)
+        : params(with), q(query), k(key), v(value), mask(score_mask) {
+        heads = q.shape[1], groups = k.shape[1], queries = q.shape[2], keys = k.shape[2];
+        depth = q.shape[3];
+        pitch = (depth + kPad - 1) / kPad * kPad;
+        row_blocks = (queries + kRowBlock - 1) / kRowBlock;
+    }
+    std::int64_t heads_per_group() const { return heads / groups; }
+};
+
+// A block of queries of one head.
+struct Rows {
+    std::int64_t b, h, first, count;
+    std::int64_t padded;  // count rounded up to kStep
+
+    Rows(const Job& job, std::int64_t batch, std::int64_t head, std::int64_t block)
+        : b(batch), h(head), first(block * kRowBlock) {
+        count = std::min(kRowBlock, job.queries - first);
+        padded = (count + kStep - 1) / kStep * kStep;
+    }
+};
+
+// A block of keys that some of the queries at hand see: those from first_row on, and where it lies
+// on the diagonal the first kStep of them only in part.
+struct Keys {
+    std::int64_t begin = 0, end = 0, first_row = 0;
+    bool diagonal = false;
+};
+
+// The block after `end`; an empty one at the end of what `rows` may see.
+inline Keys keys_from(const Job& job, const Rows& rows, std::int64_t begin) {
+    if (!job.params.causal) return {begin, std::min(begin + kKeyBlock, job.keys)};
+    const std::int64_t diagonal =
+        rows.first + job.params.causal_offset;  // last key of the first row
+    const std::int64_t all_see = std::clamp(diagonal, std::int64_t{0}, job.keys);
+    if (begin < all_see) return {begin, std::min(begin + kKeyBlock, all_see)};
+    const std::int64_t visible = std::clamp(diagonal + rows.count, std::int64_t{0}, job.keys);
+    if (begin >= visible) return {begin, begin};
+    const std::int64_t first_row = (begin - diagonal) / kStep * kStep;
+    return {begin, std::min(diagonal + first_row + kStep, visible), first_row, true};
+}
+
+// Scratch for as many tasks as run at once; what a task finds in it is undefined.
+class Slots {
+  public:
+    Slots(Scratch& scratch, std::int64_t bytes, std::int64_t tasks)
+        : bytes_((bytes + 63) / 64 * 64), count_(std::min<std::int64_t>(num_threads(), tasks)) {
+        memory_ = scratch.take<char>(bytes_ * count_);
+        taken_ = scratch.take<std::atomic<bool>>(count_);
+        for (std::int64_t i = 0; i < count_; ++i) new (taken_ + i) std::atomic<bool>(false);
+    }
+
+    // One slot for a scope.
+    class Hold {
+      public:
+        explicit Hold(Slots& slots) : slots_(slots) {
+            while (slots.taken_[index_].exchange(true, std::memory_order_acquire))
+                index_ = (index_ + 1) % slots.count_;
+        }
+        ~Hold() { slots_.taken_[index_].store(false, std::memory_order_release); }
+        Hold(const Hold&) = delete;
+        Hold& operator=(const Hold&) = delete;
+        void* memory() const { return slots_.memory_ + index_ * slots_.bytes_; }
+
+      private:
+        Slots& slots_;
+        std::int64_t index_ = 0;
+    };
+
+  private:
+    std::int64_t bytes_, count_;
+    char* memory_;
+    std::atomic<bool>* taken_;
+};
+
+// Hands out consecutive pieces of a slot.
+template <class Lane>
+struct Pieces {
+    Lane* next;
+    Lane* take(std::int64_t count) {
+        Lane* const piece = next;
+        next += (count + kPad - 1) / kPad * kPad;
+        return piece;
+    }
+};
+
+}  // namespace axle::inline v0::kernels

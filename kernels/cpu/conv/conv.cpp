@@ -1,0 +1,112 @@
+// Convolution and its transpose as correlations (correlation.cpp).
+//
+// For the convolution a is the weight, and taps are stride apart. The transpose with stride s falls
+// apart into s x s correlations with stride 1, one for each position of a pixel of x within a
+// stride, each with the taps that reach it: every pixel is written once and nothing is scattered.
+#include "kernels/ops/conv.h"
+
+#include "kernels/cpu/conv/conv.h"
+#include "kernels/ops/copy.h"
+
+namespace axle::inline v0::kernels {
+namespace {
+
+// The weight, contiguous and converted.
+template <class T>
+const T* load_weight(Cpu& on, Scratch& scratch, const ConstView& w) {
+    if (w.contiguous() && w.dtype == dtype_of<T>) return w.as<T>();
+    View to;
+    to.dtype = dtype_of<T>, to.ndim = w.ndim;
+    std::int64_t stride = 1;
+    for (int d = w.ndim - 1; d >= 0; --d)
+        to.shape[d] = w.shape[d], to.stride[d] = stride, stride *= w.shape[d];
+    to.data = scratch.take<T>(stride);
+    copy(on, w, to);
+    return to.as<T>();
+}
+
+Taps make_taps(Scratch& scratch, std::int64_t source, std::int64_t out, std::int64_t most) {
+    Taps taps;
+    taps.source = source, taps.out = out;
+    taps.index = scratch.take<std::int64_t>(most);
+    taps.offset = scratch.take<std::int64_t>(most);
+    return taps;
+}
+
+Taps forward_taps(Scratch& scratch, std::int64_t source, std::int64_t out, std::int64_t kernel,
+                  const ConvAxis& axis) {
+    Taps taps = make_taps(scratch, source, out, kernel);
+    taps.step = axis.stride;
+    for (std::int64_t i = 0; i < kernel; ++i) taps.add(i, i * axis.dilation - axis.padding);
+    return taps;
+}
+
+// Those that reach the elements first, first + stride, ... of x: y's r with
+// r stride - padding + i dilation = first.
+Taps transposed_taps(Scratch& scratch, std::int64_t source, std::int64_t out, std::int64_t kernel,
+                     const ConvAxis& axis, std::int64_t first) {
+    Taps taps = make_taps(scratch, source, divide_up(out - first, axis.stride), kernel);
+    for (std::int64_t i = 0; i < kernel; ++i) {
+        const std::int64_t distance = first + axis.padding - i * axis.dilation;
+        if (distance % axis.stride == 0) taps.add(i, distance / axis.stride);
+    }
+    taps.all = taps.count == kernel;
+    return taps;
+}
+
+template <class T>
+void forward(Cpu& on, const ConstView& x, const ConstView& w, const ConstView& bias,
+             const ConvGeometry& geometry, const View& y) {
+    Scratch scratch(on);
+    Correlation p;
+    p.source = x, p.out = y, p.bias = bias;
+    p.h = forward_taps(scratch, x.shape[2], y.shape[2], w.shape[2], geometry.h);
+    p.w = forward_taps(scratch, x.shape[3], y.shape[3], w.shape[3], geometry.w);
+    p.groups = geometry.groups, p.m = w.shape[0] / geometry.groups, p.channels = w.shape[1];
+    p.kernel_w = w.shape[3], p.kernel_size = w.shape[2] * w.shape[3];
+    p.channel_step = p.kernel_size, p.row_step = p.channels * p.kernel_size;
+    p.group_step = p.m * p.row_step;
+    correlate<T>(on, p, load_weight<T>(on, scratch, w));
+}
+
+template <class T>
+void transposed(Cpu& on, const ConstView& dy, const ConstView& w, const ConstView& bias,
+                const ConvGeometry& geometry, const View& dx) {
+    Scratch outer(on);
+    const T* weight = load_weight<T>(on, outer, w);
+    Correlation p;
+    p.source = dy, p.bias = bias;
+    p.groups = geometry.groups, p.m = w.shape[1], p.channels = w.shape[0] / geometry.groups;
+    p.kernel_w = w.shape[3], p.kernel_size = w.shape[2] * w.shape[3];
+    p.row_step = p.kernel_size, p.channel_step = p.m * p.kernel_size;
+    p.group_step = p.channels * p.channel_step;
+    const ConvAxis &h = geometry.h, &v = geometry.w;
+    for (std::int64_t i = 0; i < std::min(h.stride, dx.shape[2]); ++i)
+        for (std::int64_t j = 0; j < std::min(v.stride, dx.shape[3]); ++j) {
+            Scratch scratch(on);
+            p.h = transposed_taps(scratch, dy.shape[2], dx.shape[2], w.shape[2], h, i);
+            p.w = transposed_taps(scratch, dy.shape[3], dx.shape[3], w.shape[3], v, j);
+            p.out = dx;
+            p.out.data = at(dx.data, dx.dtype, i * dx.stride[2] + j * dx.stride[3]);
+            p.out.shape[2] = p.h.out, p.out.shape[3] = p.w.out;
+            p.out.stride[2] *= h.stride, p.out.stride[3] *= v.stride;
+            correlate<T>(on, p, weight);
+        }
+}
+
+}  // namespace
+
+void conv2d(Cpu& on, ConstView x, ConstView w, ConstView bias, const ConvGeometry& geometry,
+            View y) {
+    if (y.numel() == 0) return;
+    visit_f32_f64(lane_dtype(y.dtype), [&]<class T>() { forward<T>(on, x, w, bias, geometry, y); });
+}
+
+void conv2d_transposed(Cpu& on, ConstView dy, ConstView w, ConstView bias,
+                       const ConvGeometry& geometry, View dx) {
+    if (dx.numel() == 0) return;
+    visit_f32_f64(lane_dtype(dx.dtype),
+                  [&]<class T>() { transposed<T>(on, dy, w, bias, geometry, dx); });
+}
+
+}  // namespace axle::inline v0::kernels

@@ -1,0 +1,180 @@
+// Inner loops of products of bf16 on CPUs with AVX512_BF16, whose vdpbf16ps multiplies 16 pairs of
+// bf16 and adds them to 16 floats: twice the multiply-adds of f32 per instruction, and operands
+// packed as pairs take half the cache. The tile is that of gemm.cpp, with a pair in the place of a
+// float: 14 x 2 accumulators, and per step a broadcast pair of a times two vectors of pairs of b.
+//
+// How the instruction rounds within a pair is its own (it heeds no rounding mode), and it takes
+// denormals for zeros; otherwise the order of the terms is that of every product.
+//
+// The functions ask for their instructions one by one, so the file needs no compiler flags.
+#include "kernels/cpu/matmul/gemm.h"
+
+#if defined(__x86_64__)
+#include <cstring>
+
+#include <hwy/base.h>
+// GCC 12 takes the undefined operands of its own intrinsics for mistakes.
+#pragma GCC diagnostic push
+#if !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+#include <immintrin.h>
+#pragma GCC diagnostic pop
+
+// Of a function: compiled for AVX-512 with bf16.
+#define AXLE_BF16 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,fma")))
+
+namespace axle::inline v0::kernels {
+namespace {
+
+constexpr int kTileRows = 14;
+constexpr int kLanes = 16;
+static_assert(kTileRows <= kMaxTileRows && 2 * kLanes <= kMaxTileColumns);
+
+AXLE_BF16 inline __m512bh broadcast(const BFloat16Pair* pair) {
+    std::int32_t bits;
+    std::memcpy(&bits, pair, sizeof bits);
+    __m512i pairs = _mm512_set1_epi32(bits);
+#if defined(__clang__)
+    // Clang 16 crashes on a splat that it knows to be bf16.
+    asm("" : "+v"(pairs));
+#endif
+    return reinterpret_cast<__m512bh>(pairs);
+}
+
+template <int kRows, int kVectors>
+AXLE_BF16 void tile(std::int64_t depth, const BFloat16Pair* a, std::int64_t a_step,
+                    const BFloat16Pair* b, std::int64_t b_step, float* c, std::int64_t c_step,
+                    bool add) {
+    __m512 sum[kRows][kVectors];
+    HWY_UNROLL(16)
+    for (int i = 0; i < kRows; ++i) {
+        HWY_UNROLL(2)
+        for (int j = 0; j < kVectors; ++j) sum[i][j] = _mm512_setzero_ps();
+    }
+    for (std::int64_t p = 0; p < depth; ++p) {
+        __m512bh row[kVectors];
+        HWY_UNROLL(2)
+        for (int j = 0; j < kVectors; ++j)
+            row[j] = reinterpret_cast<__m512bh>(_mm512_loadu_si512(b + j * kLanes));
+        HWY_UNROLL(16)
+        for (int i = 0; i < kRows; ++i) {
+            const __m512bh element = broadcast(a + i);
+            HWY_UNROLL(2)
+            for (int j = 0; j < kVectors; ++j)
+                sum[i][j] = _mm512_dpbf16_ps(sum[i][j], element, row[j]);
+        }
+        a += a_step;
+        b += b_step;
+    }
+    HWY_UNROLL(16)
+    for (int i = 0; i < kRows; ++i, c += c_step) {
+        HWY_UNROLL(2)
+        for (int j = 0; j < kVectors; ++j) {
+            float* to = c + j * kLanes;
+            const __m512 value = add ? _mm512_add_ps(_mm512_loadu_ps(to), sum[i][j]) : sum[i][j];
+            _mm512_storeu_ps(to, value);
+        }
+    }
+}
+
+template <int... kHalves>
+struct Tiles {
+    static constexpr GemmKernels<BFloat16Pair>::Tile kTable[][2] = {
+        {&tile<2 * kHalves, 1>, &tile<2 * kHalves, 2>}...};
+};
+
+// The lowest n of `most` bits; none for n < 0.
+constexpr std::uint32_t low_bits(std::int64_t n, int most) {
+    if (n >= most) return most == 32 ? ~std::uint32_t{0} : (std::uint32_t{1} << most) - 1;
+    return n <= 0 ? 0 : (std::uint32_t{1} << n) - 1;
+}
+
+// Transposes 16 x 16 elements of 32 bits.
+AXLE_BF16 inline void transpose(__m512i (&v)[16]) {
+    __m512i t[16];
+    HWY_UNROLL(4)
+    for (int i = 0; i < 16; i += 4) {
+        const __m512i low01 = _mm512_unpacklo_epi32(v[i], v[i + 1]);
+        const __m512i high01 = _mm512_unpackhi_epi32(v[i], v[i + 1]);
+        const __m512i low23 = _mm512_unpacklo_epi32(v[i + 2], v[i + 3]);
+        const __m512i high23 = _mm512_unpackhi_epi32(v[i + 2], v[i + 3]);
+        t[i] = _mm512_unpacklo_epi64(low01, low23);
+        t[i + 1] = _mm512_unpackhi_epi64(low01, low23);
+        t[i + 2] = _mm512_unpacklo_epi64(high01, high23);
+        t[i + 3] = _mm512_unpackhi_epi64(high01, high23);
+    }
+    // Quarter q of t[4 r + c] holds column 4 q + c of rows 4 r .. 4 r + 3.
+    HWY_UNROLL(4)
+    for (int c = 0; c < 4; ++c) {
+        const __m512i even01 = _mm512_shuffle_i32x4(t[c], t[c + 4], 0x88);
+        const __m512i odd01 = _mm512_shuffle_i32x4(t[c], t[c + 4], 0xdd);
+        const __m512i even23 = _mm512_shuffle_i32x4(t[c + 8], t[c + 12], 0x88);
+        const __m512i odd23 = _mm512_shuffle_i32x4(t[c + 8], t[c + 12], 0xdd);
+        v[c] = _mm512_shuffle_i32x4(even01, even23, 0x88);
+        v[c + 4] = _mm512_shuffle_i32x4(odd01, odd23, 0x88);
+        v[c + 8] = _mm512_shuffle_i32x4(even01, even23, 0xdd);
+        v[c + 12] = _mm512_shuffle_i32x4(odd01, odd23, 0xdd);
+    }
+}
+
+AXLE_BF16 void pack_along(const BFloat16* from, std::int64_t stride, std::int64_t count,
+                          std::int64_t terms, std::int64_t width, BFloat16Pair* to) {
+    for (std::int64_t i = 0; i < width; i += kLanes) {
+        const auto stored = static_cast<__mmask16>(low_bits(width - i, kLanes));
+        const std::int64_t present = count - i;
+        for (std::int64_t p = 0; p < terms; p += 2 * kLanes) {
+            const __mmask32 loaded = low_bits(terms - p, 2 * kLanes);
+            __m512i v[kLanes];
+            HWY_UNROLL(16)
+            for (int r = 0; r < kLanes; ++r)
+                v[r] =
+                    _mm512_maskz_loadu_epi16(r < present ? loaded : 0, from + (i + r) * stride + p);
+            transpose(v);
+            BFloat16Pair* const first = to + p / 2 * width + i;
+            HWY_UNROLL(16)
+            for (int q = 0; q < kLanes; ++q)
+                if (p + 2 * q < terms) _mm512_mask_storeu_epi32(first + q * width, stored, v[q]);
+        }
+    }
+}
+
+AXLE_BF16 void pack_across(const BFloat16* low, const BFloat16* high, std::int64_t count,
+                           std::int64_t width, BFloat16Pair* to) {
+    for (std::int64_t i = 0; i < width; i += kLanes) {
+        const auto present = static_cast<__mmask16>(low_bits(count - i, kLanes));
+        const auto stored = static_cast<__mmask16>(low_bits(width - i, kLanes));
+        __m512i pairs = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(present, low + i));
+        if (high != nullptr) {
+            const __m512i upper =
+                _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(present, high + i));
+            pairs = _mm512_or_si512(pairs, _mm512_slli_epi32(upper, 16));
+        }
+        _mm512_mask_storeu_epi32(to + i, stored, pairs);
+    }
+}
+
+}  // namespace
+
+template <>
+const GemmKernels<BFloat16Pair>& gemm_kernels() {
+    static constexpr GemmKernels<BFloat16Pair> kKernels = {
+        kTileRows, kLanes, Tiles<1, 2, 3, 4, 5, 6, 7>::kTable, &pack_along, &pack_across};
+    return kKernels;
+}
+
+}  // namespace axle::inline v0::kernels
+
+#else
+
+namespace axle::inline v0::kernels {
+
+template <>
+const GemmKernels<BFloat16Pair>& gemm_kernels() {
+    static constexpr GemmKernels<BFloat16Pair> kNone = {};
+    return kNone;
+}
+
+}  // namespace axle::inline v0::kernels
+
+#endif

@@ -1,0 +1,190 @@
+// The last step of a matrix product: a tile of sums, still in L1, gets the bias and the activation
+// on its way to c, which saves a pass over c for each. Slopes are multiplied with what is in c, in
+// rows longer than a tile's.
+#include "kernels/cpu/matmul/gemm.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/matmul/gemm_finish.cpp"
+#include "kernels/cpu/targets.h"
+//
+#include <hwy/foreach_target.h>
+//
+#include "kernels/cpu/pointwise/formulas-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace axle::inline v0::kernels::HWY_NAMESPACE {
+
+template <class F>
+HWY_INLINE void finish_rows(F f, const float* tile, std::int64_t tile_step, std::int64_t rows,
+                            std::int64_t columns, const TileFinish<float>& how) {
+    for (std::int64_t i = 0; i < rows; ++i) {
+        const float* sum = tile + i * tile_step;
+        const float* add = how.add == nullptr ? nullptr : how.add + i * how.add_step;
+        float* pre = how.pre == nullptr ? nullptr : how.pre + i * how.pre_step;
+        float* out = how.out + i * how.out_step;
+        for (std::int64_t j = 0; j < columns; j += Pack::kLanes) {
+            const std::int64_t n = columns - j < Pack::kLanes ? columns - j : Pack::kLanes;
+            if (n == Pack::kLanes) {
+                Pack v = Pack::load(sum + j);
+                if (add != nullptr) v = v + Pack::load(add + j);
+                if (how.bias != nullptr) v = v + Pack::load(how.bias + j);
+                if (pre != nullptr) v.store(pre + j);
+                f(v).store(out + j);
+            } else {
+                Pack v = Pack::load(sum + j, n);
+                if (add != nullptr) v = v + Pack::load(add + j, n);
+                if (how.bias != nullptr) v = v + Pack::load(how.bias + j, n);
+                if (pre != nullptr) v.store(pre + j, n);
+                f(v).store(out + j, n);
+            }
+        }
+    }
+}
+
+void finish_f32(const float* tile, std::int64_t tile_step, std::int64_t rows, std::int64_t columns,
+                const TileFinish<float>& how) {
+    const auto apply = [&](auto f) HWY_ATTR {
+        finish_rows([f](Pack x) HWY_ATTR { return f.value(x); }, tile, tile_step, rows, columns,
+                    how);
+    };
+    switch (how.activation) {
+        case Activation::none:
+            return finish_rows([](Pack x) HWY_ATTR { return x; }, tile, tile_step, rows, columns,
+                               how);
+        case Activation::relu:
+            return apply(formula::Relu());
+        case Activation::gelu:
+            return apply(formula::Gelu());
+        case Activation::gelu_tanh:
+            return apply(formula::GeluTanh());
+        case Activation::silu:
+            return apply(formula::Silu());
+    }
+}
+
+template <class F>
+void slope_span(F f, const float* x, const float* at, float* out, std::int64_t n) {
+    std::int64_t i = 0;
+    for (; i + Pack::kLanes <= n; i += Pack::kLanes)
+        (Pack::load(x + i) * f.slope(Pack::load(at + i))).store(out + i);
+    if (i < n)
+        (Pack::load(x + i, n - i) * f.slope(Pack::load(at + i, n - i))).store(out + i, n - i);
+}
+
+void slopes_f32(Activation activation, const float* x, const float* at, float* out,
+                std::int64_t n) {
+    switch (activation) {
+        case Activation::none:
+            return;
+        case Activation::relu:
+            return slope_span(formula::Relu(), x, at, out, n);
+        case Activation::gelu:
+            return slope_span(formula::Gelu(), x, at, out, n);
+        case Activation::gelu_tanh:
+            return slope_span(formula::GeluTanh(), x, at, out, n);
+        case Activation::silu:
+            return slope_span(formula::Silu(), x, at, out, n);
+    }
+}
+
+}  // namespace axle::inline v0::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+
+#include "kernels/cpu/lanes.h"
+#include "kernels/ops/pointwise.h"
+#include "kernels/walk.h"
+
+namespace axle::inline v0::kernels {
+namespace {
+
+AXLE_DISPATCH(finish_f32);
+AXLE_DISPATCH(slopes_f32);
+
+double activate(double x, Activation activation) {
+    switch (activation) {
+        case Activation::relu:
+            return formula::Relu().value(x);
+        case Activation::gelu:
+            return formula::Gelu().value(x);
+        case Activation::gelu_tanh:
+            return formula::GeluTanh().value(x);
+        case Activation::silu:
+            return formula::Silu().value(x);
+        default:
+            return x;
+    }
+}
+
+double slope_at(Activation activation, double x) {
+    switch (activation) {
+        case Activation::relu:
+            return formula::Relu().slope(x);
+        case Activation::gelu:
+            return formula::Gelu().slope(x);
+        case Activation::gelu_tanh:
+            return formula::GeluTanh().slope(x);
+        case Activation::silu:
+            return formula::Silu().slope(x);
+        default:
+            return 1;
+    }
+}
+
+void slopes(Activation activation, const float* x, const float* v, float* out, std::int64_t n) {
+    AXLE_CALL(slopes_f32)(activation, x, v, out, n);
+}
+void slopes(Activation activation, const double* x, const double* v, double* out, std::int64_t n) {
+    for (std::int64_t i = 0; i < n; ++i) out[i] = x[i] * slope_at(activation, v[i]);
+}
+
+template <class T>
+void multiply_row(Activation activation, DType dtype, void* c, std::int64_t c_stride,
+                  const void* slope_of, std::int64_t slope_stride, std::int64_t n) {
+    if (activation == Activation::none) return;
+    alignas(64) T c_lanes[kBlock];
+    alignas(64) T slope_lanes[kBlock];
+    for (std::int64_t i = 0; i < n; i += kBlock) {
+        const std::int64_t count = std::min(kBlock, n - i);
+        void* const to = at(c, dtype, i * c_stride);
+        const T* x = load_lanes<T>(to, dtype, c_stride, count, c_lanes);
+        const T* v = load_lanes<T>(at(slope_of, dtype, i * slope_stride), dtype, slope_stride,
+                                   count, slope_lanes);
+        T* const out = const_cast<T*>(x);  // c itself, or the lanes
+        slopes(activation, x, v, out, count);
+        store_lanes<T>(out, to, dtype, c_stride, count);
+    }
+}
+
+}  // namespace
+
+void multiply_slopes(Activation activation, DType dtype, void* c, std::int64_t c_stride,
+                     const void* slope_of, std::int64_t slope_stride, std::int64_t n) {
+    const auto row = dtype == DType::f64 ? multiply_row<double> : multiply_row<float>;
+    row(activation, dtype, c, c_stride, slope_of, slope_stride, n);
+}
+
+template <>
+void finish_tile(const float* tile, std::int64_t tile_step, std::int64_t rows, std::int64_t columns,
+                 const TileFinish<float>& how) {
+    AXLE_CALL(finish_f32)(tile, tile_step, rows, columns, how);
+}
+
+template <>
+void finish_tile(const double* tile, std::int64_t tile_step, std::int64_t rows,
+                 std::int64_t columns, const TileFinish<double>& how) {
+    for (std::int64_t i = 0; i < rows; ++i) {
+        for (std::int64_t j = 0; j < columns; ++j) {
+            double v = tile[i * tile_step + j];
+            if (how.add != nullptr) v += how.add[i * how.add_step + j];
+            if (how.bias != nullptr) v += how.bias[j];
+            if (how.pre != nullptr) how.pre[i * how.pre_step + j] = v;
+            how.out[i * how.out_step + j] = activate(v, how.activation);
+        }
+    }
+}
+
+}  // namespace axle::inline v0::kernels
+
+#endif  // HWY_ONCE

@@ -1,0 +1,127 @@
+// Packing: the panels that the register tiles read with stride 1, from any strides and any floating
+// dtype. An element is read once, along the direction in which memory runs, and written once into
+// scratch that stays in L2; lines along the depth are transposed on the way, 4 x 4 at a time.
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+#include "kernels/cpu/lanes.h"
+#include "kernels/cpu/matmul/gemm.h"
+#include "kernels/walk.h"
+
+namespace axle::inline v0::kernels {
+namespace {
+
+// Memory runs across the lines: depth by depth, each cut into the panels' widths.
+template <class T>
+void pack_across(const Lines& lines, std::int64_t extent, std::int64_t depth, std::int64_t width,
+                 std::int64_t quantum, T* to, T* buffer) {
+    const std::int64_t full = extent / width * width;
+    const std::int64_t rest = extent - full;
+    const std::int64_t last_width = round_up(rest, quantum);
+    if (is_lanes<T>(lines.dtype, lines.stride, 2)) {
+        const T* from = static_cast<const T*>(lines.data);
+        for (std::int64_t i = 0; i < full; i += width)
+            gemm_kernels<T>().copy_rows(from + i, lines.depth_stride, depth, width, to + i * depth);
+    }
+    const bool all = !is_lanes<T>(lines.dtype, lines.stride, 2);
+    if (!all && rest == 0) return;
+    const std::int64_t begin = all ? 0 : full;
+    for (std::int64_t p = 0; p < depth; ++p) {
+        const void* data =
+            at(lines.data, lines.dtype, p * lines.depth_stride + begin * lines.stride);
+        const T* line = load_lanes<T>(data, lines.dtype, lines.stride, extent - begin, buffer);
+        for (std::int64_t i = begin; i < full; i += width, line += width)
+            std::memcpy(to + i * depth + p * width, line,
+                        static_cast<std::size_t>(width) * sizeof(T));
+        T* last = to + full * depth + p * last_width;
+        std::copy(line, line + rest, last);
+        std::fill(last + rest, last + last_width, T(0));
+    }
+}
+
+// Memory runs along the lines.
+template <class T>
+void pack_along(const Lines& lines, std::int64_t extent, std::int64_t depth, std::int64_t width,
+                std::int64_t quantum, T* to, T* buffer) {
+    for (std::int64_t begin = 0; begin < extent; begin += width, to += width * depth) {
+        const std::int64_t valid = std::min(width, extent - begin);
+        const std::int64_t step = round_up(valid, quantum);
+        for (std::int64_t i = 0; i < step; i += 4) {
+            const int count = static_cast<int>(std::min<std::int64_t>(4, step - i));
+            const int present = static_cast<int>(std::clamp<std::int64_t>(valid - i, 0, count));
+            const T* rows[4] = {};
+            for (int r = 0; r < present; ++r)
+                rows[r] = load_lanes<T>(at(lines.data, lines.dtype, (begin + i + r) * lines.stride),
+                                        lines.dtype, lines.depth_stride, depth, buffer + r * depth);
+            if (present == count && count % 2 == 0) {
+                gemm_kernels<T>().interleave(rows, count, depth, to + i, step);
+                continue;
+            }
+            for (std::int64_t p = 0; p < depth; ++p)
+                for (int r = 0; r < count; ++r)
+                    to[p * step + i + r] = r < present ? rows[r][p] : T(0);
+        }
+    }
+}
+
+// Element by element, for lines contiguous in neither direction.
+void pack_strided(const Lines& lines, std::int64_t count, std::int64_t depth, std::int64_t width,
+                  BFloat16Pair* to) {
+    const auto* from = static_cast<const BFloat16*>(lines.data);
+    for (std::int64_t p = 0; p < depth; p += 2, to += width) {
+        std::fill(to, to + width, BFloat16Pair());
+        for (std::int64_t i = 0; i < count; ++i) {
+            const BFloat16* first = from + i * lines.stride + p * lines.depth_stride;
+            to[i].first = *first;
+            if (p + 1 < depth) to[i].second = first[lines.depth_stride];
+        }
+    }
+}
+
+}  // namespace
+
+template <class T>
+void pack_panels(const Lines& lines, std::int64_t extent, std::int64_t depth, std::int64_t width,
+                 std::int64_t quantum, T* to, T* buffer) {
+    if (std::abs(lines.depth_stride) < std::abs(lines.stride))
+        return pack_along(lines, extent, depth, width, quantum, to, buffer);
+    pack_across(lines, extent, depth, width, quantum, to, buffer);
+}
+
+template <>
+void pack_panels(const Lines& lines, std::int64_t extent, std::int64_t depth, std::int64_t width,
+                 std::int64_t quantum, BFloat16Pair* to, BFloat16Pair*) {
+    const auto& kernels = gemm_kernels<BFloat16Pair>();
+    const auto* from = static_cast<const BFloat16*>(lines.data);
+    const std::int64_t pairs = divide_up(depth, 2);
+    if (lines.stride == 1 && lines.depth_stride != 1) {
+        for (std::int64_t p = 0; p < pairs; ++p, from += 2 * lines.depth_stride) {
+            const BFloat16* next = 2 * p + 1 < depth ? from + lines.depth_stride : nullptr;
+            for (std::int64_t i = 0; i < extent; i += width) {
+                const std::int64_t count = std::min(width, extent - i);
+                const std::int64_t step = std::min(width, round_up(count, quantum));
+                kernels.pack_across(from + i, next == nullptr ? nullptr : next + i, count, step,
+                                    to + i * pairs + p * step);
+            }
+        }
+        return;
+    }
+    for (std::int64_t i = 0; i < extent; i += width, to += width * pairs) {
+        const std::int64_t count = std::min(width, extent - i);
+        const std::int64_t step = std::min(width, round_up(count, quantum));
+        const Lines panel = {from + i * lines.stride, lines.dtype, lines.stride,
+                             lines.depth_stride};
+        if (lines.depth_stride == 1)
+            kernels.pack_along(from + i * lines.stride, lines.stride, count, depth, step, to);
+        else
+            pack_strided(panel, count, depth, step, to);
+    }
+}
+
+template void pack_panels(const Lines&, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
+                          float*, float*);
+template void pack_panels(const Lines&, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
+                          double*, double*);
+
+}  // namespace axle::inline v0::kernels

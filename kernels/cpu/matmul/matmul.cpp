@@ -1,0 +1,368 @@
+// c = a b by the usual blocking (Goto and van de Geijn, "Anatomy of high-performance matrix
+// multiplication", 2008): a block of a and a block of b are packed into scratch, and register tiles
+// (gemm.cpp) run over them, adding up c block after block of depth. c is cut into rectangles, one a
+// task, each of which packs what it needs: that costs a few percent of the multiplications, and
+// tasks never wait for each other. An element's terms are added in the order of the depth, in
+// blocks that K alone decides, so its bits depend neither on the cut nor on which path its tile
+// takes; the cut may therefore follow the number of threads.
+//
+// Where few tiles would read a packed panel, and memory has the panel's layout already, the tile
+// reads the operand itself.
+//
+// Operands of f16, and of bf16 where the CPU can't multiply bf16, become f32 as they are packed.
+#include "kernels/ops/matmul.h"
+
+#include "kernels/cpu/targets.h"
+
+#include <algorithm>
+#include <cstddef>
+
+#include "kernels/cpu/lanes.h"
+#include "kernels/cpu/matmul/gemm.h"
+#include "kernels/walk.h"
+
+namespace axle::inline v0::kernels {
+namespace {
+
+// Blocks of a (rows x depth) and of b (depth x columns) that fit in L2 and in L3.
+// The depth is in units (see UnitTraits).
+constexpr std::int64_t kDepth = 384;
+constexpr std::int64_t kRows = 28 * 14;
+constexpr std::int64_t kColumns = 1024;
+// Rows of a task: bounds the sums that a 16-bit c keeps in scratch.
+constexpr std::int64_t kMostRows = 2048;
+// Multiply-adds that one more thread must be worth.
+constexpr std::int64_t kParallel = std::int64_t{1} << 19;
+// Panels that may be read in place: up to this many tiles would share a packed one.
+constexpr std::int64_t kInPlaceReaders = 6;
+
+// n in equal parts of at most `most`, each a multiple of quantum.
+std::int64_t even_part(std::int64_t n, std::int64_t most, std::int64_t quantum) {
+    return n <= most ? n : round_up(divide_up(n, divide_up(n, most)), quantum);
+}
+
+// A panel of a packed or an unpacked operand.
+template <class Unit>
+struct Panel {
+    const Unit* data;
+    std::int64_t step;
+};
+
+// Those of `depth` terms.
+template <class Unit>
+constexpr std::int64_t units_of(std::int64_t depth) {
+    return divide_up(depth, UnitTraits<Unit>::kTerms);
+}
+
+// A block of one operand, packed or in place.
+template <class Unit>
+class Block {
+  public:
+    Block(Unit* scratch, Unit* buffer) : scratch_(scratch), buffer_(buffer) {}
+
+    void set(const Lines& lines, std::int64_t extent, std::int64_t depth, std::int64_t width,
+             std::int64_t quantum, bool in_place) {
+        lines_ = lines, extent_ = extent, units_ = units_of<Unit>(depth), width_ = width,
+        quantum_ = quantum;
+        in_place_ = in_place && is_packed(lines);
+        const std::int64_t packed_from = in_place_ ? extent / width * width : 0;
+        Lines packed = lines;
+        packed.data = at(lines.data, lines.dtype, packed_from * lines.stride);
+        if (packed_from < extent)
+            pack_panels(packed, extent - packed_from, depth, width, quantum,
+                        scratch_ + packed_from * units_, buffer_);
+    }
+    // That of the lines from i on; i is a multiple of the width.
+    Panel<Unit> panel(std::int64_t i) const {
+        if (in_place_ && i + width_ <= extent_)
+            return {static_cast<const Unit*>(lines_.data) + i, lines_.depth_stride};
+        return {scratch_ + i * units_, std::min(width_, round_up(extent_ - i, quantum_))};
+    }
+
+  private:
+    static bool is_packed(const Lines& lines) {
+        if constexpr (UnitTraits<Unit>::kTerms == 1)
+            return is_lanes<Unit>(lines.dtype, lines.stride, 2);
+        return false;
+    }
+
+    Unit* scratch_;
+    Unit* buffer_;
+    Lines lines_;
+    std::int64_t extent_ = 0, units_ = 0, width_ = 1, quantum_ = 1;
+    bool in_place_ = false;
+};
+
+// The rectangle of c that a task computes, in one matrix of the batch.
+struct Rectangle {
+    std::int64_t batch, row, rows, column, columns;
+};
+
+// Unit: what packed operands consist of.
+template <class Unit>
+class Product {
+    using T = SumOf<Unit>;
+
+  public:
+    Product(Cpu& on, const ConstView& a, const ConstView& b, const View& c,
+            const MatmulEpilogue& epilogue)
+        : scratch_(on), a_(a), b_(b), c_(c), epilogue_(epilogue), kernels_(gemm_kernels<Unit>()) {
+        m_ = c.back(2), n_ = c.back(1), k_ = a.back(1);
+        for (int d = 0; d + 2 < c.ndim; ++d) batches_ *= c.shape[d];
+        width_ = 2 * kernels_.lanes;
+        depth_ = even_part(k_, kDepth * UnitTraits<Unit>::kTerms, 8);
+        c_in_place_ = is_lanes<T>(c.dtype, c.back_stride(1), 2);
+        keeps_sums_ = !c_in_place_ && depth_ < k_;
+        if (epilogue.slope_of.data == nullptr) activation_ = epilogue.activation;
+        finishes_ = epilogue.bias.data != nullptr || epilogue.pre.data != nullptr ||
+                    activation_ != Activation::none;
+        if (epilogue.bias.data != nullptr)
+            bias_ = load_lanes<T>(epilogue.bias.data, epilogue.bias.dtype,
+                                  epilogue.bias.back_stride(1), n_, scratch_.take<T>(n_));
+        cut(num_threads());
+    }
+
+    void run() {
+        const std::int64_t tasks = batches_ * row_cuts_ * column_cuts_;
+        const std::int64_t work = rows_ * columns_ * std::max<std::int64_t>(units_of<Unit>(k_), 1);
+        const std::int64_t group = std::max<std::int64_t>(1, kParallel / 2 / work);
+        const std::int64_t size = slot_size();
+        const std::int64_t slots = slots_for(tasks, group);
+        std::byte* const memory = scratch_.take<std::byte>(slots * size);
+        parallel_slots(tasks, group, slots, [&](std::int64_t task, std::int64_t slot) {
+            multiply(rectangle(task), memory + slot * size);
+        });
+    }
+
+  private:
+    // Chooses the grid of rectangles with the least time by a model in vector multiply-adds: what
+    // the busiest thread computes, padding included, plus about a third of one for each element
+    // packed, plus a share of a rectangle for threads that are not equally fast.
+    void cut(std::int64_t threads) {
+        const std::int64_t work = m_ * n_ * std::max<std::int64_t>(units_of<Unit>(k_), 1);
+        threads = std::min(threads, std::max<std::int64_t>(1, batches_ * work / kParallel));
+        const std::int64_t most = threads == 1 || batches_ >= 8 * threads ? 1 : 8 * threads;
+        double best = 0;
+        for (std::int64_t i = divide_up(m_, kMostRows); i <= m_; i += 1 + i / 4) {
+            const std::int64_t rows = std::min(m_, round_up(divide_up(m_, i), kernels_.max_rows));
+            for (std::int64_t j = 1; j <= n_ && (j == 1 || i * j <= most); j += 1 + j / 4) {
+                const std::int64_t columns =
+                    std::min(n_, round_up(divide_up(n_, j), kernels_.lanes));
+                const std::int64_t tasks = batches_ * divide_up(m_, rows) * divide_up(n_, columns);
+                const double cost =
+                    (divide_up(tasks, threads) + (threads > 1 ? 0.15 : 0)) * cost_of(rows, columns);
+                if (best != 0 && cost >= best) continue;
+                best = cost;
+                rows_ = rows, columns_ = columns;
+            }
+            if (i >= most) break;
+        }
+        row_cuts_ = divide_up(m_, rows_), column_cuts_ = divide_up(n_, columns_);
+    }
+    double cost_of(std::int64_t rows, std::int64_t columns) const {
+        const double vectors = static_cast<double>(divide_up(columns, kernels_.lanes));
+        const double row_pairs = static_cast<double>(round_up(rows, 2));
+        const double packed = static_cast<double>(rows * divide_up(columns, kColumns) + columns);
+        return static_cast<double>(units_of<Unit>(k_)) * (vectors * row_pairs + packed / 3) + 3000;
+    }
+
+    Rectangle rectangle(std::int64_t task) const {
+        Rectangle r;
+        r.column = task % column_cuts_ * columns_;
+        task /= column_cuts_;
+        r.row = task % row_cuts_ * rows_;
+        r.batch = task / row_cuts_;
+        r.rows = std::min(rows_, m_ - r.row);
+        r.columns = std::min(columns_, n_ - r.column);
+        return r;
+    }
+
+    // A slot's scratch: the blocks of a and b, the conversion buffer, the sums.
+    std::int64_t a_rows() const { return even_part(rows_, kRows, kernels_.max_rows); }
+    std::int64_t b_columns() const { return even_part(columns_, kColumns, width_); }
+    std::int64_t a_size() const { return round_up(a_rows(), 2) * units_of<Unit>(depth_); }
+    std::int64_t b_size() const {
+        return round_up(b_columns(), kernels_.lanes) * units_of<Unit>(depth_);
+    }
+    std::int64_t buffer_size() const {
+        return pack_buffer(std::max(a_rows(), b_columns()), depth_);
+    }
+    std::int64_t sums_step() const { return round_up(b_columns(), kernels_.lanes); }
+    std::int64_t sums_size() const { return keeps_sums_ ? round_up(rows_, 2) * sums_step() : 0; }
+    // In bytes; every part begins at a multiple of 64.
+    template <class U>
+    static std::int64_t bytes_of(std::int64_t count) {
+        return round_up(count * static_cast<std::int64_t>(sizeof(U)), 64);
+    }
+    std::int64_t slot_size() const {
+        return bytes_of<Unit>(a_size()) + bytes_of<Unit>(b_size()) + bytes_of<Unit>(buffer_size()) +
+               bytes_of<T>(sums_size());
+    }
+
+    void multiply(const Rectangle& r, std::byte* memory) const {
+        auto* const a_memory = reinterpret_cast<Unit*>(memory);
+        auto* const b_memory = reinterpret_cast<Unit*>(memory += bytes_of<Unit>(a_size()));
+        auto* const buffer = reinterpret_cast<Unit*>(memory += bytes_of<Unit>(b_size()));
+        auto* const sums = reinterpret_cast<T*>(memory + bytes_of<Unit>(buffer_size()));
+        Block<Unit> a(a_memory, buffer), b(b_memory, buffer);
+        const std::int64_t a_start = matrix_offset(a_, c_, r.batch) + r.row * a_.back_stride(2);
+        const std::int64_t b_start = matrix_offset(b_, c_, r.batch) + r.column * b_.back_stride(1);
+        for (std::int64_t j = 0; j < r.columns; j += b_columns()) {
+            const std::int64_t columns = std::min(b_columns(), r.columns - j);
+            // Without depth there is one empty block, which writes the zeros.
+            std::int64_t p = 0;
+            do {
+                const std::int64_t depth = std::min(depth_, k_ - p);
+                const std::int64_t b_at = b_start + j * b_.back_stride(1) + p * b_.back_stride(2);
+                b.set({at(b_.data, b_.dtype, b_at), b_.dtype, b_.back_stride(1), b_.back_stride(2)},
+                      columns, depth, width_, kernels_.lanes,
+                      r.rows <= kInPlaceReaders * kernels_.max_rows);
+                for (std::int64_t i = 0; i < r.rows; i += a_rows()) {
+                    const std::int64_t rows = std::min(a_rows(), r.rows - i);
+                    const std::int64_t a_at =
+                        a_start + i * a_.back_stride(2) + p * a_.back_stride(1);
+                    a.set({at(a_.data, a_.dtype, a_at), a_.dtype, a_.back_stride(2),
+                           a_.back_stride(1)},
+                          rows, depth, kernels_.max_rows, 2, columns <= kInPlaceReaders * width_);
+                    const Rectangle block = {r.batch, r.row + i, rows, r.column + j, columns};
+                    multiply_blocks(a, b, block, depth, p == 0, p + depth == k_,
+                                    sums + i * sums_step());
+                }
+                p += depth;
+            } while (p < k_);
+        }
+        if (epilogue_.slope_of.data != nullptr) apply_slopes(r);
+    }
+
+    // One block of depth of a rectangle of c, tile by tile down the columns.
+    void multiply_blocks(const Block<Unit>& a, const Block<Unit>& b, const Rectangle& r,
+                         std::int64_t depth, bool first, bool last, T* sums) const {
+        const std::int64_t c_start = matrix_offset(c_, c_, r.batch);
+        const bool add_c = !first || epilogue_.accumulate;
+        alignas(64) T buffer[kMaxTileRows * kMaxTileColumns];
+        for (std::int64_t j = 0; j < r.columns; j += width_) {
+            const std::int64_t columns = std::min(width_, r.columns - j);
+            const std::int64_t vectors = divide_up(columns, kernels_.lanes);
+            const Panel<Unit> b_panel = b.panel(j);
+            for (std::int64_t i = 0; i < r.rows; i += kernels_.max_rows) {
+                const std::int64_t rows = std::min<std::int64_t>(kernels_.max_rows, r.rows - i);
+                const std::int64_t pairs = divide_up(rows, 2);
+                const auto tile = kernels_.tiles[pairs - 1][vectors - 1];
+                const Panel<Unit> a_panel = a.panel(i);
+                const Rectangle part = {r.batch, r.row + i, rows, r.column + j, columns};
+                T* to = buffer;
+                std::int64_t step = width_;
+                bool add = false;
+                if (keeps_sums_) {
+                    to = sums + i * sums_step() + j, step = sums_step(), add = !first;
+                } else if (c_in_place_ && rows == 2 * pairs &&
+                           columns == vectors * kernels_.lanes && !(last && finishes_)) {
+                    to = c_.as<T>() + c_start + part.row * c_.back_stride(2) + part.column;
+                    step = c_.back_stride(2), add = add_c;
+                }
+                tile(units_of<Unit>(depth), a_panel.data, a_panel.step, b_panel.data, b_panel.step,
+                     to, step, add);
+                if (to == buffer || (keeps_sums_ && last))
+                    finish(to, step, part, c_start, add_c && !keeps_sums_, last);
+            }
+        }
+    }
+
+    // A rectangle at once, for a tile's rows are short and far apart: their formulas would wait for
+    // slope_of.
+    void apply_slopes(const Rectangle& r) const {
+        const ConstView& s = epilogue_.slope_of;
+        const std::int64_t c_start = place(c_, r), s_start = place(s, r);
+        for (std::int64_t i = 0; i < r.rows; ++i)
+            multiply_slopes(epilogue_.activation, c_.dtype,
+                            at(c_.data, c_.dtype, c_start + i * c_.back_stride(2)),
+                            c_.back_stride(1), at(s.data, s.dtype, s_start + i * s.back_stride(2)),
+                            s.back_stride(1), r.columns);
+    }
+
+    // Elements of v, which has c's shape, before the part.
+    template <class AnyView>
+    std::int64_t place(const AnyView& v, const Rectangle& part) const {
+        return matrix_offset(v, c_, part.batch) + part.row * v.back_stride(2) +
+               part.column * v.back_stride(1);
+    }
+
+    // Brings a tile of sums to c. A c that tiles can't be added to in place is read and written
+    // once, behind the last block of depth.
+    void finish(const T* tile, std::int64_t step, const Rectangle& part, std::int64_t c_start,
+                bool add_c, bool last) const {
+        alignas(64) T added[kMaxTileRows * kMaxTileColumns];
+        alignas(64) T pre[kMaxTileRows * kMaxTileColumns];
+        alignas(64) T out[kMaxTileRows * kMaxTileColumns];
+        const View& p = epilogue_.pre;
+        TileFinish<T> how;
+        if (last) {
+            how.activation = activation_;
+            if (bias_ != nullptr) how.bias = bias_ + part.column;
+            if (p.data != nullptr) how.pre = pre, how.pre_step = part.columns;
+        }
+        const std::int64_t c_at =
+            c_start + part.row * c_.back_stride(2) + part.column * c_.back_stride(1);
+        how.out = out, how.out_step = part.columns;
+        if (c_in_place_) {
+            how.out = c_.as<T>() + c_at, how.out_step = c_.back_stride(2);
+            if (add_c) how.add = how.out, how.add_step = how.out_step;
+        } else if (epilogue_.accumulate) {
+            load_tile(c_, c_at, part, added);
+            how.add = added, how.add_step = part.columns;
+        }
+        const std::int64_t pre_at = p.data == nullptr ? 0 : place(p, part);
+        if (how.pre != nullptr && is_lanes<T>(p.dtype, p.back_stride(1), 2))
+            how.pre = p.as<T>() + pre_at, how.pre_step = p.back_stride(2);
+        finish_tile(tile, step, part.rows, part.columns, how);
+        if (how.pre == pre) store_tile(pre, p, pre_at, part);
+        if (how.out == out) store_tile(out, c_, c_at, part);
+    }
+
+    static void load_tile(const View& from, std::int64_t start, const Rectangle& part, T* to) {
+        for (std::int64_t i = 0; i < part.rows; ++i, to += part.columns) {
+            const T* row = load_lanes<T>(at(from.data, from.dtype, start + i * from.back_stride(2)),
+                                         from.dtype, from.back_stride(1), part.columns, to);
+            if (row != to) std::copy(row, row + part.columns, to);
+        }
+    }
+    static void store_tile(const T* tile, const View& to, std::int64_t start,
+                           const Rectangle& part) {
+        for (std::int64_t i = 0; i < part.rows; ++i)
+            store_lanes(tile + i * part.columns,
+                        at(to.data, to.dtype, start + i * to.back_stride(2)), to.dtype,
+                        to.back_stride(1), part.columns);
+    }
+
+    Scratch scratch_;
+    const ConstView& a_;
+    const ConstView& b_;
+    const View& c_;
+    const MatmulEpilogue& epilogue_;
+    const GemmKernels<Unit>& kernels_;
+    std::int64_t m_, n_, k_, batches_ = 1;
+    std::int64_t width_;  // columns of a full tile
+    std::int64_t depth_;  // of a block
+    bool c_in_place_;     // tiles may add up in c itself
+    bool keeps_sums_;     // or they add up in scratch
+    bool finishes_;       // there is more to do than to add up
+    const T* bias_ = nullptr;
+    Activation activation_ = Activation::none;  // of tiles: none where its slope is wanted
+    std::int64_t rows_ = 0, columns_ = 0;       // of a task's rectangle
+    std::int64_t row_cuts_ = 1, column_cuts_ = 1;
+};
+
+}  // namespace
+
+void matmul(Cpu& on, ConstView a, ConstView b, View c, const MatmulEpilogue& epilogue) {
+    if (c.numel() == 0) return;
+    if (is_integral(c.dtype)) return integer_matmul(a, b, c, epilogue.accumulate);
+    if (c.back(1) == 1 || c.back(2) == 1) return vector_matmul(on, a, b, c, epilogue);
+    if (a.dtype == DType::f64 || c.dtype == DType::f64)
+        return Product<double>(on, a, b, c, epilogue).run();
+    if (a.dtype == DType::bf16 && multiplies_bf16())
+        return Product<BFloat16Pair>(on, a, b, c, epilogue).run();
+    Product<float>(on, a, b, c, epilogue).run();
+}
+
+}  // namespace axle::inline v0::kernels

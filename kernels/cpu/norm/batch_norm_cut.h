@@ -1,0 +1,68 @@
+// How batch norm is cut into tasks: by the shape alone.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/cpu/matmul/gemm.h"
+#include "kernels/cpu/norm/channel_spans.h"
+#include "kernels/view.h"
+
+namespace axle::inline v0::kernels {
+
+inline constexpr std::int64_t kSmallPlane = 64;  // from here on, planes are spans
+inline constexpr std::int64_t kRow = 512;        // elements of a row of small planes
+inline constexpr std::int64_t kTile = 32;        // rows whose statistics are taken at once
+// Elements of a group that stay in L2, and in this task's share of L3: for as many groups as keep
+// many threads busy.
+inline constexpr std::int64_t kPrivate = std::int64_t{1} << 17;
+inline constexpr std::int64_t kShared = std::int64_t{1} << 19;
+inline constexpr std::int64_t kManyGroups = 16;
+
+// Channels [channel, channel + channels) of units [first, last); a unit is a sample, or a piece of
+// its planes.
+struct ChannelBlock {
+    std::int64_t channel, channels, part, first, last;
+};
+
+struct BatchNormCut {
+    std::int64_t batch, channels, plane;  // N, C, S
+    bool rows;
+    std::int64_t width;          // channels of a group
+    std::int64_t pieces;         // of a plane
+    std::int64_t height, parts;  // units of a part, parts of a group
+    std::int64_t grain;          // tasks that are handed out together
+
+    BatchNormCut(const ConstView& x, bool vectors) : batch(x.shape[0]), channels(x.shape[1]) {
+        plane = x.numel() / (batch * channels);
+        rows = vectors && plane < kSmallPlane;
+        pieces = divide_up(plane, kPiece);
+        width = std::clamp<std::int64_t>((rows ? kRow : kPiece) / plane, 1, channels);
+        const std::int64_t group = batch * plane * width, units = batch * pieces;
+        const std::int64_t unit = width * std::min(plane, kPiece);
+        const bool cached = group <= (groups() < kManyGroups ? kPrivate : kShared);
+        height = cached ? units : divide_up(2 * kGrain, unit);
+        parts = divide_up(units, height);
+        grain = parts > 1 ? 1 : divide_up(kGrain, group);
+    }
+    std::int64_t groups() const { return divide_up(channels, width); }
+    std::int64_t tasks() const { return groups() * parts; }
+    std::int64_t slots() const { return slots_for(tasks(), grain); }
+    ChannelBlock block(std::int64_t task) const {
+        const std::int64_t channel = task / parts * width, part = task % parts;
+        return {channel, std::min(width, channels - channel), part, part * height,
+                std::min(batch * pieces, (part + 1) * height)};
+    }
+    // Elements per channel of a unit, and where they start.
+    std::int64_t length(std::int64_t unit) const {
+        return std::min(kPiece, plane - unit % pieces * kPiece);
+    }
+    std::int64_t offset(std::int64_t unit, std::int64_t channel) const {
+        return (unit / pieces * channels + channel) * plane + unit % pieces * kPiece;
+    }
+    // Elements of a block's longest span, and how many such buffers its dtypes may need.
+    std::int64_t span() const { return width * std::min(plane, kPiece); }
+    std::int64_t spans() const { return rows ? kTile : 3; }
+};
+
+}  // namespace axle::inline v0::kernels

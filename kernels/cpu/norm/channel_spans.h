@@ -1,0 +1,136 @@
+// The arithmetic of batch norm and group norm on contiguous memory: the SIMD part, for the
+// instruction set of this CPU, and what the two kernels share around it. Layer norm sums its
+// rows by them too.
+//
+// Planes: `count` of `length` elements each, one after another, with one coefficient per plane.
+// Rows: one coefficient per element, for planes so small that a row of many is one span.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/cpu/lanes.h"
+#include "kernels/cpu/reduce/reduce_spans.h"
+#include "kernels/dtype.h"
+#include "kernels/exec.h"
+#include "kernels/view.h"
+#include "kernels/walk.h"
+
+namespace axle::inline v0::kernels {
+
+// y = (x - centre) scale + shift. y may be x.
+template <class L>
+struct AffineSpan {
+    const L *x, *centre, *scale, *shift;
+    L* y;
+};
+void affine_planes(const AffineSpan<float>& span, std::int64_t count, std::int64_t length);
+void affine_planes(const AffineSpan<double>& span, std::int64_t count, std::int64_t length);
+void affine_row(const AffineSpan<float>& span, std::int64_t n);
+
+// Adds the sum of g and that of g (x - centre), where g is dy, or without dy x - centre itself. The
+// length elements of a plane are summed in L.
+template <class L>
+void span_sums_planes(const L* dy, const L* x, const L* centre, std::int64_t count,
+                      std::int64_t length, double* sum, double* product);
+// The same per column of up to 8 rows of n elements.
+void span_sums_rows(const float* const* dy, const float* const* x, int rows, const float* centre,
+                    std::int64_t n, float* sum, float* product);
+
+// dx = a dy + b (x - centre) + c. dx may be dy or x.
+template <class L>
+struct GradientSpan {
+    const L *dy, *x, *centre, *a, *b, *c;
+    L* dx;
+};
+void gradient_planes(const GradientSpan<float>& span, std::int64_t count, std::int64_t length);
+void gradient_planes(const GradientSpan<double>& span, std::int64_t count, std::int64_t length);
+void gradient_row(const GradientSpan<float>& span, std::int64_t n);
+
+// Elements that are worked on while they are in L1. Longer planes are cut.
+inline constexpr std::int64_t kPiece = 2048;
+inline constexpr std::int64_t kGrain = std::int64_t{1} << 15;  // elements that are worth a task
+
+// Count, mean and sum of squared deviations, which merge without cancellation (Chan, Golub and
+// LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances", 1979).
+struct Moments {
+    double count = 0, mean = 0, squares = 0;
+
+    void add(const Moments& other) {
+        if (other.count == 0) return;
+        const double total = count + other.count, distance = other.mean - mean;
+        mean += distance * (other.count / total);
+        squares += other.squares + distance * distance * (count * other.count / total);
+        count = total;
+    }
+    // n elements whose deviations from a centre add up to `sum`, and their squares to `square`.
+    // Nothing is lost as long as the centre is within some deviations of their mean, or is the mean
+    // of all elements so far: then what it is off by becomes part of the variance.
+    void add_deviations(double n, double centre, double sum, double square) {
+        add({n, centre + sum / n, std::max(square - sum * sum / n, 0.0)});
+    }
+    double variance() const { return squares / count; }
+};
+// Adds a plane of at most kPiece elements to each of `count` moments, in one reading of memory.
+template <class L>
+void add_planes(const L* x, std::int64_t count, std::int64_t length, Moments* moments) {
+    constexpr std::int64_t kTogether = 32;
+    const auto n = static_cast<double>(length);
+    for (std::int64_t p = 0; p < count; p += kTogether, moments += kTogether) {
+        const std::int64_t planes = std::min(kTogether, count - p);
+        L centre[kTogether];
+        double sum[kTogether] = {}, square[kTogether] = {};
+        for (std::int64_t k = 0; k < planes; ++k)
+            centre[k] =
+                static_cast<L>(moments[k].count > 0 ? moments[k].mean
+                                                    : sum_span(x + (p + k) * length, length) / n);
+        span_sums_planes<L>(nullptr, x + p * length, centre, planes, length, sum, square);
+        for (std::int64_t k = 0; k < planes; ++k)
+            moments[k].add_deviations(n, static_cast<double>(centre[k]), sum[k], square[k]);
+    }
+}
+
+// A tensor [N, C, S] whose memory is row-major.
+struct DensePlanes {
+    const void* data = nullptr;
+    DType dtype = DType::f32;
+
+    // Elements from `offset` on as lanes, in buffer if they are anything else.
+    template <class L>
+    const L* load(std::int64_t offset, std::int64_t n, L* buffer) const {
+        return load_lanes<L>(at(data, dtype, offset), dtype, 1, n, buffer);
+    }
+};
+// x, or a copy of it in scratch where its memory is not row-major.
+DensePlanes planes_of(Cpu& on, Scratch& scratch, const ConstView& x);
+
+// A span of the result: memory to compute into, and the way from there to the result.
+template <class L>
+class Target {
+  public:
+    Target(const View& y, std::int64_t offset, std::int64_t n, L* buffer)
+        : data_(at(y.data, y.dtype, offset)),
+          dtype_(y.dtype),
+          n_(n),
+          lanes_(is_lanes<L>(y.dtype, 1, n) ? static_cast<L*>(data_) : buffer) {}
+    L* lanes() const { return lanes_; }
+    void store() const { store_lanes<L>(lanes_, data_, dtype_, 1, n_); }
+
+  private:
+    void* data_;
+    DType dtype_;
+    std::int64_t n_;
+    L* lanes_;
+};
+
+// A weight or another vector per channel as lanes, in scratch; `none` throughout where there is
+// none.
+template <class L>
+const L* vector_or(Scratch& scratch, const ConstView& v, std::int64_t n, L none) {
+    L* buffer = scratch.take<L>(n);
+    if (v.data != nullptr) return load_lanes<L>(v.data, v.dtype, v.stride[0], n, buffer);
+    std::fill(buffer, buffer + n, none);
+    return buffer;
+}
+
+}  // namespace axle::inline v0::kernels

@@ -1,0 +1,120 @@
+// Copies move whole runs where both sides are contiguous and of one type, and go through lanes of
+// the wider of the two types otherwise. A transposed copy is walked along the output.
+#include "kernels/ops/copy.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/cpu/pointwise/spans.h"
+#include "kernels/walk.h"
+
+namespace axle::inline v0::kernels {
+namespace {
+
+constexpr std::int64_t kTask = 65536;
+
+// Elements of one size, whatever they mean.
+template <class T>
+void copy_row(const void* x, std::int64_t x_stride, void* y, std::int64_t y_stride,
+              std::int64_t n) {
+    if (x_stride == 1 && y_stride == 1) {
+        std::memcpy(y, x, static_cast<std::size_t>(n) * sizeof(T));
+        return;
+    }
+    const T* from = static_cast<const T*>(x);
+    T* to = static_cast<T*>(y);
+    for (std::int64_t i = 0; i < n; ++i) to[i * y_stride] = from[i * x_stride];
+}
+
+using CopyRow = void (*)(const void*, std::int64_t, void*, std::int64_t, std::int64_t);
+
+CopyRow copy_row_of(std::int64_t size) {
+    switch (size) {
+        case 8:
+            return copy_row<std::uint64_t>;
+        case 4:
+            return copy_row<std::uint32_t>;
+        case 2:
+            return copy_row<std::uint16_t>;
+        default:
+            return copy_row<std::uint8_t>;
+    }
+}
+
+void copy_same_type(ConstView x, View y) {
+    const Walk<2> walk({y, x});
+    const std::int64_t width = walk.width();
+    if (walk.rows() == 0 || width == 0) return;
+    const CopyRow row = copy_row_of(size_of(y.dtype));
+    const std::int64_t parts = (width + kTask - 1) / kTask;
+    const std::int64_t grain = std::max<std::int64_t>(1, kTask / width);
+    parallel_ranges(walk.rows() * parts, grain, [&](std::int64_t first, std::int64_t last) {
+        for (std::int64_t task = first; task < last; ++task) {
+            const auto offsets = walk.offsets(task / parts);
+            const std::int64_t begin = task % parts * kTask;
+            row(at(x.data, x.dtype, offsets[1] + begin * walk.stride(1)), walk.stride(1),
+                at(y.data, y.dtype, offsets[0] + begin * walk.stride(0)), walk.stride(0),
+                std::min(kTask, width - begin));
+        }
+    });
+}
+
+template <class T>
+void identity(const void*, const void* const* in, void* out, std::int64_t n) {
+    if (in[0] != out) std::memcpy(out, in[0], static_cast<std::size_t>(n) * sizeof(T));
+}
+
+template <class T>
+void store_constant(const void* value, const void* const*, void* out, std::int64_t n) {
+    std::fill_n(static_cast<T*>(out), n, *static_cast<const T*>(value));
+}
+
+}  // namespace
+
+void copy(Cpu& on, ConstView x, View y) {
+    if (x.dtype == y.dtype) return copy_same_type(x, y);
+    // The lane must hold every value of both sides: f32 does for 16-bit floats alone.
+    const bool small =
+        (is_half(x.dtype) || x.dtype == DType::f32) && (is_half(y.dtype) || y.dtype == DType::f32);
+    const bool whole = is_integral(x.dtype) && is_integral(y.dtype);
+    if (whole) {
+        const SpanInput in[] = {{x, DType::i64}};
+        return run_spans(on, identity<std::int64_t>, nullptr, in, 1, {y, DType::i64});
+    }
+    if (small) {
+        const SpanInput in[] = {{x, DType::f32}};
+        return run_spans(on, identity<float>, nullptr, in, 1, {y, DType::f32});
+    }
+    const SpanInput in[] = {{x, DType::f64}};
+    run_spans(on, identity<double>, nullptr, in, 1, {y, DType::f64});
+}
+
+void fill(Cpu& on, double value, View y) {
+    if (y.dtype != DType::f32)
+        return run_spans(on, store_constant<double>, &value, nullptr, 0, {y, DType::f64});
+    const float single = static_cast<float>(value);
+    run_spans(on, store_constant<float>, &single, nullptr, 0, {y, DType::f32});
+}
+
+void fill(Cpu& on, std::int64_t value, View y) {
+    if (!is_integral(y.dtype)) return fill(on, static_cast<double>(value), y);
+    run_spans(on, store_constant<std::int64_t>, &value, nullptr, 0, {y, DType::i64});
+}
+
+void arange(Cpu&, double start, double step, View y) {
+    const std::int64_t stride = y.ndim == 0 ? 1 : y.stride[0];
+    visit_compute(y.dtype, [&]<class T>() {
+        const std::int64_t n = y.numel();
+        for (std::int64_t i = 0; i < n; ++i) {
+            const double value = start + static_cast<double>(i) * step;
+            if constexpr (std::is_integral_v<T>)
+                y.as<T>()[i * stride] = static_cast<T>(static_cast<std::int64_t>(value));
+            else if constexpr (std::is_same_v<T, double>)
+                y.as<T>()[i * stride] = value;
+            else
+                y.as<T>()[i * stride] = T(static_cast<float>(value));
+        }
+    });
+}
+
+}  // namespace axle::inline v0::kernels

@@ -1,0 +1,34 @@
+// The formulas compiled for the current target's Pack: axle::kernels::HWY_NAMESPACE::formula.
+// Re-included once per target, as kernels/cpu/simd-inl.h is.
+#if defined(AXLE_KERNELS_CPU_FORMULAS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef AXLE_KERNELS_CPU_FORMULAS_INL_H_
+#undef AXLE_KERNELS_CPU_FORMULAS_INL_H_
+#else
+#define AXLE_KERNELS_CPU_FORMULAS_INL_H_
+#endif
+
+#include <cstring>
+#include <limits>
+#include <type_traits>
+
+#include "kernels/cpu/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace axle::inline v0::kernels::HWY_NAMESPACE {
+namespace formula {
+#include "kernels/ops/formulas.inl"
+}  // namespace formula
+
+// A formula's parameters come as bytes: its twin in kernels/ops/pointwise.h has the same layout.
+template <class F>
+HWY_INLINE F formula_from(const void* bytes) {
+    static_assert(std::is_trivially_copyable_v<F>);
+    F f;
+    std::memcpy(&f, bytes, sizeof f);
+    return f;
+}
+
+}  // namespace axle::inline v0::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // toggle

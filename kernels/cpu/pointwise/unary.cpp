@@ -1,0 +1,151 @@
+// y = f(x), dx = dy f'(v) and f''(v) for every unary formula. Each reads its operands and writes
+// its result once; f32 (and 16-bit floats) in SIMD packs, f64 and integers as scalars.
+#include "kernels/ops/pointwise.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/pointwise/unary.cpp"
+#include "kernels/cpu/targets.h"
+//
+#include <hwy/foreach_target.h>
+//
+#include "kernels/cpu/pointwise/formulas-inl.h"
+#include "kernels/cpu/pointwise/spans.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace axle::inline v0::kernels::HWY_NAMESPACE {
+
+// The tail is computed in a pack as well, so that an element's bits don't depend on its place.
+template <class F>
+void value_span(const void* formula, const void* const* in, void* out, std::int64_t n) {
+    const F f = formula_from<F>(formula);
+    const float* x = static_cast<const float*>(in[0]);
+    float* y = static_cast<float*>(out);
+    std::int64_t i = 0;
+    for (; i + Pack::kLanes <= n; i += Pack::kLanes) f.value(Pack::load(x + i)).store(y + i);
+    if (i < n) f.value(Pack::load(x + i, n - i)).store(y + i, n - i);
+}
+
+template <class F>
+void slope_span(const void* formula, const void* const* in, void* out, std::int64_t n) {
+    const F f = formula_from<F>(formula);
+    const float* dy = static_cast<const float*>(in[0]);
+    const float* v = static_cast<const float*>(in[1]);
+    float* dx = static_cast<float*>(out);
+    std::int64_t i = 0;
+    for (; i + Pack::kLanes <= n; i += Pack::kLanes)
+        (Pack::load(dy + i) * f.slope(Pack::load(v + i))).store(dx + i);
+    if (i < n) {
+        const Pack slope = f.slope(Pack::load(v + i, n - i));
+        (Pack::load(dy + i, n - i) * slope).store(dx + i, n - i);
+    }
+}
+
+template <class F>
+void curve_span(const void* formula, const void* const* in, void* out, std::int64_t n) {
+    const F f = formula_from<F>(formula);
+    const float* v = static_cast<const float*>(in[0]);
+    float* y = static_cast<float*>(out);
+    std::int64_t i = 0;
+    for (; i + Pack::kLanes <= n; i += Pack::kLanes) f.curve(Pack::load(v + i)).store(y + i);
+    if (i < n) f.curve(Pack::load(v + i, n - i)).store(y + i, n - i);
+}
+
+// Every formula's spans for this target, in the order of the list.
+#define AXLE_ROW(NAME) \
+    {&value_span<formula::NAME>, &slope_span<formula::NAME>, &curve_span<formula::NAME>},
+inline constexpr Span kUnarySpans[][3] = {AXLE_UNARY_FORMULAS(AXLE_ROW)};
+#undef AXLE_ROW
+
+const Span* unary_spans(int formula) { return kUnarySpans[formula]; }
+
+}  // namespace axle::inline v0::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+
+namespace axle::inline v0::kernels {
+namespace {
+
+AXLE_DISPATCH(unary_spans);
+
+#define AXLE_NUMBER(NAME) k##NAME,
+enum FormulaNumber { AXLE_UNARY_FORMULAS(AXLE_NUMBER) };
+#undef AXLE_NUMBER
+
+template <class F>
+constexpr int kNumber = 0;
+#define AXLE_NUMBER(NAME) \
+    template <>           \
+    constexpr int kNumber<formula::NAME> = k##NAME;
+AXLE_UNARY_FORMULAS(AXLE_NUMBER)
+#undef AXLE_NUMBER
+
+template <class F, class T>
+void scalar_value(const void* f, const void* const* in, void* out, std::int64_t n) {
+    const T* x = static_cast<const T*>(in[0]);
+    T* y = static_cast<T*>(out);
+    for (std::int64_t i = 0; i < n; ++i)
+        y[i] = static_cast<T>(static_cast<const F*>(f)->value(x[i]));
+}
+
+template <class F>
+void scalar_slope(const void* f, const void* const* in, void* out, std::int64_t n) {
+    const double* dy = static_cast<const double*>(in[0]);
+    const double* v = static_cast<const double*>(in[1]);
+    double* dx = static_cast<double*>(out);
+    for (std::int64_t i = 0; i < n; ++i) dx[i] = dy[i] * static_cast<const F*>(f)->slope(v[i]);
+}
+
+template <class F>
+void scalar_curve(const void* f, const void* const* in, void* out, std::int64_t n) {
+    const double* v = static_cast<const double*>(in[0]);
+    double* y = static_cast<double*>(out);
+    for (std::int64_t i = 0; i < n; ++i) y[i] = static_cast<const F*>(f)->curve(v[i]);
+}
+
+template <class F>
+Span value_of(DType lane) {
+    if (lane == DType::f32) return AXLE_CALL(unary_spans)(kNumber<F>)[0];
+    if constexpr (F::kIntegers) {
+        if (lane == DType::i64) return scalar_value<F, std::int64_t>;
+        if (lane == DType::i32) return scalar_value<F, std::int32_t>;
+        if (lane == DType::u8) return scalar_value<F, std::uint8_t>;
+    }
+    return scalar_value<F, double>;
+}
+
+}  // namespace
+
+template <class F>
+void unary(Cpu& on, F f, ConstView x, View y) {
+    const DType lane = span_lane(x.dtype);
+    const SpanInput in[] = {{x, lane}};
+    run_spans(on, value_of<F>(lane), &f, in, 1, {y, lane});
+}
+
+template <class F>
+void unary_slope(Cpu& on, F f, ConstView dy, ConstView v, View dx) {
+    const DType lane = lane_dtype(v.dtype);
+    const SpanInput in[] = {{dy, lane}, {v, lane}};
+    const Span span = lane == DType::f32 ? AXLE_CALL(unary_spans)(kNumber<F>)[1] : scalar_slope<F>;
+    run_spans(on, span, &f, in, 2, {dx, lane});
+}
+
+template <class F>
+void unary_curve(Cpu& on, F f, ConstView v, View out) {
+    const DType lane = lane_dtype(v.dtype);
+    const SpanInput in[] = {{v, lane}};
+    const Span span = lane == DType::f32 ? AXLE_CALL(unary_spans)(kNumber<F>)[2] : scalar_curve<F>;
+    run_spans(on, span, &f, in, 1, {out, lane});
+}
+
+#define AXLE_INSTANTIATE(NAME)                                                  \
+    template void unary(Cpu&, formula::NAME, ConstView, View);                  \
+    template void unary_slope(Cpu&, formula::NAME, ConstView, ConstView, View); \
+    template void unary_curve(Cpu&, formula::NAME, ConstView, View);
+AXLE_UNARY_FORMULAS(AXLE_INSTANTIATE)
+#undef AXLE_INSTANTIATE
+
+}  // namespace axle::inline v0::kernels
+
+#endif  // HWY_ONCE

@@ -1,0 +1,242 @@
+// Max pooling goes an output row at a time: the input rows of its windows are brought to lanes
+// (where they are not lanes already) and stay in L1. Every plane is computed by one task.
+//
+// The maximum of f32 windows one or two elements apart is taken a pack of outputs at a time, tap by
+// tap, with the place of the largest tap in integer lanes; windows that reach into the padding, and
+// everything else, go element by element.
+#include "kernels/ops/pool.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/pool/max_pool.cpp"
+#include "kernels/cpu/targets.h"
+//
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+
+#include <hwy/foreach_target.h>
+//
+#include "kernels/cpu/simd-inl.h"
+
+#ifndef AXLE_KERNELS_CPU_MAX_POOL_RUN_
+#define AXLE_KERNELS_CPU_MAX_POOL_RUN_
+namespace axle::inline v0::kernels {
+namespace {
+
+// Outputs of one row whose windows lie within the input: output i sees the columns
+// column + [i * stride, i * stride + width) of each row.
+struct MaxRun {
+    const float* const* rows;
+    std::int64_t height, width, stride;  // stride is 1, or 2 with a width of at least 2
+    std::int64_t column;
+    std::int32_t place, row_step;  // of the first tap; from one row to the next
+    std::int64_t count;
+    float* best;
+    std::int32_t* index;
+};
+
+}  // namespace
+}  // namespace axle::inline v0::kernels
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace axle::inline v0::kernels::HWY_NAMESPACE {
+namespace {
+
+struct Largest {
+    Pack value;
+    hn::Vec<IntTag> place;
+
+    HWY_INLINE void meet(Pack x, hn::Vec<IntTag> at) {
+        const auto better = hn::Or(x > value, is_nan(x));
+        value = select(better, x, value);
+        place = hn::IfThenElse(hn::RebindMask(IntTag(), better), at, place);
+    }
+};
+
+// The even and the odd ones of 2 kLanes elements; where not kWhole, of the first 2 n.
+template <bool kWhole>
+HWY_INLINE void load_pairs(const float* p, std::int64_t n, Pack& even, Pack& odd) {
+    if (kWhole) return hn::LoadInterleaved2(FloatTag(), p, even.v, odd.v);
+    float both[2 * Pack::kLanes] = {};
+    const std::int64_t first = std::min(2 * n, Pack::kLanes);
+    Pack::load(p, first).store(both);
+    Pack::load(p + first, 2 * n - first).store(both + Pack::kLanes);
+    hn::LoadInterleaved2(FloatTag(), both, even.v, odd.v);
+}
+
+// Outputs [i, i + kLanes), or where not kWhole [i, i + left).
+template <bool kWhole, int kStride>
+HWY_INLINE void max_outputs(const MaxRun& run, std::int64_t i, std::int64_t left) {
+    const IntTag di;
+    const auto one = hn::Set(di, 1);
+    auto row_place = hn::Add(hn::Mul(hn::Iota(di, 0), hn::Set(di, kStride)),
+                             hn::Set(di, run.place + static_cast<std::int32_t>(i * kStride)));
+    Largest largest = {Pack(-std::numeric_limits<float>::infinity()), row_place};
+    for (std::int64_t h = 0; h < run.height; ++h) {
+        const float* row = run.rows[h] + run.column + i * kStride;
+        auto place = row_place;
+        row_place = hn::Add(row_place, hn::Set(di, run.row_step));
+        if (kStride == 1) {
+            for (std::int64_t w = 0; w < run.width; ++w) {
+                largest.meet(kWhole ? Pack::load(row + w) : Pack::load(row + w, left), place);
+                place = hn::Add(place, one);
+            }
+            continue;
+        }
+        Pack even, odd;
+        for (std::int64_t w = 0; w + 1 < run.width; w += 2) {
+            load_pairs<kWhole>(row + w, left, even, odd);
+            largest.meet(even, place);
+            place = hn::Add(place, one);
+            largest.meet(odd, place);
+            place = hn::Add(place, one);
+        }
+        if (run.width % 2 == 0) continue;
+        // Looks back instead of beyond the end of the row.
+        load_pairs<kWhole>(row + run.width - 2, left, even, odd);
+        largest.meet(odd, place);
+    }
+    if (kWhole) {
+        largest.value.store(run.best + i);
+        hn::StoreU(largest.place, di, run.index + i);
+    } else {
+        largest.value.store(run.best + i, left);
+        hn::BlendedStore(largest.place, hn::FirstN(di, static_cast<std::size_t>(left)), di,
+                         run.index + i);
+    }
+}
+
+template <int kStride>
+HWY_INLINE void max_outputs(const MaxRun& run) {
+    std::int64_t i = 0;
+    for (; i + Pack::kLanes <= run.count; i += Pack::kLanes) max_outputs<true, kStride>(run, i, 0);
+    if (i < run.count) max_outputs<false, kStride>(run, i, run.count - i);
+}
+
+void max_run(const MaxRun& run) {
+    const MaxRun own = run;  // so that stores can't change it
+    if (own.stride == 1)
+        max_outputs<1>(own);
+    else
+        max_outputs<2>(own);
+}
+
+}  // namespace
+}  // namespace axle::inline v0::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+
+#include "kernels/cpu/conv/planes.h"
+#include "kernels/cpu/pool/pool_windows.h"
+#include "kernels/thread_pool.h"
+
+namespace axle::inline v0::kernels {
+namespace {
+
+AXLE_DISPATCH(max_run);
+
+// The row of an output of max_pool2d that is being computed.
+template <class L>
+struct MaxRow {
+    const PoolWindows &h, &w;
+    PoolWindow window;     // of h
+    const L* const* rows;  // the input rows of the window
+    L* best;
+    std::int64_t* index;  // or null
+
+    // Outputs [first, last), element by element.
+    void each(std::int64_t first, std::int64_t last) const {
+        for (std::int64_t o = first; o < last; ++o) {
+            L value = -std::numeric_limits<L>::infinity();
+            std::int64_t place = window.begin * w.in + w[o].begin;
+            std::int64_t k = 0;
+            for (std::int64_t i = window.begin; i < window.end; i += h.pool.dilation, ++k)
+                for (std::int64_t j = w[o].begin; j < w[o].end; j += w.pool.dilation) {
+                    const L x = rows[k][j];
+                    if (!(x > value || x != x)) continue;
+                    value = x;
+                    place = i * w.in + j;
+                }
+            best[o] = value;
+            if (index != nullptr) index[o] = place;
+        }
+    }
+};
+
+void max_row(const MaxRow<double>& row, std::int32_t*) { row.each(0, row.w.out); }
+
+// places has room for a row.
+void max_row(const MaxRow<float>& row, std::int32_t* places) {
+    const PoolWindows& w = row.w;
+    const PoolAxis& p = w.pool;
+    const std::int64_t first = w.whole_begin, count = w.whole_end - first, length = w.in;
+    const bool packs = count > 1 && p.dilation == 1 && row.window.end > row.window.begin &&
+                       (p.stride == 1 || (p.stride == 2 && p.kernel > 1)) &&
+                       row.h.in * length <= std::numeric_limits<std::int32_t>::max();
+    if (!packs) return row.each(0, w.out);
+    row.each(0, first);
+    row.each(w.whole_end, w.out);
+    const std::int64_t column = w[first].begin, step = row.h.pool.dilation;
+    const MaxRun run = {
+        .rows = row.rows,
+        .height = (row.window.end - row.window.begin + step - 1) / step,
+        .width = p.kernel,
+        .stride = p.stride,
+        .column = column,
+        .place = static_cast<std::int32_t>(row.window.begin * length + column),
+        .row_step = static_cast<std::int32_t>(std::min(step, row.h.in) * length),
+        .count = count,
+        .best = row.best + first,
+        .index = places,
+    };
+    AXLE_CALL(max_run)(run);
+    if (row.index != nullptr) std::copy(places, places + count, row.index + first);
+}
+
+template <class L>
+void max_planes(Cpu& on, const Pool& pool, const ConstView& x, const View& y, const View& indices) {
+    Scratch scratch(on);
+    const PoolWindows h = pool_windows(scratch, pool.h, pool.adaptive, x.back(2), y.back(2));
+    const PoolWindows w = pool_windows(scratch, pool.w, pool.adaptive, x.back(1), y.back(1));
+    const Planes planes(x);
+    const std::int64_t height = tallest(h), size = h.out * w.out;
+    const std::int64_t grain = planes_per_task(planes.count(), h.in * w.in + size * height);
+    const std::int64_t tasks = (planes.count() + grain - 1) / grain;
+    const bool direct = is_lanes<L>(y.dtype, 1, w.out);
+    const L** rows = scratch.take<const L*>(tasks * height);
+    L* buffers = scratch.take<L>(tasks * (height * w.in + w.out));
+    std::int32_t* places = scratch.take<std::int32_t>(tasks * w.out);
+    parallel_ranges(planes.count(), grain, [&](std::int64_t first, std::int64_t last) {
+        const std::int64_t task = first / grain;
+        const L** seen = rows + task * height;
+        L* buffer = buffers + task * (height * w.in + w.out);
+        for (std::int64_t plane = first; plane < last; ++plane) {
+            const std::int64_t offset = planes.offset(plane);
+            for (std::int64_t o = 0; o < h.out; ++o) {
+                std::int64_t k = 0;
+                for (std::int64_t i = h[o].begin; i < h[o].end; i += h.pool.dilation, ++k)
+                    seen[k] = load_plane_row(x, offset, i, buffer + k * w.in);
+                const std::int64_t start = plane * size + o * w.out;
+                void* to = at(y.data, y.dtype, start);
+                L* best = direct ? static_cast<L*>(to) : buffer + height * w.in;
+                std::int64_t* index =
+                    indices.data == nullptr ? nullptr : indices.as<std::int64_t>() + start;
+                max_row({h, w, h[o], seen, best, index}, places + task * w.out);
+                store_lanes(best, to, y.dtype, 1, w.out);
+            }
+        }
+    });
+}
+
+}  // namespace
+
+void max_pool2d(Cpu& on, const Pool& pool, ConstView x, View y, View indices) {
+    if (y.numel() == 0) return;
+    visit_f32_f64(lane_dtype(x.dtype), [&]<class L>() { max_planes<L>(on, pool, x, y, indices); });
+}
+
+}  // namespace axle::inline v0::kernels
+
+#endif  // HWY_ONCE

@@ -1,0 +1,64 @@
+// The windows of a pooling along one axis.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/exec.h"
+#include "kernels/ops/pool.h"
+
+namespace axle::inline v0::kernels {
+
+// The inputs begin, begin + dilation, ... below end; none where end <= begin, which still lies
+// inside.
+struct PoolWindow {
+    std::int64_t begin, end;
+    std::int64_t padded;  // elements, with those of the padding
+};
+
+struct PoolWindows {
+    std::int64_t in, out;
+    PoolAxis pool;
+    PoolWindow* windows;
+    std::int64_t whole_begin, whole_end;  // the outputs whose windows have kernel elements
+
+    const PoolWindow& operator[](std::int64_t o) const { return windows[o]; }
+};
+
+// Of all outputs of an axis, in scratch.
+inline PoolWindows pool_windows(Scratch& scratch, PoolAxis pool, bool adaptive, std::int64_t in,
+                                std::int64_t out) {
+    const bool even = adaptive && in % out == 0;
+    if (even) pool = {.kernel = in / out, .stride = in / out};
+    PoolWindows axis = {in, out, pool, scratch.take<PoolWindow>(out), 0, 0};
+    for (std::int64_t o = 0; o < out; ++o) {
+        PoolWindow& window = axis.windows[o];
+        if (adaptive && !even) {
+            window.begin = o * in / out;
+            window.end = ((o + 1) * in + out - 1) / out;
+            window.padded = window.end - window.begin;
+            continue;
+        }
+        const std::int64_t begin = o * pool.stride - pool.padding;
+        const std::int64_t end = begin + (pool.kernel - 1) * pool.dilation + 1;
+        window.padded = std::min(end, in + pool.padding) - begin;
+        const std::int64_t missing = begin < 0 ? (-begin + pool.dilation - 1) / pool.dilation : 0;
+        const std::int64_t first = begin + missing * pool.dilation;
+        window.begin = std::min(first, in - 1);
+        window.end = first < in ? std::min(end, in) : window.begin;
+        if (begin < 0) axis.whole_begin = o + 1;
+        if (end <= in) axis.whole_end = o + 1;
+    }
+    axis.whole_end = std::max(axis.whole_end, axis.whole_begin);
+    return axis;
+}
+
+// Rows of the largest window.
+inline std::int64_t tallest(const PoolWindows& axis) {
+    std::int64_t rows = 1;
+    for (std::int64_t o = 0; o < axis.out; ++o)
+        rows = std::max(rows, (axis[o].end - axis[o].begin) / axis.pool.dilation + 1);
+    return rows;
+}
+
+}  // namespace axle::inline v0::kernels

@@ -1,0 +1,213 @@
+// Reductions. A plan sorts the dimensions into kept and reduced and merges them; then there are two
+// walks, both of which read x once:
+//
+//   rows     one result at a time: its elements in runs of the innermost reduced dimension
+//   columns  up to 512 neighbouring results at a time, whose totals stay in L1 while x is added to
+//            them, eight rows at once
+//
+// The rows walk is the fast one where the innermost reduced dimension is contiguous, the columns
+// walk where a kept one is; elements of any other stride or type are gathered in blocks that stay
+// in L1. A reduction of much to little is cut along the reduced elements too: the partial results
+// go to scratch and are joined in order.
+//
+// f32 sums run in SIMD lanes over 2048 elements (rows) or eight (columns); the totals are f64.
+#include "kernels/ops/reduce.h"
+
+#include <algorithm>
+#include <limits>
+#include <type_traits>
+
+#include "kernels/cpu/reduce/reduce_spans.h"
+#include "kernels/cpu/reduce/reduce_walk.h"
+
+namespace axle::inline v0::kernels {
+namespace {
+
+template <class L>
+struct Sum {
+    using Lane = L;
+    static constexpr bool kFolds = true;
+    using Acc = std::conditional_t<std::is_same_v<L, float>, double, L>;
+    Acc divisor = 1;
+
+    Acc start() const { return 0; }
+    void row(const L* x, std::int64_t n, std::int64_t, std::int64_t, Acc& total) const {
+        if constexpr (std::is_floating_point_v<L>)
+            total += sum_span(x, n);
+        else
+            for (std::int64_t i = 0; i < n; ++i) total += x[i];
+    }
+    void columns(const L* const* rows, int count, std::int64_t width, std::int64_t, std::int64_t,
+                 Acc* total) const {
+        if constexpr (std::is_same_v<L, float>) {
+            sum_columns(rows, count, width, total);
+        } else {
+            for (int r = 0; r < count; ++r)
+                for (std::int64_t c = 0; c < width; ++c) total[c] += rows[r][c];
+        }
+    }
+    Acc join(Acc a, Acc b) const { return a + b; }
+    Acc finish(Acc a) const { return divisor == 1 ? a : a / divisor; }
+};
+
+// Squared deviations from centre[result].
+template <class L>
+struct Square {
+    using Lane = L;
+    static constexpr bool kFolds = false;
+    using Acc = double;
+    const L* centre;
+    double divisor;
+
+    Acc start() const { return 0; }
+    void row(const L* x, std::int64_t n, std::int64_t, std::int64_t result, Acc& total) const {
+        total += square_span(x, centre[result], n);
+    }
+    void columns(const L* const* rows, int count, std::int64_t width, std::int64_t,
+                 std::int64_t result, Acc* total) const {
+        const L* c = centre + result;
+        if constexpr (std::is_same_v<L, float>) {
+            square_columns(rows, count, width, c, total);
+        } else {
+            for (int r = 0; r < count; ++r)
+                for (std::int64_t k = 0; k < width; ++k)
+                    total[k] += (rows[r][k] - c[k]) * (rows[r][k] - c[k]);
+        }
+    }
+    Acc join(Acc a, Acc b) const { return a + b; }
+    Acc finish(Acc a) const { return a / divisor; }
+};
+
+// Whether b replaces a: it is beyond it, or the first NaN.
+template <bool kMax, class L>
+bool beats(L b, L a) {
+    if (kMax ? b > a : b < a) return true;
+    return b != b && a == a;
+}
+
+// Below (kMax) or above every element.
+template <bool kMax, class L>
+constexpr L far_end() {
+    using Limits = std::numeric_limits<L>;
+    if constexpr (Limits::has_infinity) return kMax ? -Limits::infinity() : Limits::infinity();
+    return kMax ? Limits::min() : Limits::max();
+}
+
+template <class L, bool kMax>
+struct Extreme {
+    using Lane = L;
+    static constexpr bool kFolds = true;
+    using Acc = L;
+
+    Acc start() const { return far_end<kMax, L>(); }
+    void row(const L* x, std::int64_t n, std::int64_t, std::int64_t, Acc& total) const {
+        total = join(total, of(x, n));
+    }
+    void columns(const L* const* rows, int count, std::int64_t width, std::int64_t, std::int64_t,
+                 Acc* total) const {
+        if constexpr (std::is_same_v<L, float>) {
+            if (kMax)
+                max_columns(rows, count, width, total);
+            else
+                min_columns(rows, count, width, total);
+        } else {
+            for (int r = 0; r < count; ++r)
+                for (std::int64_t c = 0; c < width; ++c) total[c] = join(total[c], rows[r][c]);
+        }
+    }
+    Acc join(Acc a, Acc b) const { return beats<kMax>(b, a) ? b : a; }
+    Acc finish(Acc a) const { return a; }
+
+    // Of n > 0 elements.
+    static L of(const L* x, std::int64_t n) {
+        if constexpr (std::is_same_v<L, float>) return kMax ? max_block(x, n) : min_block(x, n);
+        L best = x[0];
+        for (std::int64_t i = 1; i < n; ++i) best = beats<kMax>(x[i], best) ? x[i] : best;
+        return best;
+    }
+};
+
+template <class L, bool kMax>
+struct ArgExtreme {
+    using Lane = L;
+    static constexpr bool kFolds = false;
+    struct Acc {
+        L value;
+        std::int64_t index;  // -1 before the first element
+    };
+
+    Acc start() const { return {L(0), -1}; }
+    // The extreme of a block comes first; only a block that beats the total is searched for it.
+    void row(const L* x, std::int64_t n, std::int64_t position, std::int64_t, Acc& total) const {
+        for (std::int64_t i = 0; i < n; i += kBlock) {
+            const std::int64_t length = std::min(kBlock, n - i);
+            const L best = Extreme<L, kMax>::of(x + i, length);
+            if (total.index >= 0 && !beats<kMax>(best, total.value)) continue;
+            std::int64_t k = i;
+            while (x[k] != best && !(x[k] != x[k] && best != best)) ++k;
+            total = {best, position + k};
+        }
+    }
+    void columns(const L* const* rows, int count, std::int64_t width, std::int64_t position,
+                 std::int64_t, Acc* total) const {
+        for (int r = 0; r < count; ++r)
+            for (std::int64_t c = 0; c < width; ++c)
+                total[c] = join(total[c], {rows[r][c], position + r});
+    }
+    Acc join(Acc a, Acc b) const { return a.index < 0 || beats<kMax>(b.value, a.value) ? b : a; }
+    std::int64_t finish(Acc a) const { return a.index; }
+};
+
+template <class F>
+void visit_lane(DType dtype, F&& f) {
+    if (!is_floating(dtype)) return f.template operator()<std::int64_t>();
+    visit_f32_f64(lane_dtype(dtype), f);
+}
+
+template <bool kMax>
+void extreme(Cpu& on, const ConstView& x, const View& y) {
+    const ReducePlan plan(x, y);
+    visit_lane(x.dtype, [&]<class L>() {
+        reduce(on, plan, Extreme<L, kMax>(), x, ToView{plan, y});
+    });
+}
+
+template <bool kMax>
+void arg_extreme(Cpu& on, const ConstView& x, const View& y) {
+    const ReducePlan plan(x, y);
+    visit_lane(x.dtype, [&]<class L>() {
+        reduce(on, plan, ArgExtreme<L, kMax>(), x, ToView{plan, y});
+    });
+}
+
+}  // namespace
+
+void sum(Cpu& on, ConstView x, View y) {
+    const ReducePlan plan(x, y);
+    visit_lane(x.dtype, [&]<class L>() { reduce(on, plan, Sum<L>(), x, ToView{plan, y}); });
+}
+
+void mean(Cpu& on, ConstView x, View y) {
+    const ReducePlan plan(x, y);
+    visit_f32_f64(lane_dtype(x.dtype), [&]<class L>() {
+        reduce(on, plan, Sum<L>{static_cast<double>(plan.n)}, x, ToView{plan, y});
+    });
+}
+
+void max(Cpu& on, ConstView x, View y) { extreme<true>(on, x, y); }
+void min(Cpu& on, ConstView x, View y) { extreme<false>(on, x, y); }
+void argmax(Cpu& on, ConstView x, View y) { arg_extreme<true>(on, x, y); }
+void argmin(Cpu& on, ConstView x, View y) { arg_extreme<false>(on, x, y); }
+
+void var(Cpu& on, ConstView x, double correction, View y) {
+    const ReducePlan plan(x, y);
+    const auto n = static_cast<double>(plan.n);
+    visit_f32_f64(lane_dtype(x.dtype), [&]<class L>() {
+        Scratch scratch(on);
+        L* mean = scratch.take<L>(plan.outputs);
+        reduce(on, plan, Sum<L>{n}, x, ToArray<L>{mean});
+        reduce(on, plan, Square<L>{mean, std::max(0.0, n - correction)}, x, ToView{plan, y});
+    });
+}
+
+}  // namespace axle::inline v0::kernels

@@ -1,0 +1,106 @@
+// How a reduction walks its operand: the dimensions that stay and those that go, apart.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+
+#include "kernels/view.h"
+
+namespace axle::inline v0::kernels {
+
+// Up to kMaxDims dimensions of one or two operands, the widest strides of the first outermost.
+struct DimList {
+    int count = 0;
+    std::int64_t size[kMaxDims] = {};
+    std::int64_t x_stride[kMaxDims] = {};
+    std::int64_t y_stride[kMaxDims] = {};  // all 0 where y has no such dimension
+
+    std::int64_t numel() const {
+        std::int64_t n = 1;
+        for (int d = 0; d < count; ++d) n *= size[d];
+        return n;
+    }
+    std::int64_t inner_size() const { return count == 0 ? 1 : size[count - 1]; }
+    std::int64_t inner_stride() const { return count == 0 ? 1 : x_stride[count - 1]; }
+
+    struct Offsets {
+        std::int64_t x, y;
+    };
+    // Elements from the start to the index-th element in row-major order.
+    Offsets offsets(std::int64_t index) const {
+        Offsets at = {0, 0};
+        for (int d = count - 1; d > 0; --d) {
+            const std::int64_t i = index % size[d];
+            index /= size[d];
+            at.x += i * x_stride[d], at.y += i * y_stride[d];
+        }
+        if (count > 0) at.x += index * x_stride[0], at.y += index * y_stride[0];
+        return at;
+    }
+
+    void push(std::int64_t n, std::int64_t x, std::int64_t y) {
+        size[count] = n, x_stride[count] = x, y_stride[count] = y;
+        ++count;
+    }
+    // Stable insertion by x's stride, then neighbours without a gap between them become one.
+    void sort_and_merge() {
+        for (int i = 1; i < count; ++i)
+            for (int d = i; d > 0 && magnitude(x_stride[d]) > magnitude(x_stride[d - 1]); --d) {
+                std::swap(size[d], size[d - 1]);
+                std::swap(x_stride[d], x_stride[d - 1]);
+                std::swap(y_stride[d], y_stride[d - 1]);
+            }
+        int last = 0;
+        for (int d = 1; d < count; ++d) {
+            const bool together =
+                x_stride[last] == x_stride[d] * size[d] && y_stride[last] == y_stride[d] * size[d];
+            if (!together) ++last;
+            size[last] = together ? size[last] * size[d] : size[d];
+            x_stride[last] = x_stride[d], y_stride[last] = y_stride[d];
+        }
+        if (count > 0) count = last + 1;
+    }
+
+    static std::int64_t magnitude(std::int64_t stride) { return stride < 0 ? -stride : stride; }
+};
+
+// The walk of a reduction of x into y (see kernels/ops/reduce.h for which dimensions are reduced).
+// Results are numbered in row-major order of `kept`.
+struct ReducePlan {
+    DimList kept, reduced;
+    std::int64_t outputs, n;  // results, and elements that each of them takes in
+
+    ReducePlan(const ConstView& x, const ConstView& y) {
+        for (int d = 0; d < x.ndim; ++d) {
+            if (x.shape[d] == 1) continue;
+            if (y.shape[d] == 1)
+                reduced.push(x.shape[d], x.stride[d], 0);
+            else
+                kept.push(x.shape[d], x.stride[d], y.stride[d]);
+        }
+        kept.sort_and_merge();
+        reduced.sort_and_merge();
+        outputs = kept.numel(), n = reduced.numel();
+    }
+
+    // How many rows of a narrow contiguous matrix a columns walk can take for one wide row, so that
+    // its vectors are full; 1 where x is not such a matrix.
+    std::int64_t fold(std::int64_t widest) const {
+        const bool matrix = kept.count == 1 && reduced.count == 1 && kept.x_stride[0] == 1 &&
+                            reduced.x_stride[0] == kept.size[0];
+        return matrix && kept.size[0] < 64 ? widest / kept.size[0] : 1;
+    }
+
+    // Whether results are better taken many at a time, as columns: the kept side is the one that
+    // memory runs along, or the runs of the reduced side are too short to pay for.
+    bool by_columns() const {
+        if (n <= 1) return true;
+        if (kept.count == 0) return false;
+        const std::int64_t along = DimList::magnitude(kept.inner_stride());
+        const std::int64_t across = DimList::magnitude(reduced.inner_stride());
+        if (across < along) return reduced.inner_size() < 16 && kept.inner_size() >= 16;
+        return kept.inner_size() >= 4 || reduced.inner_size() < 16;
+    }
+};
+
+}  // namespace axle::inline v0::kernels

@@ -1,0 +1,263 @@
+// Gather reads the index and one element of x for each element of y; slices that one index selects
+// move in packs of 16 bytes. Scatter has two ways. In order: a thread owns a line along the
+// dimension, or a range of its targets where there are few lines, and goes through the line's
+// indices from the first to the last, so that sums have one order; indices are read once for each
+// range. With atomics: each element once, in any order.
+#include <algorithm>
+#include <type_traits>
+
+#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/start.cuh"
+#include "kernels/cuda/trouble.cuh"
+#include "kernels/cuda/visit.cuh"
+#include "kernels/cuda/walk.cuh"
+#include "kernels/ops/index.h"
+
+namespace axle::inline v0::kernels {
+namespace {
+
+constexpr int kThreads = 256;
+
+// --- check
+
+// Each index once, with its place in memory and its position in row-major order.
+struct Indices {
+    int ndim = 0;
+    std::int64_t numel = 1;
+    std::int64_t shape[kMaxDims] = {}, stride[kMaxDims] = {}, weight[kMaxDims] = {};
+
+    explicit Indices(const ConstView& index) {
+        std::int64_t weight_here = 1;
+        for (int d = index.ndim - 1; d >= 0; --d) {
+            // The first copy of what is repeated is the first in order.
+            const std::int64_t size =
+                index.stride[d] == 0 ? std::min<std::int64_t>(1, index.shape[d]) : index.shape[d];
+            numel *= size;
+            // Innermost first; dimensions that lie dense in memory and in order are one.
+            const bool together = ndim > 0 &&
+                                  stride[ndim - 1] * shape[ndim - 1] == index.stride[d] &&
+                                  weight[ndim - 1] * shape[ndim - 1] == weight_here;
+            if (size != 1 && together) shape[ndim - 1] *= size;
+            if (size != 1 && !together) {
+                shape[ndim] = size, stride[ndim] = index.stride[d], weight[ndim] = weight_here;
+                ++ndim;
+            }
+            weight_here *= index.shape[d];
+        }
+    }
+};
+
+template <class Index>
+__global__ void check_kernel(Indices indices, const Index* index, std::int64_t size,
+                             Report report) {
+    for (std::int64_t i = thread_in_grid(); i < indices.numel; i += threads_in_grid()) {
+        std::int64_t offset = 0, position = 0, rest = i;
+        for (int d = 0; d < indices.ndim; ++d) {
+            const bool last = d + 1 == indices.ndim;
+            const std::int64_t next = last ? 0 : rest / indices.shape[d];
+            const std::int64_t here = rest - next * indices.shape[d];
+            offset += here * indices.stride[d];
+            position += here * indices.weight[d];
+            rest = next;
+        }
+        const std::int64_t value = index[offset];
+        if (value < 0 || value >= size) report(position, value, size);
+    }
+}
+
+// --- gather
+
+// y, x where every index is 0, and the index; x's elements along the dimension are `step` apart.
+struct GatherWalk {
+    DeviceWalk<3> walk;
+    std::int64_t step, size;
+};
+
+template <class Bits, class Index>
+__global__ void gather_elements(GatherWalk g, const Bits* __restrict__ x,
+                                const Index* __restrict__ index, Bits* __restrict__ y) {
+    const auto step = static_cast<std::uint64_t>(threads_in_grid());
+    for (auto i = static_cast<std::uint64_t>(thread_in_grid()); i < g.walk.numel; i += step) {
+        const auto place = g.walk.place(static_cast<std::uint32_t>(i));
+        const std::int64_t from = index[place.at[2]];
+        const bool exists = from >= 0 && from < g.size;
+        y[place.at[0]] = exists ? x[place.at[1] + from * g.step] : Bits(0);
+    }
+}
+
+// 16 bytes a step; strides of x and y, and g.step, are in bytes.
+template <class Index>
+__global__ void gather_packs(GatherWalk g, const char* __restrict__ x,
+                             const Index* __restrict__ index, char* __restrict__ y) {
+    const auto step = static_cast<std::uint64_t>(threads_in_grid());
+    for (auto i = static_cast<std::uint64_t>(thread_in_grid()); i < g.walk.numel; i += step) {
+        const auto place = g.walk.place(static_cast<std::uint32_t>(i));
+        const std::int64_t from = index[place.at[2]];
+        Pack<char> pack = {};
+        if (from >= 0 && from < g.size) pack = load_pack(x + place.at[1] + from * g.step);
+        store_pack(y + place.at[0], pack);
+    }
+}
+
+// --- scatter
+
+// The sum of two elements as the CPU takes it; boolean sums are or.
+template <class T>
+__device__ inline T sum_of(T a, T b) {
+    if constexpr (std::is_same_v<T, bool>)
+        return a || b;
+    else if constexpr (std::is_integral_v<T>)
+        return static_cast<T>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));
+    else
+        return convert<T>(static_cast<Compute<T>>(a) + static_cast<Compute<T>>(b));
+}
+
+// A line runs along the scattered dimension: `length` elements, these strides apart, for `size`
+// targets in `parts` ranges.
+struct Line {
+    std::int64_t length, size, parts;
+    std::int64_t y, index, src;
+};
+
+constexpr int kAhead = 4;  // elements whose indices a thread has on the way
+
+template <class T, class Index>
+__global__ void scatter_in_order(DeviceWalk<3> lines, Line line, const Index* index, const T* src,
+                                 T* y) {
+    const std::int64_t all = lines.numel * line.parts;
+    for (std::int64_t t = thread_in_grid(); t < all; t += threads_in_grid()) {
+        const std::int64_t part = t / lines.numel;
+        const auto place = lines.place(static_cast<std::uint32_t>(t - part * lines.numel));
+        const std::int64_t begin = line.size * part / line.parts;
+        const std::int64_t end = line.size * (part + 1) / line.parts;
+        T* const target = y + place.at[0];
+        const Index* const ids = index + place.at[1];
+        const T* const from = src + place.at[2];
+        for (std::int64_t i = 0; i < line.length; i += kAhead) {
+            std::int64_t id[kAhead];
+            T value[kAhead] = {};
+#pragma unroll
+            for (int a = 0; a < kAhead; ++a)
+                id[a] = i + a < line.length ? std::int64_t{ids[(i + a) * line.index]} : -1;
+#pragma unroll
+            for (int a = 0; a < kAhead; ++a)
+                if (id[a] >= begin && id[a] < end) value[a] = from[(i + a) * line.src];
+#pragma unroll
+            for (int a = 0; a < kAhead; ++a)
+                if (id[a] >= begin && id[a] < end) {
+                    T& sum = target[id[a] * line.y];
+                    sum = sum_of(sum, value[a]);
+                }
+        }
+    }
+}
+
+// The types that a GPU adds atomically.
+template <class T>
+inline constexpr bool kHasAtomicAdd =
+    std::is_same_v<T, float> || std::is_same_v<T, double> || std::is_same_v<T, std::int32_t> ||
+    std::is_same_v<T, std::int64_t>;
+
+template <class T>
+__device__ inline void add_atomically(T* at, T x) {
+    if constexpr (std::is_same_v<T, std::int64_t>)
+        atomicAdd(reinterpret_cast<unsigned long long*>(at), static_cast<unsigned long long>(x));
+    else
+        atomicAdd(at, x);
+}
+
+// walk: src, the index, and y where every index is 0.
+template <class T, class Index>
+__global__ void scatter_atomically(DeviceWalk<3> walk, std::int64_t y_step, std::int64_t size,
+                                   const T* src, const Index* index, T* y) {
+    const auto step = static_cast<std::uint64_t>(threads_in_grid());
+    for (auto i = static_cast<std::uint64_t>(thread_in_grid()); i < walk.numel; i += step) {
+        const auto place = walk.place(static_cast<std::uint32_t>(i));
+        const std::int64_t to = index[place.at[1]];
+        if (to >= 0 && to < size) add_atomically(y + place.at[2] + to * y_step, src[place.at[0]]);
+    }
+}
+
+// Lines below which their number does not fill a GPU, and lengths from which that matters.
+constexpr std::int64_t kFewLines = 4096, kLongLine = 512;
+
+}  // namespace
+
+void check_index(Cuda& on, ConstView index, std::int64_t size) {
+    const Indices indices(index);
+    if (indices.numel == 0) return;
+    const Report report(on, DeviceTrouble::bad_index);
+    visit_index(index.dtype, [&]<class Index>() {
+        start(on, {grid_for(on, indices.numel, kThreads), kThreads}, &check_kernel<Index>, indices,
+              index.as<Index>(), size, report);
+    });
+}
+
+void gather(Cuda& on, int dim, ConstView x, ConstView index, View y) {
+    ConstView origin = y;  // x where every index is 0, in y's shape
+    origin.data = x.data;
+    for (int d = 0; d < y.ndim; ++d) origin.stride[d] = d == dim ? 0 : x.stride[d];
+    const Walk<3> walk({y, origin, index});
+    const std::int64_t step = x.stride[dim], size = x.shape[dim];
+    const auto bytes = size_of(y.dtype);
+    const int pack = static_cast<int>(16 / bytes);
+    const bool slices = walk.stride(0) == 1 && walk.stride(1) == 1 && walk.stride(2) == 0 &&
+                        walk.width() % pack == 0 && step % pack == 0 && packs<char>(x.data) &&
+                        packs<char>(y.data) && steps_by_packs(walk, pack);
+    visit_index(index.dtype, [&]<class Index>() {
+        const auto* const ids = index.as<Index>();
+        if (slices)
+            return for_each_slab(
+                walk,
+                [&](const DeviceWalk<3>& slab) {
+                    GatherWalk g{in_packs(slab, pack), step * bytes, size};
+                    for (int k = 0; k < 2; ++k) {
+                        g.walk.base[k] *= bytes;
+                        for (std::int64_t& stride : g.walk.stride[k]) stride *= bytes;
+                    }
+                    start(on, {grid_for(on, g.walk.numel, kThreads), kThreads},
+                          &gather_packs<Index>, g, x.as<char>(), ids, y.as<char>());
+                },
+                kMostInPacks);
+        visit_bits(y.dtype, [&]<class Bits>() {
+            for_each_slab(walk, [&](const DeviceWalk<3>& slab) {
+                start(on, {grid_for(on, slab.numel, kThreads), kThreads},
+                      &gather_elements<Bits, Index>, GatherWalk{slab, step, size}, x.as<Bits>(),
+                      ids, y.as<Bits>());
+            });
+        });
+    });
+}
+
+void scatter_add(Cuda& on, int dim, ConstView index, ConstView src, View y) {
+    const std::int64_t length = index.shape[dim], size = y.shape[dim];
+    ConstView targets = index;  // y where every index is 0
+    for (int d = 0; d < y.ndim; ++d) targets.stride[d] = d == dim ? 0 : y.stride[d];
+    const Walk<3> elements({src, index, targets});
+    if (elements.rows() == 0 || size == 0) return;
+
+    const Line line{length, size, 1, y.stride[dim], index.stride[dim], src.stride[dim]};
+    index.shape[dim] = src.shape[dim] = targets.shape[dim] = 1;
+    const Walk<3> lines({targets, index, src});
+    const bool few = lines.rows() * lines.width() < kFewLines && length >= kLongLine;
+    visit_compute(y.dtype, [&]<class T>() {
+        visit_index(index.dtype, [&]<class Index>() {
+            if constexpr (kHasAtomicAdd<T>)
+                if (few && !on.deterministic)
+                    return for_each_slab(elements, [&](const DeviceWalk<3>& slab) {
+                        start(on, {grid_for(on, slab.numel, kThreads), kThreads},
+                              &scatter_atomically<T, Index>, slab, line.y, size, src.as<T>(),
+                              index.as<Index>(), y.as<T>());
+                    });
+            for_each_slab(lines, [&](const DeviceWalk<3>& slab) {
+                Line cut = line;
+                if (few) cut.parts = std::min(size, 16 * kFewLines / slab.numel);
+                const std::int64_t threads = slab.numel * cut.parts;
+                start(on, {grid_for(on, threads, kThreads), kThreads}, &scatter_in_order<T, Index>,
+                      slab, cut, index.as<Index>(), src.as<T>(), y.as<T>());
+            });
+        });
+    });
+}
+
+}  // namespace axle::inline v0::kernels

@@ -1,0 +1,228 @@
+// The best k of each row, in order; all of them, where rows are sorted. Rows of up to kSelectRoom
+// elements are sorted in a block's shared memory, several at a time: one read of x. Of longer ones
+// up to kMostSelected are gathered by one block while it streams through the row (select.cuh);
+// where there are fewer rows than the GPU has room for, they are cut into parts, and the best of
+// the parts' best are taken. More than that, up to whole rows, come from CUB's radix sort, which
+// has no selection that reads a row once, nor a sort of short rows that never waits (cub.cu).
+//
+// Values are fetched by their indices: a key knows no zero's sign and no NaN's bits.
+#include <algorithm>
+#include <bit>
+#include <cstdlib>
+
+#include "kernels/cuda/index/cub.h"
+#include "kernels/cuda/index/select.cuh"
+#include "kernels/cuda/rows.cuh"
+#include "kernels/cuda/start.cuh"
+#include "kernels/ops/sort.h"
+
+namespace axle::inline v0::kernels {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr std::int64_t kLeastPart = 16384;       // elements of a part of a row
+constexpr std::int64_t kSortedAtOnce = 1 << 24;  // elements that CUB sorts
+
+// Rows of x, values and indices, and their last dimension's strides.
+struct Task {
+    DeviceRows<3> rows;
+    std::int64_t n, k;
+    std::int64_t x_step, values_step, indices_step;
+    bool largest;
+};
+
+template <class T>
+__device__ inline void write_best(const Task& task, const typename DeviceRows<3>::Place& place,
+                                  std::int64_t j, std::int64_t index, const T* x, T* values,
+                                  std::int64_t* indices) {
+    values[place.at[1] + j * task.values_step] = x[place.at[0] + index * task.x_step];
+    indices[place.at[2] + j * task.indices_step] = index;
+}
+
+template <class T>
+struct Elements {
+    const T* row;
+    std::int64_t step, first;
+    bool largest;
+    __device__ Ranked operator()(std::int64_t i) const {
+        return {key_of(row[(first + i) * step], largest), first + i};
+    }
+};
+
+struct Candidates {
+    const Ranked* row;
+    __device__ Ranked operator()(std::int64_t i) const { return row[i]; }
+};
+
+template <class T>
+__global__ void __launch_bounds__(kSelectThreads)
+    select_rows(Task task, const T* x, T* values, std::int64_t* indices) {
+    for (std::int64_t row = blockIdx.x; row < task.rows.count; row += gridDim.x) {
+        const auto place = task.rows.place(row);
+        const Elements<T> elements{x + place.at[0], task.x_step, 0, task.largest};
+        int found = 0;
+        const Ranked* best = select_best(elements, task.n, static_cast<int>(task.k), found);
+        for (int j = static_cast<int>(threadIdx.x); j < found; j += kSelectThreads)
+            write_best(task, place, j, best[j].index, x, values, indices);
+    }
+}
+
+// candidates [rows][parts][k].
+template <class T>
+__global__ void __launch_bounds__(kSelectThreads)
+    select_parts(Task task, std::int64_t part, std::int64_t parts, const T* x, Ranked* candidates) {
+    const std::int64_t row = blockIdx.x / parts, first = blockIdx.x % parts * part;
+    const Elements<T> elements{x + task.rows.place(row).at[0], task.x_step, first, task.largest};
+    const std::int64_t n = first + part < task.n ? part : task.n - first;
+    int found = 0;
+    const Ranked* best = select_best(elements, n, static_cast<int>(task.k), found);
+    Ranked* const to = candidates + std::int64_t{blockIdx.x} * task.k;
+    for (int j = static_cast<int>(threadIdx.x); j < task.k; j += kSelectThreads)
+        to[j] = j < found ? best[j] : nobody();
+}
+
+template <class T>
+__global__ void __launch_bounds__(kSelectThreads)
+    select_candidates(Task task, std::int64_t parts, const Ranked* candidates, const T* x,
+                      T* values, std::int64_t* indices) {
+    const std::int64_t row = blockIdx.x, n = parts * task.k;
+    const auto place = task.rows.place(row);
+    int found = 0;
+    const Ranked* best =
+        select_best(Candidates{candidates + row * n}, n, static_cast<int>(task.k), found);
+    for (int j = static_cast<int>(threadIdx.x); j < found; j += kSelectThreads)
+        write_best(task, place, j, best[j].index, x, values, indices);
+}
+
+// Rows in a block's shared memory, in pieces of `size` elements, a power of two.
+struct ShortRows {
+    int size, together;
+    bool across;  // threads that are neighbours load from neighbouring rows
+
+    explicit ShortRows(const Task& task)
+        : size(static_cast<int>(std::bit_ceil(static_cast<std::uint64_t>(task.n)))),
+          together(kSelectRoom / size),
+          across(std::abs(task.rows.stride[0][task.rows.ndim - 1]) < std::abs(task.x_step)) {}
+};
+
+template <class T>
+__global__ void __launch_bounds__(kSelectThreads)
+    sort_short_rows(Task task, ShortRows cut, const T* x, T* values, std::int64_t* indices) {
+    __shared__ Ranked elements[kSelectRoom];
+    const int n = static_cast<int>(task.n), k = static_cast<int>(task.k);
+    const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * cut.together;
+    for (std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * cut.together;
+         first < task.rows.count; first += step) {
+        const std::int64_t left = task.rows.count - first;
+        const int rows = left < cut.together ? static_cast<int>(left) : cut.together;
+        const int count = rows * cut.size;
+        for (int t = static_cast<int>(threadIdx.x); t < count; t += kSelectThreads) {
+            const int row = cut.across ? t % rows : t / cut.size;
+            const int column = cut.across ? t / rows : t - row * cut.size;
+            Ranked element = nobody();
+            if (column < n) {
+                const T* const from = x + task.rows.place(first + row).at[0];
+                element = {key_of(from[column * task.x_step], task.largest), column};
+            }
+            elements[row * cut.size + column] = element;
+        }
+        __syncthreads();
+        sort_pieces(elements, count, cut.size);
+        for (int t = static_cast<int>(threadIdx.x); t < rows * k; t += kSelectThreads) {
+            const int row = cut.across ? t % rows : t / k;
+            const int j = cut.across ? t / rows : t - row * k;
+            write_best(task, task.rows.place(first + row), j, elements[row * cut.size + j].index, x,
+                       values, indices);
+        }
+        __syncthreads();  // before the elements are overwritten
+    }
+}
+
+template <class T>
+__global__ void rank_elements(Task task, std::int64_t first_row, std::int64_t rows, const T* x,
+                              Ranks<KeyOf<T>> ranked) {
+    for (std::int64_t i = thread_in_grid(); i < rows * task.n; i += threads_in_grid()) {
+        const std::int64_t row = i / task.n, column = i - row * task.n;
+        const T value = x[task.rows.place(first_row + row).at[0] + column * task.x_step];
+        ranked.keys[i] = key_of(value, task.largest);
+        ranked.indices[i] = static_cast<std::uint32_t>(column);
+    }
+}
+
+template <class T>
+__global__ void write_sorted(Task task, std::int64_t first_row, std::int64_t rows,
+                             const std::uint32_t* sorted, const T* x, T* values,
+                             std::int64_t* indices) {
+    for (std::int64_t i = thread_in_grid(); i < rows * task.k; i += threads_in_grid()) {
+        const std::int64_t row = i / task.k, j = i - row * task.k;
+        write_best(task, task.rows.place(first_row + row), j, sorted[row * task.n + j], x, values,
+                   indices);
+    }
+}
+
+template <class T>
+void sort_long_rows(Cuda& on, const Task& task, const T* x, T* values, std::int64_t* indices) {
+    const std::int64_t group = std::clamp<std::int64_t>(kSortedAtOnce / task.n, 1, task.rows.count);
+    for (std::int64_t first = 0; first < task.rows.count; first += group) {
+        const std::int64_t rows = std::min(group, task.rows.count - first);
+        DeviceScratch scratch(on);
+        const auto ranked = take_ranks<KeyOf<T>>(scratch, rows * task.n);
+        start(on, {grid_for(on, rows * task.n, kThreads), kThreads}, &rank_elements<T>, task, first,
+              rows, x, ranked);
+        const std::uint32_t* const sorted =
+            sort_by_keys(on, scratch, ranked, rows, task.n, kKeyBits<T>).indices;
+        start(on, {grid_for(on, rows * task.k, kThreads), kThreads}, &write_sorted<T>, task, first,
+              rows, sorted, x, values, indices);
+    }
+}
+
+template <class T>
+void best_of_rows(Cuda& on, const Task& task, const T* x, T* values, std::int64_t* indices) {
+    const std::int64_t rows = task.rows.count;
+    if (task.n <= kSelectRoom) {
+        const ShortRows cut(task);
+        const std::int64_t blocks = (rows + cut.together - 1) / cut.together;
+        start(on, {{std::min<std::int64_t>(blocks, 0x7fffffff)}, kSelectThreads},
+              &sort_short_rows<T>, task, cut, x, values, indices);
+        return;
+    }
+    if (task.k > kMostSelected) return sort_long_rows(on, task, x, values, indices);
+    const std::int64_t parts = std::min(2 * on.multiprocessors() / rows, task.n / kLeastPart);
+    if (parts <= 1) {
+        const std::int64_t blocks = std::min<std::int64_t>(rows, 0x7fffffff);
+        start(on, {{blocks}, kSelectThreads}, &select_rows<T>, task, x, values, indices);
+        return;
+    }
+    const std::int64_t part = (task.n + parts - 1) / parts;
+    DeviceScratch scratch(on);
+    Ranked* const candidates = scratch.take<Ranked>(rows * parts * task.k);
+    start(on, {{rows * parts}, kSelectThreads}, &select_parts<T>, task, part, parts, x, candidates);
+    start(on, {{rows}, kSelectThreads}, &select_candidates<T>, task, parts, candidates, x, values,
+          indices);
+}
+
+}  // namespace
+
+void topk(Cuda& on, bool largest, ConstView x, View values, View indices) {
+    if (values.numel() == 0) return;
+    const Task task{DeviceRows<3>({x, values, indices}),
+                    x.back(1),
+                    values.back(1),
+                    x.back_stride(1),
+                    values.back_stride(1),
+                    indices.back_stride(1),
+                    largest};
+    const auto run = [&]<class T>() {
+        best_of_rows(on, task, x.as<T>(), values.as<T>(), indices.as<std::int64_t>());
+    };
+    if (x.dtype == DType::boolean) return run.template operator()<std::uint8_t>();
+    visit_compute(x.dtype, [&]<class T>() {
+        if constexpr (!std::is_same_v<T, bool>) run.template operator()<T>();
+    });
+}
+
+void sort(Cuda& on, bool descending, ConstView x, View values, View indices) {
+    topk(on, descending, x, values, indices);
+}
+
+}  // namespace axle::inline v0::kernels

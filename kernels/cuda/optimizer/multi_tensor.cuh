@@ -1,0 +1,79 @@
+// Private to kernels: tables of tensors on a GPU.
+//
+// A table travels as a kernel's parameter: it costs no memory of the GPU and no copy, and a
+// captured graph keeps it. Tables longer than that take several launches. Rows are cut into chunks,
+// numbered through the table; a block finds the row of its chunk by a binary search in numbers that
+// lie close together in the constant cache.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <utility>
+
+#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/start.cuh"
+#include "kernels/ops/optimizer.h"
+
+namespace axle::inline v0::kernels {
+
+inline constexpr std::size_t kMostParameterBytes = 32764;
+
+template <class Row>
+struct Table {
+    // With room for a kernel's other parameters.
+    static constexpr int kRows = static_cast<int>((kMostParameterBytes - 256) / (sizeof(Row) + 4));
+
+    std::int32_t rows = 0;
+    std::int32_t chunk = 0;               // elements of a chunk
+    std::uint32_t first[kRows + 1] = {};  // chunk of each row; after the last, their number
+    Row row[kRows] = {};
+
+    AXLE_HOST_DEVICE std::uint32_t chunks() const { return first[rows]; }
+};
+
+// How a kernel takes a table: read in place, by all threads.
+#if defined(__CUDACC__)
+#define AXLE_TABLE(Row) const __grid_constant__ Table<Row>
+#else
+#define AXLE_TABLE(Row) const Table<Row>&
+#endif
+
+// f(table) for parts that fit of the table of those rows for which wanted(row).
+template <class Row, class Wanted, class F>
+void for_each_table(std::span<const Row> rows, std::int32_t chunk, Wanted wanted, F&& f) {
+    Table<Row> table;
+    table.chunk = chunk;
+    for (const Row& row : rows) {
+        if (!wanted(row)) continue;
+        if (table.rows == table.kRows) {
+            f(std::as_const(table));
+            table.rows = 0;
+        }
+        const auto chunks = static_cast<std::uint32_t>((row.numel + chunk - 1) / chunk);
+        table.row[table.rows] = row;
+        table.first[table.rows + 1] = table.first[table.rows] + chunks;
+        ++table.rows;
+    }
+    if (table.rows > 0) f(std::as_const(table));
+}
+
+// The elements of a row that lie in a chunk.
+struct Stretch {
+    std::int32_t row;
+    std::int64_t from, to;
+};
+
+template <class Row>
+__device__ inline Stretch stretch_of(const Table<Row>& table, std::uint32_t chunk) {
+    std::int32_t low = 0, high = table.rows;  // first[low] <= chunk < first[high]
+    while (high - low > 1) {
+        const std::int32_t middle = (low + high) / 2;
+        (table.first[middle] <= chunk ? low : high) = middle;
+    }
+    const std::int64_t from = std::int64_t{chunk - table.first[low]} * table.chunk;
+    const std::int64_t rest = table.row[low].numel - from;
+    return {low, from, from + (rest < table.chunk ? rest : table.chunk)};
+}
+
+}  // namespace axle::inline v0::kernels

@@ -1,0 +1,260 @@
+// One pass over memory per step: for each element the parameter, its gradient and its state are
+// read once and written once (AdamW in f32: 16 bytes in, 12 bytes out), with unscaling, clipping
+// and weight decay done in registers. What depends on a group or on a slot's step count (bias
+// corrections) is worked out by a small kernel ahead, a thread per slot, which also counts the
+// step: it is not counted while others read it.
+//
+// A thread of the update takes 16 bytes of each f32 stream (the same number of elements of 16-bit
+// ones), all of them on their way before the first is used. One kernel serves all dtypes: they are
+// uniform in a block, and what their branches cost disappears behind memory. Slots that are not
+// aligned, and the last few elements, go one by one.
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/cuda/optimizer/multi_tensor.cuh"
+#include "kernels/ops/rounding.h"
+#include "kernels/rules/optimizer_steps.h"
+
+namespace axle::inline v0::kernels {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr std::int32_t kChunk = 4096;
+
+// Elements as they lie in memory.
+struct Bits {
+    unsigned word[4];
+};
+
+template <class T, int N>
+__device__ Bits bits_at(const void* data, std::int64_t i) {
+    const Pack<T, N> pack = load_pack<T, N>(static_cast<const T*>(data) + i);
+    Bits bits;
+    memcpy(&bits, &pack, sizeof pack);
+    return bits;
+}
+
+// N elements from the i-th, which may be converted when others have been asked for too.
+template <int N>
+__device__ Bits fetch(const void* data, DType dtype, std::int64_t i) {
+    if constexpr (N <= 2)
+        if (dtype == DType::f64) return bits_at<double, N>(data, i);
+    if (dtype == DType::f32) return bits_at<float, N>(data, i);
+    return bits_at<std::uint16_t, N>(data, i);
+}
+
+template <class T, class Lane, int N>
+__device__ Pack<Lane, N> lanes_of(const Bits& bits) {
+    Pack<T, N> pack;
+    memcpy(static_cast<void*>(&pack), &bits, sizeof pack);
+    Pack<Lane, N> lanes;
+#pragma unroll
+    for (int j = 0; j < N; ++j) lanes.at[j] = convert<Lane>(pack.at[j]);
+    return lanes;
+}
+
+template <class Lane, int N>
+__device__ Pack<Lane, N> widen(const Bits& bits, DType dtype) {
+    if constexpr (N <= 2)
+        if (dtype == DType::f64) return lanes_of<double, Lane, N>(bits);
+    if (dtype == DType::f32) return lanes_of<float, Lane, N>(bits);
+    if (dtype == DType::f16) return lanes_of<Half, Lane, N>(bits);
+    return lanes_of<BFloat16, Lane, N>(bits);
+}
+
+template <class T, class Lane, int N>
+__device__ void put_as(void* data, std::int64_t i, const Pack<Lane, N>& lanes) {
+    Pack<T, N> pack;
+#pragma unroll
+    for (int j = 0; j < N; ++j) pack.at[j] = convert<T>(lanes.at[j]);
+    store_pack(static_cast<T*>(data) + i, pack);
+}
+
+// Rounded to the dtype, which is that of a parameter in these lanes.
+template <class Lane, int N>
+__device__ void put(void* data, DType dtype, std::int64_t i, const Pack<Lane, N>& lanes) {
+    if (std::is_same_v<Lane, double> || dtype == DType::f32) return put_as<Lane>(data, i, lanes);
+    if (dtype == DType::f16) return put_as<Half>(data, i, lanes);
+    put_as<BFloat16>(data, i, lanes);
+}
+
+// For elements i to i + N - 1; N is 1, 2 or 4 and divides i. The block of two neighbours is made
+// twice, hidden behind memory.
+template <int N>
+__device__ void random_halves(const Philox& draws, std::int64_t i, std::uint32_t (&halves)[N]) {
+    const auto block = draws.block(static_cast<std::uint64_t>(i) / 8);
+    const std::uint32_t low = (i & 4) != 0 ? block[2] : block[0];
+    const std::uint32_t high = (i & 4) != 0 ? block[3] : block[1];
+#pragma unroll
+    for (int j = 0; j < N; ++j) {
+        const std::uint32_t word = ((i + j) & 2) != 0 ? high : low;
+        halves[j] = ((i + j) & 1) != 0 ? word >> 16 : word & 0xffff;
+    }
+}
+
+template <class T, class Lane, int N>
+__device__ void put_rounded(void* data, std::int64_t i, const Pack<Lane, N>& lanes,
+                            const std::uint32_t (&halves)[N]) {
+    Pack<T, N> pack;
+#pragma unroll
+    for (int j = 0; j < N; ++j)
+        pack.at[j] = round_stochastically<T>(static_cast<float>(lanes.at[j]), halves[j]);
+    store_pack(static_cast<T*>(data) + i, pack);
+}
+
+template <class Lane, int N>
+__device__ void put_stochastically(const Slot& slot, const Philox& draws, std::int64_t i,
+                                   const Pack<Lane, N>& lanes) {
+    std::uint32_t halves[N];
+    random_halves(draws, i, halves);
+    if (slot.param_dtype == DType::f16) return put_rounded<Half>(slot.param, i, lanes, halves);
+    put_rounded<BFloat16>(slot.param, i, lanes, halves);
+}
+
+#include "kernels/rules/optimizer_rules.inl"
+
+// A rule has its group, the step that it works out for a slot, and the update of an element of the
+// slot: of the gradient, the parameter, and as many of first, second and second_max as buffers().
+
+struct Sgd {
+    using Group = SgdGroup;
+    using Step = SgdStep;
+
+    template <class T>
+    struct Update {
+        __device__ Update(const Slot&, const Step& s) : factors(s), kind(s.kind) {}
+        __device__ int buffers() const { return kind == SgdKind::plain ? 0 : 1; }
+        __device__ void operator()(T g, T& p, T& b, T&, T&) const {
+            sgd_update(kind, factors, g, p, b);
+        }
+        SgdFactors<T> factors;
+        SgdKind kind;
+    };
+};
+
+struct Adam {
+    using Group = AdamGroup;
+    using Step = AdamStep;
+
+    template <class T>
+    struct Update {
+        __device__ Update(const Slot& slot, const Step& s)
+            : factors(s), amsgrad(slot.second_max != nullptr) {}
+        __device__ int buffers() const { return amsgrad ? 3 : 2; }
+        __device__ void operator()(T g, T& p, T& m, T& v, T& largest) const {
+            adam_update(amsgrad, factors, g, p, m, v, largest);
+        }
+        AdamFactors<T> factors;
+        bool amsgrad;
+    };
+};
+
+// N elements at a time of [from, to), which they fill.
+template <class Lane, int N, class Update>
+__device__ void update_elements(const Slot& slot, const Update& update, const Philox& draws,
+                                std::int64_t from, std::int64_t to) {
+    void* const home = slot.master != nullptr ? slot.master : slot.param;
+    const DType home_dtype = slot.master != nullptr ? DType::f32 : slot.param_dtype;
+    auto* const first = static_cast<Lane*>(slot.first);
+    auto* const second = static_cast<Lane*>(slot.second);
+    auto* const second_max = static_cast<Lane*>(slot.second_max);
+    const int buffers = update.buffers();
+    for (std::int64_t i = from + static_cast<int>(threadIdx.x) * N; i < to; i += kThreads * N) {
+        const Bits g_bits = fetch<N>(slot.grad, slot.grad_dtype, i);
+        const Bits p_bits = fetch<N>(home, home_dtype, i);
+        Pack<Lane, N> a = {}, b = {}, c = {};
+        if (buffers > 0) a = load_pack<Lane, N>(first + i);
+        if (buffers > 1) b = load_pack<Lane, N>(second + i);
+        if (buffers > 2) c = load_pack<Lane, N>(second_max + i);
+        const Pack<Lane, N> g = widen<Lane, N>(g_bits, slot.grad_dtype);
+        Pack<Lane, N> p = widen<Lane, N>(p_bits, home_dtype);
+#pragma unroll
+        for (int j = 0; j < N; ++j) update(g.at[j], p.at[j], a.at[j], b.at[j], c.at[j]);
+        if (buffers > 0) store_pack(first + i, a);
+        if (buffers > 1) store_pack(second + i, b);
+        if (buffers > 2) store_pack(second_max + i, c);
+        if (slot.master != nullptr) put(home, home_dtype, i, p);
+        if (slot.stochastic && is_half(slot.param_dtype))
+            put_stochastically(slot, draws, i, p);
+        else
+            put(slot.param, slot.param_dtype, i, p);
+    }
+}
+
+// Whether N elements of a stream are one access that it is aligned for; a null pointer is.
+template <int N>
+__device__ bool in_packs(const void* data, DType dtype) {
+    const std::int64_t size = size_of(dtype) * N;
+    return size <= 16 && reinterpret_cast<std::uintptr_t>(data) % size == 0;
+}
+template <int N>
+__device__ bool in_packs(const Slot& slot, DType lane) {
+    return in_packs<N>(slot.param, slot.param_dtype) && in_packs<N>(slot.grad, slot.grad_dtype) &&
+           in_packs<N>(slot.master, DType::f32) && in_packs<N>(slot.first, lane) &&
+           in_packs<N>(slot.second, lane) && in_packs<N>(slot.second_max, lane);
+}
+
+template <class Rule>
+__global__ void count_step(AXLE_TABLE(Slot) table, const typename Rule::Group* groups,
+                           const StepScalars* scalars, typename Rule::Step* steps) {
+    const auto row = static_cast<std::int32_t>(thread_in_grid());
+    if (row >= table.rows || is_skipped(scalars)) return;
+    const Slot& slot = table.row[row];
+    steps[row] = step_of(slot, groups[slot.group], scalars);
+}
+
+template <class Lane, class Rule>
+__global__ void __launch_bounds__(kThreads)
+    update_chunk(AXLE_TABLE(Slot) table, const StepScalars* scalars,
+                 const typename Rule::Step* steps) {
+    if (is_skipped(scalars)) return;
+    auto [row, from, to] = stretch_of(table, blockIdx.x);
+    const Slot& slot = table.row[row];
+    const typename Rule::template Update<Lane> update(slot, steps[row]);
+    const Philox draws = draws_of(slot, steps[row]);
+    constexpr int kN = kPack<Lane>;
+    if (in_packs<kN>(slot, dtype_of<Lane>)) {
+        const std::int64_t end = to - (to - from) % kN;
+        update_elements<Lane, kN>(slot, update, draws, from, end);
+        from = end;
+    }
+    update_elements<Lane, 1>(slot, update, draws, from, to);
+}
+
+// Of those slots that are computed in Lane.
+template <class Lane, class Rule>
+void update_lanes(Cuda& on, std::span<const Slot> slots, const typename Rule::Group* groups,
+                  const StepScalars* scalars) {
+    const auto wanted = [](const Slot& slot) {
+        return (slot.param_dtype == DType::f64) == std::is_same_v<Lane, double>;
+    };
+    for_each_table(slots, kChunk, wanted, [&](const Table<Slot>& table) {
+        DeviceScratch scratch(on);
+        auto* const steps = scratch.take<typename Rule::Step>(table.rows);
+        start(on, {grid_for(on, table.rows, kWarp), kWarp}, &count_step<Rule>, table, groups,
+              scalars, steps);
+        if (table.chunks() == 0) return;
+        start(on, {{table.chunks()}, kThreads}, &update_chunk<Lane, Rule>, table, scalars, steps);
+    });
+}
+
+template <class Rule>
+void update_slots(Cuda& on, std::span<const Slot> slots, const typename Rule::Group* groups,
+                  const StepScalars* scalars) {
+    update_lanes<float, Rule>(on, slots, groups, scalars);
+    update_lanes<double, Rule>(on, slots, groups, scalars);
+}
+
+}  // namespace
+
+void sgd(Cuda& on, std::span<const Slot> slots, const SgdGroup* groups,
+         const StepScalars* scalars) {
+    update_slots<Sgd>(on, slots, groups, scalars);
+}
+
+void adam(Cuda& on, std::span<const Slot> slots, const AdamGroup* groups,
+          const StepScalars* scalars) {
+    update_slots<Adam>(on, slots, groups, scalars);
+}
+
+}  // namespace axle::inline v0::kernels

@@ -1,0 +1,29 @@
+// y = f(x) for every unary formula: one read and one write of memory.
+#include "kernels/cuda/pointwise/elementwise.cuh"
+#include "kernels/cuda/visit.cuh"
+#include "kernels/ops/pointwise.h"
+
+namespace axle::inline v0::kernels {
+namespace {
+
+template <class F, class T>
+struct Value {
+    F formula;
+    __device__ T operator()(T x) const {
+        return convert<T>(formula.value(static_cast<Compute<T>>(x)));
+    }
+};
+
+}  // namespace
+
+template <class F>
+void unary(Cuda& on, F f, ConstView x, View y) {
+    visit_lanes<F::kIntegers>(x.dtype,
+                              [&]<class T>() { elementwise<T, T>(on, Value<F, T>{f}, y, x); });
+}
+
+#define AXLE_INSTANTIATE(NAME) template void unary(Cuda&, formula::NAME, ConstView, View);
+AXLE_UNARY_FORMULAS(AXLE_INSTANTIATE)
+#undef AXLE_INSTANTIATE
+
+}  // namespace axle::inline v0::kernels

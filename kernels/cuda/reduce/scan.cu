@@ -1,0 +1,204 @@
+// Running totals of rows. A block takes tiles of a row through shared memory, where each thread
+// adds up neighbours and the threads' sums are scanned. Rows whose neighbours lie closer together
+// than their elements, short ones, and very many, have a thread each instead, which loads a few
+// elements ahead. Where there are fewer rows than the GPU has room for, they are cut into chunks:
+// one read for the chunks' sums, then a read and a write of everything.
+//
+// CUB's DeviceScan reads once even then, but what it adds to what depends on which block is first:
+// floating sums would differ from run to run.
+#include <algorithm>
+#include <cstdlib>
+
+#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/reduce/scan.cuh"
+#include "kernels/cuda/rows.cuh"
+#include "kernels/cuda/start.cuh"
+#include "kernels/ops/scan.h"
+
+namespace axle::inline v0::kernels {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kEach = 8;  // neighbours of a thread in a tile, and elements that it loads at once
+constexpr int kTile = kThreads * kEach;
+constexpr std::int64_t kShortRow = 64;
+constexpr std::int64_t kLeastPiece = 64;  // elements of a chunk for a thread
+constexpr std::int64_t kMostPieces = 128;
+
+struct Task {
+    DeviceRows<2> rows;
+    std::int64_t n, x_step, y_step;
+    std::int64_t chunk = 0, chunks = 1;  // of a row
+
+    void cut(std::int64_t wanted, std::int64_t unit) {
+        chunks = std::max<std::int64_t>(1, wanted);
+        chunk = ((n + chunks - 1) / chunks + unit - 1) / unit * unit;
+        chunks = (n + chunk - 1) / chunk;
+    }
+    AXLE_HOST_DEVICE std::int64_t pieces() const { return rows.count * chunks; }
+};
+
+// A chunk of a row: its elements are first to end - 1, its place in the table of sums is
+// row * chunks + number.
+struct Piece {
+    std::int64_t row, number, first, end;
+    __device__ Piece(const Task& task, std::int64_t piece)
+        : row(piece / task.chunks),
+          number(piece - row * task.chunks),
+          first(number * task.chunk),
+          end(first + task.chunk < task.n ? first + task.chunk : task.n) {}
+};
+
+// --- a block for each chunk
+
+template <class T>
+__global__ void __launch_bounds__(kThreads) add_up(Task task, const T* x, Compute<T>* sums) {
+    const Piece piece(task, blockIdx.x);
+    const T* const from = x + task.rows.place(piece.row).at[0];
+    Compute<T> sum = 0;
+    for (std::int64_t i = piece.first + threadIdx.x; i < piece.end; i += kThreads)
+        sum += static_cast<Compute<T>>(from[i * task.x_step]);
+    sum = block_sum<kThreads>(sum);
+    if (threadIdx.x == 0) sums[blockIdx.x] = sum;
+}
+
+// A thread's neighbours lie side by side, with a gap behind them: 32 threads meet 32 banks.
+__device__ inline int padded(int i) { return i + i / kEach; }
+
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    scan_tiles(Task task, const Compute<T>* sums, const T* x, T* y) {
+    using C = Compute<T>;
+    __shared__ C tile[kTile + kThreads];
+    const int thread = static_cast<int>(threadIdx.x);
+    for (std::int64_t p = blockIdx.x; p < task.pieces(); p += gridDim.x) {
+        const Piece piece(task, p);
+        const auto place = task.rows.place(piece.row);
+        const T* const from = x + place.at[0];
+        T* const to = y + place.at[1];
+        C carry = 0;
+        if (piece.number > 0) {
+            for (std::int64_t c = thread; c < piece.number; c += kThreads)
+                carry += sums[piece.row * task.chunks + c];
+            carry = block_sum<kThreads>(carry);
+        }
+        for (std::int64_t first = piece.first; first < piece.end; first += kTile) {
+#pragma unroll
+            for (int j = 0; j < kEach; ++j) {
+                const int i = j * kThreads + thread;
+                tile[padded(i)] =
+                    first + i < piece.end ? static_cast<C>(from[(first + i) * task.x_step]) : C(0);
+            }
+            __syncthreads();
+            C mine[kEach], sum = 0;
+#pragma unroll
+            for (int j = 0; j < kEach; ++j) mine[j] = sum += tile[padded(thread * kEach + j)];
+            C total = 0;
+            const C before = carry + block_scan<kThreads>(sum, total);
+            carry += total;
+#pragma unroll
+            for (int j = 0; j < kEach; ++j) tile[padded(thread * kEach + j)] = before + mine[j];
+            __syncthreads();
+#pragma unroll
+            for (int j = 0; j < kEach; ++j) {
+                const int i = j * kThreads + thread;
+                if (first + i < piece.end)
+                    to[(first + i) * task.y_step] = convert<T>(tile[padded(i)]);
+            }
+            __syncthreads();  // before the tile is filled again
+        }
+    }
+}
+
+// --- a thread for each chunk; neighbours take neighbouring rows
+
+__device__ inline std::int64_t piece_of_thread(const Task& task, std::int64_t t) {
+    const std::int64_t number = t / task.rows.count;
+    return (t - number * task.rows.count) * task.chunks + number;
+}
+
+// f(i, x) for the elements of a piece, in order.
+template <class T, class F>
+__device__ inline void walk_ahead(const Task& task, const Piece& piece, const T* from, F f) {
+    for (std::int64_t first = piece.first; first < piece.end; first += kEach) {
+        Compute<T> next[kEach];
+#pragma unroll
+        for (int j = 0; j < kEach; ++j)
+            if (first + j < piece.end)
+                next[j] = static_cast<Compute<T>>(from[(first + j) * task.x_step]);
+#pragma unroll
+        for (int j = 0; j < kEach; ++j)
+            if (first + j < piece.end) f(first + j, next[j]);
+    }
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads) add_up_alone(Task task, const T* x, Compute<T>* sums) {
+    for (std::int64_t t = thread_in_grid(); t < task.pieces(); t += threads_in_grid()) {
+        const std::int64_t p = piece_of_thread(task, t);
+        const Piece piece(task, p);
+        Compute<T> sum = 0;
+        walk_ahead(task, piece, x + task.rows.place(piece.row).at[0],
+                   [&](std::int64_t, Compute<T> value) { sum += value; });
+        sums[p] = sum;
+    }
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    scan_alone(Task task, const Compute<T>* sums, const T* x, T* y) {
+    for (std::int64_t t = thread_in_grid(); t < task.pieces(); t += threads_in_grid()) {
+        const Piece piece(task, piece_of_thread(task, t));
+        const auto place = task.rows.place(piece.row);
+        T* const to = y + place.at[1];
+        Compute<T> sum = 0;
+        for (std::int64_t c = 0; c < piece.number; ++c) sum += sums[piece.row * task.chunks + c];
+        walk_ahead(task, piece, x + place.at[0], [&](std::int64_t i, Compute<T> value) {
+            sum += value;
+            to[i * task.y_step] = convert<T>(sum);
+        });
+    }
+}
+
+bool side_by_side(const Task& task) {
+    const int last = task.rows.ndim - 1;
+    return task.rows.size[last] >= kWarp &&
+           std::abs(task.rows.stride[1][last]) < std::abs(task.y_step);
+}
+
+template <class T>
+void scan_rows(Cuda& on, Task task, const T* x, T* y) {
+    const std::int64_t rows = task.rows.count, room = std::int64_t{4} * on.multiprocessors();
+    DeviceScratch scratch(on);
+    Compute<T>* sums = nullptr;
+    if (side_by_side(task) || task.n <= kShortRow || rows >= room * kThreads / 2) {
+        task.cut(std::min({room * kThreads / rows, task.n / kLeastPiece, kMostPieces}), 1);
+        const Grid grid = grid_for(on, task.pieces(), kThreads);
+        if (task.chunks > 1) {
+            sums = scratch.take<Compute<T>>(task.pieces());
+            start(on, {grid, kThreads}, &add_up_alone<T>, task, x, sums);
+        }
+        start(on, {grid, kThreads}, &scan_alone<T>, task, sums, x, y);
+        return;
+    }
+    task.cut(std::min(room / rows, task.n / (4 * kTile)), kTile);
+    if (task.chunks > 1) {
+        sums = scratch.take<Compute<T>>(task.pieces());
+        start(on, {{task.pieces()}, kThreads}, &add_up<T>, task, x, sums);
+    }
+    const std::int64_t blocks = std::min<std::int64_t>(task.pieces(), 0x7fffffff);
+    start(on, {{blocks}, kThreads}, &scan_tiles<T>, task, sums, x, y);
+}
+
+}  // namespace
+
+void cumsum(Cuda& on, ConstView x, View y) {
+    if (x.numel() == 0) return;
+    const Task task{DeviceRows<2>({x, y}), x.back(1), x.back_stride(1), y.back_stride(1)};
+    // Unsigned: overflow wraps.
+    if (x.dtype == DType::i64)
+        return scan_rows(on, task, x.as<std::uint64_t>(), y.as<std::uint64_t>());
+    visit_float(x.dtype, [&]<class T>() { scan_rows(on, task, x.as<T>(), y.as<T>()); });
+}
+
+}  // namespace axle::inline v0::kernels

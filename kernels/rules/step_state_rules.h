@@ -1,0 +1,43 @@
+// Private to kernels: the rules of kernels/ops/step_state.h, once for the CPU and GPUs.
+#pragma once
+
+#include <cfloat>
+#include <cstdint>
+
+#include "kernels/half.h"
+#include "kernels/ops/step_state.h"
+
+namespace axle::inline v0::kernels {
+
+AXLE_HOST_DEVICE inline StepScalars unscaling(float scale) {
+    return {1 / static_cast<double>(scale), 1, 0};
+}
+
+AXLE_HOST_DEVICE inline void update_scale_by(const ScaleRule& rule, bool found_inf, float* scale,
+                                             std::int32_t* growth_tracker) {
+    if (found_inf) {
+        *scale = static_cast<float>(*scale * rule.backoff_factor);
+        *growth_tracker = 0;
+        return;
+    }
+    if (*growth_tracker + 1 < rule.growth_interval) {
+        ++*growth_tracker;
+        return;
+    }
+    const double grown = *scale * rule.growth_factor;
+    // Half a step beyond the largest number is where rounding to f32 gives infinity.
+    constexpr double kInfinite = FLT_MAX + 0x1p103;
+    if (grown < kInfinite) *scale = static_cast<float>(grown);
+    *growth_tracker = 0;
+}
+
+AXLE_HOST_DEVICE inline void set_rates(SgdGroup* group, const double* rates) {
+    group->lr = rates[0];
+    group->momentum = rates[1];
+}
+AXLE_HOST_DEVICE inline void set_rates(AdamGroup* group, const double* rates) {
+    group->lr = rates[0];
+    group->beta1 = rates[1];
+}
+
+}  // namespace axle::inline v0::kernels

@@ -1,0 +1,72 @@
+#include "nn/files/pretrained.h"
+
+#include <filesystem>
+
+#include "core/files/file.h"
+#include "nn/models/pretrained.h"
+
+namespace axle::inline v0::nn {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kConfig = "config.json";
+constexpr const char* kCard = "README.md";
+constexpr const char* kMadeHere = "<!-- written by axle -->";
+
+// With the metadata that the Hub reads.
+std::string model_card(const Module& model, const std::string& architecture, const char* library) {
+    return str("---\nlibrary_name: ", library, "\ntags:\n- axle\n---\n", kMadeHere, "\n\n# ",
+               architecture, "\n\n", model.num_parameters(), " parameters, trained with Axle. `",
+               kConfig,
+               "` says how the model is built; the weights are in the `.safetensors` files.\n");
+}
+
+bool is_the_users(const fs::path& card) {
+    std::error_code ignored;
+    return fs::exists(card, ignored) &&
+           read_file(card.string()).find(kMadeHere) == std::string::npos;
+}
+
+}  // namespace
+
+void save_folder(const Module& model, const std::string& architecture, const Tree& config,
+                 const char* library, const std::string& directory,
+                 const SavePretrainedOptions& options) {
+    if (!options.is_main_process) return;
+    if (!config.is_map()) throw ValueError(str("save_pretrained: config is no map: ", config));
+    const StateDict state = model.saved_state();
+    save_weights(state, directory, options.max_shard_size);
+    Tree whole{{"architectures", Tree::list({architecture})}};
+    for (const auto& [name, value] : config.entries()) whole.set(name, value);
+    if (!state.empty()) whole.set("torch_dtype", str(state.front().second.dtype()));
+    const fs::path folder(directory);
+    write_file_atomically((folder / kConfig).string(), to_json(whole) + "\n");
+    std::string card = options.model_card;
+    if (card.empty()) {
+        if (is_the_users(folder / kCard)) return;
+        card = model_card(model, architecture, library);
+    }
+    write_file_atomically((folder / kCard).string(), card);
+}
+
+void save_pretrained(const Module& model, const std::string& architecture, const Tree& config,
+                     const std::string& directory, const SavePretrainedOptions& options) {
+    save_folder(model, architecture, config, "axle", directory, options);
+}
+
+Tree pretrained_config(const std::string& directory) {
+    const std::string path = (fs::path(directory) / kConfig).string();
+    const std::string text = read_file(path);
+    try {
+        return from_json(text);
+    } catch (const ValueError& error) {
+        throw FileError(str(printable(path), ": ", error.what()));
+    }
+}
+
+void load_pretrained(Module& model, const std::string& directory) {
+    PretrainedFolder(directory).load(model);
+}
+
+}  // namespace axle::inline v0::nn

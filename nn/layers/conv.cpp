@@ -1,0 +1,78 @@
+#include "nn/layers/conv.h"
+
+#include <cmath>
+
+#include "nn/init.h"
+
+namespace axle::inline v0::nn {
+namespace {
+
+// Throws unless a layer of these sizes exists. Strides and the like are the op's to check, at every
+// call.
+void check_sizes(const char* who, std::int64_t in, std::int64_t out, Size2 kernel,
+                 std::int64_t groups) {
+    if (in < 1 || out < 1 || kernel.h < 1 || kernel.w < 1)
+        throw ValueError(
+            str(who, ": sizes must be positive: in ", in, ", out ", out, ", kernel ", kernel));
+    if (groups < 1 || in % groups != 0 || out % groups != 0)
+        throw ValueError(str(who, ": in and out must be multiples of groups: in ", in, ", out ",
+                             out, ", groups ", groups));
+}
+
+void make_parameters(Tensor& weight, Tensor& bias, const Shape& shape, std::int64_t out,
+                     bool has_bias) {
+    weight = init::parameter(shape);
+    init::kaiming_uniform_(weight, std::sqrt(5.0));
+    if (!has_bias) return;
+    const double bound = 1 / std::sqrt(static_cast<double>(shape[1] * shape[2] * shape[3]));
+    bias = init::parameter({out});
+    init::uniform_(bias, -bound, bound);
+}
+
+// (before, after) of the columns, then of the rows, as pad() wants them.
+Dims padding_around(const ConvPadding& padding, Size2 kernel, Size2 dilation) {
+    if (!padding.same) return {padding.size.w, padding.size.w, padding.size.h, padding.size.h};
+    const std::int64_t w = dilation.w * (kernel.w - 1), h = dilation.h * (kernel.h - 1);
+    return {w / 2, w - w / 2, h / 2, h - h / 2};
+}
+
+}  // namespace
+
+Conv2d::Conv2d(std::int64_t in, std::int64_t out, Size2 kernel, Conv2dLayerOptions options)
+    : options_(options) {
+    check_sizes("Conv2d", in, out, kernel, options.groups);
+    if (options.padding.same && options.stride != Size2(1))
+        throw ValueError(str("Conv2d: kSamePadding needs a stride of 1: ", options.stride));
+    make_parameters(weight, bias, {out, in / options.groups, kernel.h, kernel.w}, out,
+                    options.bias);
+    conv_ = {.stride = options.stride, .dilation = options.dilation, .groups = options.groups};
+    around_ = padding_around(options.padding, kernel, options.dilation);
+    const bool symmetric = around_[0] == around_[1] && around_[2] == around_[3];
+    if (options.padding_mode != PadMode::constant || !symmetric) return;
+    conv_.padding = {around_[2], around_[0]};
+    around_ = {};
+}
+
+Tensor Conv2d::forward(const Tensor& x) {
+    if (around_.empty()) return conv2d(x, weight, bias, conv_);
+    return conv2d(pad(x, around_, options_.padding_mode), weight, bias, conv_);
+}
+
+ConvTranspose2d::ConvTranspose2d(std::int64_t in, std::int64_t out, Size2 kernel,
+                                 ConvTranspose2dLayerOptions options)
+    : options_(options) {
+    check_sizes("ConvTranspose2d", in, out, kernel, options.groups);
+    make_parameters(weight, bias, {in, out / options.groups, kernel.h, kernel.w}, out,
+                    options.bias);
+}
+
+Tensor ConvTranspose2d::forward(const Tensor& x) {
+    return conv_transpose2d(x, weight, bias,
+                            {.stride = options_.stride,
+                             .padding = options_.padding,
+                             .output_padding = options_.output_padding,
+                             .groups = options_.groups,
+                             .dilation = options_.dilation});
+}
+
+}  // namespace axle::inline v0::nn

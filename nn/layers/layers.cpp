@@ -1,0 +1,32 @@
+#include "nn/layers/layers.h"
+
+#include "core/autograd/autograd.h"
+#include "nn/init.h"
+
+namespace axle::inline v0::nn {
+namespace {
+
+std::int64_t positive(const char* who, std::int64_t size) {
+    if (size < 1) throw ValueError(str(who, ": sizes must be positive: ", size));
+    return size;
+}
+
+}  // namespace
+
+Embedding::Embedding(std::int64_t rows, std::int64_t width,
+                     std::optional<std::int64_t> padding_idx_)
+    : weight(init::parameter({positive("Embedding", rows), positive("Embedding", width)})),
+      padding_idx(padding_idx_) {
+    if (padding_idx && (*padding_idx < 0 || *padding_idx >= rows))
+        throw IndexError(str("Embedding: padding_idx ", *padding_idx, " is not a row of ", rows));
+    init::normal_(weight);
+    if (!padding_idx) return;
+    const NoGrad no_grad;
+    weight.select(0, *padding_idx).zero_();
+}
+
+Dropout::Dropout(double p_) : p(p_) {
+    if (!(p >= 0 && p <= 1)) throw ValueError(str("Dropout: p must be in [0, 1]: ", p));
+}
+
+}  // namespace axle::inline v0::nn

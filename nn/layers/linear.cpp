@@ -1,0 +1,56 @@
+#include "nn/layers/linear.h"
+
+#include <cmath>
+
+#include "nn/init.h"
+
+namespace axle::inline v0::nn {
+
+Linear::Linear(std::int64_t in, std::int64_t out, LinearOptions options) : options_(options) {
+    if (in < 1 || out < 1)
+        throw ValueError(str("Linear: sizes must be positive: in ", in, ", out ", out));
+    const double bound = 1 / std::sqrt(static_cast<double>(in));
+    weight = init::parameter(options.transposed ? Shape{in, out} : Shape{out, in});
+    init::uniform_(weight, -bound, bound);
+    if (!options.bias) return;
+    bias = init::parameter({out});
+    init::uniform_(bias, -bound, bound);
+}
+
+Linear::Linear(const Linear& other)
+    : Model(other),
+      weight(other.weight),
+      bias(other.bias),
+      policy(other.policy == nullptr ? nullptr : other.policy->twin()),
+      options_(other.options_) {}
+
+namespace {
+
+// [out, in]
+Tensor matrix_of(const Linear& layer) {
+    return layer.options().transposed ? layer.weight.t() : layer.weight;
+}
+
+}  // namespace
+
+Tensor Linear::forward(const Tensor& x, Activation activation) {
+    if (policy != nullptr) return policy->multiply(*this, x, activation);
+    return linear(x, matrix_of(*this), bias, activation);
+}
+
+void Linear::visit(Visitor& v) {
+    v("weight", weight);
+    v("bias", bias);
+    if (policy != nullptr) v("policy", *policy);
+}
+
+Tensor feed_forward(Linear& first, Linear& second, const Tensor& x, Activation activation) {
+    const auto has_door = [](const Linear& layer) {
+        return layer.policy || layer.gate() || layer.layer_cast();
+    };
+    if (has_door(first) || has_door(second)) return second(first(x, activation));
+    return axle::feed_forward(x, matrix_of(first), first.bias, matrix_of(second), second.bias,
+                              activation);
+}
+
+}  // namespace axle::inline v0::nn

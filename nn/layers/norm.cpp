@@ -1,0 +1,81 @@
+#include "nn/layers/norm.h"
+
+#include "core/autograd/autograd.h"
+#include "nn/init.h"
+
+namespace axle::inline v0::nn {
+namespace {
+
+void check_positive(const std::string& who, std::int64_t size) {
+    if (size < 1) throw ValueError(str(who, ": sizes must be positive: ", size));
+}
+
+Tensor parameter_of_ones(std::int64_t size) {
+    Tensor weight = init::parameter({size});
+    init::ones_(weight);
+    return weight;
+}
+Tensor parameter_of_zeros(std::int64_t size) {
+    Tensor bias = init::parameter({size});
+    init::zeros_(bias);
+    return bias;
+}
+
+}  // namespace
+
+LayerNorm::LayerNorm(std::int64_t width, LayerNormOptions options) : eps(options.eps) {
+    check_positive("LayerNorm", width);
+    if (!options.affine) return;
+    weight = parameter_of_ones(width);
+    if (options.bias) bias = parameter_of_zeros(width);
+}
+
+RMSNorm::RMSNorm(std::int64_t width, double eps_) : eps(eps_) {
+    check_positive("RMSNorm", width);
+    weight = parameter_of_ones(width);
+}
+
+template <int kSpatial>
+BatchNorm<kSpatial>::BatchNorm(std::int64_t channels, BatchNormOptions options)
+    : eps(options.eps), momentum(options.momentum) {
+    check_positive(str("BatchNorm", kSpatial, "d"), channels);
+    if (options.affine) weight = parameter_of_ones(channels), bias = parameter_of_zeros(channels);
+    if (!options.track_running_stats) return;
+    running_mean = zeros({channels});
+    running_var = ones({channels});
+    num_batches_tracked = zeros({}, {i64});
+}
+
+template <int kSpatial>
+Tensor BatchNorm<kSpatial>::forward(const Tensor& x) {
+    if (x.dim() != kSpatial + 2 && (kSpatial != 1 || x.dim() != 2))
+        throw ShapeError(str("BatchNorm", kSpatial, "d: x must have ", kSpatial == 1 ? "2 or " : "",
+                             kSpatial + 2, " dimensions: ", x.shape()));
+    const bool tracked = running_mean.defined();
+    const bool own_statistics = this->is_training() || !tracked;
+    const bool counts = this->is_training() && tracked;
+    double factor = momentum.value_or(0);
+    if (counts && !momentum) factor = 1 / (num_batches_tracked.item() + 1);
+    Tensor y =
+        this->is_training() && policy != nullptr
+            ? policy->normalise(x, running_mean, running_var, weight, bias, factor, eps)
+            : batch_norm(x, running_mean, running_var, weight, bias, own_statistics, factor, eps);
+    if (counts) num_batches_tracked.add_(ones({}, {i64, x.device()}));
+    return y;
+}
+
+template class BatchNorm<1>;
+template class BatchNorm<2>;
+template class BatchNorm<3>;
+
+GroupNorm::GroupNorm(std::int64_t groups_, std::int64_t channels, GroupNormOptions options)
+    : groups(groups_), eps(options.eps) {
+    check_positive("GroupNorm", groups);
+    check_positive("GroupNorm", channels);
+    if (channels % groups != 0)
+        throw ValueError(str("GroupNorm: groups must divide channels: ", groups, " groups, ",
+                             channels, " channels"));
+    if (options.affine) weight = parameter_of_ones(channels), bias = parameter_of_zeros(channels);
+}
+
+}  // namespace axle::inline v0::nn

@@ -1,0 +1,157 @@
+#include "nn/precision/float8.h"
+
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include "core/autograd/autograd.h"
+#include "core/graph.h"
+#include "core/profiler/profiler.h"
+
+namespace axle::inline v0::nn {
+namespace {
+
+constexpr const char* kOp = "float8_linear";
+constexpr std::int64_t kMultiple = 16;  // of a product's inner dimension
+
+using Rounding = std::function<Float8Tensor(const Tensor&)>;
+
+// [..., width] as rows, filled up with zeros.
+Tensor whole_rows(const Tensor& x) {
+    const Tensor rows = reshape(x, {-1, x.size(-1)});
+    const std::int64_t rest = rows.size(0) % kMultiple;
+    return rest == 0 ? rows : pad(rows, {0, 0, 0, kMultiple - rest});
+}
+
+Float8Tensor first_rows(const Float8Tensor& x, std::int64_t n) {
+    return {narrow(x.values, 0, 0, n), x.scale};
+}
+
+Tensor activated(const Tensor& x, Activation activation) {
+    switch (activation) {
+        case Activation::none:
+            return x;
+        case Activation::relu:
+            return relu(x);
+        case Activation::gelu:
+            return gelu(x);
+        case Activation::gelu_tanh:
+            return gelu(x, Gelu::tanh);
+        case Activation::silu:
+            return silu(x);
+    }
+    return x;
+}
+
+// A tensor that outlives the call, and its scale as it is now.
+struct SavedFloat8 {
+    SavedTensor values, scale;
+    explicit SavedFloat8(const Float8Tensor& x) : values(saved(x.values)), scale(saved(x.scale)) {}
+    Float8Tensor get() const { return {values.get(), scale.get()}; }
+};
+
+}  // namespace
+
+Float8Linear::Float8Linear(const Float8Options& options, Device device) : options_(options) {
+    if (options.scaling == Float8Scaling::current) return;
+    history_ = zeros({options.history_length, 3}, {.device = device});
+    scales_ = ones({3, 2}, {.device = device});
+}
+
+// A conversion of the model's floating tensors has taken them along.
+void Float8Linear::widen_buffers() {
+    for (Tensor* buffer : {&history_, &scales_})
+        if (buffer->dtype() != f32) buffer->set_data(buffer->to(f32));
+}
+
+void Float8Linear::begin_call() {
+    // A captured call can't count: it takes new scales each time.
+    const bool is_due = calls_++ % options_.interval == 0 || is_capturing();
+    end_float8_step({.most_recent = options_.most_recent,
+                     .margin = static_cast<double>(options_.margin),
+                     .dtypes = {options_.forward, options_.forward, options_.gradient},
+                     .rescales = is_due},
+                    history_, scales_);
+}
+
+Rounding Float8Linear::rounding(Role role, bool observes) const {
+    const DType dtype = role == kGradient ? options_.gradient : options_.forward;
+    if (options_.scaling == Float8Scaling::current)
+        return [dtype, power_of_two = options_.power_of_two](const Tensor& x) {
+            return to_float8(x, dtype, power_of_two);
+        };
+    // The next call writes new scales where these are.
+    const Tensor scale = clone(select(scales_, 0, role));
+    const Tensor largest = observes ? select(select(history_, 0, 0), 0, role) : Tensor();
+    return [dtype, scale, largest](const Tensor& x) { return to_float8(x, dtype, scale, largest); };
+}
+
+Tensor Float8Linear::multiply(Linear& layer, const Tensor& x_in, Activation activation) {
+    const Tensor weight = layer.options().transposed ? layer.weight.t() : layer.weight;
+    const bool is_off = !layer.is_training() && !options_.in_evaluation;
+    if (is_off || x_in.dtype() == f64 || weight.dtype() == f64 || x_in.numel() == 0)
+        return linear(x_in, weight, layer.bias, activation);
+    if (x_in.dim() == 0 || x_in.size(-1) != weight.size(1))
+        throw ShapeError(str(kOp, ": the width of x is not that of weight [out, in]: x ",
+                             x_in.shape(), ", weight ", weight.shape()));
+    // A call that is repeated in backward, for a checkpoint, moves nothing.
+    const bool observes = layer.is_training() && autograd::backward_depth() == 0;
+    const Tensor y = product(x_in, weight, observes);
+    const Tensor bias = layer.bias.defined() ? autocast(layer.bias) : layer.bias;
+    return activated(bias.defined() ? y + bias : y, activation);
+}
+
+Tensor Float8Linear::product(const Tensor& x_in, const Tensor& weight, bool observes) {
+    const profiler::OpScope scope(kOp);
+    const bool is_delayed = options_.scaling == Float8Scaling::delayed;
+    if (is_delayed) widen_buffers();
+    if (is_delayed && observes) begin_call();
+    const Rounding round_dy = rounding(kGradient, is_delayed && observes);
+    const Tensor x = autocast(x_in).detach(), rows = whole_rows(x), w = weight.detach();
+    const std::int64_t count = x.numel() / x.size(-1);
+    const Float8Tensor x8 = rounding(kInput, observes)(rows);
+    const Float8Tensor w8 = rounding(kWeight, observes)(w);
+    const Float8MatmulOptions forward = {
+        .dtype = x.dtype(), .fast = true, .emulate = options_.emulate};
+    const auto [high_y, high_dx, high_dw_said] = options_.high_precision;
+    const bool high_dw = high_dw_said || (!options_.pad_rows && count % kMultiple != 0);
+
+    Shape shape = x.shape();
+    shape[shape.size() - 1] = w.size(0);
+    const Tensor y2 = high_y ? linear(narrow(rows, 0, 0, count), w)
+                             : float8_matmul(first_rows(x8, count), w8, forward);
+    return record(
+        kOp, reshape(y2, shape), {x_in, weight},
+        [x8 = SavedFloat8(x8), w8 = SavedFloat8(w8), x = saved(high_dw ? rows : Tensor()),
+         w = saved(high_dx ? w : Tensor()), round_dy, high_dx, high_dw, count, forward,
+         x_shape = x.shape()](const Grads& dy, Needs needs) -> Grads {
+            if (grad_enabled()) refuse_double_backward(kOp);
+            const Tensor dy2 = whole_rows(dy[0]);
+            const Float8Tensor dy8 = round_dy(dy2);
+            Float8MatmulOptions options = forward;
+            options.fast = false;
+            Grads result(2);
+            if (needs[0]) {
+                const Tensor dx =
+                    high_dx ? matmul(narrow(dy2, 0, 0, count), w.get().to(dy2.dtype()))
+                            : float8_matmul(first_rows(dy8, count), transposed(w8.get()), options);
+                result[0] = reshape(dx, x_shape);
+            }
+            options.dtype = f32;
+            if (needs[1])
+                result[1] = high_dw ? matmul(transpose(dy2, 0, 1), x.get().to(dy2.dtype()))
+                                    : float8_matmul(transposed(dy8), transposed(x8.get()), options);
+            return result;
+        });
+}
+
+bool use_float8(Linear& layer, const Float8Options& options) {
+    const bool fits =
+        layer.weight.size(0) % kMultiple == 0 && layer.weight.size(1) % kMultiple == 0;
+    if (layer.policy != nullptr || !fits) return false;
+    layer.policy = std::make_shared<Float8Linear>(options, layer.weight.device());
+    layer.policy->train(layer.is_training());
+    return true;
+}
+
+}  // namespace axle::inline v0::nn

@@ -1,0 +1,27 @@
+// Private to optim: what the files of schedules share.
+#pragma once
+
+#include <cstdint>
+#include <numbers>
+
+#include "core/tree/tree.h"
+#include "optim/schedules/scheduler.h"
+
+namespace axle::inline v0::optim {
+
+inline constexpr double kPi = std::numbers::pi;
+inline constexpr const char* kAnnealNames[] = {"cos", "linear"};
+
+inline std::int64_t positive(const char* op, const char* what, std::int64_t n) {
+    if (n <= 0) throw ValueError(str(op, ": ", what, " must be positive: ", n));
+    return n;
+}
+
+// Of an enumeration of one byte.
+template <class E>
+ScheduleChoice choice(E& value, std::span<const char* const> names) {
+    static_assert(sizeof(E) == 1);
+    return {reinterpret_cast<std::uint8_t*>(&value), names};
+}
+
+}  // namespace axle::inline v0::optim

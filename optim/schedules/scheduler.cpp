@@ -1,0 +1,199 @@
+#include "optim/schedules/scheduler.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+namespace axle::inline v0::optim {
+namespace {
+
+Tree list_of(const std::vector<double>& values) {
+    Tree list = Tree::list();
+    for (const double value : values) list.push_back(value);
+    return list;
+}
+
+std::vector<double> numbers(const Tree& list) {
+    std::vector<double> values;
+    for (const Tree& value : list.elements()) values.push_back(value.number());
+    return values;
+}
+
+Tree to_tree(const double* value) { return *value; }
+Tree to_tree(const std::int64_t* value) { return *value; }
+Tree to_tree(const bool* value) { return *value; }
+Tree to_tree(const std::vector<double>* value) { return list_of(*value); }
+Tree to_tree(const ScheduleChoice& choice) { return choice.names[*choice.value]; }
+
+using Write = std::function<void()>;
+
+[[noreturn]] void refuse(const ScheduleField& field, const std::string& why) {
+    throw ValueError(str("load_state_dict: ", field.name, ": ", why));
+}
+
+Write reading(const Tree& tree, const ScheduleField&, double* value) {
+    return [value, read = tree.number()] { *value = read; };
+}
+Write reading(const Tree& tree, const ScheduleField& field, std::int64_t* value) {
+    const std::int64_t read = tree.integer();
+    if (read < field.at_least) refuse(field, str("must be at least ", field.at_least, ": ", read));
+    return [value, read] { *value = read; };
+}
+Write reading(const Tree& tree, const ScheduleField&, bool* value) {
+    return [value, read = tree.boolean()] { *value = read; };
+}
+Write reading(const Tree& tree, const ScheduleField& field, std::vector<double>* value) {
+    std::vector<double> read = numbers(tree);
+    if (read.size() != value->size())
+        refuse(field, str(value->size(), " numbers are needed: ", read.size()));
+    return [value, read = std::move(read)] { *value = read; };
+}
+Write reading(const Tree& tree, const ScheduleField& field, const ScheduleChoice& choice) {
+    const auto& names = choice.names;
+    const auto found = std::find(names.begin(), names.end(), tree.string());
+    if (found == names.end()) refuse(field, str("unknown: '", tree.string(), "'"));
+    return [value = choice.value, read = found - names.begin()] {
+        *value = static_cast<std::uint8_t>(read);
+    };
+}
+
+}  // namespace
+
+std::vector<double> PerGroup::spread(const char* op, const char* what, std::size_t groups) const {
+    if (for_all_) return std::vector<double>(groups, values_[0]);
+    if (values_.size() != groups)
+        throw ValueError(
+            str(op, ": one ", what, " per group is needed: ", values_.size(), " for ", groups));
+    return values_;
+}
+
+void Scheduler::step() {
+    if (gate_) return gate_->step(*this);
+    advance();
+}
+
+void Scheduler::advance() {
+    before_access();
+    set_rates(last_epoch_ + 1);
+    stand_at(last_epoch_ + 1, step_count_ + 1);
+}
+
+void Scheduler::start() {
+    starting_ = true;
+    set_rates(0);
+    starting_ = false;
+    stand_at(0, 1);
+}
+
+void Scheduler::restart() {
+    if (restarts_from_base()) {
+        const std::vector<double>& base = base_lrs();
+        for (std::size_t g = 0; g < optimizer_.group_count(); ++g) optimizer_.group(g).lr = base[g];
+    }
+    set_rates(0);
+    stand_at(0, 1);
+}
+
+void Scheduler::set_rates(std::int64_t epoch) {
+    const std::vector<double>& base = base_lrs();
+    for (std::size_t g = 0; g < optimizer_.group_count(); ++g)
+        apply(g, optimizer_.group(g), base[g], epoch);
+}
+
+const std::vector<double>& Scheduler::base_lrs() {
+    for (std::size_t g = base_lrs_.size(); g < optimizer_.group_count(); ++g) {
+        const GroupRef group = optimizer_.group(g);
+        if (!group.initial_lr) group.initial_lr = group.lr;
+        base_lrs_.push_back(*group.initial_lr);
+    }
+    return base_lrs_;
+}
+
+void Scheduler::stand_at(std::int64_t epoch, std::int64_t step_count) {
+    last_epoch_ = epoch;
+    step_count_ = step_count;
+    last_lr_.clear();
+    for (std::size_t g = 0; g < optimizer_.group_count(); ++g)
+        last_lr_.push_back(optimizer_.group(g).lr);
+}
+
+Tree Scheduler::state_dict() const {
+    before_access();
+    return save();
+}
+
+void Scheduler::load_state_dict(const Tree& tree) {
+    before_access();
+    load(tree);
+}
+
+Tree Scheduler::save() const {
+    Tree tree{
+        {"last_epoch", last_epoch_}, {"_step_count", step_count_}, {"_last_lr", list_of(last_lr_)}};
+    if (!base_lrs_.empty()) tree.set("base_lrs", list_of(base_lrs_));
+    save_fields(tree);
+    return tree;
+}
+
+void Scheduler::load(const Tree& tree) {
+    std::vector<double> last = numbers(tree["_last_lr"]), base;
+    if (!base_lrs_.empty()) base = numbers(tree["base_lrs"]);
+    const std::int64_t epoch = tree["last_epoch"].integer();
+    // Schedules of which PyTorch does not save it are never set back.
+    const Tree* const steps = tree.find("_step_count");
+    const std::int64_t count = steps != nullptr ? steps->integer() : epoch + 1;
+    load_fields(tree);
+    last_epoch_ = epoch;
+    step_count_ = count;
+    base_lrs_ = std::move(base);
+    last_lr_ = std::move(last);
+}
+
+void Scheduler::save_fields(Tree& tree) const {
+    // Fields are listed once, for reading and for writing.
+    for (const ScheduleField& field : const_cast<Scheduler*>(this)->fields())
+        tree.set(field.name, std::visit([](auto value) { return to_tree(value); }, field.value));
+}
+
+void Scheduler::load_fields(const Tree& tree) {
+    std::vector<Write> writes;
+    for (const ScheduleField& field : fields())
+        if (const Tree* saved = tree.find(field.name))
+            writes.push_back(
+                std::visit([&](auto value) { return reading(*saved, field, value); }, field.value));
+    for (const Write& write : writes) write();
+}
+
+FactorScheduler::FactorScheduler(const char* name, Optimizer& optimizer,
+                                 std::vector<LrFactor> factors)
+    : Scheduler(optimizer), factors_(std::move(factors)) {
+    if (factors_.size() != optimizer.group_count())
+        throw ValueError(str(name, ": one function per group is needed: ", factors_.size(), " for ",
+                             optimizer.group_count()));
+}
+
+double FactorScheduler::factor(std::size_t group, std::int64_t epoch) const {
+    // A group that was added later follows the last function.
+    return factors_[std::min(group, factors_.size() - 1)](epoch);
+}
+
+Tree FactorScheduler::save() const {
+    Tree tree = Scheduler::save();
+    // PyTorch's key; functions are not saved.
+    tree.set("lr_lambdas", Tree::list(Tree::List(factors_.size())));
+    return tree;
+}
+
+LambdaLR::LambdaLR(Optimizer& optimizer, const Factor& factor)
+    : LambdaLR(optimizer, std::vector<Factor>(optimizer.group_count(), factor)) {}
+
+LambdaLR::LambdaLR(Optimizer& optimizer, std::vector<Factor> factors)
+    : FactorScheduler("LambdaLR", optimizer, std::move(factors)) {
+    start();
+}
+
+void LambdaLR::apply(std::size_t index, GroupRef group, double base_lr, std::int64_t epoch) {
+    group.lr = base_lr * factor(index, epoch);
+}
+
+}  // namespace axle::inline v0::optim

@@ -1,0 +1,253 @@
+// All schedules: here those of torch.optim.lr_scheduler that follow from the epoch alone, for which
+// `t` is the epoch and `lr0` a group's initial rate. As PyTorch's, most go on from the rate that a
+// group has now, so that several can be chained; the comments say where that leads with one alone.
+// Wrong numbers throw ValueError.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "optim/schedules/composed_schedules.h"
+#include "optim/schedules/get_scheduler.h"
+#include "optim/schedules/metric_schedules.h"
+#include "optim/schedules/scheduler.h"
+
+namespace axle::inline v0::optim {
+
+// lr * factor(t) at each step, the first one left out
+class MultiplicativeLR : public FactorScheduler {
+  public:
+    using Factor = LrFactor;
+
+    MultiplicativeLR(Optimizer& optimizer, const Factor& factor);
+    // One per group (ValueError).
+    MultiplicativeLR(Optimizer& optimizer, std::vector<Factor> factors);
+
+  protected:
+    void apply(std::size_t index, GroupRef group, double base_lr, std::int64_t epoch) override;
+};
+
+// Schedules that go on from the present rate and are known in closed form too.
+class ChainableScheduler : public Scheduler {
+  protected:
+    using Scheduler::Scheduler;
+    bool restarts_from_base() const override { return true; }
+};
+
+// lr0 * gamma^floor(t / step_size)
+class StepLR : public ChainableScheduler {
+  public:
+    StepLR(Optimizer& optimizer, std::int64_t step_size, double gamma = 0.1);
+
+  protected:
+    void apply(std::size_t index, GroupRef group, double base_lr, std::int64_t epoch) override;
+    std::vector<ScheduleField> fields() override;
+
+  private:
+    std::int64_t step_size_;
+    double gamma_;
+};
+
+// lr0 * gamma^(milestones that t has reached)
+class MultiStepLR : public ChainableScheduler {
+  public:
+    MultiStepLR(Optimizer& optimizer, const std::vector<std::int64_t>& milestones,
+                double gamma = 0.1);
+
+  protected:
+    void apply(std::size_t index, GroupRef group, double base_lr, std::int64_t epoch) override;
+    std::vector<ScheduleField> fields() override;
+    // With "milestones", how often each comes: {"5": 1, "20": 2}.
+    Tree save() const override;
+    void load(const Tree& tree) override;
+
+  private:
+    struct Milestone {
+        std::int64_t epoch, times;
+    };
+    std::vector<Milestone> milestones_;  // each once, in order
+    double gamma_;
+};
+
+// lr0 * gamma^t
+class ExponentialLR : public ChainableScheduler {
+  public:
+    ExponentialLR(Optimizer& optimizer, double gamma);
+
+  protected:
+    void apply(std::size_t index, GroupRef group, double base_lr, std::int64_t epoch) override;
+    std::vector<ScheduleField> fields() override;
+
+  private:
+    double gamma_;
+};
+
+// lr0 * factor until total_iters, lr0 from there on
+class ConstantLR : public ChainableScheduler {
+  public:
+    ConstantLR(Optimizer& optimizer, double factor = 1.0 / 3, std::int64_t total_iters = 5);
+
+  protected:
+    void apply(std::size_t index, GroupRef group, double base_lr, std::int64_t epoch) override;
+    std::vector<ScheduleField> fields() override;
+
+  private:
+    double factor_;
+    std::int64_t total_iters_;
+};
+
+// From lr0 * start_factor to lr0 * end_factor in total_iters even steps
+class LinearLR : public ChainableScheduler {
+  public:
+    LinearLR(Optimizer& optimizer, double start_factor = 1.0 / 3, double end_factor = 1,
+             std::int64_t total_iters = 5);
+
+  protected:
+    void apply(std::size_t index, GroupRef group, double base_lr, std::int64_t epoch) override;
+    std::vector<ScheduleField> fields() override;
+
+  private:
+    double start_factor_, end_factor_;
+    std::int64_t total_iters_;
+};
+
+// lr0 * (1 - t / total_iters)^power, then 0
+class PolynomialLR : public ChainableScheduler {
+  public:
+    PolynomialLR(Optimizer& optimizer, std::int64_t total_iters = 5, double power = 1);
+
+  protected:
+    void apply(std::size_t index, GroupRef group, double base_lr, std::int64_t epoch) override;
+    std::vector<ScheduleField> fields() override;
+
+  private:
+    std::int64_t total_iters_;
+    double power_;
+};
+
+// eta_min + (lr0 - eta_min) (1 + cos(pi t / t_max)) / 2, which rises again after t_max.
+class CosineAnnealingLR : public ChainableScheduler {
+  public:
+    CosineAnnealingLR(Optimizer& optimizer, std::int64_t t_max, double eta_min = 0);
+
+  protected:
+    void apply(std::size_t index, GroupRef group, double base_lr, std::int64_t epoch) override;
+    std::vector<ScheduleField> fields() override;
+
+  private:
+    std::int64_t t_max_;
+    double eta_min_;
+};
+
+// The same over t_0 epochs, then from lr0 again over t_0 * t_mult, and so on; always from lr0.
+class CosineAnnealingWarmRestarts : public Scheduler {
+  public:
+    CosineAnnealingWarmRestarts(Optimizer& optimizer, std::int64_t t_0, std::int64_t t_mult = 1,
+                                double eta_min = 0);
+
+  protected:
+    void set_rates(std::int64_t epoch) override;
+    void apply(std::size_t index, GroupRef group, double base_lr, std::int64_t epoch) override;
+    std::vector<ScheduleField> fields() override;
+
+  private:
+    std::int64_t t_0_, t_mult_;
+    double eta_min_;
+    std::int64_t t_i_, t_cur_ = 0;  // the length of the present stretch, and the epoch in it
+};
+
+enum class Anneal : std::uint8_t { cosine, linear };
+
+// torch.optim.swa_utils: from the present rate to swa_lr in anneal_epochs, where it stays.
+class SWALR : public Scheduler {
+  public:
+    SWALR(Optimizer& optimizer, const PerGroup& swa_lr, std::int64_t anneal_epochs = 10,
+          Anneal anneal = Anneal::cosine);
+
+  protected:
+    void apply(std::size_t index, GroupRef group, double base_lr, std::int64_t epoch) override;
+    std::vector<ScheduleField> fields() override;
+
+  private:
+    double weight_at(std::int64_t epoch) const;
+
+    std::vector<double> swa_lrs_;
+    std::int64_t anneal_epochs_;
+    Anneal anneal_;
+};
+
+enum class CyclicMode : std::uint8_t { triangular, triangular2, exp_range };
+enum class CyclicScale : std::uint8_t { cycle, iterations };
+
+struct CyclicOptions {
+    std::int64_t step_size_up = 2000;
+    std::optional<std::int64_t> step_size_down = {};  // as up
+    // Tops of one height, halved with each cycle, or gamma^t of it.
+    CyclicMode mode = CyclicMode::triangular;
+    double gamma = 1;
+    // Instead of the mode: the height of the top, of the cycle (from 1) or of the epoch.
+    std::function<double(double)> scale_fn = {};
+    CyclicScale scale_mode = CyclicScale::cycle;
+    bool cycle_momentum = true;  // momentum, or Adam's first beta, against the rate
+    PerGroup base_momentum = 0.8;
+    PerGroup max_momentum = 0.9;
+};
+
+// Smith's cyclical rates: from base_lr up to max_lr and down again, over and over.
+class CyclicLR : public Scheduler {
+  public:
+    CyclicLR(Optimizer& optimizer, const PerGroup& base_lr, const PerGroup& max_lr,
+             CyclicOptions options = {});
+
+  protected:
+    void apply(std::size_t index, GroupRef group, double base_lr, std::int64_t epoch) override;
+    std::vector<ScheduleField> fields() override;
+
+  private:
+    double height(double cycle, double epoch) const;
+
+    std::vector<double> max_lrs_, base_momentums_, max_momentums_;
+    double total_size_, step_ratio_, gamma_;
+    CyclicMode mode_;
+    CyclicScale scale_mode_;
+    std::function<double(double)> scale_fn_;
+    bool cycle_momentum_;
+};
+
+struct OneCycleOptions {
+    double pct_start = 0.3;  // part of the cycle in which the rate rises
+    Anneal anneal = Anneal::cosine;
+    bool cycle_momentum = true;  // momentum, or Adam's first beta, against the rate
+    PerGroup base_momentum = 0.85;
+    PerGroup max_momentum = 0.95;
+    double div_factor = 25;         // the rate starts at max_lr / div_factor
+    double final_div_factor = 1e4;  // and ends at that / final_div_factor
+    bool three_phase = false;       // as long down as up, then to the end
+};
+
+// Smith and Topin's 1cycle policy: up to max_lr and down to almost nothing in total_steps, the step
+// of construction included. A step beyond throws ValueError.
+class OneCycleLR : public Scheduler {
+  public:
+    OneCycleLR(Optimizer& optimizer, const PerGroup& max_lr, std::int64_t total_steps,
+               const OneCycleOptions& options = {});
+
+    std::optional<std::int64_t> total_steps() const override { return total_steps_; }
+
+  protected:
+    void apply(std::size_t index, GroupRef group, double base_lr, std::int64_t epoch) override;
+    std::vector<ScheduleField> fields() override;
+
+  private:
+    double between(double start, double end, double part) const;
+
+    std::vector<double> max_lrs_, base_momentums_, max_momentums_;
+    std::int64_t total_steps_;
+    double pct_start_, div_factor_, final_div_factor_;
+    Anneal anneal_;
+    bool cycle_momentum_, three_phase_;
+};
+
+}  // namespace axle::inline v0::optim

@@ -1,0 +1,192 @@
+// Transformers' schedules: functions of the epoch.
+#include <algorithm>
+#include <cmath>
+
+#include "optim/schedules/get_scheduler.h"
+#include "optim/schedules/schedule_checks.h"
+
+namespace axle::inline v0::optim {
+namespace {
+
+double ratio(std::int64_t part, std::int64_t whole) {
+    return static_cast<double>(part) / static_cast<double>(std::max<std::int64_t>(1, whole));
+}
+
+// t / warmup before the warmup's end, then after(t - warmup, training - warmup).
+template <class After>
+LambdaLR::Factor with_warmup(const char* op, std::int64_t warmup, std::int64_t training,
+                             After after) {
+    if (warmup < 0 || training < 0)
+        throw ValueError(str(op, ": steps must not be negative: ", warmup, " of ", training));
+    return [=](std::int64_t t) -> double {
+        if (t < warmup) return ratio(t, warmup);
+        return after(t - warmup, training - warmup);
+    };
+}
+
+// From 1 to `least`, `cycles` times there and back.
+double cosine_to(double least, double cycles, double progress) {
+    const double factor = 0.5 * (1 + std::cos(kPi * cycles * 2 * progress));
+    return std::max(0.0, factor * (1 - least) + least);
+}
+
+// PyTorch's optimizers know the rate that their groups have by default; ours is the first group's.
+double first_lr(Optimizer& optimizer) {
+    const GroupRef group = optimizer.param_groups()[0];
+    return group.initial_lr.value_or(group.lr);
+}
+
+double least_of(const char* op, Optimizer& optimizer, const MinLr& end) {
+    if (end.min_lr && end.min_lr_rate)
+        throw ValueError(str(op, ": only one of min_lr and min_lr_rate may be given"));
+    if (end.min_lr_rate) return *end.min_lr_rate;
+    if (!end.min_lr) throw ValueError(str(op, ": one of min_lr and min_lr_rate must be given"));
+    const double lr = first_lr(optimizer);
+    return lr == 0 ? 0 : *end.min_lr / lr;
+}
+
+double risen(WsdShape shape, double progress) {
+    switch (shape) {
+        case WsdShape::linear:
+            return progress;
+        case WsdShape::cosine:
+            return 0.5 * (1 - std::cos(kPi * progress));
+        case WsdShape::one_minus_sqrt:
+            break;
+    }
+    return 1 - std::sqrt(1 - progress);
+}
+
+double fallen(WsdShape shape, double cycles, double progress) {
+    switch (shape) {
+        case WsdShape::linear:
+            return 1 - progress;
+        case WsdShape::cosine:
+            return 0.5 * (1 + std::cos(kPi * cycles * 2 * progress));
+        case WsdShape::one_minus_sqrt:
+            break;
+    }
+    return 1 - std::sqrt(progress);
+}
+
+}  // namespace
+
+LambdaLR get_constant_schedule(Optimizer& optimizer) {
+    return LambdaLR(optimizer, [](std::int64_t) { return 1.0; });
+}
+
+LambdaLR get_constant_schedule_with_warmup(Optimizer& optimizer, std::int64_t warmup_steps) {
+    const auto one = [](std::int64_t, std::int64_t) { return 1.0; };
+    return LambdaLR(optimizer,
+                    with_warmup("get_constant_schedule_with_warmup", warmup_steps, 0, one));
+}
+
+LambdaLR get_linear_schedule_with_warmup(Optimizer& optimizer, std::int64_t warmup_steps,
+                                         std::int64_t training_steps) {
+    const auto fall = [](std::int64_t t, std::int64_t n) { return std::max(0.0, ratio(n - t, n)); };
+    return LambdaLR(optimizer, with_warmup("get_linear_schedule_with_warmup", warmup_steps,
+                                           training_steps, fall));
+}
+
+LambdaLR get_cosine_schedule_with_warmup(Optimizer& optimizer, std::int64_t warmup_steps,
+                                         std::int64_t training_steps, double cycles,
+                                         double min_lr_ratio) {
+    const auto fall = [=](std::int64_t t, std::int64_t n) {
+        return cosine_to(min_lr_ratio, cycles, ratio(t, n));
+    };
+    return LambdaLR(optimizer, with_warmup("get_cosine_schedule_with_warmup", warmup_steps,
+                                           training_steps, fall));
+}
+
+LambdaLR get_cosine_with_hard_restarts_schedule_with_warmup(Optimizer& optimizer,
+                                                            std::int64_t warmup_steps,
+                                                            std::int64_t training_steps,
+                                                            double cycles) {
+    const auto fall = [=](std::int64_t t, std::int64_t n) {
+        const double progress = ratio(t, n);
+        if (progress >= 1) return 0.0;
+        return std::max(0.0, 0.5 * (1 + std::cos(kPi * std::fmod(cycles * progress, 1.0))));
+    };
+    return LambdaLR(optimizer, with_warmup("get_cosine_with_hard_restarts_schedule_with_warmup",
+                                           warmup_steps, training_steps, fall));
+}
+
+LambdaLR get_polynomial_decay_schedule_with_warmup(Optimizer& optimizer, std::int64_t warmup_steps,
+                                                   std::int64_t training_steps, double lr_end,
+                                                   double power) {
+    constexpr const char* kOp = "get_polynomial_decay_schedule_with_warmup";
+    const double lr = first_lr(optimizer);
+    if (!(lr > lr_end))
+        throw ValueError(str(kOp, ": lr_end must be below the initial rate ", lr, ": ", lr_end));
+    const auto fall = [=](std::int64_t t, std::int64_t n) {
+        if (t > n || n == 0) return lr_end / lr;
+        const double left = 1 - static_cast<double>(t) / static_cast<double>(n);
+        return ((lr - lr_end) * std::pow(left, power) + lr_end) / lr;
+    };
+    return LambdaLR(optimizer, with_warmup(kOp, warmup_steps, training_steps, fall));
+}
+
+LambdaLR get_inverse_sqrt_schedule(Optimizer& optimizer, std::int64_t warmup_steps,
+                                   std::optional<std::int64_t> timescale) {
+    constexpr const char* kOp = "get_inverse_sqrt_schedule";
+    const std::int64_t scale =
+        positive(kOp, "timescale", timescale.value_or(warmup_steps != 0 ? warmup_steps : 10'000));
+    const auto fall = [=](std::int64_t t, std::int64_t) {
+        return 1 / std::sqrt(static_cast<double>(t + scale) / static_cast<double>(scale));
+    };
+    return LambdaLR(optimizer, with_warmup(kOp, warmup_steps, 0, fall));
+}
+
+LambdaLR get_cosine_with_min_lr_schedule_with_warmup(Optimizer& optimizer,
+                                                     std::int64_t warmup_steps,
+                                                     std::int64_t training_steps, MinLr end,
+                                                     double cycles) {
+    const double least = least_of("get_cosine_with_min_lr_schedule_with_warmup", optimizer, end);
+    return get_cosine_schedule_with_warmup(optimizer, warmup_steps, training_steps, cycles, least);
+}
+
+LambdaLR get_cosine_with_min_lr_schedule_with_warmup_lr_rate(Optimizer& optimizer,
+                                                             std::int64_t warmup_steps,
+                                                             std::int64_t training_steps, MinLr end,
+                                                             double cycles,
+                                                             std::optional<double> warmup_lr_rate) {
+    constexpr const char* kOp = "get_cosine_with_min_lr_schedule_with_warmup_lr_rate";
+    if (warmup_steps < 0 || training_steps < 0)
+        throw ValueError(
+            str(kOp, ": steps must not be negative: ", warmup_steps, " of ", training_steps));
+    const double least = least_of(kOp, optimizer, end);
+    return LambdaLR(optimizer, [=](std::int64_t t) -> double {
+        if (t >= warmup_steps)
+            return cosine_to(least, cycles,
+                             ratio(t - warmup_steps + 1, training_steps - warmup_steps));
+        if (!warmup_lr_rate) return ratio(t + 1, warmup_steps);
+        const auto steps = static_cast<double>(std::max<std::int64_t>(1, warmup_steps - 1));
+        return *warmup_lr_rate + (1 - *warmup_lr_rate) * static_cast<double>(t) / steps;
+    });
+}
+
+LambdaLR get_wsd_schedule(Optimizer& optimizer, std::int64_t warmup_steps, std::int64_t decay_steps,
+                          const WsdOptions& options) {
+    if (!options.training_steps && !options.stable_steps)
+        throw ValueError("get_wsd_schedule: training_steps or stable_steps must be given");
+    const std::int64_t stable = options.stable_steps
+                                    ? *options.stable_steps
+                                    : *options.training_steps - warmup_steps - decay_steps;
+    if (warmup_steps < 0 || decay_steps < 0)
+        throw ValueError(str("get_wsd_schedule: steps must not be negative: ", warmup_steps,
+                             " of warmup, ", decay_steps, " of decay"));
+    return LambdaLR(optimizer, [=, o = options](std::int64_t t) -> double {
+        const auto above_least = [&](double factor) {
+            return std::max(0.0, factor * (1 - o.min_lr_ratio) + o.min_lr_ratio);
+        };
+        if (t < warmup_steps) return above_least(risen(o.warmup_type, ratio(t, warmup_steps)));
+        t -= warmup_steps;
+        if (t < stable) return 1;
+        t -= stable;
+        if (t < decay_steps)
+            return above_least(fallen(o.decay_type, o.cycles, ratio(t, decay_steps)));
+        return o.min_lr_ratio;
+    });
+}
+
+}  // namespace axle::inline v0::optim

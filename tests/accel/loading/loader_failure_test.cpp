@@ -1,0 +1,206 @@
+// A process whose loop fails or ends early does not leave the others waiting: they end, and say
+// whom they miss and why.
+#include <chrono>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/tree/tree_utils.h"
+#include "tests/accel/loading/loaders.h"
+#include "tests/job.h"
+
+namespace axle {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::StartsWith;
+using tests::Job;
+using tests::RankOutcome;
+using Group = std::shared_ptr<dist::ProcessGroup>;
+
+constexpr int kProcesses = 3, kSamples = 60;
+constexpr double kDeadline = 5;  // seconds
+
+// f(group) in each of several processes.
+template <class F>
+std::vector<RankOutcome> ends_of(F&& f) {
+    Job job(kProcesses, [&](const dist::Environment& environment) -> std::string {
+        return f(dist::ProcessGroup::create(environment, {.timeout = 60s, .join_timeout = 30s}));
+    });
+    return job.wait(50s);
+}
+
+void expect_end(const RankOutcome& rank, const testing::Matcher<std::string>& text) {
+    ASSERT_TRUE(rank.reported) << "it hung, or was killed: status " << rank.status;
+    EXPECT_THAT(rank.text, AllOf(StartsWith("threw: "), text));
+    EXPECT_LT(rank.seconds, kDeadline);
+}
+
+// Sample 33 can't be read by one of the processes.
+data::FunctionDataset damaged(bool here) {
+    return data::from_function(kSamples, [here](std::int64_t i) -> Tree {
+        if (!here || i != 33) return i;
+        Job::mark();
+        throw FileError("images/33.png: truncated");
+    });
+}
+
+// A loop whose steps need everybody.
+std::string train(const Group& group, data::DataLoader& loader,
+                  accel::PrepareDataLoaderOptions options) {
+    accel::prepare_data_loader(loader, group, std::move(options));
+    for (auto& batch : loader) group->all_reduce(batch.tensor().to(f32));
+    return "came to the end";
+}
+
+class FailingLoader : public testing::TestWithParam<int> {};  // workers
+
+TEST_P(FailingLoader, OfOneProcessEndsTheLoopOfAll) {
+    const auto ends = ends_of([&](const Group& group) {
+        data::DataLoader loader(damaged(group->rank() == 1),
+                                {.batch_size = 2, .num_workers = GetParam()});
+        return train(group, loader, {});
+    });
+    // Of 3 processes, 1 has samples 32 and 33 in its sixth batch.
+    for (int rank = 0; rank < kProcesses; ++rank) {
+        SCOPED_TRACE(rank);
+        const std::string why = "batch 5: sample 33: images/33.png: truncated";
+        expect_end(ends[static_cast<std::size_t>(rank)],
+                   rank == 1 ? testing::Matcher<std::string>(HasSubstr(why))
+                             : AllOf(HasSubstr("rank 1 has left"), HasSubstr(why)));
+    }
+}
+
+TEST_P(FailingLoader, OfTheMainProcessEndsTheLoopOfAllItReadsFor) {
+    const auto ends = ends_of([&](const Group& group) {
+        data::DataLoader loader(damaged(group->rank() == 0),
+                                {.batch_size = 2, .num_workers = GetParam()});
+        return train(group, loader, {.config = {.dispatch_batches = true}});
+    });
+    for (int rank = 0; rank < kProcesses; ++rank) {
+        SCOPED_TRACE(rank);
+        const std::string why = "batch 16: sample 33: images/33.png: truncated";
+        const std::string whose = str("process 0, which reads for process ", rank);
+        expect_end(ends[static_cast<std::size_t>(rank)],
+                   rank == 0 ? testing::Matcher<std::string>(HasSubstr(why))
+                             : AllOf(HasSubstr(whose), HasSubstr(why)));
+    }
+}
+
+// The process whose loader fails goes on, without the others.
+TEST_P(FailingLoader, WhoseErrorIsCaughtEndsTheLoopsOfThoseWhoWait) {
+    const auto ends = ends_of([&](const Group& group) -> std::string {
+        data::DataLoader loader(damaged(group->rank() == 1),
+                                {.batch_size = 2, .num_workers = GetParam()});
+        if (group->rank() != 1) return train(group, loader, {});
+        try {
+            return train(group, loader, {});
+        } catch (const FileError&) {
+            std::this_thread::sleep_for(6s);  // the group stays open
+            return "caught";
+        }
+    });
+    EXPECT_EQ(ends[1].text, "caught");
+    for (const int rank : {0, 2}) {
+        SCOPED_TRACE(rank);
+        expect_end(ends[static_cast<std::size_t>(rank)],
+                   AllOf(HasSubstr("rank 1 does not come"),
+                         HasSubstr("batch 5: sample 33: images/33.png: truncated")));
+    }
+}
+
+TEST_P(FailingLoader, WhoseErrorIsCaughtMayComeBackToTheOthers) {
+    const auto ends = ends_of([&](const Group& group) -> std::string {
+        data::DataLoader loader(damaged(group->rank() == 1),
+                                {.batch_size = 2, .num_workers = GetParam()});
+        accel::prepare_data_loader(loader, group, {});
+        std::string end = "came to the end";
+        try {
+            for ([[maybe_unused]] auto& batch : loader) {
+            }
+        } catch (const FileError&) {
+            end = "caught";
+        }
+        group->barrier();
+        return end;
+    });
+    for (int rank = 0; rank < kProcesses; ++rank)
+        EXPECT_EQ(ends[static_cast<std::size_t>(rank)].text,
+                  rank == 1 ? "caught" : "came to the end");
+}
+
+INSTANTIATE_TEST_SUITE_P(Workers, FailingLoader, testing::Values(0, 2),
+                         testing::PrintToStringParamName());
+
+TEST(FailingSlices, EndTheLoopOfAll) {
+    const auto ends = ends_of([&](const Group& group) {
+        data::DataLoader loader(tests::numbers(kSamples), {.batch_size = 2});
+        int calls = 0;
+        const auto slice = [&](const Tree& batch, accel::Slice part, int, int processes) -> Tree {
+            EXPECT_EQ(group->rank(), 0);
+            EXPECT_EQ(processes, kProcesses);
+            if (++calls < 8) return slice_tensors(batch, part.begin, part.end);
+            Job::mark();
+            throw std::runtime_error("a slice of the user's");
+        };
+        return train(group, loader,
+                     {.config = {.dispatch_batches = true}, .slice_fn_for_dispatch = slice});
+    });
+    for (const RankOutcome& rank : ends) expect_end(rank, HasSubstr("a slice of the user's"));
+}
+
+// One process leaves its loop behind the second batch, and ends.
+void expect_told_who_left(int who, accel::DataLoaderConfiguration config) {
+    const auto ends = ends_of([&](const Group& group) -> std::string {
+        data::DataLoader loader(tests::numbers(kSamples), {.batch_size = 2});
+        accel::prepare_data_loader(loader, group, {.config = config});
+        for (auto& batch : loader) {
+            group->all_reduce(batch.tensor().to(f32));
+            if (group->rank() == who && loader.position() == 2) break;
+        }
+        if (group->rank() == who) Job::mark();
+        return "left";
+    });
+    for (int rank = 0; rank < kProcesses; ++rank) {
+        SCOPED_TRACE(rank);
+        const RankOutcome& end = ends[static_cast<std::size_t>(rank)];
+        if (rank == who) {
+            EXPECT_EQ(end.text, "left");
+        } else {
+            expect_end(end, HasSubstr(str("rank ", who, " has left")));
+        }
+    }
+}
+
+TEST(LeftLoops, OfAnyProcessEndThoseOfTheOthers) { expect_told_who_left(1, {}); }
+TEST(LeftLoops, OfTheMainProcessEndThoseItReadsFor) {
+    expect_told_who_left(0, {.dispatch_batches = true});
+}
+TEST(LeftLoops, OfAProcessThatIsReadForEndThatOfTheReader) {
+    expect_told_who_left(1, {.dispatch_batches = true});
+}
+
+// The process that has left goes on to other business with the others.
+TEST(LeftLoops, AreSeenWhereProcessesSayDifferentThings) {
+    const auto ends = ends_of([&](const Group& group) -> std::string {
+        data::DataLoader loader(tests::numbers(kSamples), {.batch_size = 2});
+        accel::prepare_data_loader(loader, group, {});
+        for (auto& batch : loader) {
+            if (group->rank() == 1 && loader.position() == 2) break;
+            group->all_reduce(batch.tensor().to(f32));
+        }
+        Job::mark();
+        group->barrier();
+        return "left";
+    });
+    for (const RankOutcome& rank : ends)
+        expect_end(rank, AllOf(HasSubstr("barrier"), HasSubstr("all_reduce"), HasSubstr("rank 1")));
+}
+
+}  // namespace
+}  // namespace axle

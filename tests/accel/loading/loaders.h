@@ -1,0 +1,54 @@
+// Datasets whose samples are their numbers, and what a process's loop over them has seen.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <vector>
+
+#include "accel/accelerator.h"
+#include "core/ops.h"
+#include "data/loading/loader.h"
+
+namespace axle::tests {
+
+using Rows = std::vector<std::int64_t>;
+
+inline data::FunctionDataset numbers(std::int64_t n) {
+    return data::from_function(n, [](std::int64_t i) { return Tree(i); });
+}
+
+// One after another; their count may be a secret.
+inline data::GeneratorDataset stream_of_numbers(std::int64_t n, bool sized = true) {
+    return data::from_generator(
+        [n](std::int64_t) {
+            return [n, i = std::int64_t{0}]() mutable -> std::optional<Tree> {
+                if (i == n) return std::nullopt;
+                return Tree(i++);
+            };
+        },
+        sized ? std::optional(n) : std::nullopt);
+}
+
+// A loader over either.
+inline std::unique_ptr<data::DataLoader> loader_of_numbers(std::int64_t n, bool iterable,
+                                                           data::LoaderOptions options,
+                                                           bool sized = true) {
+    if (iterable)
+        return std::make_unique<data::DataLoader>(stream_of_numbers(n, sized), std::move(options));
+    return std::make_unique<data::DataLoader>(numbers(n), std::move(options));
+}
+
+inline Rows rows_of(const Tree& batch) {
+    const std::vector<double> values = batch.tensor().to_vector();
+    return {values.begin(), values.end()};
+}
+
+inline Rows range(std::int64_t begin, std::int64_t end) {
+    Rows rows(static_cast<std::size_t>(std::max<std::int64_t>(end - begin, 0)));
+    std::iota(rows.begin(), rows.end(), begin);
+    return rows;
+}
+
+}  // namespace axle::tests

@@ -1,0 +1,489 @@
+// Loops over prepared loaders: what is active, who reads what, what is refused.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/log.h"
+#include "dist/group/mesh.h"
+#include "optim/sgd.h"
+#include "tests/accel/loading/loaders.h"
+#include "tests/accel/training.h"
+#include "tests/close.h"
+#include "tests/dist/parallel/replicas.h"
+#include "tests/dist/ranks.h"
+#include "tests/logged.h"
+
+namespace axle {
+namespace {
+
+using namespace std::chrono_literals;
+using accel::DataLoaderConfiguration;
+using tests::expect_error;
+using tests::numbers;
+using tests::on_ranks;
+using tests::range;
+using tests::Rows;
+using tests::rows_of;
+using tests::stream_of_numbers;
+using Batches = std::vector<Rows>;
+using Group = std::shared_ptr<dist::ProcessGroup>;
+
+accel::AcceleratorOptions of_group(const Group& group, DataLoaderConfiguration config = {}) {
+    return {.cpu = true, .dataloader_config = config, .process_group = group};
+}
+
+Batches pass_of(data::DataLoader& loader) {
+    Batches batches;
+    for (auto& batch : loader) batches.push_back(rows_of(batch));
+    return batches;
+}
+
+// --- loops within loops
+
+TEST(ActiveLoader, IsThatOfTheInnermostLoop) {
+    on_ranks(2, [](const Group& group) {
+        Accelerator accelerator(of_group(group));
+        data::DataLoader outer(numbers(5), {.batch_size = 2}), inner(numbers(7), {.batch_size = 3});
+        accelerator.prepare(outer, inner);
+        EXPECT_EQ(accelerator.active_dataloader(), nullptr);
+        EXPECT_EQ(accelerator.valid_rows(2), 2);
+        std::vector<std::int64_t> valid, valid_within;
+        for (auto& batch : outer) {
+            EXPECT_EQ(accelerator.active_dataloader(), &outer);
+            for (auto& rows : inner) {
+                EXPECT_EQ(accelerator.active_dataloader(), &inner);
+                valid_within.push_back(accelerator.valid_rows(rows.tensor().size(0)));
+            }
+            EXPECT_EQ(accelerator.active_dataloader(), &outer);
+            valid.push_back(accelerator.valid_rows(batch.tensor().size(0)));
+            EXPECT_EQ(accelerator.valid_rows(100), 100);  // not of this batch
+        }
+        EXPECT_EQ(accelerator.active_dataloader(), nullptr);
+        // 0 1 | 2 3, 4 0 | 1 2 and 0 1 2 | 3 4 5, 6 0 1 | 2 3 4
+        const bool first = group->rank() == 0;
+        EXPECT_EQ(valid, (Rows{2, first ? 1 : 0}));
+        EXPECT_EQ(valid_within, first ? (Rows{3, 1, 3, 1}) : (Rows{3, 0, 3, 0}));
+    });
+}
+
+// Covers 4.DataLoaderStateMixin.
+TEST(ActiveLoader, IsTheOuterOneAgainWhenTheInnerLoopIsLeftOrThrows) {
+    Accelerator accelerator({.cpu = true});
+    data::DataLoader train(numbers(5)), evaluation(numbers(9));
+    accelerator.prepare(train, evaluation);
+    for ([[maybe_unused]] auto& batch : train) {
+        for ([[maybe_unused]] auto& rows : evaluation) break;
+        EXPECT_EQ(accelerator.active_dataloader(), &train);
+        try {
+            for ([[maybe_unused]] auto& rows : evaluation) throw std::runtime_error("within");
+        } catch (const std::runtime_error&) {
+        }
+        EXPECT_EQ(accelerator.active_dataloader(), &train);
+    }
+    EXPECT_EQ(accelerator.active_dataloader(), nullptr);
+}
+
+// Covers 30.7.
+TEST(ActiveLoader, CompletesAnUpdateAlthoughAnEvaluationIsBrokenOff) {
+    Accelerator accelerator({.gradient_accumulation_steps = 2, .cpu = true});
+    data::DataLoader train(numbers(5)), evaluation(numbers(9));
+    accelerator.prepare(train, evaluation);
+    for (int epoch = 0; epoch < 2; ++epoch) {
+        std::string syncs;
+        for ([[maybe_unused]] auto& batch : train) {
+            for ([[maybe_unused]] auto& rows : evaluation) break;
+            const auto scope = accelerator.accumulate();
+            syncs += accelerator.sync_gradients() ? 'T' : 'F';
+            for ([[maybe_unused]] auto& rows : evaluation) break;
+            EXPECT_EQ(accelerator.sync_gradients(), syncs.back() == 'T');
+        }
+        EXPECT_EQ(syncs, "FTFTT");
+    }
+}
+
+// --- preparing
+
+TEST(PreparedLoader, PreparedAgainReadsTheSame) {
+    on_ranks(2, [](const Group& group) {
+        Accelerator accelerator(of_group(group));
+        data::DataLoader loader(numbers(8), {.batch_size = 2});
+        accelerator.prepare(loader);
+        const Batches first = pass_of(loader);
+        accelerator.prepare(loader, loader);
+        EXPECT_EQ(pass_of(loader), first);
+        accelerator.prepare_data_loader(loader, false);
+        EXPECT_EQ(pass_of(loader), first);
+        EXPECT_EQ(loader.len(), 2);
+        EXPECT_EQ(loader.total_batch_size(), 4);
+    });
+}
+
+// Covers 4.prepare_data_loader.
+TEST(PreparedLoader, IsThatOfTheFreeFunctionToo) {
+    on_ranks(2, [](const Group& group) {
+        Accelerator accelerator(of_group(group));
+        data::DataLoader one(numbers(7), {.batch_size = 2}), other(numbers(7), {.batch_size = 2});
+        accelerator.prepare(one);
+        EXPECT_EQ(&accel::prepare_data_loader(other, group), &other);
+        EXPECT_EQ(pass_of(one), pass_of(other));
+        for ([[maybe_unused]] auto& batch : other)
+            EXPECT_EQ(accelerator.active_dataloader(), nullptr);
+    });
+}
+
+TEST(PreparedLoader, IsWhatItWasOnceMemoryIsFreed) {
+    on_ranks(2, [](const Group& group) {
+        for (const bool dispatches : {false, true}) {
+            Accelerator accelerator(of_group(group, {.dispatch_batches = dispatches}));
+            data::DataLoader loader(numbers(5), {.batch_size = 2});
+            accelerator.prepare(loader);
+            EXPECT_EQ(loader.total_batch_size(), 4);
+            for ([[maybe_unused]] auto& batch : loader)
+                EXPECT_THROW(accelerator.free_memory(), UsageError);
+            EXPECT_EQ(loader.total_batch_size(), 4);
+            accelerator.free_memory();
+            EXPECT_FALSE(loader.is_dispatched());
+            EXPECT_EQ(loader.total_batch_size(), 2);
+            EXPECT_EQ(pass_of(loader), (Batches{{0, 1}, {2, 3}, {4}}));
+        }
+    });
+}
+
+// Covers 4.use_seedable_sampler.
+TEST(PreparedLoader, HasItsOwnSeedAgainOnceMemoryIsFreed) {
+    on_ranks(2, [](const Group& group) {
+        Accelerator accelerator(of_group(group, {.use_seedable_sampler = true, .data_seed = 42}));
+        const auto seed = static_cast<std::uint64_t>(group->rank()) + 1;
+        const data::LoaderOptions options{.batch_size = 2, .shuffle = true, .seed = seed};
+        data::DataLoader loader(numbers(9), options), same(numbers(9), options),
+            sibling(numbers(9), {.batch_sampler = loader.batch_sampler()});
+        accelerator.prepare(loader, sibling);
+        EXPECT_EQ(loader.generator()->initial_seed(), 42);
+        EXPECT_NE(pass_of(loader), pass_of(same));
+        accelerator.free_memory();
+        EXPECT_EQ(loader.generator()->initial_seed(), seed);
+        loader.set_epoch(0);
+        same.set_epoch(0);
+        EXPECT_EQ(pass_of(loader), pass_of(same));
+    });
+}
+
+// Covers 4.even_batches.
+TEST(PreparedLoader, GivesUnevenBatchesWhereEvenOnesAreNotAsked) {
+    on_ranks(2, [](const Group& group) {
+        Accelerator accelerator(of_group(group, {.even_batches = false}));
+        data::DataLoader loader(numbers(5), {.batch_size = 2});
+        accelerator.prepare(loader);
+        EXPECT_EQ(pass_of(loader), group->rank() == 0 ? (Batches{{0, 1}, {4}}) : (Batches{{2, 3}}));
+    });
+}
+
+// Covers 4.split_batches.
+TEST(PreparedLoader, RefusesASplitThatCannotBeSharedOnEveryProcess) {
+    on_ranks(2, [](const Group& group) {
+        for (const bool dispatches : {false, true})
+            for (const bool iterable : {false, true})
+                for (const std::int64_t batch_size : {1, 3}) {
+                    Accelerator accelerator(
+                        of_group(group, {.split_batches = true, .dispatch_batches = dispatches}));
+                    const auto loader =
+                        tests::loader_of_numbers(8, iterable, {.batch_size = batch_size});
+                    const std::string sizes = str(batch_size, " for 2");
+                    const std::string who = str("process ", group->rank(), " of 2");
+                    for (int again = 0; again < 2; ++again)
+                        expect_error<ValueError>(
+                            {"prepare_data_loader: ", who.c_str(), "split_batches", sizes.c_str()},
+                            [&] { accelerator.prepare(*loader); });
+                    EXPECT_EQ(pass_of(*loader).size(), batch_size == 1 ? 8U : 3U);
+                }
+    });
+}
+
+// Batches of the user's own.
+class PairsAndOne : public data::BatchSampler {
+  public:
+    std::int64_t size() const override { return 3; }
+    data::BatchOrder order(std::int64_t) const override {
+        return [](std::int64_t i) { return i == 2 ? Rows{4} : range(2 * i, 2 * i + 2); };
+    }
+};
+
+// Covers 4.split_batches.
+TEST(PreparedLoader, RefusesToSplitBatchesOfVaryingSizeOnAnyNumberOfProcesses) {
+    for (const int processes : {1, 2})
+        on_ranks(processes, [](const Group& group) {
+            Accelerator accelerator(of_group(group, {.split_batches = true}));
+            data::DataLoader loader(numbers(5), {.batch_sampler = std::make_shared<PairsAndOne>()});
+            expect_error<ValueError>({"prepare_data_loader: ", "batches of a fixed size"},
+                                     [&] { accelerator.prepare(loader); });
+        });
+}
+
+// Covers 4.dispatch_batches.
+TEST(PreparedLoader, RefusesOptionsThatContradictEachOther) {
+    expect_error<UsageError>({"Accelerator: split_batches"}, [] {
+        const Accelerator accelerator(
+            {.split_batches = true, .cpu = true, .dataloader_config = DataLoaderConfiguration{}});
+    });
+    const Accelerator both({.split_batches = true,
+                            .cpu = true,
+                            .dataloader_config = DataLoaderConfiguration{.split_batches = true}});
+    EXPECT_TRUE(both.dataloader_config().split_batches);
+    expect_error<ValueError>({"rng_types: ", "torch, cuda and generator", "'numpy'"}, [] {
+        const Accelerator accelerator({.cpu = true, .rng_types = {"generator", "numpy"}});
+    });
+    data::DataLoader loader(numbers(4));
+    expect_error<ValueError>({"prepare_data_loader: dispatch_batches", "put_on_device"}, [&] {
+        accel::prepare_data_loader(loader, dist::ProcessGroup::alone(),
+                                   {.put_on_device = false, .config = {.dispatch_batches = true}});
+    });
+    Accelerator dispatching(of_group(nullptr, {.dispatch_batches = true}));
+    expect_error<ValueError>({"prepare_data_loader: dispatch_batches"},
+                             [&] { dispatching.prepare_data_loader(loader, false); });
+}
+
+// Covers 4.dispatch_batches, 31.dispatch_batches.
+TEST(PreparedLoader, DispatchesIterablesWhereBatchesArePlacedOnly) {
+    on_ranks(2, [](const Group& group) {
+        data::DataLoader loader(stream_of_numbers(4), {.batch_size = 2});
+        accel::prepare_data_loader(loader, group);
+        EXPECT_TRUE(loader.is_dispatched());
+        accel::prepare_data_loader(loader, group, {.put_on_device = false});
+        EXPECT_FALSE(loader.is_dispatched());
+        EXPECT_EQ(pass_of(loader), (Batches{range(2 * group->rank(), 2 * group->rank() + 2)}));
+    });
+}
+
+// With shuffling, where another epoch is another order.
+TEST(PreparedLoader, GoesOnInOneEpochWhereLoopsWereLeftInDifferentOnes) {
+    on_ranks(2, [](const Group& group) {
+        Accelerator accelerator(of_group(group, {.even_batches = false}));
+        data::DataLoader loader(numbers(18), {.batch_size = 4, .shuffle = true, .seed = 5});
+        accelerator.prepare(loader);
+        // Three batches, of which the third ends the loop, or two.
+        int steps = 0;
+        for ([[maybe_unused]] auto& batch : loader)
+            if (++steps == 3) break;
+        EXPECT_EQ(loader.epoch(), group->rank());
+        Tree mine = Tree::list();
+        for (const Rows& rows : pass_of(loader))
+            for (const std::int64_t row : rows) mine.push_back(row);
+        std::vector<std::int64_t> seen;
+        for (const Tree& rows : group->all_gather_object(mine))
+            for (const Tree& row : rows.elements()) seen.push_back(row.integer());
+        EXPECT_THAT(seen, testing::UnorderedElementsAreArray(range(0, 18)));
+        EXPECT_EQ(loader.epoch(), 1);
+    });
+}
+
+// --- join_uneven_inputs
+
+// Covers 3.join_uneven_inputs.
+TEST(JoinUnevenInputs, ChangesEvenBatchesMeanwhile) {
+    on_ranks(2, [](const Group& group) {
+        for (const bool configured : {true, false}) {
+            Accelerator accelerator(of_group(group, {.even_batches = configured}));
+            data::DataLoader loader(numbers(3)), running(numbers(6));
+            accelerator.prepare(loader, running);
+            const std::int64_t rank = group->rank();
+            const std::int64_t uneven = 2 - rank;
+            for ([[maybe_unused]] auto& batch : running) {
+                const auto scope = accelerator.join_uneven_inputs({}, !configured);
+                EXPECT_EQ(loader.len(), configured ? uneven : 2);
+                EXPECT_EQ(std::ssize(pass_of(loader)), configured ? uneven : 2);
+            }
+            EXPECT_EQ(loader.len(), configured ? 2 : uneven);
+            const auto as_configured = accelerator.join_uneven_inputs({});
+            EXPECT_EQ(loader.len(), configured ? 2 : uneven);
+        }
+    });
+}
+
+TEST(JoinUnevenInputs, WarnsOfLoadersThatStayAsTheyAre) {
+    tests::Job job(2, [&](const dist::Environment& environment) -> std::string {
+        const auto group = dist::ProcessGroup::create(environment, {.join_timeout = 30s});
+        std::string heard;
+        set_log_sink([&](LogLevel, std::string_view text) { heard += text; });
+        for (const bool dispatches : {false, true}) {
+            Accelerator accelerator(of_group(group, {.dispatch_batches = dispatches}));
+            data::DataLoader loader(stream_of_numbers(3));
+            accelerator.prepare(loader);
+            const auto scope = accelerator.join_uneven_inputs({}, false);
+            heard += str(' ', pass_of(loader).size(), '|');
+        }
+        set_log_sink({});
+        return heard;
+    });
+    const std::string warning =
+        "join_uneven_inputs: even_batches is for loaders of datasets with indices, or with shards, "
+        "that each process reads itself; another one stays as it is 2|";
+    for (const tests::RankOutcome& rank : job.wait(30s)) EXPECT_EQ(rank.text, warning + warning);
+}
+
+TEST(JoinUnevenInputs, OfAModelThatIsNotPreparedChangesNothing) {
+    on_ranks(2, [](const Group& group) {
+        Accelerator accelerator(of_group(group));
+        data::DataLoader loader(numbers(3));
+        accelerator.prepare(loader);
+        nn::Dropout stranger(0.5);
+        expect_error<UsageError>({"Accelerator: this model has not been prepared"}, [&] {
+            const auto scope = accelerator.join_uneven_inputs({&stranger}, false);
+        });
+        EXPECT_EQ(loader.len(), 2);
+    });
+}
+
+// Of different numbers of parameters: 0, 2 and 4 for one process and 1 and 3 for the other.
+TEST(JoinUnevenInputs, TrainsSeveralModelsAsOneProcessDoes) {
+    auto deep = tests::twins(tests::small_mlp({4, 6, 5, 1}), 3);
+    auto flat = tests::twins(tests::small_mlp({4, 1}), 3);
+    const data::TensorDataset samples = tests::samples(5);
+    const auto loss_of = [](nn::Mlp& model, const Tree& sample) {
+        return tests::squared_error(model(sample["x"].tensor().to(f64).view({1, 4})),
+                                    sample["y"].tensor().to(f64).view({1, 1}));
+    };
+    for (nn::Mlp* model : {&deep[2], &flat[2]}) {
+        optim::SGD sgd(model->parameters(), {.lr = 0.1});
+        for (const Rows& step : {Rows{0, 1}, Rows{2, 3}, Rows{4}}) {
+            sgd.zero_grad();
+            for (const std::int64_t i : step) (loss_of(*model, samples.get(i)) / 2).backward();
+            sgd.step();
+        }
+    }
+    on_ranks(2, [&](const Group& group) {
+        const auto rank = static_cast<std::size_t>(group->rank());
+        Accelerator accelerator(of_group(group));
+        data::DataLoader loader(samples);
+        optim::SGD sgd_deep(deep[rank].parameters(), {.lr = 0.1});
+        optim::SGD sgd_flat(flat[rank].parameters(), {.lr = 0.1});
+        accelerator.prepare(deep[rank], flat[rank], loader, sgd_deep, sgd_flat);
+        const auto scope = accelerator.join_uneven_inputs({&deep[rank], &flat[rank]}, false);
+        for (auto& batch : loader) {
+            sgd_deep.zero_grad(), sgd_flat.zero_grad();
+            loss_of(deep[rank], batch).backward();
+            loss_of(flat[rank], batch).backward();
+            sgd_deep.step(), sgd_flat.step();
+        }
+    });
+    for (auto* models : {&deep, &flat})
+        for (const std::size_t rank : {0U, 1U})
+            for (std::size_t p = 0; p < models->back().parameters().size(); ++p)
+                tests::expect_close((*models)[rank].parameters()[p].detach(),
+                                    models->back().parameters()[p].detach(), 1e-12);
+}
+
+TEST(JoinUnevenInputs, EndsWithAnErrorWhereAnotherProcessFails) {
+    auto models = tests::twins(tests::small_mlp({4, 1}), 2);
+    const auto errors = tests::outcomes(2, [&](const Group& group) {
+        Accelerator accelerator(of_group(group));
+        data::DataLoader loader(numbers(3));
+        nn::Mlp& model = models[static_cast<std::size_t>(group->rank())];
+        accelerator.prepare(model, loader);
+        try {
+            const auto scope = accelerator.join_uneven_inputs({&model}, false);
+            if (group->rank() == 1) throw ValueError("bad batch");
+        } catch (const CommError&) {
+            EXPECT_EQ(loader.len(), 2);  // even again
+            throw;
+        }
+    });
+    expect_error<CommError>({}, [&] { std::rethrow_exception(errors[0]); });
+    expect_error<ValueError>({"bad batch"}, [&] { std::rethrow_exception(errors[1]); });
+}
+
+// Loaders that nobody has prepared.
+TEST(JoinUnevenInputs, JoinsWithoutAWordOnEvenBatches) {
+    tests::Logged logged;
+    on_ranks(2, [](const Group& group) {
+        Accelerator accelerator(of_group(group));
+        tests::SmallNet net;
+        net.eval();
+        accelerator.prepare(net);
+        data::DataLoader loader(tests::samples(1 + group->rank()));
+        const auto scope = accelerator.join_uneven_inputs({&net});
+        for (auto& batch : loader) tests::squared_error(net(batch["x"]), batch["y"]).backward();
+        for (const Tensor& parameter : net.parameters()) EXPECT_TRUE(parameter.grad().defined());
+    });
+    EXPECT_THAT(logged.lines(), testing::IsEmpty());
+}
+
+// --- meshes
+
+// Of each rank of a mesh.
+std::vector<accel::DataRank> data_ranks(const dist::DeviceMesh& mesh) {
+    std::vector<accel::DataRank> places;
+    places.reserve(static_cast<std::size_t>(mesh.group()->size()));
+    for (int rank = 0; rank < mesh.group()->size(); ++rank)
+        places.push_back(accel::data_rank(mesh, rank));
+    return places;
+}
+
+// Covers 4.device.
+TEST(DataRank, IsThatOfThePeersWhoReadTheSame) {
+    on_ranks(16, [](const Group& group) {
+        const dist::DeviceMesh mesh(
+            group, {{"dp_replicate", 2}, {"dp_shard", 2}, {"cp", 2}, {"sp", 1}, {"tp", 2}});
+        if (group->rank() != 0) return;
+        int rank = 0;
+        for (const accel::DataRank& place : data_ranks(mesh)) {
+            EXPECT_EQ(place.index, rank / 4);
+            EXPECT_EQ(place.count, 4);
+            EXPECT_EQ(place.is_first, rank % 4 == 0);
+            ++rank;
+        }
+    });
+}
+
+TEST(DataRank, DoesNotCareForTheOrderOfTheDimensions) {
+    on_ranks(4, [](const Group& group) {
+        const dist::DeviceMesh mesh(group, {{"tp", 2}, {"dp", 2}});
+        const accel::DataRank place = accel::data_rank(mesh);
+        EXPECT_EQ(place.index, group->rank() % 2);
+        EXPECT_EQ(place.count, 2);
+        EXPECT_EQ(place.is_first, group->rank() < 2);
+    });
+}
+
+TEST(PreparedLoader, RefusesAMeshOfOtherProcesses) {
+    on_ranks(2, [](const Group& group) {
+        const auto mesh = std::make_shared<dist::DeviceMesh>(
+            group, std::vector<dist::DeviceMesh::Dimension>{{"dp", 2}});
+        const Group alone = group->split(group->rank());
+        data::DataLoader loader(numbers(4));
+        expect_error<ValueError>({"prepare_data_loader: the mesh is of other processes"}, [&] {
+            accel::prepare_data_loader(loader, alone, {.device_mesh = mesh});
+        });
+        EXPECT_EQ(pass_of(loader).size(), 4U);
+    });
+}
+
+// Covers 4.device.
+TEST(PreparedLoader, OfAMeshIsReadByPeersAlike) {
+    on_ranks(4, [](const Group& group) {
+        const auto mesh = std::make_shared<dist::DeviceMesh>(
+            group, std::vector<dist::DeviceMesh::Dimension>{{"dp_shard", 2}, {"tp", 2}});
+        for (const bool dispatches : {false, true}) {
+            accel::AcceleratorOptions options = of_group(group, {.dispatch_batches = dispatches});
+            options.device_mesh = mesh;
+            Accelerator accelerator(options);
+            data::DataLoader loader(numbers(7), {.batch_size = 2});
+            accelerator.prepare(loader);
+            EXPECT_EQ(loader.total_batch_size(), 4);
+            EXPECT_EQ(loader.len(), 2);
+            Batches own, all;
+            for (auto& batch : loader) {
+                own.push_back(rows_of(batch));
+                all.push_back(rows_of(accelerator.gather_for_metrics(batch)));
+            }
+            EXPECT_EQ(own,
+                      group->rank() < 2 ? (Batches{{0, 1}, {4, 5}}) : (Batches{{2, 3}, {6, 0}}));
+            EXPECT_EQ(all, (Batches{{0, 1, 2, 3}, {4, 5, 6}}));
+        }
+    });
+}
+
+}  // namespace
+}  // namespace axle

@@ -1,0 +1,221 @@
+// What one process does and the others don't.
+#include <chrono>
+#include <cstdlib>
+#include <iostream>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <thread>
+
+#include "accel/accelerator.h"
+#include "accel/utils/progress.h"
+#include "core/autograd/autograd.h"
+#include "core/ops.h"
+#include "gmock/gmock.h"
+#include "nn/layers/linear.h"
+#include "tests/accel/loading/loaders.h"
+#include "tests/job.h"
+#include "tests/temporary_folder.h"
+
+namespace axle {
+namespace {
+
+using namespace std::chrono_literals;
+using tests::Job;
+
+// What a launcher says to a rank, on one machine or on a machine of its own.
+void start_as(const dist::Environment& environment, bool alone_on_its_machine) {
+    const auto say = [](const char* name, const std::string& value) {
+        setenv(name, value.c_str(), 1);
+    };
+    const std::string rank = std::to_string(environment.rank);
+    say("RANK", rank);
+    say("WORLD_SIZE", std::to_string(environment.world_size));
+    say("LOCAL_RANK", alone_on_its_machine ? "0" : rank);
+    say("LOCAL_WORLD_SIZE", alone_on_its_machine ? "1" : std::to_string(environment.world_size));
+    say("NODE_RANK", alone_on_its_machine ? rank : "0");
+    say("MASTER_ADDR", "127.0.0.1");
+    say("MASTER_PORT", std::to_string(environment.master_port));
+    say("AXLE_JOB_TOKEN", environment.token);
+}
+
+// What a function writes to stdout.
+template <class F>
+std::string written_by(F&& f) {
+    std::ostringstream out;
+    std::streambuf* const before = std::cout.rdbuf(out.rdbuf());
+    f();
+    std::cout.rdbuf(before);
+    return out.str();
+}
+
+// Covers 2.is_last_process, 2.is_local_main_process, 2.is_main_process, 2.local_process_index,
+// 2.process_index, 2.use_distributed, 12.is_main_process, 31.cpu.
+TEST(ProcessControl, StatementsAreForOneProcessOrOneOfEachMachine) {
+    for (const bool machines : {false, true}) {
+        Job job(3, [&](const dist::Environment& environment) -> std::string {
+            start_as(environment, machines);
+            const Accelerator accelerator({.cpu = true});
+            std::string is = str(accelerator.process_index(), " of ", accelerator.num_processes(),
+                                 ", ", accelerator.local_process_index());
+            if (accelerator.is_main_process()) is += " main";
+            if (accelerator.is_local_main_process()) is += " local";
+            if (accelerator.is_last_process()) is += " last";
+            return is + (accelerator.use_distributed() ? "" : " alone");
+        });
+        const auto ended = job.wait(30s);
+        EXPECT_EQ(ended[0].text, "0 of 3, 0 main local");
+        EXPECT_EQ(ended[1].text, machines ? "1 of 3, 0 local" : "1 of 3, 1");
+        EXPECT_EQ(ended[2].text, machines ? "2 of 3, 0 local last" : "2 of 3, 2 last");
+    }
+}
+
+// Covers 3.print, 12.print, 31.print.
+TEST(ProcessControl, PrintsOncePerMachine) {
+    for (const bool machines : {false, true}) {
+        Job job(2, [&](const dist::Environment& environment) {
+            start_as(environment, machines);
+            const Accelerator accelerator({.cpu = true});
+            return written_by([&] { accelerator.print("loss ", 0.5, ' ', ones({2})); });
+        });
+        const auto ended = job.wait(30s);
+        const std::string line = str("loss ", 0.5, ' ', ones({2}), '\n');
+        EXPECT_EQ(ended[0].text, line);
+        EXPECT_EQ(ended[1].text, machines ? line : "");
+    }
+}
+
+// Covers 12.tqdm.
+TEST(ProcessControl, AProgressBarIsShownByOneProcessOfAMachine) {
+    Job job(2, [&](const dist::Environment& environment) -> std::string {
+        start_as(environment, false);
+        const Accelerator accelerator({.cpu = true});
+        std::ostringstream one, all, none;
+        accel::ProgressBar(1, {.out = &one}).update(1);
+        accel::ProgressBar(1, {.out = &all, .main_process_only = false}).update(1);
+        accel::ProgressBar(1, {.out = &none, .disable = true}).update(1);
+        return str(one.str().empty() ? "-" : "one", all.str().empty() ? " -" : " all",
+                   none.str().empty() ? " -" : " none");
+    });
+    const auto ended = job.wait(30s);
+    EXPECT_EQ(ended[0].text, "one all -");
+    EXPECT_EQ(ended[1].text, "- all -");
+}
+
+// Covers 3.on_main_process, 12.on_*.
+TEST(ProcessControl, FunctionsAreCalledOnTheChosenProcessAlone) {
+    Job job(2, [&](const dist::Environment& environment) -> std::string {
+        start_as(environment, false);
+        const Accelerator accelerator({.cpu = true});
+        std::string called;
+        accelerator.on_main_process([&] { called += "main "; });
+        accelerator.on_local_main_process([&] { called += "local "; });
+        accelerator.on_last_process([&] { called += "last "; });
+        accelerator.on_process(1, [&] { called += "one "; });
+        accelerator.on_local_process(0, [&] { called += "zero "; });
+        accelerator.on_process(7, [&] { called += "nobody "; });
+        const std::optional<int> result = accelerator.on_process(1, [] { return 3; });
+        return called + (result ? std::to_string(*result) : "nothing");
+    });
+    const auto ended = job.wait(30s);
+    EXPECT_EQ(ended[0].text, "main local zero nothing");
+    EXPECT_EQ(ended[1].text, "last one 3");
+}
+
+// Covers 3.save, 3.wait_for_everyone, 12.deferred.
+TEST(ProcessControl, AFileIsThereForAllWhoHaveWaited) {
+    const tests::TemporaryFolder folder;
+    const std::string path = folder.path() + "/values.json";
+    Job job(3, [&](const dist::Environment& environment) {
+        start_as(environment, false);
+        const Accelerator accelerator({.cpu = true});
+        if (accelerator.is_main_process()) std::this_thread::sleep_for(50ms);
+        accelerator.save(Tree{{"rank", accelerator.process_index()}}, path);
+        accelerator.wait_for_everyone();
+        return std::to_string(accel::load(path)["rank"].integer());
+    });
+    for (const auto& rank : job.wait(30s)) EXPECT_EQ(rank.text, "0");
+}
+
+// Covers 3.end_training, 6.destroy_process_group, 12.end_training.
+TEST(EndTraining, LetsGoOfTheOthersButNotWhereALauncherOfTheProgramHasStartedThem) {
+    for (const bool launched : {false, true}) {
+        Job job(2, [&](const dist::Environment& environment) -> std::string {
+            start_as(environment, false);
+            if (launched) setenv("FORK_LAUNCHED", "1", 1);
+            Accelerator accelerator({.cpu = true});
+            accelerator.wait_for_everyone();
+            accelerator.end_training();
+            accelerator.end_training();
+            std::string is = str(accelerator.process_index(), accelerator.is_main_process());
+            try {
+                accelerator.wait_for_everyone();
+                return is + " together";
+            } catch (const UsageError& e) {
+                return is + " " + e.what();
+            }
+        });
+        const auto ended = job.wait(30s);
+        const auto words = testing::HasSubstr(launched ? " together" : "end_training");
+        EXPECT_THAT(ended[0].text, testing::AllOf(testing::StartsWith("01 "), words));
+        EXPECT_THAT(ended[1].text, testing::AllOf(testing::StartsWith("10 "), words));
+    }
+    Accelerator alone({.cpu = true});
+    alone.end_training();
+    EXPECT_NO_THROW(alone.wait_for_everyone());
+}
+
+// Covers 9.DDP.
+TEST(PreparedModel, WithoutAnythingToTrainStaysWithItsProcess) {
+    Job job(2, [&](const dist::Environment& environment) -> std::string {
+        start_as(environment, false);
+        Accelerator accelerator({.cpu = true});
+        nn::Linear frozen(1, 1), trained(1, 1);
+        for (nn::Linear* model : {&frozen, &trained}) {
+            const NoGrad no_grad;
+            model->weight.fill_(environment.rank + 1);
+        }
+        frozen.requires_grad_(false);
+        accelerator.prepare(frozen, trained);
+        return str(frozen.weight.item(), ' ', trained.weight.item());
+    });
+    const auto ended = job.wait(30s);
+    EXPECT_EQ(ended[0].text, "1 1");
+    EXPECT_EQ(ended[1].text, "2 1");
+}
+
+// Covers 4.put_on_device.
+TEST(PreparedLoader, MovesEveryTensorOfABatchAndNothingElse) {
+    const auto dataset = data::from_function(4, [](std::int64_t i) {
+        Tree pair = Tree::list();
+        pair.push_back(full({2}, i));
+        pair.push_back(Tree("text"));
+        return Tree{{"x", full({3}, i)}, {"pair", pair}};
+    });
+    for (const bool places : {false, true}) {
+        data::DataLoader loader(dataset, {.batch_size = 2});
+        accel::prepare_data_loader(loader, dist::ProcessGroup::alone(),
+                                   {.device = Device::meta(), .put_on_device = places});
+        for (auto& batch : loader) {
+            const Device device = places ? Device::meta() : Device::cpu();
+            EXPECT_EQ(batch["x"].tensor().device(), device);
+            EXPECT_EQ(batch["pair"][0].tensor().device(), device);
+            EXPECT_EQ(batch["pair"][1][1].string(), "text");
+        }
+    }
+}
+
+// Covers 4.DataLoaderConfiguration.
+TEST(DataLoaderConfiguration, HasTheDocumentedDefaults) {
+    const accel::DataLoaderConfiguration config;
+    EXPECT_FALSE(config.split_batches);
+    EXPECT_FALSE(config.dispatch_batches.has_value());
+    EXPECT_TRUE(config.even_batches);
+    EXPECT_FALSE(config.use_seedable_sampler);
+    EXPECT_FALSE(config.data_seed.has_value());
+    EXPECT_FALSE(config.non_blocking);
+    EXPECT_FALSE(config.use_stateful_dataloader);
+}
+
+}  // namespace
+}  // namespace axle

@@ -1,0 +1,431 @@
+// Where states go, who writes them, and what a program adds to them.
+#include "accel/state/project.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "accel/state/checkpoint.h"
+#include "core/files/file.h"
+#include "core/memory/memory.h"
+#include "gmock/gmock.h"
+#include "tests/accel/training.h"
+#include "tests/dist/child.h"
+#include "tests/dist/ranks.h"
+#include "tests/logged.h"
+#include "tests/temporary_folder.h"
+
+namespace axle::tests {
+namespace {
+
+namespace fs = std::filesystem;
+using accel::HookHandle;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using Group = std::shared_ptr<dist::ProcessGroup>;
+using Models = std::vector<nn::Module*>;
+using Weights = std::vector<nn::StateDict>;
+
+accel::AcceleratorOptions in_project(const TemporaryFolder& folder,
+                                     std::optional<int> total_limit = {}) {
+    accel::AcceleratorOptions options;
+    options.project_config = {.project_dir = folder.path(),
+                              .automatic_checkpoint_naming = true,
+                              .total_limit = total_limit};
+    return options;
+}
+
+// Covers 1.project_dir, 1.project_config, 1.logging_dir, 2.project_dir, 2.project_configuration,
+// 10.ProjectConfiguration.project_dir.
+TEST(Project, FoldersAreSaidInOnePlaceAndLoggingIsInTheProject) {
+    Accelerator plain({.project_dir = "a"});
+    EXPECT_EQ(plain.project_dir(), "a");
+    EXPECT_EQ(plain.logging_dir(), "a");
+    Accelerator apart({.project_dir = "a", .logging_dir = "b"});
+    EXPECT_EQ(apart.logging_dir(), "b");
+    Accelerator configured({.project_dir = "a", .project_config = {.project_dir = "a"}});
+    EXPECT_EQ(configured.project_configuration().project_dir, "a");
+    EXPECT_EQ(configured.logging_dir(), "a");
+    accel::ProjectConfiguration both;
+    both.set_directories("c");
+    EXPECT_EQ(Accelerator({.project_config = both}).logging_dir(), "c");
+    expect_error<UsageError>(
+        {"Accelerator: project_dir is 'a'", "project_config.project_dir is 'b'"},
+        [] { Accelerator({.project_dir = "a", .project_config = {.project_dir = "b"}}); });
+    expect_error<UsageError>(
+        {"Accelerator: logging_dir is 'a'", "project_config.logging_dir is 'b'"},
+        [] { Accelerator({.logging_dir = "a", .project_config = {.logging_dir = "b"}}); });
+}
+
+// Covers 10.automatic_checkpoint_naming, 10.total_limit.
+TEST(Project, OptionsThatMakeNoSenseAreRefused) {
+    expect_error<ValueError>({"Accelerator: automatic_checkpoint_naming needs a project_dir"}, [] {
+        Accelerator({.project_config = {.automatic_checkpoint_naming = true}});
+    });
+    expect_error<ValueError>({"Accelerator: total_limit", "0"},
+                             [] { Accelerator({.project_config = {.total_limit = 0}}); });
+    expect_error<ValueError>({"Accelerator: project_config.iteration is negative: -1"},
+                             [] { Accelerator({.project_config = {.iteration = -1}}); });
+    Accelerator plain;
+    expect_error<ValueError>({"save_state: no directory is given"}, [&] { plain.save_state(); });
+    expect_error<ValueError>({"load_state: no directory is given"}, [&] { plain.load_state(); });
+    expect_error<ValueError>({"load_state: map_location", "'cuda'"},
+                             [&] { plain.load_state("s", {.map_location = "cuda"}); });
+    expect_error<ValueError>({"set_save_iteration", "-3"}, [&] { plain.set_save_iteration(-3); });
+}
+
+// Covers 2.project_dir, 10.iteration, 3.save_state, 3.load_state, 30.11.
+TEST(Project, AResumedRunGoesOnBehindTheNewestState) {
+    const TemporaryFolder folder(Kept::in_memory);
+    {
+        Accelerator first(in_project(folder));
+        EXPECT_EQ(first.save_state("ignored"), folder / "checkpoints/checkpoint_0");
+        first.save_state();
+        EXPECT_FALSE(fs::exists("ignored"));
+    }
+    Accelerator second(in_project(folder));
+    expect_error<ValueError>({"save_state: ", "checkpoint_0 exists already"},
+                             [&] { second.save_state(); });
+    second.load_state();
+    EXPECT_EQ(second.save_iteration(), 2);
+    EXPECT_EQ(second.save_state(), folder / "checkpoints/checkpoint_2");
+    second.set_save_iteration(9);
+    EXPECT_EQ(second.save_state(), folder / "checkpoints/checkpoint_9");
+    second.set_save_iteration(10);
+    second.save_state();
+    Accelerator third(in_project(folder));
+    third.load_state();  // by number, not by letters
+    EXPECT_EQ(third.project_configuration().iteration, 11);
+    third.load_state(folder / "checkpoints/checkpoint_1");
+    EXPECT_EQ(third.save_iteration(), 2);
+}
+
+TEST(Project, IterationsCountWithoutAutomaticNamingToo) {
+    const TemporaryFolder folder(Kept::in_memory);
+    Accelerator accelerator({.project_config = {.iteration = 4}});
+    accelerator.save_state(folder / "a");
+    EXPECT_EQ(accelerator.save_iteration(), 5);
+    EXPECT_EQ(accel::CheckpointReader(folder / "a").iteration(), 4);
+}
+
+TEST(Project, AFolderWithoutStatesIsNamed) {
+    const TemporaryFolder folder(Kept::in_memory);
+    Accelerator accelerator(in_project(folder));
+    const std::string checkpoints = folder / "checkpoints";
+    expect_error<FileError>({checkpoints.c_str(), "holds no checkpoint"},
+                            [&] { accelerator.load_state(); });
+    create_directories(checkpoints + "/checkpoint_5");
+    create_directories(checkpoints + "/.checkpoint-7");
+    expect_error<FileError>({checkpoints.c_str(), "holds no checkpoint"},
+                            [&] { accelerator.load_state(); });
+}
+
+// Covers 10.total_limit, 30.11.
+TEST(Project, OldStatesGoOnceTheNewOneIsWhole) {
+    const TemporaryFolder folder(Kept::in_memory);
+    Accelerator accelerator(in_project(folder, 2));
+    const std::string checkpoints = folder / "checkpoints/";
+    for (int i = 0; i < 3; ++i) accelerator.save_state();
+    write_file_atomically(checkpoints + "notes", "mine");
+    create_directories(checkpoints + "run_0");
+    // What can't be written costs no older state.
+    const HookHandle failing = accelerator.register_save_state_pre_hook(
+        [](const Models&, Weights&, const std::string&) { throw ValueError("not today"); });
+    expect_error<ValueError>({"not today"}, [&] { accelerator.save_state(); });
+    EXPECT_TRUE(fs::exists(checkpoints + "checkpoint_1"));
+    EXPECT_TRUE(fs::exists(checkpoints + "checkpoint_2"));
+    HookHandle(failing).remove();
+    accelerator.save_state();
+    for (const char* kept : {"checkpoint_2", "checkpoint_3", "notes", "run_0"})
+        EXPECT_TRUE(fs::exists(checkpoints + kept)) << kept;
+    EXPECT_FALSE(fs::exists(checkpoints + "checkpoint_1"));
+    // A number below all others is still the newest.
+    accelerator.set_save_iteration(0);
+    accelerator.save_state();
+    EXPECT_TRUE(fs::exists(checkpoints + "checkpoint_0"));
+    EXPECT_FALSE(fs::exists(checkpoints + "checkpoint_2"));
+}
+
+// Two machines with a process each, as a launcher starts them.
+void on_two_machines(const std::function<void(int rank)>& f) {
+    const std::string port = std::to_string(free_port());
+    const auto machine = [&](int rank) {
+        return [&f, &port, rank] {
+            setenv("MASTER_ADDR", "127.0.0.1", 1);
+            setenv("MASTER_PORT", port.c_str(), 1);
+            setenv("WORLD_SIZE", "2", 1);
+            setenv("LOCAL_WORLD_SIZE", "1", 1);
+            setenv("LOCAL_RANK", "0", 1);
+            setenv("RANK", std::to_string(rank).c_str(), 1);
+            try {
+                f(rank);
+            } catch (const std::exception& error) {
+                ADD_FAILURE() << "on machine " << rank << ": " << error.what();
+            }
+            if (testing::Test::HasFailure()) throw std::runtime_error("failed");
+        };
+    };
+    Child first(machine(0)), second(machine(1));
+    EXPECT_EQ(first.wait(), 0);
+    EXPECT_EQ(second.wait(), 0);
+}
+
+// Covers 10.save_on_each_node, 31.save.
+TEST(Project, TheMainProcessOfEachMachineWrites) {
+    for (const bool each : {false, true}) {
+        const TemporaryFolder folder(Kept::in_memory);
+        on_two_machines([&](int rank) {
+            Counter counter;
+            accel::AcceleratorOptions options{.cpu = true};
+            options.project_config = {.project_dir = folder / str("node", rank),
+                                      .automatic_checkpoint_naming = true,
+                                      .total_limit = 1,
+                                      .save_on_each_node = each};
+            Accelerator accelerator(options);
+            accelerator.register_for_checkpointing(counter);
+            counter.batches = 3;
+            accelerator.save_state();
+            const std::string path = accelerator.save_state();
+            EXPECT_EQ(path, folder / str("node", each ? rank : 0, "/checkpoints/checkpoint_1"));
+            EXPECT_EQ(fs::exists(folder / str("node", rank)), each || rank == 0);
+            counter.batches = 0;
+            accelerator.load_state(path);
+            EXPECT_EQ(counter.batches, 3);
+            EXPECT_EQ(accelerator.save_iteration(), 2);
+        });
+        EXPECT_TRUE(fs::exists(folder / "node0/checkpoints/checkpoint_1/random_states_1.json"));
+        EXPECT_FALSE(fs::exists(folder / "node0/checkpoints/checkpoint_0"));
+        EXPECT_EQ(fs::exists(folder / "node1/checkpoints/checkpoint_1/random_states_1.json"), each);
+    }
+}
+
+// Where a machine died before it had its own copy.
+TEST(Project, TheNewestIsOneThatEveryProcessSees) {
+    const TemporaryFolder folder(Kept::in_memory);
+    on_two_machines([&](int rank) {
+        accel::AcceleratorOptions options{.cpu = true};
+        options.project_config = {.project_dir = folder / str("node", rank),
+                                  .automatic_checkpoint_naming = true,
+                                  .save_on_each_node = true};
+        Accelerator accelerator(options);
+        accelerator.save_state();
+        const std::string path = accelerator.save_state();
+        if (rank == 1) fs::remove_all(path);
+        accelerator.wait_for_everyone();
+        accelerator.load_state();
+        EXPECT_EQ(accelerator.save_iteration(), 1);
+        // What only one machine has is of a save that was cut off.
+        EXPECT_EQ(accelerator.save_state(), path);
+        accelerator.load_state();
+        EXPECT_EQ(accelerator.save_iteration(), 2);
+    });
+}
+
+TEST(Project, StatesThatOthersStillNeedOutliveASaveThatFailsOnOneMachine) {
+    const TemporaryFolder folder(Kept::in_memory);
+    on_two_machines([&](int rank) {
+        accel::AcceleratorOptions options{.cpu = true};
+        options.project_config = {.project_dir = folder / str("node", rank),
+                                  .automatic_checkpoint_naming = true,
+                                  .total_limit = 1,
+                                  .save_on_each_node = true};
+        Accelerator accelerator(options);
+        accelerator.save_state();
+        // What one machine refuses at the very end.
+        accelerator.register_save_state_pre_hook(
+            [&](const Models&, Weights&, const std::string& directory) {
+                if (rank == 1) write_file_atomically(directory + "/manifest.json", "{}");
+            });
+        EXPECT_THROW(accelerator.save_state(), FileError);
+        accelerator.load_state();
+        EXPECT_EQ(accelerator.save_iteration(), 1);
+    });
+}
+
+TEST(StateHooks, MayNotWriteTheManifest) {
+    const TemporaryFolder folder(Kept::in_memory);
+    Accelerator accelerator({.cpu = true});
+    accelerator.register_save_state_pre_hook(
+        [](const Models&, Weights&, const std::string& directory) {
+            write_file_atomically(directory + "/manifest.json", "{}");
+        });
+    EXPECT_THROW(accelerator.save_state(folder / "state"), FileError);
+    EXPECT_FALSE(fs::exists(folder / "state"));
+}
+
+// Covers 3.register_save_state_pre_hook, 10.order.
+TEST(StateHooks, RunInOrderOnEveryRankAndMayTakeWeightsOver) {
+    const TemporaryFolder folder(Kept::in_memory);
+    std::vector<std::string> called[2];
+    on_ranks(2, [&](const Group& group) {
+        std::vector<std::string>& calls = called[group->rank()];
+        SmallNet first;
+        nn::Linear second(2, 3);
+        Accelerator accelerator({.process_group = group});
+        accelerator.prepare(first, second);
+        accelerator.register_save_state_pre_hook(
+            [&](const Models& models, Weights& weights, const std::string& directory) {
+                calls.emplace_back("save");
+                EXPECT_THAT(models, ElementsAre(&first, &second));
+                ASSERT_EQ(weights.size(), 2u);
+                EXPECT_EQ(weights[1][0].first, "weight");
+                weights.erase(weights.begin());
+                if (!accelerator.is_main_process()) return;
+                create_directories(directory + "/net/deep");
+                accelerator.save(first.state_dict(), directory + "/net/deep/in.safetensors");
+            });
+        accelerator.register_save_state_pre_hook(
+            [&](const Models&, Weights& weights, const std::string&) {
+                calls.emplace_back("then");
+                EXPECT_EQ(weights.size(), 1u);
+            });
+        accelerator.save_state(folder / "s");
+        const nn::StateDict whole = first.state_dict();
+        const Tensor saved = first.in.weight.detach().clone();
+        Tensor(first.in.weight.detach()).fill_(0);
+        accelerator.wait_for_everyone();
+
+        accelerator.register_load_state_pre_hook([&](Models& models, const std::string& directory) {
+            calls.emplace_back("load");
+            EXPECT_EQ(directory, folder / "s");
+            EXPECT_THAT(models, ElementsAre(&first, &second));
+            models.erase(models.begin());
+            accel::load_checkpoint_in_model(first, directory + "/net/deep/in.safetensors");
+        });
+        accelerator.load_state(folder / "s");
+        EXPECT_EQ(first.in.weight.to_vector(), saved.to_vector());
+    });
+    for (const auto& calls : called) EXPECT_THAT(calls, ElementsAre("save", "then", "load"));
+    EXPECT_TRUE(fs::exists(folder / "s/model.safetensors"));
+    EXPECT_FALSE(fs::exists(folder / "s/model_1.safetensors"));
+    // What a hook wrote is held to the manifest like the rest.
+    const std::string file = folder / "s/net/deep/in.safetensors";
+    const std::string bytes = read_file(file);
+    write_file_atomically(file, bytes.substr(0, bytes.size() - 1) + "x");
+    expect_error<FileError>({file.c_str(), "changed since"},
+                            [&] { accel::CheckpointReader reader(folder / "s"); });
+}
+
+TEST(StateHooks, AreRemovedByTheirHandleAtAnyTime) {
+    const TemporaryFolder folder(Kept::in_memory);
+    int saves = 0, loads = 0;
+    HookHandle save, load, once;
+    {
+        Accelerator accelerator;
+        save = accelerator.register_save_state_pre_hook(
+            [&](const Models&, Weights&, const std::string&) { ++saves; });
+        once = accelerator.register_save_state_pre_hook(
+            [&](const Models&, Weights&, const std::string&) { ++saves, once.remove(); });
+        load =
+            accelerator.register_load_state_pre_hook([&](Models&, const std::string&) { ++loads; });
+        accelerator.save_state(folder / "s");
+        EXPECT_EQ(saves, 2);
+        accelerator.save_state(folder / "s");
+        EXPECT_EQ(saves, 3);
+        save.remove();
+        save.remove();
+        accelerator.save_state(folder / "s");
+        EXPECT_EQ(saves, 3);
+        accelerator.load_state(folder / "s");
+        EXPECT_EQ(loads, 1);
+    }
+    load.remove();
+}
+
+TEST(StateHooks, WhatOneThrowsLeavesTheOldState) {
+    const TemporaryFolder folder(Kept::in_memory);
+    on_ranks(2, [&](const Group& group) {
+        Accelerator accelerator({.process_group = group});
+        accelerator.save_state(folder / "s");
+        accelerator.register_save_state_pre_hook([&](const Models&, Weights&, const std::string&) {
+            if (group->rank() == 1) throw ValueError("no room");
+        });
+        EXPECT_THROW(accelerator.save_state(folder / "s"), Error);
+    });
+    EXPECT_EQ(accel::CheckpointReader(folder / "s").iteration(), 0);
+    EXPECT_EQ(folder.count(), 1u);
+}
+
+// An object of the user's with PyTorch's two functions and no base.
+struct BestLoss {
+    double value = 1;
+    Tree state_dict() const { return Tree{{"value", value}}; }
+    void load_state_dict(const Tree& state) { value = state["value"].number(); }
+};
+static_assert(accel::Registrable<BestLoss> && accel::Registrable<Counter> &&
+              accel::Registrable<nn::Linear> && accel::Registrable<optim::AdamW> &&
+              accel::Registrable<data::DataLoader>);
+static_assert(!accel::Registrable<Tensor> && !accel::Registrable<int>);
+
+// Covers 3.register_for_checkpointing, 10.custom_checkpoint_<i>.pkl.
+TEST(Registered, AllThatHasAStateComesBackInItsOrder) {
+    const TemporaryFolder folder(Kept::in_memory);
+    BestLoss best;
+    Counter counter;
+    nn::Linear ema(2, 2);
+    Accelerator accelerator;
+    accelerator.register_for_checkpointing(best, counter, ema);
+    accelerator.register_for_checkpointing(best);  // again
+    best.value = 0.25, counter.batches = 4;
+    const std::vector<double> weight = ema.weight.to_vector();
+    accelerator.save_state(folder / "s");
+    EXPECT_FALSE(fs::exists(folder / "s/custom_checkpoint_3.json"));
+    best.value = 0, counter.batches = 0;
+    Tensor(ema.weight.detach()).fill_(0);
+    accelerator.free_memory();  // which they outlive
+    accelerator.load_state(folder / "s");
+    EXPECT_EQ(best.value, 0.25);
+    EXPECT_EQ(counter.batches, 4);
+    EXPECT_EQ(ema.weight.to_vector(), weight);
+}
+
+// Covers 3.register_for_checkpointing, 31.registered.
+TEST(Registered, NullsAreNamedAndFilesWithoutAnObjectAreLeftAlone) {
+    const TemporaryFolder folder(Kept::in_memory);
+    Counter first, second;
+    Accelerator accelerator;
+    expect_error<ValueError>({"register_for_checkpointing", "index 0, 2"}, [&] {
+        accelerator.register_for_checkpointing({nullptr, &first, nullptr});
+    });
+    accelerator.register_for_checkpointing({&first, &second});
+    accelerator.save_state(folder / "s");
+    Accelerator other;
+    other.register_for_checkpointing(first);
+    Logged logged;
+    other.load_state(folder / "s");
+    EXPECT_THAT(logged.lines(), ElementsAre(HasSubstr("the others' files are left alone")));
+    EXPECT_TRUE(fs::exists(folder / "s/custom_checkpoint_1.json"));
+}
+
+// Covers 30.12.
+TEST(Project, LoadingTakesNoSecondCopyOfTheWeights) {
+    const TemporaryFolder folder(Kept::in_memory);
+    nn::Linear wide(1024, 1024);
+    Accelerator accelerator({.cpu = true});
+    accelerator.prepare(wide);
+    accelerator.save_state(folder / "s");
+    host_memory::reset_peak();
+    const std::int64_t before = host_memory::stats().current;
+    accelerator.load_state(folder / "s");
+    EXPECT_LT(host_memory::stats().peak - before, wide.weight.numel() * 2);
+    EXPECT_EQ(wide.weight.device(), Device::cpu());
+}
+
+// Covers 32.parameters, 3.unwrap_model.
+TEST(Prepared, LoadingIntoTheUnwrappedModelChangesThePreparedOne) {
+    SmallNet net, other;
+    Accelerator accelerator;
+    SmallNet& prepared = accelerator.prepare(net);
+    accelerator.unwrap_model(prepared).load_state_dict(other.state_dict());
+    expect_same_bits(prepared.in.weight, other.in.weight);
+    prepared.eval();
+    other.eval();
+    EXPECT_EQ(prepared(ones({1, 4})).item(), other(ones({1, 4})).item());
+}
+
+}  // namespace
+}  // namespace axle::tests

@@ -1,0 +1,400 @@
+// The files are those of tests/golden/record_torch_files.py.
+#include "core/files/torch_file.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <fstream>
+#include <functional>
+
+#include <zlib.h>
+
+#include "core/files/file.h"
+#include "core/ops.h"
+#include "gmock/gmock.h"
+#include "tests/close.h"
+#include "tests/temporary_folder.h"
+
+namespace axle::tests {
+namespace {
+
+using testing::HasSubstr;
+
+std::string recorded(const std::string& name) {
+    return AXLE_TESTS_DIR "/fuzz/corpus/torch_file/" + name;
+}
+
+Tree load(const std::string& name) { return load_torch_file(recorded(name)); }
+
+// What load_torch_file says about these bytes, or "no error".
+std::string refusal(const std::string& bytes, TorchFileOptions options = {}) {
+    const TemporaryFolder folder(Kept::in_memory);
+    const std::string path = folder / "weights.pt";
+    std::ofstream(path, std::ios::binary) << bytes;
+    try {
+        load_torch_file(path, options);
+    } catch (const FileError& error) {
+        EXPECT_THAT(error.what(), HasSubstr(path + ": "));
+        return error.what();
+    }
+    return "no error";
+}
+
+template <class T>
+std::string bytes_of(T value, int length = sizeof(T)) {
+    std::string bytes;
+    for (int i = 0; i < length; ++i)
+        bytes += static_cast<char>(static_cast<std::uint64_t>(value) >> (8 * i));
+    return bytes;
+}
+
+struct Entry {
+    std::string name, bytes;
+};
+
+// A zip file of stored entries, with a zip64 end and zip64 sizes if asked for.
+std::string zip_of(const std::vector<Entry>& entries, bool is_64 = false) {
+    std::string file, directory;
+    for (const auto& [name, bytes] : entries) {
+        const auto* data = reinterpret_cast<const Bytef*>(bytes.data());
+        const std::uint32_t crc = static_cast<std::uint32_t>(crc32_z(0, data, bytes.size()));
+        const std::uint32_t size = is_64 ? 0xffffffff : static_cast<std::uint32_t>(bytes.size());
+        const std::uint32_t offset = is_64 ? 0xffffffff : static_cast<std::uint32_t>(file.size());
+        const std::string extra = is_64 ? bytes_of(1, 2) + bytes_of(24, 2) +
+                                              bytes_of(bytes.size(), 8) +
+                                              bytes_of(bytes.size(), 8) + bytes_of(file.size(), 8)
+                                        : "";
+        const std::string common = bytes_of(0, 2) + bytes_of(0, 2) + bytes_of(0, 4) +
+                                   bytes_of(crc) + bytes_of(size) + bytes_of(size) +
+                                   bytes_of(name.size(), 2);
+        directory += bytes_of(0x02014b50) + bytes_of(0, 2) + bytes_of(45, 2) + common +
+                     bytes_of(extra.size(), 2) + std::string(6 + 4, '\0') + bytes_of(offset) +
+                     name + extra;
+        file += bytes_of(0x04034b50) + bytes_of(45, 2) + common + bytes_of(0, 2) + name + bytes;
+    }
+    const std::size_t begin = file.size();
+    file += directory;
+    if (is_64) {
+        const std::size_t end = file.size();
+        file += bytes_of(0x06064b50) + bytes_of(44, 8) + bytes_of(45, 2) + bytes_of(45, 2) +
+                bytes_of(0, 8) + bytes_of(entries.size(), 8) + bytes_of(entries.size(), 8) +
+                bytes_of(directory.size(), 8) + bytes_of(begin, 8);
+        file += bytes_of(0x07064b50) + bytes_of(0, 4) + bytes_of(end, 8) + bytes_of(1, 4);
+    }
+    const auto counted = [&](std::size_t value, int length) {
+        return is_64 ? std::string(static_cast<std::size_t>(length), '\xff')
+                     : bytes_of(value, length);
+    };
+    return file + bytes_of(0x06054b50) + bytes_of(0, 4) + counted(entries.size(), 2) +
+           counted(entries.size(), 2) + counted(directory.size(), 4) + counted(begin, 4) +
+           bytes_of(0, 2);
+}
+
+std::string file_of(const std::string& pickle) { return zip_of({{"a/data.pkl", pickle}}); }
+
+// A pickle of one tensor of an entry with four floats.
+std::string tensor_file(const std::string& rest_of_arguments, const std::string& storage = "0",
+                        int numel = 4) {
+    const auto text = [](const std::string& value) {
+        return "X" + bytes_of(value.size(), 4) + value;
+    };
+    const std::string pickle =
+        "\x80\x02"
+        "ctorch._utils\n_rebuild_tensor_v2\n((" +
+        text("storage") + "ctorch\nFloatStorage\n" + text(storage) + text("cpu") + "K" +
+        bytes_of(numel, 1) + "tQ" + rest_of_arguments + "\x89}tR.";
+    return zip_of({{"a/data.pkl", pickle}, {"a/data/0", std::string(16, '\0')}});
+}
+
+std::vector<double> eighths(int first, int count) {
+    std::vector<double> values;
+    for (int i = 0; i < count; ++i) values.push_back((first + i) / 8.0);
+    return values;
+}
+
+}  // namespace
+
+TEST(TorchFile, HoldsAStateDict) {
+    const Tree state = load("state");
+    int first = 0;
+    for (const auto& [name, value] : state.entries()) {
+        const Tensor& x = value.tensor();
+        if (name == "batchnorm.num_batches_tracked") {
+            EXPECT_EQ(x.dtype(), i64);
+            EXPECT_EQ(x.item_int(), 7);
+            continue;
+        }
+        EXPECT_EQ(x.to_vector(), eighths(first, static_cast<int>(x.numel()))) << name;
+        first += static_cast<int>(x.numel());
+    }
+    EXPECT_EQ(state.size(), 9u);
+    EXPECT_EQ(state["linear2.weight"].tensor().shape(), (Shape{5, 4}));
+}
+
+TEST(TorchFile, HoldsEveryDtypeBitForBit) {
+    const Tree all = load("dtypes");
+    EXPECT_EQ(all.size(), 16u);
+    for (const auto& [name, value] : all.entries()) {
+        const Tensor& x = value.tensor();
+        EXPECT_EQ(str(x.dtype()), name);
+        ASSERT_EQ(x.shape(), (Shape{4}));
+        const auto* bytes = static_cast<const unsigned char*>(x.raw_data());
+        for (std::size_t i = 0; i < 4 * static_cast<std::size_t>(size_of(x.dtype())); ++i)
+            EXPECT_EQ(bytes[i], x.dtype() == DType::boolean ? i != 1 : i % 64) << name << i;
+    }
+}
+
+TEST(TorchFile, KeepsShapesStridesAndSharedMemory) {
+    const Tree views = load("views");
+    EXPECT_EQ(views["transposed"].tensor().shape(), (Shape{4, 3}));
+    EXPECT_EQ(views["transposed"].tensor().strides(), (Strides{1, 4}));
+    EXPECT_EQ(views["middle"].tensor().to_vector(), eighths(4, 4));
+    EXPECT_EQ(views["columns"].tensor().to_vector(),
+              (std::vector<double>{1 / 8., 2 / 8., 5 / 8., 6 / 8., 9 / 8., 10 / 8.}));
+    EXPECT_EQ(views["scalar"].tensor().item(), 11 / 8.);
+    EXPECT_EQ(views["empty"].tensor().shape(), (Shape{0, 5}));
+    EXPECT_EQ(views["parameter"].tensor().to_vector(), eighths(0, 6));
+    EXPECT_FALSE(views["parameter"].tensor().requires_grad());
+    EXPECT_EQ(views["tied"].tensor().impl()->storage, views["tie"].tensor().impl()->storage);
+}
+
+TEST(TorchFile, IsPrivateMemory) {
+    Tensor x = load("views")["middle"].tensor();
+    x.fill_(3);
+    EXPECT_EQ(x.to_vector(), (std::vector<double>{3, 3, 3, 3}));
+    EXPECT_EQ(load("views")["middle"].tensor().to_vector(), eighths(4, 4));
+}
+
+TEST(TorchFile, HoldsPlainValues) {
+    const std::string expected = R"({
+  "none": null,
+  "flags": [
+    true,
+    false
+  ],
+  "integers": [
+    0,
+    255,
+    65535,
+    -1,
+    1099511627776,
+    -1099511627776
+  ],
+  "number": -0.125,
+  "text": "é",
+  "tuple": [
+    1,
+    [
+      2,
+      "three"
+    ]
+  ],
+  "dtype": "torch.bfloat16",
+  "size": [
+    2,
+    3
+  ],
+  "of integers": {
+    "0": "zero",
+    "-1": "minus one"
+  },
+  "ordered": {
+    "b": 1,
+    "a": 2
+  },
+  "nothing": [
+    {},
+    [],
+    []
+  ]
+})";
+    EXPECT_EQ(to_json(load("plain")), expected);
+    for (const char* protocol : {"protocol3", "protocol4", "protocol5"}) {
+        Tree all = load(protocol);
+        EXPECT_EQ(all["weight"].tensor().to_vector(), eighths(0, 6)) << protocol;
+        all.entries().pop_back();
+        EXPECT_EQ(to_json(all), expected) << protocol;
+    }
+}
+
+TEST(TorchFile, HoldsTheStateOfAnOptimizer) {
+    const Tree state = load("optimizer");
+    EXPECT_EQ(state["param_groups"][0]["lr"].number(), 0.25);
+    EXPECT_EQ(state["param_groups"][0]["params"].size(), 6u);
+    EXPECT_EQ(state["state"]["0"]["step"].tensor().item(), 1);
+    EXPECT_EQ(state["state"]["5"]["exp_avg"].tensor().shape(), (Shape{5}));
+}
+
+// Covers 10.load.
+TEST(TorchFile, RefusesByNameWhatIsNoTensorAndNoContainer) {
+    for (const auto& [file, reason] : std::vector<std::pair<const char*, const char*>>{
+             {"call", "holds __builtin__.print, which is neither"},
+             {"counter", "holds collections.Counter, which"},
+             {"bytes", "holds _codecs.encode, which"},
+             {"big_integer", "an integer beyond 64 bits"},
+             {"key", "a dict whose keys are neither text nor integers"},
+             {"deep", "containers more than 64 deep"},
+             {"repeated", "entry 'repeated/data/0': a tensor of shape [1000] repeats its elements"},
+             {"legacy", "is a bare pickle"},
+             {"compressed", "entry 'compressed/data.pkl': is compressed"},
+             {"flags", "entry 'flags/data/0': is damaged"},
+             {"zip", "it has no entry data.pkl"}})
+        expect_error<FileError>({recorded(file).c_str(), reason}, [&] { return load(file); });
+    expect_error<FileError>(
+        {recorded("flags").c_str(), "flags/data/0", "booleans that are neither 0 nor 1"},
+        [] { return load_torch_file(recorded("flags"), {.check_crc = false}); });
+}
+
+TEST(TorchFile, NoticesEveryDamagedByteThatItReads) {
+    const std::string whole = read_file(recorded("views"));
+    for (const char* part : {"storage", "FloatStorage"}) {
+        std::string bytes = whole;
+        bytes[bytes.find(part)] ^= 1;
+        EXPECT_THAT(refusal(bytes), HasSubstr("entry 'views/data.pkl': is damaged")) << part;
+    }
+    for (std::size_t length = 0; length < whole.size(); length += 7)
+        EXPECT_THAT(refusal(whole.substr(0, length)), testing::Ne("no error")) << length;
+}
+
+TEST(TorchFile, IsReadFromAZip64FileToo) {
+    const Entry pickle{"big/data.pkl", "\x80\x02K\x05."};
+    for (const bool is_64 : {false, true}) {
+        const TemporaryFolder folder(Kept::in_memory);
+        const std::string path = folder / "weights.pt";
+        std::ofstream(path, std::ios::binary) << zip_of({pickle, {"big/version", "3\n"}}, is_64);
+        EXPECT_EQ(load_torch_file(path).integer(), 5);
+    }
+}
+
+TEST(TorchFile, RefusesAZipFileThatLies) {
+    using namespace std::string_literals;
+    const Entry pickle{"a/data.pkl", "\x80\x02K\x05."};
+    EXPECT_THAT(refusal(zip_of({pickle, pickle})), HasSubstr("entry 'a/data.pkl': comes twice"));
+    EXPECT_THAT(refusal(zip_of({pickle, {"b/data.pkl", "\x80\x02N."}})),
+                HasSubstr("two entries data.pkl"));
+    EXPECT_THAT(refusal(zip_of({pickle, {"a/byteorder", "big"}})),
+                HasSubstr("entry 'a/byteorder': only little-endian"));
+    EXPECT_THAT(refusal(zip_of({pickle, {"a/constants.pkl", ""}})), HasSubstr("TorchScript"));
+    const auto changed = [&](std::size_t from_end, char value) {
+        std::string bytes = zip_of({pickle});
+        bytes[bytes.size() - from_end] = value;
+        return refusal(bytes);
+    };
+    constexpr std::size_t kEnd = 22, kHeader = kEnd + 10 + 46;  // from the end; 10 is the name
+    EXPECT_THAT(changed(kEnd - 4, 1), HasSubstr("one part of a zip file"));
+    EXPECT_THAT(changed(kEnd - 10, 2), HasSubstr("says more than it has"));
+    EXPECT_THAT(changed(kEnd - 12, 127), HasSubstr("says more than it has"));
+    EXPECT_THAT(changed(kHeader, 'x'), HasSubstr("damaged directory"));
+    EXPECT_THAT(changed(kHeader - 8, 1), HasSubstr("is encrypted"));
+    EXPECT_THAT(changed(kHeader - 10, 8), HasSubstr("is compressed"));
+    EXPECT_THAT(changed(kHeader - 42, 1), HasSubstr("is not where the directory says"));
+    EXPECT_THAT(changed(kHeader - 46, 'b'), HasSubstr("is not where the directory says"));
+    EXPECT_THAT(refusal(""), HasSubstr("is no whole zip file"));
+    EXPECT_THAT(refusal(std::string(100, 'x')), HasSubstr("is no whole zip file"));
+}
+
+TEST(TorchFile, RefusesAPickleThatIsNone) {
+    using namespace std::string_literals;
+    for (const auto& [pickle, reason] : std::vector<std::pair<std::string, const char*>>{
+             {"", "at its byte 0: ends too early"},
+             {"\x80\x01N.", "protocol is 1"},
+             {"\x80\x06N.", "protocol is 6"},
+             {"N", "at its byte 1: ends too early"},
+             {".", "does not end with one value"},
+             {"NN.", "does not end with one value"},
+             {"(N.", "does not end with one value"},
+             {"0.", "too few values"},
+             {"N(0.", "too few values"},
+             {"t.", "no mark"},
+             {"h\x05.", "not kept"},
+             {"q\x05.", "too few values"},
+             {"X\xff\xff\xff\xff.", "ends too early"},
+             {"\x8d\xff\xff\xff\xff\xff\xff\xff\xff.", "ends too early"},
+             {"](NNu.", "entries of what is no dict"},
+             {"}(Nu.", "a key without a value"},
+             {"}Na.", "elements of no list"},
+             {"NNR.", "a call of what is no name"},
+             {"NNb.", "the state of what is no dict"},
+             {"NQ.", "a storage without a tensor"},
+             {"ctorch\nSize\n.", "a value that is torch.Size"},
+             {"ctorch\nfloat32\n)R.", "a call of torch.float32"},
+             {"ctorch\nFloatStorage\n)R.", "a call of torch.FloatStorage"},
+             {"ctorch\nSize\n)R.", "not described as torch.save does"},
+             {"ccollections\nOrderedDict\n(NtR.", "an OrderedDict that is made of something"},
+             {"c__builtin__\neval\n.", "holds __builtin__.eval"},
+             {"\x8c\x02os\x8c\x06system\x93.", "holds os.system"},
+             {"c\n\n.", "holds ., which"},
+             {"\x81.", "opcode 129 says no plain value"},
+             {"i.", "opcode 105 says no plain value"},
+             {"]q\x00h\x00"
+              "a."s,
+              "64 deep"},
+             {"}(X\x01\x00\x00\x00"
+              "aNX\x01\x00\x00\x00"
+              "aNu."s,
+              "a key twice: 'a'"}})
+        EXPECT_THAT(refusal(file_of(pickle)), HasSubstr(reason)) << reason;
+}
+
+TEST(TorchFile, RefusesContainersThatRepeatWithoutEnd) {
+    std::string nested = "\x80\x02]q" + bytes_of(0, 1) + "0";
+    for (int i = 0; i < 40; ++i)
+        nested += "](h" + bytes_of(i, 1) + "h" + bytes_of(i, 1) + "eq" + bytes_of(i + 1, 1) + "0";
+    nested += "h" + bytes_of(40, 1) + ".";
+    EXPECT_THAT(refusal(file_of(nested)), HasSubstr("values that come again and again"));
+}
+
+// What a list takes in memory counts each time it is named.
+TEST(TorchFile, RefusesASmallFileThatNamesOneListThousandsOfTimes) {
+    const auto naming = [](int times) {
+        std::string pickle = "\x80\x02](";
+        for (int i = 0; i < 200; ++i) pickle += "K\x01";
+        pickle += "eq" + bytes_of(0, 1) + "0](";
+        for (int i = 0; i < times; ++i) pickle += "h" + bytes_of(0, 1);
+        return file_of(pickle + "e.");
+    };
+    EXPECT_EQ(refusal(naming(100)), "no error");
+    EXPECT_THAT(refusal(naming(10000)), HasSubstr("values that come again and again"));
+}
+
+TEST(TorchFile, RefusesATensorThatIsNotWithinItsStorage) {
+    EXPECT_EQ(refusal(tensor_file("K" + bytes_of(0, 1) + "K\x04\x85K\x01\x85")), "no error");
+    const std::string zero = "K" + bytes_of(0, 1);
+    for (const auto& [arguments, reason] : std::vector<std::pair<std::string, const char*>>{
+             {"K\x01K\x04\x85K\x01\x85", "from element 1 on is not within it"},
+             {zero + "K\x05\x85K\x01\x85", "is not within it"},
+             {zero + "K\x04\x85K\x02\x85", "is not within it"},
+             {zero + "K\x05\x85" + zero + "\x85", "repeats its elements"},
+             {"J\xff\xff\xff\xffK\x01\x85K\x01\x85", "from element -1 on is not within it"},
+             {zero + "J\xff\xff\xff\xff\x85K\x01\x85", "negative sizes"},
+             {zero + "K\x04\x85J\xff\xff\xff\xff\x85", "negative strides"},
+             {zero + "K\x04\x85)", "not as many strides"},
+             {zero + "\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x7f\x85\x8a\x08\xff\xff\xff\xff\xff\xff"
+                     "\xff\x7f\x85",
+              "is not within it"},
+             {zero + "\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x7fK\x04\x86K\x01K\x01\x86",
+              "more elements than an int64 counts"},
+             {zero + "(KKKKKKKKKKKKKKKKKKt)", "more than"},
+             {zero + "X\x01" + std::string(3, '\0') + "aK\x01\x85", "not described as torch.save"}})
+        EXPECT_THAT(refusal(tensor_file(arguments)), HasSubstr(reason)) << reason;
+    EXPECT_THAT(refusal(tensor_file(zero + "K\x04\x85K\x01\x85", "1")),
+                HasSubstr("entry 'a/data/1': is missing"));
+    EXPECT_THAT(refusal(tensor_file(zero + "K\x04\x85K\x01\x85", "0", 5)),
+                HasSubstr("entry 'a/data/0': is not as long as its storage"));
+}
+
+TEST(TorchFile, NamesAFileThatIsNotThere) {
+    expect_error<FileError>({"/no/such/file.bin: can't"},
+                            [] { return load_torch_file("/no/such/file.bin"); });
+}
+
+TEST(TorchFile, LeavesOutWhatIsNoPlainValueWhereItIsToldTo) {
+    const std::string path = AXLE_TESTS_DIR "/golden/accelerate_state/whole/random_states_0.pkl";
+    expect_error<FileError>({path.c_str(), "numpy"}, [&] { return load_torch_file(path); });
+    const Tree states = load_torch_file(path, {.leave_out_others = true});
+    EXPECT_EQ(states["step"].integer(), 6);
+    EXPECT_TRUE(states["numpy_random_seed"][1].is_null());
+    EXPECT_EQ(states["torch_manual_seed"].tensor().dtype(), u8);
+}
+
+}  // namespace axle::tests

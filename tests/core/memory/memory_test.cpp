@@ -1,0 +1,156 @@
+#include "core/memory/memory.h"
+
+#include <cstdlib>
+#include <map>
+#include <memory>
+
+#include "core/ops.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace axle {
+namespace {
+
+using testing::HasSubstr;
+
+// A host's memory that knows what it has lent.
+struct Arena {
+    std::map<const void*, std::size_t> lent;
+    int calls = 0;
+    bool exhausted = false;
+    std::size_t shift = 0;
+
+    HostAllocator allocator() { return {give, take, this}; }
+
+  private:
+    static void* give(std::size_t size, std::size_t alignment, void* context) {
+        Arena& arena = *static_cast<Arena*>(context);
+        ++arena.calls;
+        if (arena.exhausted) return nullptr;
+        auto* block = static_cast<std::byte*>(std::aligned_alloc(alignment, size + alignment));
+        arena.lent[block + arena.shift] = size;
+        return block + arena.shift;
+    }
+    static void take(void* block, std::size_t size, void* context) noexcept {
+        Arena& arena = *static_cast<Arena*>(context);
+        const auto found = arena.lent.find(block);
+        if (found == arena.lent.end() || found->second != size) std::abort();  // a stranger's
+        arena.lent.erase(found);
+        std::free(static_cast<std::byte*>(block) - arena.shift);
+    }
+};
+
+class Memory : public testing::Test {
+  protected:
+    void SetUp() override { host_memory::empty_cache(); }
+    void TearDown() override {
+        host_memory::set_limit(0);
+        host_memory::set_allocator({});
+        EXPECT_TRUE(first_.lent.empty());
+        EXPECT_TRUE(second_.lent.empty());
+    }
+
+    Arena first_, second_;
+};
+
+TEST_F(Memory, ComesFromTheHostAndIsCachedAsTheSystemsIs) {
+    host_memory::set_allocator(first_.allocator());
+    for (int i = 0; i < 3; ++i) {
+        const Tensor x = full({1000}, 2);
+        EXPECT_EQ(first_.lent.count(x.data<float>()), 1u);
+        EXPECT_EQ((x + x).sum().item(), 4000);
+    }
+    const int calls = first_.calls;
+    EXPECT_EQ(full({1000}, 2).sum().item(), 2000);
+    EXPECT_EQ(first_.calls, calls);
+    EXPECT_FALSE(first_.lent.empty());
+    host_memory::empty_cache();
+    EXPECT_TRUE(first_.lent.empty());
+}
+
+TEST_F(Memory, GoesBackToWhereItCameFrom) {
+    auto of_system = std::make_unique<Tensor>(full({500}, 1));
+    host_memory::set_allocator(first_.allocator());
+    auto of_first = std::make_unique<Tensor>(full({500}, 2));
+    host_memory::set_allocator(second_.allocator());
+    const Tensor of_second = full({500}, 3);
+    EXPECT_EQ(first_.lent.size(), 1u);  // what was in its cache is back already
+    EXPECT_EQ((*of_system + *of_first + of_second).sum().item(), 3000);
+    of_first.reset();
+    EXPECT_TRUE(first_.lent.empty());
+    const std::int64_t reserved = host_memory::stats().reserved;
+    of_system.reset();
+    EXPECT_LT(host_memory::stats().reserved, reserved);
+    host_memory::set_allocator({});
+    EXPECT_EQ(second_.lent.size(), 1u);
+    EXPECT_EQ(of_second.sum().item(), 1500);
+}
+
+TEST_F(Memory, OfAnAllocatorThatComesAgainIsCachedAgain) {
+    host_memory::set_allocator(first_.allocator());
+    { const Tensor x = full({500}, 1); }
+    host_memory::set_allocator(second_.allocator());
+    EXPECT_TRUE(first_.lent.empty());
+    host_memory::set_allocator(first_.allocator());
+    { const Tensor x = full({500}, 1); }
+    EXPECT_EQ(first_.lent.size(), 1u);
+}
+
+TEST_F(Memory, ThatTheHostLacksIsOutOfMemoryAfterTheCacheWasFlushed) {
+    host_memory::set_allocator(first_.allocator());
+    { const Tensor x = full({100}, 1); }
+    first_.exhausted = true;
+    { const Tensor of_the_cache = full({100}, 1); }
+    EXPECT_THROW(full({100000}, 1), OutOfMemory);
+    EXPECT_TRUE(first_.lent.empty());
+    first_.exhausted = false;
+    EXPECT_EQ(full({100000}, 1).sum().item(), 100000);
+}
+
+TEST_F(Memory, ThatIsNotAlignedIsRefusedAndGivenBack) {
+    first_.shift = 16;
+    host_memory::set_allocator(first_.allocator());
+    try {
+        full({100}, 1);
+        ADD_FAILURE() << "nothing was thrown";
+    } catch (const UsageError& error) {
+        EXPECT_THAT(error.what(), HasSubstr("not aligned to 64"));
+    }
+    EXPECT_TRUE(first_.lent.empty());
+}
+
+TEST_F(Memory, NeedsBothFunctionsOfAnAllocator) {
+    HostAllocator half = first_.allocator();
+    half.deallocate = nullptr;
+    EXPECT_THROW(host_memory::set_allocator(half), UsageError);
+    EXPECT_EQ(full({100}, 1).sum().item(), 100);
+}
+
+TEST_F(Memory, StaysWithinTheLimit) {
+    const std::int64_t now = host_memory::stats().reserved;
+    host_memory::set_limit(now + (1 << 20));
+    { const Tensor cached = full({200000}, 1); }
+    const Tensor x = full({150000}, 1);  // has to flush the other
+    try {
+        full({200000}, 1);
+        ADD_FAILURE() << "nothing was thrown";
+    } catch (const OutOfMemory& error) {
+        EXPECT_EQ(error.requested, 800000);
+        EXPECT_THAT(error.what(), HasSubstr(str("limit ", now + (1 << 20))));
+    }
+    EXPECT_LE(host_memory::stats().reserved, now + (1 << 20));
+    host_memory::set_limit(0);
+    EXPECT_EQ(full({200000}, 1).sum().item(), 200000);
+}
+
+TEST_F(Memory, BelowALimitSetTooLateIsGivenBackAsSoonAsItIsFree) {
+    const std::int64_t before = host_memory::stats().reserved;
+    auto x = std::make_unique<Tensor>(full({200000}, 1));
+    host_memory::set_limit(1000);
+    x.reset();
+    EXPECT_LE(host_memory::stats().reserved, before);
+    EXPECT_THROW(host_memory::set_limit(-1), ValueError);
+}
+
+}  // namespace
+}  // namespace axle

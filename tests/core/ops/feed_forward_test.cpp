@@ -1,0 +1,104 @@
+// feed_forward against the two calls of linear that it stands for.
+#include <memory>
+#include <vector>
+
+#include "core/autograd/autocast.h"
+#include "core/autograd/autograd.h"
+#include "core/ops.h"
+#include "core/random.h"
+#include "tests/close.h"
+
+namespace axle {
+namespace {
+
+using tests::expect_same_bits;
+
+constexpr Activation kActivations[] = {Activation::none, Activation::relu, Activation::gelu,
+                                       Activation::gelu_tanh, Activation::silu};
+
+struct Layers {
+    Tensor x, weight1, bias1, weight2, bias2;
+
+    Layers(const Shape& shape, std::int64_t hidden, std::int64_t out, DType dtype) {
+        manual_seed(3);
+        const TensorOptions options = {.dtype = dtype, .requires_grad = true};
+        x = randn(shape, options), weight1 = randn({hidden, shape.back()}, options);
+        bias1 = randn({hidden}, options), weight2 = randn({out, hidden}, options);
+        bias2 = randn({out}, options);
+    }
+    Tensor together(Activation activation) const {
+        return feed_forward(x, weight1, bias1, weight2, bias2, activation);
+    }
+    Tensor in_turn(Activation activation) const {
+        return linear(linear(x, weight1, bias1, activation), weight2, bias2);
+    }
+    std::vector<Tensor> gradients(const Tensor& y) const {
+        manual_seed(4);
+        const Tensor dy = randn(y.shape(), {.dtype = y.dtype()});
+        return autograd::grad({y}, {x, weight1, bias1, weight2, bias2}, {dy});
+    }
+};
+
+void expect_bits_of_two_linears(const Layers& layers, Activation activation) {
+    const Tensor y = layers.together(activation), expected = layers.in_turn(activation);
+    expect_same_bits(y.detach(), expected.detach());
+    const std::vector<Tensor> got = layers.gradients(y), wanted = layers.gradients(expected);
+    for (std::size_t i = 0; i < wanted.size(); ++i) {
+        SCOPED_TRACE(str("gradient ", i));
+        expect_same_bits(got[i], wanted[i]);
+    }
+}
+
+TEST(FeedForward, HasTheBitsOfTwoLinearsOnACpu) {
+    for (const DType dtype : {f64, f32, f16, bf16})
+        for (const Activation activation : kActivations) {
+            SCOPED_TRACE(str(dtype, " activation ", static_cast<int>(activation)));
+            expect_bits_of_two_linears({{2, 9, 17}, 67, 5, dtype}, activation);
+            expect_bits_of_two_linears({{17}, 33, 5, dtype}, activation);
+            // More than one block of depth, and more columns than are converted at once.
+            expect_bits_of_two_linears({{40, 3}, 700, 900, dtype}, activation);
+        }
+}
+
+TEST(FeedForward, HasTheBitsOfTwoLinearsUnderAutocast) {
+    const AutocastGuard scope(bf16);
+    for (const Activation activation : kActivations)
+        expect_bits_of_two_linears({{2, 9, 17}, 67, 5, f32}, activation);
+}
+
+// Elements of the hidden layer that the backward pass is given.
+std::int64_t kept_of_hidden(const Layers& layers, Activation activation) {
+    std::int64_t kept = 0;
+    const Shape hidden = {layers.x.size(0), layers.weight1.size(0)};
+    const SavedTensorHooksGuard hooks({.pack =
+                                           [&](const Tensor& t) {
+                                               if (t.shape() == hidden) kept += t.numel();
+                                               return std::make_shared<Tensor>(t);
+                                           },
+                                       .unpack =
+                                           [](const std::shared_ptr<void>& form) {
+                                               return *static_cast<const Tensor*>(form.get());
+                                           }});
+    layers.together(activation);
+    return kept / (hidden[0] * hidden[1]);
+}
+
+TEST(FeedForward, KeepsOfTheHiddenLayerWhatAGradientNeeds) {
+    const auto layers = [](bool first, bool second) {
+        Layers result({6, 4}, 9, 5, f32);
+        result.x.set_requires_grad(false);
+        result.weight1.set_requires_grad(first), result.bias1.set_requires_grad(first);
+        result.weight2.set_requires_grad(second);
+        return result;
+    };
+    EXPECT_EQ(kept_of_hidden(layers(true, true), Activation::gelu), 2);
+    EXPECT_EQ(kept_of_hidden(layers(true, false), Activation::gelu), 1);
+    EXPECT_EQ(kept_of_hidden(layers(false, true), Activation::gelu), 1);
+    EXPECT_EQ(kept_of_hidden(layers(false, false), Activation::gelu), 0);
+    EXPECT_EQ(kept_of_hidden(layers(true, true), Activation::relu), 1);
+    EXPECT_EQ(kept_of_hidden(layers(true, false), Activation::relu), 1);
+    EXPECT_EQ(kept_of_hidden(layers(true, false), Activation::none), 0);
+}
+
+}  // namespace
+}  // namespace axle

@@ -1,0 +1,165 @@
+// Every case: values against PyTorch's, each dtype against f64, the meta device.
+#include <algorithm>
+#include <map>
+
+#include "core/autograd/autograd.h"
+#include "core/files/safetensors.h"
+#include "core/memory/memory.h"
+#include "core/ops.h"
+#include "tests/core/ops/every_op.h"
+
+namespace axle::tests {
+
+namespace {
+
+const auto& golden() {
+    static const auto tensors = load_safetensors(AXLE_TESTS_DIR "/golden/ops.safetensors").tensors;
+    return tensors;
+}
+
+Tensor recorded(const std::string& name) {
+    const auto found = golden().find(name);
+    return found == golden().end() ? Tensor() : found->second;
+}
+
+class RecordedOp : public OpTest {};
+
+TEST_P(RecordedOp, AgreesWithPyTorch) {
+    const OpCase& c = op_case();
+    for (std::size_t r = 0; r < c.rows.size(); ++r) {
+        const Row& row = c.rows[r];
+        const std::string prefix = str(c.name, "/", r, "/");
+        SCOPED_TRACE(prefix + " " + describe(row));
+        std::vector<Tensor> x;
+        Result expected;
+        for (std::size_t i = 0; i < row.size(); ++i) {
+            x.push_back(recorded(str(prefix, "in", i)));
+            ASSERT_TRUE(x[i].defined()) << "not recorded: run tests/golden/record_ops.py";
+            ASSERT_EQ(x[i].shape(), row[i].shape) << "recorded otherwise: run record_ops.py";
+            ASSERT_EQ(x[i].dtype(), row[i].floating() ? f32 : row[i].dtype);
+            expected.grads.push_back(recorded(str(prefix, "grad", i)));
+            const bool due = row[i].floating() && !row[i].frozen && c.gradient;
+            ASSERT_EQ(expected.grads[i].defined(), due);
+        }
+        for (int k = 0; golden().contains(str(prefix, "out", k)); ++k)
+            expected.outputs.push_back(recorded(str(prefix, "out", k)));
+        ASSERT_FALSE(expected.outputs.empty()) << "not recorded: run tests/golden/record_ops.py";
+        for (const DType dtype : {f64, f32}) {
+            for (std::size_t i = 0; i < row.size(); ++i)
+                if (row[i].floating()) x[i] = to(x[i], dtype);
+            expect_result(c, row, run(c, row, x), expected, dtype);
+        }
+    }
+}
+
+TEST(RecordedValues, BelongToCases) {
+    std::size_t rows = 0;
+    for (const OpCase& c : op_cases())
+        if (c.golden) rows += c.rows.size();
+    std::size_t recorded_rows = 0;
+    for (const auto& [name, tensor] : golden())
+        if (name.ends_with("/out0")) ++recorded_rows;
+    EXPECT_EQ(recorded_rows, rows) << "tests/golden/record_ops.py has other rows than tests/cases/";
+}
+
+class FloatingOp : public OpTest {};
+
+TEST_P(FloatingOp, EachDTypeIsCloseToF64) {
+    const OpCase& c = op_case();
+    std::vector<Row> rows = c.rows;
+    if (!c.large.empty()) rows.push_back(c.large);
+    for (const Row& row : rows) {
+        SCOPED_TRACE(describe(row));
+        for (const DType dtype : {f32, f16, bf16}) {
+            const std::vector<Tensor> x = make_inputs(c, row, dtype);
+            std::vector<Tensor> exact;
+            for (std::size_t i = 0; i < x.size(); ++i)
+                exact.push_back(row[i].floating() ? to(x[i], f64) : x[i]);
+            expect_result(c, row, run(c, row, x), run(c, row, exact), dtype);
+        }
+    }
+}
+
+class CheckedOp : public OpTest {};
+
+TEST_P(CheckedOp, KeepsItsPromise) {
+    const OpCase& c = op_case();
+    for (const Row& row : c.rows) {
+        for (const DType dtype : {f64, f32, f16, bf16}) {
+            const std::vector<Tensor> x = make_inputs(c, row, dtype);
+            EXPECT_EQ(c.check(x, forward(c, x)), "") << describe(row) << " " << dtype;
+        }
+    }
+}
+
+class OpOnMeta : public OpTest {};
+
+TEST_P(OpOnMeta, HasShapesAndDTypesButNoMemory) {
+    const OpCase& c = op_case();
+    for (const Row& row : c.rows) {
+        SCOPED_TRACE(describe(row));
+        const Result real = run(c, row, make_inputs(c, row, f32));
+        const std::vector<Tensor> x = make_inputs(c, row, f32, Device::meta());
+        const std::int64_t before = host_memory::stats().allocations;
+        const Result meta = run(c, row, x);
+        EXPECT_EQ(host_memory::stats().allocations, before) << "memory was allocated";
+        const auto expect_alike = [](const Tensor& a, const Tensor& e) {
+            ASSERT_EQ(a.defined(), e.defined());
+            if (!a.defined()) return;
+            EXPECT_TRUE(a.device().is_meta());
+            EXPECT_EQ(a.shape(), e.shape());
+            EXPECT_EQ(a.dtype(), e.dtype());
+        };
+        ASSERT_EQ(meta.outputs.size(), real.outputs.size());
+        for (std::size_t k = 0; k < real.outputs.size(); ++k)
+            expect_alike(meta.outputs[k], real.outputs[k]);
+        ASSERT_EQ(meta.grads.size(), real.grads.size());
+        for (std::size_t i = 0; i < real.grads.size(); ++i)
+            expect_alike(meta.grads[i], real.grads[i]);
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, RecordedOp,
+                         testing::ValuesIn(names_of([](const OpCase& c) { return c.golden; })),
+                         test_name);
+// What draws or chooses may do so differently in each dtype.
+INSTANTIATE_TEST_SUITE_P(Cases, FloatingOp, testing::ValuesIn(names_of([](const OpCase& c) {
+                             return (c.golden || c.gradient) && has_floats(c.rows[0]);
+                         })),
+                         test_name);
+INSTANTIATE_TEST_SUITE_P(Cases, CheckedOp, testing::ValuesIn(names_of([](const OpCase& c) {
+                             return c.check != nullptr;
+                         })),
+                         test_name);
+INSTANTIATE_TEST_SUITE_P(Cases, OpOnMeta, testing::ValuesIn(names_of([](const OpCase& c) {
+                             return !c.rows[0].empty();
+                         })),
+                         test_name);
+
+// Result dtypes of mul between all pairs, where the right operand has dimensions, has none, or is a
+// number (whole or not).
+TEST(Promotion, AgreesWithPyTorch) {
+    const DType dtypes[] = {f64, f32, f16, bf16, i64, i32, u8, boolean};
+    const auto expect_table = [&](const std::string& name, auto&& right, std::size_t columns) {
+        const auto table = recorded(name).to_vector();
+        for (std::size_t a = 0; a < std::size(dtypes); ++a)
+            for (std::size_t b = 0; b < columns; ++b) {
+                const Tensor y = right(ones({2}, {dtypes[a]}), b);
+                const DType due = dtypes[static_cast<std::size_t>(table[a * columns + b])];
+                EXPECT_EQ(y.dtype(), due) << name << ": " << dtypes[a] << " with column " << b;
+            }
+    };
+    expect_table(
+        "promotion/tensors",
+        [&](const Tensor& x, std::size_t b) { return mul(x, ones({2}, {dtypes[b]})); }, 8);
+    expect_table(
+        "promotion/scalars",
+        [&](const Tensor& x, std::size_t b) { return mul(x, ones({}, {dtypes[b]})); }, 8);
+    expect_table(
+        "promotion/numbers",
+        [](const Tensor& x, std::size_t b) { return b == 0 ? mul(x, 2) : mul(x, 2.5); }, 2);
+}
+
+}  // namespace
+
+}  // namespace axle::tests

@@ -1,0 +1,197 @@
+#include "core/tree/tree.h"
+
+#include <cmath>
+#include <limits>
+#include <sstream>
+
+#include <gtest/gtest.h>
+
+#include "core/ops.h"
+
+namespace axle {
+namespace {
+
+template <class E, class F>
+std::string error_of(F&& f) {
+    try {
+        f();
+    } catch (const E& error) {
+        return error.what();
+    }
+    return "no error";
+}
+
+std::string nested_lists(int depth) {
+    const auto n = static_cast<std::size_t>(depth);
+    return std::string(n, '[') + std::string(n, ']');
+}
+
+TEST(Tree, BracesMakeAMapAndAKeyGivesItsTensor) {
+    const Tensor ids = arange(6);
+    const Tree batch{{"input_ids", ids}, {"labels", ones({2})}};
+    const Tensor& got = batch["input_ids"];
+    EXPECT_TRUE(got.is_same(ids));
+    EXPECT_EQ(sum(batch["labels"]).item(), 2);
+    EXPECT_EQ((batch["labels"] * 3.0).to_vector(), (std::vector<double>{3, 3}));
+    EXPECT_EQ(batch.size(), 2u);
+}
+
+TEST(Tree, BracesNestAndListsAreSpelledOut) {
+    const Tree state{{"epoch", 3},
+                     {"best", 0.5},
+                     {"name", "adam"},
+                     {"betas", Tree::list({0.9, 0.999})},
+                     {"inner", {{"ok", true}, {"none", {}}}},
+                     {"pair", {{"a", "b"}}}};
+    EXPECT_EQ(state["epoch"].integer(), 3);
+    EXPECT_EQ(state["epoch"].number(), 3.0);
+    EXPECT_EQ(state["best"].number(), 0.5);
+    EXPECT_EQ(state["name"].string(), "adam");
+    EXPECT_EQ(state["betas"][1].number(), 0.999);
+    EXPECT_TRUE(state["inner"]["ok"].boolean());
+    EXPECT_TRUE(state["inner"]["none"].is_null());
+    EXPECT_EQ(state["pair"]["a"].string(), "b");
+    EXPECT_EQ(Tree({{"x", 1}, {"y", 2}}).size(), 2u);
+    EXPECT_EQ(Tree(std::vector<Tree>{1, "x"}).size(), 2u);
+    EXPECT_TRUE(Tree{state}.is_map());
+    EXPECT_TRUE(Tree{1}.is_integer());
+    EXPECT_EQ(Tree::list().size(), 0u);
+    EXPECT_EQ(Tree::map().size(), 0u);
+}
+
+TEST(Tree, AMissingKeyListsThoseThereAre) {
+    const Tree batch{{"input_ids", 1}, {"labels", 2}};
+    EXPECT_EQ(error_of<IndexError>([&] { batch["label"]; }),
+              "Tree: no key 'label'; there are: 'input_ids', 'labels'");
+    EXPECT_EQ(error_of<IndexError>([&] { Tree::map()["x"]; }), "Tree: no key 'x'; there are: none");
+    EXPECT_EQ(batch.find("label"), nullptr);
+    EXPECT_TRUE(batch.contains("labels"));
+}
+
+TEST(Tree, AWrongKindSaysWhatItIs) {
+    const Tree batch{{"labels", "cat"}};
+    EXPECT_EQ(error_of<ValueError>([&] { batch["labels"].tensor(); }),
+              "Tree: wanted a tensor, but this is a string ('cat')");
+    EXPECT_EQ(error_of<ValueError>([&] { const Tensor &t = batch, u = t; }),
+              "Tree: wanted a tensor, but this is a map with the keys 'labels'");
+    EXPECT_EQ(error_of<ValueError>([&] { Tree(1.5).integer(); }),
+              "Tree: wanted an integer, but this is a number");
+    EXPECT_THROW(Tree(1).boolean(), ValueError);
+    EXPECT_THROW(Tree(1).size(), ValueError);
+    EXPECT_THROW(Tree::list({1})[1], IndexError);
+    EXPECT_THROW(Tree::list({1})[-1], IndexError);
+    EXPECT_THROW(Tree(UINT64_MAX), ValueError);
+}
+
+TEST(Tree, SetAddsAndReplacesAndKeepsTheOrder) {
+    Tree tree;
+    tree.set("b", 1);
+    tree.set("a", 2);
+    tree.set("b", 3);
+    tree["a"] = "two";
+    std::string keys;
+    for (const auto& [key, value] : tree.entries()) keys += key;
+    EXPECT_EQ(keys, "ba");
+    EXPECT_EQ(tree["b"].integer(), 3);
+    EXPECT_EQ(tree["a"].string(), "two");
+    EXPECT_THROW((Tree{{"a", 1}, {"a", 2}}), ValueError);
+    Tree list;
+    list.push_back(1);
+    list.push_back(tree);
+    EXPECT_EQ(list[1]["b"].integer(), 3);
+    EXPECT_THROW(list.set("a", 1), ValueError);
+}
+
+TEST(Tree, AnUndefinedTensorIsNull) { EXPECT_TRUE(Tree(Tensor()).is_null()); }
+
+TEST(Tree, MapTensorsReplacesTensorsAndNothingElse) {
+    const Tree tree{{"x", ones({2})}, {"rest", Tree::list({zeros({3}), "text", 4})}};
+    const Tree doubled = map_tensors(tree, [](const Tensor& t) { return t * 2.0 + 1.0; });
+    EXPECT_EQ(sum(doubled["x"]).item(), 6);
+    EXPECT_EQ(sum(doubled["rest"][0]).item(), 3);
+    EXPECT_EQ(doubled["rest"][1].string(), "text");
+    EXPECT_EQ(doubled["rest"][2].integer(), 4);
+    int seen = 0;
+    for_each_tensor(doubled, [&](const Tensor&) { ++seen; });
+    EXPECT_EQ(seen, 2);
+}
+
+TEST(Tree, JsonComesBackToTheBit) {
+    const Tree state{{"tiny", 5e-324},
+                     {"third", 1.0 / 3},
+                     {"whole", 3.0},
+                     {"minus", -0.0},
+                     {"big", INT64_MIN},
+                     {"text", "quote \" and \xc3\xa9\n"},
+                     {"list", Tree::list({Tree(), true, Tree::map(), Tree::list()})}};
+    for (const int indent : {-1, 0, 2}) {
+        const Tree back = from_json(to_json(state, indent));
+        EXPECT_EQ(back["tiny"].number(), 5e-324);
+        EXPECT_EQ(back["third"].number(), 1.0 / 3);
+        EXPECT_FALSE(back["whole"].is_integer());
+        EXPECT_TRUE(std::signbit(back["minus"].number()));
+        EXPECT_EQ(back["big"].integer(), INT64_MIN);
+        EXPECT_EQ(back["text"].string(), state["text"].string());
+        EXPECT_EQ(to_json(back, indent), to_json(state, indent));
+    }
+    EXPECT_EQ(to_json({{"lr", 0.1}, {"n", Tree::list({1, 2})}}, -1), R"({"lr": 0.1, "n": [1, 2]})");
+    EXPECT_EQ(to_json({{"lr", 1e-3}}), "{\n  \"lr\": 0.001\n}");
+}
+
+TEST(Tree, JsonKeepsWhatIsNotFinite) {
+    const double infinity = std::numeric_limits<double>::infinity();
+    const Tree back = from_json(to_json(Tree::list({infinity, -infinity, std::nan("")})));
+    EXPECT_EQ(back[0].number(), infinity);
+    EXPECT_EQ(back[1].number(), -infinity);
+    EXPECT_TRUE(std::isnan(back[2].number()));
+    EXPECT_THROW(Tree("inf").number(), ValueError);
+}
+
+TEST(Tree, JsonRefusesWhatItCannotHold) {
+    EXPECT_EQ(error_of<ValueError>([] {
+                  to_json(Tree{{"w", ones({2, 3})}});
+              }),
+              "to_json: a tensor can't be written as JSON: float32 [2, 3]; save tensors to "
+              "safetensors");
+    EXPECT_THROW(to_json("\xff"), ValueError);
+}
+
+TEST(Tree, BadJsonIsAValueError) {
+    EXPECT_NE(error_of<ValueError>([] { from_json("{\"a\": 1,\n \"b\": }"); }).find("line 2"),
+              std::string::npos);
+    for (const char* text :
+         {"", "{", "[1,]", "nul", "{\"a\" 1}", "1 2", "\"\xff\"", "NaN", "1e999"})
+        EXPECT_THROW(from_json(text), ValueError) << text;
+    EXPECT_EQ(error_of<ValueError>([] { from_json(R"({"a": 1, "b": 2, "a": 3})"); }),
+              "from_json: the key 'a' comes twice");
+    EXPECT_EQ(error_of<ValueError>([] { from_json("[9223372036854775808]"); }),
+              "from_json: an integer is beyond 64 bits: 9223372036854775808");
+    EXPECT_THROW(from_json("-99999999999999999999"), ValueError);
+    EXPECT_EQ(error_of<ValueError>([] {
+                  from_json({"{}\0garbage", 10});
+              }),
+              "from_json: a zero byte at byte 2");
+    EXPECT_EQ(error_of<ValueError>([] { from_json(R"({"\u001b": 1, "\u001b": 2})"); }),
+              R"(from_json: the key '\x1b' comes twice)");
+}
+
+TEST(Tree, HostileNestingIsAValueError) {
+    EXPECT_EQ(error_of<ValueError>([] { from_json(nested_lists(1000000)); }),
+              "from_json: the tree is nested deeper than 64 levels");
+    EXPECT_EQ(to_json(from_json(nested_lists(64)), -1), nested_lists(64));
+    EXPECT_THROW(from_json(nested_lists(65)), ValueError);
+    Tree deep = 1;
+    for (int i = 0; i < 65; ++i) deep = Tree::list({deep});
+    EXPECT_THROW(to_json(deep), ValueError);
+    EXPECT_THROW(map_tensors(deep, [](const Tensor& t) { return t; }), ValueError);
+    EXPECT_THROW(for_each_tensor(deep, [](const Tensor&) {}), ValueError);
+}
+
+TEST(Tree, PrintsTensorsByShape) {
+    std::ostringstream out;
+    out << Tree{{"labels", zeros({8}, {i64})}, {"lr", 0.1}, {"n", Tree::list({1, "x"})}};
+    EXPECT_EQ(out.str(), R"({"labels": int64 [8], "lr": 0.1, "n": [1, "x"]})");
+}
+
+}  // namespace
+}  // namespace axle

@@ -1,0 +1,223 @@
+#include "data/files/idx.h"
+
+#include <cstdlib>
+#include <fstream>
+
+#include "core/files/file.h"
+#include "core/ops.h"
+#include "data/files/mnist.h"
+#include "tests/close.h"
+#include "tests/data/files/damage.h"
+#include "tests/temporary_folder.h"
+
+namespace axle::data {
+namespace {
+
+using tests::expect_error;
+using tests::golden_image;
+using tests::refusal;
+using Values = std::vector<double>;
+
+const auto kParse = [](std::span<const std::byte> bytes, const std::string& name) {
+    parse_idx(bytes, name, {.max_inflated = 1 << 20});
+};
+
+std::string big_endian(std::uint64_t value, int bytes) {
+    std::string text;
+    for (int i = bytes - 1; i >= 0; --i) text += static_cast<char>(value >> (8 * i));
+    return text;
+}
+
+std::string little_endian(std::uint64_t value, int bytes) {
+    const std::string big = big_endian(value, bytes);
+    return {big.rbegin(), big.rend()};
+}
+
+std::string idx(int type, const std::vector<std::uint32_t>& sizes, const std::string& elements) {
+    std::string text = big_endian(static_cast<unsigned>(type), 3) +
+                       static_cast<char>(static_cast<unsigned char>(sizes.size()));
+    for (const std::uint32_t size : sizes) text += big_endian(size, 4);
+    return text + elements;
+}
+
+std::uint32_t crc_of(const std::string& bytes) {
+    std::uint32_t crc = ~0u;
+    for (const char c : bytes) {
+        crc ^= static_cast<unsigned char>(c);
+        for (int bit = 0; bit < 8; ++bit) crc = crc >> 1 ^ (crc & 1 ? 0xedb88320u : 0);
+    }
+    return ~crc;
+}
+
+// One member with one stored block.
+std::string gzipped(const std::string& bytes) {
+    const auto length = static_cast<std::uint16_t>(bytes.size());
+    return std::string("\x1f\x8b\x08\0\0\0\0\0\0\xff\1", 11) + little_endian(length, 2) +
+           little_endian(static_cast<std::uint16_t>(~length), 2) + bytes +
+           little_endian(crc_of(bytes), 4) + little_endian(length, 4);
+}
+
+Tensor parsed(const std::string& bytes) {
+    return parse_idx(std::as_bytes(std::span(bytes)), "memory");
+}
+
+void put(const std::string& path, const std::string& bytes) {
+    std::ofstream(path, std::ios::binary) << bytes;
+}
+
+TEST(Idx, ReadsEveryTypeAndRank) {
+    const Tensor bytes = parsed(idx(0x08, {2, 3}, "\1\2\3\4\5\xff"));
+    EXPECT_EQ(bytes.dtype(), u8);
+    EXPECT_EQ(bytes.shape(), (Shape{2, 3}));
+    EXPECT_EQ(bytes.to_vector(), (Values{1, 2, 3, 4, 5, 255}));
+    EXPECT_EQ(parsed(idx(0x0c, {2}, big_endian(1, 4) + big_endian(0xfffffffe, 4))).to_vector(),
+              (Values{1, -2}));
+    EXPECT_EQ(parsed(idx(0x0d, {1, 1, 2}, big_endian(0x3fc00000, 4) + big_endian(0xc0000000, 4)))
+                  .to_vector(),
+              (Values{1.5, -2}));
+    const Tensor wide = parsed(idx(0x0e, {1}, big_endian(0x3ff8000000000000, 8)));
+    EXPECT_EQ(wide.dtype(), f64);
+    EXPECT_EQ(wide.item(), 1.5);
+    const Tensor small = parsed(idx(0x09, {1}, "\xff"));
+    EXPECT_EQ(small.dtype(), DType::i8);
+    EXPECT_EQ(*static_cast<const std::int8_t*>(small.raw_data()), -1);
+    const Tensor middle = parsed(idx(0x0b, {1}, "\xff\xfe"));
+    EXPECT_EQ(middle.dtype(), DType::i16);
+    EXPECT_EQ(*static_cast<const std::int16_t*>(middle.raw_data()), -2);
+    EXPECT_EQ(parsed(idx(0x08, {}, "\7")).shape(), Shape{});
+    EXPECT_EQ(parsed(idx(0x08, {1, 1, 1, 1, 1, 1, 1, 1}, "\7")).dim(), 8);
+    EXPECT_EQ(parsed(idx(0x0e, {0xffffffff, 0}, "")).numel(), 0);
+}
+
+TEST(Idx, ReadsGzipByItsFirstBytes) {
+    const std::string file = idx(0x08, {3}, "abc");
+    EXPECT_EQ(parsed(gzipped(file)).to_vector(), (Values{97, 98, 99}));
+    // Members follow one another.
+    EXPECT_EQ(
+        parsed(gzipped(file.substr(0, 9)) + gzipped("") + gzipped(file.substr(9))).to_vector(),
+        (Values{97, 98, 99}));
+    const Tensor digits = read_idx(golden_image("train-images-idx3-ubyte.gz"));
+    EXPECT_EQ(digits.shape(), (Shape{40, 28, 28}));
+    EXPECT_EQ(digits[0].sum().item(), 24359);
+    EXPECT_EQ(digits[1].sum().item(), 30769);
+}
+
+TEST(Idx, OnlyWholeFilesAreTaken) {
+    tests::expect_only_whole(idx(0x0b, {2, 2}, "abcdefgh"), kParse);
+    tests::expect_only_whole(gzipped(idx(0x0b, {2, 2}, "abcdefgh")), kParse);
+    tests::expect_only_whole(read_file(golden_image("train-labels-idx1-ubyte.gz")), kParse);
+}
+
+TEST(Idx, NoFlippedByteOfAHeaderIsTaken) {
+    const std::string plain = idx(0x0b, {2, 3}, "abcdefghijkl");
+    EXPECT_EQ(tests::flip_bytes(plain, 0, 12, kParse), 0);
+}
+
+TEST(Idx, WhatIsTakenOfDamagedGzipDataIsRight) {
+    const std::string labels = read_file(golden_image("train-labels-idx1-ubyte.gz"));
+    const Tensor expected = parsed(labels);
+    const int taken = tests::flip_bytes(
+        labels, 0, labels.size(), [&](std::span<const std::byte> bytes, const std::string& name) {
+            tests::expect_same_bits(parse_idx(bytes, name, {.max_inflated = 1 << 20}), expected);
+        });
+    // The date and other parts of the header that nobody checks, and the last byte's unused bits.
+    EXPECT_LT(taken, 100);
+}
+
+TEST(Idx, DamageIsAFileErrorWithOffsetAndReason) {
+    const auto says = [](const std::string& bytes, const char* reason) {
+        const std::string text = refusal(bytes, kParse);
+        EXPECT_NE(text.find(reason), std::string::npos) << text;
+    };
+    says("", "byte 0: ends within the magic number: 0 bytes of 4");
+    says("PK\3\4", "byte 0: not an idx file");
+    says(idx(0x0a, {1}, "a"), "byte 2: unknown type: 10");
+    says(big_endian(0x0809, 4), "byte 3: more than 8 dimensions: 9");
+    says(idx(0x08, {7}, "").substr(0, 6), "byte 6: ends within the sizes: 2 bytes of 4");
+    says(idx(0x08, {7}, "abc"), "byte 4: [7] of uint8 takes 7 bytes, at most 3 follow");
+    says(idx(0x08, {2}, "abc"), "byte 10: bytes after the last element of [2]");
+    const std::uint32_t most = 0xffffffff;
+    says(idx(0x0e, {most, most, most}, "a"), "byte 4: the sizes overflow: [4294967295, ");
+
+    std::string damaged = gzipped(idx(0x08, {3}, "abc"));
+    says(damaged.substr(0, damaged.size() - 1), "the gzip data end too early");
+    says(damaged + "x", "byte 34: bytes after the end of the gzip data");
+    damaged[24] ^= 1;
+    says(damaged, "the gzip data are damaged: incorrect data check");
+    says(gzipped(idx(0x08, {7}, "abc")), "byte 11: ends within the elements: 3 bytes of 7");
+    says(gzipped(idx(0x08, {2}, "abc")), "byte 10: bytes after the last element");
+}
+
+TEST(Idx, WhatAHeaderClaimsIsNotAllocated) {
+    // 60 GB.
+    const std::string lie = idx(0x08, {60'000, 1'000, 1'000}, "abc");
+    EXPECT_NE(refusal(lie, kParse).find("takes 60000000000 bytes, at most 3 follow"),
+              std::string::npos);
+    EXPECT_NE(refusal(gzipped(lie), kParse).find("takes 60000000000 bytes, at most"),
+              std::string::npos);
+    const std::string honest = gzipped(idx(0x08, {1 << 10}, std::string(1 << 10, 'a')));
+    EXPECT_EQ(refusal(honest, kParse), "no error");
+    expect_error<FileError>(
+        {"memory: byte 4: ", "takes 1024 bytes, more than 1023", "gunzip"},
+        [&] { parse_idx(std::as_bytes(std::span(honest)), "memory", {.max_inflated = 1023}); });
+}
+
+TEST(Idx, AMissingFileIsAFileError) {
+    expect_error<FileError>({"/no/such/file: can't open"}, [] { read_idx("/no/such/file"); });
+    const tests::TemporaryFolder folder;
+    put(folder / "empty", "");
+    EXPECT_THROW(read_idx(folder / "empty"), FileError);
+    EXPECT_THROW(read_idx(folder.path()), FileError);
+}
+
+TEST(Mnist, ReadsPlainAndGzipFiles) {
+    const std::string folder = golden_image("");
+    const TensorDataset train = mnist(folder);
+    ASSERT_EQ(train.size(), 40);
+    const Tree sample = train.get(1);
+    EXPECT_EQ(sample["image"].tensor().shape(), (Shape{1, 28, 28}));
+    EXPECT_EQ(sample["image"].tensor().dtype(), u8);
+    EXPECT_EQ(sample["image"].tensor().sum().item(), 30769);
+    EXPECT_EQ(sample["label"].tensor().dtype(), i64);
+    const std::vector<std::int64_t> first = {0, 1, 2, 3};
+    EXPECT_EQ(train.get_batch(first)["label"].tensor().to_vector(), (Values{9, 0, 2, 5}));
+    EXPECT_EQ(mnist(folder, false).get_batch(first)["label"].tensor().to_vector(),
+              (Values{3, 9, 8, 3}));
+}
+
+TEST(Mnist, AFolderThatLiesIsAFileError) {
+    const tests::TemporaryFolder folder;
+    const std::string images = folder / "train-images-idx3-ubyte";
+    const std::string labels = folder / "train-labels-idx1-ubyte";
+    const auto read = [&] { mnist(folder.path()); };
+    expect_error<FileError>({folder.path().c_str(), "neither train-images-idx3-ubyte nor"}, read);
+    put(images, idx(0x08, {2, 28, 28}, std::string(2 * 28 * 28, 'x')));
+    expect_error<FileError>({folder.path().c_str(), "train-labels-idx1-ubyte.gz"}, read);
+    put(labels, idx(0x08, {2}, "\1\x0a"));
+    expect_error<FileError>({labels.c_str(), "byte 9: a label beyond 9: 10"}, read);
+    put(labels, idx(0x08, {3}, "\1\2\3"));
+    expect_error<FileError>({labels.c_str(), "byte 4: 3 labels for 2 images in"}, read);
+    put(labels, idx(0x0c, {1}, big_endian(1, 4)));
+    expect_error<FileError>({labels.c_str(), "not a list of uint8 labels: int32 [1]"}, read);
+    put(images, idx(0x08, {2, 28}, std::string(2 * 28, 'x')));
+    expect_error<FileError>({images.c_str(), "byte 0: not uint8 images of 28 x 28: uint8 [2, 28]"},
+                            read);
+}
+
+TEST(Mnist, ReadsTheRealDigits) {
+    const char* data = std::getenv("AXLE_DATA");
+    if (data == nullptr) GTEST_SKIP() << "AXLE_DATA doesn't name a folder with mnist/";
+    for (const bool train : {true, false}) {
+        const TensorDataset digits = mnist(std::string(data) + "/mnist", train);
+        std::vector<std::int64_t> all(static_cast<std::size_t>(digits.size()));
+        for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::int64_t>(i);
+        const Tree batch = digits.get_batch(all);
+        EXPECT_NEAR(batch["image"].tensor().to(f32).mean().item() / 255, 0.1307, 0.005);
+        const Tensor seen = one_hot(batch["label"], 10).to(f32).mean({0});
+        EXPECT_GT(seen.min().item(), 0.07);
+        EXPECT_LT(seen.max().item(), 0.13);
+    }
+}
+
+}  // namespace
+}  // namespace axle::data

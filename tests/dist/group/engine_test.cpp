@@ -1,0 +1,225 @@
+// The host engine over Gloo, with ranks that are threads of one process; some cases fork.
+#include "dist/group/engine.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "dist/group/reduce.h"
+#include "kernels/error.h"
+#include "kernels/thread.h"
+#include "tests/dist/rendezvous/fake_control.h"
+
+namespace axle {
+namespace {
+
+using dist::HostEngine;
+using dist::ReduceOp;
+using std::chrono::milliseconds;
+
+using Rank = std::function<void(HostEngine& engine, int rank)>;
+
+// What went wrong on each rank; "" where nothing did.
+std::vector<std::string> run_ranks(int size, const Rank& body,
+                                   milliseconds timeout = milliseconds(20000)) {
+    tests::FakeStore store;
+    std::vector<std::string> errors(static_cast<std::size_t>(size));
+    std::vector<std::thread> threads;
+    threads.reserve(errors.size());
+    for (int rank = 0; rank < size; ++rank) {
+        threads.push_back(kernels::start_thread("rank", [&, rank] {
+            try {
+                tests::FakeControl control(store, rank, size);
+                const auto engine = dist::open_gloo(control, "test", rank, size, timeout);
+                body(*engine, rank);
+            } catch (const std::exception& e) {
+                errors[static_cast<std::size_t>(rank)] = e.what();
+            }
+        }));
+    }
+    for (std::thread& thread : threads) thread.join();
+    return errors;
+}
+
+void expect_no_errors(const std::vector<std::string>& errors) {
+    for (const std::string& error : errors) EXPECT_EQ(error, "");
+}
+
+// Numbers that every rank knows of every rank.
+template <class T>
+std::vector<T> numbers(int rank, std::int64_t count) {
+    std::mt19937 random(static_cast<unsigned>(rank * 7919 + count));
+    std::vector<T> values;
+    for (std::int64_t i = 0; i < count; ++i)
+        values.push_back(static_cast<T>(static_cast<float>(random() % 64) / 4));
+    return values;
+}
+
+template <class T>
+std::vector<T> reduced(int size, std::int64_t count, ReduceOp op) {
+    std::vector<T> result = numbers<T>(0, count);
+    for (int rank = 1; rank < size; ++rank) {
+        const std::vector<T> next = numbers<T>(rank, count);
+        for (std::size_t i = 0; i < result.size(); ++i) {
+            if (op == ReduceOp::sum) result[i] = static_cast<T>(result[i] + next[i]);
+            if (op == ReduceOp::max) result[i] = std::max(result[i], next[i]);
+        }
+    }
+    return result;
+}
+
+class Engine : public testing::TestWithParam<int> {};
+
+TEST_P(Engine, AllReduceOfEverySizeIsTheSum) {
+    const int size = GetParam();
+    expect_no_errors(run_ranks(size, [&](HostEngine& engine, int rank) {
+        for (const std::int64_t count : {0, 1, 3, 1000, 40000, 700001, 3000000}) {
+            std::vector<float> x = numbers<float>(rank, count);
+            engine.all_reduce(x.data(), count, f32, ReduceOp::sum);
+            EXPECT_EQ(x, reduced<float>(size, count, ReduceOp::sum)) << count;
+        }
+        std::vector<std::int64_t> y = numbers<std::int64_t>(rank, 500000);
+        engine.all_reduce(y.data(), 500000, i64, ReduceOp::max);
+        EXPECT_EQ(y, reduced<std::int64_t>(size, 500000, ReduceOp::max));
+    }));
+}
+
+TEST_P(Engine, ReduceScatterGivesEachItsPart) {
+    const int size = GetParam();
+    expect_no_errors(run_ranks(size, [&](HostEngine& engine, int rank) {
+        for (const std::int64_t count : {0, 1, 1000, 600001}) {
+            const std::vector<float> x = numbers<float>(rank, count * size);
+            std::vector<float> part(static_cast<std::size_t>(count));
+            engine.reduce_scatter(part.data(), x.data(), count, f32, ReduceOp::sum);
+            const std::vector<float> whole = reduced<float>(size, count * size, ReduceOp::sum);
+            EXPECT_TRUE(std::equal(part.begin(), part.end(), whole.begin() + count * rank));
+        }
+    }));
+}
+
+TEST_P(Engine, BroadcastReachesAllFromAnyRoot) {
+    const int size = GetParam();
+    expect_no_errors(run_ranks(size, [&](HostEngine& engine, int rank) {
+        for (int root = 0; root < size; ++root) {
+            for (const std::int64_t count : {0, 1, 30000, 1000003}) {
+                std::vector<std::uint8_t> x = numbers<std::uint8_t>(rank, count);
+                engine.broadcast(x.data(), count, root);
+                EXPECT_EQ(x, numbers<std::uint8_t>(root, count));
+            }
+        }
+    }));
+}
+
+TEST_P(Engine, GathersAndScattersDifferentSizes) {
+    const int size = GetParam();
+    std::vector<std::int64_t> counts;
+    std::vector<std::uint8_t> all;
+    for (int rank = 0; rank < size; ++rank) {
+        counts.push_back(rank == 1 ? 0 : 100000 * rank + 5);
+        const auto part = numbers<std::uint8_t>(rank, counts.back());
+        all.insert(all.end(), part.begin(), part.end());
+    }
+    expect_no_errors(run_ranks(size, [&](HostEngine& engine, int rank) {
+        const auto own = numbers<std::uint8_t>(rank, counts[static_cast<std::size_t>(rank)]);
+        std::vector<std::uint8_t> out(all.size());
+        engine.all_gather(out.data(), own.data(), counts);
+        EXPECT_EQ(out, all);
+        for (int root = 0; root < size; ++root) {
+            std::vector<std::uint8_t> gathered(all.size());
+            engine.gather(gathered.data(), own.data(), counts, root);
+            if (rank == root) {
+                EXPECT_EQ(gathered, all);
+            }
+            std::vector<std::uint8_t> part(own.size());
+            engine.scatter(part.data(), rank == root ? all.data() : nullptr, counts, root);
+            EXPECT_EQ(part, own);
+        }
+        engine.barrier();
+    }));
+}
+
+TEST_P(Engine, AllToAllMovesEveryPiece) {
+    const int size = GetParam();
+    const auto piece = [](int from, int to) {
+        return std::vector<std::uint8_t>(static_cast<std::size_t>(from * 1000 + to * 77),
+                                         static_cast<std::uint8_t>(from * 16 + to));
+    };
+    expect_no_errors(run_ranks(size, [&](HostEngine& engine, int rank) {
+        std::vector<std::uint8_t> in, expected;
+        std::vector<std::int64_t> in_bytes, out_bytes;
+        for (int other = 0; other < size; ++other) {
+            const auto sent = piece(rank, other), received = piece(other, rank);
+            in.insert(in.end(), sent.begin(), sent.end());
+            expected.insert(expected.end(), received.begin(), received.end());
+            in_bytes.push_back(static_cast<std::int64_t>(sent.size()));
+            out_bytes.push_back(static_cast<std::int64_t>(received.size()));
+        }
+        std::vector<std::uint8_t> out(expected.size());
+        engine.all_to_all(out.data(), out_bytes, in.data(), in_bytes);
+        EXPECT_EQ(out, expected);
+    }));
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, Engine, testing::Values(2, 3, 4));
+
+TEST(EngineMessages, OfDifferentTagsDoNotMix) {
+    expect_no_errors(run_ranks(2, [&](HostEngine& engine, int rank) {
+        int seven = 7, eight = 8;
+        if (rank == 0) {
+            std::thread first =
+                kernels::start_thread("first", [&] { engine.send(&seven, sizeof seven, 1, 7); });
+            engine.send(&eight, sizeof eight, 1, 8);
+            first.join();
+        } else {
+            int value = 0;
+            engine.recv(&value, sizeof value, 0, 8);
+            EXPECT_EQ(value, 8);
+            engine.recv(&value, sizeof value, 0, 7);
+            EXPECT_EQ(value, 7);
+        }
+    }));
+}
+
+TEST(EngineFailure, AbortWakesWhoeverWaits) {
+    const auto errors = run_ranks(2, [&](HostEngine& engine, int rank) {
+        engine.barrier();
+        if (rank == 1) return std::this_thread::sleep_for(milliseconds(1500));
+        const auto start = std::chrono::steady_clock::now();
+        std::thread other = kernels::start_thread("aborts", [&] {
+            std::this_thread::sleep_for(milliseconds(100));
+            engine.abort();
+        });
+        std::vector<float> x(1000000);
+        EXPECT_THROW(engine.all_reduce(x.data(), 1000000, f32, ReduceOp::sum), CommError);
+        EXPECT_LT(std::chrono::steady_clock::now() - start, milliseconds(1000));
+        other.join();
+        EXPECT_THROW(engine.barrier(), CommError);
+        engine.abort();
+    });
+    expect_no_errors(errors);
+}
+
+TEST(EngineFailure, WhoDoesNotComeIsACommErrorAfterTheTimeout) {
+    const auto errors = run_ranks(
+        2,
+        [&](HostEngine& engine, int rank) {
+            engine.barrier();
+            if (rank == 1) return std::this_thread::sleep_for(milliseconds(1500));
+            engine.barrier();
+        },
+        milliseconds(300));
+    EXPECT_NE(errors[0].find("Timed out"), std::string::npos) << errors[0];
+    EXPECT_EQ(errors[1], "");
+}
+
+}  // namespace
+}  // namespace axle

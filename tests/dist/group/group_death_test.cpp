@@ -1,0 +1,179 @@
+// Processes that die: forked from this one, with SIGPIPE as every process begins.
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "core/ops.h"
+#include "dist/group/process_group.h"
+#include "kernels/error.h"
+#include "tests/dist/ranks.h"
+
+namespace axle {
+namespace {
+
+using Group = std::shared_ptr<dist::ProcessGroup>;
+using std::chrono::milliseconds;
+
+struct Child {
+    pid_t pid = -1;
+    int status = -1;        // of waitpid
+    std::string text = {};  // of the CommError that ended it
+};
+
+// Runs body in `size` processes, which end with 0, or after a CommError with 3 and its text. Nobody
+// lives longer than a minute.
+class Children {
+  public:
+    Children(int size, const std::function<void(const Group&)>& body) {
+        const int port = tests::free_port();
+        for (int rank = 0; rank < size; ++rank) {
+            int ends[2];
+            if (::pipe2(ends, O_CLOEXEC) != 0) throw std::runtime_error("no pipe");
+            const pid_t pid = ::fork();
+            if (pid == 0) run(rank, size, port, body, ends[1]);
+            ::close(ends[1]);
+            children_.push_back({pid});
+            outputs_.push_back(ends[0]);
+        }
+    }
+
+    pid_t pid(int rank) const { return children_[static_cast<std::size_t>(rank)].pid; }
+
+    // Until all have met.
+    void wait_for_the_groups() {
+        for (const int output : outputs_) {
+            char met = 0;
+            EXPECT_EQ(::read(output, &met, 1), 1);
+        }
+    }
+
+    std::vector<Child> join() {
+        for (std::size_t i = 0; i < children_.size(); ++i) {
+            char buffer[1000];
+            ssize_t length = 0;
+            while ((length = ::read(outputs_[i], buffer, sizeof buffer)) > 0)
+                children_[i].text.append(buffer, static_cast<std::size_t>(length));
+            ::close(outputs_[i]);
+            ::waitpid(children_[i].pid, &children_[i].status, 0);
+        }
+        return children_;
+    }
+
+  private:
+    [[noreturn]] static void run(int rank, int size, int port,
+                                 const std::function<void(const Group&)>& body, int output) {
+        ::alarm(60);
+        std::signal(SIGPIPE, SIG_DFL);
+        int code = 0;
+        try {
+            const Group group = dist::ProcessGroup::create(tests::environment_of(rank, size, port),
+                                                           tests::short_options());
+            if (::write(output, "!", 1) != 1) ::_exit(6);
+            body(group);
+        } catch (const CommError& e) {
+            const std::string text = e.what();
+            code = ::write(output, text.data(), text.size()) > 0 ? 3 : 4;
+        } catch (...) {
+            code = 5;
+        }
+        ::_exit(code);
+    }
+
+    std::vector<Child> children_;
+    std::vector<int> outputs_;
+};
+
+void expect_comm_error(const Child& child, const std::string& text) {
+    EXPECT_TRUE(WIFEXITED(child.status) && WEXITSTATUS(child.status) == 3)
+        << "status " << child.status;
+    EXPECT_THAT(child.text, testing::HasSubstr(text));
+}
+
+TEST(GroupDeath, OfARankInACollectiveIsACommErrorOfTheOthers) {
+    for (int time = 0; time < 30; ++time) {
+        Children children(2, [](const Group& group) {
+            const Tensor x = ones({4000000});
+            for (;;) group->all_reduce(x, dist::ReduceOp::max);
+        });
+        children.wait_for_the_groups();
+        // In the first messages or amid many.
+        std::this_thread::sleep_for(milliseconds(time * 10));
+        const auto start = std::chrono::steady_clock::now();
+        ::kill(children.pid(1), SIGKILL);
+        const std::vector<Child> ended = children.join();
+        EXPECT_TRUE(WIFSIGNALED(ended[1].status));
+        expect_comm_error(ended[0], "rank 1");
+        EXPECT_LT(std::chrono::steady_clock::now() - start, milliseconds(6000));
+    }
+}
+
+TEST(GroupDeath, OfOneOfFourIsHeardByTheThreeOthers) {
+    for (int time = 0; time < 5; ++time) {
+        Children children(4, [](const Group& group) {
+            const Tensor x = ones({1000000});
+            for (;;) {
+                group->all_reduce(x, dist::ReduceOp::max);
+                group->all_gather(x);
+            }
+        });
+        children.wait_for_the_groups();
+        std::this_thread::sleep_for(milliseconds(30 * time));
+        const auto start = std::chrono::steady_clock::now();
+        ::kill(children.pid(2), SIGKILL);
+        const std::vector<Child> ended = children.join();
+        EXPECT_LT(std::chrono::steady_clock::now() - start, milliseconds(6000));
+        for (const int rank : {0, 1, 3})
+            expect_comm_error(ended[static_cast<std::size_t>(rank)], "rank 2");
+    }
+}
+
+TEST(GroupDeath, OfRankZeroIsHeardToo) {
+    Children children(3, [](const Group& group) {
+        const Tensor x = ones({1000000});
+        for (;;) group->all_reduce(x, dist::ReduceOp::max);
+    });
+    children.wait_for_the_groups();
+    std::this_thread::sleep_for(milliseconds(100));
+    ::kill(children.pid(0), SIGKILL);
+    const std::vector<Child> ended = children.join();
+    expect_comm_error(ended[1], "rank 0");
+    expect_comm_error(ended[2], "rank 0");
+}
+
+TEST(GroupDeath, OfWhoSendsAMessageEndsTheWait) {
+    Children children(3, [](const Group& group) {
+        group->barrier();
+        if (group->rank() == 0) group->recv(ones({3}), 1);
+        if (group->rank() == 1) std::this_thread::sleep_for(milliseconds(30000));
+        if (group->rank() == 2) group->barrier();
+    });
+    children.wait_for_the_groups();
+    std::this_thread::sleep_for(milliseconds(200));
+    ::kill(children.pid(1), SIGKILL);
+    const std::vector<Child> ended = children.join();
+    expect_comm_error(ended[0], "rank 1");
+    expect_comm_error(ended[2], "rank 1");
+}
+
+TEST(GroupDeath, AProcessThatIsDoneLeavesWithoutAnError) {
+    Children children(3, [](const Group& group) {
+        const Tensor x = ones({100000});
+        for (int i = 0; i < 5; ++i) group->all_reduce(x, dist::ReduceOp::mean);
+    });
+    children.wait_for_the_groups();
+    for (const Child& child : children.join()) EXPECT_EQ(child.status, 0) << child.text;
+}
+
+}  // namespace
+}  // namespace axle

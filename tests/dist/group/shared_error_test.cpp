@@ -1,0 +1,103 @@
+// An error that one process has and all throw.
+#include "dist/group/shared_error.h"
+
+#include <stdexcept>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "kernels/error.h"
+#include "tests/dist/ranks.h"
+
+namespace axle {
+namespace {
+
+using tests::outcomes;
+using tests::run_ranks;
+using tests::text_of;
+using Group = std::shared_ptr<dist::ProcessGroup>;
+
+template <class E>
+void expect_shared(const E& error, const std::string& theirs) {
+    const auto ends = outcomes(3, [&](const Group& group) {
+        try {
+            dist::tell_all(*group, "load", [&]() -> Tree {
+                if (group->rank() == 1) throw E(error);
+                return group->rank();
+            });
+            ADD_FAILURE() << "nothing was thrown";
+        } catch (const E&) {
+            group->barrier();  // which is of use again
+            throw;
+        }
+    });
+    EXPECT_EQ(text_of(ends[0]), theirs);
+    EXPECT_EQ(text_of(ends[1]), error.what());
+    EXPECT_EQ(text_of(ends[2]), theirs);
+}
+
+TEST(SharedError, KeepsItsTypeAndSaysWhoseItIs) {
+    expect_shared(FileError("load: model.safetensors: truncated"),
+                  "load: process 1: model.safetensors: truncated");
+    expect_shared(ShapeError("matmul: [2, 3] @ [4, 5]"),
+                  "load: process 1: matmul: [2, 3] @ [4, 5]");
+    expect_shared(UsageError(""), "load: process 1: ");
+    expect_shared(CudaError("no kernel"), "load: process 1: no kernel");
+    expect_shared(Error("of no special kind"), "load: process 1: of no special kind");
+    expect_shared(OutOfMemory("too much", 1, 2, 3, 4), "load: process 1: too much");
+}
+
+TEST(SharedError, OfAnotherKindBecomesAnError) {
+    const auto ends = outcomes(2, [&](const Group& group) {
+        dist::tell_all(*group, "load", [&]() -> Tree {
+            if (group->rank() == 1) throw std::out_of_range("the user's own");
+            return {};
+        });
+    });
+    EXPECT_THROW(std::rethrow_exception(ends[0]), Error);
+    EXPECT_EQ(text_of(ends[0]), "load: process 1: the user's own");
+    EXPECT_THROW(std::rethrow_exception(ends[1]), std::out_of_range);
+}
+
+TEST(SharedError, BringsTheSizesOfOutOfMemory) {
+    const auto ends = outcomes(2, [&](const Group& group) {
+        dist::tell_all(*group, "load", [&]() -> Tree {
+            if (group->rank() == 1) throw OutOfMemory("too much", 1, 2, 3, 4);
+            return {};
+        });
+    });
+    try {
+        std::rethrow_exception(ends[0]);
+    } catch (const OutOfMemory& error) {
+        EXPECT_EQ(error.requested, 1);
+        EXPECT_EQ(error.in_use, 2);
+        EXPECT_EQ(error.cached, 3);
+        EXPECT_EQ(error.peak, 4);
+    }
+}
+
+TEST(SharedError, IsTheFirstOfSeveralAndNoneWhereAllIsWell) {
+    const auto ends = outcomes(3, [&](const Group& group) {
+        const auto said = dist::tell_all(*group, "load", [&]() -> Tree { return group->rank(); });
+        ASSERT_EQ(said.size(), 3u);
+        for (int rank = 0; rank < 3; ++rank)
+            EXPECT_EQ(said[static_cast<std::size_t>(rank)].integer(), rank);
+        dist::tell_all(*group, "load", [&]() -> Tree {
+            if (group->rank() > 0) throw ValueError(str("of ", group->rank()));
+            return {};
+        });
+    });
+    EXPECT_EQ(text_of(ends[0]), "load: process 1: of 1");
+    EXPECT_EQ(text_of(ends[1]), "of 1");
+    EXPECT_EQ(text_of(ends[2]), "of 2");
+}
+
+TEST(SharedError, IsNoneOfProcessesThatCallDifferentThings) {
+    for (const std::string& end : run_ranks(2, [](const Group& group) {
+             dist::tell_all(*group, group->rank() == 0 ? "load" : "save", [] { return Tree(); });
+         }))
+        EXPECT_EQ(end, "rank 0 calls load, rank 1 calls save");
+}
+
+}  // namespace
+}  // namespace axle

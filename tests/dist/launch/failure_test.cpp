@@ -1,0 +1,195 @@
+// What becomes of the others when one process dies or freezes: they say so, and end.
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "accel/accelerator.h"
+#include "core/ops.h"
+#include "dist/group/process_group.h"
+#include "nlohmann/json.hpp"
+#include "tests/job.h"
+#include "tests/temporary_folder.h"
+
+namespace axle {
+namespace {
+
+using namespace std::chrono_literals;
+using tests::Job;
+using tests::RankOutcome;
+using tests::TemporaryFolder;
+
+// Where in its life a process is struck.
+enum class Moment { init, forward, collective, save, teardown };
+constexpr Moment kMoments[] = {Moment::init, Moment::forward, Moment::collective, Moment::save,
+                               Moment::teardown};
+const char* name_of(Moment moment) {
+    const char* const names[] = {"init", "forward", "collective", "save", "teardown"};
+    return names[static_cast<int>(moment)];
+}
+
+void strike(int signal) {
+    Job::mark();
+    kill(getpid(), signal);
+}
+
+// Strikes the main process while it writes.
+struct StruckWhenSaved : accel::Checkpointable {
+    int signal = 0;
+    Tree state_dict() const override {
+        if (signal != 0) strike(signal);
+        return Tree{{"ok", true}};
+    }
+    void load_state_dict(const Tree&) override {}
+};
+
+struct Blow {
+    Moment moment;
+    int signal, victim;
+    std::string folder;
+    std::chrono::milliseconds heartbeat_timeout = 2s;
+};
+
+// A life of a process: it comes, works, reduces, saves, and goes.
+std::string live(const dist::Environment& environment, const Blow& blow) {
+    const bool struck = environment.rank == blow.victim;
+    const auto at = [&](Moment moment) { return struck && blow.moment == moment; };
+    if (at(Moment::init)) strike(blow.signal);
+    auto group = dist::ProcessGroup::create(
+        environment,
+        {.timeout = 60s, .join_timeout = 3s, .heartbeat_timeout = blow.heartbeat_timeout});
+    accel::Accelerator accelerator({.cpu = true, .process_group = group});
+
+    StruckWhenSaved saved;
+    if (at(Moment::save)) saved.signal = blow.signal;
+    accelerator.register_for_checkpointing(saved);
+
+    const Tensor x = ones({1 << 20});
+    std::thread blade;
+    for (int step = 0; step < 40; ++step) {
+        if (at(Moment::forward) && step == 3) strike(blow.signal);
+        if (at(Moment::collective) && step == 3)
+            blade = std::thread([&] {
+                std::this_thread::sleep_for(3ms);
+                strike(blow.signal);
+            });
+        group->all_reduce(x, dist::ReduceOp::mean);
+        // Whoever is to be struck in a collective goes on until it is.
+        if (blow.moment == Moment::collective && step == 39) step = 5;
+    }
+    if (at(Moment::save) && environment.rank != 0) strike(blow.signal);
+    accelerator.save_state(blow.folder + "/checkpoint");
+    group->barrier();
+    if (at(Moment::teardown)) strike(blow.signal);
+    return "done";
+}
+
+// All victims of a moment at once, in jobs of their own: they mostly wait.
+class Struck : public testing::TestWithParam<std::tuple<Moment, int, int>> {};
+
+TEST_P(Struck, IsNamedByAllOthersWhichEnd) {
+    const auto [moment, signal, size] = GetParam();
+    const double promised = signal == SIGKILL ? 2 : 4;  // seconds; here the heartbeat is 2 s
+    std::vector<std::unique_ptr<TemporaryFolder>> folders;
+    std::vector<std::unique_ptr<Job>> jobs;
+    for (int victim = 0; victim < size; ++victim) {
+        folders.push_back(std::make_unique<TemporaryFolder>());
+        const Blow blow{moment, signal, victim, folders.back()->path()};
+        jobs.push_back(std::make_unique<Job>(
+            size, [blow](const dist::Environment& e) { return live(e, blow); }));
+    }
+    for (int victim = 0; victim < size; ++victim) {
+        SCOPED_TRACE(str("victim ", victim));
+        const std::vector<RankOutcome> ended =
+            jobs[static_cast<std::size_t>(victim)]->wait(30s, {victim});
+        for (int rank = 0; rank < size; ++rank) {
+            if (rank == victim) continue;
+            const RankOutcome& survivor = ended[static_cast<std::size_t>(rank)];
+            SCOPED_TRACE(str("rank ", rank, ": ", survivor.text));
+            ASSERT_TRUE(survivor.reported) << "it hung, or was killed: status " << survivor.status;
+            if (moment == Moment::teardown && survivor.text == "done") continue;
+            EXPECT_THAT(survivor.text, testing::StartsWith("threw: "));
+            EXPECT_THAT(survivor.text, testing::HasSubstr(str("rank ", victim)));
+            // A missing process is waited for as long as join_timeout says.
+            const double limit = 3 * (moment == Moment::init ? 3.5 : promised);
+            EXPECT_LT(survivor.seconds, limit);
+        }
+    }
+}
+
+// Again and again, with the default heartbeat: how often a survivor hung, ended without a word, or
+// did not name the one that was struck, and how long it took to end. AXLE_FIGURES names a file for
+// that.
+TEST(Survivors, AreToldEveryTimeLong) {
+    auto figures = nlohmann::json::array();
+    for (const int signal : {SIGKILL, SIGSTOP})
+        for (const int size : {2, 4}) {
+            int trials = 0, silent = 0, unnamed = 0;
+            std::vector<double> seconds;
+            for (int round = 0; round < (signal == SIGKILL ? 40 : 2); ++round)
+                for (const Moment moment : {Moment::forward, Moment::collective, Moment::save}) {
+                    std::vector<std::unique_ptr<TemporaryFolder>> folders;
+                    std::vector<std::unique_ptr<Job>> jobs;
+                    for (int victim = 0; victim < size; ++victim) {
+                        folders.push_back(std::make_unique<TemporaryFolder>());
+                        const Blow blow{moment, signal, victim, folders.back()->path(), 8s};
+                        jobs.push_back(std::make_unique<Job>(
+                            size, [blow](const dist::Environment& e) { return live(e, blow); }));
+                        // Frozen ones are waited for together.
+                        if (signal == SIGSTOP && victim + 1 < size) continue;
+                        for (std::size_t i = 0; i < jobs.size(); ++i) {
+                            const int of = signal == SIGSTOP ? static_cast<int>(i) : victim;
+                            const auto ended = jobs[i]->wait(60s, {of});
+                            ++trials;
+                            for (int rank = 0; rank < size; ++rank) {
+                                if (rank == of) continue;
+                                const RankOutcome& survivor = ended[static_cast<std::size_t>(rank)];
+                                silent += survivor.reported ? 0 : 1;
+                                unnamed +=
+                                    survivor.text.find(str("rank ", of)) == std::string::npos;
+                                if (survivor.reported) seconds.push_back(survivor.seconds);
+                            }
+                        }
+                        if (signal == SIGKILL) jobs.clear();
+                    }
+                }
+            std::sort(seconds.begin(), seconds.end());
+            EXPECT_EQ(silent, 0);
+            EXPECT_EQ(unnamed, 0);
+            EXPECT_LT(seconds.back(), signal == SIGKILL ? 6 : 30);
+            figures.push_back({{"struck_by", signal == SIGKILL ? "SIGKILL" : "SIGSTOP"},
+                               {"processes", size},
+                               {"trials", trials},
+                               {"survivors", seconds.size()},
+                               {"silent", silent},
+                               {"unnamed", unnamed},
+                               {"median_seconds", seconds[seconds.size() / 2]},
+                               {"longest_seconds", seconds.back()}});
+        }
+    std::cout << figures.dump(1) << '\n';
+    if (const char* file = std::getenv("AXLE_FIGURES"))
+        std::ofstream(file) << figures.dump(1) << '\n';
+}
+
+std::string title(const testing::TestParamInfo<Struck::ParamType>& named) {
+    const auto [moment, signal, size] = named.param;
+    return str(signal == SIGKILL ? "KilledAt_" : "StoppedAt_", name_of(moment), "_Of", size);
+}
+
+INSTANTIATE_TEST_SUITE_P(Processes, Struck,
+                         testing::Combine(testing::ValuesIn(kMoments),
+                                          testing::Values(SIGKILL, SIGSTOP), testing::Values(2, 4)),
+                         title);
+
+}  // namespace
+}  // namespace axle

@@ -1,0 +1,231 @@
+// launch(): a function in several processes.
+#include "dist/launch/launch.h"
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <set>
+#include <stdexcept>
+
+#include "core/fork.h"
+#include "core/tree/tree.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kernels/error.h"
+#include "kernels/thread_pool.h"
+#include "tests/dist/launch/launched.h"
+
+namespace axle::dist {
+namespace {
+
+using namespace std::chrono_literals;
+using namespace tests;  // NOLINT: the harness of this folder
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+std::string variable(const char* name) {
+    const char* const text = std::getenv(name);
+    return text == nullptr ? "(none)" : text;
+}
+
+class Launch : public testing::Test {
+  protected:
+    // Workers that another test has started would be in the way.
+    void SetUp() override {
+        kernels::set_num_threads(1);
+        if (!lost_by_a_fork().empty()) GTEST_SKIP() << "this process has " << lost_by_a_fork();
+    }
+    // One file for each process.
+    void write(const std::string& text) const {
+        std::ofstream(folder_ / (variable("RANK") + "." + variable("AXLE_RESTART_COUNT")))
+            << text << '\n';
+    }
+    std::string read(const std::string& name) const {
+        const auto lines = lines_in(folder_ / name);
+        return lines.empty() ? "(no line)" : lines[0];
+    }
+    static std::string error_of(const std::function<void()>& f) {
+        try {
+            f();
+        } catch (const CommError& error) {
+            return error.what();
+        }
+        return "no CommError";
+    }
+
+    TemporaryFolder folder_{Kept::in_memory};
+};
+
+// Covers 24.notebook_launcher.
+TEST_F(Launch, RunsAFunctionInEachProcessWithItsArguments) {
+    launch(
+        {.num_processes = 3},
+        [&](int a, const std::string& b) {
+            write(str(a, b, " ", variable("RANK"), "/", variable("WORLD_SIZE"), " ",
+                      variable("LOCAL_RANK"), "/", variable("LOCAL_WORLD_SIZE")));
+        },
+        4, std::string("b"));
+    EXPECT_EQ(read("0.0"), "4b 0/3 0/3");
+    EXPECT_EQ(read("1.0"), "4b 1/3 1/3");
+    EXPECT_EQ(read("2.0"), "4b 2/3 2/3");
+    EXPECT_EQ(variable("RANK"), "(none)");
+}
+
+// Covers 24.PrepareForLaunch.
+TEST_F(Launch, GivesAllTheSameSecretAndPlace) {
+    for (const char* run : {"one", "two"}) {
+        launch({.num_processes = 2, .environment = {{"RUN", run}}}, [&] {
+            std::ofstream(folder_ / (variable("RUN") + variable("RANK")))
+                << variable("AXLE_JOB_TOKEN") << variable("MASTER_ADDR") << ":"
+                << variable("MASTER_PORT") << '\n';
+        });
+    }
+    EXPECT_EQ(read("one0"), read("one1"));
+    EXPECT_EQ(read("two0"), read("two1"));
+    EXPECT_NE(read("one0"), read("two0"));
+    EXPECT_THAT(read("one0"), HasSubstr("127.0.0.1:"));
+}
+
+// Covers 24.debug_launcher.
+TEST_F(Launch, PassesOptionsOnByTheEnvironment) {
+    debug_launch(
+        [&] {
+            write(variable("ACCELERATE_USE_CPU") + " " + variable("ACCELERATE_MIXED_PRECISION"));
+        },
+        2);
+    EXPECT_EQ(read("1.0"), "true no");
+    launch({.num_processes = 2, .mixed_precision = "bf16"}, [&] {
+        write(variable("ACCELERATE_USE_CPU") + " " + variable("ACCELERATE_MIXED_PRECISION"));
+    });
+    EXPECT_EQ(read("1.0"), "(none) bf16");
+}
+
+// Covers 24.notebook_launcher.
+TEST_F(Launch, RunsOneProcessHere) {
+    const pid_t here = getpid();
+    pid_t there = 0;
+    launch({.num_processes = 1}, [&] { there = getpid(); });
+    EXPECT_EQ(there, here);
+    EXPECT_THROW(launch({.num_processes = 1}, [] { throw std::logic_error("mine"); }),
+                 std::logic_error);
+}
+
+TEST_F(Launch, NamesTheRankThatThrewAndWhy) {
+    const std::string text = error_of([&] {
+        launch({.num_processes = 2}, [] {
+            if (variable("RANK") == "1") throw std::runtime_error("the data is gone");
+        });
+    });
+    EXPECT_THAT(text, AllOf(HasSubstr("rank 1"), HasSubstr("the data is gone")));
+}
+
+TEST_F(Launch, AnErrorWithoutWordsIsOneToo) {
+    EXPECT_THAT(
+        error_of([] { launch({.num_processes = 2}, [] { throw std::runtime_error(""); }); }),
+        HasSubstr("exit code 1"));
+    EXPECT_THAT(error_of([] { launch({.num_processes = 2}, [] { throw 3; }); }),
+                HasSubstr("no std::exception"));
+}
+
+TEST_F(Launch, TakesALongReason) {
+    const std::string text = error_of([] {
+        launch({.num_processes = 2}, [] {
+            close(STDERR_FILENO);
+            throw std::runtime_error(std::string(1 << 20, 'x'));
+        });
+    });
+    EXPECT_GT(text.size(), 1000u);
+    EXPECT_LT(text.size(), 100'000u);
+}
+
+TEST_F(Launch, NamesTheRankThatASignalKilled) {
+    EXPECT_THAT(error_of([] {
+                    launch({.num_processes = 2}, [] {
+                        if (variable("RANK") == "0") raise(SIGKILL);
+                    });
+                }),
+                AllOf(HasSubstr("rank 0"), HasSubstr("signal 9")));
+}
+
+// Covers 24.notebook_launcher.
+TEST_F(Launch, StartsAgainAsOftenAsItMay) {
+    launch({.num_processes = 2, .max_restarts = 1}, [&] {
+        write(variable("MASTER_PORT") + variable("AXLE_JOB_TOKEN"));
+        if (variable("AXLE_RESTART_COUNT") == "0") throw std::runtime_error("not yet");
+    });
+    EXPECT_NE(read("0.0"), read("0.1"));
+    EXPECT_EQ(read("0.1"), read("1.1"));
+}
+
+TEST_F(Launch, WritesWhatIsBufferedOnce) {
+    const pid_t launcher = start_process(folder_.path(), [] {
+        std::printf("before\n");
+        std::cout << "also before\n";
+        launch({.num_processes = 2}, [] { std::printf("within\n"); });
+        std::printf("after\n");
+        std::fflush(nullptr);
+        return 0;
+    });
+    EXPECT_EQ(wait_for_process(launcher), 0);
+    EXPECT_THAT(
+        lines_in(folder_ / "out"),
+        testing::UnorderedElementsAre("before", "also before", "within", "within", "after"));
+}
+
+// Covers 24.notebook_launcher.
+TEST_F(Launch, RefusesWhatMakesNoSense) {
+    const auto f = [] {};
+    EXPECT_THROW(launch({}, f), ValueError);
+    EXPECT_THROW(launch({.num_processes = -1}, f), ValueError);
+    EXPECT_THROW(launch({.num_processes = 2, .node_rank = 1}, f), ValueError);
+    EXPECT_THROW(launch({.num_processes = 2, .node_rank = -1}, f), ValueError);
+    EXPECT_THROW(launch({.num_processes = 2, .num_nodes = 2}, f), ValueError);  // no port
+    EXPECT_THROW(launch({.num_processes = 2, .mixed_precision = "fp12"}, f), ValueError);
+    EXPECT_THROW(launch({.num_processes = 2, .environment = {{"A=B", "c"}}}, f), ValueError);
+    EXPECT_THROW(launch({.num_processes = 2, .use_port = 29511, .num_nodes = 2}, f), UsageError);
+}
+
+// Covers 24.notebook_launcher.
+TEST_F(Launch, RefusesAProcessWithThreadsThatComputed) {
+    kernels::set_num_threads(2);
+    EXPECT_THROW(launch({.num_processes = 2}, [] {}), UsageError);
+    launch({.num_processes = 1}, [] {});
+    kernels::set_num_threads(1);
+}
+
+TEST_F(Launch, ChildrenComputeInParallel) {
+    const pid_t launcher = start_process(folder_.path(), [] {
+        launch({.num_processes = 2}, [] {
+            kernels::set_num_threads(2);
+            std::atomic<int> sum = 0;
+            kernels::parallel(8, [&](std::int64_t) { ++sum; });
+            if (sum != 8) throw std::runtime_error("tasks are missing");
+        });
+        return 0;
+    });
+    EXPECT_EQ(wait_for_process(launcher), 0);
+    EXPECT_THAT(lines_in(folder_ / "err"), IsEmpty());
+}
+
+TEST(JobFailure, IsOneLineOfJson) {
+    const std::string text = JobFailure{.rank = 1,
+                                        .pid = 42,
+                                        .host = "h",
+                                        .signal = 9,
+                                        .exit_code = -9,
+                                        .op = "all_reduce",
+                                        .sequence = 12}
+                                 .to_json();
+    EXPECT_EQ(text.find('\n'), std::string::npos);
+    EXPECT_EQ(text, R"({"rank": 1, "pid": 42, "host": "h", "signal": 9, "exit_code": -9, )"
+                    R"("op": "all_reduce", "seq": 12})");
+}
+
+}  // namespace
+}  // namespace axle::dist

@@ -1,0 +1,78 @@
+// What tests of launchers share: a launcher in a process of its own, and looks at processes.
+#pragma once
+
+#include <chrono>
+#include <csignal>
+#include <fstream>
+#include <functional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "core/files/file.h"
+#include "tests/temporary_folder.h"
+
+namespace axle::tests {
+
+inline bool comes_true(const std::function<bool()>& condition,
+                       std::chrono::milliseconds deadline = std::chrono::seconds(20)) {
+    const auto end = std::chrono::steady_clock::now() + deadline;
+    while (!condition()) {
+        if (std::chrono::steady_clock::now() > end) return false;
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    return true;
+}
+
+// A zombie is none.
+inline bool is_running(pid_t pid) {
+    std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+    std::string text;
+    if (!std::getline(file, text, '\0')) return false;
+    const std::size_t name_end = text.rfind(") ");
+    return name_end != std::string::npos && text[name_end + 2] != 'Z';
+}
+
+inline std::vector<std::string> lines_in(const std::string& path) {
+    std::vector<std::string> lines;
+    std::ifstream file(path);
+    for (std::string line; std::getline(file, line) && !file.eof();) lines.push_back(line);
+    return lines;
+}
+
+// A file's number, once it is there with its line end.
+inline pid_t wait_for_pid(const std::string& path) {
+    comes_true([&] { return !lines_in(path).empty(); });
+    const auto lines = lines_in(path);
+    return lines.empty() ? -1 : static_cast<pid_t>(std::stol(lines[0]));
+}
+
+// A process that runs f and ends with its number; its streams go to `folder`/out and err.
+inline pid_t start_process(const std::string& folder, const std::function<int()>& f) {
+    const std::string out = folder + "/out", err = folder + "/err";
+    const pid_t child = fork();
+    if (child != 0) return child;
+    dup2(open(out.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600), STDOUT_FILENO);
+    dup2(open(err.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600), STDERR_FILENO);
+    int code = 99;
+    try {
+        code = f();
+    } catch (const std::exception& error) {
+        dprintf(STDERR_FILENO, "%s\n", error.what());
+    }
+    _exit(code);
+}
+
+// Its exit code, or minus the signal.
+inline int wait_for_process(pid_t child) {
+    int status = 0;
+    waitpid(child, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+}  // namespace axle::tests

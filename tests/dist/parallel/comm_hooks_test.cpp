@@ -1,0 +1,221 @@
+#include "core/autograd/autograd.h"
+#include "dist/parallel/data_parallel.h"
+#include "gmock/gmock.h"
+#include "tests/dist/parallel/replicas.h"
+
+namespace axle {
+namespace {
+
+using dist::CommHook;
+using dist::DataParallel;
+using dist::GradientBucket;
+using dist::PowerSgdOptions;
+using tests::expect_close;
+using tests::expect_error;
+using tests::Group;
+using tests::on_ranks;
+
+// A matrix and a vector whose gradients are what a step says.
+struct Weights : nn::Model<Weights> {
+    Weights(std::int64_t rows, std::int64_t columns, DType dtype = f64) {
+        matrix = zeros({rows, columns}, {dtype}).set_requires_grad();
+        vector = zeros({columns}, {dtype}).set_requires_grad();
+    }
+    void visit(nn::Visitor& v) override { v("matrix", matrix), v("vector", vector); }
+    // Leaves these gradients, reduced.
+    void step(const Tensor& of_matrix, const Tensor& of_vector) {
+        zero_grad();
+        (sum(matrix * of_matrix) + sum(vector * of_vector)).backward();
+    }
+    Tensor matrix, vector;
+};
+
+Tensor of_rank(const Tensor& x, const Group& group) { return x[group->rank()]; }
+
+// Covers 9.comm_hook.
+TEST(CommHooks, InHalfPrecisionAreNearTheMean) {
+    const Tensor matrices = randn({3, 6, 5}), vectors = randn({3, 5});
+    for (const auto& [hook, tolerance] :
+         {std::pair(dist::fp16_compress_hook(), 1e-3), std::pair(dist::bf16_compress_hook(), 1e-2)})
+        on_ranks(3, [&](const Group& group) {
+            Weights model(6, 5, f32);
+            DataParallel replicas(model, group, {.hook = hook});
+            model.step(of_rank(matrices, group), of_rank(vectors, group));
+            expect_close(model.matrix.grad(), matrices.mean({0}), tolerance);
+            expect_close(model.vector.grad(), vectors.mean({0}), tolerance);
+            EXPECT_GT((model.matrix.grad() - matrices.mean({0})).abs().max().item(), 0);
+        });
+}
+
+// 40000 + 40000 is beyond f16.
+// Covers 9.comm_hook.
+TEST(CommHooks, DivideBeforeTheyRound) {
+    on_ranks(2, [&](const Group& group) {
+        Weights model(2, 2, f32);
+        DataParallel replicas(model, group, {.hook = dist::fp16_compress_hook()});
+        model.step(full({2, 2}, 40000), full({2}, 1));
+        expect_close(model.matrix.grad(), full({2, 2}, 40000), 1e-3);
+    });
+}
+
+// The sum instead of the mean, and what it was given.
+class Summing : public CommHook {
+  public:
+    Pending start(GradientBucket& bucket, dist::ProcessGroup& group) override {
+        EXPECT_EQ(bucket.parameters.size(), bucket.gradients.size());
+        EXPECT_TRUE(bucket.is_last);
+        dist::Work work = group.all_reduce_async(bucket.buffer);
+        return {[work]() mutable { work.wait(); }};
+    }
+};
+
+// Covers 9.comm_hook.
+TEST(CommHooks, MayBeTheUsers) {
+    on_ranks(2, [&](const Group& group) {
+        Weights model(2, 2);
+        DataParallel replicas(model, group, {.hook = std::make_shared<Summing>()});
+        model.step(ones({2, 2}, {f64}), full({2}, group->rank(), {f64}));
+        expect_close(model.matrix.grad(), full({2, 2}, 2), 0);
+        expect_close(model.vector.grad(), ones({2}), 0);
+    });
+}
+
+// --- PowerSGD
+
+// Of rank `rank`, one a process.
+Tensor low_rank(std::int64_t count, std::int64_t rows, std::int64_t columns, std::int64_t rank) {
+    return matmul(randn({rows, rank}, {f64}), randn({count, rank, columns}, {f64}));
+}
+
+// Covers 9.comm_hook.
+TEST(PowerSgd, IsExactForAMeanOfItsRank) {
+    manual_seed(1);
+    const Tensor matrices = low_rank(3, 20, 16, 2), vectors = randn({3, 16}, {f64});
+    for (const bool feedback : {true, false})
+        for (const bool warm : {true, false})
+            for (const std::int64_t rank : {2, 3})
+                on_ranks(3, [&](const Group& group) {
+                    Weights model(20, 16);
+                    DataParallel replicas(
+                        model, group,
+                        {.hook = dist::power_sgd_hook({.matrix_approximation_rank = rank,
+                                                       .start_powerSGD_iter = 0,
+                                                       .use_error_feedback = feedback,
+                                                       .warm_start = warm})});
+                    for (int step = 0; step < 3; ++step) {
+                        model.step(of_rank(matrices, group), of_rank(vectors, group));
+                        expect_close(model.vector.grad(), vectors.mean({0}), 1e-12);
+                        expect_close(model.matrix.grad(), matrices.mean({0}), 1e-10);
+                    }
+                });
+}
+
+// On the whole, nothing is lost: the sum of what was applied goes along with the sum of the truth.
+// Covers 9.comm_state_option.
+TEST(PowerSgd, MakesUpForItsErrors) {
+    manual_seed(2);
+    const Tensor matrices = randn({2, 12, 12}, {f64}), vectors = randn({2, 12}, {f64});
+    const auto distance = [&](bool feedback, int steps, bool batched) {
+        double result = 0;
+        on_ranks(2, [&](const Group& group) {
+            Weights model(12, 12);
+            DataParallel replicas(
+                model, group,
+                {.hook = dist::power_sgd_hook(
+                     {.start_powerSGD_iter = 0, .use_error_feedback = feedback}, batched)});
+            Tensor total = zeros({12, 12}, {f64});
+            for (int step = 0; step < steps; ++step) {
+                model.step(of_rank(matrices, group), of_rank(vectors, group));
+                total.add_(model.matrix.grad());
+            }
+            const Tensor error = total / steps - matrices.mean({0});
+            if (group->rank() == 0) result = sqrt(sum(error * error)).item();
+        });
+        return result;
+    };
+    for (const bool batched : {false, true}) {
+        EXPECT_GT(distance(false, 60, batched), 1);
+        EXPECT_LT(distance(true, 60, batched), 0.3 * distance(true, 6, batched));
+    }
+}
+
+// Covers 9.comm_state_option.
+TEST(PowerSgd, BeginsWithPlainMeansAndGivesAllRanksTheSame) {
+    manual_seed(3);
+    const Tensor matrices = randn({2, 9, 8}, {f64}), vectors = randn({2, 8}, {f64});
+    on_ranks(2, [&](const Group& group) {
+        Weights model(9, 8);
+        DataParallel replicas(model, group,
+                              {.hook = dist::power_sgd_hook({.start_powerSGD_iter = 2})});
+        for (int step = 0; step < 4; ++step) {
+            model.step(of_rank(matrices, group), of_rank(vectors, group));
+            const double error = (model.matrix.grad() - matrices.mean({0})).abs().max().item();
+            if (step < 2)
+                EXPECT_LT(error, 1e-12);
+            else
+                EXPECT_GT(error, 1e-3);
+            const Tensor everybodys = group->all_gather(model.matrix.grad());
+            expect_close(everybodys[0], everybodys[1], 0);
+        }
+    });
+}
+
+// Covers 9.comm_state_option.
+TEST(PowerSgd, LeavesAloneWhatItWouldNotMakeSmaller) {
+    manual_seed(4);
+    const Tensor matrices = randn({2, 4, 4}, {f64}), vectors = randn({2, 4}, {f64});
+    on_ranks(2, [&](const Group& group) {
+        Weights model(4, 4);
+        // 16 numbers to 8: not less than half.
+        DataParallel replicas(model, group,
+                              {.hook = dist::power_sgd_hook({.start_powerSGD_iter = 0})});
+        model.step(of_rank(matrices, group), of_rank(vectors, group));
+        expect_close(model.matrix.grad(), matrices.mean({0}), 1e-12);
+    });
+}
+
+// Covers 9.comm_wrapper.
+TEST(PowerSgd, MayTravelInHalfPrecision) {
+    manual_seed(5);
+    const Tensor matrices = to(low_rank(2, 20, 16, 1), f32), vectors = randn({2, 16});
+    for (const DType wrapper : {f16, bf16})
+        for (const int start : {0, 5})
+            on_ranks(2, [&](const Group& group) {
+                Weights model(20, 16, f32);
+                DataParallel replicas(model, group,
+                                      {.hook = dist::power_sgd_hook(
+                                           {.start_powerSGD_iter = start, .wrapper = wrapper})});
+                model.step(of_rank(matrices, group), of_rank(vectors, group));
+                expect_close(model.matrix.grad(), matrices.mean({0}), 3e-2);
+                expect_close(model.vector.grad(), vectors.mean({0}), 1e-2);
+            });
+}
+
+// A gradient of zero, and one of a lower rank than the approximation, have no orthonormal basis.
+TEST(PowerSgd, LivesWithGradientsThatVanish) {
+    manual_seed(6);
+    const Tensor matrix = randn({10, 1}, {f64}).matmul(randn({1, 10}, {f64}));
+    Weights model(10, 10);
+    DataParallel replicas(
+        model, dist::ProcessGroup::alone(),
+        {.hook = dist::power_sgd_hook({.matrix_approximation_rank = 2, .start_powerSGD_iter = 0})});
+    // Beyond the second step, where buckets are another and what was kept is forgotten.
+    for (int step = 0; step < 3; ++step) {
+        model.step(zeros({10, 10}, {f64}), zeros({10}, {f64}));
+        expect_close(model.matrix.grad(), zeros({10, 10}), 0);
+    }
+    for (int step = 0; step < 3; ++step) {
+        model.step(matrix, ones({10}, {f64}));
+        expect_close(model.matrix.grad(), matrix, 1e-10);
+    }
+}
+
+TEST(PowerSgd, RefusesOptionsWithoutSense) {
+    expect_error<ValueError>({"PowerSgdOptions: matrix_approximation_rank", "0"},
+                             [] { dist::power_sgd_hook({.matrix_approximation_rank = 0}); });
+    expect_error<DTypeError>({"PowerSgdOptions: wrapper", "float64"},
+                             [] { dist::power_sgd_hook({.wrapper = f64}); });
+}
+
+}  // namespace
+}  // namespace axle

@@ -1,0 +1,290 @@
+#include "dist/parallel/data_parallel.h"
+
+#include "core/autograd/autograd.h"
+#include "gmock/gmock.h"
+#include "nn/layers/linear.h"
+#include "nn/layers/norm.h"
+#include "nn/models/gpt.h"
+#include "tests/dist/parallel/replicas.h"
+
+namespace axle {
+namespace {
+
+using dist::DataParallel;
+using tests::expect_close;
+using tests::expect_error;
+using tests::expect_gradients;
+using tests::expect_same_bits;
+using tests::gradients_of;
+using tests::Group;
+using tests::kTinyBucket;
+using tests::on_ranks;
+using tests::part;
+using tests::small_mlp;
+
+std::size_t at(const Group& group) { return static_cast<std::size_t>(group->rank()); }
+
+class Ranks : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(DataParallel, Ranks, testing::Values(1, 2, 3, 4));
+
+// Covers 9.gradient.
+TEST_P(Ranks, HaveTheGradientsOfTheWholeBatch) {
+    nn::Mlp whole = small_mlp();
+    const Tensor x = randn({12, 5}, {f64}), y = randn({12, 2}, {f64});
+    mse_loss(whole(x), y).backward();
+    const std::vector<Tensor> expected = gradients_of(whole);
+    auto models = tests::twins(whole, GetParam());
+    for (const bool as_view : {true, false})
+        for (const double bucket : {25.0, kTinyBucket})
+            on_ranks(GetParam(), [&](const Group& group) {
+                nn::Mlp& model = models[at(group)];
+                DataParallel replicas(
+                    model, group, {.bucket_cap_mb = bucket, .gradient_as_bucket_view = as_view});
+                for (int step = 0; step < 3; ++step) {
+                    model.zero_grad();
+                    mse_loss(model(part(x, *group)), part(y, *group)).backward();
+                    expect_gradients(model, expected);
+                }
+            });
+}
+
+nn::Gpt small_gpt() {
+    manual_seed(5);
+    nn::Gpt model({.vocab_size = 13,
+                   .block_size = 8,
+                   .n_layer = 3,
+                   .n_head = 2,
+                   .n_embd = 8,
+                   .checkpoint_blocks = true});
+    model.to(f64);
+    // A layer that never trains and half of a block.
+    model.transformer.wpe.requires_grad_(false);
+    model.transformer.h[1].attn.requires_grad_(false);
+    return model;
+}
+
+// The head is the embedding, blocks are checkpointed.
+TEST_P(Ranks, HaveTheGradientsOfATiedFrozenAndCheckpointedModel) {
+    nn::Gpt whole = small_gpt();
+    const Tensor ids = randint(0, 13, {12, 8}), labels = randint(0, 13, {12, 8});
+    whole.loss(ids, labels).backward();
+    const std::vector<Tensor> expected = gradients_of(whole);
+    std::vector<nn::Gpt> models;
+    for (int rank = 0; rank < GetParam(); ++rank) models.push_back(small_gpt());
+    for (const bool is_static : {false, true})
+        on_ranks(GetParam(), [&](const Group& group) {
+            nn::Gpt& model = models[at(group)];
+            DataParallel replicas(model, group,
+                                  {.bucket_cap_mb = 2000.0 / (1 << 20), .static_graph = is_static});
+            for (int step = 0; step < 3; ++step) {
+                model.zero_grad();
+                model.loss(part(ids, *group), part(labels, *group)).backward();
+                expect_gradients(model, expected);
+            }
+            EXPECT_GT(replicas.buckets().size(), 3U);
+        });
+}
+
+// ... and a layer that nothing reaches.
+struct PartlyUsed : nn::Model<PartlyUsed> {
+    PartlyUsed() { spare.to(f64); }
+    Tensor loss(const Tensor& ids, const Tensor& labels) { return gpt.loss(ids, labels); }
+    void visit(nn::Visitor& v) override { v("gpt", gpt), v("spare", spare); }
+
+    nn::Gpt gpt = small_gpt();
+    nn::Linear spare{3, 2};
+};
+
+TEST_P(Ranks, HaveTheGradientsOfSuchAModelThatIsPartlyUsed) {
+    nn::Gpt whole = small_gpt();
+    const Tensor ids = randint(0, 13, {12, 8}), labels = randint(0, 13, {12, 8});
+    whole.loss(ids, labels).backward();
+    const std::vector<Tensor> expected = gradients_of(whole);
+    std::vector<PartlyUsed> models(static_cast<std::size_t>(GetParam()));
+    on_ranks(GetParam(), [&](const Group& group) {
+        PartlyUsed& model = models[at(group)];
+        const DataParallel replicas(model, group,
+                                    {.bucket_cap_mb = kTinyBucket, .find_unused_parameters = true});
+        for (int step = 0; step < 3; ++step) {
+            model.zero_grad();
+            model.loss(part(ids, *group), part(labels, *group)).backward();
+            expect_gradients(model.gpt, expected);
+            EXPECT_FALSE(model.spare.weight.grad().defined());
+        }
+    });
+}
+
+// Covers 9.initial.
+TEST(DataParallel, StartsWithTheModelOfRankZero) {
+    std::vector<nn::BatchNorm1d> models;
+    for (int rank = 0; rank < 3; ++rank) {
+        models.emplace_back(2);
+        models.back().running_mean.fill_(rank);
+        models.back().num_batches_tracked.fill_(5 + rank);
+        models.back().weight.detach().fill_(rank + 1);
+    }
+    on_ranks(3, [&](const Group& group) {
+        nn::BatchNorm1d& model = models[at(group)];
+        const DataParallel replicas(model, group);
+        expect_same_bits(model.weight.detach(), ones({2}));
+        expect_same_bits(model.running_mean, zeros({2}));
+        EXPECT_EQ(model.num_batches_tracked.item_int(), 5);
+    });
+}
+
+TEST(DataParallel, RefusesAModelThatTrainsNothing) {
+    nn::Mlp model = small_mlp();
+    model.requires_grad_(false);
+    expect_error<UsageError>({"data parallel: ", "no parameter"},
+                             [&] { DataParallel(model, dist::ProcessGroup::alone()); });
+}
+
+TEST(DataParallel, NamesTheFirstParameterThatIsAnotherOnARank) {
+    std::vector<nn::Mlp> models = tests::twins(small_mlp(), 2);
+    models.push_back(small_mlp({5, 7, 4, 2}));
+    const auto errors =
+        tests::outcomes(3, [&](const Group& group) { DataParallel(models[at(group)], group); });
+    for (const std::exception_ptr& error : errors)
+        EXPECT_EQ(tests::text_of(error),
+                  "data parallel: the ranks' models differ: rank 2 has 'layers.1.weight float64 "
+                  "[4, 7]' instead of rank 0's 'layers.1.weight float64 [6, 7]'");
+}
+
+TEST(DataParallel, LeavesOtherModelsAndInputsAlone) {
+    auto models = tests::twins(small_mlp(), 2), others = tests::twins(small_mlp(), 2);
+    on_ranks(2, [&](const Group& group) {
+        nn::Mlp &model = models[at(group)], &other = others[at(group)];
+        DataParallel replicas(model, group);
+        const Tensor x = full({1, 5}, group->rank() + 1, {f64});
+        // Only rank 0 trains the other one.
+        if (group->rank() == 0) other(x).sum().backward();
+        model(x).sum().backward();
+        EXPECT_EQ(other.parameters()[0].grad().defined(), group->rank() == 0);
+        // grad() leaves everybody alone.
+        model.zero_grad();
+        EXPECT_TRUE(autograd::grad({model(x).sum()}, {model.layers[0].weight})[0].defined());
+        EXPECT_FALSE(model.layers[0].weight.grad().defined());
+    });
+}
+
+TEST(DataParallel, ReducesNoLongerOnceItIsGone) {
+    auto models = tests::twins(small_mlp(), 2);
+    on_ranks(2, [&](const Group& group) {
+        nn::Mlp& model = models[at(group)];
+        { const DataParallel replicas(model, group); }
+        if (group->rank() == 0) model(ones({1, 5}, {f64})).sum().backward();
+    });
+}
+
+// --- accumulation
+
+TEST_P(Ranks, ReduceWhatWasGatheredWithoutThem) {
+    nn::Mlp whole = small_mlp();
+    const Tensor x = randn({3, 12, 5}, {f64});
+    for (int k = 0; k < 3; ++k) whole(x[k]).pow(2).mean().backward();
+    const std::vector<Tensor> expected = gradients_of(whole);
+    auto models = tests::twins(whole, GetParam());
+    for (const bool as_view : {true, false})
+        on_ranks(GetParam(), [&](const Group& group) {
+            nn::Mlp& model = models[at(group)];
+            DataParallel replicas(model, group, {.gradient_as_bucket_view = as_view});
+            for (int step = 0; step < 3; ++step) {
+                model.zero_grad();
+                for (int k = 0; k < 2; ++k) {
+                    const dist::NoSyncGuard alone = replicas.no_sync();
+                    model(part(x[k], *group)).pow(2).mean().backward();
+                }
+                model(part(x[2], *group)).pow(2).mean().backward();
+                expect_gradients(model, expected);
+            }
+        });
+}
+
+TEST(DataParallel, LeavesGradientsAloneWithoutSync) {
+    auto models = tests::twins(small_mlp(), 2);
+    on_ranks(2, [&](const Group& group) {
+        nn::Mlp& model = models[at(group)];
+        DataParallel replicas(model, group);
+        const Tensor x = full({1, 5}, group->rank() + 1, {f64});
+        nn::Mlp twin = model.clone();
+        twin(x).sum().backward();
+        {
+            const dist::NoSyncGuard outer = replicas.no_sync();
+            EXPECT_FALSE(replicas.syncs());
+            { const dist::NoSyncGuard inner = replicas.no_sync(); }
+            EXPECT_FALSE(replicas.syncs());
+            model(x).sum().backward();
+        }
+        EXPECT_TRUE(replicas.syncs());
+        expect_gradients(model, gradients_of(twin), 0);
+    });
+}
+
+TEST(DataParallel, DecidesWhenBackwardBegins) {
+    auto models = tests::twins(small_mlp(), 2);
+    on_ranks(2, [&](const Group& group) {
+        nn::Mlp& model = models[at(group)];
+        DataParallel replicas(model, group);
+        Tensor loss;
+        {
+            const dist::NoSyncGuard guard = replicas.no_sync();
+            loss = model(full({1, 5}, group->rank(), {f64})).sum();
+        }
+        loss.backward();
+        const Tensor mine = model.layers[0].weight.grad().clone();
+        group->broadcast(mine, 0);
+        expect_close(model.layers[0].weight.grad(), mine, 0);
+    });
+}
+
+// A gradient that is kept, not zeroed, is everybody's mean already.
+TEST(DataParallel, AddsToTheMeanOfAnEarlierBackward) {
+    nn::Mlp whole = small_mlp();
+    const Tensor x = randn({8, 5}, {f64});
+    for (int k = 0; k < 3; ++k) whole(x).pow(2).mean().backward();
+    auto models = tests::twins(whole, 2);
+    on_ranks(2, [&](const Group& group) {
+        nn::Mlp& model = models[at(group)];
+        DataParallel replicas(model, group, {.bucket_cap_mb = kTinyBucket});
+        for (int k = 0; k < 3; ++k) model(part(x, *group)).pow(2).mean().backward();
+        expect_gradients(model, gradients_of(whole));
+    });
+}
+
+// --- buffers
+
+// Covers 9.broadcast_buffers.
+TEST(DataParallel, GivesEverybodyRankZerosBuffersBeforeAForwardInTraining) {
+    std::vector<nn::BatchNorm1d> models;
+    for (int rank = 0; rank < 3; ++rank) models.emplace_back(2);
+    on_ranks(3, [&](const Group& group) {
+        nn::BatchNorm1d& model = models[at(group)];
+        DataParallel replicas(model, group);
+        const auto mean_after = [&](const auto& prepare) {
+            model.running_mean.fill_(group->rank() + 1);
+            prepare();
+            replicas.before_forward();
+            return model.running_mean[0].item();
+        };
+        EXPECT_EQ(mean_after([] {}), 1);
+        EXPECT_EQ(mean_after([&] { model.eval(); }), group->rank() + 1);
+        EXPECT_EQ(mean_after([&] { model.train(); }), 1);
+        // Statistics go on alone like gradients.
+        replicas.set_sync(false);
+        EXPECT_EQ(mean_after([] {}), 1);
+        EXPECT_EQ(mean_after([] {}), group->rank() + 1);
+        replicas.set_sync(true);
+        EXPECT_EQ(mean_after([] {}), group->rank() + 1);
+        EXPECT_EQ(mean_after([] {}), 1);
+    });
+    on_ranks(2, [&](const Group& group) {
+        nn::BatchNorm1d& model = models[at(group)];
+        DataParallel replicas(model, group, {.broadcast_buffers = false});
+        model.running_mean.fill_(group->rank() + 1);
+        replicas.before_forward();
+        EXPECT_EQ(model.running_mean[0].item(), group->rank() + 1);
+    });
+}
+
+}  // namespace
+}  // namespace axle

@@ -1,0 +1,64 @@
+// Models that several ranks train, and what is expected of their gradients.
+#pragma once
+
+#include <memory>
+#include <source_location>
+#include <vector>
+
+#include "core/ops.h"
+#include "core/random.h"
+#include "dist/parallel/data_parallel.h"
+#include "nn/layers/mlp.h"
+#include "tests/close.h"
+#include "tests/dist/ranks.h"
+
+namespace axle::tests {
+
+using Group = std::shared_ptr<dist::ProcessGroup>;
+
+// In f64, of the same values each time.
+inline nn::Mlp small_mlp(const std::vector<std::int64_t>& widths = {5, 7, 6, 2}) {
+    manual_seed(3);
+    nn::Mlp model(widths);
+    model.to(f64);
+    return model;
+}
+
+// The rows of one rank.
+inline Tensor part(const Tensor& x, const dist::ProcessGroup& group) {
+    const std::int64_t rows = x.size(0) / group.size();
+    return x.narrow(0, group.rank() * rows, rows);
+}
+
+// Copies; undefined where there is none.
+inline std::vector<Tensor> gradients_of(const nn::Module& model) {
+    std::vector<Tensor> result;
+    for (const Tensor& p : model.parameters())
+        result.push_back(p.grad().defined() ? p.grad().clone() : Tensor());
+    return result;
+}
+
+inline void expect_gradients(const nn::Module& model, const std::vector<Tensor>& expected,
+                             double tolerance = 1e-12,
+                             std::source_location at = std::source_location::current()) {
+    const nn::StateDict named = model.named_parameters();
+    ASSERT_EQ(named.size(), expected.size());
+    for (std::size_t i = 0; i < named.size(); ++i) {
+        SCOPED_TRACE(named[i].first);
+        expect_close(named[i].second.grad(), expected[i], tolerance, at);
+    }
+}
+
+// One model a rank: clones of this one.
+template <class M>
+std::vector<M> twins(const M& model, int count) {
+    std::vector<M> result;
+    result.reserve(static_cast<std::size_t>(count));
+    for (int i = 0; i < count; ++i) result.push_back(model.clone());
+    return result;
+}
+
+// Buckets of a few numbers, so that small models have several.
+inline constexpr double kTinyBucket = 100.0 / (1 << 20);
+
+}  // namespace axle::tests

@@ -1,0 +1,71 @@
+// A Control for ranks that are threads of one test: a store alone, and failures that a test makes.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "dist/rendezvous/control.h"
+#include "kernels/error.h"
+
+namespace axle::tests {
+
+struct FakeStore {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::map<std::string, std::string> values;
+    std::string failure;  // the first that was reported
+};
+
+class FakeControl final : public dist::Control {
+  public:
+    FakeControl(FakeStore& store, int rank, int size) : store_(store), rank_(rank), size_(size) {}
+
+    int rank() const override { return rank_; }
+    int size() const override { return size_; }
+    const std::string& local_address() const override { return address_; }
+
+    void set(const std::string& key, std::string_view value) override {
+        const std::lock_guard lock(store_.mutex);
+        store_.values[key] = value;
+        store_.changed.notify_all();
+    }
+    std::string get(const std::string& key, std::chrono::milliseconds timeout) override {
+        std::unique_lock lock(store_.mutex);
+        if (!store_.changed.wait_for(lock, timeout, [&] { return store_.values.contains(key); }))
+            throw CommError("nobody has set " + key);
+        return store_.values[key];
+    }
+    std::int64_t add(const std::string&, std::int64_t) override { return 0; }
+    void open_group(std::uint32_t, const std::vector<int>&) override {}
+    void propose(const dist::Proposal&) override {}
+    std::vector<std::vector<std::int64_t>> agreed(std::uint32_t, std::uint64_t) override {
+        return {};
+    }
+    void note(std::string_view) override {}
+    std::optional<std::string> failure() const override {
+        const std::lock_guard lock(store_.mutex);
+        if (store_.failure.empty()) return {};
+        return store_.failure;
+    }
+    void report(const std::string& text) override {
+        const std::lock_guard lock(store_.mutex);
+        if (store_.failure.empty()) store_.failure = text;
+    }
+    void on_failure(std::function<void()>) override {}
+    void throw_failure(const std::string& otherwise) override { throw CommError(otherwise); }
+
+  private:
+    FakeStore& store_;
+    int rank_, size_;
+    std::string address_ = "127.0.0.1";
+};
+
+}  // namespace axle::tests

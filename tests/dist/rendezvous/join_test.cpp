@@ -1,0 +1,362 @@
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <mutex>
+#include <set>
+#include <sstream>
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+
+#include "core/log.h"
+#include "dist/rendezvous/handshake.h"
+#include "dist/rendezvous/wire.h"
+#include "dist/transport/socket.h"
+#include "gmock/gmock.h"
+#include "tests/dist/job.h"
+
+namespace axle::tests {
+namespace {
+
+using dist::Control;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::AllOf;
+using testing::Each;
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+void barrier(Control& control, std::uint64_t sequence) {
+    control.propose({.sequence = sequence});
+    control.agreed(0, sequence);
+}
+auto refused(const std::string& words) { return ThrowsMessage<CommError>(HasSubstr(words)); }
+
+// Two ranks that have joined, each to be used from any thread.
+struct Pair : Job {
+    Pair() : Job(2) {
+        std::thread second([&] { one = join(1); });
+        zero = join(0);
+        second.join();
+    }
+    ~Pair() {
+        std::thread second([&] { one.reset(); });
+        zero.reset();
+        second.join();
+    }
+    // Whether they still agree.
+    void check(std::uint64_t sequence) {
+        std::thread second([&] { barrier(*one, sequence); });
+        barrier(*zero, sequence);
+        second.join();
+    }
+    std::unique_ptr<Control> zero, one;
+};
+
+TEST(Join, KnowsRankAndSize) {
+    const auto errors = run_ranks(3, [job = Job(3)](int rank) {
+        const auto control = job.join(rank);
+        EXPECT_EQ(control->rank(), rank);
+        EXPECT_EQ(control->size(), 3);
+        EXPECT_EQ(control->local_address(), "127.0.0.1");
+    });
+    EXPECT_THAT(errors, Each(""));
+}
+
+TEST(Join, MayBeginWithTheOthers) {
+    const auto errors = run_ranks(2, [job = Job(2)](int rank) {
+        if (rank == 0) std::this_thread::sleep_for(milliseconds(300));
+        barrier(*job.join(rank), 1);
+    });
+    EXPECT_THAT(errors, Each(""));
+}
+
+TEST(Join, NamesTheRanksThatDoNotCome) {
+    Job job(4);
+    job.options.join_timeout = milliseconds(500);
+    const auto errors = run_ranks(2, [&](int rank) { job.join(rank * 2); });
+    EXPECT_THAT(errors, Each("join: ranks 1, 3 did not come within 0.5 s: 2 of 4 processes are "
+                             "there"));
+}
+
+TEST(Join, NamesRankZeroThatDoesNotCome) {
+    Job job(2);
+    job.options.join_timeout = milliseconds(200);
+    EXPECT_THAT([&] { job.join(1); },
+                refused(str("join: rank 0 did not come within 0.2 s: connect to 127.0.0.1:",
+                            job.port, ": Connection refused")));
+    dist::Environment lost = job.environment(1);
+    lost.master_addr = "no such host";
+    EXPECT_THAT([&] { Control::join(lost, job.options); }, refused("'no such host'"));
+}
+
+TEST(Join, NamesAPortThatIsInUse) {
+    const Job job(2);
+    const auto taken = dist::listen_at(dist::resolve("127.0.0.1", job.port).front());
+    EXPECT_THAT([&] { job.join(0); },
+                refused(str("listen at 127.0.0.1:", job.port, ": Address already in use")));
+}
+
+TEST(Join, RefusesAMasterThatIsElsewhere) {
+    const Job job(2);
+    dist::Environment e = job.environment(0);
+    e.master_addr = "192.0.2.1";
+    EXPECT_THAT([&] { Control::join(e, job.options); },
+                refused("rank 0 can't serve '192.0.2.1': listen at 192.0.2.1"));
+}
+
+TEST(Join, FindsAnotherPortWhereTheMastersIsTaken) {
+    const Job job(2);
+    const auto environment = [&](int rank) {
+        dist::Environment e = job.environment(rank);
+        e.port_is_taken = true;
+        e.token = str("of this test ", job.port);
+        return e;
+    };
+    // The launcher's store, and somebody on the first port of the list who is no Axle.
+    const auto store = dist::listen_at(dist::resolve("127.0.0.1", job.port).front());
+    const int first = dist::ports_of(environment(0)).front();
+    const auto stranger = dist::listen_at(dist::resolve("127.0.0.1", first).front());
+    std::thread hangs_up([&] {
+        if (wait_readable(stranger, dist::Clock::now() + seconds(20))) accept_from(stranger);
+    });
+    const auto errors =
+        run_ranks(2, [&](int rank) { barrier(*Control::join(environment(rank), job.options), 1); });
+    hangs_up.join();
+    EXPECT_THAT(errors, Each(""));
+}
+
+TEST(Join, RefusesARankThatIsThereAlready) {
+    Pair pair;
+    EXPECT_THAT([&] { pair.join(1); },
+                refused(str("rank 1 is there twice: rank 1 (pid ", ::getpid())));
+    pair.check(1);
+}
+
+TEST(Join, RefusesAnotherWorldSize) {
+    Pair pair;
+    dist::Environment e = pair.environment(1);
+    e.world_size = 3;
+    EXPECT_THAT([&] { Control::join(e, pair.options); },
+                refused("WORLD_SIZE is 2 there, and 3 for rank 1"));
+    pair.check(1);
+}
+
+TEST(Join, RefusesAWrongTokenHundredTimes) {
+    Pair pair;
+    for (int i = 0; i < 100; ++i) {
+        dist::Environment e = pair.environment(1);
+        e.token = str("not the token ", i);
+        EXPECT_THAT([&] { Control::join(e, pair.options); },
+                    refused("the token of this process is not the job's"));
+    }
+    pair.check(1);
+}
+
+TEST(Join, RefusesAWrongTokenBeforeEverybodyIsThere) {
+    const Job job(2);
+    const auto errors = run_ranks(3, [&](int rank) {
+        if (rank < 2) {
+            if (rank == 1) std::this_thread::sleep_for(milliseconds(300));
+            return barrier(*job.join(rank), 1);
+        }
+        dist::Environment e = job.environment(1);
+        e.token = "";
+        Control::join(e, job.options);
+    });
+    EXPECT_EQ(errors[0] + errors[1], "");
+    EXPECT_THAT(errors[2], HasSubstr("the token of this process is not the job's"));
+}
+
+// A server that takes any token can't prove that it knows the right one.
+TEST(Join, RefusesAServerWithoutTheToken) {
+    const Job job(2);
+    const auto listener = dist::listen_at(dist::resolve("127.0.0.1", job.port).front());
+    std::thread impostor([&] {
+        if (!wait_readable(listener, dist::Clock::now() + seconds(20))) return;
+        const auto socket = accept_from(listener);
+        const auto deadline = dist::Clock::now() + seconds(20);
+        send_all(socket, encode(dist::Challenge{}) + encode(dist::Welcome{1, "host", {}}),
+                 deadline);
+        std::array<char, 4096> bytes{};
+        while (wait_readable(socket, deadline) && receive_some(socket, bytes) >= 0) {
+        }
+    });
+    EXPECT_THAT([&] { job.join(1); }, refused("does not know the job's token"));
+    impostor.join();
+}
+
+// The same proof a second time is worth nothing, for the nonce is another one.
+TEST(Join, RefusesAProofThatWasHeardBefore) {
+    Pair pair;
+    const auto key = dist::key_of(pair.environment(0));
+    const auto deadline = dist::Clock::now() + seconds(20);
+    const dist::Nonces nonces{.client = dist::make_nonce(), .server = dist::make_nonce()};
+    dist::Identity identity{.rank = 1, .world_size = 2, .pid = 1, .host = "host"};
+    sign(identity, key, nonces);
+    const auto socket = connect_to(dist::resolve("127.0.0.1", pair.port).front(), deadline);
+    send_all(socket, encode(dist::Hello{.nonce = nonces.client}) + encode(identity), deadline);
+    std::string heard;
+    std::array<char, 4096> bytes{};
+    for (;;) {
+        ASSERT_TRUE(wait_readable(socket, deadline));
+        const auto count = receive_some(socket, bytes);
+        if (count < 0) break;
+        heard.append(bytes.data(), static_cast<std::size_t>(count));
+    }
+    EXPECT_THAT(heard, HasSubstr("is not the job's"));
+    pair.check(1);
+}
+
+TEST(Join, DropsWhoeverDoesNotSpeakItsLanguage) {
+    Pair pair;
+    const auto deadline = dist::Clock::now() + seconds(20);
+    const std::string cases[] = {"GET / HTTP/1.1\r\n\r\n",
+                                 std::string(100000, '\xff'),
+                                 std::string(4, '\0'),
+                                 encode(dist::Goodbye{}),
+                                 encode(dist::Set{1, "key", "value"}),
+                                 encode(dist::Identity{.rank = 1, .world_size = 2, .host = "h"}),
+                                 encode(dist::Hello{.protocol = 1}) + encode(dist::Identity{})};
+    for (const std::string& bytes : cases) {
+        const auto socket = connect_to(dist::resolve("127.0.0.1", pair.port).front(), deadline);
+        try {
+            send_all(socket, bytes, deadline);
+        } catch (const dist::SocketError&) {  // hung up already
+        }
+    }
+    pair.check(1);
+    EXPECT_THAT([&] { pair.zero->get("key", milliseconds(10)); }, refused("nobody has set"));
+}
+
+TEST(Join, HangsUpOnTooManyStrangers) {
+    Pair pair;
+    const auto address = dist::resolve("127.0.0.1", pair.port).front();
+    const auto deadline = dist::Clock::now() + seconds(20);
+    std::vector<dist::Socket> strangers;
+    constexpr int kMost = 4 * 2 + 16;
+    strangers.reserve(kMost);
+    for (int i = 0; i < kMost; ++i) strangers.push_back(connect_to(address, deadline));
+    // Two of the connections are the job's.
+    std::array<char, 16> bytes{};
+    ASSERT_TRUE(wait_readable(strangers.back(), deadline));
+    EXPECT_LT(receive_some(strangers.back(), bytes), 0);
+    EXPECT_EQ(receive_some(strangers.front(), bytes), 0);
+    pair.check(1);
+    strangers.clear();
+    pair.check(2);
+}
+
+TEST(Join, HangsUpOnAStrangerThatSaysNothingLong) {
+    Pair pair;
+    const auto begin = dist::Clock::now();
+    const auto socket =
+        connect_to(dist::resolve("127.0.0.1", pair.port).front(), begin + seconds(20));
+    ASSERT_TRUE(wait_readable(socket, begin + seconds(15)));
+    std::array<char, 16> bytes{};
+    EXPECT_LT(receive_some(socket, bytes), 0);
+    EXPECT_GE(dist::Clock::now() - begin, milliseconds(4900));
+    pair.check(1);
+}
+
+// Local addresses, in hexadecimal, of sockets that listen at a port.
+std::set<std::string> listeners(int port) {
+    std::set<std::string> found;
+    for (const char* table : {"/proc/net/tcp", "/proc/net/tcp6"}) {
+        std::ifstream file(table);
+        for (std::string line; std::getline(file, line);) {
+            std::istringstream words(line);
+            std::string number, local, remote, state;
+            words >> number >> local >> remote >> state;
+            const auto colon = local.find(':');
+            if (state != "0A" || colon == std::string::npos) continue;
+            if (std::stoi(local.substr(colon + 1), nullptr, 16) == port)
+                found.insert(local.substr(0, colon));
+        }
+    }
+    return found;
+}
+
+TEST(Join, ListensAtTheMastersAddressAlone) {
+    Pair pair;
+    char loopback[9];
+    std::snprintf(loopback, sizeof loopback, "%08X", htonl(INADDR_LOOPBACK));
+    EXPECT_THAT(listeners(pair.port), testing::ElementsAre(std::string(loopback)));
+}
+
+TEST(Join, WorksThroughIpv6) {
+    const auto has_ipv6 = [] {
+        try {
+            dist::listen_at(dist::resolve("::1", 0).front());
+            return true;
+        } catch (const CommError&) {
+            return false;
+        }
+    };
+    if (!has_ipv6()) GTEST_SKIP() << "this machine has no IPv6";
+    const Job job(2);
+    const auto errors = run_ranks(2, [&](int rank) {
+        dist::Environment e = job.environment(rank);
+        e.master_addr = "::1";
+        const auto control = Control::join(e, job.options);
+        EXPECT_EQ(control->local_address(), "::1");
+        if (rank == 0) {
+            EXPECT_THAT(listeners(job.port), testing::SizeIs(1));
+        }
+        barrier(*control, 1);
+    });
+    EXPECT_THAT(errors, Each(""));
+}
+
+TEST(Join, WarnsWhereOthersCouldJoin) {
+    const auto here = dist::local_address_towards(dist::resolve("192.0.2.1", 1).front());
+    if (here.is_loopback()) GTEST_SKIP() << "this machine has no other address";
+    for (const bool secret : {false, true}) {
+        std::mutex mutex;
+        std::string said;
+        set_log_sink([&](LogLevel level, std::string_view text) {
+            const std::lock_guard lock(mutex);
+            if (level == LogLevel::warning) said += text;
+        });
+        const Job job(2);
+        const auto errors = run_ranks(2, [&](int rank) {
+            dist::Environment e = job.environment(rank);
+            e.master_addr = here.host();
+            e.token_is_secret = secret;
+            const auto control = Control::join(e, job.options);
+            EXPECT_EQ(control->local_address(), here.host());
+            barrier(*control, 1);
+        });
+        set_log_sink({});
+        EXPECT_THAT(errors, Each(""));
+        EXPECT_EQ(said.find("set AXLE_JOB_TOKEN") == std::string::npos, secret) << said;
+    }
+}
+
+TEST(Join, TakesTheInterfaceThatIsChosen) {
+    ::setenv("GLOO_SOCKET_IFNAME", "no_such_interface", 1);
+    ::setenv("AXLE_SOCKET_IFNAME", "lo", 1);
+    const Job job(1);
+    EXPECT_EQ(job.join(0)->local_address(), "127.0.0.1");
+    ::unsetenv("AXLE_SOCKET_IFNAME");
+    EXPECT_THAT(
+        [&] { job.join(0); },
+        ThrowsMessage<ValueError>(AllOf(
+            HasSubstr("GLOO_SOCKET_IFNAME: no interface 'no_such_interface'"), HasSubstr(" lo"))));
+    ::unsetenv("GLOO_SOCKET_IFNAME");
+}
+
+TEST(Join, LeavesNothingBehind) {
+    const auto descriptors = [] {
+        int count = 0;
+        for (int i = 0; i < 1024; ++i) count += ::fcntl(i, F_GETFD) >= 0 ? 1 : 0;
+        return count;
+    };
+    const int before = descriptors();
+    for (int i = 0; i < 5; ++i) Pair().check(1);
+    EXPECT_EQ(descriptors(), before);
+}
+
+}  // namespace
+}  // namespace axle::tests

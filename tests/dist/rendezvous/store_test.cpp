@@ -1,0 +1,107 @@
+#include <atomic>
+
+#include "dist/rendezvous/wire.h"
+#include "gmock/gmock.h"
+#include "tests/dist/job.h"
+
+namespace axle::tests {
+namespace {
+
+using dist::Control;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::Each;
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+TEST(Store, GivesEverybodyWhatOneHasSet) {
+    const auto errors = run_job(Job(3), [](Control& control) {
+        if (control.rank() == 1) control.set("key", "a value");
+        EXPECT_EQ(control.get("key", seconds(20)), "a value");
+    });
+    EXPECT_THAT(errors, Each(""));
+}
+
+TEST(Store, WaitsForAKey) {
+    std::atomic<bool> set = false;
+    const auto errors = run_job(Job(2), [&](Control& control) {
+        if (control.rank() == 0) {
+            EXPECT_EQ(control.get("late", seconds(20)), "here");
+            EXPECT_TRUE(set);
+        } else {
+            std::this_thread::sleep_for(milliseconds(100));
+            set = true;
+            control.set("late", "here");
+        }
+    });
+    EXPECT_THAT(errors, Each(""));
+}
+
+TEST(Store, SaysWhichKeyNobodyHasSet) {
+    const auto errors = run_job(Job(2), [](Control& control) {
+        EXPECT_THAT([&] { control.get("nowhere", milliseconds(50)); },
+                    ThrowsMessage<CommError>(HasSubstr("nobody has set 'nowhere' within 0.05 s")));
+        // The one who gave up is not told any more, and the connection is as good as before.
+        control.add("gave up", 1);
+        while (control.add("gave up", 0) != 2) std::this_thread::yield();
+        control.set("nowhere", "here");
+        EXPECT_EQ(control.get("nowhere", seconds(20)), "here");
+    });
+    EXPECT_THAT(errors, Each(""));
+}
+
+TEST(Store, AddsEachNumberOnce) {
+    const auto errors = run_job(Job(4), [](Control& control) {
+        for (int i = 0; i < 250; ++i) control.add("count", 1);
+        control.add("ready", 1);
+        while (control.add("ready", 0) != 4) std::this_thread::yield();
+        EXPECT_EQ(control.add("count", 0), 1000);
+        EXPECT_EQ(control.add(str("own ", control.rank()), -7), -7);
+    });
+    EXPECT_THAT(errors, Each(""));
+}
+
+TEST(Store, RefusesSumsThatAreNone) {
+    const auto errors = run_job(Job(1), [](Control& control) {
+        control.set("text", "seven");
+        EXPECT_THAT([&] { control.add("text", 1); },
+                    ThrowsMessage<CommError>(HasSubstr("'text' is no number")));
+        control.add("big", INT64_MAX);
+        EXPECT_THAT([&] { control.add("big", 1); },
+                    ThrowsMessage<CommError>(HasSubstr("beyond 64 bits")));
+        EXPECT_EQ(control.get("text", seconds(20)), "seven");
+    });
+    EXPECT_THAT(errors, Each(""));
+}
+
+TEST(Store, HoldsAnyBytesUpToItsCaps) {
+    const auto errors = run_job(Job(2), [](Control& control) {
+        const std::string key(dist::kMaxKey, '\0'), value(dist::kMaxValue, '\xff');
+        if (control.rank() == 0) control.set(key, value);
+        EXPECT_EQ(control.get(key, seconds(20)), value);
+        EXPECT_THROW(control.set(key + 'x', ""), ValueError);
+        EXPECT_THROW(control.set("key", value + 'x'), ValueError);
+        EXPECT_THROW(control.get(key + 'x', seconds(1)), ValueError);
+        EXPECT_THROW(control.add(key + 'x', 1), ValueError);
+        control.set("empty", "");
+        EXPECT_EQ(control.get("empty", seconds(20)), "");
+    });
+    EXPECT_THAT(errors, Each(""));
+}
+
+TEST(Store, ServesSeveralThreadsOfOneProcess) {
+    const auto errors = run_job(Job(2), [](Control& control) {
+        const auto failures = run_ranks(4, [&](int thread) {
+            for (int i = 0; i < 100; ++i) {
+                const std::string key = str(control.rank(), ' ', thread, ' ', i);
+                control.set(key, key);
+                EXPECT_EQ(control.get(key, seconds(20)), key);
+            }
+        });
+        EXPECT_THAT(failures, Each(""));
+    });
+    EXPECT_THAT(errors, Each(""));
+}
+
+}  // namespace
+}  // namespace axle::tests

@@ -1,0 +1,91 @@
+// The elementary functions of the packs, against the C library in double, in ulps of the result.
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "kernels/ops/pointwise.h"
+
+namespace axle::kernels {
+namespace {
+
+View view_of(std::vector<float>& values) {
+    View v;
+    v.data = values.data();
+    v.ndim = 1;
+    v.shape[0] = static_cast<std::int64_t>(values.size());
+    v.stride[0] = 1;
+    return v;
+}
+
+template <class F>
+std::vector<float> apply(F f, std::vector<float> x) {
+    std::vector<float> y(x.size());
+    Cpu cpu;
+    unary(cpu, f, view_of(x), view_of(y));
+    return y;
+}
+
+// Every 1009th float of an interval.
+std::vector<float> samples(float low, float high) {
+    std::vector<float> x;
+    for (std::uint64_t bits = 0; bits < (std::uint64_t{1} << 32); bits += 1009) {
+        const auto value = std::bit_cast<float>(static_cast<std::uint32_t>(bits));
+        if (value >= low && value <= high) x.push_back(value);
+    }
+    return x;
+}
+
+template <class F>
+double worst_ulp(F f, double (*exact)(double), float low, float high) {
+    const std::vector<float> x = samples(low, high);
+    const std::vector<float> y = apply(f, x);
+    double worst = 0;
+    for (std::size_t i = 0; i < x.size(); ++i) {
+        const double expected = exact(x[i]);
+        const float magnitude = std::fabs(static_cast<float>(expected));
+        const double ulp = static_cast<double>(std::nextafter(magnitude, INFINITY)) - magnitude;
+        const double error = std::fabs(y[i] - expected) / ulp;
+        if (!(error <= worst)) worst = error;
+    }
+    return worst;
+}
+
+TEST(Packs, ExpLogTanhAreWithinTheStatedUlps) {
+    EXPECT_LE(worst_ulp(formula::Exp{}, std::exp, -103.0f, 88.7f), 1.1);
+    EXPECT_LE(worst_ulp(formula::Log{}, std::log, 1e-44f, 3e38f), 1.0);
+    EXPECT_LE(worst_ulp(formula::Tanh{}, std::tanh, -20.0f, 20.0f), 2.0);
+}
+
+TEST(Packs, SpecialValuesAreThoseOfTheCLibrary) {
+    const float inf = INFINITY, nan = NAN;
+    const std::vector<float> x = {inf,  -inf,  nan,    0.0f,   -0.0f,
+                                  1.0f, -1.0f, 1e-45f, 200.0f, -200.0f};
+    const auto expect = [&](const std::vector<float>& y, double (*exact)(double)) {
+        for (std::size_t i = 0; i < x.size(); ++i) {
+            const auto expected = static_cast<float>(exact(x[i]));
+            if (std::isnan(expected))
+                EXPECT_TRUE(std::isnan(y[i])) << x[i];
+            else if (std::isinf(expected) || expected == 0)
+                EXPECT_EQ(y[i], expected) << x[i];
+            else
+                EXPECT_NEAR(y[i], expected, 1e-6 * std::fabs(expected) + 1e-44) << x[i];
+        }
+    };
+    expect(apply(formula::Exp{}, x), std::exp);
+    expect(apply(formula::Log{}, x), std::log);
+    expect(apply(formula::Tanh{}, x), std::tanh);
+}
+
+TEST(Packs, AnElementsBitsDontDependOnItsPlace) {
+    std::vector<float> x(67);
+    for (std::size_t i = 0; i < x.size(); ++i) x[i] = 0.1f * static_cast<float>(i) - 3.0f;
+    const std::vector<float> together = apply(formula::Gelu{}, x);
+    for (std::size_t i = 0; i < x.size(); ++i)
+        EXPECT_EQ(apply(formula::Gelu{}, {x[i]})[0], together[i]) << i;
+}
+
+}  // namespace
+}  // namespace axle::kernels

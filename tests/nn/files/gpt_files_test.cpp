@@ -1,0 +1,205 @@
+// GPT-2's files against Transformers, whose tests/golden/gpt2_tiny is.
+#include "core/tree/tree.h"
+#include "gmock/gmock.h"
+#include "nn/models/gpt.h"
+#include "tests/nn/files/pretrained_model.h"
+
+namespace axle {
+namespace {
+
+using tests::expect_close;
+using tests::expect_error;
+using tests::expect_same_bits;
+using tests::golden;
+using tests::replaced;
+using tests::TemporaryFolder;
+
+std::string tiny() { return tests::golden_path("gpt2_tiny"); }
+
+// A folder with this config.json and the recorded weights, changed.
+void write_model(const TemporaryFolder& folder, const std::string& config,
+                 const std::function<void(tests::Tensors&)>& change = {}) {
+    tests::write_model(folder, "gpt2_tiny", config, change);
+}
+std::string config_text() { return tests::config_of("gpt2_tiny"); }
+
+void expect_recorded_logits(nn::Gpt model) {
+    model.eval();
+    const NoGrad no_grad;
+    expect_close(model(golden("gpt2_tiny.ids")), golden("gpt2_tiny.logits"), 1e-5);
+}
+
+TEST(GptFiles, AModelOfTransformersLoadsWithItsLogitsAndItsLoss) {
+    nn::Gpt model = nn::Gpt::from_pretrained(tiny());
+    EXPECT_EQ(model.config.n_head, 3);
+    EXPECT_EQ(model.config.block_size, 16);
+    EXPECT_EQ(model.config.activation, Gelu::tanh);
+    expect_recorded_logits(model.clone());
+    const Tensor ids = golden("gpt2_tiny.ids");
+    expect_close(model.loss(ids.slice(1, 0, -1), ids.slice(1, 1)), golden("gpt2_tiny.loss"), 1e-5);
+}
+
+TEST(GptFiles, TheFileItselfIsAPathToo) {
+    expect_recorded_logits(nn::Gpt::from_pretrained(tiny() + "/model.safetensors"));
+}
+
+TEST(GptFiles, GreedyGenerationIsThatOfTransformers) {
+    nn::Gpt model = nn::Gpt::from_pretrained(tiny());
+    std::vector<std::int64_t> expected;
+    for (const double id : golden("gpt2_tiny.greedy").to_vector())
+        expected.push_back(static_cast<std::int64_t>(id));
+    const std::vector<std::int64_t> prompt(expected.begin(), expected.begin() + 5);
+    EXPECT_EQ(model.generate(prompt, 11, {.temperature = 0}), expected);
+}
+
+TEST(GptFiles, OlderFilesLackThePrefixAndCarryMasks) {
+    const TemporaryFolder folder;
+    write_model(folder, config_text(), [](std::map<std::string, Tensor>& tensors) {
+        std::map<std::string, Tensor> old;
+        for (const auto& [name, tensor] : tensors)
+            old[name.substr(std::string("transformer.").size())] = tensor;
+        for (const char* layer : {"h.0", "h.1"}) {
+            old[std::string(layer) + ".attn.bias"] = tril(ones({1, 1, 16, 16}));
+            old[std::string(layer) + ".attn.masked_bias"] = full({}, -1e4);
+        }
+        tensors = old;
+    });
+    expect_recorded_logits(nn::Gpt::from_pretrained(folder.path()));
+}
+
+TEST(GptFiles, TheTiedWeightMayHaveEitherNameOrBoth) {
+    const TemporaryFolder folder;
+    write_model(folder, config_text(), [](std::map<std::string, Tensor>& tensors) {
+        tensors["lm_head.weight"] = tensors["transformer.wte.weight"];
+    });
+    expect_recorded_logits(nn::Gpt::from_pretrained(folder.path()));
+    write_model(folder, config_text(), [](std::map<std::string, Tensor>& tensors) {
+        tensors["lm_head.weight"] = tensors["transformer.wte.weight"];
+        tensors.erase("transformer.wte.weight");
+    });
+    expect_recorded_logits(nn::Gpt::from_pretrained(folder.path()));
+}
+
+TEST(GptFiles, SavingWritesWhatTransformersWrote) {
+    const TemporaryFolder folder;
+    nn::Gpt::from_pretrained(tiny()).save_pretrained(folder / "new/folder");
+    const SafetensorsFile ours(folder / "new/folder/model.safetensors");
+    const SafetensorsFile theirs(tiny() + "/model.safetensors");
+    EXPECT_EQ(ours.metadata(), theirs.metadata());
+    ASSERT_EQ(ours.entries().size(), theirs.entries().size());
+    for (const SafetensorsFile::Entry& entry : theirs.entries())
+        expect_same_bits(ours.tensor(entry.name), theirs.tensor(entry.name));
+
+    const Tree config = from_json(read_file(folder / "new/folder/config.json"));
+    const Tree recorded = from_json(config_text());
+    for (const char* name : {"vocab_size", "n_positions", "n_layer", "n_head", "n_embd"})
+        EXPECT_EQ(config[name].integer(), recorded[name].integer()) << name;
+    for (const char* name : {"resid_pdrop", "embd_pdrop", "attn_pdrop", "layer_norm_epsilon"})
+        EXPECT_EQ(config[name].number(), recorded[name].number()) << name;
+    for (const char* name : {"model_type", "activation_function"})
+        EXPECT_EQ(config[name].string(), recorded[name].string()) << name;
+    EXPECT_TRUE(config["tie_word_embeddings"].boolean());
+    EXPECT_TRUE(config["eos_token_id"].is_null());
+    EXPECT_EQ(config["architectures"][0].string(), "GPT2LMHeadModel");
+    expect_recorded_logits(nn::Gpt::from_pretrained(folder / "new/folder"));
+}
+
+TEST(GptFiles, EveryFieldOfTheConfigurationComesBack) {
+    const nn::GptConfig config = {.vocab_size = 5,
+                                  .block_size = 3,
+                                  .n_layer = 2,
+                                  .n_head = 2,
+                                  .n_embd = 4,
+                                  .dropout = 0.125,
+                                  .bias = false,
+                                  .activation = Gelu::erf,
+                                  .layer_norm_epsilon = 1e-6};
+    const TemporaryFolder folder;
+    const nn::Gpt model(config);
+    model.save_pretrained(folder.path());
+    const nn::Gpt again = nn::Gpt::from_pretrained(folder.path());
+    EXPECT_EQ(again.config.to_json(), config.to_json());
+    EXPECT_EQ(again.config.bias, false);
+    EXPECT_EQ(again.config.activation, Gelu::erf);
+    const nn::StateDict before = model.state_dict(), after = again.state_dict();
+    ASSERT_EQ(before.size(), after.size());
+    for (std::size_t i = 0; i < before.size(); ++i)
+        expect_same_bits(after[i].second.detach(), before[i].second.detach());
+}
+
+TEST(GptFiles, MissingFilesAreNamed) {
+    const TemporaryFolder folder;
+    expect_error<FileError>({"", "/no/such/folder/config.json"},
+                            [] { nn::Gpt::from_pretrained("/no/such/folder"); });
+    expect_error<FileError>({"", "config.json"}, [&] { nn::Gpt::from_pretrained(folder.path()); });
+    write_file_atomically(folder / "config.json", config_text());
+    expect_error<FileError>({"", "model.safetensors"},
+                            [&] { nn::Gpt::from_pretrained(folder.path()); });
+}
+
+TEST(GptFiles, ATruncatedFileIsNamed) {
+    const TemporaryFolder folder;
+    const std::string bytes = read_file(tiny() + "/model.safetensors");
+    write_file_atomically(folder / "config.json", config_text());
+    for (const std::size_t size :
+         {std::size_t{0}, std::size_t{5}, bytes.size() / 2, bytes.size() - 1}) {
+        write_file_atomically(folder / "model.safetensors", bytes.substr(0, size));
+        expect_error<FileError>({(folder / "model.safetensors").c_str()},
+                                [&] { nn::Gpt::from_pretrained(folder.path()); });
+    }
+}
+
+TEST(GptFiles, WrongShapesAndNamesAreNamed) {
+    const TemporaryFolder folder;
+    const std::string path = folder / "model.safetensors";
+    write_model(folder, config_text(), [](std::map<std::string, Tensor>& tensors) {
+        tensors["transformer.ln_f.bias"] = zeros({25});
+    });
+    expect_error<FileError>({path.c_str(), "transformer.ln_f.bias", "[24]", "[25]"},
+                            [&] { nn::Gpt::from_pretrained(folder.path()); });
+    write_model(folder, config_text(), [](std::map<std::string, Tensor>& tensors) {
+        tensors.erase("transformer.ln_f.bias");
+    });
+    expect_error<FileError>({path.c_str(), "missing: transformer.ln_f.bias"},
+                            [&] { nn::Gpt::from_pretrained(folder.path()); });
+}
+
+TEST(GptFiles, AConfigurationThatDoesNotFitIsNamedWithItsField) {
+    const TemporaryFolder folder;
+    const auto refused = [&](const std::string& text, const char* reason) {
+        write_model(folder, text);
+        expect_error<FileError>({(folder / "config.json").c_str(), reason},
+                                [&] { nn::Gpt::from_pretrained(folder.path()); });
+    };
+    const std::string good = config_text();
+    refused(replaced(good, "\"gpt2\"", "\"llama\""), "llama");
+    refused(replaced(good, "\"gelu_new\"", "\"swish\""), "swish");
+    refused(replaced(good, "\"n_head\": 3", "\"n_head\": 5"), "n_head");
+    refused(replaced(good, "\"n_layer\": 2", "\"n_layer\": 0"), "n_layer");
+    refused(replaced(good, "\"n_layer\": 2", "\"n_layer\": \"two\""), "");
+    refused(replaced(good, "\"n_inner\": null", "\"n_inner\": 48"), "n_inner");
+    refused(replaced(good, "\"tie_word_embeddings\": true", "\"tie_word_embeddings\": false"),
+            "tie_word_embeddings");
+    refused(replaced(good, "\"scale_attn_weights\": true", "\"scale_attn_weights\": false"),
+            "scale_attn_weights");
+    refused("this is no JSON", "");
+    refused("[1, 2]", "");
+    refused("", "");
+}
+
+TEST(GptFiles, AbsurdSizesAreRefusedBeforeTheyCostMemory) {
+    const TemporaryFolder folder;
+    const std::string good = config_text();
+    const auto refused = [&](const char* from, const char* to, const char* reason) {
+        write_model(folder, replaced(good, from, to));
+        expect_error<FileError>({folder.path().c_str(), reason},
+                                [&] { nn::Gpt::from_pretrained(folder.path()); });
+    };
+    refused("\"n_positions\": 16", "\"n_positions\": 2147483647", "wpe.weight is [2147483647, 24]");
+    refused("\"n_embd\": 24", "\"n_embd\": 2147483646", "more elements than an int64 counts");
+    refused("\"n_embd\": 24", "\"n_embd\": 4611686018427387904", "n_embd must be below 2^31");
+    refused("\"n_layer\": 2", "\"n_layer\": 2147483647", "2147483647 layers");
+}
+
+}  // namespace
+}  // namespace axle

@@ -1,0 +1,289 @@
+#include "optim/schedules/scheduler.h"
+
+#include <memory>
+#include <vector>
+
+#include "core/ops.h"
+#include "gtest/gtest.h"
+#include "kernels/error.h"
+#include "optim/schedules/schedules.h"
+#include "optim/sgd.h"
+#include "tests/close.h"
+
+namespace axle {
+namespace {
+
+using namespace optim;  // NOLINT: every schedule
+using tests::expect_error;
+
+Tensor parameter() { return zeros({2}, {.requires_grad = true}); }
+
+TEST(Scheduler, CosineGoesFromLrToMinLr) {
+    SGD optimizer({parameter()}, {.lr = 6e-4});
+    auto scheduler = get_cosine_schedule_with_warmup(optimizer, 2, 10, 0.5, 0.1);
+    EXPECT_EQ(optimizer.param_groups()[0].lr, 0);
+    for (int i = 0; i < 2; ++i) scheduler.step();
+    EXPECT_DOUBLE_EQ(optimizer.param_groups()[0].lr, 6e-4);
+    for (int i = 0; i < 8; ++i) scheduler.step();
+    EXPECT_DOUBLE_EQ(optimizer.param_groups()[0].lr, 6e-5);
+}
+
+TEST(Scheduler, OneCycleCyclesTheMomentumOfSgd) {
+    SGD optimizer({parameter()}, {.momentum = 0.5});
+    OneCycleLR scheduler(optimizer, 1, 10);
+    EXPECT_DOUBLE_EQ(optimizer.param_groups()[0].momentum, 0.95);
+    scheduler.step();
+    scheduler.step();
+    EXPECT_DOUBLE_EQ(optimizer.param_groups()[0].momentum, 0.85);
+}
+
+TEST(Scheduler, OneCycleRefusesToGoOnAfterItsEnd) {
+    SGD optimizer({parameter()});
+    OneCycleLR scheduler(optimizer, 1, 3);
+    EXPECT_EQ(scheduler.total_steps(), 3);
+    for (int i = 0; i < 3; ++i) scheduler.step();
+    const double lr = optimizer.param_groups()[0].lr;
+    expect_error<ValueError>({"OneCycleLR: step 4 is beyond the 3 steps of the schedule"},
+                             [&] { scheduler.step(); });
+    EXPECT_EQ(optimizer.param_groups()[0].lr, lr);
+    EXPECT_EQ(scheduler.last_epoch(), 3);
+}
+
+// As in PyTorch.
+TEST(Scheduler, ASecondOneGoesOnFromThePresentRateOrStartsFromTheInitialOne) {
+    SGD optimizer({parameter()}, {.lr = 2});
+    { auto warmup = get_constant_schedule_with_warmup(optimizer, 10); }
+    EXPECT_EQ(optimizer.param_groups()[0].lr, 0);
+    { ExponentialLR going_on(optimizer, 0.5); }
+    EXPECT_EQ(optimizer.param_groups()[0].lr, 0);
+    auto constant = get_constant_schedule(optimizer);
+    EXPECT_EQ(optimizer.param_groups()[0].lr, 2);
+}
+
+TEST(Scheduler, AGroupThatIsAddedLaterIsScheduledToo) {
+    SGD optimizer({parameter()}, {.lr = 2});
+    ExponentialLR scheduler(optimizer, 0.5);
+    optimizer.add_param_group({{parameter()}, {.lr = 8}});
+    scheduler.step();
+    EXPECT_EQ(scheduler.get_last_lr(), (std::vector<double>{1, 4}));
+}
+
+struct Twice : SchedulerGate {
+    void step(Scheduler& scheduler) override {
+        scheduler.advance();
+        scheduler.advance();
+    }
+};
+
+TEST(Scheduler, AGateDecidesHowOftenItAdvances) {
+    SGD optimizer({parameter()}, {.lr = 1});
+    ExponentialLR scheduler(optimizer, 0.5);
+    scheduler.set_gate(std::make_shared<Twice>());
+    scheduler.step();
+    EXPECT_EQ(optimizer.param_groups()[0].lr, 0.25);
+    scheduler.set_gate(nullptr);
+    scheduler.step();
+    EXPECT_EQ(optimizer.param_groups()[0].lr, 0.125);
+}
+
+std::shared_ptr<Scheduler> halving(Optimizer& optimizer) {
+    return std::make_shared<ExponentialLR>(optimizer, 0.5);
+}
+
+TEST(Scheduler, ThoseThatGoOnKeepARateThatIsSet) {
+    SGD optimizer({parameter()}, {.lr = 1});
+    ExponentialLR scheduler(optimizer, 0.5);
+    optimizer.param_groups()[0].lr = 3;
+    scheduler.step();
+    EXPECT_EQ(scheduler.get_last_lr()[0], 1.5);
+}
+
+TEST(Scheduler, ConstantFromZeroComesBackToTheInitialRate) {
+    SGD optimizer({parameter()}, {.lr = 2});
+    ConstantLR scheduler(optimizer, 0, 2);
+    scheduler.step();
+    EXPECT_EQ(optimizer.param_groups()[0].lr, 0);
+    scheduler.step();
+    EXPECT_EQ(optimizer.param_groups()[0].lr, 2);
+}
+
+TEST(Scheduler, ACycleMayBeAtItsTopFromTheBeginning) {
+    SGD optimizer({parameter()});
+    OneCycleLR scheduler(optimizer, 1, 10, {.pct_start = 0.1});
+    EXPECT_EQ(optimizer.param_groups()[0].lr, 1);
+}
+
+TEST(MetricScheduler, StepsWithAMetricAlone) {
+    SGD optimizer({parameter()}, {.lr = 1});
+    ReduceLROnPlateau scheduler(optimizer, {.factor = 0.5, .patience = 0});
+    EXPECT_FALSE(scheduler.can_look_ahead());
+    scheduler.step(full({}, 2.0));
+    scheduler.step(2.0);
+    EXPECT_EQ(optimizer.param_groups()[0].lr, 0.5);
+    Scheduler& as_any = scheduler;
+    expect_error<UsageError>({"ReduceLROnPlateau: step() needs a metric"}, [&] { as_any.step(); });
+    EXPECT_EQ(scheduler.last_epoch(), 2);
+}
+
+TEST(MetricScheduler, AGateMayGiveItTheSameMetricTwice) {
+    SGD optimizer({parameter()}, {.lr = 1});
+    ReduceLROnPlateau scheduler(optimizer, {.factor = 0.5, .patience = 0});
+    scheduler.set_gate(std::make_shared<Twice>());
+    scheduler.step(1.0);
+    EXPECT_EQ(optimizer.param_groups()[0].lr, 0.5);
+    EXPECT_EQ(scheduler.last_epoch(), 2);
+}
+
+TEST(MetricScheduler, AGroupThatIsAddedLaterNeedsAMinimumForAll) {
+    SGD optimizer({parameter()}, {.lr = 1});
+    ReduceLROnPlateau one(optimizer, {.factor = 0.5, .patience = 0, .min_lr = 0.75});
+    ReduceLROnPlateau each(optimizer, {.factor = 0.5, .patience = 0, .min_lr = {0.75}});
+    optimizer.add_param_group({{parameter()}, {.lr = 8}});
+    for (int i = 0; i < 2; ++i) one.step(1.0);
+    EXPECT_EQ(one.get_last_lr(), (std::vector<double>{0.75, 4}));
+    each.step(1.0);
+    expect_error<ValueError>({"ReduceLROnPlateau: one min_lr per group is needed: 1 for 2"},
+                             [&] { each.step(1.0); });
+}
+
+TEST(ComposedScheduler, MayHavePartsThatAreComposed) {
+    SGD optimizer({parameter()}, {.lr = 8});
+    auto both = std::make_shared<ChainedScheduler>(
+        ComposedScheduler::Parts{halving(optimizer), halving(optimizer)});
+    auto inner = std::make_shared<SequentialLR>(
+        optimizer, ComposedScheduler::Parts{halving(optimizer), halving(optimizer)},
+        std::vector<std::int64_t>{2});
+    SequentialLR scheduler(optimizer, {both, inner}, {2});
+    std::vector<double> seen = scheduler.get_last_lr();
+    for (int t = 1; t < 6; ++t) {
+        scheduler.step();
+        seen.push_back(scheduler.get_last_lr()[0]);
+    }
+    EXPECT_EQ(seen, (std::vector<double>{8, 2, 8, 4, 8, 4}));
+    EXPECT_EQ(scheduler.last_epoch(), 5);
+    EXPECT_TRUE(scheduler.can_look_ahead());
+}
+
+TEST(ComposedScheduler, AChainEndsWithThePartThatEndsFirst) {
+    SGD optimizer({parameter()});
+    const auto cycle = [&](std::int64_t steps) {
+        return std::make_shared<OneCycleLR>(optimizer, 1, steps);
+    };
+    EXPECT_EQ(ChainedScheduler({cycle(9), halving(optimizer), cycle(5)}).total_steps(), 5);
+    EXPECT_EQ(ChainedScheduler({halving(optimizer)}).total_steps(), std::nullopt);
+}
+
+TEST(ComposedScheduler, RefusesPartsThatDoNotFit) {
+    SGD optimizer({parameter()}), other({parameter()});
+    expect_error<ValueError>({"SequentialLR: at least one schedule"},
+                             [&] { SequentialLR(optimizer, {}, {}); });
+    expect_error<ValueError>({"ChainedScheduler: at least one schedule"},
+                             [&] { ChainedScheduler({}); });
+    expect_error<ValueError>({"SequentialLR: schedule 1 belongs to another optimizer"}, [&] {
+        SequentialLR(optimizer, {halving(optimizer), halving(other)}, {3});
+    });
+    expect_error<ValueError>({"ChainedScheduler: schedule 0 needs a metric"}, [&] {
+        ChainedScheduler({std::make_shared<ReduceLROnPlateau>(optimizer)});
+    });
+    expect_error<ValueError>({"SequentialLR: one schedule more than milestones is needed: 2"}, [&] {
+        SequentialLR(optimizer, {halving(optimizer), halving(optimizer)}, {3, 4});
+    });
+    expect_error<ValueError>({"SequentialLR: milestones must not decrease"}, [&] {
+        SequentialLR(optimizer, {halving(optimizer), halving(optimizer), halving(optimizer)},
+                     {4, 3});
+    });
+}
+
+// Covers 25.get_model, 5.param.
+TEST(GetScheduler, SaysWhatItLacks) {
+    SGD optimizer({parameter()}, {.lr = 1});
+    expect_error<ValueError>({"get_scheduler: there is no schedule 'cosinus', but linear, cosine",
+                              "warmup_stable_decay", "greedy"},
+                             [&] { get_scheduler("cosinus", optimizer); });
+    expect_error<ValueError>({"get_scheduler: linear requires num_warmup_steps"},
+                             [&] { get_scheduler("linear", optimizer, {}, 100); });
+    expect_error<ValueError>({"get_scheduler: linear requires num_training_steps"},
+                             [&] { get_scheduler("linear", optimizer, 10); });
+    expect_error<ValueError>({"get_scheduler: inverse_sqrt requires num_warmup_steps"},
+                             [&] { get_scheduler("inverse_sqrt", optimizer); });
+    expect_error<ValueError>({"get_scheduler: cosine has no option 'power', but num_cycles"}, [&] {
+        get_scheduler("cosine", optimizer, 1, 10, {{"power", 2}});
+    });
+    expect_error<ValueError>({"get_scheduler: linear has no option 'power'"}, [&] {
+        get_scheduler("linear", optimizer, 1, 10, {{"power", 2}});
+    });
+    expect_error<ValueError>({"get_scheduler: warmup_stable_decay requires num_decay_steps"},
+                             [&] { get_scheduler("warmup_stable_decay", optimizer, 1, 10); });
+    expect_error<ValueError>({"get_wsd_schedule: training_steps or stable_steps"}, [&] {
+        get_scheduler("warmup_stable_decay", optimizer, 1, {}, {{"num_decay_steps", 3}});
+    });
+    expect_error<ValueError>(
+        {"get_scheduler: reduce_lr_on_plateau: mode must be one of min, max"}, [&] {
+            get_scheduler("reduce_lr_on_plateau", optimizer, {}, {}, {{"mode", "least"}});
+        });
+    expect_error<ValueError>({"get_cosine_with_min_lr_schedule_with_warmup: one of min_lr and"},
+                             [&] { get_scheduler("cosine_with_min_lr", optimizer, 1, 10); });
+    expect_error<ValueError>({"get_cosine_with_min_lr_schedule_with_warmup: only one of"}, [&] {
+        get_scheduler("cosine_with_min_lr", optimizer, 1, 10,
+                      {{"min_lr", 0.1}, {"min_lr_rate", 0.1}});
+    });
+    expect_error<ValueError>({"get_polynomial_decay_schedule_with_warmup: lr_end must be below"},
+                             [&] {
+                                 get_scheduler("polynomial", optimizer, 1, 10, {{"lr_end", 1}});
+                             });
+    EXPECT_EQ(optimizer.param_groups()[0].lr, 1);
+}
+
+TEST(Scheduler, RefusesAStateThatItCouldNotFollow) {
+    SGD optimizer({parameter()}, {.lr = 1});
+    StepLR steps(optimizer, 3);
+    Tree state = steps.state_dict();
+    state.set("gamma", 0.7);
+    state.set("step_size", 0);
+    expect_error<ValueError>({"load_state_dict: step_size: must be at least 1: 0"},
+                             [&] { steps.load_state_dict(state); });
+    EXPECT_EQ(steps.state_dict()["gamma"].number(), 0.1);
+    CyclicLR cycles(optimizer, 0.1, 1);
+    state = cycles.state_dict();
+    state.set("mode", "square");
+    expect_error<ValueError>({"load_state_dict: mode: unknown: 'square'"},
+                             [&] { cycles.load_state_dict(state); });
+    state = cycles.state_dict();
+    state.set("max_lrs", Tree::list());
+    expect_error<ValueError>({"load_state_dict: max_lrs: 1 numbers are needed: 0"},
+                             [&] { cycles.load_state_dict(state); });
+    SequentialLR parts(optimizer, {halving(optimizer), halving(optimizer)}, {3});
+    state = parts.state_dict();
+    state.set("_schedulers", Tree::list());
+    expect_error<ValueError>({"load_state_dict: the number of schedules differs: 0 saved, 2 here"},
+                             [&] { parts.load_state_dict(state); });
+}
+
+TEST(Scheduler, RefusesWrongNumbers) {
+    SGD optimizer({parameter()});
+    expect_error<ValueError>({"StepLR: step_size must be positive: 0"},
+                             [&] { StepLR(optimizer, 0); });
+    expect_error<ValueError>({"OneCycleLR: one max_lr per group is needed: 2 for 1"}, [&] {
+        OneCycleLR(optimizer, {1.0, 2.0}, 5);
+    });
+    expect_error<ValueError>({"ConstantLR: factor must lie in [0, 1]: 2"},
+                             [&] { ConstantLR(optimizer, 2); });
+    expect_error<ValueError>({"LinearLR: start_factor must be greater than 0"},
+                             [&] { LinearLR(optimizer, 0); });
+    expect_error<ValueError>({"LinearLR: end_factor must lie in [0, 1]: 1.5"},
+                             [&] { LinearLR(optimizer, 0.5, 1.5); });
+    expect_error<ValueError>({"MultiplicativeLR: one function per group is needed: 0 for 1"},
+                             [&] { MultiplicativeLR(optimizer, std::vector<LrFactor>()); });
+    expect_error<ValueError>({"ReduceLROnPlateau: factor must be below 1: 1"},
+                             [&] { ReduceLROnPlateau(optimizer, {.factor = 1}); });
+    expect_error<ValueError>({"CyclicLR: one base_lr per group is needed: 2 for 1"}, [&] {
+        CyclicLR(optimizer, {0.1, 0.2}, 1);
+    });
+    expect_error<ValueError>({"SWALR: anneal_epochs must not be negative: -1"},
+                             [&] { SWALR(optimizer, 0.1, -1); });
+    expect_error<ValueError>({"get_linear_schedule_with_warmup: steps must not be negative"},
+                             [&] { get_linear_schedule_with_warmup(optimizer, -1, 5); });
+}
+
+}  // namespace
+}  // namespace axle
