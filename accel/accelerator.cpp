@@ -76,7 +76,7 @@ void Accelerator::prepare_one(nn::Module& model, Placement placement, bool evalu
     if (!add_once(models_, model)) return;
     convert_to_fp8(model);
     if (placement.value_or(options_.device_placement)) model.to(device());
-    auto gate = std::make_shared<nn::Gate>();
+    auto gate = std::make_shared<nn::ForwardHooks>();
     const AutocastKwargs autocast = options_.autocast_kwargs.value_or(AutocastKwargs());
     if (autocast.enabled) gate->autocast = autocast_dtype();
     gate->cache_enabled = autocast.cache_enabled;
@@ -86,12 +86,12 @@ void Accelerator::prepare_one(nn::Module& model, Placement placement, bool evalu
         gate->before_forward = [weak = std::weak_ptr(replicas_.back())](nn::Module&) {
             if (const auto replicas = weak.lock()) replicas->before_forward();
         };
-    model.set_gate(std::move(gate));
+    model.set_hooks(std::move(gate));
 }
 
 void Accelerator::prepare_one(optim::Optimizer& optimizer, Placement) {
     if (!add_once(optimizers_, optimizer)) return;
-    optimizer.set_gate(gate_);
+    optimizer.set_hooks(gate_);
     share_rounding_seeds(optimizer);
     if (state_->scaling) state_->scaling->add(optimizer);
     ++state_->preparations;
@@ -99,7 +99,7 @@ void Accelerator::prepare_one(optim::Optimizer& optimizer, Placement) {
 
 void Accelerator::prepare_one(optim::Scheduler& scheduler, Placement) {
     if (!add_once(schedulers_, scheduler)) return;
-    scheduler.set_gate(gate_);
+    scheduler.set_hooks(gate_);
     ++state_->preparations;
 }
 
@@ -116,7 +116,7 @@ data::DataLoader& Accelerator::prepare_data_loader(data::DataLoader& loader,
     const std::uint64_t seed = generator ? generator->initial_seed() : 0;
     share_out(loader, processes_.process_group(), options);
     if (add_once(loaders_, loader) && generator) seeds_.emplace_back(generator, seed);
-    loader.set_gate(
+    loader.set_hooks(
         std::make_shared<ActiveGate>(state_, processes_.process_group(), std::move(options)));
     return loader;
 }
@@ -131,12 +131,12 @@ void Accelerator::free_memory() {
         for (optim::Optimizer* optimizer : optimizers_) optimizer->set_scalars({});
     }
     ++state_->preparations;
-    for (nn::Module* model : models_) model->set_gate(nullptr);
-    for (optim::Optimizer* optimizer : optimizers_) optimizer->set_gate(nullptr);
-    for (optim::Scheduler* scheduler : schedulers_) scheduler->set_gate(nullptr);
+    for (nn::Module* model : models_) model->set_hooks(nullptr);
+    for (optim::Optimizer* optimizer : optimizers_) optimizer->set_hooks(nullptr);
+    for (optim::Scheduler* scheduler : schedulers_) scheduler->set_hooks(nullptr);
     for (data::DataLoader* loader : loaders_) {
         loader->shard(std::nullopt);
-        loader->set_gate(nullptr);
+        loader->set_hooks(nullptr);
     }
     std::for_each(seeds_.rbegin(), seeds_.rend(),  // the first of those who share one has the word
                   [](const auto& before) { before.first->manual_seed(before.second); });

@@ -319,7 +319,7 @@ class Accelerator {
     void save(const Tree& object, const std::string& path, bool save_on_each_node = false) const;
 
     // --- trackers (accel/tracking/tracker.h); a failing one stops neither training nor the others,
-    // unless set_trouble_policy (core/log.h) says so Creates and starts what log_with asks for, and
+    // unless set_error_policy (core/log.h) says so Creates and starts what log_with asks for, and
     // hands it the configuration unless it is null. init_kwargs are the options of each, by name:
     // {{"jsonl", {{"purge_step", 40}}}}. ValueError for options that a tracker doesn't have.
     void init_trackers(const std::string& project_name, const Tree& config = {},

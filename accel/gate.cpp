@@ -26,18 +26,18 @@ void Accelerator::State::step_schedule(optim::Scheduler& scheduler) const {
     take_step(scheduler);
 }
 
-bool Accelerator::Gate::allows_step(optim::Optimizer& optimizer) {
-    if (!state_->sync_gradients) return false;
+optim::StepPlan Accelerator::Gate::before_step(optim::Optimizer& optimizer) {
+    if (!state_->sync_gradients) return {.allowed = false};
     if (state_->record != nullptr)
         state_->record->optimizer_steps(optimizer);
     else if (DeviceRates* const rates = state_->rates_of(optimizer))
         rates->settle();
     state_->division.before_step(optimizer);
-    if (state_->scaling) state_->scaling->before_step(optimizer);
-    return true;
+    if (state_->scaling) return {.scalars = state_->scaling->before_step(optimizer)};
+    return {};
 }
 
-bool Accelerator::Gate::allows_zero_grad(optim::Optimizer& optimizer) {
+bool Accelerator::Gate::before_zero_grad(optim::Optimizer& optimizer) {
     if (!state_->sync_gradients) return false;
     state_->division.before_zero_grad(optimizer);
     if (state_->scaling) state_->scaling->before_zero_grad(optimizer);

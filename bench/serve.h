@@ -93,7 +93,9 @@ inline std::string digest_of(const std::vector<Tensor>& parameters) {
             hash = (hash ^ bits) * 0x100000001b3u;
         }
     }
-    return str(std::hex, hash);
+    std::ostringstream text;
+    text << std::hex << hash;
+    return text.str();
 }
 
 // Places in the course of the work, and the milliseconds between them.

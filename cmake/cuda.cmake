@@ -168,23 +168,18 @@ function(cuda_tests)
     endif()
     set_target_properties(test_cuda_simulated PROPERTIES ENABLE_EXPORTS ON)
     add_dependencies(test_cuda_simulated axle_cublaslt axle_nccl)
-    set(discovery DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60)
-    gtest_discover_tests(test_cuda_simulated TEST_PREFIX simulated. ${discovery}
-                         PROPERTIES TIMEOUT 900)
-    # Without cuBLASLt, in another order of threads.
-    gtest_discover_tests(
-        test_cuda_simulated TEST_PREFIX simulated_alone. ${discovery}
-        TEST_FILTER *matmul*:*linear*:*feed_forward*:GpuTraining.*
-        PROPERTIES TIMEOUT 900 ENVIRONMENT
-                   "AXLE_LIBRARY_PATH=${PROJECT_BINARY_DIR}/simulated/no_libraries"
-                   ENVIRONMENT_MODIFICATION "AXLE_SIMULATOR_ORDER=set:shuffled")
-    # Where cuBLASLt has no algorithm with GELU (32) or its slope (64).
-    gtest_discover_tests(test_cuda_simulated TEST_PREFIX simulated_refused. ${discovery}
-                         TEST_FILTER *linear_gelu*:*feed_forward*
-                         PROPERTIES TIMEOUT 900 ENVIRONMENT AXLE_CUBLASLT_REFUSE=96)
-    # On a driver that can't map memory piece by piece.
-    gtest_discover_tests(
-        test_cuda_simulated TEST_PREFIX simulated_segments. ${discovery}
-        TEST_FILTER GpuMemory.*:GpuAllocator.*:GpuCapture.*
-        PROPERTIES TIMEOUT 900 ENVIRONMENT "AXLE_CUDA_EXPANDABLE=0")
+    add_test_suites(test_cuda_simulated PREFIX simulated TIMEOUT 900)
+    # Without cuBLASLt, and with threads in another order.
+    add_test_suites(
+        test_cuda_simulated PREFIX simulated_alone TIMEOUT 900
+        FILTER *matmul*:*linear*:*feed_forward*:GpuTraining.*
+        ENVIRONMENT AXLE_LIBRARY_PATH=${PROJECT_BINARY_DIR}/simulated/no_libraries
+        ENVIRONMENT_MODIFICATION AXLE_SIMULATOR_ORDER=set:shuffled)
+    # Where cuBLASLt has no algorithm with GELU (32) or its derivative (64).
+    add_test_suites(test_cuda_simulated PREFIX simulated_refused TIMEOUT 900
+                    FILTER *linear_gelu*:*feed_forward* ENVIRONMENT AXLE_CUBLASLT_REFUSE=96)
+    # On a driver that cannot map memory piece by piece.
+    add_test_suites(test_cuda_simulated PREFIX simulated_segments TIMEOUT 900
+                    FILTER GpuMemory.*:GpuAllocator.*:GpuCapture.*
+                    ENVIRONMENT AXLE_CUDA_EXPANDABLE=0)
 endfunction()

@@ -24,7 +24,7 @@ Device check_device(const char* op, std::initializer_list<const Tensor*> tensors
             throw DeviceError(str(op, ": operands are on different devices: ", first->device(),
                                   " and ", t->device(), "; move one with .to(device)"));
     }
-    if (profiler::enabled()) profiler::note_operands(op, tensors);
+    if (profiler::enabled()) profiler::record_operands(op, tensors);
     return first->device();
 }
 

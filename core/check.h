@@ -1,4 +1,5 @@
-// The checks that ops share. Each throws the error that its name says, with the op's name first.
+// Argument checks shared by the ops. Each throws the error named in its comment; messages start
+// with the op's name.
 #pragma once
 
 #include <initializer_list>
@@ -7,27 +8,29 @@
 
 namespace axle::inline v0 {
 
-// Defined tensors on one device (UsageError, DeviceError). Returns the device.
+// Requires defined tensors (UsageError) on one device (DeviceError). Returns that device.
 Device check_device(const char* op, std::initializer_list<const Tensor*> tensors);
-// One of f64 f32 f16 bf16 (DTypeError).
+// Requires f64, f32, f16 or bf16 (DTypeError).
 void check_floating(const char* op, const Tensor& x);
-// i64 or i32 (DTypeError).
+// Requires i64 or i32 (DTypeError).
 void check_index_dtype(const char* op, const Tensor& index);
-// A dtype that is computed with (DTypeError).
+// Requires a dtype that arithmetic supports, not one for storage only (DTypeError).
 void check_compute(const char* op, const Tensor& x);
-// The same dtype (DTypeError).
+// Requires equal dtypes (DTypeError).
 void check_same_dtype(const char* op, const Tensor& a, const Tensor& b);
-// Unsaid in-place rule: throws UsageError if writing to x would change recorded history.
+// Throws UsageError if writing to x in place would change recorded history.
 void check_in_place(const char* op, const Tensor& x);
 
-// Bytes of a tensor, or -1 if an int64 doesn't count them. The sizes are not negative.
+// Returns the size of a tensor in bytes, or -1 if it exceeds int64. Sizes must not be negative.
 std::int64_t checked_bytes(const Shape& shape, DType dtype);
 
-// PyTorch's promotion between tensors: categories bool < integer < floating; within a category the
-// wider, and f16 with bf16 gives f32; a 0-d tensor raises the result only by category.
+// Returns the result dtype by PyTorch's promotion rules. Categories: bool < integer < floating.
+// Within a category the wider dtype wins; f16 with bf16 gives f32. A 0-d tensor only raises the
+// category.
 DType promote(const Tensor& a, const Tensor& b);
 DType promote(DType a, DType b);
-// With a number: a floating number makes integers f32, else the tensor's dtype stays.
+// Promotion with a number: a floating number turns integer dtypes into f32; otherwise the tensor's
+// dtype is kept.
 DType promote(DType a, Scalar b);
 
 }  // namespace axle::inline v0

@@ -1,12 +1,13 @@
-// NVIDIA GPUs: what there is, streams and events, and the memory of a device.
+// NVIDIA GPUs: devices, streams, events and device memory.
 //
-// Every device has one stream that all threads use unless they say otherwise (StreamGuard): work
-// queued on it runs in order, while the program goes on. Reading a value (item(), to(cpu)) or
-// synchronize() waits; errors that a kernel finds in its data, such as an index out of range, are
-// thrown there, or at once with AXLE_CUDA_SYNC=1 in the environment.
+// Each device has a default stream that all threads use unless a StreamGuard selects another one.
+// Work queued on a stream runs in order and asynchronously. Reading a value (item(), to(cpu)) and
+// synchronize() wait for the stream. Errors that a kernel finds in its data, such as an index out
+// of range, are thrown by these calls, or immediately after the op if the environment has
+// AXLE_CUDA_SYNC=1.
 //
-// In a build without CUDA the functions that ask are there, synchronize() and empty_cache() do
-// nothing, statistics are zero; Stream, Event and what takes them are not.
+// Builds without CUDA: the queries work, synchronize() and empty_cache() do nothing, and statistics
+// are zero. Stream, Event and the functions that use them are not defined.
 #pragma once
 
 #include <cstddef>
@@ -23,10 +24,10 @@ struct CUstream_st;
 
 namespace axle::inline v0::cuda {
 
-// Whether this build has CUDA, and this machine a driver and a GPU. Never throws.
+// Returns whether this build has CUDA and this machine has a driver and a GPU.
 bool is_available() noexcept;
 int device_count() noexcept;
-// Why is_available() is false; empty where it is true.
+// Returns the reason why is_available() is false, or "" if it is true.
 std::string why_unavailable();
 
 struct DeviceProperties {
@@ -35,45 +36,47 @@ struct DeviceProperties {
     int multi_processor_count = 0;
     std::int64_t total_memory = 0, l2_cache_size = 0;  // bytes
 };
-// DeviceError for a device that there is not.
+// Throws DeviceError if the device does not exist.
 DeviceProperties get_device_properties(int device = 0);
 
-// NVIDIA's libraries that are opened when they are first needed, by name: the file, or "not found:
-// " and where it was looked for. Empty in builds without CUDA.
+// Returns (name, path) for each NVIDIA library that is opened on first use. If a library is
+// missing, the path is replaced by "not found: " and the locations searched. Empty in builds
+// without CUDA.
 std::vector<std::pair<std::string, std::string>> find_libraries();
 
-// Waits for all streams of the device and throws what kernels have reported. Nothing without CUDA.
+// Waits for all streams of the device and throws errors that kernels reported. Does nothing without
+// CUDA.
 void synchronize(int device = 0);
 
-// A queue of work of its own, in no order with other streams but through events. A handle: copies
-// are the same stream.
+// A CUDA stream: a queue of work that is ordered with other streams only through events. A handle:
+// copies refer to the same stream.
 class Stream {
   public:
-    // A new stream; a lower priority number is served first, 0 is normal.
+    // Creates a stream. A lower number means a higher priority; 0 is the default.
     explicit Stream(int device = 0, int priority = 0);
 
     int device() const;
     CUstream_st* handle() const;
-    // Waits until all is done.
+    // Waits until all queued work is done.
     void synchronize() const;
-    // Whether all is done.
+    // Returns whether all queued work is done.
     bool query() const;
-    // What is queued here later waits for what `other` holds now.
+    // Makes work queued here later wait for the work that `other` holds now.
     void wait_stream(const Stream& other) const;
     friend bool operator==(const Stream&, const Stream&) = default;
 
   private:
-    struct Owned;
+    struct State;
     friend Stream current_stream(int device);
     friend Stream default_stream(int device);
-    explicit Stream(std::shared_ptr<Owned> owned) : owned_(std::move(owned)) {}
-    std::shared_ptr<Owned> owned_;
+    explicit Stream(std::shared_ptr<State> state) : state_(std::move(state)) {}
+    std::shared_ptr<State> state_;
 };
 
 Stream current_stream(int device = 0);
 Stream default_stream(int device = 0);
 
-// Makes a stream current on its device for this thread, for a scope.
+// Makes a stream the current one of its device on this thread while the guard exists.
 class StreamGuard {
   public:
     explicit StreamGuard(const Stream& stream);
@@ -85,32 +88,33 @@ class StreamGuard {
     Stream before_;
 };
 
-// A place in a stream. A handle, like Stream.
+// A CUDA event: marks a position in a stream. A handle, like Stream.
 class Event {
   public:
-    // Without timing an event costs less. It is passed until it is recorded.
+    // Events without timing cost less. An event that was never recorded counts as done.
     explicit Event(bool timing = false);
 
     void record(const Stream& stream) const;
-    // What is queued on the stream later waits for the place.
+    // Makes work queued on the stream later wait for this event.
     void wait(const Stream& stream) const;
     void synchronize() const;
     bool query() const;
-    // Milliseconds from this place to a later one; both recorded with timing, and passed.
+    // Returns the milliseconds from this event to `end`. Both must be recorded with timing and be
+    // done.
     double elapsed_time(const Event& end) const;
 
   private:
-    struct Made;
-    std::shared_ptr<Made> made_;
+    struct State;
+    std::shared_ptr<State> state_;
 };
 
-// --- memory: as host_memory (core/memory/memory.h), of one device
+// --- device memory; the functions mirror host_memory (core/memory/memory.h)
 
 MemoryStats memory_stats(int device = 0);
 void reset_peak_memory_stats(int device = 0);
-// Gives cached blocks that no stream needs any more back to the driver.
+// Returns cached blocks that no stream uses to the driver.
 void empty_cache(int device = 0);
-// OutOfMemory rather than more than so many bytes reserved; 0 is no limit.
+// Limits the reserved bytes; allocations above the limit throw OutOfMemory. 0 means no limit.
 void set_memory_limit(std::int64_t bytes, int device = 0);
 
 }  // namespace axle::inline v0::cuda

@@ -46,7 +46,7 @@ void empty_cache(int) {}
 }  // namespace cuda
 
 bool is_capturing() { return false; }
-std::uint64_t capture_number() { return 0; }
+std::uint64_t capture_id() { return 0; }
 #endif
 
 std::ostream& operator<<(std::ostream& out, Device device) {

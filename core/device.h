@@ -1,4 +1,4 @@
-// Where a tensor lives.
+// Device: the CPU, a GPU or "meta".
 #pragma once
 
 #include <ostream>
@@ -14,10 +14,10 @@ struct Device {
 
     static constexpr Device cpu() { return {Type::cpu, 0}; }
     static constexpr Device cuda(int index = 0) { return {Type::cuda, index}; }
-    // Shapes and dtypes without memory: operations check, but nothing is computed.
+    // Shapes and dtypes without memory: operations check their arguments but compute nothing.
     static constexpr Device meta() { return {Type::meta, 0}; }
-    // "cpu", "cuda", "cuda:1", "meta". Throws ValueError for another text, DeviceError for a device
-    // that this build or this machine lacks.
+    // Parses "cpu", "cuda", "cuda:1" or "meta". Throws ValueError for other text and DeviceError if
+    // this build or machine lacks the device.
     static Device parse(std::string_view text);
 
     bool is_cpu() const { return type == Type::cpu; }

@@ -8,10 +8,10 @@
 
 namespace axle::inline v0 {
 
-std::string lost_by_a_fork() {
+std::string fork_unsafe_state() {
     if (kernels::has_workers()) return "a thread pool";
 #if AXLE_CUDA
-    if (cuda::has_started()) return "a CUDA context";
+    if (cuda::driver_was_used()) return "a CUDA context";
 #endif
     return "";
 }

@@ -1,12 +1,12 @@
-// Private to the library: whether a process may fork and compute in both.
+// Private to the library: checks whether a process can fork and compute in both processes.
 #pragma once
 
 #include <string>
 
 namespace axle::inline v0 {
 
-// What this process has that does not survive a fork: "a thread pool" or "a CUDA context"; empty if
-// it has neither.
-std::string lost_by_a_fork();
+// Returns which state of this process would not survive a fork: "a thread pool", "a CUDA context",
+// or "" if there is none.
+std::string fork_unsafe_state();
 
 }  // namespace axle::inline v0

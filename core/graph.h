@@ -1,21 +1,21 @@
-// CUDA graphs: work of a GPU that is recorded once and repeated with one call.
+// CUDA graphs: GPU work that is captured once and replayed with one call.
 //
 //     Graph graph;
 //     {
 //         GraphCapture capture(graph);
-//         y = model(x);               // queued nowhere: recorded
+//         y = model(x);               // captured, not executed
 //         capture.end();
 //     }
-//     x.copy_(batch); graph.replay(); // y holds the new result
+//     x.copy_(batch); graph.replay(); // y contains the new result
 //
-// Recorded work reads and writes the very memory that it was recorded with: new input is copied to
-// where the old one was. Tensors made while capturing live in a pool of the graph's own, which it
-// keeps while it lives. Random numbers differ from replay to replay exactly as they would without a
-// graph: a replay takes its part of the default generator.
+// A replay uses the memory addresses of the capture, so copy new input into the original tensors.
+// Tensors created during the capture come from a private pool that the graph owns. Random numbers
+// differ between replays exactly as they would without a graph: each replay consumes its part of
+// the default generator's stream.
 //
-// Run what is to be recorded once or twice before, for what is set up on first use (library plans,
-// caches) can't be recorded. What reads the GPU's memory, such as item(), throws UsageError within
-// a capture.
+// Run the work once or twice before the capture, because what is set up on first use (library
+// plans, caches) cannot be captured. Reading GPU memory, for example with item(), throws UsageError
+// during a capture.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +26,8 @@
 
 namespace axle::inline v0 {
 
-// Movable. Not for two threads at once, nor for another thread than the one that captured it.
-// Exists in builds with CUDA alone.
+// A captured graph. Movable. Not thread-safe: use it only on the thread that captured it. Defined
+// only in builds with CUDA.
 class Graph {
   public:
     explicit Graph(int device = 0);
@@ -36,18 +36,19 @@ class Graph {
     Graph& operator=(Graph&&) noexcept;
 
     bool captured() const;
-    // Queues the recorded work on the current stream. UsageError if nothing has been captured.
+    // Queues the captured work on the current stream. Throws UsageError if nothing was captured.
     void replay();
 
   private:
     friend class GraphCapture;
-    struct Recorded;
-    std::unique_ptr<Recorded> recorded_;
+    struct State;
+    std::unique_ptr<State> state_;
 };
 
-// From its construction this thread's work for the graph's device is recorded, not done. Without
-// end(), as when an exception leaves the scope, the recording is thrown away and the graph stays
-// empty. UsageError for a graph that has been captured, or while another capture is under way.
+// Captures this thread's work for the graph's device, from construction until end(). If the scope
+// is left without end(), for example by an exception, the capture is discarded and the graph stays
+// empty. Throws UsageError if the graph was already captured or this thread has another capture
+// open.
 class GraphCapture {
   public:
     explicit GraphCapture(Graph& graph);
@@ -65,9 +66,9 @@ class GraphCapture {
     bool open_ = false;
 };
 
-// Whether this thread captures a graph. Never in builds without CUDA.
+// Returns whether this thread is capturing a graph. Always false in builds without CUDA.
 bool is_capturing();
-// Of the capture under way on this thread: no other has the same. 0 where there is none.
-std::uint64_t capture_number();
+// Returns the unique id of this thread's open capture, or 0 if there is none.
+std::uint64_t capture_id();
 
 }  // namespace axle::inline v0

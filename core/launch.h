@@ -1,4 +1,4 @@
-// From a tensor's device to a kernel's overload.
+// Runs a lambda with the execution context of a tensor's device.
 #pragma once
 
 #include <utility>
@@ -9,17 +9,17 @@
 
 namespace axle::inline v0 {
 
-// This thread's CPU context.
+// Returns this thread's CPU context.
 kernels::Cpu& cpu_context();
-// This thread's context of the GPU's current stream (core/cuda.h). DeviceError where there is no
-// such GPU.
+// Returns this thread's context for the GPU's current stream (core/cuda.h). Throws DeviceError if
+// there is no such GPU.
 kernels::Cuda& cuda_context(int device);
-// Behind the kernels of an op on a GPU: with AXLE_CUDA_SYNC=1 waits for them and throws what they
-// found.
-void launched(kernels::Cuda& on);
+// Called after the kernels of an op on a GPU. With AXLE_CUDA_SYNC=1 it waits for them and throws
+// the errors that they reported.
+void check_after_launch(kernels::Cuda& on);
 
-// f(context) for the context of the device; on meta nothing happens. Never traps, whatever
-// floating-point exceptions the program has unmasked.
+// Calls f(context) with the device's context; does nothing on meta. Masks floating-point traps,
+// because the program may have unmasked them.
 template <class F>
 void launch(Device device, F&& f) {
     if (device.is_cpu()) {
@@ -30,12 +30,12 @@ void launch(Device device, F&& f) {
     if (device.is_cuda()) {
         kernels::Cuda& on = cuda_context(device.index);
         f(on);
-        launched(on);
+        check_after_launch(on);
     }
 #endif
 }
 
-// For an op that only the CPU has: DeviceError on a GPU.
+// Like launch() for ops that exist only on the CPU. Throws DeviceError on a GPU.
 template <class F>
 void launch_cpu(const char* op, Device device, F&& f) {
     if (device.is_cuda()) throw DeviceError(str(op, ": no kernel for ", device, ", use the CPU"));

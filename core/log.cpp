@@ -11,13 +11,13 @@ namespace axle::inline v0 {
 namespace {
 
 // A type of our own: a shared library that has Axle inside exports what std makes of its own types.
-struct Held {
+struct SharedSink {
     LogSink call;
 };
 
 struct Sink {
     std::mutex mutex;
-    std::shared_ptr<const Held> current;  // null is the default
+    std::shared_ptr<const SharedSink> current;  // null is the default
 };
 
 // Never destroyed: what ends with the process may still have something to say.
@@ -26,7 +26,7 @@ Sink& sink() {
     return the;
 }
 
-constinit std::atomic<TroublePolicy> policy = TroublePolicy::report;
+constinit std::atomic<ErrorPolicy> policy = ErrorPolicy::report;
 constinit std::atomic<LogLevel> printed = LogLevel::warning;
 
 const char* prefix_of(LogLevel level) {
@@ -55,39 +55,39 @@ void print(LogLevel level, std::string_view text) {
 void set_log_level(LogLevel level) noexcept { printed = level; }
 
 void set_log_sink(LogSink next) {
-    std::shared_ptr<const Held> held;
-    if (next) held = std::make_shared<const Held>(std::move(next));
+    std::shared_ptr<const SharedSink> sink_ref;
+    if (next) sink_ref = std::make_shared<const SharedSink>(std::move(next));
     const std::lock_guard lock(sink().mutex);
-    sink().current.swap(held);
+    sink().current.swap(sink_ref);
 }
 
 void log_text(LogLevel level, std::string_view text) noexcept {
     try {
-        std::shared_ptr<const Held> held;
+        std::shared_ptr<const SharedSink> sink_ref;
         {
             const std::lock_guard lock(sink().mutex);
-            held = sink().current;
+            sink_ref = sink().current;
         }
-        held ? held->call(level, text) : print(level, text);
+        sink_ref ? sink_ref->call(level, text) : print(level, text);
     } catch (...) {
         // There is nobody left to tell.
         return;
     }
 }
 
-void set_trouble_policy(TroublePolicy next) noexcept { policy = next; }
+void set_error_policy(ErrorPolicy next) noexcept { policy = next; }
 
-TroublePolicy trouble_policy() noexcept { return policy; }
+ErrorPolicy error_policy() noexcept { return policy; }
 
-void trouble(const std::exception_ptr& error, std::initializer_list<std::string_view> before,
+void report_error(const std::exception_ptr& error, std::initializer_list<std::string_view> before,
              std::string_view after) {
-    if (trouble_policy() == TroublePolicy::raise) std::rethrow_exception(error);
-    trouble_at_end(error, before, after);
+    if (error_policy() == ErrorPolicy::raise) std::rethrow_exception(error);
+    report_error_noexcept(error, before, after);
 }
 
-void trouble_at_end(const std::exception_ptr& error, std::initializer_list<std::string_view> before,
+void report_error_noexcept(const std::exception_ptr& error, std::initializer_list<std::string_view> before,
                     std::string_view after) noexcept {
-    if (trouble_policy() == TroublePolicy::ignore) return;
+    if (error_policy() == ErrorPolicy::ignore) return;
     const auto report = [&](std::string_view reason) noexcept {
         try {
             std::string head;

@@ -1,5 +1,4 @@
-// What the library has to say and no caller asked for: warnings, and failures that must not stop
-// the work.
+// Logging: warnings, and errors that must not stop the program.
 #pragma once
 
 #include <cstdint>
@@ -14,49 +13,50 @@ namespace axle::inline v0 {
 
 enum class LogLevel : std::uint8_t { debug, info, warning, error };
 
-// Takes one message, without a line end. Called on the thread that speaks, so several threads may
-// call it at once. What it throws is swallowed.
+// Receives one message without a line end. Called on the thread that logs, so calls can be
+// concurrent. Exceptions thrown by a sink are swallowed.
 using LogSink = std::function<void(LogLevel, std::string_view)>;
 
-// The least that the default sink prints; warning at first. Of the process.
+// Sets the lowest level that the default sink prints, for the whole process. Initially warning.
 void set_log_level(LogLevel level) noexcept;
 
-// Replaces the sink of the process; an empty one restores the default, a line on stderr for what
-// reaches its level. A call that runs elsewhere may still finish in the old sink.
+// Replaces the sink of the process. An empty sink restores the default, which writes one line to
+// stderr for each message of the log level or above. A concurrent call can still finish in the old
+// sink.
 void set_log_sink(LogSink sink);
 
-// Never throws; from any thread, also from within a sink.
+// Sends a message to the sink. Can be called from any thread, also from within a sink.
 void log_text(LogLevel level, std::string_view text) noexcept;
 
-// log(LogLevel::warning, "tracker '", name, "': ", reason)
+// Logs the concatenated parts: log(LogLevel::warning, "tracker '", name, "': ", reason)
 template <class... Parts>
 void log(LogLevel level, const Parts&... parts) noexcept {
     try {
         log_text(level, str(parts...));
     } catch (...) {
-        log_text(level, "a message was lost, for its text could not be built");
+        log_text(level, "a log message was lost: its text could not be built");
     }
 }
 
-// What becomes of trouble that need not stop the work: a tracker that can't write, an old
-// checkpoint that can't be removed.
-enum class TroublePolicy : std::uint8_t {
-    report,  // a warning for the sink, and the work goes on
-    raise,   // it is thrown; what can't throw, as a destructor, reports it
-    ignore,
+// What to do with errors that need not stop the program, such as a tracker that cannot write or an
+// old checkpoint that cannot be removed.
+enum class ErrorPolicy : std::uint8_t {
+    report,  // log a warning and continue
+    raise,   // throw; code that cannot throw, such as destructors, reports instead
+    ignore,  // do nothing
 };
 
-// Of the process; report at first.
-void set_trouble_policy(TroublePolicy policy) noexcept;
-TroublePolicy trouble_policy() noexcept;
+// The policy of the process. Initially report.
+void set_error_policy(ErrorPolicy policy) noexcept;
+ErrorPolicy error_policy() noexcept;
 
-// Does with an exception what the policy says. The parts of `before`, its text and `after` become
-// the warning; what is thrown is the exception itself.
-void trouble(const std::exception_ptr& error, std::initializer_list<std::string_view> before = {},
-             std::string_view after = {});
-// For where nothing may be thrown.
-void trouble_at_end(const std::exception_ptr& error,
-                    std::initializer_list<std::string_view> before = {},
-                    std::string_view after = {}) noexcept;
+// Handles an exception by the error policy: logs the parts of `before`, the exception's text and
+// `after` as a warning, or rethrows the exception.
+void report_error(const std::exception_ptr& error,
+                  std::initializer_list<std::string_view> before = {}, std::string_view after = {});
+// Like report_error(), for code that must not throw: `raise` is treated as `report`.
+void report_error_noexcept(const std::exception_ptr& error,
+                           std::initializer_list<std::string_view> before = {},
+                           std::string_view after = {}) noexcept;
 
 }  // namespace axle::inline v0

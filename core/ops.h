@@ -1,8 +1,9 @@
-// The menu: every operation on tensors, by family. Each file of core/ops/ holds one family.
+// All tensor operations by family. The file in core/ops/ that implements a family is named in
+// parentheses.
 //
-// Rules that all share: operands live on one device (DeviceError); dtypes are promoted as PyTorch
-// does; dimensions may be negative; errors name the op and the operands. Results are new tensors
-// except where "view" is said.
+// Rules for all ops: operands are on one device (DeviceError); dtypes are promoted as in PyTorch;
+// dimensions can be negative; errors name the op and the operands. Results are new tensors unless
+// the comment says "view".
 #pragma once
 
 #include <cstdint>
@@ -26,7 +27,7 @@ Tensor ones_like(const Tensor& x);
 Tensor full_like(const Tensor& x, Scalar value);
 Tensor arange(Scalar end, TensorOptions options = {i64});
 Tensor arange(Scalar start, Scalar end, Scalar step, TensorOptions options = {i64});
-// Values in row-major order; numel(shape) of them (ShapeError).
+// Values in row-major order. Throws ShapeError unless there are numel(shape) of them.
 Tensor tensor(const std::vector<double>& values, const Shape& shape, TensorOptions options = {});
 Tensor tensor(std::initializer_list<double> values, const Shape& shape, TensorOptions options = {});
 Tensor tensor(const std::vector<std::int64_t>& values, const Shape& shape);
@@ -37,22 +38,23 @@ Tensor randn(const Shape& shape, TensorOptions options = {});
 Tensor randint(std::int64_t low, std::int64_t high, const Shape& shape,
                TensorOptions options = {i64});
 Tensor dropout(const Tensor& x, double p, bool training = true);
-// [..., n] non-negative weights to [..., samples] indices (i64). Without replacement by default.
+// Draws `samples` indices (i64) from weights [..., n] >= 0: returns [..., samples]. Without
+// replacement by default.
 Tensor multinomial(const Tensor& weights, std::int64_t samples, bool replacement = false);
 
 // --- dtype, device, layout (convert.cpp)
-Tensor to(const Tensor& x, DType dtype);  // x itself where nothing changes
-// A copy on another device. To a GPU it is queued on the current stream. With non_blocking the call
-// does not wait for a copy from pinned memory, whose tensor must then not be written to before the
-// copy has happened. To the CPU it always waits.
+Tensor to(const Tensor& x, DType dtype);  // returns x itself if nothing changes
+// Copies to another device. A copy to a GPU is queued on the current stream. With non_blocking the
+// call does not wait for a copy from pinned memory; do not write to the source before the copy is
+// done. A copy to the CPU always waits.
 Tensor to(const Tensor& x, Device device, bool non_blocking = false);
 Tensor contiguous(const Tensor& x);
 Tensor clone(const Tensor& x);
 
-// --- views: no copy unless said (view.cpp)
+// --- views: no copy unless noted (view.cpp)
 Tensor view(const Tensor& x,
             const Shape& shape);  // one size may be -1; ShapeError if a copy is needed
-Tensor reshape(const Tensor& x, const Shape& shape);  // copies where it must
+Tensor reshape(const Tensor& x, const Shape& shape);  // copies if it must
 Tensor flatten(const Tensor& x, std::int64_t from = 0, std::int64_t to = -1);
 Tensor transpose(const Tensor& x, std::int64_t a, std::int64_t b);
 Tensor permute(const Tensor& x, const Dims& order);
@@ -68,7 +70,7 @@ std::vector<Tensor> split(const Tensor& x, const Dims& sizes, std::int64_t dim =
 std::vector<Tensor> chunk(const Tensor& x, std::int64_t chunks, std::int64_t dim = 0);
 Tensor cat(const std::vector<Tensor>& tensors, std::int64_t dim = 0);    // copies
 Tensor stack(const std::vector<Tensor>& tensors, std::int64_t dim = 0);  // copies
-// Sums what broadcasting repeated: x to shape.
+// Reverses broadcasting: sums x over the repeated dimensions to `shape`.
 Tensor sum_to(const Tensor& x, const Shape& shape);
 
 // --- arithmetic (arithmetic.cpp)
@@ -140,40 +142,41 @@ Tensor max(const Tensor& x, const Dims& dims = {},
 Tensor min(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 Tensor argmax(const Tensor& x, std::int64_t dim, bool keepdim = false);  // the first of ties
 Tensor argmin(const Tensor& x, std::int64_t dim, bool keepdim = false);
-// correction 1 divides by n - 1, as PyTorch's default.
+// correction = 1 divides by n - 1, PyTorch's default.
 Tensor var(const Tensor& x, const Dims& dims = {}, double correction = 1, bool keepdim = false);
-// Running totals along dim (scan.cpp); bool and ints to i64.
+// Cumulative sum along dim (scan.cpp); bool and integers give i64.
 Tensor cumsum(const Tensor& x, std::int64_t dim);
 
 // --- indexing; indices are i64 or i32 (index.cpp)
 Tensor gather(const Tensor& x, std::int64_t dim, const Tensor& index);
 Tensor index_select(const Tensor& x, std::int64_t dim, const Tensor& index);
-// A copy of x with src added at index along dim; repeated indices add up, in order.
+// Returns a copy of x with src added at index along dim. Repeated indices accumulate in order.
 Tensor scatter_add(const Tensor& x, std::int64_t dim, const Tensor& index, const Tensor& src);
-// Rows of weight [n, width] at ids [...]: [..., width]. The row padding_idx gets no gradient.
+// Returns the rows of weight [n, width] at ids [...]: [..., width]. Row padding_idx gets no
+// gradient.
 Tensor embedding(const Tensor& ids, const Tensor& weight,
                  std::optional<std::int64_t> padding_idx = {});
 Tensor one_hot(const Tensor& ids, std::int64_t classes);
 Tensor tril(const Tensor& x, std::int64_t diagonal = 0);
 Tensor triu(const Tensor& x, std::int64_t diagonal = 0);
-// The k largest (or smallest) along dim, in order: values and i64 indices; lower index first in
-// ties.
+// Returns the k largest (or smallest) elements along dim, sorted, and their i64 indices. Among
+// equal elements the lower index comes first.
 std::pair<Tensor, Tensor> topk(const Tensor& x, std::int64_t k, std::int64_t dim = -1,
                                bool largest = true);
-// All along dim, in order: values and i64 indices. NaN counts as larger than every number. Always
-// stable: equal ones keep their order, in both directions.
+// Returns all elements along dim sorted, and their i64 indices. NaN sorts as larger than every
+// number. Always stable, in both directions.
 std::pair<Tensor, Tensor> sort(const Tensor& x, std::int64_t dim = -1, bool descending = false);
 Tensor argsort(const Tensor& x, std::int64_t dim = -1, bool descending = false);
 
 // --- products (matmul.cpp, linear.cpp, feed_forward.cpp)
-// 1-d and 2-d operands as in PyTorch; more dimensions are batches, which broadcast.
+// 1-d and 2-d operands as in PyTorch; further dimensions are batches, which broadcast.
 Tensor matmul(const Tensor& a, const Tensor& b);
 enum class Activation : std::uint8_t { none, relu, gelu, gelu_tanh, silu };
-// activation(x weight^T + bias): x [..., in], weight [out, in], bias [out] or undefined.
+// Returns activation(x weight^T + bias): x [..., in], weight [out, in], bias [out] or undefined.
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
               Activation activation = Activation::none);
-// linear(linear(x, weight1, bias1, activation), weight2, bias2), whose gradient passes through the
-// activation as the product behind it is written.
+// Returns linear(linear(x, weight1, bias1, activation), weight2, bias2). Backward is fused: the
+// product that computes the hidden gradient applies the activation's derivative while writing.
 Tensor feed_forward(const Tensor& x, const Tensor& weight1, const Tensor& bias1,
                     const Tensor& weight2, const Tensor& bias2, Activation activation);
 
@@ -184,58 +187,59 @@ struct Conv2dOptions {
     Size2 dilation = 1;
     std::int64_t groups = 1;
 };
-// weight [out, C / groups, kernel h, kernel w], bias [out] or undefined.
+// x [N, C, H, W], weight [out, C / groups, kernel h, kernel w], bias [out] or undefined.
 Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
               const Conv2dOptions& options = {});
 struct ConvTranspose2dOptions {
     Size2 stride = 1;
-    Size2 padding = 0;         // taken away from both sides of the result
-    Size2 output_padding = 0;  // added to its end; below the stride or the dilation
+    Size2 padding = 0;  // removed from both sides of the result
+    Size2 output_padding =
+        0;  // added to the end of the result; less than the stride or the dilation
     std::int64_t groups = 1;
     Size2 dilation = 1;
 };
-// The gradient of a convolution with respect to its images: weight [C, out / groups, ...].
+// The gradient of conv2d with respect to its input. weight [C, out / groups, kernel h, kernel w].
 Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
                         const ConvTranspose2dOptions& options = {});
 
-// --- normalising (softmax.cpp, norm.cpp, channel_norm.cpp)
+// --- normalization (softmax.cpp, norm.cpp, channel_norm.cpp)
 Tensor softmax(const Tensor& x, std::int64_t dim = -1);
 Tensor log_softmax(const Tensor& x, std::int64_t dim = -1);
-// Over the last dimension; weight and bias [width] or undefined.
+// Normalizes over the last dimension; weight and bias are [width] or undefined.
 Tensor layer_norm(const Tensor& x, const Tensor& weight = {}, const Tensor& bias = {},
                   double eps = 1e-5);
 Tensor rms_norm(const Tensor& x, const Tensor& weight = {}, double eps = 1e-6);
-// Over all dimensions but the second, channels: x [N, C, ...], the others [C] or undefined.
-// Training takes the batch's statistics and moves the running ones towards them by `momentum` (to
-// the unbiased variance); else the running ones are taken.
+// Normalizes x [N, C, ...] over all dimensions but C; weight and bias are [C] or undefined. In
+// training it uses the batch statistics and moves running_mean and running_var towards them by
+// `momentum` (with the unbiased variance); otherwise it uses the running statistics.
 Tensor batch_norm(const Tensor& x, Tensor running_mean, Tensor running_var,
                   const Tensor& weight = {}, const Tensor& bias = {}, bool training = false,
                   double momentum = 0.1, double eps = 1e-5);
-// Over each of `groups` parts of the channels and all that lies behind them: x [N, C, ...], weight
-// and bias [C] or undefined.
+// Normalizes x [N, C, ...] over each of `groups` groups of channels and all later dimensions;
+// weight and bias are [C] or undefined.
 Tensor group_norm(const Tensor& x, std::int64_t groups, const Tensor& weight = {},
                   const Tensor& bias = {}, double eps = 1e-5);
 
 // --- pooling over the planes of x [N, C, H, W] or [C, H, W] (pool.cpp)
 struct MaxPoolOptions {
-    std::optional<Size2> stride = {};  // the kernel's size unless said
-    Size2 padding = 0;                 // at most half of the kernel; never the largest
+    std::optional<Size2> stride = {};  // defaults to the kernel size
+    Size2 padding = 0;                 // at most half the kernel; padding is never the maximum
     Size2 dilation = 1;
-    bool ceil_mode = false;  // rounds the output's size up: the last window may end outside
+    bool ceil_mode = false;  // rounds the output size up: the last window can extend past the input
 };
 Tensor max_pool2d(const Tensor& x, Size2 kernel, const MaxPoolOptions& options = {});
-// With the place h * W + w of each value in its plane (i64), the first of ties.
+// Also returns the position h * W + w of each maximum in its plane (i64), the first one of ties.
 std::pair<Tensor, Tensor> max_pool2d_with_indices(const Tensor& x, Size2 kernel,
                                                   const MaxPoolOptions& options = {});
 struct AvgPoolOptions {
-    std::optional<Size2> stride = {};  // the kernel's size unless said
-    Size2 padding = 0;                 // at most half of the kernel
+    std::optional<Size2> stride = {};  // defaults to the kernel size
+    Size2 padding = 0;                 // at most half the kernel
     bool ceil_mode = false;
-    bool count_include_pad = true;  // the zeros of the padding count
+    bool count_include_pad = true;  // divide by the window size including padding
     std::optional<std::int64_t> divisor_override = {};
 };
 Tensor avg_pool2d(const Tensor& x, Size2 kernel, const AvgPoolOptions& options = {});
-// Cuts the planes into size.h by size.w windows of (almost) equal sizes.
+// Divides the planes into size.h by size.w windows of (almost) equal size.
 Tensor adaptive_avg_pool2d(const Tensor& x, Size2 size);
 Tensor adaptive_max_pool2d(const Tensor& x, Size2 size);
 std::pair<Tensor, Tensor> adaptive_max_pool2d_with_indices(const Tensor& x, Size2 size);
@@ -248,16 +252,16 @@ struct Scale2 {
     constexpr Scale2(double height, double width) : h(height), w(width) {}
 };
 struct InterpolateOptions {
-    std::optional<Size2> size = {};           // either the new size
-    std::optional<Scale2> scale_factor = {};  // or its ratio to the old, rounded down
+    std::optional<Size2> size = {};           // the output size, or
+    std::optional<Scale2> scale_factor = {};  // its ratio to the input size, rounded down
     Interpolation mode = Interpolation::nearest;
-    bool align_corners = false;  // the corners' centres stay in place; bilinear only
+    bool align_corners = false;  // keep the centers of the corner pixels in place; bilinear only
 };
 Tensor interpolate(const Tensor& x, const InterpolateOptions& options);
 
-// --- borders and order (pad.cpp)
+// --- padding and order (pad.cpp)
 enum class PadMode : std::uint8_t { constant, reflect, replicate, circular };
-// padding is (before, after) of the last dimension, then of the one before it, and so on; negative
+// padding is (before, after) of the last dimension, then of the second to last, and so on. Negative
 // numbers crop.
 Tensor pad(const Tensor& x, const Dims& padding, PadMode mode = PadMode::constant,
            Scalar value = 0);
@@ -268,13 +272,13 @@ struct AttentionOptions {
     Tensor mask = {};  // boolean (true attends) or floating (added), broadcast to [B, H, Tq, Tk]
     double dropout_p = 0;              // 0 outside training
     bool causal = false;               // query i sees keys j <= i, as in PyTorch
-    std::optional<double> scale = {};  // 1 / sqrt(head dim) unless said
+    std::optional<double> scale = {};  // defaults to 1 / sqrt(head dim)
 };
-// q [B, H, Tq, D], k and v [B, G, Tk, D] with H a multiple of G (grouped queries): [B, H, Tq, D].
-// Memory is linear in T. A row that may attend to nothing is zero.
+// q [B, H, Tq, D], k and v [B, G, Tk, D], where H is a multiple of G (grouped queries). Returns [B,
+// H, Tq, D]. Memory is linear in T. A row that attends to nothing is zero.
 Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                                     const AttentionOptions& options = {});
-// Rotates pairs (i, i + D/2) of x [..., T, D] by position * base^(-2i/D), as Llama does; the row t
+// Rotates the pairs (i, i + D/2) of x [..., T, D] by position * base^(-2i/D), as in Llama. Row t
 // has position `offset + t`.
 Tensor rotary_embedding(const Tensor& x, double base = 10000, std::int64_t offset = 0);
 
@@ -283,22 +287,22 @@ enum class Reduction : std::uint8_t { none, mean, sum };
 struct CrossEntropyOptions {
     std::int64_t ignore_index = -100;
     double label_smoothing = 0;
-    Reduction reduction = Reduction::mean;  // mean over the targets that are not ignored
+    Reduction reduction = Reduction::mean;  // the mean is over targets that are not ignored
 };
-// logits [N, C], targets [N] of classes; none gives [N].
+// logits [N, C], targets [N] of class indices. Reduction::none returns [N].
 Tensor cross_entropy(const Tensor& logits, const Tensor& targets,
                      const CrossEntropyOptions& options = {});
-// cross_entropy(linear(x, weight), targets) without the [N, C] logits in memory: x [N, K],
-// weight [C, K]; mean or sum.
+// Returns cross_entropy(linear(x, weight), targets) without storing the [N, C] logits: x [N, K],
+// weight [C, K]. Reduction is mean or sum.
 Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& targets,
                             const CrossEntropyOptions& options = {});
 Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction = Reduction::mean);
 
-// --- recompute instead of keep (checkpoint.cpp)
-// f(inputs), keeping only the inputs: what f's ops would save is computed again when backward asks.
-// Random state, autocast and grad mode are restored, so the result and the gradients are the same
-// bits. f must be a pure function of its inputs and of parameters: it runs twice, and so would
-// running statistics move twice, as in PyTorch.
+// --- recomputation (checkpoint.cpp)
+// Returns f(inputs) and keeps only the inputs: backward runs f again to compute what its ops would
+// have saved. Random state, autocast and grad mode are restored, so result and gradients are
+// bit-identical. f must be a pure function of its inputs and of parameters, because it runs twice;
+// running statistics would be updated twice, as in PyTorch.
 Tensor checkpoint(const std::function<Tensor(const std::vector<Tensor>&)>& f,
                   const std::vector<Tensor>& inputs);
 

@@ -1,4 +1,4 @@
-// Generators: Philox for tensors, mt19937 (in data/) for orders.
+// Random number generators: Philox for tensors. Samplers use mt19937 (data/mt19937.h).
 #pragma once
 
 #include <cstdint>
@@ -7,29 +7,29 @@
 
 namespace axle::inline v0 {
 
-// Philox's seed and offset are the whole state: save and restore the two numbers.
+// The complete state of the Philox generator: save and restore the two numbers.
 struct GeneratorState {
     std::uint64_t seed = 0;
     std::uint64_t offset = 0;
     friend bool operator==(const GeneratorState&, const GeneratorState&) = default;
 };
 
-// Seeds the default generator and sets its offset to 0. An unseeded process starts with seed 0.
+// Seeds the default generator and sets its offset to 0. The initial seed is 0.
 void manual_seed(std::uint64_t seed);
-// While this thread captures a graph, the state is that of the capture: good for drawing the same
-// numbers a second time within it.
+// Return and set the state of the default generator. During a graph capture the state belongs to
+// the capture and can only be used to draw the same numbers again within it.
 GeneratorState generator_state();
 void set_generator_state(GeneratorState state);
 
-// Takes `blocks` blocks of four words from the default generator: the call's own stream.
-// Thread-safe.
+// Takes `blocks` blocks of four words from the default generator. Thread-safe.
 kernels::Philox take_random(std::uint64_t blocks);
 
-// While this thread captures a graph (core/graph.h), take_random() numbers blocks from 0 behind a
-// seed and offset that a replay writes to `base`, on the GPU. The end says how many were taken.
+// Graph capture (core/graph.h): between the two calls, take_random() on this thread numbers blocks
+// from 0, relative to a seed and offset that each replay writes to `base` on the GPU.
+// end_captured_random() returns how many blocks were taken.
 void begin_captured_random(const std::uint64_t* base);
 std::uint64_t end_captured_random();
-// Blocks that n words need.
+// Returns the number of blocks that hold n words.
 constexpr std::uint64_t random_blocks(std::int64_t n) {
     return (static_cast<std::uint64_t>(n) + 3) / 4;
 }

@@ -1,4 +1,4 @@
-// Sizes and strides: a short vector of integers without a heap.
+// Dims, Shape and Strides: short integer vectors without heap memory.
 #pragma once
 
 #include <cstdint>
@@ -10,20 +10,20 @@
 
 namespace axle::inline v0 {
 
-// Up to kMaxDims integers. Used for shapes, strides and lists of dimensions.
+// Up to kMaxDims integers: a shape, strides or a list of dimensions.
 class Dims {
   public:
     Dims() = default;
     Dims(std::initializer_list<std::int64_t> values)
         : Dims(std::span(values.begin(), values.end())) {}
-    // Throws ShapeError for more than kMaxDims values.
+    // Throws ShapeError if there are more than kMaxDims values.
     explicit Dims(std::span<const std::int64_t> values);
 
     int size() const { return size_; }
     bool empty() const { return size_ == 0; }
     std::int64_t operator[](int i) const { return values_[i]; }
     std::int64_t& operator[](int i) { return values_[i]; }
-    // Counted from the end: back(1) is the last.
+    // Indexes from the end: back(1) is the last value.
     std::int64_t back(int i = 1) const { return values_[size_ - i]; }
     const std::int64_t* begin() const { return values_; }
     const std::int64_t* end() const { return values_ + size_; }
@@ -46,22 +46,25 @@ class Dims {
     int size_ = 0;
 };
 
-// "[2, 3]"
+// Prints "[2, 3]".
 std::ostream& operator<<(std::ostream& out, const Dims& dims);
 
 using Shape = Dims;
 using Strides = Dims;
 
-// Product of the sizes; throws ShapeError on a negative size or a product beyond int64.
+// Returns the product of the sizes. Throws ShapeError if a size is negative or the product exceeds
+// int64.
 std::int64_t numel(const Shape& shape);
 
+// Returns the strides of a row-major tensor, in elements.
 Strides contiguous_strides(const Shape& shape);
 
-// The shape that a and b broadcast to, by NumPy's rule; throws ShapeError naming op and both
-// shapes.
+// Returns the shape that a and b broadcast to by NumPy's rule. Throws ShapeError with the op's name
+// and both shapes.
 Shape broadcast_shapes(const char* op, const Shape& a, const Shape& b);
 
-// dim in [-ndim, ndim) as [0, ndim); a 0-d tensor is treated as 1-d. Throws IndexError.
+// Returns dim, given in [-ndim, ndim), as an index in [0, ndim). A 0-d tensor is treated as 1-d.
+// Throws IndexError.
 int wrap_dim(const char* op, std::int64_t dim, int ndim);
 
 }  // namespace axle::inline v0

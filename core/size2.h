@@ -1,4 +1,4 @@
-// A pair of sizes over the height and the width of an image: windows, strides, paddings.
+// Size2: a height and a width, for windows, strides and paddings.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 
 namespace axle::inline v0 {
 
-// One integer stands for both, as in PyTorch: `stride = 2`.
+// A single integer sets both, as in PyTorch: `stride = 2`.
 struct Size2 {
     std::int64_t h = 0, w = 0;
 
@@ -17,7 +17,7 @@ struct Size2 {
     bool operator==(const Size2&) const = default;
 };
 
-// "[h, w]"
+// Prints "[h, w]".
 inline std::ostream& operator<<(std::ostream& out, const Size2& size) {
     return out << '[' << size.h << ", " << size.w << ']';
 }

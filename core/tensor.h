@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/device.h"
-#include "core/memory/storage.h"
+#include "core/storage.h"
 #include "core/shape.h"
 #include "kernels/error.h"
 #include "kernels/view.h"
@@ -23,7 +23,7 @@ struct Node;
 struct Meta;
 }  // namespace autograd
 
-// A Python-like number: keeps whether it was written as an integer, for promotion.
+// A number as in Python: remembers whether it was an integer, for dtype promotion.
 struct Scalar {
     Scalar(double v) : value(v), integral(false) {}                            // NOLINT
     Scalar(float v) : value(v), integral(false) {}                             // NOLINT
@@ -38,26 +38,27 @@ struct TensorOptions {
     DType dtype = f32;
     Device device = Device::cpu();
     bool requires_grad = false;
-    bool pinned = false;  // page-locked, see pin_memory()
+    bool pinned = false;  // page-locked memory, see pin_memory()
 };
 
-// What a Tensor points at. Identity is the address: `to`, loading and offloading swap the storage
-// and never the Impl, so that optimizers and tied weights stay right.
+// The object that a Tensor refers to. Its address is the tensor's identity: `to`, loading and
+// offloading replace the storage and never the Impl, so that optimizers and tied weights stay
+// valid.
 struct Impl {
     std::shared_ptr<Storage> storage;
     Shape shape;
     Strides strides;
     std::int64_t offset = 0;  // elements from the start of the storage
     DType dtype = f32;
-    std::unique_ptr<autograd::Meta> autograd;  // null until a gradient matters
+    std::unique_ptr<autograd::Meta> autograd;  // null until a gradient is needed
 
-    // A form of this tensor that an op keeps beside it (packed weights, a bf16 shadow), valid while
-    // storage and version are those that it was made from. What a capture of a graph has made is
-    // the capture's alone, and it uses nothing else: a replay makes it anew.
+    // A converted form of this tensor that an op caches (packed weights, a bf16 copy). Valid while
+    // storage and version equal those it was made from. A form made during a graph capture is used
+    // only within that capture, because every replay has to make it again.
     struct Derived {
         std::weak_ptr<Storage> of;
         std::uint32_t version = 0;
-        std::uint64_t capture = 0;  // capture_number()
+        std::uint64_t capture = 0;  // capture_id()
         std::shared_ptr<void> form;
         const char* kind = nullptr;
     } derived;
@@ -69,23 +70,25 @@ struct Impl {
 };
 
 // Copying a Tensor copies the handle. A default-constructed Tensor is undefined: only defined() and
-// assignment are allowed. Reading one tensor from several threads is safe; writing is not.
+// assignment are allowed. Concurrent reads of one tensor are safe; concurrent writes are not.
 class Tensor {
   public:
     Tensor() = default;
     explicit Tensor(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
-    // Memory not initialised. Throws ShapeError on a negative size, OutOfMemory.
+    // Returns a tensor with uninitialized memory. Throws ShapeError for a negative size,
+    // OutOfMemory.
     static Tensor empty(const Shape& shape, TensorOptions options = {});
-    // Over memory that somebody else owns; `release` is called when the last view is gone.
+    // Returns a tensor over memory that the caller owns. `release` is called when the last view is
+    // destroyed.
     static Tensor from_blob(void* data, const Shape& shape, DType dtype,
                             std::function<void()> release = {});
 
-    // --- what it is
+    // --- properties
     bool defined() const { return impl_ != nullptr; }
     const Shape& shape() const { return impl_->shape; }
     const Strides& strides() const { return impl_->strides; }
-    // Size of one dimension; negative counts from the end. Throws IndexError.
+    // Returns the size of one dimension; a negative dim counts from the end. Throws IndexError.
     std::int64_t size(std::int64_t dim) const;
     int dim() const { return impl_->shape.size(); }
     std::int64_t numel() const;
@@ -93,13 +96,13 @@ class Tensor {
     Device device() const { return impl_->storage->device(); }
     bool is_contiguous() const;
     bool is_pinned() const { return impl_->storage->is_pinned(); }
-    // Same Impl, not same values.
+    // Returns whether both handles refer to the same Impl; values are not compared.
     bool is_same(const Tensor& other) const { return impl_ == other.impl_; }
     const std::shared_ptr<Impl>& impl() const { return impl_; }
 
-    // --- its elements
-    // First element, in the memory of the tensor's device. T must be the dtype's C++ type
-    // (DTypeError).
+    // --- elements
+    // Returns a pointer to the first element, in the memory of the tensor's device. Throws
+    // DTypeError unless T is the dtype's C++ type.
     template <class T>
     T* data() {
         check_access(dtype_of<T>);
@@ -111,50 +114,52 @@ class Tensor {
         return static_cast<const T*>(raw_data());
     }
     void* raw_data() const;
-    // For kernels. The non-const form is for writing and does not bump the version.
+    // Views for kernels. The non-const form is for writing; it does not bump the version.
     View view();
     ConstView view() const;
-    // The value of a one-element tensor. Reads device memory.
+    // Return the value of a one-element tensor. Read device memory.
     double item() const;
     std::int64_t item_int() const;
-    // All elements in row-major order, converted.
+    // Returns all elements in row-major order, converted to double.
     std::vector<double> to_vector() const;
 
-    // --- gradient (core/autograd/autograd.h has the engine)
+    // --- gradients (the engine is core/autograd/autograd.h)
     bool requires_grad() const;
-    // Leaves only, floating dtypes only; else UsageError.
+    // Allowed on leaves with a floating dtype; throws UsageError otherwise.
     Tensor& set_requires_grad(bool value = true);
     bool is_leaf() const;
-    // The accumulated gradient, or an undefined Tensor.
+    // Returns the accumulated gradient, or an undefined Tensor.
     Tensor grad() const;
     void set_grad(const Tensor& grad) const;
-    // Forgets the gradient (PyTorch's set_to_none).
+    // Drops the gradient (PyTorch's set_to_none).
     void zero_grad() const;
-    // Differentiates this one-element tensor; see autograd::backward.
+    // Differentiates this tensor with respect to the leaves, see autograd::backward. The first form
+    // needs a one-element tensor.
     void backward() const;
     void backward(const Tensor& gradient, bool retain_graph = false) const;
-    // The same storage without history.
+    // Returns a tensor with the same storage and without history.
     Tensor detach() const;
     std::uint32_t version() const { return impl_->storage->version(); }
 
-    // --- in place; refused with a UsageError while a gradient is recorded for this tensor
+    // --- in place; these throw UsageError while a gradient is recorded for this tensor
     Tensor& copy_(const Tensor& source);
     Tensor& fill_(Scalar value);
     Tensor& zero_() { return fill_(0); }
     Tensor& add_(const Tensor& other, Scalar alpha = 1);
     Tensor& mul_(const Tensor& other);
     Tensor& mul_(Scalar value);
-    // Philox of the default generator.
+    // Random values from the default generator.
     Tensor& uniform_(double low = 0, double high = 1);
     Tensor& normal_(double mean = 0, double std = 1);
-    // Swaps the storage of this very tensor: same identity, other place or precision.
+    // Replaces the storage of this tensor with the source's: the identity stays, device or dtype
+    // can change.
     void set_data(const Tensor& source) const;
 
-    // --- the free functions of core/ops.h that read best behind a dot
+    // --- methods for free functions of core/ops.h
     Tensor to(DType dtype) const;
     Tensor to(Device device, bool non_blocking = false) const;
-    // A copy on the CPU in page-locked memory, which a GPU reads while the program goes on; itself
-    // if it is there. DeviceError without a GPU.
+    // Returns a copy on the CPU in page-locked memory, which a GPU can copy asynchronously; returns
+    // the tensor itself if it is pinned. Throws DeviceError without a GPU.
     Tensor pin_memory() const;
     Tensor contiguous() const;
     Tensor clone() const;
@@ -168,8 +173,8 @@ class Tensor {
     Tensor squeeze(std::int64_t dim) const;
     Tensor unsqueeze(std::int64_t dim) const;
     Tensor narrow(std::int64_t dim, std::int64_t start, std::int64_t length) const;
-    // Elements [start, end) of a dimension, every step-th; negative counts from the end and bounds
-    // are clamped, as in Python.
+    // Returns every step-th element of [start, end) along a dimension. Negative bounds count from
+    // the end and bounds are clamped, as in Python.
     Tensor slice(std::int64_t dim, std::int64_t start, std::int64_t end = INT64_MAX,
                  std::int64_t step = 1) const;
     Tensor select(std::int64_t dim, std::int64_t index) const;
@@ -194,7 +199,7 @@ class Tensor {
     std::shared_ptr<Impl> impl_;
 };
 
-// "tensor([[1, 2], [3, 4]], float32)", shortened beyond 1000 elements.
+// Prints "tensor([[1, 2], [3, 4]], float32)", shortened beyond 1000 elements.
 std::ostream& operator<<(std::ostream& out, const Tensor& tensor);
 
 }  // namespace axle::inline v0

@@ -52,7 +52,7 @@ Tree TensorDataset::get(std::int64_t index) const {
 
 Tree TensorDataset::get_batch(std::span<const std::int64_t> indices) const {
     for (const std::int64_t index : indices) check_index(index);
-    return map_tensors(tensors_, [&](const Tensor& t) { return rows_of(t, indices); });
+    return map_tensors(tensors_, [&](const Tensor& t) { return select_rows(t, indices); });
 }
 
 Tree TensorDataset::get_batch(std::span<const std::int64_t> indices, const std::string& key,
@@ -61,7 +61,7 @@ Tree TensorDataset::get_batch(std::span<const std::int64_t> indices, const std::
     const Tensor rows = tensors_[key].tensor();
     Tree others = tensors_;
     others[key] = Tree();
-    Tree batch = map_tensors(others, [&](const Tensor& t) { return rows_of(t, indices); });
+    Tree batch = map_tensors(others, [&](const Tensor& t) { return select_rows(t, indices); });
     batch[key] = make(rows);
     return batch;
 }

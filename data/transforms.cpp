@@ -7,7 +7,7 @@
 #include <typeinfo>
 
 #include "core/ops.h"
-#include "data/files/byte_pass.h"
+#include "data/files/fused_byte_transform.h"
 #include "data/files/rows.h"
 #include "kernels/error.h"
 #include "kernels/ops/decode.h"
@@ -158,7 +158,7 @@ Compose::Compose(std::vector<Transform> transforms) {
     for (const Transform& transform : transforms)
         if (!transform) throw UsageError("Compose: there is no function in a transform");
     for (std::span<const Transform> rest = transforms; !rest.empty();) {
-        const std::optional<BytePass> pass = BytePass::of(rest);
+        const std::optional<FusedByteTransform> pass = FusedByteTransform::of(rest);
         transforms_.push_back(pass ? Transform(*pass) : rest[0]);
         rest = rest.subspan(pass ? pass->length() : 1);
     }
@@ -170,11 +170,11 @@ Tensor Compose::operator()(const Tensor& images, std::span<SampleRandom> random)
     return result;
 }
 
-Tensor Compose::of_rows(const Tensor& images, std::span<const std::int64_t> indices,
+Tensor Compose::apply_rows(const Tensor& images, std::span<const std::int64_t> indices,
                         std::span<SampleRandom> random) const {
-    const BytePass* first = transforms_.empty() ? nullptr : transforms_[0].target<BytePass>();
-    if (first == nullptr) return (*this)(rows_of(images, indices), random);
-    Tensor result = first->of_rows(images, indices, random);
+    const FusedByteTransform* first = transforms_.empty() ? nullptr : transforms_[0].target<FusedByteTransform>();
+    if (first == nullptr) return (*this)(select_rows(images, indices), random);
+    Tensor result = first->apply_rows(images, indices, random);
     for (const Transform& transform : std::span(transforms_).subspan(1))
         result = transform(result, random);
     return result;
@@ -338,7 +338,7 @@ Tree TransformedDataset::get_batch(std::span<const std::int64_t> indices) const 
     if (compose != nullptr && typeid(dataset) == typeid(TensorDataset)) {
         const auto make = [&](const Tensor& rows) {
             return transformed(rows, indices, [&](auto& random) {
-                return compose->of_rows(rows, indices, random);
+                return compose->apply_rows(rows, indices, random);
             });
         };
         return static_cast<const TensorDataset&>(dataset).get_batch(indices, options_.key, make);

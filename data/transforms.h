@@ -25,7 +25,7 @@
 
 namespace axle::inline v0::data {
 
-class BytePass;
+class FusedByteTransform;
 struct Corner;
 
 // What one sample's random transforms draw from, one number after another. The numbers are a pure
@@ -64,7 +64,7 @@ class Compose {
     explicit Compose(std::vector<Transform> transforms);
     Tensor operator()(const Tensor& images, std::span<SampleRandom> random) const;
     // The same of images[indices]. The pass over bytes reads them where they are.
-    Tensor of_rows(const Tensor& images, std::span<const std::int64_t> indices,
+    Tensor apply_rows(const Tensor& images, std::span<const std::int64_t> indices,
                    std::span<SampleRandom> random) const;
 
   private:
@@ -85,7 +85,7 @@ class Normalize {
     Tensor operator()(const Tensor& images, std::span<SampleRandom> random = {}) const;
 
   private:
-    friend class BytePass;
+    friend class FusedByteTransform;
     std::vector<double> mean_, std_;
 };
 
@@ -111,7 +111,7 @@ class RandomCrop {
     Tensor operator()(const Tensor& images, std::span<SampleRandom> random) const;
 
   private:
-    friend class BytePass;
+    friend class FusedByteTransform;
     // Of images of that size.
     bool fits(Size2 images) const;
     Corner corner(Size2 images, SampleRandom& random) const;
@@ -127,7 +127,7 @@ class RandomHorizontalFlip {
     Tensor operator()(const Tensor& images, std::span<SampleRandom> random) const;
 
   private:
-    friend class BytePass;
+    friend class FusedByteTransform;
     bool flips(SampleRandom& random) const { return random.uniform() < p_; }
 
     double p_;

@@ -1,4 +1,5 @@
-// Element types: those that Axle computes with, and those that it only stores.
+// Element types: compute dtypes, which ops accept, and storage dtypes, which tensors can only
+// store.
 #pragma once
 
 #include <cassert>
@@ -12,7 +13,7 @@
 namespace axle::inline v0 {
 
 enum class DType : std::uint8_t {
-    // to compute with
+    // Compute dtypes.
     f64,
     f32,
     f16,
@@ -21,7 +22,7 @@ enum class DType : std::uint8_t {
     i32,
     u8,
     boolean,
-    // to view, copy, save and load
+    // Storage dtypes: for views, copies, saving and loading only.
     i16,
     i8,
     u64,
@@ -42,7 +43,7 @@ inline constexpr DType i32 = DType::i32;
 inline constexpr DType u8 = DType::u8;
 inline constexpr DType boolean = DType::boolean;
 
-// Bytes of one element.
+// Returns the size of one element in bytes.
 constexpr std::int64_t size_of(DType t) {
     switch (t) {
         case DType::f64:
@@ -67,14 +68,14 @@ constexpr std::int64_t size_of(DType t) {
 constexpr bool is_floating(DType t) {
     return t == DType::f64 || t == DType::f32 || t == DType::f16 || t == DType::bf16;
 }
-// f16 and bf16: computed in f32, with f32 gradient homes.
+// Returns true for f16 and bf16, which are computed in f32 and have f32 gradients.
 constexpr bool is_half(DType t) { return t == DType::f16 || t == DType::bf16; }
 constexpr bool is_integral(DType t) {
     return t == DType::i64 || t == DType::i32 || t == DType::u8 || t == DType::boolean;
 }
 constexpr bool is_compute(DType t) { return is_floating(t) || is_integral(t); }
 
-// "float32", "bfloat16", "bool": the names that PyTorch's users know.
+// Returns PyTorch's name of the dtype, such as "float32", "bfloat16" or "bool".
 std::string_view name_of(DType t);
 inline std::ostream& operator<<(std::ostream& out, DType t) { return out << name_of(t); }
 
@@ -115,8 +116,8 @@ struct DTypeOf<bool> {
 template <class T>
 inline constexpr DType dtype_of = DTypeOf<T>::value;
 
-// Calls f.template operator()<T>() with the C++ type of a dtype. The op has checked that the dtype
-// is in the set; another one is a bug of Axle.
+// Calls f.template operator()<T>() with the C++ type of a dtype. The caller has checked that the
+// dtype is in the supported set; any other dtype is a bug in Axle.
 template <class F>
 decltype(auto) visit_float(DType t, F&& f) {
     switch (t) {
@@ -131,7 +132,7 @@ decltype(auto) visit_float(DType t, F&& f) {
             return f.template operator()<float>();
     }
 }
-// The two types that arithmetic happens in.
+// Dispatches on the two types that arithmetic is done in.
 template <class F>
 decltype(auto) visit_f32_f64(DType t, F&& f) {
     assert(t == DType::f32 || t == DType::f64);

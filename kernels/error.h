@@ -1,52 +1,64 @@
-// The error tree of Axle and the text helper that every message is built with.
+// The exception hierarchy of Axle and str(), which builds the messages.
 //
-// The law of the text: `op: what is wrong: the operands`, as in
-// `matmul: inner dimensions differ: [2, 3] @ [4, 5]`, with the fix where it is known.
+// Messages have the form `op: what is wrong: the operands`, for example `matmul: inner dimensions
+// differ: [2, 3] @ [4, 5]`, followed by the fix if it is known.
 #pragma once
 
+#include <concepts>
+#include <cstddef>
 #include <cstdint>
-#include <sstream>
+#include <iosfwd>
 #include <stdexcept>
 #include <string>
+#include <string_view>
+#include <type_traits>
 
 namespace axle::inline v0 {
 
-// Every exception that Axle throws on purpose derives from Error.
+// The base class of all exceptions that Axle throws deliberately.
 struct Error : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
+// The shapes of the operands do not fit the operation.
 struct ShapeError : Error {
     using Error::Error;
 };
+// The operation does not support a dtype, or the dtypes of the operands differ.
 struct DTypeError : Error {
     using Error::Error;
 };
+// A device is missing, or the operands are on different or unsupported devices.
 struct DeviceError : Error {
     using Error::Error;
 };
+// An index or a dimension is out of range.
 struct IndexError : Error {
     using Error::Error;
 };
+// An argument has an invalid value.
 struct ValueError : Error {
     using Error::Error;
 };
-// A file that is missing, truncated, lying or not writable. The text names path and reason.
+// A file is missing, truncated, corrupt or not writable. The message contains path and reason.
 struct FileError : Error {
     using Error::Error;
 };
+// A call of the CUDA runtime or of an NVIDIA library failed.
 struct CudaError : Error {
     using Error::Error;
 };
+// Communication between processes failed.
 struct CommError : Error {
     using Error::Error;
 };
-// The library was called in an order or a mode that it does not allow.
+// The library was called in an order or in a mode that it does not support.
 struct UsageError : Error {
     using Error::Error;
 };
 
-// Thrown after the allocator has flushed its cache and tried again. Sizes are bytes.
+// Thrown when an allocation fails even after the allocator has released its cache and retried.
+// Sizes are in bytes.
 struct OutOfMemory : Error {
     OutOfMemory(const std::string& text, std::int64_t requested_, std::int64_t in_use_,
                 std::int64_t cached_, std::int64_t peak_)
@@ -54,19 +66,79 @@ struct OutOfMemory : Error {
     std::int64_t requested, in_use, cached, peak;
 };
 
-// str("linear: ", shape, " has ", 3, " dims"): everything with an operator<<, in one string that is
-// the same whatever locale the program has set.
+namespace detail {
+
+// One argument of str().
+class TextPart {
+  public:
+    template <class T>
+    explicit TextPart(const T& value) {
+        if constexpr (std::same_as<T, char> || std::same_as<T, signed char> ||
+                      std::same_as<T, unsigned char>) {
+            kind_ = Kind::letter;
+            letter_ = static_cast<char>(value);
+        } else if constexpr (std::signed_integral<T>) {
+            kind_ = Kind::signed_integer;
+            signed_ = value;
+        } else if constexpr (std::unsigned_integral<T>) {
+            kind_ = Kind::unsigned_integer;
+            unsigned_ = value;
+        } else if constexpr (std::floating_point<T>) {
+            kind_ = Kind::number;
+            number_ = static_cast<double>(value);
+        } else if constexpr (std::convertible_to<const T&, std::string_view>) {
+            kind_ = Kind::text;
+            text_ = std::string_view(value);
+        } else {
+            kind_ = Kind::other;
+            other_ = {&value, [](std::ostream& out, const void* object) {
+                          out << *static_cast<const T*>(object);
+                      }};
+        }
+    }
+
+    void write(std::ostream& out) const;
+
+  private:
+    enum class Kind : std::uint8_t {
+        letter,
+        signed_integer,
+        unsigned_integer,
+        number,
+        text,
+        other
+    };
+    struct Other {
+        const void* object;
+        void (*write)(std::ostream& out, const void* object);
+    };
+    Kind kind_;
+    union {
+        char letter_;
+        long long signed_;
+        unsigned long long unsigned_;
+        double number_;
+        std::string_view text_;
+        Other other_;
+    };
+};
+
+std::string join(const TextPart* parts, std::size_t count);
+
+}  // namespace detail
+
+// Returns its arguments as one string: str("linear: ", shape, " has ", 3, " dims"). An argument is
+// a number, text, or any value with an operator<<. The result does not depend on the locale.
 template <class... Parts>
 std::string str(const Parts&... parts) {
-    std::ostringstream out;
-    out.imbue(std::locale::classic());
-    (out << ... << parts);
-    return out.str();
+    const detail::TextPart list[] = {detail::TextPart(parts)...};
+    return detail::join(list, sizeof...(Parts));
 }
 
 namespace kernels {
 
-// The operation that this thread is in: errors that a GPU finds begin with it. Never null.
+// The name of the operation that this thread executes. Errors detected on a GPU start with it.
+// Never null.
 inline constinit thread_local const char* current_op = "cuda";
 
 }  // namespace kernels

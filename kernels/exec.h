@@ -1,4 +1,4 @@
-// Where a kernel runs: the first argument of every kernel.
+// Execution contexts (Cpu and Cuda): the first argument of every kernel.
 #pragma once
 
 #include <atomic>
@@ -10,19 +10,20 @@
 
 #include "kernels/thread_pool.h"
 
-struct CUstream_st;  // what a cudaStream_t points at
+struct CUstream_st;  // cudaStream_t is a pointer to it
 
 namespace axle::inline v0::kernels {
 
-// The CPU. Holds scratch memory that grows to the largest need and is then reused, so that a kernel
-// in the steady state asks the system for nothing. One Cpu belongs to one calling thread.
+// The execution context of a CPU kernel. Owns scratch memory that grows to the largest need and is
+// reused, so that kernels allocate nothing in the steady state. Not thread-safe: each calling
+// thread has its own Cpu.
 class Cpu {
   public:
     Cpu() = default;
     Cpu(const Cpu&) = delete;
     Cpu& operator=(const Cpu&) = delete;
 
-    // Bytes that all blocks hold at present.
+    // Returns the size of all scratch blocks in bytes.
     std::int64_t scratch_bytes() const;
 
   private:
@@ -32,12 +33,12 @@ class Cpu {
         std::size_t size = 0;
     };
     std::vector<Block> blocks_;
-    std::size_t block_ = 0;  // the block that serves next
-    std::size_t used_ = 0;   // bytes taken of it
+    std::size_t block_ = 0;  // index of the current block
+    std::size_t used_ = 0;   // bytes in use in the current block
 };
 
-// Scratch memory of one kernel call: a stack frame on the context's arena, given back at the end of
-// the scope. Frames nest. Memory is aligned to 64 bytes and not initialised.
+// Scratch memory for one kernel call: a stack frame in the context's arena, released at the end of
+// the scope. Frames can be nested. Memory is aligned to 64 bytes and not initialized.
 class Scratch {
   public:
     explicit Scratch(Cpu& on) : on_(on), block_(on.block_), used_(on.used_) {}
@@ -45,6 +46,7 @@ class Scratch {
     Scratch(const Scratch&) = delete;
     Scratch& operator=(const Scratch&) = delete;
 
+    // Returns uninitialized memory for `count` elements of type T.
     template <class T>
     T* take(std::int64_t count) {
         return static_cast<T*>(bytes(static_cast<std::size_t>(count) * sizeof(T)));
@@ -57,34 +59,36 @@ class Scratch {
     std::size_t block_, used_;
 };
 
-// What a kernel found wrong with its data while nobody was waiting for it.
-struct DeviceTrouble {
+// An invalid input value that a kernel detected while it ran asynchronously.
+struct DeviceErrorRecord {
     enum Kind : int { none, bad_index, bad_target, bad_weights };
     Kind kind = none;
-    const char* op = nullptr;   // in which the kernel was queued
-    std::int64_t position = 0;  // row-major, in the operand that holds the value
+    const char* op = nullptr;   // the op that queued the kernel
+    std::int64_t position = 0;  // row-major position in the operand that contains the value
     std::int64_t value = 0;
-    std::int64_t size = 0;  // value should lie in [0, size)
+    std::int64_t size = 0;  // the valid range is [0, size)
 };
 
-// NVIDIA's libraries are opened by the first kernel that would use them; where one is missing, our
-// own kernels do the work, more slowly. Says once what was missing and where it was looked for.
-inline constinit std::atomic<bool> has_library_trouble = false;
-std::string take_library_trouble();
+// NVIDIA's libraries are opened by the first kernel that needs them. If a library is missing,
+// Axle's own, slower kernels are used. take_library_warning() returns once what was missing and
+// where it was searched for.
+inline constinit std::atomic<bool> has_library_warning = false;
+std::string take_library_warning();
 
-// A stream of an NVIDIA GPU. Kernels check their launch (CudaError), are queued and return; what
-// they are given must live until the stream has passed them. One Cuda belongs to one calling
-// thread, whose current device it is while kernels are called.
+// The execution context of a GPU kernel: one stream of an NVIDIA GPU. Kernels check that their
+// launch succeeded (CudaError) and return without waiting; their arguments must stay valid until
+// the stream has executed them. Not thread-safe: each calling thread has its own Cuda, and the
+// current device of that thread must be this device when it calls a kernel.
 class Cuda {
   public:
-    // Where scratch memory comes from: freed memory may serve the stream's next request at once. By
-    // default the driver's stream-ordered pool.
+    // The allocator of scratch memory. Freed memory can be reused at once by the next request on
+    // the same stream. The default is the driver's stream-ordered pool.
     struct Memory {
         void* (*allocate)(Cuda& on, std::size_t size) = nullptr;
         void (*deallocate)(Cuda& on, void* block, std::size_t size) noexcept = nullptr;
     };
 
-    // DeviceError where there is no such device, or this build has no code for it.
+    // Throws DeviceError if the device does not exist or this build contains no code for it.
     Cuda(int device, CUstream_st* stream) : Cuda(device, stream, Memory()) {}
     Cuda(int device, CUstream_st* stream, Memory memory);
     ~Cuda();
@@ -95,18 +99,18 @@ class Cuda {
     CUstream_st* stream() const { return stream_; }
     int multiprocessors() const { return multiprocessors_; }
 
-    // Only algorithms that give the same bits in every run; kernels that have none say so in their
-    // header.
+    // If true, only algorithms that give the same bits in every run are used. Kernels without such
+    // an algorithm say so in their header.
     bool deterministic = false;
-    // f32 products may round their operands to TF32 (10 bits of mantissa).
+    // If true, f32 matrix products can round their operands to TF32 (10 mantissa bits).
     bool allow_tf32 = false;
 
-    // Where kernels report: the first trouble since the last look. Waits for nothing; complete once
-    // the stream has been synchronized.
-    DeviceTrouble take_trouble();
-    // For kernels, see kernels/cuda/trouble.cuh.
-    struct TroubleBox;
-    TroubleBox* trouble_box();
+    // Returns the first error that a kernel reported since the last call, and clears it. Does not
+    // wait: the result is complete only if the stream has been synchronized before.
+    DeviceErrorRecord take_error();
+    // For kernels only, see kernels/cuda/error_reporter.cuh.
+    struct ErrorSlot;
+    ErrorSlot* error_slot();
 
   private:
     friend class DeviceScratch;
@@ -114,11 +118,11 @@ class Cuda {
     CUstream_st* stream_;
     Memory memory_;
     int multiprocessors_ = 0;
-    TroubleBox* box_ = nullptr;
+    ErrorSlot* error_slot_ = nullptr;
 };
 
-// Scratch memory of one kernel call on a GPU, given back (in the order of the stream) at the end of
-// the scope. Aligned to 256 bytes, not initialised.
+// Scratch memory for one kernel call on a GPU, released in stream order at the end of the scope.
+// Memory is aligned to 256 bytes and not initialized.
 class DeviceScratch {
   public:
     explicit DeviceScratch(Cuda& on) : on_(on) {}
@@ -126,6 +130,7 @@ class DeviceScratch {
     DeviceScratch(const DeviceScratch&) = delete;
     DeviceScratch& operator=(const DeviceScratch&) = delete;
 
+    // Returns uninitialized memory for `count` elements of type T.
     template <class T>
     T* take(std::int64_t count) {
         return static_cast<T*>(bytes(static_cast<std::size_t>(count) * sizeof(T)));

@@ -1,5 +1,5 @@
-// The two 8-bit floating-point types of training: storage with exact conversions, no arithmetic
-// (Micikevicius et al., "FP8 Formats for Deep Learning", arXiv:2209.05433).
+// The two 8-bit floating-point types used in training: storage with exact conversions, no
+// arithmetic (Micikevicius et al., "FP8 Formats for Deep Learning", arXiv:2209.05433).
 #pragma once
 
 #include <bit>
@@ -9,8 +9,8 @@
 
 namespace axle::inline v0 {
 
-// What a float is rounded to: to nearest, ties to even, and beyond the largest finite number to
-// that one, infinity included. NaN stays NaN.
+// An 8-bit float. The conversion from float rounds to nearest, ties to even. Values beyond the
+// largest finite number, including infinity, become that number; NaN stays NaN.
 template <int kMantissa, int kBias, std::uint8_t kLargest>
 struct Float8 {
     std::uint8_t bits = 0;
@@ -25,7 +25,8 @@ struct Float8 {
     static constexpr int kShift = 23 - kMantissa;
     static constexpr std::uint32_t kRebias = std::uint32_t{127 - kBias} << kMantissa;
     static constexpr std::uint32_t kSmallestNormal = std::uint32_t{128 - kBias} << 23;
-    // A float whose ulp is the smallest subnormal: adding it rounds in hardware.
+    // A float whose unit in the last place is the smallest subnormal of this type: adding it rounds
+    // in hardware.
     static constexpr std::uint32_t kMagic = std::uint32_t{128 - kBias + kShift} << 23;
 
     AXLE_HOST_DEVICE static constexpr std::uint8_t round(float x) {
@@ -56,7 +57,7 @@ struct Float8 {
     AXLE_HOST_DEVICE static constexpr float widen(std::uint8_t b) {
         const std::uint32_t sign = std::uint32_t{b & 0x80u} << 24;
         const std::uint32_t rest = b & 0x7fu;
-        // Above the largest finite number are infinity, of the wider range, and NaN.
+        // Codes above the largest finite number are infinity (e5m2 only) and NaN.
         if (rest > kLargest) {
             const bool infinite = kMantissa == 2 && rest == kLargest + 1u;
             return std::bit_cast<float>(sign | (infinite ? 0x7f800000u : 0x7fc00000u));
@@ -68,8 +69,8 @@ struct Float8 {
     }
 };
 
-using Float8E4M3 = Float8<3, 7, 0x7e>;   // up to 448
-using Float8E5M2 = Float8<2, 15, 0x7b>;  // up to 57344
+using Float8E4M3 = Float8<3, 7, 0x7e>;   // max 448
+using Float8E5M2 = Float8<2, 15, 0x7b>;  // max 57344
 
 static_assert(sizeof(Float8E4M3) == 1 && Float8E4M3::largest() == 448);
 static_assert(sizeof(Float8E5M2) == 1 && Float8E5M2::largest() == 57344);

@@ -1,18 +1,19 @@
-// How a thread computes with floating-point numbers: rounding, denormal numbers, traps.
+// The floating-point settings of a thread: rounding mode, denormal numbers, traps.
 #pragma once
 
 #include <cstdint>
 
 namespace axle::inline v0::kernels {
 
-// This thread's control bits: of MXCSR on x86, FPCR on ARM; elsewhere 0, and setting does nothing.
-// The flags of exceptions that have occurred are not among them, and stay.
+// Gets and sets this thread's control bits: those of MXCSR on x86 and of FPCR on ARM. On other
+// processors the value is 0 and setting it has no effect. Sticky exception flags are not included
+// and are not changed.
 std::uint64_t float_control();
 void set_float_control(std::uint64_t control);
 
-// While it lives, no floating-point exception of this thread traps: here infinities and NaNs are
-// results, and idle lanes of a vector compute what they like. Rounding and the treatment of
-// denormal numbers stay the caller's.
+// Disables floating-point traps in this thread for the lifetime of the object. Kernels need this
+// because infinities and NaNs are valid results and unused vector lanes can hold arbitrary values.
+// The rounding mode and the treatment of denormal numbers are not changed.
 class NoTraps {
   public:
     NoTraps();

@@ -1,5 +1,5 @@
-// The two 16-bit floating-point types: storage with exact conversions, no arithmetic.
-// Kernels convert to float, compute, and round once on the way out (nearest, ties to even).
+// The two 16-bit floating-point types: storage with exact conversions, no arithmetic. Kernels
+// convert to float, compute, and round the result once (to nearest, ties to even).
 #pragma once
 
 #include <bit>
@@ -11,7 +11,7 @@
 #else
 #define AXLE_HOST_DEVICE
 #endif
-// In a function for a GPU: the instruction that does the same as the lines below it.
+// GPU code only: executes a GPU instruction that computes the same as the portable code below it.
 #if defined(__CUDA_ARCH__)
 #define AXLE_GPU_INSTRUCTION(...) \
     if (!std::is_constant_evaluated()) __VA_ARGS__
@@ -21,7 +21,7 @@
 
 namespace axle::inline v0 {
 
-// bfloat16: the upper half of a float.
+// bfloat16: the upper 16 bits of a float.
 struct BFloat16 {
     std::uint16_t bits = 0;
 
@@ -53,8 +53,8 @@ struct Half {
     AXLE_HOST_DEVICE constexpr operator float() const { return widen(bits); }
 
   private:
-    // Subnormals are handled by arithmetic on a float whose ulp is that of the target: adding and
-    // removing the magic number rounds to nearest even in hardware.
+    // Subnormals are rounded by float arithmetic: adding and subtracting a float whose unit in the
+    // last place equals that of the target rounds to nearest even in hardware.
     AXLE_HOST_DEVICE static constexpr std::uint16_t round(float x) {
         AXLE_GPU_INSTRUCTION({
             std::uint16_t bits;

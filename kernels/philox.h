@@ -1,5 +1,6 @@
-// Philox 4x32-10, the counter-based generator of Salmon et al., "Parallel random numbers: as easy
-// as 1, 2, 3" (SC 2011). A pure function of (seed, offset): the pair is the whole state.
+// Philox 4x32-10, the counter-based random generator of Salmon et al., "Parallel random numbers: as
+// easy as 1, 2, 3" (SC 2011). Its output is a pure function of (seed, offset), which is its whole
+// state.
 #pragma once
 
 #include <array>
@@ -11,17 +12,18 @@ namespace axle::inline v0::kernels {
 
 struct Philox {
     std::uint64_t seed = 0;
-    std::uint64_t offset = 0;  // counted in blocks of four 32-bit words
-    // For a captured graph: {seed, offset} in the GPU's memory, read when a kernel runs. The seed
-    // is then taken from there, and `offset` counts from the one there.
+    std::uint64_t offset = 0;  // in blocks of four 32-bit words
+    // Used in captured graphs: a pointer to {seed, offset} in GPU memory, read when the kernel
+    // runs. If it is not null, `seed` is ignored and `offset` is relative to the offset in GPU
+    // memory.
     const std::uint64_t* base = nullptr;
 
-    // Without a base: what a kernel on a GPU begins with.
+    // Returns the state with `base` applied, so that its base is null. GPU kernels call this first.
     AXLE_HOST_DEVICE constexpr Philox resolved() const {
         return base == nullptr ? *this : Philox{base[0], base[1] + offset, nullptr};
     }
 
-    // Block `offset + index`.
+    // Returns block `offset + index`.
     AXLE_HOST_DEVICE constexpr std::array<std::uint32_t, 4> block(std::uint64_t index) const {
         const std::uint64_t counter = offset + index;
         std::array<std::uint32_t, 4> c = {static_cast<std::uint32_t>(counter),
@@ -38,10 +40,11 @@ struct Philox {
         }
         return c;
     }
+    // Returns word i of the stream that starts at `offset`.
     AXLE_HOST_DEVICE constexpr std::uint32_t word(std::uint64_t i) const {
         return block(i / 4)[i % 4];
     }
-    // 24 bits of a word as a float in [0, 1).
+    // Converts the upper 24 bits of a word to a float in [0, 1).
     AXLE_HOST_DEVICE static constexpr float to_unit(std::uint32_t word) {
         return static_cast<float>(word >> 8) * 0x1p-24f;
     }

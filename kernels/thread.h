@@ -1,4 +1,4 @@
-// Private to the library: the threads that it starts.
+// Private to the library: starts the library's background threads.
 #pragma once
 
 #include <functional>
@@ -6,10 +6,11 @@
 
 namespace axle::inline v0::kernels {
 
-// A thread that is a guest in its process. It has a name of its own (15 letters at most) for tools
-// that show threads; it inherits the CPUs of the thread that starts it; and it blocks all signals
-// but those of a fault (SIGSEGV, SIGFPE, ...), which are its own and would otherwise pass by the
-// handlers of the program. `run` throws nothing. std::system_error where the system has no thread.
+// Starts a thread that does not disturb its host program. Tools that list threads show `name` (at
+// most 15 characters). The thread inherits the CPU affinity of its creator and blocks all signals
+// except those raised by faults (SIGSEGV, SIGFPE, ...), so that the program's signal handlers do
+// not run on it. `run` must not throw. Throws std::system_error if the system cannot create a
+// thread.
 std::thread start_thread(const char* name, std::function<void()> run);
 
 }  // namespace axle::inline v0::kernels

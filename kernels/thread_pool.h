@@ -1,4 +1,4 @@
-// The one thread pool of the library: a fixed number of workers that kernels share.
+// The thread pool of the library: a fixed number of workers shared by all kernels.
 #pragma once
 
 #include <cstdint>
@@ -7,21 +7,23 @@
 
 namespace axle::inline v0::kernels {
 
-// Threads that kernels use, the caller's included. The first use reads AXLE_NUM_THREADS (1 to 1024;
-// anything else throws ValueError) and falls back to the number of CPUs this process may run on, or
-// to as many threads as the system has.
+// Returns the number of threads that kernels use, including the calling thread. The first call
+// reads AXLE_NUM_THREADS (1 to 1024; throws ValueError for any other value). If it is not set, the
+// number is that of the CPUs this process can run on, or fewer if the system cannot create as many
+// threads.
 int num_threads();
 
-// Replaces the workers; with n = 1 there are none. n is 1 to 1024, else ValueError; Error if the
-// system has fewer threads, which are used then. Waits for a running parallel section. Results
-// never depend on n.
+// Replaces the workers by n - 1 new ones. Throws ValueError unless n is in 1 to 1024. If the system
+// cannot create enough threads, throws Error and keeps those that were created. Waits for a running
+// parallel section. Results of kernels never depend on n.
 void set_num_threads(int n);
 
-// body(task) for every task in [0, tasks), spread over the pool; returns when all are done. A call
-// from inside a task, or while another thread holds the pool, runs the tasks inline, in order. The
-// first exception of a task is rethrown here once every started task has ended. Workers round, and
-// treat denormal numbers, as the caller does (kernels/float_control.h). Several threads may call it
-// at once. Not in a process that was forked from one with workers: it has none of them.
+// Calls body(context, task) for every task in [0, tasks) on the threads of the pool, and returns
+// when all tasks are done. Runs the tasks on the calling thread, in order, if it is called from
+// inside a task or while another thread uses the pool. If tasks throw, the first exception is
+// rethrown after all started tasks have ended. Workers use the caller's rounding mode and treatment
+// of denormal numbers (kernels/float_control.h). Thread-safe. Must not be called in a process
+// forked from one with workers, because the child process has none.
 using Body = void (*)(void* context, std::int64_t task);
 void parallel(std::int64_t tasks, Body body, void* context);
 
@@ -36,8 +38,8 @@ void parallel(std::int64_t tasks, F&& f) {
         const_cast<void*>(static_cast<const void*>(&f)));
 }
 
-// While it lives, this thread runs all tasks of its sections itself: for one that works beside the
-// thread that computes, and is to leave the pool to it.
+// Makes this thread run all tasks of its parallel sections itself for the lifetime of the object.
+// Used by background threads, which leave the pool to the thread that computes.
 class InlineScope {
   public:
     InlineScope();
@@ -49,7 +51,8 @@ class InlineScope {
     bool before_;
 };
 
-// [0, n) in ranges of `grain`: body(begin, end). The cut depends on n and grain alone.
+// Splits [0, n) into ranges of `grain` elements and calls body(begin, end) for each of them. The
+// split depends on n and grain only.
 template <class F>
 void parallel_ranges(std::int64_t n, std::int64_t grain, F&& f) {
     if (n <= 0) return;

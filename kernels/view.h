@@ -1,4 +1,4 @@
-// A strided window on memory: what a kernel sees of a tensor. Owns nothing.
+// View and ConstView: pointer, dtype, shape and strides of a tensor, as kernels receive them.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,9 @@ namespace axle::inline v0 {
 
 inline constexpr int kMaxDims = 8;
 
-// Shape and strides are in elements; a stride may be 0 (broadcast) or negative. A 0-d view holds
-// one element. Kernels trust that every index within shape lies inside the allocation.
+// A strided view of memory that it does not own. Shape and strides are in elements; a stride can be
+// 0 (broadcast) or negative. A 0-d view has one element. Kernels do not check that all elements are
+// inside the allocation.
 template <class Pointer>
 struct BasicView {
     Pointer data = nullptr;
@@ -24,10 +25,11 @@ struct BasicView {
         for (int d = 0; d < ndim; ++d) n *= shape[d];
         return n;
     }
-    // Dimension counted from the end: back(1) is the size of the last one.
+    // Returns the size of a dimension counted from the end: back(1) is the size of the last one.
     std::int64_t back(int d) const { return shape[ndim - d]; }
     std::int64_t back_stride(int d) const { return stride[ndim - d]; }
-    // Row-major without gaps. Sizes of 1 may have any stride; empty views are contiguous.
+    // Returns whether elements are in row-major order without gaps. Strides of dimensions of size 1
+    // are ignored; empty views are contiguous.
     bool contiguous() const {
         std::int64_t expected = 1;
         for (int d = ndim - 1; d >= 0; --d) {

@@ -1,4 +1,4 @@
-// How elementwise kernels walk several strided operands at once.
+// Iteration over several strided operands at once, for elementwise kernels.
 #pragma once
 
 #include <array>
@@ -9,12 +9,13 @@
 
 namespace axle::inline v0::kernels {
 
-// Up to kOperands views of one shape, sorted and merged into as few dimensions as their strides
-// allow. The innermost dimension is the one that the first operand (the output) walks fastest.
+// The common iteration order of kOperands views of one shape. Dimensions are sorted by the strides
+// of the first operand (the output), largest first, and merged where the strides of all operands
+// allow it.
 template <int kOperands>
 class Walk {
   public:
-    // All views have the shape of the first.
+    // All views must have the shape of the first one.
     explicit Walk(const std::array<ConstView, kOperands>& views) {
         const ConstView& first = views[0];
         for (int d = 0; d < first.ndim; ++d) {
@@ -35,15 +36,15 @@ class Walk {
         for (int d = 0; d + 1 < ndim_; ++d) rows_ *= shape_[d];
     }
 
-    // Runs of the innermost dimension.
+    // Number of rows: runs along the innermost dimension.
     std::int64_t rows() const { return empty_ ? 0 : rows_; }
     std::int64_t width() const { return empty_ ? 0 : shape_[ndim_ - 1]; }
     std::int64_t stride(int operand) const { return stride_[operand][ndim_ - 1]; }
-    // What is left of the shape, outermost first: at least one dimension.
+    // Number of dimensions after merging, outermost first; at least 1.
     int ndim() const { return ndim_; }
     std::int64_t size(int d) const { return empty_ ? 0 : shape_[d]; }
     std::int64_t stride(int operand, int d) const { return stride_[operand][d]; }
-    // Elements between an operand's start and its row.
+    // Returns the offset of the row's first element in each operand, in elements.
     std::array<std::int64_t, kOperands> offsets(std::int64_t row) const {
         std::array<std::int64_t, kOperands> at = {};
         for (int d = ndim_ - 2; d >= 0; --d) {
@@ -57,7 +58,7 @@ class Walk {
   private:
     static std::int64_t magnitude(std::int64_t stride) { return stride < 0 ? -stride : stride; }
 
-    // Stable insertion by the output's stride, largest first.
+    // Stable insertion sort by the output's stride, largest first.
     void sort() {
         for (int i = 1; i < ndim_; ++i)
             for (int d = i; d > 0 && magnitude(stride_[0][d]) > magnitude(stride_[0][d - 1]); --d) {
@@ -66,7 +67,8 @@ class Walk {
             }
     }
 
-    // Two neighbours are one dimension where every operand steps over the inner one without a gap.
+    // Merges two adjacent dimensions if, in every operand, the outer one continues the inner one
+    // without a gap.
     void merge() {
         int kept = 0;
         for (int d = 1; d < ndim_; ++d) {
@@ -87,7 +89,7 @@ class Walk {
     std::int64_t stride_[kOperands][kMaxDims] = {};
 };
 
-// Address of an element of a view's memory.
+// Returns the address of an element.
 inline const void* at(const void* data, DType dtype, std::int64_t elements) {
     return static_cast<const char*>(data) + elements * size_of(dtype);
 }

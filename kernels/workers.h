@@ -1,9 +1,9 @@
-// Private to the library: what a fork must know of the thread pool.
+// Private to the library: what fork handlers need from the thread pool.
 #pragma once
 
 namespace axle::inline v0::kernels {
 
-// Whether there are threads beside the callers'. Waits for a running parallel section.
+// Returns whether the pool has worker threads. Waits for a running parallel section.
 bool has_workers();
 
 }  // namespace axle::inline v0::kernels

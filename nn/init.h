@@ -1,4 +1,5 @@
-// Initialisers: each fills a tensor in place, without recording, from the default generator.
+// Parameter initializers. Each fills a tensor in place from the default generator; autograd does
+// not record it.
 #pragma once
 
 #include <cstdint>
@@ -13,21 +14,25 @@ void constant_(Tensor& t, double value);
 void uniform_(Tensor& t, double low = 0, double high = 1);
 void normal_(Tensor& t, double mean = 0, double std = 1);
 
-// Uniform with variance gain^2 / fan_in (He et al., arXiv:1502.01852), gain from a leaky ReLU of
-// negative slope a. fan_in is the product of all sizes but the first. kaiming_uniform_(weight,
-// sqrt(5)) is PyTorch's default for linear layers.
+// Fills t from a uniform distribution with variance gain^2 / fan_in (He et al., arXiv:1502.01852),
+// where gain is that of a leaky ReLU with negative slope a and fan_in is the product of all sizes
+// but the first. kaiming_uniform_(weight, sqrt(5)) is PyTorch's default for linear layers. Throws
+// ShapeError if t has fewer than two dimensions, like the functions below.
 void kaiming_uniform_(Tensor& t, double a = 0);
-// Normal with that variance, or with fan_out (the product of all sizes but the second) for fan_in.
+// Fills t from a normal distribution with variance gain^2 / fan_in or gain^2 / fan_out, where
+// fan_out is the product of all sizes but the second.
 enum class Fan : std::uint8_t { in, out };
 void kaiming_normal_(Tensor& t, double a = 0, Fan fan = Fan::in);
-// Uniform with variance 2 gain^2 / (fan_in + fan_out) (Glorot and Bengio, AISTATS 2010).
+// Fills t from a uniform distribution with variance 2 gain^2 / (fan_in + fan_out) (Glorot and
+// Bengio, AISTATS 2010).
 void xavier_uniform_(Tensor& t, double gain = 1);
 
-// An empty parameter, to be filled by an initialiser.
+// Returns a new f32 parameter with uninitialized values, on the meta device inside EmptyWeights.
 Tensor parameter(const Shape& shape);
 
-// While one lives, the parameters that this thread makes are on the meta device: modules of any
-// size cost no memory and draw no random numbers. load_state_dict gives them memory and values.
+// Creates the parameters of this thread on the meta device for the lifetime of the object, so that
+// modules of any size need no memory and no random numbers. load_state_dict gives them memory and
+// values.
 class EmptyWeights {
   public:
     EmptyWeights();

@@ -12,9 +12,9 @@ namespace axle::inline v0::nn {
 namespace {
 
 thread_local int cloning = 0;
-thread_local int entered = 0;  // prepared models that this thread is inside of
+thread_local int entered = 0;  // number of active prepared models on this thread
 
-// Calls f(name, tensor, is_parameter) for everything below a module.
+// Calls f(name, tensor, is_parameter) for all parameters and buffers of a module.
 class Walker : public Visitor {
   public:
     using F = std::function<void(const std::string&, Tensor&, bool)>;
@@ -41,7 +41,7 @@ class Walker : public Visitor {
 
 void walk(const Module& module, Walker::F f) {
     Walker walker(std::move(f));
-    const_cast<Module&>(module).visit(walker);  // NOLINT: visit changes nothing by itself
+    const_cast<Module&>(module).visit(walker);  // NOLINT: visit() itself changes nothing
 }
 
 class ModuleWalker : public Visitor {
@@ -64,8 +64,9 @@ class ModuleWalker : public Visitor {
     std::string prefix_;
 };
 
-// The first names, each with the one among `others` that it may have been mistaken for.
-std::string listed(const std::vector<std::string>& names, const std::vector<std::string>& others) {
+// Lists the first names, each with the most similar name among `others`.
+std::string list_names(const std::vector<std::string>& names,
+                       const std::vector<std::string>& others) {
     if (names.empty()) return "none";
     constexpr std::size_t kShown = 8;
     std::string text;
@@ -83,56 +84,57 @@ std::string listed(const std::vector<std::string>& names, const std::vector<std:
 Module::Module(const Module& other) : layer_cast_(other.layer_cast_), training_(other.training_) {
     if (cloning == 0)
         throw UsageError(
-            "module: modules are not copied, for the copy would share its weights; use "
+            "module: modules cannot be copied because the copy would share its weights; use "
             "clone()");
 }
 Module::Cloning::Cloning() { ++cloning; }
 Module::Cloning::~Cloning() { --cloning; }
 
 void Module::separate_tensors() {
-    std::unordered_map<Impl*, Tensor> twins;
+    std::unordered_map<Impl*, Tensor> copies;
     walk(*this, [&](const std::string&, Tensor& t, bool) {
-        Tensor& twin = twins[t.impl().get()];
-        if (!twin.defined()) {
-            twin = axle::clone(t.detach());
-            if (t.requires_grad()) twin.set_requires_grad();
-            twins[twin.impl().get()] = twin;  // met again where one handle has two names
+        Tensor& copy = copies[t.impl().get()];
+        if (!copy.defined()) {
+            copy = axle::clone(t.detach());
+            if (t.requires_grad()) copy.set_requires_grad();
+            copies[copy.impl().get()] = copy;  // a handle with two names is visited twice
         }
-        t = twin;
+        t = copy;
     });
 }
 
 Module::Entry::Entry(Module& module) {
-    if (module.layer_cast_) computing_.emplace(module);
-    const Gate* gate = module.gate_.get();
-    if (gate == nullptr) return;
-    inside_.emplace();
+    if (module.layer_cast_) compute_dtype_.emplace(module);
+    const ForwardHooks* hooks = module.hooks_.get();
+    if (hooks == nullptr) return;
+    active_.emplace();
     if (entered > 1) return;
-    if (gate->before_forward) gate->before_forward(module);
-    if (!gate->autocast) return;
-    autocast_.emplace(gate->autocast, gate->cache_enabled);
-    converts_ = gate->outputs_to_f32;
+    if (hooks->before_forward) hooks->before_forward(module);
+    if (!hooks->autocast) return;
+    autocast_.emplace(hooks->autocast, hooks->cache_enabled);
+    converts_ = hooks->outputs_to_f32;
 }
-Module::Entry::Inside::Inside() { ++entered; }
-Module::Entry::Inside::~Inside() { --entered; }
+Module::Entry::ActiveCall::ActiveCall() { ++entered; }
+Module::Entry::ActiveCall::~ActiveCall() { --entered; }
 
-struct Module::Entry::Computing::Kept {
-    std::vector<std::pair<Tensor*, Tensor>> tensors;  // where they belong
+struct Module::Entry::ComputeDtypeScope::Replaced {
+    std::vector<std::pair<Tensor*, Tensor>> tensors;  // target and original tensor
 
     void swap() noexcept {
         for (auto& [place, tensor] : tensors) std::swap(*place, tensor);
     }
 };
-Module::Entry::Computing::Computing(Module& layer) : kept(std::make_unique<Kept>()) {
+Module::Entry::ComputeDtypeScope::ComputeDtypeScope(Module& layer)
+    : replaced(std::make_unique<Replaced>()) {
     const DType compute = layer.layer_cast_->compute;
-    // Buffers are a policy's, which writes to them.
+    // Buffers are not replaced: they belong to a policy, which writes to them.
     walk(layer, [&](const std::string&, Tensor& t, bool is_parameter) {
         if (is_parameter && is_floating(t.dtype()))
-            kept->tensors.emplace_back(&t, axle::to(t, compute));
+            replaced->tensors.emplace_back(&t, axle::to(t, compute));
     });
-    kept->swap();
+    replaced->swap();
 }
-Module::Entry::Computing::~Computing() { kept->swap(); }
+Module::Entry::ComputeDtypeScope::~ComputeDtypeScope() { replaced->swap(); }
 
 void Module::set_layer_cast(std::optional<LayerCast> cast) {
     if (cast) to(cast->storage);
@@ -205,8 +207,8 @@ LoadReport Module::load_state_dict(const StateDict& state, LoadOptions options) 
         if (given.contains(name)) report.unexpected.push_back(name);
     if (options.strict && !(report.missing.empty() && report.unexpected.empty()))
         throw ValueError(str("load_state_dict: the names don't match; missing: ",
-                             listed(report.missing, report.unexpected),
-                             "; unexpected: ", listed(report.unexpected, report.missing)));
+                             list_names(report.missing, report.unexpected),
+                             "; unexpected: ", list_names(report.unexpected, report.missing)));
 
     const NoGrad no_grad;
     for (auto& [tensor, source] : matched) {

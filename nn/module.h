@@ -1,4 +1,5 @@
-// Module: a plain struct that names its parameters, buffers and children in one `visit`.
+// Module: the base of models and layers. A module is a plain struct that lists its parameters,
+// buffers and children in visit().
 //
 //     struct Mlp : nn::Model<Mlp> {
 //         nn::Linear hidden, out;
@@ -7,7 +8,8 @@
 //         void visit(nn::Visitor& v) override { v("hidden", hidden), v("out", out); }
 //     };
 //
-// Names, state dicts, moving, counting, freezing and cloning all come from visit.
+// Names, state dicts, device and dtype conversion, counting, freezing and cloning are all derived
+// from visit().
 #pragma once
 
 #include <functional>
@@ -27,7 +29,8 @@ namespace axle::inline v0::nn {
 
 class Module;
 
-// What a module's visit is called with. Undefined tensors (a Linear without bias) are passed over.
+// Receives the members of a module in visit(). Undefined tensors (such as the bias of a Linear
+// without bias) are skipped.
 class Visitor {
   public:
     virtual ~Visitor() = default;
@@ -35,7 +38,7 @@ class Visitor {
         if (parameter.defined()) on_parameter(name, parameter);
     }
     void operator()(std::string_view name, Module& child) { on_child(name, child); }
-    // State that is saved and moved but not trained.
+    // Registers a tensor that is saved and moved with the module but not trained.
     void buffer(std::string_view name, Tensor& tensor) {
         if (tensor.defined()) on_buffer(name, tensor);
     }
@@ -46,33 +49,34 @@ class Visitor {
     virtual void on_child(std::string_view name, Module& child) = 0;
 };
 
-// Name and tensor, in the order of visit.
+// Names and tensors, in the order of visit().
 using StateDict = std::vector<std::pair<std::string, Tensor>>;
 
 struct LoadOptions {
-    bool strict = true;  // missing or unexpected names are errors
+    bool strict = true;  // throw if names are missing or unexpected
 };
-// What load_state_dict did not match; empty after a strict load.
+// The names that load_state_dict could not match. Both lists are empty after a strict load.
 struct LoadReport {
-    std::vector<std::string> missing;     // in the module, not in the state
-    std::vector<std::string> unexpected;  // in the state, not in the module
+    std::vector<std::string> missing;     // names in the module but not in the state
+    std::vector<std::string> unexpected;  // names in the state but not in the module
 };
 
-// How an Accelerator acts around the outermost call of a prepared model.
-struct Gate {
+// Actions around the outermost forward call of a prepared model, set by the Accelerator.
+struct ForwardHooks {
     std::optional<DType> autocast;
-    std::optional<bool> cache_enabled = {};  // as AutocastGuard's
+    std::optional<bool> cache_enabled = {};  // as in AutocastGuard
     bool outputs_to_f32 = true;
     std::function<void(Module&)> before_forward;
 };
 
-// What a layer's tensors are kept in, and converted to for each of its calls.
+// The dtype in which a layer stores its tensors, and the dtype they are cast to during its calls.
 struct LayerCast {
     DType storage, compute;
 };
 
-// Modules can be moved, not copied: a copy would silently share its weights. clone() makes a twin
-// with weights of its own. One module may be used by one thread at a time.
+// The base of all modules. Modules can be moved but not copied, because a copy would silently share
+// its weights; Model::clone() creates a copy with weights of its own. A module must be used by one
+// thread at a time.
 class Module {
   public:
     virtual ~Module() = default;
@@ -82,26 +86,27 @@ class Module {
 
     virtual void visit(Visitor& v) = 0;
 
-    // Dotted names from the root ("h.0.attn.c_attn.weight"). A tied parameter comes once, by its
-    // first name; named_state has every name.
+    // Parameters with dotted names relative to this module ("h.0.attn.c_attn.weight"). A tied
+    // parameter appears once, under its first name; state_dict() has all names.
     std::vector<Tensor> parameters() const;
     StateDict named_parameters() const;
     StateDict named_buffers() const;
-    // Parameters and buffers, tied ones under each of their names. The tensors are the module's
-    // own.
+    // Returns parameters and buffers, tied ones under each of their names. The tensors share memory
+    // with the module.
     StateDict state_dict() const;
-    // What a file needs: parameters and buffers, tied ones by their first name alone.
+    // Returns the parameters and buffers to write to a file: tied ones under their first name only.
     StateDict saved_state() const;
-    // Copies values into the module's tensors (converted to their dtype). Throws before anything is
-    // written: ShapeError for a different shape, ValueError listing the names for a strict
-    // mismatch, with the nearest for each. A tied parameter needs one of its names only.
+    // Copies the values into the module's tensors, converted to their dtypes. For a tied parameter,
+    // one of its names is sufficient. Throws ShapeError if a shape differs, DTypeError if a dtype
+    // cannot be converted, and ValueError with the names (and the most similar existing name of
+    // each) if names do not match in strict mode. If it throws, no tensor has been changed.
     LoadReport load_state_dict(const StateDict& state, LoadOptions options = {});
 
-    // This module and everything below it, parents first, with dotted names ("" for this one).
+    // Returns this module ("") and all modules below it with dotted names, parents first.
     std::vector<std::pair<std::string, Module*>> named_modules();
 
-    // Moves every parameter and buffer, or converts the floating ones, with their gradients and
-    // keeping their identity.
+    // Moves all parameters, buffers and gradients to a device, or converts the floating ones to a
+    // dtype. Tensor identity is preserved.
     void to(Device device);
     void to(DType dtype);
     void train(bool on = true);
@@ -109,23 +114,23 @@ class Module {
     bool is_training() const { return training_; }
     void requires_grad_(bool value = true);
     void zero_grad() const;
-    // Elements of all parameters, tied ones once.
+    // Returns the number of elements of all parameters. Tied parameters count once.
     std::int64_t num_parameters() const;
 
-    // Set by Accelerator::prepare; null in a model that was not prepared.
-    void set_gate(std::shared_ptr<const Gate> gate) { gate_ = std::move(gate); }
-    const std::shared_ptr<const Gate>& gate() const { return gate_; }
-    // nn/precision/layerwise_casting.h sets it. The tensors are converted at once.
+    // Set by Accelerator::prepare; null if the model is not prepared.
+    void set_hooks(std::shared_ptr<const ForwardHooks> hooks) { hooks_ = std::move(hooks); }
+    const std::shared_ptr<const ForwardHooks>& hooks() const { return hooks_; }
+    // Set by nn/precision/layerwise_casting.h. Converts the module's tensors at once.
     void set_layer_cast(std::optional<LayerCast> cast);
     const std::optional<LayerCast>& layer_cast() const { return layer_cast_; }
 
   protected:
     Module() = default;
-    // For clone() alone: throws UsageError elsewhere.
+    // For clone() only; throws UsageError otherwise.
     Module(const Module& other);
 
-    // Runs f as a public entry of the model. The outermost entry of a prepared model opens autocast
-    // and gives its half-precision outputs back as f32.
+    // Runs f as a public entry point of the model. In a prepared model, the outermost entry point
+    // enables autocast and converts half-precision outputs to f32.
     template <class F>
     auto enter(F&& f) {
         Entry entry(*this);
@@ -135,12 +140,12 @@ class Module {
             return entry.out(f());
     }
 
-    // While one lives, this thread may copy modules.
+    // Allows this thread to copy modules for the lifetime of the object.
     struct Cloning {
         Cloning();
         ~Cloning();
     };
-    // Gives every tensor below it memory of its own, keeping ties.
+    // Gives every tensor in this module memory of its own. Tied tensors stay tied.
     void separate_tensors();
 
   private:
@@ -171,34 +176,36 @@ class Module {
         }
 
       private:
-        // Counts the prepared models that this thread is inside of.
-        struct Inside {
-            Inside();
-            ~Inside();
-            Inside(const Inside&) = delete;
-            Inside& operator=(const Inside&) = delete;
+        // Counts the active calls of prepared models on this thread.
+        struct ActiveCall {
+            ActiveCall();
+            ~ActiveCall();
+            ActiveCall(const ActiveCall&) = delete;
+            ActiveCall& operator=(const ActiveCall&) = delete;
         };
-        // Casts to its compute dtype stand for the tensors of a module with a LayerCast.
-        struct Computing {
-            explicit Computing(Module& layer);
-            ~Computing();
-            Computing(const Computing&) = delete;
-            Computing& operator=(const Computing&) = delete;
-            struct Kept;
-            std::unique_ptr<Kept> kept;
+        // Replaces the parameters of a module with a LayerCast by casts to its compute dtype for
+        // the lifetime of the object.
+        struct ComputeDtypeScope {
+            explicit ComputeDtypeScope(Module& layer);
+            ~ComputeDtypeScope();
+            ComputeDtypeScope(const ComputeDtypeScope&) = delete;
+            ComputeDtypeScope& operator=(const ComputeDtypeScope&) = delete;
+            struct Replaced;
+            std::unique_ptr<Replaced> replaced;
         };
-        std::optional<Computing> computing_;
-        std::optional<Inside> inside_;
+        std::optional<ComputeDtypeScope> compute_dtype_;
+        std::optional<ActiveCall> active_;
         std::optional<AutocastGuard> autocast_;
         bool converts_ = false;
     };
 
-    std::shared_ptr<const Gate> gate_;
+    std::shared_ptr<const ForwardHooks> hooks_;
     std::optional<LayerCast> layer_cast_;
     bool training_ = true;
 };
 
-// The base of every module: model(x) calls forward(x), whatever its arguments, through the door.
+// The base class of user-defined modules (CRTP): model(args...) calls forward(args...) inside
+// enter().
 template <class Derived>
 class Model : public Module {
   public:
@@ -207,14 +214,15 @@ class Model : public Module {
         return enter([&] { return self().forward(std::forward<Args>(args)...); });
     }
 
-    // A twin: the same values in memory of its own, ties kept, without gradients or a gate.
+    // Returns a copy with the same values in memory of its own. Tied parameters stay tied;
+    // gradients and hooks are not copied.
     Derived clone() const {
-        Derived twin = [this] {
+        Derived copy = [this] {
             const Cloning scope;
             return Derived(static_cast<const Derived&>(*this));
         }();
-        twin.separate_tensors();
-        return twin;
+        copy.separate_tensors();
+        return copy;
     }
 
   private:

@@ -60,8 +60,8 @@ void AdamFamily<Options>::fill_groups(Device device) {
     table_.clear();
     for (const Group& g : this->groups_)
         table_.push_back(
-            {g.lr, g.betas[0], g.betas[1], g.eps, g.weight_decay, Options::kDecoupled, g.maximize});
-    table_.bring_to(device, this->handover());
+            {g.lr, g.betas[0], g.betas[1], g.eps, g.weight_decay, Options::kDecoupledDecay, g.maximize});
+    table_.upload_to(device, this->upload_plan());
 }
 
 template <class Options>

@@ -1,4 +1,4 @@
-// Adam (Kingma and Ba, 2015) and AdamW (Loshchilov and Hutter, 2019), as torch.optim has them.
+// Adam (Kingma and Ba, 2015) and AdamW (Loshchilov and Hutter, 2019), as in torch.optim.
 #pragma once
 
 #include <array>
@@ -9,7 +9,7 @@
 
 namespace axle::inline v0::optim {
 
-// Weight decay is added to the gradient.
+// Adam: weight decay is added to the gradient.
 struct AdamOptions {
     double lr = 1e-3;
     std::array<double, 2> betas = {0.9, 0.999};
@@ -17,17 +17,17 @@ struct AdamOptions {
     double weight_decay = 0;
     bool amsgrad = false;
     bool maximize = false;
-    bool stochastic_rounding = false;  // of 16-bit parameters (optim/optimizer.h)
+    bool stochastic_rounding = false;  // for 16-bit parameters (optim/optimizer.h)
 
     static constexpr const char* kName = "Adam";
-    static constexpr bool kDecoupled = false;
+    static constexpr bool kDecoupledDecay = false;
     double& momentum_ref() { return betas[0]; }
     std::vector<NamedOption> named();
-    // Throws ValueError.
+    // Throws ValueError if an option is out of range.
     void check(const char* op) const;
 };
 
-// Weight decay shrinks the parameter.
+// AdamW: weight decay multiplies the parameter.
 struct AdamWOptions {
     double lr = 1e-3;
     std::array<double, 2> betas = {0.9, 0.999};
@@ -35,23 +35,24 @@ struct AdamWOptions {
     double weight_decay = 1e-2;
     bool amsgrad = false;
     bool maximize = false;
-    bool stochastic_rounding = false;  // of 16-bit parameters (optim/optimizer.h)
+    bool stochastic_rounding = false;  // for 16-bit parameters (optim/optimizer.h)
 
     static constexpr const char* kName = "AdamW";
-    static constexpr bool kDecoupled = true;
+    static constexpr bool kDecoupledDecay = true;
     double& momentum_ref() { return betas[0]; }
     std::vector<NamedOption> named();
     void check(const char* op) const;
 };
 
-// State: "step", "exp_avg", "exp_avg_sq", and "max_exp_avg_sq" with amsgrad.
+// Saved state: "step", "exp_avg", "exp_avg_sq", and "max_exp_avg_sq" with amsgrad.
 template <class Options>
 class AdamFamily : public GroupedOptimizer<Options> {
   public:
     using Group = ParamGroup<Options>;
 
     explicit AdamFamily(std::vector<Tensor> params, Options options = {});
-    // AdamW({{matrices, {.lr = 6e-4, .weight_decay = 0.1}}, {vectors, {.lr = 6e-4}}})
+    // Parameter groups: AdamW({{matrices, {.lr = 6e-4, .weight_decay = 0.1}}, {vectors, {.lr =
+    // 6e-4}}})
     explicit AdamFamily(std::vector<Group> groups);
 
   protected:

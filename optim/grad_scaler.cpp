@@ -78,7 +78,7 @@ const Tensor& GradScaler::scalars_of(const Optimizer& optimizer) {
 }
 
 // Fills the optimizer's scalars.
-void GradScaler::look(const char* op, Optimizer& optimizer, bool in_place) {
+void GradScaler::check_gradients(const char* op, Optimizer& optimizer, bool in_place) {
     const profiler::OpScope scope(op);
     const NoGrad no_grad;
     const std::vector<Tensor> params = optimizer.parameters();
@@ -97,8 +97,8 @@ void GradScaler::look(const char* op, Optimizer& optimizer, bool in_place) {
         select(scalars, 0, 0).fill_(1);
         grads.changed();
     }
-    found_inf_.copy_(has_looked() ? maximum(found_inf_, found) : found);
-    progress_[&optimizer].looked = true;
+    found_inf_.copy_(has_checked_gradients() ? maximum(found_inf_, found) : found);
+    progress_[&optimizer].checked = true;
 }
 
 void GradScaler::unscale_(Optimizer& optimizer) {
@@ -119,19 +119,19 @@ void GradScaler::unscale_(Optimizer& optimizer) {
                 str("GradScaler: unscale_() of a float16 gradient, which can't hold what comes "
                     "out: ",
                     grad.shape(), "; keep parameters in float32"));
-    look("unscale_", optimizer, true);
+    check_gradients("unscale_", optimizer, true);
     progress_[&optimizer].stage = Stage::unscaled;
 }
 
-void GradScaler::before_step(Optimizer& optimizer) {
-    if (!options_.enabled) return;
+Tensor GradScaler::before_step(Optimizer& optimizer) {
+    if (!options_.enabled) return {};
     Progress& progress = progress_[&optimizer];
     if (progress.stage == Stage::stepped)
         throw UsageError("GradScaler: step() has already been called since the last update()");
-    if (progress.stage == Stage::ready) look("unscale", optimizer, false);
+    if (progress.stage == Stage::ready) check_gradients("unscale", optimizer, false);
     progress.stage = Stage::stepped;
     progress.stepped = true;
-    optimizer.set_scalars(scalars_of(optimizer));
+    return scalars_of(optimizer);
 }
 
 void GradScaler::step(Optimizer& optimizer) {
@@ -141,26 +141,26 @@ void GradScaler::step(Optimizer& optimizer) {
         throw UsageError(
             "GradScaler: step() of an optimizer whose parameters have no gradients; call "
             "scale(loss).backward() before");
-    before_step(optimizer);
+    optimizer.set_scalars(before_step(optimizer));
     optimizer.step();
     optimizer.set_scalars({});
 }
 
-void GradScaler::begin_anew(const Optimizer& optimizer) {
+void GradScaler::forget_progress(const Optimizer& optimizer) {
     if (const auto found = progress_.find(&optimizer); found != progress_.end())
         found->second.stage = Stage::ready;
 }
 
-bool GradScaler::has_looked() const {
-    return std::ranges::any_of(progress_, [](const auto& of) { return of.second.looked; });
+bool GradScaler::has_checked_gradients() const {
+    return std::ranges::any_of(progress_, [](const auto& of) { return of.second.checked; });
 }
 
 void GradScaler::update() {
     if (!options_.enabled) return;
-    if (!has_looked())
+    if (!has_checked_gradients())
         throw UsageError(
             "GradScaler: update() without a step() or unscale_() since the last one; nothing has "
-            "been looked at");
+            "been checked at");
     const kernels::ScaleRule rule = {options_.growth_factor, options_.backoff_factor,
                                      options_.growth_interval};
     launch(scale_.device(), [&](auto& on) {

@@ -2,10 +2,10 @@
 //
 //     GradScaler scaler;
 //     scaler.scale(loss).backward();
-//     scaler.unscale_(optimizer);                // only where the gradients are looked at, to clip
+//     scaler.unscale_(optimizer);                // only needed before clipping
 //     optim::clip_grad_norm_(params, 1);
-//     scaler.step(optimizer);                    // nothing where a gradient isn't finite
-//     scaler.update();                           // once, behind all optimizers
+//     scaler.step(optimizer);                    // skipped if a gradient is not finite
+//     scaler.update();                           // once, after all optimizers
 #pragma once
 
 #include <cstdint>
@@ -21,41 +21,41 @@ namespace axle::inline v0::optim {
 
 struct GradScalerOptions {
     double init_scale = 65536;
-    double growth_factor = 2;     // of the scale after growth_interval steps that were not skipped
-    double backoff_factor = 0.5;  // of the scale after one that was
+    double growth_factor = 2;     // of the scale, after growth_interval steps without a skip
+    double backoff_factor = 0.5;  // of the scale, after a skipped step
     int growth_interval = 2000;
-    bool enabled = true;  // false: nothing is scaled, step() is the optimizer's
+    bool enabled = true;  // false: losses are not scaled and step() is optimizer.step()
 };
 
-// The scale, the count of steps since it changed and what has been found live on the device of the
-// losses, which must be that of the parameters; only get_scale() and state_dict() read them. An
-// optimizer's gradients are unscaled in its update, in registers, unless unscale_() does it before.
+// Loss scaler. The scale, its step counter and found_inf are scalars on the device of the losses,
+// which must be the parameters' device; only get_scale() and state_dict() read them on the host.
+// Gradients are unscaled inside the optimizer's update kernel, unless unscale_() did it before.
 //
-// Unlike PyTorch's, 1 / scale is not rounded to f32, which f64 gradients would show.
+// Unlike in PyTorch, 1 / scale is not rounded to f32, which would be visible in f64 gradients.
 class GradScaler {
   public:
-    // ValueError for a scale that is no positive number, growth_factor <= 1, backoff_factor >= 1 or
-    // an interval below 1.
+    // Throws ValueError unless init_scale > 0, growth_factor > 1, backoff_factor < 1 and
+    // growth_interval >= 1.
     explicit GradScaler(GradScalerOptions options = {});
 
-    // loss * scale
+    // Returns loss * scale.
     Tensor scale(const Tensor& loss);
-    // Divides the gradients by the scale in place and notes whether all of them are finite. Once
-    // between two updates, and before step() (UsageError). ValueError for f16 gradients, which
-    // can't hold what comes out.
+    // Divides the gradients by the scale in place and records whether all are finite. Call it at
+    // most once between two updates, and before step() (UsageError). Throws ValueError for f16
+    // gradients, which cannot hold the result.
     void unscale_(Optimizer& optimizer);
-    // optimizer.step() with gradients unscaled, or nothing where one of them isn't finite: then
-    // optimizer.step_was_skipped(). Once between two updates; UsageError where no parameter has a
-    // gradient.
+    // Runs optimizer.step() with unscaled gradients. If a gradient is not finite, the step changes
+    // nothing and optimizer.step_was_skipped() is true. Once between two updates. Throws UsageError
+    // if no parameter has a gradient.
     void step(Optimizer& optimizer);
-    // Backs off or grows, by what any optimizer has found since the last update. UsageError where
-    // none has looked.
+    // Reduces or grows the scale, depending on whether any optimizer found a non-finite gradient
+    // since the last update. Throws UsageError if no gradients were checked.
     void update();
-    // Sets the scale instead.
+    // Sets the scale.
     void update(double new_scale);
 
     bool is_enabled() const { return options_.enabled; }
-    double get_scale() const;  // 1 where not enabled
+    double get_scale() const;  // 1 if disabled
     double get_growth_factor() const { return options_.growth_factor; }
     double get_backoff_factor() const { return options_.backoff_factor; }
     int get_growth_interval() const { return options_.growth_interval; }
@@ -63,48 +63,49 @@ class GradScaler {
     void set_backoff_factor(double factor);
     void set_growth_interval(int interval);
 
-    // PyTorch's names: scale, growth_factor, backoff_factor, growth_interval, _growth_tracker. An
-    // empty map where not enabled.
+    // Uses PyTorch's names: scale, growth_factor, backoff_factor, growth_interval, _growth_tracker.
+    // Returns an empty map if disabled.
     Tree state_dict() const;
-    // ValueError for an empty one, which comes from a scaler that was not enabled.
+    // Throws ValueError for the empty state of a disabled scaler.
     void load_state_dict(const Tree& state);
 
-    // Moves the state; the first loss does so too.
+    // Moves the state to a device. Scaling the first loss also does this.
     void to(Device device);
-    // For gradients that are parts of larger ones: called with each optimizer's found_inf (one f64,
-    // 0 or 1), to be made that of all parts, as by an all-reduce of the maximum.
+    // For sharded gradients: the hook is called with each optimizer's found_inf (one f64, 0 or 1)
+    // and must combine it across all shards, for example with a max all-reduce.
     void set_found_inf_hook(std::function<void(const Tensor& found_inf)> hook) {
         hook_ = std::move(hook);
     }
 
-    // --- for who calls update() and the optimizers' own step(), as an OptimizerGate does
+    // --- for OptimizerHooks, which call update() and the optimizers' own step()
     enum class Stage : std::uint8_t { ready, unscaled, stepped };
     struct Progress {
         Stage stage = Stage::ready;
-        bool looked = false, stepped = false;  // since the last update
+        bool checked = false, stepped = false;  // since the last update
         bool operator==(const Progress&) const = default;
     };
     using ProgressMap = std::unordered_map<const Optimizer*, Progress>;
 
-    // What step() does before it calls the optimizer's. That stays with its scalars.
-    void before_step(Optimizer& optimizer);
-    // The optimizer's gradients are new ones, though no update came in between.
-    void begin_anew(const Optimizer& optimizer);
-    // Whether there is something to update by.
-    bool has_looked() const;
-    // What is known on the host. Replays of captured steps don't change it.
+    // Checks the gradients as step() does, and returns the scalars that the optimizer's step must
+    // apply (OptimizerHooks::before_step). Returns an undefined tensor if not enabled.
+    Tensor before_step(Optimizer& optimizer);
+    // Declares that the optimizer has new gradients although there was no update().
+    void forget_progress(const Optimizer& optimizer);
+    // Returns whether gradients were checked since the last update, so that update() is allowed.
+    bool has_checked_gradients() const;
+    // The progress known on the host. Replays of captured steps do not change it.
     const ProgressMap& progress() const { return progress_; }
     void set_progress(ProgressMap progress) { progress_ = std::move(progress); }
 
   private:
-    void look(const char* op, Optimizer& optimizer, bool in_place);
+    void check_gradients(const char* op, Optimizer& optimizer, bool in_place);
     const Tensor& scalars_of(const Optimizer& optimizer);
 
     GradScalerOptions options_;
-    Tensor scale_, growth_tracker_;  // f32, i32; undefined before there is a device
-    Tensor found_inf_;               // f64: of all that have looked since the last update
+    Tensor scale_, growth_tracker_;  // f32, i32; undefined until the device is known
+    Tensor found_inf_;               // f64: combined over all checks since the last update
     ProgressMap progress_;
-    std::unordered_map<const Optimizer*, Tensor> scalars_;  // memory of kernels::StepScalars
+    std::unordered_map<const Optimizer*, Tensor> scalars_;  // holds kernels::StepScalars
     std::function<void(const Tensor&)> hook_;
     int growth_tracker_at_start_ = 0;
 };

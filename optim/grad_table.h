@@ -1,4 +1,4 @@
-// Private to optim: gradients as the kernels of clipping and unscaling take them.
+// Private to optim: tables of gradients for the kernels of clipping and unscaling.
 #pragma once
 
 #include <utility>
@@ -10,7 +10,7 @@
 
 namespace axle::inline v0::optim {
 
-// The gradients of some parameters as a kernel's table; strided ones through contiguous stand-ins.
+// The gradients of some parameters as a kernel's table. Strided gradients are copied.
 class GradTable {
   public:
     GradTable(const char* op, const std::vector<Tensor>& params) {
@@ -19,7 +19,7 @@ class GradTable {
             if (!grad.defined()) continue;
             if (!grads_.empty() && grad.device() != device())
                 throw DeviceError(
-                    str(op, ": gradients live on two devices: ", device(), " and ", grad.device()));
+                    str(op, ": gradients are on two devices: ", device(), " and ", grad.device()));
             Tensor values = grad.is_contiguous() ? grad : contiguous(grad);
             kernels::append(runs_, kernels::Run{.data = values.raw_data(),
                                                 .numel = values.numel(),
@@ -34,7 +34,7 @@ class GradTable {
     const std::vector<kernels::Run>& runs() const { return runs_; }
     DType norm_dtype() const { return norm_dtype_; }
 
-    // The runs have been written to.
+    // Call it after the runs were modified: writes copies back and bumps the versions.
     void changed() {
         for (auto& [grad, values] : strided_) grad.copy_(values);
         for (const Tensor& grad : grads_) grad.impl()->storage->bump_version();

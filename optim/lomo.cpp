@@ -58,7 +58,7 @@ void FusedOptimizer::clip_to(const Tensor& norm) {
     set_scalars(stack({one, clip_factor_, zeros_like(one)}));
 }
 
-void FusedOptimizer::apply_and_forget(const Tensor& param, std::uint64_t place) {
+void FusedOptimizer::apply_and_free(const Tensor& param, std::uint64_t place) {
     const NoGrad no_grad;
     if (clip_grad_value_) optim::clip_grad_value_({param}, *clip_grad_value_);
     if (param.numel() > 0) apply(param, place);
@@ -81,7 +81,7 @@ std::vector<autograd::HookHandle> FusedOptimizer::when_final(
     return hooks;
 }
 
-void FusedOptimizer::for_rest(const std::vector<FusedOptimizer*>& optimizers, const Each& f) {
+void FusedOptimizer::for_remaining(const std::vector<FusedOptimizer*>& optimizers, const Each& f) {
     for (FusedOptimizer* optimizer : optimizers)
         for (std::size_t i = 0; i < optimizer->params_.size(); ++i)
             if (optimizer->params_[i].grad().defined()) f(*optimizer, i);
@@ -114,7 +114,7 @@ void FusedOptimizer::measure(const std::vector<FusedOptimizer*>& optimizers, con
         autograd::backward({loss}, {}, {.retain_graph = true});
     }
     const NoGrad no_grad;
-    for_rest(optimizers, add_norm);
+    for_remaining(optimizers, add_norm);
     for (const Tensor& leaf : reached) leaf.zero_grad();
     for (FusedOptimizer* optimizer : optimizers) {
         const std::vector<Tensor> norms = std::exchange(optimizer->norms_, {});
@@ -128,7 +128,7 @@ void FusedOptimizer::run(const std::vector<FusedOptimizer*>& optimizers, const T
                          double lr, bool at_end) {
     const auto clips = [](const FusedOptimizer* o) { return o->clip_grad_norm_.has_value(); };
     const Each apply = [](FusedOptimizer& optimizer, std::size_t i) {
-        optimizer.apply_and_forget(optimizer.params_[i], i);
+        optimizer.apply_and_free(optimizer.params_[i], i);
     };
     for (FusedOptimizer* optimizer : optimizers) optimizer->begin(lr);
     if (!at_end && std::ranges::any_of(optimizers, clips)) measure(optimizers, loss);
@@ -140,7 +140,7 @@ void FusedOptimizer::run(const std::vector<FusedOptimizer*>& optimizers, const T
     if (at_end)
         for (FusedOptimizer* optimizer : optimizers)
             if (clips(optimizer)) optimizer->clip_to(get_total_norm(optimizer->params_));
-    for_rest(optimizers, apply);
+    for_remaining(optimizers, apply);
 }
 
 // --- Lomo
@@ -154,7 +154,7 @@ Lomo::Lomo(std::vector<Tensor> params, LomoOptions options) {
 void Lomo::fill_groups(Device device) {
     table_.clear();
     table_.push_back({.lr = lr_, .weight_decay = weight_decay_});
-    table_.bring_to(device, handover());
+    table_.upload_to(device, upload_plan());
 }
 
 void Lomo::update(Device device, std::span<const kernels::Slot> slots,
@@ -162,7 +162,7 @@ void Lomo::update(Device device, std::span<const kernels::Slot> slots,
     launch(device, [&](auto& on) { kernels::sgd(on, slots, table_.data(), scalars); });
 }
 
-void Lomo::apply(const Tensor& param, std::uint64_t place) { step_alone(param, 0, place); }
+void Lomo::apply(const Tensor& param, std::uint64_t place) { step_one(param, 0, place); }
 
 // --- AdaLomo
 

@@ -1,5 +1,5 @@
-// LOMO and AdaLomo: optimizers that update each parameter while backward runs, as soon as its
-// gradient is final, and forget the gradient at once, so that hardly any are in memory together.
+// LOMO and AdaLomo: optimizers that update each parameter during backward, as soon as its gradient
+// is final, and then free the gradient. Only few gradients exist at the same time.
 //
 //     optim::Lomo lomo(model.parameters(), {.clip_grad_norm = 1.0});
 //     lomo.fused_backward(loss, 1e-3);   // instead of loss.backward() and step()
@@ -19,18 +19,18 @@
 
 namespace axle::inline v0::optim {
 
-// One group. step() does nothing, and backward() without fused_backward() leaves gradients, which
-// the next fused_backward() adds to and applies. What the backward rule of an op leaves in a pass
-// of its own is applied when the outer pass is over.
+// Base class of the two; has one parameter group. step() does nothing. A backward() without
+// fused_backward() leaves gradients, which the next fused_backward() adds to and applies. Gradients
+// that a rule computes in a nested backward pass are applied when the outer pass ends.
 class FusedOptimizer : public Optimizer {
   public:
-    // Differentiates the loss and updates what it reaches. With clip_grad_norm there are two passes
-    // over the graph, for no gradient can be applied before the norm of all is known; then
-    // gradients from before are a UsageError, and what the first pass leaves in other leaves is
-    // forgotten. lr becomes that of the group. UsageError while a graph is captured.
+    // Differentiates the loss and updates the parameters it reaches. Sets the group's learning rate
+    // to lr. With clip_grad_norm it runs two passes over the graph, because the norm of all
+    // gradients is needed first; existing gradients are then a UsageError, and gradients that the
+    // first pass leaves in other leaves are dropped. Throws UsageError during a graph capture.
     void fused_backward(const Tensor& loss, double lr) { run({this}, loss, lr, false); }
-    // One for several optimizers. With `at_end`, gradients are applied when the pass is over: for
-    // those that are averaged over processes while it runs, and lie in buckets anyway.
+    // The same for several optimizers in one pass. With `at_end`, gradients are applied after the
+    // pass: for gradients in buckets that are averaged across processes during the pass.
     static void fused_backward(const std::vector<FusedOptimizer*>& optimizers, const Tensor& loss,
                                double lr, bool at_end = false) {
         run(optimizers, loss, lr, at_end);
@@ -47,13 +47,14 @@ class FusedOptimizer : public Optimizer {
         std::optional<double> clip_grad_norm, clip_grad_value;
         double weight_decay;
     };
-    // For constructors, once the options are in place: ValueError for what they may not be.
+    // Called by constructors. Throws ValueError for invalid settings.
     void set_up(std::vector<Tensor> params, const Settings& settings);
 
     bool steps_in_backward() const final { return true; }
-    // Updates the place-th parameter, which has a gradient, clipped by value.
+    // Updates one parameter from its gradient, which is already clipped by value. `place` is the
+    // parameter's index.
     virtual void apply(const Tensor& param, std::uint64_t place) = 0;
-    // Where gradients are clipped by norm: what they are multiplied by in this pass. f64, 0-d.
+    // The factor for the gradients of this pass if they are clipped by norm. f64, 0-d.
     const Tensor& clip_factor() const { return clip_factor_; }
 
     std::vector<NamedOption> options(std::size_t group) override;
@@ -65,33 +66,33 @@ class FusedOptimizer : public Optimizer {
     static void run(const std::vector<FusedOptimizer*>& optimizers, const Tensor& loss, double lr,
                     bool at_end);
     static void measure(const std::vector<FusedOptimizer*>& optimizers, const Tensor& loss);
-    // Called with a parameter by its place.
+    // Called with a parameter's index.
     using Each = std::function<void(FusedOptimizer& optimizer, std::size_t place)>;
     static std::vector<autograd::HookHandle> when_final(
         const std::vector<FusedOptimizer*>& optimizers, const Each& f);
-    static void for_rest(const std::vector<FusedOptimizer*>& optimizers, const Each& f);
+    static void for_remaining(const std::vector<FusedOptimizer*>& optimizers, const Each& f);
     void begin(double lr);
     void clip_to(const Tensor& norm);
-    void apply_and_forget(const Tensor& param, std::uint64_t place);
+    void apply_and_free(const Tensor& param, std::uint64_t place);
 
     std::vector<Tensor> params_;
     std::optional<double> clip_grad_norm_, clip_grad_value_;
     std::optional<double> initial_lr_;
     std::optional<std::uint64_t> rounding_seed_;
     double no_momentum_ = 0;
-    std::vector<Tensor> norms_;  // while a pass measures
+    std::vector<Tensor> norms_;  // used during the measuring pass
     Tensor clip_factor_;
 };
 
 struct LomoOptions {
     double lr = 1e-3;
-    std::optional<double> clip_grad_norm = {};  // of all gradients as one vector
+    std::optional<double> clip_grad_norm = {};  // norm of all gradients as one vector
     std::optional<double> clip_grad_value = {};
     double weight_decay = 0;
-    bool stochastic_rounding = false;  // of 16-bit parameters (optim/optimizer.h)
+    bool stochastic_rounding = false;  // for 16-bit parameters (optim/optimizer.h)
 };
 
-// p -= lr (g + weight_decay p). No state, but steps where rounding is stochastic.
+// p -= lr (g + weight_decay p). Has no state, except a step count with stochastic rounding.
 class Lomo : public FusedOptimizer {
   public:
     explicit Lomo(std::vector<Tensor> params, LomoOptions options = {});
@@ -112,8 +113,8 @@ class Lomo : public FusedOptimizer {
 
 struct AdaLomoOptions {
     double lr = 1e-3;
-    std::array<double, 2> eps = {1e-30, 1e-3};  // added to squares; the least scale of a parameter
-    double clip_threshold = 1;                  // of an update's root mean square
+    std::array<double, 2> eps = {1e-30, 1e-3};  // added to squares; minimum scale of a parameter
+    double clip_threshold = 1;                  // for the root mean square of an update
     double decay_rate = -0.8;
     std::optional<double> clip_grad_norm = {};
     std::optional<double> clip_grad_value = {};
@@ -121,11 +122,11 @@ struct AdaLomoOptions {
 };
 
 // In step t of a parameter, with b = 1 - t^decay_rate and s = g^2 + eps[0]:
-//     v = b v + (1 - b) s            (of a matrix: the means over rows and over columns, r and c,
-//                                     and v = r c^T / mean(r))
+//     v = b v + (1 - b) s            (matrices: r and c are running means of s over rows and
+//                                     columns, and v = r c^T / mean(r))
 //     u = g / sqrt(v),  u /= max(1, rms(u) / clip_threshold)
 //     rate = lr max(eps[1], rms(p)),  p = p (1 - rate weight_decay) - rate u
-// State: "exp_avg_sq_row" and "exp_avg_sq_col", of a vector "exp_avg_sq".
+// Saved state: "exp_avg_sq_row" and "exp_avg_sq_col"; "exp_avg_sq" for vectors.
 class AdaLomo : public FusedOptimizer {
   public:
     explicit AdaLomo(std::vector<Tensor> params, AdaLomoOptions options = {});
@@ -136,7 +137,7 @@ class AdaLomo : public FusedOptimizer {
     std::span<const char* const> buffer_names() const override;
     std::size_t buffers_needed(std::size_t) const override { return 3; }
     std::optional<Shape> buffer_shape(const Tensor& param, std::size_t buffer) const override;
-    // It is written in tensors' operations, and has no kernel.
+    // The update is written with tensor ops and has no kernel.
     void fill_groups(Device) override {}
     void update(Device, std::span<const kernels::Slot>, const kernels::StepScalars*) override {}
     void apply(const Tensor& param, std::uint64_t place) override;

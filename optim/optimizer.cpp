@@ -68,7 +68,7 @@ void Optimizer::set_scalars(const Tensor& scalars) {
 }
 
 void Optimizer::zero_grad(bool set_to_none) {
-    if (gate_ && !gate_->allows_zero_grad(*this)) return;
+    if (hooks_ && !hooks_->before_zero_grad(*this)) return;
     const NoGrad no_grad;
     for (std::size_t g = 0; g < group_count(); ++g)
         for (const Tensor& param : group(g).params) {
@@ -80,7 +80,12 @@ void Optimizer::zero_grad(bool set_to_none) {
 }
 
 void Optimizer::step() {
-    if (steps_in_backward() || (gate_ && !gate_->allows_step(*this))) return;
+    if (steps_in_backward()) return;
+    if (hooks_) {
+        const StepPlan plan = hooks_->before_step(*this);
+        if (!plan.allowed) return;
+        if (plan.scalars) set_scalars(*plan.scalars);
+    }
     const profiler::Scope scope(name(), profiler::Category::optimizer);
     const NoGrad no_grad;
     if (scalars_.defined())
@@ -91,7 +96,7 @@ void Optimizer::step() {
     if (!updated_.empty()) step_slots();
 }
 
-void Optimizer::step_alone(const Tensor& param, std::size_t group, std::uint64_t place) {
+void Optimizer::step_one(const Tensor& param, std::size_t group, std::uint64_t place) {
     const NoGrad no_grad;
     clear_slots();
     add_slot(param, param.grad(), group, place);
@@ -112,7 +117,7 @@ void Optimizer::step_slots() {
 }
 
 Tensor Optimizer::step(const std::function<Tensor()>& closure) {
-    if (gate_ && !gate_->is_open(*this)) return {};
+    if (hooks_ && !hooks_->allows_step(*this)) return {};
     Tensor loss;
     {
         const GradMode recording(true);
@@ -125,15 +130,15 @@ Tensor Optimizer::step(const std::function<Tensor()>& closure) {
 void Optimizer::push_options(bool all) {
     const std::vector<Tensor> params = parameters();
     if (params.empty()) return;
-    handover_.all = all;
+    upload_plan_.all = all;
     fill_groups(params[0].device());
-    handover_.all = false;
+    upload_plan_.all = false;
 }
 
 void Optimizer::clear_slots() {
     slots_.clear();
     updated_.clear();
-    stand_ins_.clear();
+    dense_copies_.clear();
     held_.clear();
 }
 
@@ -167,7 +172,7 @@ kernels::Slot Optimizer::slot_of(const Tensor& param, Tensor grad, std::size_t g
     Tensor values = param;
     if (!param.is_contiguous()) {
         values = contiguous(param);
-        stand_ins_.emplace_back(param, values);
+        dense_copies_.emplace_back(param, values);
     }
     if (!grad.is_contiguous()) {
         grad = contiguous(grad);
@@ -232,24 +237,24 @@ ParamState& Optimizer::prepare_state(const Tensor& param, std::size_t group) {
 }
 
 void Optimizer::finish_slots() {
-    for (auto& [param, values] : stand_ins_) param.copy_(values);
+    for (auto& [param, values] : dense_copies_) param.copy_(values);
     for (const Tensor& param : updated_) param.impl()->storage->bump_version();
-    stand_ins_.clear();
+    dense_copies_.clear();
     held_.clear();
 }
 
 template <class Row>
-void GroupTable<Row>::bring_to(Device device, const GroupHandover& handover) {
+void GroupTable<Row>::upload_to(Device device, const UploadPlan& upload_plan) {
     if (device.is_cuda())
-        send(device, handover.all);
+        send(device, upload_plan.all);
     else
         copy_ = {};
-    if (!handover.row.defined()) return;
+    if (!upload_plan.row.defined()) return;
     launch(device, [&](auto& on) {
         auto* const rows =
             copy_.defined() ? reinterpret_cast<Row*>(copy_.raw_data()) : rows_.data();
-        kernels::take_rates(on, handover.rates.template data<double>(),
-                            handover.row.template data<std::int64_t>(),
+        kernels::take_rates(on, upload_plan.rates.template data<double>(),
+                            upload_plan.row.template data<std::int64_t>(),
                             std::span(rows, rows_.size()));
     });
 }

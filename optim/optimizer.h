@@ -1,4 +1,4 @@
-// What all optimizers share: groups of parameters, their state, and one fused kernel call per step.
+// Optimizer: parameter groups, their state, and one fused kernel call per step.
 #pragma once
 
 #include <array>
@@ -22,40 +22,49 @@ namespace axle::inline v0::optim {
 
 class Optimizer;
 
-// Consulted by an optimizer before it acts; a call that is not allowed does nothing.
-struct OptimizerGate {
-    virtual ~OptimizerGate() = default;
-    // Also the moment to hand over the step's scalars (Optimizer::set_scalars).
-    virtual bool allows_step(Optimizer& optimizer) = 0;
-    // Whether it would, without acting.
-    virtual bool is_open(const Optimizer&) const { return true; }
-    virtual bool allows_zero_grad(Optimizer& optimizer) = 0;
-    // Before the optimizer's options are read or written from outside: the moment to bring them up
-    // to date, where captured steps have gone ahead of them.
+// What a hook decides about one step.
+struct StepPlan {
+    bool allowed = true;  // false: the step does nothing
+    // The scalars that the step applies, as in Optimizer::set_scalars; an undefined tensor means
+    // none. nullopt keeps the scalars that the optimizer has.
+    std::optional<Tensor> scalars = {};
+};
+
+// Called by an optimizer before it acts. Set by Accelerator::prepare.
+struct OptimizerHooks {
+    virtual ~OptimizerHooks() = default;
+    // Called by step() before it changes anything.
+    virtual StepPlan before_step(Optimizer& optimizer) = 0;
+    // Returns whether before_step() would allow a step now, without side effects.
+    virtual bool allows_step(const Optimizer&) const { return true; }
+    // Called by zero_grad(). Returns false if zero_grad() must do nothing.
+    virtual bool before_zero_grad(Optimizer& optimizer) = 0;
+    // Called before the optimizer's options are read or written from outside. Replayed steps can be
+    // ahead of the options on the host: the hook brings them up to date.
     virtual void before_access(Optimizer&) {}
 };
 
-// An option of a group, by the name that PyTorch saves it under.
+// An option of a group, with the name that PyTorch saves it under.
 struct NamedOption {
     const char* name;
     std::variant<double*, bool*, std::array<double, 2>*> value;
 };
 
-// A group with the options of its optimizer: `optimizer.param_groups()[0].lr = 3e-4`. Options may
-// be changed at any time; parameters are added with add_param_group.
+// Parameters with their own options: `optimizer.param_groups()[0].lr = 3e-4`. Options can be
+// changed at any time; add groups with add_param_group.
 template <class Options>
 struct ParamGroup : Options {
     ParamGroup(std::vector<Tensor> params_, Options options = {})  // NOLINT: a list is a group
         : Options(options), params(std::move(params_)) {}
 
     std::vector<Tensor> params;
-    std::optional<double> initial_lr;  // what schedules start from; set by the first scheduler
-    // Of stochastic_rounding: taken from the default generator by the first step that
-    // finds none. Processes that keep copies of the parameters need the same one.
+    std::optional<double> initial_lr;  // base rate of schedules; set by the first scheduler
+    // Seed of stochastic rounding. If unset, the first step takes it from the default generator.
+    // Processes that hold copies of the parameters need the same seed.
     std::optional<std::uint64_t> rounding_seed;
 };
 
-// What a group has under any optimizer.
+// The parts of a group that all optimizers have.
 struct GroupRef {
     const std::vector<Tensor>& params;
     double& lr;
@@ -65,27 +74,29 @@ struct GroupRef {
     std::optional<std::uint64_t>& rounding_seed;
 };
 
-// Of one parameter, from its first step on. Buffers are f64 for an f64 parameter, else f32.
+// The state of one parameter, created by its first step. Buffers are f64 for an f64 parameter, else
+// f32.
 struct ParamState {
-    Tensor step;  // updates so far: 0-d, f32
+    Tensor step;  // number of updates: 0-d, f32
     std::array<Tensor, 3> buffers;
 };
 
-// How hyperparameters get to a GPU.
-struct GroupHandover {
-    Tensor rates, row;  // as Optimizer::set_rates has them, or undefined
-    bool all = false;   // whatever has been sent before
+// How hyperparameters are copied to a GPU.
+struct UploadPlan {
+    Tensor rates, row;  // see Optimizer::set_rates; can be undefined
+    bool all = false;   // copy even unchanged values
 };
 
-// Parameters are held by handle: moving, converting or loading them keeps the optimizer right.
-// Parameters without a gradient are skipped and have no state. One thread at a time.
+// Base class of the optimizers. Parameters are held by handle, so moving, converting or loading
+// them is allowed. Parameters without a gradient are skipped and have no state. Not thread-safe.
 //
-// A step is computed in f32 (f64 for f64 parameters) and rounded to the parameter. To nearest, a
-// 16-bit parameter stays where it is under updates below half its distance to the next value, and
-// training stalls as they shrink. With the option stochastic_rounding it goes up or down at random,
-// so that the mean of its steps is right without a copy in f32 (kernels/ops/rounding.h). The random
-// numbers depend on rounding_seed, the parameter's place among all, its step and the element: they
-// are the same on CPU and GPU, in replays of captured steps, and after loading a state.
+// A step is computed in f32 (f64 for f64 parameters) and rounded to the parameter's dtype. With
+// rounding to nearest, a 16-bit parameter does not change if the update is less than half the
+// distance to the next value, so training stalls as updates shrink. The option stochastic_rounding
+// rounds up or down at random such that the expected step is exact, without an f32 copy
+// (kernels/ops/rounding.h). The random numbers depend only on rounding_seed, the parameter's index,
+// its step and the element: they are equal on CPU and GPU, in replays of captured steps, and after
+// loading a state.
 class Optimizer {
   public:
     Optimizer() = default;
@@ -93,86 +104,86 @@ class Optimizer {
     Optimizer(const Optimizer&) = delete;
     Optimizer& operator=(const Optimizer&) = delete;
 
-    // Updates every parameter that has a gradient, in place. Nothing for one that updates its
-    // parameters in backward (optim/lomo.h).
+    // Updates every parameter that has a gradient, in place. Does nothing if the optimizer updates
+    // its parameters during backward (optim/lomo.h).
     void step();
-    // closure() computes the loss, has it differentiated and returns it, before step(). Where the
-    // gate is closed it isn't called, and the result is undefined.
+    // Calls closure(), which computes the loss, runs backward and returns the loss; then step(). If
+    // the hooks do not allow a step, closure is not called and the result is undefined.
     Tensor step(const std::function<Tensor()>& closure);
-    // Forgets the gradients, or fills those that there are with zeros.
+    // Drops the gradients, or fills existing gradients with zeros.
     void zero_grad(bool set_to_none = true);
 
     virtual std::size_t group_count() const = 0;
     virtual GroupRef group(std::size_t index) = 0;
-    // For code that knows no more than that it is an optimizer; options are live here too.
+    // The groups without the type of their options. Changes to the references take effect.
     std::vector<GroupRef> param_groups();
-    // Of all groups, in order.
+    // Returns the parameters of all groups, in order.
     std::vector<Tensor> parameters();
-    // Null before the parameter's first step.
+    // Returns nullptr before the parameter's first step.
     const ParamState* state(const Tensor& param) const;
 
-    // {"state": {"0": {"step": ..., "exp_avg": ...}, ...}, "param_groups": [{"lr": ..., "params":
-    // [0, ...]}]}, with PyTorch's names. Parameters are numbered through all groups; tensors are
-    // shared with the optimizer, not copied. A group that is rounded stochastically has
-    // "stochastic_rounding" and "rounding_seed" too, and "step" in the states of SGD.
+    // Returns {"state": {"0": {"step": ..., "exp_avg": ...}, ...}, "param_groups": [{"lr": ...,
+    // "params": [0, ...]}]} with PyTorch's names. Parameters are numbered across all groups.
+    // Tensors are shared with the optimizer, not copied. With stochastic rounding a group also has
+    // "stochastic_rounding" and "rounding_seed", and SGD's states also have "step".
     Tree state_dict();
-    // Copies options and state. Groups must have the sizes that they were saved with (ValueError)
-    // and buffers the shapes (ShapeError): all is checked before anything changes. Buffers take
-    // the dtype and device that the parameters ask for. Options that the tree lacks stay as they
-    // are, and those that are unknown are ignored.
+    // Copies options and state from the tree. Everything is checked before anything changes: groups
+    // must have the saved sizes (ValueError) and buffers the right shapes (ShapeError). Buffers
+    // take the dtype and device of the parameters. Missing options keep their values; unknown ones
+    // are ignored.
     void load_state_dict(const Tree& tree);
 
-    // Null takes it away.
-    void set_gate(std::shared_ptr<OptimizerGate> gate) { gate_ = std::move(gate); }
-    // The memory of a kernels::StepScalars: three f64 on the parameters' device, read by each step
-    // when it runs. An undefined tensor takes it away.
+    // nullptr removes the hooks.
+    void set_hooks(std::shared_ptr<OptimizerHooks> hooks) { hooks_ = std::move(hooks); }
+    // Sets the memory of a kernels::StepScalars: three f64 on the parameters' device, which each
+    // step reads when it runs. An undefined tensor removes it.
     void set_scalars(const Tensor& scalars);
-    // Whether the last step that its gate allowed found infinite gradients and changed nothing.
-    // Reads device memory.
+    // Returns whether the last step that the hooks allowed found infinite gradients and changed
+    // nothing. Reads device memory.
     bool step_was_skipped() const { return skipped_.defined() && skipped_.item() != 0; }
-    // What it reads: one f64, not 0 if that step was skipped. In one place of memory as long as the
-    // parameters stay on their device; undefined before set_scalars.
+    // The flag behind step_was_skipped(): one f64, nonzero if that step was skipped. Its address is
+    // stable while the parameters stay on their device. Undefined before set_scalars.
     const Tensor& skipped() const { return skipped_; }
 
-    // For who captures steps and replays them, which do not look at the host's options.
-    // What step() does first: brings options that have changed to the GPU, from where its kernels
-    // read them. `all` where captured steps may have changed those.
+    // --- for captured steps, whose replays do not read options on the host
+    // Copies changed options to the GPU, where the kernels read them; step() does this first. `all`
+    // also copies unchanged ones, in case captured steps modified the GPU's values.
     void push_options(bool all = false);
-    // rates[row, group] = {learning rate, momentum}, f64, on the parameters' device: steps that are
-    // queued from now on take them from the row that `row`, one i64, says when they run. Undefined
-    // tensors end that.
-    void set_rates(const Tensor& rates, const Tensor& row) { handover_ = {rates, row, false}; }
+    // rates[row, group] = {learning rate, momentum}, f64, on the parameters' device. Steps queued
+    // from now on read their rates from this table, in the row that `row` (one i64) contains when
+    // they run. Undefined tensors end this.
+    void set_rates(const Tensor& rates, const Tensor& row) { upload_plan_ = {rates, row, false}; }
 
   protected:
-    // "AdamW"
+    // The name in messages: "AdamW".
     virtual const char* name() const = 0;
     virtual std::vector<NamedOption> options(std::size_t group) = 0;
     // The names of ParamState's buffers, and how many of them a group needs.
     virtual std::span<const char* const> buffer_names() const = 0;
     virtual std::size_t buffers_needed(std::size_t group) const = 0;
-    // Whether "step" is always saved; if not, a state that is saved without has been stepped.
+    // Whether "step" is always saved. If not, a saved state without "step" counts as stepped.
     virtual bool saves_step() const { return true; }
-    // Of a buffer in the parameter's state; nothing where the parameter has none of them.
+    // Returns the shape of a state buffer, or nullopt if the parameter does not have this buffer.
     virtual std::optional<Shape> buffer_shape(const Tensor& param, std::size_t) const {
         return param.shape();
     }
     virtual bool steps_in_backward() const { return false; }
-    // Fills the GroupTable of the kernel and brings it to the parameters' device.
+    // Fills the kernel's GroupTable and uploads it to the parameters' device.
     virtual void fill_groups(Device device) = 0;
-    // For GroupTable::bring_to.
-    const GroupHandover& handover() const { return handover_; }
+    // The argument of GroupTable::upload_to.
+    const UploadPlan& upload_plan() const { return upload_plan_; }
     virtual void update(Device device, std::span<const kernels::Slot> slots,
                         const kernels::StepScalars* scalars) = 0;
 
-    // Throws ValueError for what no group may hold: duplicates, and tensors that were computed.
+    // Throws ValueError for duplicate parameters and for tensors that are not leaves.
     void check_params(const std::vector<Tensor>& params);
-    // step() of one parameter, which is the place-th of all; it has a gradient.
-    void step_alone(const Tensor& param, std::size_t group, std::uint64_t place);
-    // The state of a parameter on its device, made where there is none.
+    // Steps one parameter, which has a gradient. `place` is its index across all groups.
+    void step_one(const Tensor& param, std::size_t group, std::uint64_t place);
+    // Returns the state of a parameter on its device; creates it if necessary.
     ParamState& prepare_state(const Tensor& param, std::size_t group);
 
     void before_access() {
-        if (gate_) gate_->before_access(*this);
+        if (hooks_) hooks_->before_access(*this);
     }
 
   private:
@@ -191,28 +202,29 @@ class Optimizer {
     ParamState load_state(const Tensor& param, const Tree& tree) const;
 
     std::unordered_map<const Impl*, ParamState> states_;
-    std::shared_ptr<OptimizerGate> gate_;
+    std::shared_ptr<OptimizerHooks> hooks_;
     Tensor scalars_;
     Tensor skipped_;
-    GroupHandover handover_;
+    UploadPlan upload_plan_;
 
-    // The table of the current step: filled anew each time, which costs no more than to check it.
+    // The table of the current step. Refilling it in each step is as cheap as checking it.
     std::vector<kernels::Slot> slots_;
     std::vector<Tensor> updated_;
-    // Contiguous stand-ins for strided parameters, to be copied back, and for strided gradients.
-    std::vector<std::pair<Tensor, Tensor>> stand_ins_;
+    // Contiguous copies of strided parameters (copied back after the step) and of strided
+    // gradients.
+    std::vector<std::pair<Tensor, Tensor>> dense_copies_;
     std::vector<Tensor> held_;
 };
 
-// The hyperparameters of all groups, as a kernel reads them: from here on the CPU, on a GPU from a
-// copy that keeps its place in memory and is written when a value has changed.
+// The hyperparameters of all groups in the layout of a kernel. CPU kernels read them from here, GPU
+// kernels from a copy at a fixed address that is updated when a value changes.
 template <class Row>
 class GroupTable {
   public:
     void clear() { rows_.clear(); }
     void push_back(const Row& row) { rows_.push_back(row); }
-    // Behind the last row.
-    void bring_to(Device device, const GroupHandover& handover);
+    // Call it after the last push_back.
+    void upload_to(Device device, const UploadPlan& upload_plan);
     const Row* data() const {
         return copy_.defined() ? static_cast<const Row*>(copy_.raw_data()) : rows_.data();
     }
@@ -221,14 +233,14 @@ class GroupTable {
     void send(Device device, bool all);
 
     std::vector<Row> rows_, sent_;
-    Tensor copy_;  // bytes
+    Tensor copy_;  // the copy on the GPU, as bytes
 };
 
 extern template class GroupTable<kernels::SgdGroup>;
 extern template class GroupTable<kernels::AdamGroup>;
 
-// The part that depends on the type of the options, which has: lr, stochastic_rounding,
-// momentum_ref(), named(), check(op).
+// The part of an optimizer that depends on the options' type, which must have lr,
+// stochastic_rounding, momentum_ref(), named() and check(op).
 template <class Options>
 class GroupedOptimizer : public Optimizer {
   public:
@@ -253,7 +265,7 @@ class GroupedOptimizer : public Optimizer {
     }
 
   protected:
-    // What constructors do; ValueError where nothing is given.
+    // Used by constructors. Throw ValueError for an empty list.
     void add_params(std::vector<Tensor> params, const Options& options) {
         if (params.empty()) throw ValueError(str(name(), ": the list of parameters is empty"));
         add_param_group({std::move(params), options});

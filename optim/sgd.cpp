@@ -44,7 +44,7 @@ void SGD::fill_groups(Device device) {
     table_.clear();
     for (const Group& g : groups_)
         table_.push_back({g.lr, g.momentum, g.dampening, g.weight_decay, g.nesterov, g.maximize});
-    table_.bring_to(device, handover());
+    table_.upload_to(device, upload_plan());
 }
 
 void SGD::update(Device device, std::span<const kernels::Slot> slots,

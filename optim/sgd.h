@@ -13,21 +13,21 @@ struct SGDOptions {
     double momentum = 0;
     double dampening = 0;
     double weight_decay = 0;  // added to the gradient
-    bool nesterov = false;    // needs momentum, and no dampening
+    bool nesterov = false;    // needs momentum and zero dampening
     bool maximize = false;
-    bool stochastic_rounding = false;  // of 16-bit parameters (optim/optimizer.h)
+    bool stochastic_rounding = false;  // for 16-bit parameters (optim/optimizer.h)
 
     double& momentum_ref() { return momentum; }
     std::vector<NamedOption> named();
-    // Throws ValueError.
+    // Throws ValueError if an option is out of range.
     void check(const char* op) const;
 };
 
-// State: "momentum_buffer", where there is momentum.
+// Saved state: "momentum_buffer", if momentum is used.
 class SGD : public GroupedOptimizer<SGDOptions> {
   public:
     explicit SGD(std::vector<Tensor> params, SGDOptions options = {});
-    // SGD({{weights, {.lr = 0.1}}, {biases, {.lr = 0.2}}})
+    // Parameter groups: SGD({{weights, {.lr = 0.1}}, {biases, {.lr = 0.2}}})
     explicit SGD(std::vector<Group> groups);
 
   protected:

@@ -1,9 +1,9 @@
-// An optimizer's state in one safetensors file that PyTorch users read and write in a few lines
-// (docs/interchange.md):
+// Saves and loads an optimizer's state as one safetensors file, which PyTorch users can read and
+// write with a few lines of code (docs/interchange.md):
 //
-//     tensors   "state.<parameter>.<name>" as in "state.0.exp_avg", parameters numbered through all
-//               groups
-//     metadata  "param_groups": the list of groups in JSON, each with "params", as in PyTorch's
+//     tensors   "state.<parameter>.<name>", such as "state.0.exp_avg"; parameters are numbered
+//               across all groups
+//     metadata  "param_groups": the list of groups as JSON, each with "params", as in PyTorch's
 //               optimizer.state_dict()
 #pragma once
 
@@ -15,8 +15,8 @@ namespace axle::inline v0::optim {
 
 // Writes optimizer.state_dict() atomically (core/files/file.h).
 void save_state(const std::string& path, Optimizer& optimizer);
-// Optimizer::load_state_dict of such a file. FileError for what isn't one and for what doesn't fit
-// the optimizer; then the optimizer is what it was.
+// Loads such a file with Optimizer::load_state_dict. Throws FileError if the file is invalid or
+// does not fit the optimizer, which is then unchanged.
 void load_state(const std::string& path, Optimizer& optimizer);
 
 }  // namespace axle::inline v0::optim

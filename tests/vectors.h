@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "core/file.h"
+#include "core/files/file.h"
 #include "kernels/error.h"
 #include "nlohmann/json.hpp"
 

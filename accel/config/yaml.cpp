@@ -94,7 +94,7 @@ class Reader {
             fail("the tag " + in_quotes(node.Tag()) + " is not allowed");
     }
     const std::string& utf8(const std::string& text) const {
-        if (repaired_utf8(text) != text) fail("is not UTF-8");
+        if (replace_invalid_utf8(text) != text) fail("is not UTF-8");
         return text;
     }
     Tree scalar(const YAML::Node& node) const {
@@ -220,7 +220,7 @@ std::string double_quoted(std::string_view text) {
 }
 
 std::string text_of(const std::string& text) {
-    if (repaired_utf8(text) != text) throw ValueError("to_yaml: text that is not UTF-8");
+    if (replace_invalid_utf8(text) != text) throw ValueError("to_yaml: text that is not UTF-8");
     const bool printable = std::all_of(text.begin(), text.end(), [](char c) {
         return is_printable_ascii(static_cast<unsigned char>(c));
     });

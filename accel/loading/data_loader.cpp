@@ -46,10 +46,10 @@ DataRank data_rank(const dist::DeviceMesh& mesh, int rank) {
 
 DataRank data_rank(const dist::DeviceMesh& mesh) { return data_rank(mesh, mesh.group()->rank()); }
 
-std::unique_ptr<data::Feed> PreparedLoaderGate::feed(data::DataLoader& loader,
+std::unique_ptr<data::Feed> PreparedLoaderHooks::feed(data::DataLoader& loader,
                                                      std::unique_ptr<data::Feed> own) {
     has_feed_ = true;
-    if (!loader.needs_evening()) return own;
+    if (!loader.needs_even_steps()) return own;
     const bool counts = !options_.device_mesh || data_rank(*options_.device_mesh).is_first;
     return std::make_unique<EvenFeed>(group_, std::move(own), loader.drop_last(), counts);
 }
@@ -93,7 +93,7 @@ data::DataLoader& prepare_data_loader(data::DataLoader& loader,
                                       const std::shared_ptr<dist::ProcessGroup>& group,
                                       PrepareDataLoaderOptions options) {
     share_out(loader, group, options);
-    loader.set_gate(std::make_shared<PreparedLoaderGate>(group, std::move(options)));
+    loader.set_hooks(std::make_shared<PreparedLoaderHooks>(group, std::move(options)));
     return loader;
 }
 

@@ -16,7 +16,7 @@ bool is_last(const Tree& said) { return !has_batch(said) || said["last"].boolean
 
 std::optional<data::Batch> EvenFeed::next() {
     std::optional<data::Batch> batch;
-    const std::vector<Tree> said = dist::tell_all(*group_, "DataLoader", [&]() -> Tree {
+    const std::vector<Tree> said = dist::gather_or_throw(*group_, "DataLoader", [&]() -> Tree {
         batch = own_->next();
         if (!batch) return {};
         return {{"last", batch->last},

@@ -10,15 +10,15 @@
 
 namespace axle::inline v0::accel {
 
-class PreparedLoaderGate : public data::LoaderGate {
+class PreparedLoaderHooks : public data::LoaderHooks {
   public:
-    PreparedLoaderGate(std::shared_ptr<dist::ProcessGroup> group, PrepareDataLoaderOptions options)
+    PreparedLoaderHooks(std::shared_ptr<dist::ProcessGroup> group, PrepareDataLoaderOptions options)
         : group_(std::move(group)), options_(std::move(options)) {}
 
     void begin(data::DataLoader& loader) override {
         has_feed_ = false;
-        group_->set_parting_words({});  // of a pass that failed before
-        group_->set_absence({});
+        group_->set_leave_reason({});  // of a pass that failed before
+        group_->set_missing_reason({});
         synchronize_rng_states(*group_, options_.rng_types, loader.generator().get());
         // A loop that some left early, and others at its end, has taken them to different epochs.
         if (group_->size() > 1)
@@ -36,9 +36,9 @@ class PreparedLoaderGate : public data::LoaderGate {
     }
     // Should this process end, as it likely does, or go on without them, the others learn why.
     void failed(data::DataLoader& loader, const char* why) override {
-        group_->set_parting_words(why);
-        const bool all_know = has_feed_ && (loader.is_dispatched() || loader.needs_evening());
-        if (!all_know) group_->set_absence(why);
+        group_->set_leave_reason(why);
+        const bool all_know = has_feed_ && (loader.is_dispatched() || loader.needs_even_steps());
+        if (!all_know) group_->set_missing_reason(why);
     }
     void end(data::DataLoader&) noexcept override {}
 

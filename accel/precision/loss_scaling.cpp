@@ -33,14 +33,14 @@ void LossScaling::begin_iteration() {
 
 void LossScaling::end_iteration() {
     is_in_scope_ = false;
-    if (scaler_.has_looked()) scaler_.update();
+    if (scaler_.has_checked_gradients()) scaler_.update();
 }
 
 // Who has stepped is about to get new gradients.
 void LossScaling::before_backward() {
     for (const Optimizer* optimizer : optimizers_)
         if (progress_of(scaler_, *optimizer).stage == GradScaler::Stage::stepped)
-            scaler_.begin_anew(*optimizer);
+            scaler_.forget_progress(*optimizer);
 }
 
 void LossScaling::unscale(Optimizer& optimizer) {
@@ -70,13 +70,14 @@ bool LossScaling::is_complete() const {
     });
 }
 
-void LossScaling::before_step(Optimizer& optimizer) {
+Tensor LossScaling::before_step(Optimizer& optimizer) {
     skips_.clear();
-    if (!has_gradients(optimizer)) return optimizer.set_scalars({});
+    if (!has_gradients(optimizer)) return {};
     const GradScaler::Progress before = progress_of(scaler_, optimizer);
-    if (before.stage == GradScaler::Stage::stepped) scaler_.begin_anew(optimizer);
-    scaler_.before_step(optimizer);
+    if (before.stage == GradScaler::Stage::stepped) scaler_.forget_progress(optimizer);
+    Tensor scalars = scaler_.before_step(optimizer);
     if (before.stepped || is_complete()) scaler_.update();
+    return scalars;
 }
 
 bool LossScaling::was_skipped(const Optimizer& optimizer) {
@@ -93,7 +94,7 @@ std::string LossScaling::stages() const {
     std::string text;
     for (const Optimizer* optimizer : optimizers_) {
         const GradScaler::Progress progress = progress_of(scaler_, *optimizer);
-        text += str(" ", static_cast<int>(progress.stage), progress.looked, progress.stepped);
+        text += str(" ", static_cast<int>(progress.stage), progress.checked, progress.stepped);
     }
     return text;
 }

@@ -29,8 +29,9 @@ class LossScaling {
     // Optimizers that hold any of the parameters, or all; those that are unscaled stay so.
     void unscale(const std::vector<Tensor>& parameters);
     void unscale_all();
-    void before_step(optim::Optimizer& optimizer);
-    void before_zero_grad(const optim::Optimizer& optimizer) { scaler_.begin_anew(optimizer); }
+    // Returns the scalars of the step, undefined if the optimizer has no gradients.
+    Tensor before_step(optim::Optimizer& optimizer);
+    void before_zero_grad(const optim::Optimizer& optimizer) { scaler_.forget_progress(optimizer); }
 
     // Of the last step of a prepared optimizer, else of any. Read once per step.
     bool was_skipped(const optim::Optimizer& optimizer);

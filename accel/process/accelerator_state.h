@@ -55,13 +55,13 @@ struct Accelerator::State {
 };
 
 // What prepared objects ask. They own it, so that they may outlive the Accelerator.
-class Accelerator::Gate : public optim::OptimizerGate, public optim::SchedulerGate {
+class Accelerator::Gate : public optim::OptimizerHooks, public optim::SchedulerHooks {
   public:
     explicit Gate(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
-    bool allows_step(optim::Optimizer& optimizer) override;
-    bool is_open(const optim::Optimizer&) const override { return state_->sync_gradients; }
-    bool allows_zero_grad(optim::Optimizer& optimizer) override;
+    optim::StepPlan before_step(optim::Optimizer& optimizer) override;
+    bool allows_step(const optim::Optimizer&) const override { return state_->sync_gradients; }
+    bool before_zero_grad(optim::Optimizer& optimizer) override;
     void before_access(optim::Optimizer& optimizer) override;
 
     void step(optim::Scheduler& scheduler) override;
@@ -72,15 +72,15 @@ class Accelerator::Gate : public optim::OptimizerGate, public optim::SchedulerGa
 };
 
 // Of a loader: it is the innermost one while its loop runs.
-class Accelerator::ActiveGate : public PreparedLoaderGate {
+class Accelerator::ActiveGate : public PreparedLoaderHooks {
   public:
     ActiveGate(std::shared_ptr<State> state, std::shared_ptr<dist::ProcessGroup> group,
                PrepareDataLoaderOptions options)
-        : PreparedLoaderGate(std::move(group), std::move(options)), state_(std::move(state)) {}
+        : PreparedLoaderHooks(std::move(group), std::move(options)), state_(std::move(state)) {}
 
     void begin(data::DataLoader& loader) override {
         state_->active.push_back(&loader);
-        PreparedLoaderGate::begin(loader);
+        PreparedLoaderHooks::begin(loader);
     }
     void end(data::DataLoader& loader) noexcept override {
         std::erase(state_->active, &loader);

@@ -29,10 +29,10 @@ void Accelerator::refuse_device_map(const nn::Module& model) const {
 }
 
 void Accelerator::drop_fp32_wrapper(nn::Module& model) {
-    if (model.gate() == nullptr) return;
-    auto gate = std::make_shared<nn::Gate>(*model.gate());
+    if (model.hooks() == nullptr) return;
+    auto gate = std::make_shared<nn::ForwardHooks>(*model.hooks());
     gate->autocast.reset();
-    model.set_gate(std::move(gate));
+    model.set_hooks(std::move(gate));
 }
 
 void Accelerator::set_sync_gradients(bool sync) { state_->sync_gradients = sync; }

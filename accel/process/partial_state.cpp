@@ -100,7 +100,7 @@ ProcessFirst::~ProcessFirst() {
     try {
         group_->barrier();
     } catch (...) {
-        trouble_at_end(std::current_exception(), {"main_process_first: "});
+        report_error_noexcept(std::current_exception(), {"main_process_first: "});
     }
 }
 

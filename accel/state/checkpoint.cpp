@@ -90,7 +90,7 @@ Tree read_manifest(const fs::path& path) {
 void try_to_remove(const fs::path& path) {
     std::error_code error;
     fs::remove_all(path, error);
-    if (error) trouble_at_end(not_removed(path, error));
+    if (error) report_error_noexcept(not_removed(path, error));
 }
 
 // Replaces what is at `to`, if anything, without a moment in which neither is there.
@@ -326,7 +326,7 @@ void rotate_checkpoints(const std::string& folder, std::size_t keep, const std::
             path.parent_path() / (kTemporary + path.filename().string() + ".old");
         std::error_code error;
         fs::rename(path, aside, error);
-        if (error) trouble(not_removed(path, error));
+        if (error) report_error(not_removed(path, error));
     }
     std::error_code ignored;
     std::vector<fs::path> left;

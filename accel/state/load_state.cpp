@@ -125,7 +125,7 @@ std::string Accelerator::newest_state() const {
             "newest one");
     const fs::path folder = fs::path(project_.project_dir) / "checkpoints";
     std::map<std::string, int> seen;
-    for (const Tree& names : dist::tell_all(*processes_.process_group(), "load_state",
+    for (const Tree& names : dist::gather_or_throw(*processes_.process_group(), "load_state",
                                             [&] { return states_in(folder.string()); }))
         for (const Tree& name : names.elements()) ++seen[name.string()];
     std::erase_if(seen, [&](const auto& state) { return state.second < num_processes(); });

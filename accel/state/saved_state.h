@@ -62,7 +62,7 @@ struct Accelerator::LoadedState {
 // Calls f; what it throws on one process is thrown on all of them.
 template <class F>
 void Accelerator::together(const char* what, F&& f) const {
-    dist::tell_all(*processes_.process_group(), what, [&] {
+    dist::gather_or_throw(*processes_.process_group(), what, [&] {
         f();
         return Tree();
     });

@@ -93,7 +93,7 @@ std::size_t StateFolder::count(const std::string& prefix) const {
 std::optional<std::int64_t> StateFolder::step_of(std::size_t rank) const {
     for (const std::size_t r : {rank, std::size_t{0}}) try {
             const Tree states =
-                load_torch_file(file(str("random_states_", r)), {.leave_out_others = true});
+                load_torch_file(file(str("random_states_", r)), {.unknown_as_null = true});
             return states["step"].integer();
         } catch (const Error&) {
             continue;

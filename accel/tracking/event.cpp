@@ -43,7 +43,7 @@ std::string metadata(std::string_view plugin, const std::string& content) {
 
 // A reader may refuse a whole record for one string that isn't UTF-8.
 void add_text(pbf_writer& out, protozero::pbf_tag_type field, std::string_view text) {
-    out.add_string(field, repaired_utf8(text));
+    out.add_string(field, replace_invalid_utf8(text));
 }
 
 std::string struct_value(const Tree& value) {
@@ -105,7 +105,7 @@ std::string text_value(std::string_view tag, std::string_view text) {
                 pbf_writer dim(shape, 2);
                 dim.add_int64(1, 1);
             }
-            tensor.add_bytes(8, repaired_utf8(text));
+            tensor.add_bytes(8, replace_invalid_utf8(text));
         }
         value.add_message(9, metadata("text", ""));
     });

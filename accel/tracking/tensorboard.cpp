@@ -106,7 +106,7 @@ SummaryWriter::~SummaryWriter() {
     try {
         flush();
     } catch (...) {
-        trouble_at_end(std::current_exception());
+        report_error_noexcept(std::current_exception());
     }
 }
 

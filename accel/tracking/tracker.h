@@ -27,7 +27,7 @@
 namespace axle::inline v0::accel {
 
 // What a tracker throws is its own matter: the Accelerator reports it once and goes on, unless
-// set_trouble_policy (core/log.h) says otherwise. Called by one thread at a time.
+// set_error_policy (core/log.h) says otherwise. Called by one thread at a time.
 class Tracker {
   public:
     Tracker() = default;

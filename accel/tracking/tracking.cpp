@@ -139,7 +139,7 @@ class Tracking::Guard : public Tracker {
             tracker_->finish();
         } catch (...) {
             if (is_news())
-                trouble_at_end(std::current_exception(), {"tracker '", name_, "': finish: "},
+                report_error_noexcept(std::current_exception(), {"tracker '", name_, "': finish: "},
                                kGoesOn);
         }
     }
@@ -156,14 +156,14 @@ class Tracking::Guard : public Tracker {
             return true;
         } catch (...) {
             if (is_news())
-                trouble(std::current_exception(), {"tracker '", name_, "': ", method, ": "},
+                report_error(std::current_exception(), {"tracker '", name_, "': ", method, ": "},
                         kGoesOn);
         }
         return false;
     }
 
     bool is_news() {
-        return trouble_policy() == TroublePolicy::raise || !std::exchange(reported_, true);
+        return error_policy() == ErrorPolicy::raise || !std::exchange(reported_, true);
     }
 
     std::shared_ptr<Tracker> tracker_;
@@ -205,7 +205,7 @@ Tracking::Tracking(const std::vector<LogWith>& log_with, std::string logging_dir
         }
     }
     if (!dropped.empty())
-        trouble(std::make_exception_ptr(
+        report_error(std::make_exception_ptr(
             ValueError(str("log_with: left out, for they need Python: ", dropped,
                            "; a tracker of your own can be registered under the name"))));
 }

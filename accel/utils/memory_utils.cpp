@@ -71,7 +71,7 @@ int BatchSizeSearch::reduced() const {
 bool BatchSizeSearch::end_try(const std::exception_ptr& error) {
     const auto group = options_.process_group ? options_.process_group : current_process_group();
     bool all_fit = true;
-    for (const Tree& outcome : dist::tell_all(
+    for (const Tree& outcome : dist::gather_or_throw(
              *group, kOp, [&] { return outcome_of(error, [this] { return reduced(); }); })) {
         if (outcome.is_null()) continue;
         all_fit = false;

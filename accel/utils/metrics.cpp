@@ -109,7 +109,7 @@ Tensor Metric::counting(const Tensor& labels, const ValidRows& valid,
 Tensor Metric::total() const {
     Tensor own;
     dist::ProcessGroup& group = *accelerator_.state().process_group();
-    const std::vector<Tree> metrics = dist::tell_all(group, name_, [&]() -> Tree {
+    const std::vector<Tree> metrics = dist::gather_or_throw(group, name_, [&]() -> Tree {
         own = sums_.device().is_cpu() ? sums_.clone() : sums_.to(Device::cpu());
         return described_;
     });

@@ -72,7 +72,7 @@ ProfileSession::~ProfileSession() noexcept(false) {
     try {
         stop();
     } catch (...) {  // another exception is on its way
-        trouble_at_end(std::current_exception());
+        report_error_noexcept(std::current_exception());
     }
 }
 

@@ -20,7 +20,7 @@ Tensor shadow(const Tensor& leaf, DType dtype) {
     static constexpr const char* kKind = "autocast";
     Impl::Derived& derived = leaf.impl()->derived;
     const auto& storage = leaf.impl()->storage;
-    const std::uint64_t capture = capture_number();
+    const std::uint64_t capture = capture_id();
     {
         const std::lock_guard lock(mutex);
         if (derived.kind == kKind && derived.version == storage->version() &&
@@ -104,7 +104,7 @@ Tensor autocast(const Tensor& x) {
     return record("autocast", y, {x}, [](const Grads& dy, Needs) -> Grads { return {dy[0]}; });
 }
 
-Tensor keep_f32(const Tensor& x) {
+Tensor autocast_to_f32(const Tensor& x) {
     if (!current || !x.defined() || !is_half(x.dtype())) return x;
     return to(x, f32);
 }

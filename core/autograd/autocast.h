@@ -1,4 +1,4 @@
-// Automatic mixed precision: a thread-local dtype that matrix products run in.
+// Automatic mixed precision: a thread-local dtype for matrix products.
 #pragma once
 
 #include <optional>
@@ -7,11 +7,12 @@
 
 namespace axle::inline v0 {
 
-// The dtype of this thread's autocast, or nothing.
+// Returns the autocast dtype of this thread, or nullopt if autocast is off.
 std::optional<DType> autocast_dtype();
 
-// For a scope: sets (f16, bf16) or switches off (nullopt) autocast on this thread, and whether the
-// casts of leaves are kept; what isn't said stays, and at first they are. Nests.
+// Sets autocast for this thread while the guard exists: to f16 or bf16, or off (nullopt).
+// cache_enabled says whether casts of leaves are cached; if omitted, the setting stays as it is
+// (initially true). Guards nest.
 class AutocastGuard {
   public:
     explicit AutocastGuard(std::optional<DType> dtype, std::optional<bool> cache_enabled = {});
@@ -24,11 +25,11 @@ class AutocastGuard {
     bool cached_before_;
 };
 
-// What an op that gains from low precision does with its floating inputs: cast to the autocast
-// dtype (a leaf's cast is kept beside it, and reused for the leaf and its views until it changes).
+// Called by ops that gain from low precision, on their floating inputs: casts to the autocast
+// dtype. The cast of a leaf is cached and reused for the leaf and its views until the leaf changes.
 // f64 stays f64.
 Tensor autocast(const Tensor& x);
-// What an op that suffers from low precision does: f16 and bf16 become f32 under autocast.
-Tensor keep_f32(const Tensor& x);
+// Called by ops that need f32 precision: under autocast, f16 and bf16 inputs become f32.
+Tensor autocast_to_f32(const Tensor& x);
 
 }  // namespace axle::inline v0

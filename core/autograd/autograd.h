@@ -1,8 +1,8 @@
 // Reverse-mode differentiation over eager nodes.
 //
-// An op that records leaves a Node: edges to where its inputs came from, and a rule. backward()
-// counts the in-edges of the part of the graph it can reach, without recursion; a node runs, and a
-// leaf's gradient is final, when its count reaches zero.
+// An op that is recorded creates a Node: edges to the origins of its inputs, and a gradient rule.
+// backward() counts the in-edges of the reachable part of the graph without recursion. A node runs,
+// and the gradient of a leaf is final, when its count reaches zero.
 #pragma once
 
 #include <cstdint>
@@ -17,19 +17,19 @@
 
 namespace axle::inline v0 {
 
-// Gradients of a node's outputs, or of its inputs: an undefined Tensor stands for zero.
+// Gradients of a node's outputs or inputs. An undefined Tensor means zero.
 using Grads = std::vector<Tensor>;
 
-// Which inputs want a gradient; a rule may leave the others undefined and save the work.
+// Which inputs need a gradient. A rule can skip the others and leave them undefined.
 struct Needs {
     std::uint64_t bits = 0;
     bool operator[](int input) const { return (bits >> input) & 1; }
 };
 
-// Thread-local switch: whether ops record.
+// Returns whether ops on this thread are recorded.
 bool grad_enabled();
 
-// Sets it for a scope.
+// Sets grad_enabled() for this thread while the guard exists.
 class GradMode {
   public:
     explicit GradMode(bool enabled);
@@ -44,27 +44,28 @@ struct NoGrad : GradMode {
     NoGrad() : GradMode(false) {}
 };
 
-// A tensor kept for the backward pass. Holds an input with its history and an output without it (so
-// that no cycle arises); get() throws UsageError if the values were changed in place since.
+// A tensor saved for the backward pass. Inputs keep their history; outputs drop it, so that no
+// reference cycle arises. get() throws UsageError if the values were changed in place after saving.
 class SavedTensor {
   public:
     SavedTensor() = default;
     explicit SavedTensor(const Tensor& tensor);
-    // The tensor, unpacked by the hooks that packed it. Undefined stays undefined.
+    // Returns the tensor, unpacked if hooks packed it. An undefined tensor stays undefined.
     Tensor get() const;
     operator Tensor() const { return get(); }  // NOLINT(google-explicit-constructor)
 
   private:
     Tensor tensor_;                     // unless packed
-    std::weak_ptr<Impl> original_;      // recognises an output of the node that saved it
-    std::shared_ptr<Storage> storage_;  // with version_: what the values were
+    std::weak_ptr<Impl> original_;      // identifies an output of the node that saved it
+    std::shared_ptr<Storage> storage_;  // with version_: detects in-place changes
     std::uint32_t version_ = 0;
     std::shared_ptr<struct PackedTensor> packed_;
 };
 inline SavedTensor saved(const Tensor& tensor) { return SavedTensor(tensor); }
 
-// For a scope of this thread, pack sees every tensor that an op saves and returns what is kept
-// instead; unpack turns it back when a rule asks. Checkpointing and offload are written with it.
+// While a guard with these hooks exists on this thread, pack() receives every tensor that an op
+// saves and returns the object to keep instead; unpack() restores the tensor when a rule needs it.
+// Checkpointing and offloading use this.
 struct SavedTensorHooks {
     std::function<std::shared_ptr<void>(const Tensor&)> pack;
     std::function<Tensor(const std::shared_ptr<void>&)> unpack;
@@ -79,9 +80,9 @@ class SavedTensorHooksGuard {
 
 namespace autograd {
 
-// rule(dy, needs): gradients of the inputs from those of the outputs. It runs with autocast off,
-// and records only under create_graph. A gradient may have the broadcast shape or another floating
-// dtype: the engine sums and casts it to the input's.
+// rule(dy, needs) returns the gradients of the inputs, given those of the outputs. Rules run with
+// autocast off and are recorded only with create_graph. A gradient can have the broadcast shape or
+// another floating dtype: the engine reduces and casts it to the input's.
 using Rule = std::function<Grads(const Grads& dy, Needs needs)>;
 
 bool any_requires_grad(std::span<const Tensor> inputs);
@@ -89,23 +90,23 @@ void attach(const char* op, std::span<Tensor* const> outputs, std::span<const Te
             Rule rule);
 
 struct BackwardOptions {
-    bool retain_graph = false;  // keep what was saved, for another pass
-    bool create_graph =
-        false;  // record the rules: gradients can be differentiated (implies retain)
+    bool retain_graph = false;  // keep saved tensors for another pass
+    // Record the rules, so that gradients can be differentiated; implies retain_graph.
+    bool create_graph = false;
 };
 
-// Accumulates into the leaves' grad the gradient of sum(roots[i] * gradients[i]). An undefined
-// gradient stands for one and needs a one-element root. Throws UsageError where no root requires a
-// gradient, or where the graph was freed by an earlier pass.
+// Accumulates the gradient of sum(roots[i] * gradients[i]) into the leaves. An undefined gradient
+// means 1 and needs a one-element root. Throws UsageError if no root requires a gradient, or if an
+// earlier pass freed the graph.
 void backward(const std::vector<Tensor>& roots, const std::vector<Tensor>& gradients = {},
               BackwardOptions options = {});
 
-// The gradients themselves, of the inputs named, leaving every grad() alone. An input that was not
-// reached gets an undefined Tensor.
+// Returns the gradients with respect to `inputs` and does not change any grad(). The gradient of an
+// unreachable input is an undefined Tensor.
 std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,
                          const std::vector<Tensor>& gradients = {}, BackwardOptions options = {});
 
-// Removes its hook when it is destroyed or told to.
+// Removes its hook on destruction or on remove(). Move-only.
 class HookHandle {
   public:
     HookHandle() = default;
@@ -127,21 +128,22 @@ class HookHandle {
 
 // hook(leaf) runs inside backward() when the leaf's gradient of this pass is final and accumulated.
 [[nodiscard]] HookHandle on_leaf_final(const Tensor& leaf, std::function<void(const Tensor&)> hook);
-// Around every accumulating backward() of this process's threads. `leaves` are those that the pass
-// will reach, known before the first rule runs.
+// Hooks at the begin and the end of every accumulating backward() in this process. `leaves` are the
+// leaves that the pass will reach, known before the first rule runs.
 [[nodiscard]] HookHandle on_backward_begin(
     std::function<void(const std::vector<Tensor>& leaves)> hook);
 [[nodiscard]] HookHandle on_backward_end(std::function<void()> hook);
-// Accumulating passes that this thread is inside of: more than one where a rule runs a pass of its
-// own. A hook tells by it whose pass it belongs to, and which ended by an exception.
+// Returns the number of accumulating passes that are active on this thread; more than one if a rule
+// runs backward() itself. Hooks use it to tell which pass called them, and which pass ended with an
+// exception.
 int backward_depth();
 
-// Nodes alive in the process: a test that ends where it began leaks no graph.
+// Returns the number of nodes that exist in the process. Tests use it to detect leaked graphs.
 std::int64_t live_nodes();
 
 }  // namespace autograd
 
-// Where an op ends: gives y a history if grad mode is on and an input requires a gradient.
+// Ends an op: gives y a history if grad mode is on and an input requires a gradient.
 //
 //     return record("exp", y, {x}, [y = saved(y)](const Grads& dy, Needs) -> Grads {
 //         return {mul(dy[0], y)};
@@ -158,8 +160,8 @@ Tensor record(const char* op, Tensor y, std::initializer_list<Tensor> inputs, Ru
     return record(op, std::move(y), std::span(inputs.begin(), inputs.size()),
                   std::forward<RuleFunction>(rule));
 }
-// Any number of outputs, changed in place; those that no gradient reaches come to the rule as
-// undefined tensors.
+// The same for any number of outputs, which are changed in place. If an output gets no gradient,
+// the rule receives an undefined tensor for it.
 template <class RuleFunction>
 void record_outputs(const char* op, std::span<Tensor* const> outputs,
                     std::initializer_list<Tensor> inputs, RuleFunction&& rule) {
@@ -174,8 +176,8 @@ void record_outputs(const char* op, std::initializer_list<Tensor*> outputs,
                    std::forward<RuleFunction>(rule));
 }
 
-// A rule whose backward kernel has no rule of its own calls this under create_graph: throws
-// UsageError "op: can't be differentiated twice: ...".
+// Throws UsageError "op: can't be differentiated twice: ...". A rule whose backward kernel has no
+// rule of its own calls it if the pass is recorded (create_graph).
 void refuse_double_backward(const char* op);
 
 }  // namespace axle::inline v0

@@ -1,4 +1,4 @@
-// Private to core: what autograd keeps in a tensor, and the nodes of its graph.
+// Private to core: the autograd data of a tensor, and the graph's nodes.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace axle::inline v0::autograd {
 
-// Where an input of a node came from: an output of another node, a leaf, or (both null) nowhere.
+// The origin of a node's input: an output of another node, a leaf, or neither (both null).
 struct Edge {
     std::shared_ptr<Node> node;
     int output = 0;
@@ -23,39 +23,39 @@ struct Edge {
 
 struct Node {
     Node(const char* op_, Rule rule_);
-    // Hands its edges and saved tensors to a queue, so that a long chain is freed without
+    // Moves its edges and saved tensors to a queue, so that a long chain is freed without
     // recursion.
     ~Node();
     Node(const Node&) = delete;
     Node& operator=(const Node&) = delete;
 
     const char* op;
-    std::uint64_t sequence;  // of creation: a topological order
+    std::uint64_t sequence;  // creation order, which is a topological order
     std::vector<Edge> inputs;
     std::vector<std::weak_ptr<Impl>> outputs;
     Rule rule;  // null once freed
 
-    // The backward pass under way.
+    // State of the current backward pass.
     std::uint64_t pass = 0;
-    int pending = 0;  // in-edges that have not delivered
+    int pending = 0;  // in-edges that have not delivered a gradient
     Grads dy;
 };
 
 struct Meta {
     bool requires_grad = false;
-    // of a tensor that an op made
+    // Set if an op made the tensor.
     std::shared_ptr<Node> node;
     int output = 0;
-    // of a leaf: undefined where there is none
+    // Set for a leaf. grad is undefined if there is no gradient.
     Tensor grad;
     std::vector<std::pair<std::uint64_t, std::function<void(const Tensor&)>>> hooks;
-    // The backward pass under way.
+    // State of the current backward pass.
     std::uint64_t pass = 0;
     int pending = 0;
     Tensor incoming;
 };
 
-// Creates it where it is missing.
+// Returns the tensor's Meta; creates it if it is missing.
 Meta& meta_of(const Tensor& t);
 Edge edge_to(const Tensor& t);
 

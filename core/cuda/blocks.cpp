@@ -58,12 +58,12 @@ void to_driver(void* data) {
 Pool& Memory::pool_for(std::size_t size, cudaStream_t stream) {
     // Streams that the captured one has been joined by work for the graph too.
     const bool captured = current_pool != 0 && (stream == pool_stream || is_capturing(stream));
-    Pools& p = captured ? of_graphs.at(current_pool) : pools;
+    Pools& p = captured ? graph_pools.at(current_pool) : pools;
     return size <= kSmall ? p.small : p.large;
 }
 
 Block* Memory::find(Pool& pool, std::size_t size, cudaStream_t stream) {
-    const auto found = pool.free.lower_bound(Smaller::Key{stream, size, nullptr});
+    const auto found = pool.free.lower_bound(BlockOrder::Key{stream, size, nullptr});
     if (found == pool.free.end() || (*found)->stream != stream) return nullptr;
     Block* const block = *found;
     pool.free.erase(found);
@@ -117,7 +117,7 @@ Block* Memory::new_block(Pool& pool, std::size_t size, cudaStream_t stream) {
 // Keeps `size` bytes in the block and frees the rest, if that is worth it.
 void Memory::split(Block* block, std::size_t size) {
     const std::size_t rest = block->size - size;
-    if (rest < kGrain || (!block->pool->small && rest <= kSmall && !block->expandable)) return;
+    if (rest < kBlockAlignment || (!block->pool->small && rest <= kSmall && !block->expandable)) return;
     auto* const after = new Block{block->data + size, rest, block->stream, block->pool};
     after->expandable = block->expandable;
     after->before = block;
@@ -132,7 +132,7 @@ void Memory::split(Block* block, std::size_t size) {
 }
 
 // With the free neighbours. None of the blocks is in the list of free ones afterwards.
-Block* Memory::join(Block* block) {
+Block* Memory::merge(Block* block) {
     const auto absorb = [&](Block* left, Block* right) {
         left->size += right->size;
         left->after = right->after;
@@ -157,8 +157,8 @@ Block* Memory::join(Block* block) {
 void Memory::release(Block* block) {
     block->in_use = false;
     Pool& pool = *block->pool;
-    --pool.lent;
-    block = join(block);
+    --pool.blocks_in_use;
+    block = merge(block);
     const bool whole = block->before == nullptr && block->after == nullptr;
     if (!caching() && whole && pool.shared) {
         stats.reserved -= static_cast<std::int64_t>(block->size);
@@ -167,19 +167,19 @@ void Memory::release(Block* block) {
         return;
     }
     pool.free.insert(block);
-    if (pool.released) drop_released();
+    if (pool.released) erase_released_pools();
 }
 
 // Takes back the blocks whose other streams have passed.
-void Memory::collect(bool wait) {
-    for (auto w = waiting.begin(); w != waiting.end();) {
-        if (wait) w->places.wait();
-        if (!w->places.passed()) {
+void Memory::collect_pending(bool wait) {
+    for (auto w = pending_frees.begin(); w != pending_frees.end();) {
+        if (wait) w->events.wait();
+        if (!w->events.passed()) {
             ++w;
             continue;
         }
         Block* const block = w->block;
-        w = waiting.erase(w);
+        w = pending_frees.erase(w);
         release(block);
     }
 }
@@ -223,20 +223,20 @@ void Memory::flush(Pool& pool) {
 
 void Memory::flush() {
     if (current_pool != 0) return;
-    collect(true);
+    collect_pending(true);
     flush(pools.small);
     flush(pools.large);
-    drop_released();
+    erase_released_pools();
 }
 
 // The pools of graphs that are gone, with their memory as far as no tensor lies in it.
-void Memory::drop_released() {
-    for (auto entry = of_graphs.begin(); entry != of_graphs.end();) {
+void Memory::erase_released_pools() {
+    for (auto entry = graph_pools.begin(); entry != graph_pools.end();) {
         auto& [small, large] = entry->second;
         if (small.released) flush(small), flush(large);
-        const bool gone = small.released && small.lent + large.lent == 0 && small.free.empty() &&
+        const bool gone = small.released && small.blocks_in_use + large.blocks_in_use == 0 && small.free.empty() &&
                           large.free.empty();
-        entry = gone ? of_graphs.erase(entry) : std::next(entry);
+        entry = gone ? graph_pools.erase(entry) : std::next(entry);
     }
 }
 

@@ -1,4 +1,4 @@
-// Private to core: the blocks of one device's memory.
+// Private to core: the block structure of the caching allocator for one device.
 #pragma once
 
 #include <cstddef>
@@ -15,12 +15,12 @@
 
 #include "core/cuda/expandable.h"
 #include "core/cuda/memory.h"
-#include "core/cuda/places.h"
+#include "core/cuda/stream_events.h"
 
 namespace axle::inline v0::cuda {
 
-// Sizes are multiples of it.
-constexpr std::size_t kGrain = 512;
+// Block sizes are multiples of this.
+constexpr std::size_t kBlockAlignment = 512;
 
 struct Pool;
 
@@ -29,13 +29,14 @@ struct Block {
     std::size_t size = 0;
     cudaStream_t stream = nullptr;
     Pool* pool = nullptr;
-    Block *before = nullptr, *after = nullptr;  // neighbours in the segment
+    Block *before = nullptr, *after = nullptr;  // neighbors in the segment
     bool in_use = false;
-    std::set<cudaStream_t> other_streams = {};  // that have used it
-    ExpandableSegment* expandable = nullptr;    // that it lies in, if any
+    std::set<cudaStream_t> other_streams = {};  // streams other than `stream` that used the block
+    ExpandableSegment* expandable = nullptr;    // the segment that contains the block, or null
 };
 
-struct Smaller {
+// Orders free blocks by stream, size and address.
+struct BlockOrder {
     using is_transparent = void;
     using Key = std::tuple<cudaStream_t, std::size_t, char*>;
     static Key key(const Block* b) { return {b->stream, b->size, b->data}; }
@@ -46,13 +47,13 @@ struct Smaller {
     }
 };
 
-// The free blocks that may serve one kind of request: small or large, of everybody or of a graph.
+// The free blocks for one kind of request: small or large, shared or owned by a graph.
 struct Pool {
     bool small = false;
-    bool shared = true;  // not a graph's
+    bool shared = true;  // not owned by a graph
     bool released = false;
-    std::int64_t lent = 0;  // blocks
-    std::set<Block*, Smaller> free = {};
+    std::int64_t blocks_in_use = 0;
+    std::set<Block*, BlockOrder> free = {};
     std::map<cudaStream_t, std::unique_ptr<ExpandableSegment>> expandable = {};
 };
 
@@ -60,22 +61,23 @@ struct Pools {
     Pool small{.small = true}, large{};
 };
 
-struct Waiting {
+// A freed block that waits for the other streams that used it.
+struct PendingFree {
     Block* block;
-    Places places;
+    StreamEvents events;
 };
 
-// What device_memory does is done under the mutex.
+// The allocator state of one device. The functions of device_memory lock the mutex.
 struct Memory {
     std::mutex mutex;
     int device = 0;
     Pools pools;
-    std::map<device_memory::PoolId, Pools> of_graphs;
+    std::map<device_memory::PoolId, Pools> graph_pools;
     device_memory::PoolId last_pool = 0;
     device_memory::PoolId current_pool = 0;  // 0: none
     cudaStream_t pool_stream = nullptr;
     std::unordered_map<void*, Block*> blocks;  // in use
-    std::deque<Waiting> waiting;               // for other streams
+    std::deque<PendingFree> pending_frees;     // wait for other streams
     MemoryStats stats;
     std::int64_t limit = INT64_MAX;
 
@@ -85,11 +87,11 @@ struct Memory {
     Block* grow(Pool& pool, std::size_t size, std::size_t step, cudaStream_t stream);
     void split(Block* block, std::size_t size);
     void release(Block* block);
-    Block* join(Block* block);
-    void collect(bool wait);
+    Block* merge(Block* block);
+    void collect_pending(bool wait);
     void flush();
     void flush(Pool& pool);
-    void drop_released();
+    void erase_released_pools();
     [[noreturn]] void out_of_memory(std::size_t requested) const;
 };
 

@@ -39,11 +39,11 @@ Idle& idle() {
 
 }  // namespace
 
-struct Stream::Owned {
+struct Stream::State {
     int device, priority;
     cudaStream_t handle = nullptr;
 
-    Owned(int device_, int priority_) : device(device_), priority(priority_) {
+    State(int device_, int priority_) : device(device_), priority(priority_) {
         set_device(device);
         const std::lock_guard lock(idle().mutex);
         std::vector<cudaStream_t>& streams = idle().streams[{device, priority}];
@@ -55,15 +55,15 @@ struct Stream::Owned {
             streams.pop_back();
         }
     }
-    ~Owned() {
+    ~State() {
         try {
             const std::lock_guard lock(idle().mutex);
             idle().streams[{device, priority}].push_back(handle);
         } catch (...) {  // one stream fewer
         }
     }
-    Owned(const Owned&) = delete;
-    Owned& operator=(const Owned&) = delete;
+    State(const State&) = delete;
+    State& operator=(const State&) = delete;
 };
 
 namespace {
@@ -140,13 +140,13 @@ bool synchronous() {
     return on;
 }
 
-[[noreturn]] void throw_trouble(const kernels::DeviceTrouble& t) {
+[[noreturn]] void throw_trouble(const kernels::DeviceErrorRecord& t) {
     using kernels::BadWeights;
-    using kernels::DeviceTrouble;
-    if (t.kind == DeviceTrouble::bad_target)
+    using kernels::DeviceErrorRecord;
+    if (t.kind == DeviceErrorRecord::bad_target)
         throw IndexError(str(t.op, ": a target is not a class: ", t.value, " in row ", t.position,
                              ", with ", t.size, " classes"));
-    if (t.kind == DeviceTrouble::bad_weights)
+    if (t.kind == DeviceErrorRecord::bad_weights)
         throw ValueError(str(t.op, ": ", kernels::reason(static_cast<BadWeights::Why>(t.value)),
                              ": row ", t.position));
     throw IndexError(str(t.op, ": index out of range: ", t.value, " at element ", t.position,
@@ -157,14 +157,14 @@ bool synchronous() {
 void throw_reported(int device) {
     for (auto& [stream, on] : local().contexts) {
         if (on->device() != device) continue;
-        const kernels::DeviceTrouble trouble = on->take_trouble();
-        if (trouble.kind != kernels::DeviceTrouble::none) throw_trouble(trouble);
+        const kernels::DeviceErrorRecord trouble = on->take_error();
+        if (trouble.kind != kernels::DeviceErrorRecord::none) throw_trouble(trouble);
     }
 }
 
 }  // namespace
 
-bool has_started() { return started; }
+bool driver_was_used() { return started; }
 bool is_available() noexcept { return found().devices > 0; }
 int device_count() noexcept { return found().devices; }
 std::string why_unavailable() { return found().why; }
@@ -174,7 +174,7 @@ std::vector<std::pair<std::string, std::string>> find_libraries() {
     const auto look_for = [&](const char* title, const char* stem, int major) {
         const kernels::Library library(title, stem, major);
         all.emplace_back(title,
-                         library.found() ? library.path() : "not found: " + library.trouble());
+                         library.found() ? library.path() : "not found: " + library.error());
     };
     look_for("cuBLASLt", "libcublasLt", CUDART_VERSION / 1000);
     look_for("cuDNN", "libcudnn", 9);
@@ -226,7 +226,7 @@ bool is_capturing(cudaStream_t stream) {
     return status != cudaStreamCaptureStatusNone;
 }
 
-void refuse_capture(const char* op, cudaStream_t stream) {
+void check_not_capturing(const char* op, cudaStream_t stream) {
     if (is_capturing(stream))
         throw UsageError(str(op,
                              ": reads the GPU's memory, which can't be while a graph is "
@@ -234,26 +234,26 @@ void refuse_capture(const char* op, cudaStream_t stream) {
 }
 
 void wait_for(kernels::Cuda& on) {
-    refuse_capture(kernels::current_op, on.stream());
+    check_not_capturing(kernels::current_op, on.stream());
     check_cuda(cudaStreamSynchronize(on.stream()), "cudaStreamSynchronize");
     throw_reported(on.device());
 }
 
 void synchronize(int device) {
     set_device(device);
-    refuse_capture("synchronize", context(device).stream());
+    check_not_capturing("synchronize", context(device).stream());
     check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     throw_reported(device);
 }
 
 // --- streams
 
-Stream::Stream(int device, int priority) : owned_(std::make_shared<Owned>(device, priority)) {}
-int Stream::device() const { return owned_->device; }
-cudaStream_t Stream::handle() const { return owned_->handle; }
+Stream::Stream(int device, int priority) : state_(std::make_shared<State>(device, priority)) {}
+int Stream::device() const { return state_->device; }
+cudaStream_t Stream::handle() const { return state_->handle; }
 
 void Stream::synchronize() const {
-    refuse_capture("synchronize", handle());
+    check_not_capturing("synchronize", handle());
     check_cuda(cudaStreamSynchronize(handle()), "cudaStreamSynchronize");
     throw_reported(device());
 }
@@ -309,38 +309,38 @@ StreamGuard::~StreamGuard() {
 
 // --- events
 
-// Made when it is first recorded, for it is of the stream's device.
-struct Event::Made {
+// State when it is first recorded, for it is of the stream's device.
+struct Event::State {
     bool timing;
     cudaEvent_t handle = nullptr;
 
-    ~Made() {
+    ~State() {
         if (handle != nullptr) cudaEventDestroy(handle);
     }
 };
 
-Event::Event(bool timing) : made_(std::make_shared<Made>(Made{timing})) {}
+Event::Event(bool timing) : state_(std::make_shared<State>(State{timing})) {}
 
 void Event::record(const Stream& stream) const {
     set_device(stream.device());
-    if (made_->handle == nullptr)
+    if (state_->handle == nullptr)
         check_cuda(cudaEventCreateWithFlags(
-                       &made_->handle, made_->timing ? cudaEventDefault : cudaEventDisableTiming),
+                       &state_->handle, state_->timing ? cudaEventDefault : cudaEventDisableTiming),
                    "cudaEventCreateWithFlags");
-    check_cuda(cudaEventRecord(made_->handle, stream.handle()), "cudaEventRecord");
+    check_cuda(cudaEventRecord(state_->handle, stream.handle()), "cudaEventRecord");
 }
 void Event::wait(const Stream& stream) const {
-    if (made_->handle == nullptr) return;
+    if (state_->handle == nullptr) return;
     set_device(stream.device());
-    check_cuda(cudaStreamWaitEvent(stream.handle(), made_->handle, 0), "cudaStreamWaitEvent");
+    check_cuda(cudaStreamWaitEvent(stream.handle(), state_->handle, 0), "cudaStreamWaitEvent");
 }
 void Event::synchronize() const {
-    if (made_->handle == nullptr) return;
-    check_cuda(cudaEventSynchronize(made_->handle), "cudaEventSynchronize");
+    if (state_->handle == nullptr) return;
+    check_cuda(cudaEventSynchronize(state_->handle), "cudaEventSynchronize");
 }
 bool Event::query() const {
-    if (made_->handle == nullptr) return true;
-    const cudaError_t error = cudaEventQuery(made_->handle);
+    if (state_->handle == nullptr) return true;
+    const cudaError_t error = cudaEventQuery(state_->handle);
     if (error == cudaErrorNotReady) {
         cudaGetLastError();
         return false;
@@ -349,10 +349,10 @@ bool Event::query() const {
     return true;
 }
 double Event::elapsed_time(const Event& end) const {
-    if (made_->handle == nullptr || end.made_->handle == nullptr)
+    if (state_->handle == nullptr || end.state_->handle == nullptr)
         throw UsageError("Event: elapsed_time: not recorded yet");
     float ms = 0;
-    check_cuda(cudaEventElapsedTime(&ms, made_->handle, end.made_->handle), "cudaEventElapsedTime");
+    check_cuda(cudaEventElapsedTime(&ms, state_->handle, end.state_->handle), "cudaEventElapsedTime");
     return ms;
 }
 
@@ -369,9 +369,9 @@ namespace axle::inline v0 {
 
 kernels::Cuda& cuda_context(int device) { return cuda::context(device); }
 
-void launched(kernels::Cuda& on) {
-    if (kernels::has_library_trouble)
-        log(LogLevel::warning, "cuda: slower without it: ", kernels::take_library_trouble());
+void check_after_launch(kernels::Cuda& on) {
+    if (kernels::has_library_warning)
+        log(LogLevel::warning, "cuda: slower without it: ", kernels::take_library_warning());
     if (cuda::synchronous() && !cuda::is_capturing(on.stream())) cuda::wait_for(on);
 }
 

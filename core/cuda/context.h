@@ -1,4 +1,4 @@
-// Private to core: a thread's way to a device.
+// Private to core: a thread's execution context on a GPU.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -7,21 +7,21 @@
 
 namespace axle::inline v0::cuda {
 
-// This thread's context of the device's current stream; the device becomes the thread's current
-// one. DeviceError where there is no such device.
+// Returns this thread's context for the device's current stream, and makes the device the thread's
+// current device. Throws DeviceError if there is no such device.
 kernels::Cuda& context(int device);
 
-// Throws if the stream is being captured, for `op` reads device memory.
-void refuse_capture(const char* op, cudaStream_t stream);
+// Throws UsageError if the stream is being captured; called before `op` reads device memory.
+void check_not_capturing(const char* op, cudaStream_t stream);
 bool is_capturing(cudaStream_t stream);
 
-// Waits for the context's stream, then throws what its kernels have reported.
+// Waits for the context's stream, then throws errors that its kernels reported.
 void wait_for(kernels::Cuda& on);
 
-// Whether this process has asked the driver for anything: from then on a fork of it can't.
-bool has_started();
+// Returns whether this process has used the CUDA driver. After that a forked child cannot use it.
+bool driver_was_used();
 
-// Makes the device this thread's current one. DeviceError where there is no such device.
+// Makes the device this thread's current device. Throws DeviceError if there is no such device.
 void set_device(int device);
 
 }  // namespace axle::inline v0::cuda

@@ -29,7 +29,7 @@ void to_gpu(const Tensor& x, Tensor& y, std::size_t bytes, bool non_blocking) {
 
 void to_cpu(const Tensor& x, Tensor& y, std::size_t bytes) {
     kernels::Cuda& on = context(x.device().index);
-    refuse_capture(kernels::current_op, on.stream());
+    check_not_capturing(kernels::current_op, on.stream());
     check_cuda(
         cudaMemcpyAsync(y.raw_data(), x.raw_data(), bytes, cudaMemcpyDeviceToHost, on.stream()),
         "cudaMemcpyAsync");

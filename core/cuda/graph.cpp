@@ -17,21 +17,21 @@ namespace axle::inline v0 {
 
 using kernels::check_cuda;
 
-struct Graph::Recorded {
-    explicit Recorded(int device_)
+struct Graph::State {
+    explicit State(int device_)
         : device(device_),
           stream(device),
           pool(cuda::device_memory::create_pool(device)),
           random(empty({2}, {.dtype = i64, .device = Device::cuda(device)})) {}
-    ~Recorded() {
+    ~State() {
         if (exec != nullptr) {
             cudaDeviceSynchronize();  // a replay may be under way
             cudaGraphExecDestroy(exec);
         }
         cuda::device_memory::release_pool(device, pool);
     }
-    Recorded(const Recorded&) = delete;
-    Recorded& operator=(const Recorded&) = delete;
+    State(const State&) = delete;
+    State& operator=(const State&) = delete;
 
     int device;
     cuda::Stream stream;  // recorded on, never run on
@@ -54,17 +54,17 @@ void fill(kernels::Cuda& on, Tensor& x, std::int64_t index, std::uint64_t value)
 }  // namespace
 
 bool is_capturing() { return capturing != 0; }
-std::uint64_t capture_number() { return capturing; }
+std::uint64_t capture_id() { return capturing; }
 
-Graph::Graph(int device) : recorded_(std::make_unique<Recorded>(device)) {}
+Graph::Graph(int device) : state_(std::make_unique<State>(device)) {}
 Graph::~Graph() = default;
 Graph::Graph(Graph&&) noexcept = default;
 Graph& Graph::operator=(Graph&&) noexcept = default;
 
-bool Graph::captured() const { return recorded_->exec != nullptr; }
+bool Graph::captured() const { return state_->exec != nullptr; }
 
 void Graph::replay() {
-    Recorded& r = *recorded_;
+    State& r = *state_;
     if (r.exec == nullptr) throw UsageError("graph: nothing has been captured");
     kernels::Cuda& on = cuda::context(r.device);
     if (r.random_blocks > 0) {
@@ -73,17 +73,17 @@ void Graph::replay() {
         fill(on, r.random, 1, random.offset);
     }
     check_cuda(cudaGraphLaunch(r.exec, on.stream()), "cudaGraphLaunch");
-    launched(on);
+    check_after_launch(on);
 }
 
 GraphCapture::GraphCapture(Graph& graph) : graph_(graph) {
-    Graph::Recorded& r = *graph.recorded_;
+    Graph::State& r = *graph.state_;
     if (r.exec != nullptr) throw UsageError("graph: it has been captured; make another");
     if (is_capturing()) throw UsageError("graph: this thread captures another graph");
     cuda::empty_cache(r.device);  // for the graph, which can't use it
     r.stream.wait_stream(cuda::current_stream(r.device));
     guard_.emplace(r.stream);
-    cuda::context(r.device).trouble_box();  // memory that a capture could not ask for
+    cuda::context(r.device).error_slot();  // memory that a capture could not ask for
     cuda::device_memory::begin_pool(r.device, r.pool, r.stream.handle());
     const cudaError_t error =
         cudaStreamBeginCapture(r.stream.handle(), cudaStreamCaptureModeThreadLocal);
@@ -98,7 +98,7 @@ GraphCapture::GraphCapture(Graph& graph) : graph_(graph) {
 
 void GraphCapture::end() {
     if (!open_) throw UsageError("graph: the capture has ended");
-    Graph::Recorded& r = *graph_.recorded_;
+    Graph::State& r = *graph_.state_;
     cudaGraph_t graph = nullptr;
     const cudaError_t error = cudaStreamEndCapture(r.stream.handle(), &graph);
     const std::uint64_t blocks = end_captured_random();
@@ -114,7 +114,7 @@ void GraphCapture::end() {
 }
 
 void GraphCapture::stop() noexcept {
-    Graph::Recorded& r = *graph_.recorded_;
+    Graph::State& r = *graph_.state_;
     cudaGraph_t graph = nullptr;
     cudaStreamEndCapture(r.stream.handle(), &graph);
     if (graph != nullptr) cudaGraphDestroy(graph);

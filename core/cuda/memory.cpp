@@ -36,9 +36,9 @@ void* allocate(int device, std::size_t requested, cudaStream_t stream) {
     Memory& m = memory(device);
     const std::lock_guard lock(m.mutex);
     if (requested > std::size_t{1} << 47) m.out_of_memory(requested);
-    const std::size_t size = (requested + kGrain - 1) / kGrain * kGrain;
+    const std::size_t size = (requested + kBlockAlignment - 1) / kBlockAlignment * kBlockAlignment;
     Pool& pool = m.pool_for(size, stream);
-    m.collect(false);
+    m.collect_pending(false);
     Block* block = m.find(pool, size, stream);
     if (block == nullptr) block = m.new_block(pool, size, stream);
     if (block == nullptr) {
@@ -48,7 +48,7 @@ void* allocate(int device, std::size_t requested, cudaStream_t stream) {
     }
     if (block == nullptr) m.out_of_memory(requested);
     block->in_use = true;
-    ++pool.lent;
+    ++pool.blocks_in_use;
     m.split(block, size);
     m.blocks[block->data] = block;
     MemoryStats& s = m.stats;
@@ -56,7 +56,7 @@ void* allocate(int device, std::size_t requested, cudaStream_t stream) {
     s.current += static_cast<std::int64_t>(block->size);
     s.peak = std::max(s.peak, s.current);
     if (profiler::enabled())
-        profiler::note_memory(static_cast<std::int64_t>(block->size), s.current, s.reserved);
+        profiler::record_memory(static_cast<std::int64_t>(block->size), s.current, s.reserved);
     return block->data;
 }
 
@@ -71,7 +71,7 @@ void deallocate(int device, void* data) noexcept {
     if (!block->other_streams.empty()) {
         try {
             set_device(device);
-            m.waiting.push_back({block, Places(std::exchange(block->other_streams, {}))});
+            m.pending_frees.push_back({block, StreamEvents(std::exchange(block->other_streams, {}))});
             return;
         } catch (...) {
             cudaDeviceSynchronize();  // the slow way to the same end
@@ -118,7 +118,7 @@ void set_limit(int device, std::int64_t bytes) {
 PoolId create_pool(int device) {
     Memory& m = memory(device);
     const std::lock_guard lock(m.mutex);
-    Pools& p = m.of_graphs[++m.last_pool];
+    Pools& p = m.graph_pools[++m.last_pool];
     p.small.small = true;
     p.small.shared = p.large.shared = false;
     return m.last_pool;
@@ -141,9 +141,9 @@ void end_pool(int device, PoolId) {
 void release_pool(int device, PoolId pool) noexcept {
     Memory& m = memory(device);
     const std::lock_guard lock(m.mutex);
-    Pools& p = m.of_graphs.at(pool);
+    Pools& p = m.graph_pools.at(pool);
     p.small.released = p.large.released = true;
-    m.drop_released();
+    m.erase_released_pools();
 }
 
 }  // namespace device_memory

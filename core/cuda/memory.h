@@ -1,7 +1,8 @@
-// Private to core: the caching allocator of device memory, and that of pinned host memory.
+// Private to core: the caching allocators of device memory and of pinned host memory.
 //
-// A stream that frees a block may be given it again at once: the stream keeps the order. A block
-// that other streams have used as well (record_stream) waits for them first. All functions may be
+// A block freed on a stream can be reused on the same stream at once, because the stream keeps the
+// order. A block that other streams also used (record_stream) waits for them first. All functions
+// can be called from any thread.
 // called from any thread.
 #pragma once
 
@@ -16,11 +17,11 @@ namespace axle::inline v0::cuda {
 
 namespace device_memory {
 
-// Bytes at a multiple of 512, not initialised, for work on the stream. size is not 0. After a
-// failure once more with the cache flushed, then OutOfMemory.
+// Returns uninitialized memory for work on the stream, aligned to 512 bytes. size must not be 0. If
+// the driver has no memory, flushes the cache and retries, then throws OutOfMemory.
 void* allocate(int device, std::size_t size, cudaStream_t stream);
 void deallocate(int device, void* block) noexcept;
-// The block is used by work that is queued on another stream than its own.
+// Declares that work queued on another stream than the block's own uses the block.
 void record_stream(int device, void* block, cudaStream_t stream);
 
 MemoryStats stats(int device);
@@ -28,9 +29,9 @@ void reset_peak(int device);
 void empty_cache(int device);
 void set_limit(int device, std::int64_t bytes);
 
-// A pool that lends its memory to one graph: blocks allocated on `stream` between begin and end
-// come from it alone and go back to it alone, so that a replay finds them where they were. Memory
-// is given back when the pool is released and its last block is freed.
+// Memory pools of CUDA graphs: blocks allocated on `stream` between begin_pool and end_pool come
+// from the pool and return to it, so that replays find them at the same addresses. The memory is
+// returned to the driver when the pool is released and its last block is freed.
 using PoolId = std::uint64_t;
 PoolId create_pool(int device);
 void begin_pool(int device, PoolId pool, cudaStream_t stream);
@@ -41,10 +42,10 @@ void release_pool(int device, PoolId pool) noexcept;
 
 namespace pinned_memory {
 
-// Page-locked host memory at a multiple of 64. size is not 0.
+// Returns page-locked host memory aligned to 64 bytes. size must not be 0.
 void* allocate(std::size_t size);
 void deallocate(void* block) noexcept;
-// Work on the stream reads or writes the block: it is lent again when the work is done.
+// Declares that work on the stream uses the block: it is reused only after that work is done.
 void record_stream(void* block, cudaStream_t stream);
 bool owns(const void* block);
 

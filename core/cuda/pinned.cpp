@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/cuda/memory.h"
-#include "core/cuda/places.h"
+#include "core/cuda/stream_events.h"
 #include "kernels/error.h"
 
 namespace axle::inline v0::cuda::pinned_memory {
@@ -19,16 +19,16 @@ struct PinnedBlock {
     std::size_t size = 0;
     std::set<cudaStream_t> streams = {};
 };
-struct PinnedWaiting {
+struct PendingPinned {
     void* data;
     std::size_t size;
-    Places places;
+    StreamEvents events;
 };
 struct Cache {
     std::mutex mutex;
     std::map<std::size_t, std::vector<void*>> free;
     std::map<void*, PinnedBlock> blocks;  // in use
-    std::deque<PinnedWaiting> waiting;
+    std::deque<PendingPinned> pending_frees;
 };
 Cache& cache() {
     static auto* const instance = new Cache;
@@ -42,9 +42,9 @@ void* allocate(std::size_t requested) {
     const std::lock_guard lock(c.mutex);
     std::size_t size = kSmallest;
     while (size < requested) size *= 2;
-    while (!c.waiting.empty() && c.waiting.front().places.passed()) {
-        c.free[c.waiting.front().size].push_back(c.waiting.front().data);
-        c.waiting.pop_front();
+    while (!c.pending_frees.empty() && c.pending_frees.front().events.passed()) {
+        c.free[c.pending_frees.front().size].push_back(c.pending_frees.front().data);
+        c.pending_frees.pop_front();
     }
     std::vector<void*>& free = c.free[size];
     void* data = nullptr;
@@ -74,7 +74,7 @@ void deallocate(void* data) noexcept {
         if (block.streams.empty())
             c.free[block.size].push_back(data);
         else
-            c.waiting.push_back({data, block.size, Places(std::move(block.streams))});
+            c.pending_frees.push_back({data, block.size, StreamEvents(std::move(block.streams))});
     } catch (...) {
         cudaFreeHost(data);  // waits for all work
     }

@@ -1,11 +1,11 @@
-// Tensors to and from other libraries in the same process, without a copy: DLPack 1.1
-// (https://dmlc.github.io/dlpack), which PyTorch, NumPy, JAX and others speak.
+// Exchanges tensors with other libraries in the same process without a copy, through DLPack 1.1
+// (https://dmlc.github.io/dlpack). PyTorch, NumPy, JAX and others support it.
 //
-// The two structs are those of the original dlpack.h, to be included for looking into them, before
-// or after this header; core/files/dlpack_abi.h has their layout for those without one.
+// The two structs are defined in the original dlpack.h, which can be included before or after this
+// header. core/files/dlpack_abi.h defines their layout for programs without dlpack.h.
 //
-// Both sides see what either writes, but neither knows that the other wrote: a change from outside
-// does not count as a version (Tensor::version), so don't write to what a gradient waits for.
+// Both sides see each other's writes, but an external write does not change Tensor::version(), so
+// autograd cannot detect it: do not modify memory that a backward pass still needs.
 #pragma once
 
 #include "core/tensor.h"
@@ -15,23 +15,24 @@ struct DLManagedTensorVersioned;
 
 namespace axle::inline v0 {
 
-// A handle that keeps the memory of `tensor` alive until its deleter is called, on any thread.
-// Shape, strides and dtype are as they are now; the first element is at offset 0. It stays on this
-// memory when the tensor moves to another (set_data, Module::to). UsageError for an undefined
-// tensor and for one that requires a gradient, DeviceError for one that is not on the CPU.
+// Returns a handle that keeps the memory of `tensor` alive until its deleter is called, on any
+// thread. Shape, strides and dtype are a snapshot; the first element is at offset 0. The handle
+// keeps this memory even if the tensor's storage is replaced later (set_data, Module::to). Throws
+// UsageError if the tensor is undefined or requires a gradient, DeviceError if it is not on the
+// CPU.
 DLManagedTensorVersioned* to_dlpack(const Tensor& tensor);
-// For readers of before version 1.
+// The same for consumers that support only DLPack versions before 1.0.
 DLManagedTensor* to_dlpack_unversioned(const Tensor& tensor);
 
-// A tensor over the handle's memory, which must hold the elements that its shape and strides say.
-// Takes the handle over and calls its deleter when the last view is gone, on that thread. If it
-// throws, the handle is still the caller's. Memory that is flagged as read-only is copied, for a
-// Tensor can always be written to, and the deleter is called at once; so is that of a tensor
-// without elements.
+// Returns a tensor over the handle's memory, which must contain the elements described by its shape
+// and strides. Takes ownership of the handle and calls its deleter when the last view is destroyed,
+// on that thread. If it throws, the caller still owns the handle. Read-only memory is copied,
+// because a Tensor is always writable, and the deleter is called at once; it is also called at once
+// if there are no elements.
 //
-// ValueError for null, another major version, and elements that are not aligned to their size or
-// lie beyond the address space; DeviceError for what is not on the CPU; DTypeError for a dtype that
-// Axle lacks, vectors among them; ShapeError for negative sizes and more than kMaxDims of them.
+// Throws ValueError for null, another major version, and elements that are misaligned or exceed the
+// address space; DeviceError if the memory is not on the CPU; DTypeError for unsupported dtypes and
+// for vectors; ShapeError for negative sizes or more than kMaxDims dimensions.
 Tensor from_dlpack(DLManagedTensorVersioned* managed);
 Tensor from_dlpack(DLManagedTensor* managed);
 

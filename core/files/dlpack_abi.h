@@ -1,7 +1,6 @@
-// DLPack's binary interface, version 1.1 (https://dmlc.github.io/dlpack), under names of our own,
-// so that a program may include the original dlpack.h too. For those who have no dlpack.h and look
-// into what core/files/dlpack.h passes on: cast a DLManagedTensorVersioned* to a
-// ManagedTensorVersioned*.
+// The binary interface of DLPack 1.1 (https://dmlc.github.io/dlpack) in Axle's namespace, so that a
+// program can also include the original dlpack.h. Programs without dlpack.h can cast a
+// DLManagedTensorVersioned* from core/files/dlpack.h to a ManagedTensorVersioned*.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +8,7 @@
 
 namespace axle::inline v0::dlpack {
 
-// Another major version has another layout.
+// A different major version has a different layout.
 struct Version {
     std::uint32_t major;
     std::uint32_t minor;
@@ -25,14 +24,14 @@ inline constexpr std::int32_t kCpu = 1;
 struct DataType {
     std::uint8_t code;
     std::uint8_t bits;    // of one lane
-    std::uint16_t lanes;  // 1, but for vectors
+    std::uint16_t lanes;  // 1 unless the element is a vector
 };
 enum Code : std::uint8_t {
     kInt = 0,
     kUint = 1,
     kFloat = 2,
     kBfloat = 4,
-    kComplex = 5,  // bits are of both parts
+    kComplex = 5,  // bits of both parts together
     kBool = 6,
     kFloat8E4m3fn = 10,
     kFloat8E5m2 = 12,
@@ -49,7 +48,7 @@ struct Array {
     std::uint64_t byte_offset;
 };
 
-// Before version 1.
+// The layout before version 1.0.
 struct ManagedTensor {
     Array array;
     void* context;

@@ -1,5 +1,5 @@
-// Files: read whole or mapped, written whole or not at all. Every failure is a FileError with the
-// path and the reason. Paths are as std::filesystem::path gives them.
+// Files: read whole or memory-mapped, written atomically. Every failure throws FileError with the
+// path and the reason. Paths are in the encoding of std::filesystem::path.
 #pragma once
 
 #include <cstddef>
@@ -11,14 +11,14 @@
 
 namespace axle::inline v0 {
 
-// Text that somebody else wrote (a path, a name in a file), fit for a message: control characters
-// and bytes that are not printable ASCII or UTF-8 become \xNN; more than 200 bytes are cut.
+// Makes external text (a path, a name in a file) safe for a message: control characters and bytes
+// that are not printable ASCII or UTF-8 become \xNN; text over 200 bytes is truncated.
 std::string printable(std::string_view text);
-// The same as a name: 'weight'.
+// Returns printable(name) in quotes: 'weight'.
 std::string in_quotes(std::string_view name);
 
-// A regular file, open for reading. Directories, pipes and devices are refused. Moving leaves an
-// object that can only be destroyed or assigned to.
+// A regular file, open for reading. Directories, pipes and devices are refused. A moved-from object
+// can only be destroyed or assigned to.
 class InputFile {
   public:
     explicit InputFile(const std::string& path);
@@ -27,10 +27,10 @@ class InputFile {
     InputFile& operator=(InputFile&& other) noexcept;
 
     const std::string& path() const { return path_; }
-    // Bytes at the time of opening.
+    // Returns the size in bytes at the time of opening.
     std::int64_t size() const { return size_; }
-    // The bytes from offset on; a file that has become shorter is an error. Several threads may
-    // read.
+    // Reads bytes.size() bytes at offset. Throws FileError if the file has become shorter. Several
+    // threads can read at the same time.
     void read_at(std::int64_t offset, std::span<std::byte> bytes) const;
 
   private:
@@ -40,13 +40,13 @@ class InputFile {
     std::int64_t size_ = 0;
 };
 
-// The whole file as a string of bytes.
+// Returns the contents of the file.
 std::string read_file(const std::string& path);
 
-// A file in memory, read as it is touched. Writes to the memory stay private to this process and
-// are never written to the file. Replacing the file by rename is safe; if somebody truncates it,
-// touching what is gone is a SIGBUS, so read files that others may be writing with read_file
-// instead.
+// A memory-mapped file; pages are read on first access. Writes to the memory are private to this
+// process and never reach the file. Replacing the file by rename is safe. If another process
+// truncates it, access to the missing part raises SIGBUS, so use read_file for files that others
+// may be writing.
 class MappedFile {
   public:
     explicit MappedFile(const InputFile& file);
@@ -61,10 +61,10 @@ class MappedFile {
     std::span<std::byte> bytes_;
 };
 
-// A file that appears complete or not at all: written beside its place under another name, forced
-// to disk and renamed in commit(). Without a commit, or after a failure, nothing is left of it and
-// the old file is what it was. New files have the permissions that umask leaves of rw-rw-rw-; a
-// symbolic link at the path is replaced, not followed.
+// A file that appears complete or not at all. It is written to a temporary file in the same folder;
+// commit() forces that to disk and renames it. Without commit(), or after a failure, the temporary
+// file is removed and the old file is unchanged. New files have permissions rw-rw-rw- minus umask.
+// A symbolic link at the path is replaced, not followed.
 class AtomicFile {
   public:
     explicit AtomicFile(const std::string& path);
@@ -74,9 +74,9 @@ class AtomicFile {
 
     void write(std::span<const std::byte> bytes);
     void write(std::string_view text) { write(std::as_bytes(std::span(text))); }
-    // Ends writing: the bytes are on the disk, and the old file is still in its place.
+    // Ends writing: forces the bytes to disk. The old file is still in place.
     void sync();
-    // sync(), if that has not been called, and takes the old file's place.
+    // Calls sync() if needed, then replaces the old file.
     void commit();
 
   private:
@@ -85,15 +85,15 @@ class AtomicFile {
 
     std::string path_;
     std::string folder_;
-    std::string temporary_;  // empty once it is gone or renamed
+    std::string temporary_;  // empty after it was renamed or removed
     int descriptor_ = -1;
 };
 
 void write_file_atomically(const std::string& path, std::string_view bytes);
-// writer(file) writes; an exception of it leaves the old file.
+// Calls writer(file) and commits. If the writer throws, the old file is unchanged.
 void write_file_atomically(const std::string& path, const std::function<void(AtomicFile&)>& writer);
 
-// The folder and those above it that are missing.
+// Creates the folder and its missing parents.
 void create_directories(const std::string& path);
 
 }  // namespace axle::inline v0

@@ -1,6 +1,6 @@
-// Private to core/files/torch_file.cpp: the part of Python's pickle format, protocols 2 to 5, that
-// says plain values. Nothing is executed and nothing is looked up: a call is a value that says
-// which name would be called with what, and whoever reads it decides what that means.
+// Private to core/files/torch_file.cpp: reads the part of Python's pickle format (protocols 2 to 5)
+// that describes plain values. Nothing is executed or looked up: a call becomes a value that
+// records the name and the arguments, and the caller decides what it means.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,8 @@
 
 namespace axle::inline v0 {
 
-// A pickle is a graph: lists and dicts may be met again. Values are named by their index.
+// A pickle is a graph: lists and dicts can be referenced several times. Values refer to each other
+// by index.
 struct Pickle {
     enum class Kind : std::uint8_t {
         none,
@@ -25,8 +26,8 @@ struct Pickle {
         list,
         dict,       // items are key, value, key, value, ...
         name,       // text is "module.name"
-        call,       // items are the name and the tuple of its arguments
-        reference,  // to data outside of the pickle; items are the value that tells which
+        call,       // items are the name and the argument tuple
+        reference,  // to data outside the pickle; items are its identifier
     };
     struct Value {
         Kind kind = Kind::none;
@@ -40,9 +41,9 @@ struct Pickle {
     std::uint32_t root = 0;
 };
 
-// FileError with the bare reason for a pickle that ends early, uses anything else of the format, or
-// names what is not `allowed`. A collections.OrderedDict, which need not be allowed, is a dict;
-// what it has beside its entries is left out, and so is what a call's value is given later.
+// Throws FileError with the bare reason if the pickle is truncated, uses another part of the
+// format, or contains a name that is not `allowed`. A collections.OrderedDict is always allowed and
+// becomes a dict. Attributes set on it or on the result of a call are ignored.
 Pickle read_pickle(std::span<const std::byte> bytes,
                    const std::function<bool(std::string_view name)>& allowed);
 

@@ -91,8 +91,8 @@ void save_safetensors(AtomicFile& file, const NamedTensors& tensors, const Metad
     }
 }
 
-struct SafetensorsFile::Opened {
-    explicit Opened(const std::string& name) : file(name) {}
+struct SafetensorsFile::State {
+    explicit State(const std::string& name) : file(name) {}
 
     void read_header();
     const Entry* find(const std::string& name) const;
@@ -107,7 +107,7 @@ struct SafetensorsFile::Opened {
     mutable std::unique_ptr<MappedFile> map;
 };
 
-void SafetensorsFile::Opened::read_header() {
+void SafetensorsFile::State::read_header() {
     if (file.size() < kLengthBytes)
         throw FileError(str(path, ": too short for a safetensors file: ", file.size(), " bytes"));
     std::uint64_t length = 0;
@@ -142,48 +142,48 @@ void SafetensorsFile::Opened::read_header() {
         throw FileError(str(path, ": a tensor's name twice: ", in_quotes(entries[*twin].name)));
 }
 
-const Entry* SafetensorsFile::Opened::find(const std::string& name) const {
+const Entry* SafetensorsFile::State::find(const std::string& name) const {
     const auto found = std::ranges::lower_bound(
         by_name, name, {}, [&](std::uint32_t i) -> const std::string& { return entries[i].name; });
     if (found == by_name.end() || entries[*found].name != name) return nullptr;
     return &entries[*found];
 }
 
-const Entry& SafetensorsFile::Opened::at(const std::string& name) const {
+const Entry& SafetensorsFile::State::at(const std::string& name) const {
     if (const Entry* entry = find(name)) return *entry;
     throw FileError(str(path, ": no tensor has this name: ", in_quotes(name)));
 }
 
 SafetensorsFile::SafetensorsFile(const std::string& path) {
-    const auto opened = std::make_shared<Opened>(path);
-    opened->read_header();
-    opened_ = opened;
+    const auto state = std::make_shared<State>(path);
+    state->read_header();
+    state_ = state;
 }
 
-const std::vector<Entry>& SafetensorsFile::entries() const { return opened_->entries; }
-const Metadata& SafetensorsFile::metadata() const { return opened_->metadata; }
+const std::vector<Entry>& SafetensorsFile::entries() const { return state_->entries; }
+const Metadata& SafetensorsFile::metadata() const { return state_->metadata; }
 bool SafetensorsFile::contains(const std::string& name) const {
-    return opened_->find(name) != nullptr;
+    return state_->find(name) != nullptr;
 }
 
-Tensor SafetensorsFile::tensor(const std::string& name) const { return tensor(opened_->at(name)); }
+Tensor SafetensorsFile::tensor(const std::string& name) const { return tensor(state_->at(name)); }
 
 Tensor SafetensorsFile::tensor(const Entry& entry) const {
     Tensor y = Tensor::empty(entry.shape, {.dtype = entry.dtype});
     const auto bytes = static_cast<std::size_t>(entry.end - entry.begin);
-    opened_->file.read_at(entry.begin, {static_cast<std::byte*>(y.raw_data()), bytes});
-    check_booleans(opened_->path, entry, y.raw_data());
+    state_->file.read_at(entry.begin, {static_cast<std::byte*>(y.raw_data()), bytes});
+    check_booleans(state_->path, entry, y.raw_data());
     return y;
 }
 
 Tensor SafetensorsFile::mapped_tensor(const std::string& name) const {
-    const Entry& entry = opened_->at(name);
+    const Entry& entry = state_->at(name);
     if (entry.begin == entry.end || entry.begin % size_of(entry.dtype) != 0) return tensor(entry);
-    std::call_once(opened_->mapped,
-                   [&] { opened_->map = std::make_unique<MappedFile>(opened_->file); });
-    std::byte* data = opened_->map->bytes().data() + entry.begin;
-    check_booleans(opened_->path, entry, data);
-    return Tensor::from_blob(data, entry.shape, entry.dtype, [keep = opened_] {});
+    std::call_once(state_->mapped,
+                   [&] { state_->map = std::make_unique<MappedFile>(state_->file); });
+    std::byte* data = state_->map->bytes().data() + entry.begin;
+    check_booleans(state_->path, entry, data);
+    return Tensor::from_blob(data, entry.shape, entry.dtype, [keep = state_] {});
 }
 
 Safetensors load_safetensors(const std::string& path) {

@@ -1,6 +1,6 @@
-// The safetensors format: a JSON header, then the bytes of the tensors without a gap. The reader
-// believes nothing: a file that lies in any way is a FileError "path: reason", before memory is
-// taken for its tensors.
+// The safetensors format: a JSON header, then the bytes of the tensors without gaps. The reader
+// validates everything: an inconsistent file throws FileError "path: reason" before memory is
+// allocated for its tensors.
 //
 //     8 bytes   N, little-endian, at most 100,000,000
 //     N bytes   {"__metadata__": {"key": "text"}, "name": {"dtype": "F32", "shape": [2, 3],
@@ -25,30 +25,30 @@ namespace axle::inline v0 {
 using Metadata = std::map<std::string, std::string>;
 using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 
-// Writes a file atomically (core/files/file.h). The order of `tensors` doesn't matter: they are
-// written by dtype, the widest first, then by name, as the format's own library does, so that equal
-// tensors give equal files. Strided tensors are written row-major. ValueError for what a reader
-// would refuse: a name twice, a name or text that is not UTF-8, a header that is too long;
-// DeviceError for a meta tensor.
+// Writes a file atomically (core/files/file.h). Tensors are written by dtype, widest first, then by
+// name, as the reference library does, so the order of `tensors` does not matter and equal tensors
+// give equal files. Strided tensors are written row-major. Throws ValueError for anything a reader
+// would refuse: a duplicate name, names or text that are not UTF-8, a header that is too long.
+// Throws DeviceError for a meta tensor.
 void save_safetensors(const std::string& path, const NamedTensors& tensors,
                       const Metadata& metadata = {});
-// Into a file that the caller commits.
+// Writes into a file that the caller commits.
 void save_safetensors(AtomicFile& file, const NamedTensors& tensors, const Metadata& metadata = {});
-// Any other range of names and tensors, such as what load_safetensors gives.
+// The same for any other range of (name, tensor), such as the result of load_safetensors.
 template <class Tensors>
 void save_safetensors(const std::string& path, const Tensors& tensors,
                       const Metadata& metadata = {}) {
     save_safetensors(path, NamedTensors(tensors.begin(), tensors.end()), metadata);
 }
 
-// All tensors of a file, in memory of their own.
+// All tensors of a file, copied into memory.
 struct Safetensors {
     std::map<std::string, Tensor> tensors;
     Metadata metadata;
 };
 Safetensors load_safetensors(const std::string& path);
 
-// An open file, its header read and checked. Copies share it; several threads may read.
+// An open file whose header was read and checked. Copies share the file. Several threads can read.
 class SafetensorsFile {
   public:
     struct Entry {
@@ -60,23 +60,22 @@ class SafetensorsFile {
 
     explicit SafetensorsFile(const std::string& path);
 
-    // In the order of their bytes.
+    // Sorted by their position in the file.
     const std::vector<Entry>& entries() const;
     const Metadata& metadata() const;
     bool contains(const std::string& name) const;
 
-    // A copy in memory of its own. FileError if no tensor has this name.
+    // Returns a copy in memory. Throws FileError if no tensor has this name.
     Tensor tensor(const std::string& name) const;
-    // The same, once its entry is known.
+    // The same for an entry of this file.
     Tensor tensor(const Entry& entry) const;
-    // Without a copy: memory mapped from the file and private to this process, under the conditions
-    // that core/files/file.h states for mapped files. A tensor that is not aligned in the file is
-    // copied.
+    // Returns the tensor without a copy: memory mapped from the file, under the conditions of
+    // MappedFile (core/files/file.h). A tensor that is misaligned in the file is copied.
     Tensor mapped_tensor(const std::string& name) const;
 
   private:
-    struct Opened;
-    std::shared_ptr<const Opened> opened_;
+    struct State;
+    std::shared_ptr<const State> state_;
 };
 
 }  // namespace axle::inline v0

@@ -1,4 +1,4 @@
-// Private to core/files/safetensors.cpp: the format's header, between its text and what it says.
+// Private to core/files/safetensors.cpp: reads and writes the header of the format.
 #pragma once
 
 #include <string>
@@ -16,15 +16,15 @@ struct SafetensorsHeader {
     Metadata metadata;
 };
 
-// Checks the form alone: what the entries say may still contradict itself and the file, and a name
-// may come twice. FileError with the bare reason.
+// Checks the syntax only: entries can still be inconsistent with each other or the file, and names
+// can repeat. Throws FileError with the bare reason.
 SafetensorsHeader read_safetensors_header(const std::string& text);
 
-// The text for these tensors one after another, padded to a multiple of 8; ValueError where
-// read_safetensors_header would refuse it.
+// Returns the header for these tensors in this order, padded to a multiple of 8 bytes. Throws
+// ValueError if read_safetensors_header would refuse it.
 std::string write_safetensors_header(const NamedTensors& sorted, const Metadata& metadata);
 
-// The place of a dtype in the format's list; files are sorted by it, the largest first.
+// Returns the position of a dtype in the format's list. Files are sorted by it, largest first.
 int safetensors_rank(DType dtype);
 
 }  // namespace axle::inline v0

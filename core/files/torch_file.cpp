@@ -16,7 +16,7 @@
 #include "core/files/file.h"
 #include "core/files/pickle.h"
 #include "core/files/zip.h"
-#include "core/memory/storage.h"
+#include "core/storage.h"
 
 namespace axle::inline v0 {
 namespace {
@@ -87,7 +87,7 @@ class TorchFile {
         check_crc(entry);
         try {
             pickle_ = read_pickle(entry.bytes, [&](std::string_view name) {
-                return options_.leave_out_others || is_known(name);
+                return options_.unknown_as_null || is_known(name);
             });
         } catch (const FileError& error) {
             refuse(error.what());

@@ -1,8 +1,8 @@
-// PyTorch's own checkpoint files, as torch.save writes them (.bin, .pt, .pth, .pkl): a zip file
-// with a pickle and the bytes of the tensors. The reader executes nothing: it knows tensors,
+// Reads PyTorch's checkpoint files as torch.save writes them (.bin, .pt, .pth, .pkl): a zip file
+// with a pickle and the bytes of the tensors. The reader executes nothing. It supports tensors,
 // parameters, dicts, lists, tuples, numbers, text, booleans, None, torch.Size and dtypes; a file
-// that names anything else is refused with that name. A file that lies is a FileError "path:
-// reason" that names the entry.
+// with any other name is refused with that name. An inconsistent file throws FileError "path:
+// reason" with the name of the entry.
 #pragma once
 
 #include <string>
@@ -12,17 +12,17 @@
 namespace axle::inline v0 {
 
 struct TorchFileOptions {
-    // Whether to compare what is read with the checksums in the file. PyTorch can be told to leave
-    // them out (torch.serialization.set_crc32_options).
+    // Compares the data with the checksums in the file. Turn it off for files that PyTorch wrote
+    // without them (torch.serialization.set_crc32_options).
     bool check_crc = true;
-    // What is neither a tensor nor a plain value is null, instead of an error.
-    bool leave_out_others = false;
+    // Reads values of unsupported types as null instead of throwing.
+    bool unknown_as_null = false;
 };
 
-// What was saved: dicts are maps, whose keys are text or integers, these as text; lists, tuples and
-// sizes are lists; a dtype is its name, "torch.float32". Tensors are on the CPU, of their shapes
-// and strides, and share memory where they did. It is mapped from the file and private to this
-// process, under the conditions that core/files/file.h states for mapped files.
+// Returns what was saved: dicts become maps, with integer keys converted to text; lists, tuples and
+// sizes become lists; a dtype becomes its name, "torch.float32". Tensors are on the CPU, keep their
+// shapes and strides, and share memory if they did when saved. Their memory is mapped from the file
+// under the conditions of MappedFile (core/files/file.h).
 Tree load_torch_file(const std::string& path, TorchFileOptions options = {});
 
 }  // namespace axle::inline v0

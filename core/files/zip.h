@@ -1,5 +1,5 @@
-// Private to core/files/torch_file.cpp: what a zip file holds, where every entry is stored as it
-// is.
+// Private to core/files/torch_file.cpp: lists the entries of a zip file whose entries are all
+// stored uncompressed.
 #pragma once
 
 #include <cstddef>
@@ -12,13 +12,13 @@ namespace axle::inline v0 {
 
 struct StoredEntry {
     std::string name;
-    std::span<std::byte> bytes;  // of the file
-    std::uint32_t crc = 0;       // that the file says; not compared
+    std::span<std::byte> bytes;  // points into the file
+    std::uint32_t crc = 0;       // as stated in the file; not verified
 };
 
-// The entries in the order of their bytes, also of a file beyond 4 GiB (zip64). No two share a byte
-// or a name. FileError with the bare reason for what is no zip file, and for entries that are
-// compressed, encrypted or not wholly in the file.
+// Returns the entries sorted by position; supports files above 4 GiB (zip64). Entries do not
+// overlap and names are unique. Throws FileError with the bare reason if the file is not a zip
+// file, or if an entry is compressed, encrypted or not completely in the file.
 std::vector<StoredEntry> read_stored_zip(std::span<std::byte> file);
 
 }  // namespace axle::inline v0

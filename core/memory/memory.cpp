@@ -170,7 +170,7 @@ void* allocate(std::size_t size) {
     c.stats.current += static_cast<std::int64_t>(rounded);
     c.stats.peak = std::max(c.stats.peak, c.stats.current);
     if (profiler::enabled())
-        profiler::note_memory(static_cast<std::int64_t>(rounded), c.stats.current,
+        profiler::record_memory(static_cast<std::int64_t>(rounded), c.stats.current,
                               c.stats.reserved);
     return block;
 }
@@ -192,7 +192,7 @@ void deallocate(void* block, std::size_t size) noexcept {
             give_back(c, block, rounded);
         }
     }
-    if (profiler::enabled()) profiler::note_memory(0, c.stats.current, c.stats.reserved);
+    if (profiler::enabled()) profiler::record_memory(0, c.stats.current, c.stats.reserved);
 }
 
 MemoryStats stats() {

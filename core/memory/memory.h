@@ -1,4 +1,4 @@
-// The caching host allocator: every tensor's memory comes from here.
+// The caching host allocator, which provides the memory of CPU tensors.
 #pragma once
 
 #include <cstddef>
@@ -6,48 +6,50 @@
 
 namespace axle::inline v0 {
 
-// Bytes; counts are of calls since the start or the last reset_peak().
+// Sizes in bytes. Counts start at the start of the process or the last reset_peak().
 struct MemoryStats {
-    std::int64_t current = 0;             // handed out, rounded up to size classes
-    std::int64_t peak = 0;                // largest `current`
-    std::int64_t reserved = 0;            // taken from the system: handed out and cached
+    std::int64_t current = 0;             // in use, rounded up to size classes
+    std::int64_t peak = 0;                // maximum of `current`
+    std::int64_t reserved = 0;            // taken from the system: in use and cached
     std::int64_t allocations = 0;         // requests served
-    std::int64_t system_allocations = 0;  // of those, served by the system
+    std::int64_t system_allocations = 0;  // requests that needed memory from the system
 };
 
-// What the cache asks for memory in place of the system.
+// Replaces the system as the source of the cache's memory.
 struct HostAllocator {
-    // At least `size` bytes at a multiple of `alignment`, a power of two; null if there are none.
+    // Returns at least `size` bytes aligned to `alignment`, a power of two, or null if there is no
+    // memory.
     void* (*allocate)(std::size_t size, std::size_t alignment, void* context) = nullptr;
     void (*deallocate)(void* block, std::size_t size, void* context) noexcept = nullptr;
     void* context = nullptr;
 };
 
-// All functions may be called from any thread.
+// All functions can be called from any thread.
 namespace host_memory {
 
-// size bytes aligned to 64, not initialised. A freed block of the same size class is reused;
-// otherwise the system (or the host, see set_allocator) is asked, after a failure once more with
-// the cache flushed, and then OutOfMemory is thrown. size 0 gives nullptr. Blocks of 2 MiB and more
-// ask for huge pages.
+// Returns `size` uninitialized bytes aligned to 64, or nullptr for size 0. Reuses a freed block of
+// the same size class; otherwise asks the system (or the allocator of set_allocator). If that
+// fails, it flushes the cache and retries, then throws OutOfMemory. Blocks of 2 MiB and more
+// request huge pages.
 void* allocate(std::size_t size);
-// size is that of the allocation. Under AddressSanitizer a cached block is poisoned.
+// size must be the size passed to allocate(). Under AddressSanitizer a cached block is poisoned.
 void deallocate(void* block, std::size_t size) noexcept;
 
 MemoryStats stats();
 void reset_peak();
-// Gives every cached block back to where it came from.
+// Returns every cached block to the allocator it came from.
 void empty_cache();
 
-// At any time; an allocator without functions restores the system. Cached blocks are given back to
-// where they came from at once, blocks in use when they are freed: until then a replaced allocator
-// and its context must live. The functions are called by one thread at a time and must not call
-// this library. UsageError if only one of them is given, and, in allocate(), for a block that isn't
-// aligned. Kernels' scratch memory is not asked for here, but from operator new.
+// Can be called at any time; an allocator without functions restores the system. Cached blocks are
+// returned to the allocator they came from at once, blocks in use when they are freed; until then a
+// replaced allocator and its context must stay valid. The functions are called by one thread at a
+// time and must not call this library. Throws UsageError if only one function is given; allocate()
+// throws it if a block is misaligned. Scratch memory of kernels does not come from here, but from
+// operator new.
 void set_allocator(const HostAllocator& allocator);
 
-// OutOfMemory rather than more than so many bytes reserved; 0 is no limit. What is in use stays.
-// ValueError for a negative one.
+// Limits the reserved bytes; allocations above the limit throw OutOfMemory. 0 means no limit.
+// Blocks in use are not affected. Throws ValueError for a negative limit.
 void set_limit(std::int64_t bytes);
 
 }  // namespace host_memory

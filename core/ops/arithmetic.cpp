@@ -94,14 +94,14 @@ Tensor pow(const Tensor& a, Scalar exponent) {
         return unary("pow", kernels::formula::PowScalar{exponent.value}, promoted(a, exponent));
     }
     return unary("pow", kernels::formula::PowScalar{exponent.value},
-                 keep_f32(to(a, floating(a.dtype()))));
+                 autocast_to_f32(to(a, floating(a.dtype()))));
 }
 
 // d a^b = b a^(b-1) da + a^b ln(a) db, with 0^b ln(0) taken as 0 for b > 0.
 Tensor pow(const Tensor& given, const Tensor& exponents) {
     const profiler::OpScope scope("pow");
     check_device("pow", {&given, &exponents});
-    const Tensor a = keep_f32(given), b = keep_f32(exponents);
+    const Tensor a = autocast_to_f32(given), b = autocast_to_f32(exponents);
     const DType common = promote(a, b);
     const Tensor y = binary_forward("pow", kernels::formula::Pow{}, a, b, common, common);
     return record(

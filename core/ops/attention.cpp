@@ -98,7 +98,7 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
     Tensor lse = Tensor::empty({q.size(0), q.size(1), q.size(2)},
                                {.dtype = q.dtype() == f64 ? f64 : f32, .device = q.device()});
     launch(q.device(), [&](auto& on) {
-        params.numbers = kernels::attention(on, q.view(), k.view(), v.view(), view_or_null(mask),
+        params.generator = kernels::attention(on, q.view(), k.view(), v.view(), view_or_null(mask),
                                             params, y.view(), lse.view());
     });
     return record(

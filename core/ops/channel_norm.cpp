@@ -196,8 +196,8 @@ Tensor group_norm(const Tensor& x_given, std::int64_t groups, const Tensor& weig
     if (groups < 1 || x_given.size(1) % groups != 0)
         throw ShapeError(str("group_norm: groups must divide the channels: ", groups, " groups, x ",
                              x_given.shape()));
-    const Tensor x = keep_f32(x_given), weight = keep_f32(weight_given),
-                 bias = keep_f32(bias_given);
+    const Tensor x = autocast_to_f32(x_given), weight = autocast_to_f32(weight_given),
+                 bias = autocast_to_f32(bias_given);
     check_channels("group_norm", "weight", weight, x);
     check_channels("group_norm", "bias", bias, x);
     Tensor y = empty_like(x), mean = empty({x.size(0), groups}, statistics_of(x));

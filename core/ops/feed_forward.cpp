@@ -15,7 +15,7 @@ constexpr const char* kOp = "feed_forward";
 // (dy weight2) activation'(at)
 Tensor hidden_gradient(const Tensor& dy, const Tensor& weight2, Activation activation,
                        const Tensor& at) {
-    if (grad_enabled()) return through_activation(kOp, activation, matmul(dy, weight2), at);
+    if (grad_enabled()) return activation_backward(kOp, activation, matmul(dy, weight2), at);
     const profiler::OpScope scope("matmul");
     Shape shape = dy.shape();
     shape[shape.size() - 1] = weight2.size(1);
@@ -54,7 +54,7 @@ Tensor feed_forward(const Tensor& x_in, const Tensor& weight1_in, const Tensor& 
     const Tensor y = empty(shape, options);
     const Tensor behind[] = {x, weight1, bias1};
     const bool passes_on = grad_enabled() && autograd::any_requires_grad(behind);
-    if (passes_on && keeps_argument(activation)) pre = empty_like(hidden);
+    if (passes_on && saves_input(activation)) pre = empty_like(hidden);
     write_linear(x, weight1, bias1, activation, pre, hidden);
     write_linear(hidden, weight2, bias2, Activation::none, {}, y);
     const bool keeps_hidden =
@@ -72,13 +72,13 @@ Tensor feed_forward(const Tensor& x_in, const Tensor& weight1_in, const Tensor& 
             const auto wanted = [&](int i) {
                 return needs[i] ? std::optional(dtypes[static_cast<std::size_t>(i)]) : std::nullopt;
             };
-            Tensor h = hidden, at = keeps_argument(activation) ? pre.get() : h;
+            Tensor h = hidden, at = saves_input(activation) ? pre.get() : h;
             const Tensor in = x, w1 = weight1, w2 = weight2;
             // A second derivative needs the hidden layer with its history, and computes it again.
             if (passes_on && grad_enabled()) {
                 const Tensor b1 = bias1;
                 h = linear(in, w1, b1, activation);
-                at = keeps_argument(activation) ? linear(in, w1, b1) : h;
+                at = saves_input(activation) ? linear(in, w1, b1) : h;
             }
             Grads result(5);
             std::tie(result[3], result[4]) =

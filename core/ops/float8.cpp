@@ -111,7 +111,7 @@ Tensor float8_matmul(const Float8Tensor& a, const Float8Tensor& b,
     return done ? to(c, options.dtype) : emulated(a, b, options.dtype);
 }
 
-void end_float8_step(const Float8History& rule, Tensor& history, Tensor& scales) {
+void update_float8_scales(const Float8History& rule, Tensor& history, Tensor& scales) {
     kernels::DelayedScaling scaling = {.length = history.size(0),
                                        .most_recent = rule.most_recent,
                                        .margin = static_cast<float>(rule.margin),

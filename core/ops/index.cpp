@@ -72,8 +72,8 @@ Tensor scattered(const Shape& shape, int dim, const Tensor& index, const Tensor&
 Tensor embedding_gradient(const Tensor& dy, const Tensor& ids, std::int64_t rows,
                           std::int64_t padding) {
     const std::int64_t n = ids.numel(), width = dy.size(-1);
-    if (dy.device().is_cuda() && n > kernels::kMostSorted)
-        throw ValueError(str("embedding: a GPU differentiates at most ", kernels::kMostSorted,
+    if (dy.device().is_cuda() && n > kernels::kMaxSortedElements)
+        throw ValueError(str("embedding: a GPU differentiates at most ", kernels::kMaxSortedElements,
                              " ids: ", ids.shape()));
     Tensor dweight = empty(
         {rows, width}, {.dtype = is_half(dy.dtype()) ? f32 : dy.dtype(), .device = dy.device()});
@@ -136,7 +136,7 @@ Tensor scatter_add(const Tensor& given, std::int64_t dim, const Tensor& index,
     check_compute("scatter_add", given);
     // Autocast may have made one of them half as wide as the other.
     const bool differ = autocast_dtype() && given.dtype() != added.dtype();
-    const Tensor x = differ ? keep_f32(given) : given, src = differ ? keep_f32(added) : added;
+    const Tensor x = differ ? autocast_to_f32(given) : given, src = differ ? autocast_to_f32(added) : added;
     check_same_dtype("scatter_add", x, src);
     if (x.dim() == 0)
         return reshape(scatter_add(reshape(x, {1}), dim, at_least_1d(index), at_least_1d(src)), {});
@@ -230,8 +230,8 @@ std::pair<Tensor, Tensor> picked(const char* op, const Tensor& x, int d, std::in
         return k == 0 ? std::pair(values, indices)
                       : std::pair(reshape(values, {}), reshape(indices, {}));
     }
-    if (x.device().is_cuda() && x.shape()[d] > kernels::kMostSorted)
-        throw ValueError(str(op, ": a GPU takes at most ", kernels::kMostSorted,
+    if (x.device().is_cuda() && x.shape()[d] > kernels::kMaxSortedElements)
+        throw ValueError(str(op, ": a GPU takes at most ", kernels::kMaxSortedElements,
                              " along a dimension: ", x.shape()));
     Shape shape = x.shape();
     shape[d] = k;

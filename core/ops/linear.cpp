@@ -86,11 +86,11 @@ kernels::Activation kernel_activation(Activation activation) {
     return static_cast<kernels::Activation>(activation);
 }
 
-bool keeps_argument(Activation activation) {
+bool saves_input(Activation activation) {
     return activation != Activation::none && activation != Activation::relu;
 }
 
-Tensor through_activation(const char* op, Activation activation, const Tensor& dy,
+Tensor activation_backward(const char* op, Activation activation, const Tensor& dy,
                           const Tensor& kept) {
     if (activation == Activation::none) return dy;
     return with_formula(activation, [&](auto f) { return slope(op, f, dy, kept); });
@@ -138,10 +138,10 @@ Tensor linear(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in
     Tensor y = empty(shape, options), pre;
     const bool recorded = grad_enabled() && (x.requires_grad() || weight.requires_grad() ||
                                              (bias.defined() && bias.requires_grad()));
-    if (recorded && keeps_argument(activation)) pre = empty(shape, options);
+    if (recorded && saves_input(activation)) pre = empty(shape, options);
     write_linear(x, weight, bias, activation, pre, y);
     // A second derivative needs the argument with its history, and computes it again.
-    const bool keeps_x = weight.requires_grad() || keeps_argument(activation);
+    const bool keeps_x = weight.requires_grad() || saves_input(activation);
     const Tensor kept = activation == Activation::relu ? y : pre;
     const DType dw_dtype = gradient_dtype(weight_in);
     const DType db_dtype = bias.defined() ? gradient_dtype(bias_in) : dw_dtype;
@@ -151,8 +151,8 @@ Tensor linear(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in
                    kept = saved(kept), activation, dw_dtype,
                    db_dtype](const Grads& dy, Needs needs) -> Grads {
                       const Tensor w = weight, b = bias;
-                      const bool again = grad_enabled() && keeps_argument(activation);
-                      const Tensor dz = through_activation(kOp, activation, dy[0],
+                      const bool again = grad_enabled() && saves_input(activation);
+                      const Tensor dz = activation_backward(kOp, activation, dy[0],
                                                            again ? linear(x, w, b) : kept.get());
                       Grads result(3);
                       if (needs[0]) result[0] = matmul(dz, w);

@@ -1,4 +1,4 @@
-// Private to core: what the ops around x weight^T share.
+// Private to core: helpers of the ops that compute x weight^T.
 #pragma once
 
 #include <optional>
@@ -9,7 +9,7 @@
 
 namespace axle::inline v0 {
 
-// [..., width] as [rows, width]
+// Returns [..., width] viewed as [rows, width].
 inline Tensor fold(const Tensor& x) {
     if (x.dim() == 2) return x;
     std::int64_t rows = 1;
@@ -17,25 +17,27 @@ inline Tensor fold(const Tensor& x) {
     return reshape(x, {rows, x.shape().back()});
 }
 
-// x [..., in], weight [out, in], bias [out] or undefined, of one floating dtype.
+// Requires x [..., in], weight [out, in], bias [out] or undefined, all of one floating dtype.
 void check_linear(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias);
 
-// y = activation(x weight^T + bias) without a record; a pre that is defined receives the argument
-// of the activation.
+// Computes y = activation(x weight^T + bias) without recording. If `pre` is defined, it receives
+// the input of the activation.
 void write_linear(const Tensor& x, const Tensor& weight, const Tensor& bias, Activation activation,
                   const Tensor& pre, const Tensor& y);
 
 kernels::Activation kernel_activation(Activation activation);
-// Whether the slope is written in the argument of the activation and not in its value.
-bool keeps_argument(Activation activation);
-// dy behind the activation; `kept` is what the activation's slope is written in.
-Tensor through_activation(const char* op, Activation activation, const Tensor& dy,
-                          const Tensor& kept);
+// Returns whether the activation's derivative is computed from its input rather than its output.
+bool saves_input(Activation activation);
+// Returns the gradient of the activation's input, given that of its output. `kept` is the
+// activation's input or output, see saves_input().
+Tensor activation_backward(const char* op, Activation activation, const Tensor& dy,
+                           const Tensor& kept);
 
-// That in which the engine takes the gradient of an operand, were it narrower until a cast.
+// Returns the dtype in which the engine accumulates the operand's gradient; wider than the operand
+// if it was cast.
 DType gradient_dtype(const Tensor& operand);
-// Those of a weight and its bias behind x, from dz at x weight^T + bias, in these dtypes; undefined
-// where none is asked for.
+// Returns the gradients of weight and bias in the given dtypes, from dz at x weight^T + bias. A
+// gradient without a dtype is undefined.
 std::pair<Tensor, Tensor> parameter_gradients(const Tensor& dz, const Tensor& x,
                                               const Tensor& weight, std::optional<DType> dw_dtype,
                                               std::optional<DType> db_dtype);

@@ -218,7 +218,7 @@ Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction) {
     check_floating("mse_loss", target);
     if (x.shape() != target.shape())
         throw ShapeError(str("mse_loss: shapes differ: ", x.shape(), " and ", target.shape()));
-    const Tensor difference = sub(keep_f32(x), keep_f32(target));
+    const Tensor difference = sub(autocast_to_f32(x), autocast_to_f32(target));
     const Tensor square = mul(difference, difference);
     if (reduction == Reduction::none) return square;
     return reduction == Reduction::mean ? mean(square) : sum(square);

@@ -66,8 +66,8 @@ Tensor layer_norm(const Tensor& x_given, const Tensor& weight_given, const Tenso
                   double eps) {
     const profiler::OpScope scope("layer_norm");
     check_input("layer_norm", x_given);
-    const Tensor x = keep_f32(x_given), weight = keep_f32(weight_given),
-                 bias = keep_f32(bias_given);
+    const Tensor x = autocast_to_f32(x_given), weight = autocast_to_f32(weight_given),
+                 bias = autocast_to_f32(bias_given);
     check_vector("layer_norm", "weight", weight, x);
     check_vector("layer_norm", "bias", bias, x);
     Tensor y = empty_like(x), mean = row_statistic(x), rstd = row_statistic(x);
@@ -98,7 +98,7 @@ Tensor layer_norm(const Tensor& x_given, const Tensor& weight_given, const Tenso
 Tensor rms_norm(const Tensor& x_given, const Tensor& weight_given, double eps) {
     const profiler::OpScope scope("rms_norm");
     check_input("rms_norm", x_given);
-    const Tensor x = keep_f32(x_given), weight = keep_f32(weight_given);
+    const Tensor x = autocast_to_f32(x_given), weight = autocast_to_f32(weight_given);
     check_vector("rms_norm", "weight", weight, x);
     Tensor y = empty_like(x), rstd = row_statistic(x);
     launch(x.device(), [&](auto& on) {

@@ -1,4 +1,4 @@
-// What the pointwise families share: broadcasting, promotion, and the rule of a unary formula.
+// Helpers of the pointwise ops: broadcasting, promotion, and gradient rules of unary formulas.
 #pragma once
 
 #include "core/autograd/autograd.h"
@@ -10,7 +10,7 @@
 
 namespace axle::inline v0 {
 
-// y = f(a, b) of the promoted dtype, broadcast; y has `result` where it is given.
+// Returns f(a, b), computed in the dtype `common` and broadcast. The result has dtype `result`.
 template <class F>
 Tensor binary_forward(const char* op, F f, const Tensor& a, const Tensor& b, DType common,
                       DType result) {
@@ -26,7 +26,7 @@ Tensor binary_forward(const char* op, F f, const Tensor& a, const Tensor& b, DTy
     return y;
 }
 
-// dx = dy f'(v), differentiable once more where the formula has a curve.
+// Returns dx = dy f'(v). Can be differentiated once more if the formula has a second derivative.
 template <class F>
 Tensor slope(const char* op, F f, const Tensor& dy, const Tensor& v) {
     Tensor dx = empty_like(v);
@@ -49,7 +49,7 @@ Tensor slope(const char* op, F f, const Tensor& dy, const Tensor& v) {
                   });
 }
 
-// y = f(x) with its rule.
+// Returns f(x) with its gradient rule.
 template <class F>
 Tensor unary(const char* op, F f, const Tensor& x) {
     const profiler::OpScope scope(op);

@@ -150,8 +150,8 @@ Tensor multinomial(const Tensor& weights, std::int64_t samples, bool replacement
     if (!replacement && samples > n)
         throw ValueError(str("multinomial: more samples than weights without replacement: ",
                              samples, " of ", weights.shape()));
-    if (device.is_cuda() && !replacement && n > kernels::kMostSorted)
-        throw ValueError(str("multinomial: a GPU takes at most ", kernels::kMostSorted,
+    if (device.is_cuda() && !replacement && n > kernels::kMaxSortedElements)
+        throw ValueError(str("multinomial: a GPU takes at most ", kernels::kMaxSortedElements,
                              " weights without replacement: ", weights.shape()));
     check_weights(weights, replacement ? 1 : samples, samples);
     Shape shape = weights.shape();

@@ -96,7 +96,7 @@ Tensor arg_extreme(const char* op, const Tensor& x, std::int64_t dim, bool keepd
 
 Tensor sum(const Tensor& given, const Dims& dims, bool keepdim) {
     const profiler::OpScope scope("sum");
-    const Tensor x = keep_f32(given);
+    const Tensor x = autocast_to_f32(given);
     const Reduced r = reduced("sum", x, dims, keepdim);
     Tensor y = empty_result(x, r, is_floating(x.dtype()) ? x.dtype() : i64);
     launch(x.device(), [&](auto& on) { kernels::sum(on, x.view(), view_as(y, r.kept)); });

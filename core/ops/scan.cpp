@@ -42,7 +42,7 @@ Tensor cumsum(const Tensor& given, std::int64_t dim) {
     check_device("cumsum", {&given});
     check_compute("cumsum", given);
     const int d = wrap_dim("cumsum", dim, given.dim());
-    const Tensor x = is_floating(given.dtype()) ? keep_f32(given) : to(given, i64);
+    const Tensor x = is_floating(given.dtype()) ? autocast_to_f32(given) : to(given, i64);
     if (x.dim() == 0) return clone(x);
     return running_totals(x, d, false);
 }

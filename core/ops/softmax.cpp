@@ -50,7 +50,7 @@ Tensor softmax(const Tensor& given, std::int64_t dim) {
     const profiler::OpScope scope("softmax");
     check_device("softmax", {&given});
     check_floating("softmax", given);
-    const Tensor x = keep_f32(given);
+    const Tensor x = autocast_to_f32(given);
     const int d = wrap_dim("softmax", dim, x.dim());
     Tensor y = empty_like(x);
     launch(x.device(),
@@ -64,7 +64,7 @@ Tensor log_softmax(const Tensor& given, std::int64_t dim) {
     const profiler::OpScope scope("log_softmax");
     check_device("log_softmax", {&given});
     check_floating("log_softmax", given);
-    const Tensor x = keep_f32(given);
+    const Tensor x = autocast_to_f32(given);
     const int d = wrap_dim("log_softmax", dim, x.dim());
     Tensor y = empty_like(x);
     launch(x.device(), [&](auto& on) {

@@ -11,7 +11,7 @@ namespace {
 Tensor floating(const Tensor& x) { return x.defined() && is_integral(x.dtype()) ? to(x, f32) : x; }
 
 // And what grows or shrinks fast isn't computed in half precision.
-Tensor wide(const Tensor& x) { return keep_f32(floating(x)); }
+Tensor wide(const Tensor& x) { return autocast_to_f32(floating(x)); }
 
 }  // namespace
 

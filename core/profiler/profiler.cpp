@@ -203,8 +203,8 @@ void start(Options options) {
     // 0 means that nothing records.
     if (++r.recordings == 0) ++r.recordings;
     recording.store(r.recordings);
-    // Without a log, note_memory would want the mutex to make one.
-    if (options.profile_memory && log != nullptr) note_memory(0, memory.current, memory.reserved);
+    // Without a log, record_memory would want the mutex to make one.
+    if (options.profile_memory && log != nullptr) record_memory(0, memory.current, memory.reserved);
 }
 
 void collect(Trace& trace) {
@@ -234,7 +234,7 @@ void name_this_thread(const char* name) noexcept {
     if (current_log != nullptr) current_log->name = name;
 }
 
-const char* lasting(std::string_view name) {
+const char* intern_name(std::string_view name) {
     Registry& r = registry();
     const std::lock_guard lock(r.mutex);
     auto found = r.names.find(name);
@@ -286,7 +286,7 @@ void Scope::close() noexcept {
 
 void Communication::begin(std::string_view name) noexcept {
     try {
-        name_ = lasting(name);
+        name_ = intern_name(name);
     } catch (...) {  // without memory it is left out
         return;
     }
@@ -305,7 +305,7 @@ void Communication::end() noexcept {
                      .shapes = nullptr});
 }
 
-void note_operands(const char* op, std::initializer_list<const Tensor*> tensors) noexcept {
+void record_operands(const char* op, std::initializer_list<const Tensor*> tensors) noexcept {
     if (!records_shapes.load(std::memory_order_relaxed) || current_log == nullptr) return;
     Scope* const scope = current_log->innermost;
     if (scope == nullptr || scope->category_ != Category::op || scope->shapes_ != nullptr ||
@@ -320,7 +320,7 @@ void note_operands(const char* op, std::initializer_list<const Tensor*> tensors)
     }
 }
 
-void note_memory(std::int64_t allocated, std::int64_t current, std::int64_t reserved) noexcept {
+void record_memory(std::int64_t allocated, std::int64_t current, std::int64_t reserved) noexcept {
     const bool sampled = profiles_memory.load(std::memory_order_relaxed);
     ThreadLog* const log = sampled ? this_log() : current_log;
     if (log == nullptr) return;

@@ -1,4 +1,5 @@
-// The profiler: what ran, on which thread, for how long and with how much memory.
+// The profiler records which scopes ran, on which thread, for how long, and how much memory they
+// allocated.
 //
 //     profiler::start();
 //     { profiler::RecordFunction scope("evaluate"); evaluate(model); }
@@ -6,12 +7,12 @@
 //     std::cout << profiler::table(profiler::key_averages(trace), {.row_limit = 20});
 //     profiler::export_chrome_trace(trace, "trace.json");
 //
-// Ops, backward rules, optimizer steps, batches and checkpoints open scopes of their own. While
-// nothing records, a scope is one relaxed load and a branch. While a recording runs it reads a
-// clock twice and appends to a buffer that only its thread writes to: no lock, and no memory but a
-// new chunk of the buffer every few hundred scopes.
+// Ops, backward rules, optimizer steps, batches and checkpoints open scopes themselves. Without a
+// recording a scope costs one relaxed load and a branch. During a recording it reads the clock
+// twice and appends to a buffer of its thread, without a lock; memory is allocated once every few
+// hundred scopes.
 //
-// A scope measures wall time on its thread: that of a CPU op with the threads that help it.
+// A scope measures wall time on its thread. For a CPU op that includes the threads of the pool.
 #pragma once
 
 #include <atomic>
@@ -32,31 +33,31 @@ class Tensor;
 namespace profiler {
 
 struct Options {
-    bool record_shapes = false;   // of the tensors that an op checks: its operands
-    bool profile_memory = false;  // a sample of the allocator with every allocation and release
+    bool record_shapes = false;   // of each op's operands
+    bool profile_memory = false;  // samples the allocator at every allocation and release
 };
 
-// A process has one recording at a time. UsageError if one runs.
+// Starts the recording of the process. Throws UsageError if one is running.
 void start(Options options = {});
-// Ends it; UsageError if none runs. Scopes that are still open are left out. The second form adds
-// to what collect() has moved to `trace`.
+// Ends the recording. Throws UsageError if none is running. Open scopes are dropped. The second
+// form appends to a trace that collect() has filled.
 Trace stop();
 void stop(Trace& trace);
-// Moves what has been recorded so far to the end of `trace`; the recording goes on.
+// Moves the events recorded so far to the end of `trace`; the recording continues.
 void collect(Trace& trace);
 
-// How traces call this thread: a literal, kept by address. Without a name it is "thread 1" and so
-// on, and "main" if it is the first to call start().
+// Sets the name of this thread in traces: a string literal (the pointer is kept). The default is
+// "thread 1", "thread 2", ..., and "main" for the thread that calls start() first.
 void name_this_thread(const char* name) noexcept;
 
-// 0, or which recording runs. Read it through enabled().
+// 0, or the number of the running recording. Read it through enabled().
 inline constinit std::atomic<std::uint32_t> recording = 0;
 inline bool enabled() { return recording.load(std::memory_order_relaxed) != 0; }
 
-// From construction to destruction, also by an exception. Belongs to the thread that made it.
+// Records the time from construction to destruction. Use it on one thread only.
 class Scope {
   public:
-    // The name is kept by address: a literal, or text that lives as long as the program. Backward
+    // Keeps the name's pointer: a literal, or text that lives as long as the program. Backward
     // scopes are shown as "name backward", optimizers as "name.step".
     Scope(const char* name, Category category) {
         if (enabled()) [[unlikely]]
@@ -70,22 +71,22 @@ class Scope {
     Scope& operator=(const Scope&) = delete;
 
   private:
-    friend void note_operands(const char*, std::initializer_list<const Tensor*>) noexcept;
+    friend void record_operands(const char*, std::initializer_list<const Tensor*>) noexcept;
 
     void open(const char* name, Category category) noexcept;
     void close() noexcept;
 
-    std::uint32_t recording_ = 0;  // 0: never opened, and nothing below is set
+    std::uint32_t recording_ = 0;  // 0: not opened; the members below are not set
     Category category_;
     const char* name_;
     Scope* parent_;
     std::int64_t start_;  // ns
-    std::int64_t inner_;  // ns in scopes directly inside
+    std::int64_t inner_;  // ns in directly nested scopes
     std::int64_t bytes_before_, inner_bytes_;
     std::vector<Shape>* shapes_;  // owned
 };
 
-// The first line of an op, after the return of one that has nothing to do.
+// The scope of an op: its first statement, after early returns for trivial cases.
 class OpScope : public Scope {
   public:
     explicit OpScope(const char* op)
@@ -98,11 +99,11 @@ class OpScope : public Scope {
     const char* outer_;
 };
 
-// A copy that is never freed; the same for the same text.
-const char* lasting(std::string_view name);
+// Returns a copy that is never freed. Equal text gives the same pointer.
+const char* intern_name(std::string_view name);
 
-// Communication that goes on beside the scopes of the thread that began it, from construction to
-// destruction there; several may end in any order.
+// A communication that runs concurrently with the scopes of its thread, from construction to
+// destruction on that thread. Communications can end in any order.
 class Communication {
   public:
     explicit Communication(std::string_view name) {
@@ -120,25 +121,25 @@ class Communication {
     void begin(std::string_view name) noexcept;
     void end() noexcept;
 
-    std::uint32_t recording_ = 0;  // 0: never began, and nothing below is set
+    std::uint32_t recording_ = 0;  // 0: not begun; the members below are not set
     const char* name_;
     std::int64_t start_;  // ns
 };
 
-// A part of the user's program, by any name.
+// A scope for a part of the user's program. The name can be any text.
 class RecordFunction {
   public:
     explicit RecordFunction(std::string_view name)
-        : scope_(enabled() ? lasting(name) : "", Category::user) {}
+        : scope_(enabled() ? intern_name(name) : "", Category::user) {}
 
   private:
     Scope scope_;
 };
 
-// The operands of the innermost scope, if it is that of `op` and shapes are recorded.
-void note_operands(const char* op, std::initializer_list<const Tensor*> tensors) noexcept;
-// The allocator handed out `allocated` bytes (0: it took some back) and now stands so.
-void note_memory(std::int64_t allocated, std::int64_t current, std::int64_t reserved) noexcept;
+// Records the operands of the innermost scope if it belongs to `op` and shapes are recorded.
+void record_operands(const char* op, std::initializer_list<const Tensor*> tensors) noexcept;
+// Records a memory sample: `allocated` bytes were just allocated (0 for a release).
+void record_memory(std::int64_t allocated, std::int64_t current, std::int64_t reserved) noexcept;
 
 }  // namespace profiler
 }  // namespace axle::inline v0

@@ -1,4 +1,4 @@
-// Sizes in bytes, as people write and read them.
+// Formats and parses sizes in bytes.
 #pragma once
 
 #include <cstdint>
@@ -7,19 +7,19 @@
 
 namespace axle::inline v0 {
 
-// "1023 bytes", "1.0 KB", "413.18 MB": units of 1024 and two decimals, as Accelerate shows sizes.
-// Only a number that is no integer has decimals below 1 KB.
+// Returns "1023 bytes", "1.0 KB", "413.18 MB": units of 1024 and two decimals, as Accelerate does.
+// Below 1 KB only non-integer numbers have decimals.
 std::string convert_bytes(std::int64_t bytes);
 std::string convert_bytes(double bytes);
 
-// What Accelerate reads: "100MB" is 100 * 10^6, "512KiB" is 512 * 2^10, and with a small b, as in
-// "8Gb", it is bits. ValueError for any other text, a missing unit and negative sizes.
+// Parses sizes as Accelerate does: "100MB" is 100 * 10^6, "512KiB" is 512 * 2^10; a lower-case b,
+// as in "8Gb", means bits. Throws ValueError for other text, a missing unit or a negative size.
 std::int64_t convert_file_size_to_int(std::string_view size);
-// Bytes already.
+// Returns size, which is already in bytes.
 std::int64_t convert_file_size_to_int(std::int64_t size);
 
-// What Hugging Face's Hub reads, as the sizes of shards: TB, GB, MB or KB, powers of ten in any
-// case, always of bytes.
+// Parses sizes of shards as Hugging Face's Hub does: TB, GB, MB or KB in any case, powers of ten,
+// always bytes.
 std::int64_t parse_size_to_int(std::string_view size);
 
 }  // namespace axle::inline v0

@@ -46,7 +46,7 @@ std::string format_number(double value, std::chars_format format, int precision)
     return text;
 }
 
-std::string repaired_utf8(std::string_view text) {
+std::string replace_invalid_utf8(std::string_view text) {
     std::string out;
     while (!text.empty()) {
         const bool ascii = static_cast<unsigned char>(text[0]) < 0x80;

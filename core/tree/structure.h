@@ -1,4 +1,4 @@
-// Values of the user's own types as Trees and back, so that whatever takes a Tree takes them too:
+// Converts values of user types to Trees and back, so that functions on Trees accept them too:
 //
 //     struct Batch {
 //         Tensor ids;
@@ -8,9 +8,9 @@
 //     };
 //     Batch half = slice_tensors(batch, 0, 4);
 //
-// Tensors, Trees, numbers and strings are Structured; so are vectors, arrays, maps with strings as
-// their keys, pairs, tuples and optionals of such, and structs that visit their members. A struct
-// becomes a map, a pair or tuple a list, an absent optional null.
+// Structured types: tensors, Trees, numbers and strings; vectors, arrays, maps with string keys,
+// pairs, tuples and optionals of structured types; structs with a visit() that visits their
+// members. A struct becomes a map, a pair or tuple a list, and an empty optional null.
 #pragma once
 
 #include <array>
@@ -33,8 +33,8 @@
 
 namespace axle::inline v0 {
 
-// How a T becomes a Tree, to(value), and comes back, from(like, tree): `like` is the value that the
-// tree was made of, for what a tree doesn't hold. May be specialised for a type of one's own.
+// Converts a T to a Tree, to(value), and back, from(like, tree). `like` is the original value; it
+// provides what a tree cannot store. Can be specialized for user types.
 template <class T>
 struct Structure;
 
@@ -44,7 +44,7 @@ concept Structured = requires(const T& value, const Tree& tree) {
     { Structure<T>::from(value, tree) } -> std::same_as<T>;
 };
 
-// All but Tree, for which functions are there that are no templates.
+// All structured types except Tree, which has non-template overloads.
 template <class T>
 concept StructuredType = Structured<T> && !std::same_as<T, Tree>;
 
@@ -52,14 +52,14 @@ template <Structured T>
 Tree to_tree(const T& value) {
     return Structure<T>::to(value);
 }
-// ValueError where the tree isn't built as `like`.
+// Throws ValueError if the tree does not have the structure of `like`.
 template <Structured T>
 T from_tree(const T& like, const Tree& tree) {
     return Structure<T>::from(like, tree);
 }
-// The value of f(tree) for the tree of a value.
+// Returns f(tree of value), converted back to T.
 template <Structured T, class F>
-T through_tree(const T& value, F&& f) {
+T apply_as_tree(const T& value, F&& f) {
     return from_tree(value, f(to_tree(value)));
 }
 
@@ -95,7 +95,7 @@ struct Structure<T> {
         } else {
             const std::int64_t value = tree.integer();
             if (!std::in_range<T>(value))
-                throw ValueError(str("from_tree: ", value, " doesn't fit the integer's type"));
+                throw ValueError(str("from_tree: ", value, " does not fit the integer type"));
             return static_cast<T>(value);
         }
     }
@@ -106,17 +106,17 @@ struct Structure<std::optional<T>> {
     static Tree to(const std::optional<T>& value) { return value ? to_tree(*value) : Tree(); }
     static std::optional<T> from(const std::optional<T>& like, const Tree& tree) {
         if (tree.is_null()) return std::nullopt;
-        if (!like) return like_none(tree);
+        if (!like) return from_default(tree);
         return from_tree(*like, tree);
     }
 
   private:
-    static std::optional<T> like_none(const Tree& tree) {
+    static std::optional<T> from_default(const Tree& tree) {
         if constexpr (std::default_initializable<T>) {
             return from_tree(T{}, tree);
         } else {
-            throw ValueError(
-                str("from_tree: a member is absent here, and elsewhere ", name_of(tree.kind())));
+            throw ValueError(str("from_tree: expected no value, got ", name_of(tree.kind()),
+                                 ": the optional is empty and its type has no default"));
         }
     }
 };
@@ -125,11 +125,11 @@ namespace structure {
 
 Tree sorted_by_key(Tree map);
 
-// What checks that a list has as many elements as there are places for.
+// Throws ValueError unless the list has `size` elements.
 inline void check_size(const Tree& list, std::size_t size) {
     if (list.elements().size() != size)
         throw ValueError(
-            str("from_tree: ", size, " elements, and the tree has ", list.elements().size()));
+            str("from_tree: expected ", size, " elements, got ", list.elements().size()));
 }
 
 template <class T>
@@ -147,13 +147,13 @@ M map_from(const M& like, const Tree& tree) {
         } else if constexpr (std::default_initializable<T>) {
             map.emplace(key, from_tree<T>(T{}, value));
         } else {
-            throw ValueError(str("from_tree: the key ", key, " is new"));
+            throw ValueError(str("from_tree: unknown key: ", key));
         }
     }
     return map;
 }
 
-// Pairs and tuples.
+// Conversion of pairs, tuples and arrays.
 template <class P>
 struct Product {
     static Tree to(const P& value) {
@@ -191,7 +191,7 @@ struct Structure<std::vector<T>> {
         for (const auto& value : values) structure::push_back<T>(list, value);
         return list;
     }
-    // There may be more or fewer elements, which are like the last one.
+    // The tree can have more or fewer elements than `like`; extra ones use its last element.
     static std::vector<T> from(const std::vector<T>& like, const Tree& tree) {
         std::vector<T> values;
         values.reserve(tree.elements().size());
@@ -202,7 +202,8 @@ struct Structure<std::vector<T>> {
             } else if constexpr (std::default_initializable<T>) {
                 values.push_back(from_tree<T>(T{}, element));
             } else {
-                throw ValueError("from_tree: an empty vector doesn't say how its elements are");
+                throw ValueError(
+                    "from_tree: cannot fill an empty vector: its element type has no default");
             }
         }
         return values;
@@ -232,7 +233,7 @@ struct Structure<std::map<std::string, T, Compare>> {
 template <Structured T>
 struct Structure<std::unordered_map<std::string, T>> {
     using Map = std::unordered_map<std::string, T>;
-    // In the order of the keys, which is the same in every process.
+    // Sorted by key, so that all processes have the same order.
     static Tree to(const Map& values) {
         Tree map = Tree::map();
         for (const auto& [key, value] : values) map.entries().push_back({key, to_tree<T>(value)});
@@ -272,7 +273,7 @@ T recursively_apply(
     const std::function<bool(const Tree&)>& test =
         [](const Tree& leaf) { return leaf.is_tensor(); },
     bool error_on_other_type = false) {
-    return through_tree(
+    return apply_as_tree(
         value, [&](const Tree& t) { return recursively_apply(f, t, test, error_on_other_type); });
 }
 template <StructuredType T>
@@ -284,7 +285,7 @@ T concatenate(const std::vector<T>& values, std::int64_t dim = 0) {
 }
 template <StructuredType T>
 T slice_tensors(const T& value, std::int64_t begin, std::int64_t end) {
-    return through_tree(value, [&](const Tree& t) { return slice_tensors(t, begin, end); });
+    return apply_as_tree(value, [&](const Tree& t) { return slice_tensors(t, begin, end); });
 }
 template <StructuredType T>
 std::int64_t find_batch_size(const T& value) {
@@ -301,20 +302,20 @@ std::optional<Device> find_device(const T& value) {
 template <StructuredType T>
 T send_to_device(const T& value, Device device, bool non_blocking = false,
                  const std::vector<std::string>& skip_keys = {}) {
-    return through_tree(
+    return apply_as_tree(
         value, [&](const Tree& t) { return send_to_device(t, device, non_blocking, skip_keys); });
 }
 template <StructuredType T>
 T convert_to_fp32(const T& value) {
-    return through_tree(value, [](const Tree& t) { return convert_to_fp32(t); });
+    return apply_as_tree(value, [](const Tree& t) { return convert_to_fp32(t); });
 }
 template <StructuredType T>
 T get_data_structure(const T& value) {
-    return through_tree(value, [](const Tree& t) { return get_data_structure(t); });
+    return apply_as_tree(value, [](const Tree& t) { return get_data_structure(t); });
 }
 template <StructuredType T>
 T initialize_tensors(const T& structure) {
-    return through_tree(structure, [](const Tree& t) { return initialize_tensors(t); });
+    return apply_as_tree(structure, [](const Tree& t) { return initialize_tensors(t); });
 }
 template <StructuredType T>
 Tree get_shape(const T& value) {
@@ -327,7 +328,7 @@ Tree listify(const T& value) {
 template <StructuredType T>
 T pad_input_tensors(const T& value, std::int64_t batch_size, int num_processes,
                     std::int64_t dim = 0) {
-    return through_tree(
+    return apply_as_tree(
         value, [&](const Tree& t) { return pad_input_tensors(t, batch_size, num_processes, dim); });
 }
 

@@ -1,10 +1,10 @@
-// Tree: the nested value that batches, state dicts, metrics and collectives share.
+// Tree: the nested value used for batches, state dicts, metrics and collectives.
 //
 //     Tree batch{{"input_ids", ids}, {"labels", labels}};
 //     const Tensor& ids = batch["input_ids"];
 //     Tree state{{"epoch", 3}, {"betas", Tree::list({0.9, 0.999})}, {"nested", {{"ok", true}}}};
 //
-// Braces always mean a map; lists are spelled Tree::list.
+// Braces always create a map; use Tree::list for lists.
 #pragma once
 
 #include <concepts>
@@ -24,13 +24,12 @@
 
 namespace axle::inline v0 {
 
-// Functions that walk a Tree refuse a deeper one with a ValueError, so that no file and no peer can
-// exhaust the stack. A tensor alone has depth 0.
+// The maximum depth of a Tree. Functions that walk a Tree throw ValueError beyond it, so that no
+// file or remote process can exhaust the stack. A single tensor has depth 0.
 inline constexpr int kMaxTreeDepth = 64;
 
-// Null, a tensor, an integer, a number, a boolean, a string, a list, or a map that remembers the
-// order of insertion. A value: copying copies lists and maps, and the handles of tensors. Reading
-// one Tree from several threads is safe.
+// A null, tensor, integer, number, boolean, string, list or map. Maps keep insertion order. A value
+// type: copying copies lists, maps and tensor handles (not tensor data). Concurrent reads are safe.
 class Tree {
   public:
     enum class Kind : std::uint8_t { null, tensor, integer, number, flag, string, list, map };
@@ -38,14 +37,14 @@ class Tree {
     using List = std::vector<Tree>;
     using Map = std::vector<Entry>;
 
-    // What isn't explicit here is what makes `batch.set("lr", 0.1)` and the braces above work.
+    // Implicit on purpose, for `batch.set("lr", 0.1)` and the braces above.
     Tree();
     ~Tree();
     Tree(const Tree& other);
     Tree(Tree&& other) noexcept;
     Tree& operator=(const Tree& other);
     Tree& operator=(Tree&& other) noexcept;
-    Tree(std::initializer_list<Entry> entries);  // a map; ValueError if a key comes twice
+    Tree(std::initializer_list<Entry> entries);  // a map; throws ValueError for duplicate keys
     Tree(Tensor tensor);                         // NOLINT: null if undefined
     Tree(std::string text);                      // NOLINT
     Tree(std::string_view text);                 // NOLINT
@@ -53,7 +52,7 @@ class Tree {
     template <class T>
         requires std::is_arithmetic_v<T>
     Tree(T value);  // NOLINT
-    // A template, so that braces are never read as a list.
+    // A template, so that braces are never taken for a list.
     template <std::same_as<List> L>
     Tree(L elements);  // NOLINT
 
@@ -71,39 +70,40 @@ class Tree {
     bool is_list() const { return kind() == Kind::list; }
     bool is_map() const { return kind() == Kind::map; }
 
-    // The value, or a ValueError that says what it is instead.
+    // Return the value. Throw ValueError, which names the actual kind, if the kind differs.
     const Tensor& tensor() const;
     Tensor& tensor();
     std::int64_t integer() const;
-    // Of an integer too, and of the strings that stand for the numbers that JSON lacks (to_json).
+    // Also accepts integers and the strings that to_json() writes for NaN and infinities.
     double number() const;
     bool boolean() const;
     const std::string& string() const;
     operator const Tensor&() const { return tensor(); }  // NOLINT
 
-    // --- lists and maps; on another kind, ValueError
+    // --- lists and maps; ValueError for other kinds
     std::size_t size() const;
     bool empty() const { return size() == 0; }
     const List& elements() const;
     List& elements();
-    // In order: `for (const auto& [key, value] : tree.entries())`.
+    // Entries in insertion order: `for (const auto& [key, value] : tree.entries())`.
     const Map& entries() const;
     Map& entries();
 
-    // The value of a key. A missing key is an IndexError that lists those there are.
+    // Returns the value of a key. Throws IndexError, which lists the existing keys, if it is
+    // missing.
     const Tree& operator[](std::string_view key) const;
     Tree& operator[](std::string_view key);
-    // An element of a list; IndexError beyond its end.
+    // Returns an element of a list. Throws IndexError if the index is out of range.
     const Tree& operator[](std::integral auto index) const { return at(checked_integer(index)); }
     Tree& operator[](std::integral auto index) {
         return const_cast<Tree&>(std::as_const(*this).at(checked_integer(index)));
     }
-    // Null if the key is missing.
+    // Returns nullptr if the key is missing.
     const Tree* find(std::string_view key) const;
     bool contains(std::string_view key) const { return find(key) != nullptr; }
-    // Adds an entry, or replaces its value. A null Tree becomes a map first.
+    // Adds an entry or replaces its value. A null Tree becomes a map first.
     Tree& set(std::string_view key, Tree value);
-    // A null Tree becomes a list first.
+    // Appends an element. A null Tree becomes a list first.
     void push_back(Tree element);
 
   private:
@@ -116,7 +116,7 @@ class Tree {
     [[noreturn]] void throw_not(const char* wanted) const;
     const Tree& at(std::int64_t index) const;
 
-    // In the order of Kind.
+    // Alternatives are in the order of Kind.
     std::variant<std::monostate, Tensor, std::int64_t, double, bool, std::string, List, Map> value_;
 };
 
@@ -140,20 +140,21 @@ Tree::Tree(T value) {
 template <std::same_as<Tree::List> L>
 Tree::Tree(L elements) : value_(std::move(elements)) {}
 
-// The same tree with f(tensor) in place of every tensor.
+// Returns the tree with every tensor replaced by f(tensor).
 Tree map_tensors(const Tree& tree, const std::function<Tree(const Tensor&)>& f);
-// In the order of the tree.
+// Calls f for every tensor, in tree order.
 void for_each_tensor(const Tree& tree, const std::function<void(const Tensor&)>& f);
 
-// JSON text, indented by `indent` spaces, on one line if it is negative. Numbers come back to the
-// bit: the shortest digits that say them, and the strings "NaN", "Infinity" and "-Infinity" for
-// what JSON lacks. ValueError for a tensor, or for text that isn't UTF-8.
+// Returns JSON text, indented by `indent` spaces, or on one line if indent is negative. Numbers
+// round-trip exactly: they are written with the shortest sufficient digits, and NaN and infinities
+// as the strings "NaN", "Infinity" and "-Infinity". Throws ValueError for a tensor or text that is
+// not UTF-8.
 std::string to_json(const Tree& tree, int indent = 2);
-// ValueError, with line and column where the text isn't JSON; also for a key that comes twice and
-// for an integer beyond 64 bits.
+// Parses JSON. Throws ValueError with line and column for invalid JSON, and for duplicate keys and
+// integers over 64 bits.
 Tree from_json(std::string_view text);
 
-// For people: tensors by dtype and shape, as in {"labels": int64 [8], "lr": 0.1}.
+// Prints a summary with tensors as dtype and shape: {"labels": int64 [8], "lr": 0.1}.
 std::ostream& operator<<(std::ostream& out, const Tree& tree);
 
 }  // namespace axle::inline v0

@@ -26,7 +26,7 @@ void swap_all(std::span<std::byte> elements) {
 
 }  // namespace
 
-void refuse_byte(const std::string& name, std::int64_t offset, const std::string& what) {
+void throw_at_byte(const std::string& name, std::int64_t offset, const std::string& what) {
     throw FileError(printable(name) + ": byte " + std::to_string(offset) + ": " + what);
 }
 

@@ -11,7 +11,7 @@
 namespace axle::inline v0::data {
 
 // FileError `name: byte 12: what`. The name may be anybody's text (printable).
-[[noreturn]] void refuse_byte(const std::string& name, std::int64_t offset,
+[[noreturn]] void throw_at_byte(const std::string& name, std::int64_t offset,
                               const std::string& what);
 
 // Turns each element around: big endian to little endian and back. The span is a whole number of

@@ -32,9 +32,9 @@ std::int64_t record_bytes(Format format) { return std::ssize(format) + kPixels; 
 
 std::int64_t count_records(const File& file, Format format) {
     const std::int64_t record = record_bytes(format), size = std::ssize(file.bytes);
-    if (size == 0) refuse_byte(file.name, 0, "the file is empty");
+    if (size == 0) throw_at_byte(file.name, 0, "the file is empty");
     if (size % record != 0)
-        refuse_byte(file.name, size / record * record,
+        throw_at_byte(file.name, size / record * record,
                     str("not a whole number of records: ", size, " bytes, ", record, " a record"));
     return size / record;
 }
@@ -59,7 +59,7 @@ Tree read_records(std::span<const File> files, Format format) {
             for (std::size_t l = 0; l < format.size(); ++l, ++at) {
                 const auto value = std::to_integer<std::int64_t>(*at);
                 if (value >= format[l].classes)
-                    refuse_byte(
+                    throw_at_byte(
                         file.name, at - file.bytes.data(),
                         str("a ", format[l].name, " beyond ", format[l].classes - 1, ": ", value));
                 *labels[l]++ = value;

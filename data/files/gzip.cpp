@@ -77,7 +77,7 @@ void GzipReader::end_member() {
 }
 
 void GzipReader::refuse(const std::string& what) const {
-    refuse_byte(name_, size_ - std::ssize(rest_) - std::int64_t{stream_->avail_in}, what);
+    throw_at_byte(name_, size_ - std::ssize(rest_) - std::int64_t{stream_->avail_in}, what);
 }
 
 }  // namespace axle::inline v0::data

@@ -20,7 +20,7 @@ bool is_gzip(std::span<const std::byte> bytes);
 class GzipReader {
   public:
     // Deflate can't shrink anything further: 258 bytes take two bits.
-    static constexpr std::int64_t kMostPerByte = 1032;
+    static constexpr std::int64_t kMaxInflateRatio = 1032;
 
     GzipReader(std::span<const std::byte> bytes, std::string name);
 

@@ -29,7 +29,7 @@ class Source {
     // No more than this can follow.
     std::int64_t most_left() const {
         std::int64_t most = std::ssize(rest_);
-        if (gzip_ && __builtin_mul_overflow(most, GzipReader::kMostPerByte, &most))
+        if (gzip_ && __builtin_mul_overflow(most, GzipReader::kMaxInflateRatio, &most))
             return INT64_MAX;
         return most;
     }
@@ -46,7 +46,7 @@ class Source {
                    str("ends within ", what, ": ", position_ - start, " bytes of ", out.size()));
     }
     [[noreturn]] void refuse(std::int64_t offset, const std::string& what) const {
-        refuse_byte(name_, offset, what);
+        throw_at_byte(name_, offset, what);
     }
 
   private:

@@ -40,7 +40,7 @@ Tensor read_labels(const std::string& path) {
     const auto* label = labels.data<std::uint8_t>();
     for (std::int64_t i = 0; i < labels.numel(); ++i)
         if (label[i] >= kClasses)
-            refuse_byte(path, kLabelsHeader + i,
+            throw_at_byte(path, kLabelsHeader + i,
                         str("a label beyond ", kClasses - 1, ": ", int{label[i]}));
     return labels.to(i64);
 }

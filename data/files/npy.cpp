@@ -34,7 +34,7 @@ void check_booleans(std::span<const std::byte> data, std::size_t start, const st
     const auto bad =
         std::find_if(data.begin(), data.end(), [](std::byte b) { return b > std::byte{1}; });
     if (bad != data.end())
-        refuse_byte(name, static_cast<std::int64_t>(start) + (bad - data.begin()),
+        throw_at_byte(name, static_cast<std::int64_t>(start) + (bad - data.begin()),
                     "a bool is neither 0 nor 1");
 }
 
@@ -47,13 +47,13 @@ Tensor parse_npy(std::span<const std::byte> bytes, const std::string& name) {
     const std::span<const std::byte> data = bytes.subspan(header.bytes);
     const auto start = static_cast<std::int64_t>(header.bytes);
     const std::int64_t wanted = checked_bytes(header.shape, header.dtype);
-    if (wanted < 0) refuse_byte(name, start, str("the shape overflows: ", header.shape));
+    if (wanted < 0) throw_at_byte(name, start, str("the shape overflows: ", header.shape));
     if (wanted > std::ssize(data))
-        refuse_byte(name, std::ssize(bytes),
+        throw_at_byte(name, std::ssize(bytes),
                     str("ends within the elements: ", header.shape, " of ", header.dtype, " takes ",
                         wanted, " bytes, ", data.size(), " follow the header"));
     if (wanted < std::ssize(data))
-        refuse_byte(name, start + wanted, str("bytes after the last element of ", header.shape));
+        throw_at_byte(name, start + wanted, str("bytes after the last element of ", header.shape));
     if (header.dtype == DType::boolean) check_booleans(data, header.bytes, name);
 
     const Shape& shape = header.shape;

@@ -47,7 +47,7 @@ class DictParser {
     enum Field { kDescr = 1, kOrder = 2, kShape = 4, kAll = 7 };
 
     [[noreturn]] void refuse(const std::string& what) const {
-        refuse_byte(name_, static_cast<std::int64_t>(start_ + at_), what);
+        throw_at_byte(name_, static_cast<std::int64_t>(start_ + at_), what);
     }
     char peek() const { return at_ < text_.size() ? text_[at_] : '\0'; }
     void skip_spaces() {
@@ -177,21 +177,21 @@ NpyHeader read_npy_header(std::span<const std::byte> bytes, const std::string& n
     const auto byte = [&](std::size_t i) { return std::to_integer<std::size_t>(bytes[i]); };
     const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     const auto ends = [&] {
-        refuse_byte(name, std::ssize(bytes), "the file ends within its header");
+        throw_at_byte(name, std::ssize(bytes), "the file ends within its header");
     };
     if (kMagic.starts_with(text)) ends();
-    if (!text.starts_with(kMagic)) refuse_byte(name, 0, "not an .npy file: no \\x93NUMPY");
+    if (!text.starts_with(kMagic)) throw_at_byte(name, 0, "not an .npy file: no \\x93NUMPY");
     if (bytes.size() < kLengthAt) ends();
     const std::size_t version = byte(kVersionAt);
     if (version < 1 || version > 3 || byte(kVersionAt + 1) != 0)
-        refuse_byte(name, kVersionAt,
+        throw_at_byte(name, kVersionAt,
                     str("unknown format version: ", version, '.', byte(kVersionAt + 1)));
     const std::size_t width = version == 1 ? 2 : 4;
     if (bytes.size() < kLengthAt + width) ends();
     std::size_t length = 0;
     for (std::size_t i = 0; i < width; ++i) length |= byte(kLengthAt + i) << (8 * i);
     if (length > kLongestHeader)
-        refuse_byte(
+        throw_at_byte(
             name, kLengthAt,
             str("a header of ", length, " bytes, at most ", kLongestHeader, " are allowed"));
     const std::size_t start = kLengthAt + width;

@@ -46,7 +46,7 @@ void copy_rows(const std::byte* from, std::byte* to, std::size_t bytes,
 }  // namespace
 
 // Whole rows are copied as bytes: rows are mostly long, and index_select asks for each element.
-Tensor rows_of(const Tensor& t, std::span<const std::int64_t> indices) {
+Tensor select_rows(const Tensor& t, std::span<const std::int64_t> indices) {
     const auto count = static_cast<std::int64_t>(indices.size());
     if (!t.device().is_cpu() || !t.is_contiguous() || t.requires_grad()) {
         Tensor rows = empty({count}, {.dtype = i64, .device = Device::cpu()});

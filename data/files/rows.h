@@ -9,6 +9,6 @@
 namespace axle::inline v0::data {
 
 // Rows `indices` of t, as index_select, but faster on the CPU. The indices must be those of rows.
-Tensor rows_of(const Tensor& t, std::span<const std::int64_t> indices);
+Tensor select_rows(const Tensor& t, std::span<const std::int64_t> indices);
 
 }  // namespace axle::inline v0::data

@@ -59,7 +59,7 @@ std::shared_ptr<const T> borrowed(const T& object) {
 
 class DataLoader::OwnFeed : public Feed {
   public:
-    OwnFeed(std::shared_ptr<Source> source, Prefetcher* prefetcher)
+    OwnFeed(std::shared_ptr<BatchSource> source, Prefetcher* prefetcher)
         : source_(std::move(source)), prefetcher_(prefetcher) {
         if (prefetcher_ != nullptr) prefetcher_->start(source_);
     }
@@ -71,21 +71,21 @@ class DataLoader::OwnFeed : public Feed {
 
     std::optional<Batch> next() override {
         if (prefetcher_ != nullptr) return prefetcher_->next();
-        Draft draft;
+        BatchDraft draft;
         if (!source_->draw(draft)) return std::nullopt;
         return source_->make(std::move(draft));
     }
 
   private:
-    std::shared_ptr<Source> source_;
+    std::shared_ptr<BatchSource> source_;
     Prefetcher* prefetcher_;
 };
 
 DataLoader::DataLoader(LoaderOptions&& options)
     : iterable_batch_size_(options.batch_size), iterable_drop_last_(options.drop_last) {
     check_options(options);
-    recipe_ = std::make_unique<Recipe>(
-        Recipe{std::move(options.collate_fn), options.pin_memory && cuda::is_available()});
+    batch_maker_ = std::make_unique<BatchMaker>(
+        BatchMaker{std::move(options.collate_fn), options.pin_memory && cuda::is_available()});
     if (options.num_workers == 0) return;
     const auto capacity = static_cast<std::size_t>(options.num_workers) *
                           static_cast<std::size_t>(options.prefetch_factor);
@@ -130,7 +130,7 @@ std::int64_t DataLoader::total_batch_size() const { return batch_size() * proces
 
 bool DataLoader::drop_last() const { return whole_ ? whole_->drop_last() : iterable_drop_last_; }
 
-bool DataLoader::pin_memory() const { return recipe_->pin_memory; }
+bool DataLoader::pin_memory() const { return batch_maker_->pin_memory; }
 
 std::int64_t DataLoader::total_dataset_length() const {
     if (dataset_) return dataset_->size();
@@ -164,7 +164,7 @@ std::optional<std::int64_t> DataLoader::steps(std::int64_t parts) const {
 
 std::int64_t DataLoader::len() const {
     if (own_ && !dispatch_) return own_->size();
-    const bool uneven = parts() > 1 && !evens_parts(parts());
+    const bool uneven = parts() > 1 && !parts_need_even_steps(parts());
     const auto known = uneven ? steps_of(*iterable_, parts_read(parts(), false)) : steps();
     if (!known) throw UsageError("DataLoader: len: the iterable dataset has no size");
     return *known;
@@ -194,11 +194,11 @@ DataLoader::Iterator DataLoader::begin() {
     check_idle("begin");
     running_ = true;
     Iterator first(this);  // from here on, an exception leaves the pass
-    if (gate_ != nullptr) gate_->begin(*this);
-    telling([&] { has_steps_ = steps().value_or(0) > 0; });
+    if (hooks_ != nullptr) hooks_->begin(*this);
+    notify_on_failure([&] { has_steps_ = steps().value_or(0) > 0; });
     position_ = reachable_position();
-    telling([&] { feed_ = dispatch_ ? dispatch_->start(*this, position_) : read_share(); });
-    if (gate_ != nullptr) feed_ = gate_->feed(*this, std::move(feed_));
+    notify_on_failure([&] { feed_ = dispatch_ ? dispatch_->start(*this, position_) : read_share(); });
+    if (hooks_ != nullptr) feed_ = hooks_->feed(*this, std::move(feed_));
     ++first;
     return first;
 }
@@ -215,11 +215,11 @@ std::unique_ptr<Feed> DataLoader::read_share() {
 }
 
 template <class F>
-void DataLoader::telling(F&& f) {
+void DataLoader::notify_on_failure(F&& f) {
     try {
         f();
     } catch (const std::exception& error) {
-        if (gate_ != nullptr) gate_->failed(*this, error.what());
+        if (hooks_ != nullptr) hooks_->failed(*this, error.what());
         throw;
     }
 }
@@ -229,15 +229,15 @@ std::unique_ptr<Feed> DataLoader::read_whole(std::int64_t first_batch) {
                                      prefetcher_.get());
 }
 
-std::shared_ptr<Source> DataLoader::source(const std::shared_ptr<const BatchSampler>& batches,
+std::shared_ptr<BatchSource> DataLoader::source(const std::shared_ptr<const BatchSampler>& batches,
                                            std::shared_ptr<const IterableDataset> iterable,
                                            std::int64_t batch_size, std::int64_t first) const {
     if (iterable)
         return std::make_shared<StreamSource>(std::move(iterable), epoch_, batch_size,
-                                              iterable_drop_last_, *recipe_, first);
+                                              iterable_drop_last_, *batch_maker_, first);
     auto dataset = dataset_->in_epoch(epoch_);
     return std::make_shared<OrderedSource>(dataset ? std::move(dataset) : dataset_,
-                                           batches->order(epoch_), *recipe_, first,
+                                           batches->order(epoch_), *batch_maker_, first,
                                            batches->size());
 }
 
@@ -249,14 +249,14 @@ bool DataLoader::advance() {
     const profiler::Scope scope("DataLoader.next", profiler::Category::data);
     current_ = Batch();  // so that its memory serves the next one
     std::optional<Batch> next;
-    telling([&] { next = feed_->next(); });
+    notify_on_failure([&] { next = feed_->next(); });
     if (!next) {
         finish(true);
         return false;
     }
     current_ = std::move(*next);
     ++position_;
-    if (gate_ != nullptr) telling([&] { gate_->batch(*this, current_.tree); });
+    if (hooks_ != nullptr) notify_on_failure([&] { hooks_->batch(*this, current_.tree); });
     return true;
 }
 
@@ -266,7 +266,7 @@ void DataLoader::finish(bool complete) noexcept {
     current_ = Batch();
     if (complete && (position_ > 0 || has_steps_)) ++epoch_;
     go_to(0);
-    if (gate_ != nullptr) gate_->end(*this);
+    if (hooks_ != nullptr) hooks_->end(*this);
 }
 
 void DataLoader::check_idle(const char* what) const {

@@ -28,13 +28,13 @@
 namespace axle::inline v0::data {
 
 class Prefetcher;
-class Source;
+class BatchSource;
 struct Parts;
-struct Recipe;
+struct BatchMaker;
 
 // What an Accelerator does around a pass. Called on the loop's thread.
-struct LoaderGate {
-    virtual ~LoaderGate() = default;
+struct LoaderHooks {
+    virtual ~LoaderHooks() = default;
     // Before anything of the pass is asked for: the sampler's seed may still change.
     virtual void begin(DataLoader& loader) = 0;
     // What the loop gets of the batches that this process reads.
@@ -177,14 +177,14 @@ class DataLoader {
     // Whether processes read shards of their own, of which one may have more than another.
     bool reads_own_shards() const { return parts() > 1 && processes() > 1; }
     // Whether these processes are to have as many steps: a gate's feed() sees to that.
-    bool needs_evening() const { return reads_own_shards() && evens_parts(parts()); }
+    bool needs_even_steps() const { return reads_own_shards() && parts_need_even_steps(parts()); }
     // For a dispatch: what this process reads in a pass of the epoch, whole, from a batch on. One
     // at a time.
     std::unique_ptr<Feed> read_whole(std::int64_t first_batch);
     // For a gate's begin(): the pass that begins is of another epoch than epoch().
     void begin_epoch(std::int64_t epoch);
     // Null takes it away.
-    void set_gate(std::shared_ptr<LoaderGate> gate) { gate_ = std::move(gate); }
+    void set_hooks(std::shared_ptr<LoaderHooks> hooks) { hooks_ = std::move(hooks); }
 
   private:
     class OwnFeed;
@@ -202,19 +202,19 @@ class DataLoader {
     std::int64_t own_parts() const;  // of one that begins now
     std::int64_t parts() const { return resumed_parts_.value_or(own_parts()); }
     bool fits_parts(std::int64_t parts) const;
-    bool evens_parts(std::int64_t parts) const;
+    bool parts_need_even_steps(std::int64_t parts) const;
     Parts parts_read(std::int64_t parts, bool by_all) const;
     // position(), but no farther than a pass can go.
     std::int64_t reachable_position() const;
     void go_to(std::int64_t position, std::optional<std::int64_t> parts = {});
-    void take_share();
-    std::shared_ptr<Source> source(const std::shared_ptr<const BatchSampler>& batches,
+    void update_own_batches();
+    std::shared_ptr<BatchSource> source(const std::shared_ptr<const BatchSampler>& batches,
                                    std::shared_ptr<const IterableDataset> iterable,
                                    std::int64_t batch_size, std::int64_t first) const;
     std::unique_ptr<Feed> read_share();
     // Calls f; the gate hears of what it throws.
     template <class F>
-    void telling(F&& f);
+    void notify_on_failure(F&& f);
     // The next batch in current_, or false: the pass is complete and finished.
     bool advance();
     void finish(bool complete) noexcept;
@@ -224,11 +224,11 @@ class DataLoader {
     std::shared_ptr<const BatchSampler> whole_, own_;  // of all processes, of this one
     std::int64_t iterable_batch_size_;
     bool iterable_drop_last_;
-    std::unique_ptr<Recipe> recipe_;
+    std::unique_ptr<BatchMaker> batch_maker_;
     std::optional<ShardOptions> shard_;
     std::shared_ptr<Dispatch> dispatch_;
     std::unique_ptr<Prefetcher> prefetcher_;  // null without workers
-    std::shared_ptr<LoaderGate> gate_;
+    std::shared_ptr<LoaderHooks> hooks_;
 
     std::int64_t epoch_ = 0;
     std::int64_t position_ = 0;

@@ -12,10 +12,10 @@ void DataLoader::set_batch_sampler(std::shared_ptr<const BatchSampler> batch_sam
         throw UsageError("DataLoader: set_batch_sampler: an iterable dataset has no batch sampler");
     if (shard_) check_shard("DataLoader", *shard_, batch_sampler->batch_size());
     whole_ = std::move(batch_sampler);
-    take_share();
+    update_own_batches();
 }
 
-void DataLoader::take_share() {
+void DataLoader::update_own_batches() {
     own_ = whole_ && shard_ && !dispatch_ ? std::make_shared<BatchSamplerShard>(whole_, *shard_)
                                           : whole_;
 }
@@ -27,7 +27,7 @@ void DataLoader::shard(std::optional<ShardOptions> options) {
     shard_ = options;
     dispatch_ = nullptr;
     if (resumed_parts_ && !fits_parts(*resumed_parts_)) resumed_parts_.reset();
-    take_share();
+    update_own_batches();
 }
 
 void DataLoader::dispatch(std::shared_ptr<Dispatch> dispatch, ShardOptions options) {
@@ -35,7 +35,7 @@ void DataLoader::dispatch(std::shared_ptr<Dispatch> dispatch, ShardOptions optio
     shard(options);
     dispatch_ = std::move(dispatch);
     resumed_parts_.reset();
-    take_share();
+    update_own_batches();
 }
 
 std::int64_t DataLoader::own_parts() const {
@@ -50,7 +50,7 @@ bool DataLoader::fits_parts(std::int64_t parts) const {
 }
 
 // A pass goes on as others began it.
-bool DataLoader::evens_parts(std::int64_t parts) const {
+bool DataLoader::parts_need_even_steps(std::int64_t parts) const {
     return parts != processes() || !shard_ || shard_->even_batches;
 }
 
@@ -61,14 +61,14 @@ Parts DataLoader::parts_read(std::int64_t parts, bool by_all) const {
             .number = by_all ? parts : each,
             .rows = total_batch_size() / parts,
             .drop_last = iterable_drop_last_,
-            .even = evens_parts(parts)};
+            .even = parts_need_even_steps(parts)};
 }
 
 // --- state
 
 Tree DataLoader::state_dict() const {
     // The last batch of this process may not be that of all.
-    const bool uneven = parts() > 1 && !evens_parts(parts());
+    const bool uneven = parts() > 1 && !parts_need_even_steps(parts());
     const bool finished =
         end_of_dataloader() && position_ >= steps().value_or(uneven ? position_ + 1 : position_);
     Tree state{{"epoch", epoch_},

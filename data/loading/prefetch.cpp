@@ -32,7 +32,7 @@ void Prefetcher::start_threads() {
     }
 }
 
-void Prefetcher::start(std::shared_ptr<Source> source) {
+void Prefetcher::start(std::shared_ptr<BatchSource> source) {
     start_threads();
     {
         const std::lock_guard lock(mutex_);
@@ -69,10 +69,10 @@ void Prefetcher::work() {
     const kernels::InlineScope leave_the_pool_to_the_loop;
     std::unique_lock lock(mutex_);
     for (;;) {
-        wake_workers_.wait(lock, [&] { return quit_ || may_draw(); });
+        wake_workers_.wait(lock, [&] { return quit_ || can_draw(); });
         if (quit_) return;
         ++busy_;
-        Draft draft;
+        BatchDraft draft;
         Slot slot;
         const bool drawn = draw(lock, draft, slot.error);
         if (drawn || slot.error) {
@@ -90,7 +90,7 @@ void Prefetcher::work() {
     }
 }
 
-bool Prefetcher::draw(std::unique_lock<std::mutex>& lock, Draft& draft, std::exception_ptr& error) {
+bool Prefetcher::draw(std::unique_lock<std::mutex>& lock, BatchDraft& draft, std::exception_ptr& error) {
     drawing_ = true;
     lock.unlock();
     bool drawn = false;
@@ -104,7 +104,7 @@ bool Prefetcher::draw(std::unique_lock<std::mutex>& lock, Draft& draft, std::exc
     return drawn;
 }
 
-void Prefetcher::make(std::unique_lock<std::mutex>& lock, Draft draft, Slot& slot) {
+void Prefetcher::make(std::unique_lock<std::mutex>& lock, BatchDraft draft, Slot& slot) {
     lock.unlock();
     try {
         slot.batch = source_->make(std::move(draft));

@@ -18,7 +18,7 @@
 namespace axle::inline v0::data {
 
 // What a batch is made of.
-struct Draft {
+struct BatchDraft {
     std::int64_t number = 0;         // of the batch, in the pass
     std::vector<Tree> samples = {};  // of an iterable dataset
     std::int64_t repeated = 0;       // the last of these
@@ -26,12 +26,12 @@ struct Draft {
 };
 
 // What a pass is made of: drafts, drawn one after another, and batches made of them at once.
-class Source {
+class BatchSource {
   public:
-    virtual ~Source() = default;
+    virtual ~BatchSource() = default;
     // One thread at a time; false behind the last.
-    virtual bool draw(Draft& draft) = 0;
-    virtual Batch make(Draft draft) const = 0;
+    virtual bool draw(BatchDraft& draft) = 0;
+    virtual Batch make(BatchDraft draft) const = 0;
 };
 
 // Threads are started by the first pass and kept until the end: later passes start none. The
@@ -49,7 +49,7 @@ class Prefetcher {
     Prefetcher& operator=(const Prefetcher&) = delete;
 
     // stop() has been called since the last start.
-    void start(std::shared_ptr<Source> source);
+    void start(std::shared_ptr<BatchSource> source);
     // The next batch, nothing behind the last one, or what drawing or making it threw.
     std::optional<Batch> next();
     // Forgets the pass. On return no worker is inside the source.
@@ -65,12 +65,12 @@ class Prefetcher {
     void start_threads();
     void work();
     // Both with the lock held before and after, and not in between.
-    bool draw(std::unique_lock<std::mutex>& lock, Draft& draft, std::exception_ptr& error);
-    void make(std::unique_lock<std::mutex>& lock, Draft draft, Slot& slot);
+    bool draw(std::unique_lock<std::mutex>& lock, BatchDraft& draft, std::exception_ptr& error);
+    void make(std::unique_lock<std::mutex>& lock, BatchDraft draft, Slot& slot);
     Slot& slot_of(std::int64_t batch) {
         return ring_[static_cast<std::size_t>(batch) % ring_.size()];
     }
-    bool may_draw() const {
+    bool can_draw() const {
         return source_ && !drawing_ && !drawn_all_ &&
                drawn_ - given_ < static_cast<std::int64_t>(ring_.size());
     }
@@ -80,7 +80,7 @@ class Prefetcher {
 
     std::mutex mutex_;  // guards what follows
     std::condition_variable wake_workers_, wake_loop_;
-    std::shared_ptr<Source> source_;
+    std::shared_ptr<BatchSource> source_;
     std::vector<Slot> ring_;
     std::int64_t given_ = 0;  // to the loop, since the start
     std::int64_t drawn_ = 0;

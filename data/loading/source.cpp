@@ -7,40 +7,40 @@
 
 namespace axle::inline v0::data {
 
-Tree Recipe::batch_of(std::vector<Tree>& samples) const {
+Tree BatchMaker::batch_of(std::vector<Tree>& samples) const {
     return pinned(collate_fn ? collate_fn(samples) : collate(samples));
 }
 
-Tree Recipe::pinned(Tree batch) const {
+Tree BatchMaker::pinned(Tree batch) const {
     if (!pin_memory) return batch;
     return map_tensors(batch, [](const Tensor& t) { return Tree(t.pin_memory()); });
 }
 
 OrderedSource::OrderedSource(std::shared_ptr<const Dataset> dataset, BatchOrder order,
-                             Recipe recipe, std::int64_t first, std::int64_t end)
+                             BatchMaker batch_maker, std::int64_t first, std::int64_t end)
     : dataset_(std::move(dataset)),
       order_(std::move(order)),
-      recipe_(std::move(recipe)),
+      batch_maker_(std::move(batch_maker)),
       next_(first),
       end_(end) {}
 
-bool OrderedSource::draw(Draft& draft) {
+bool OrderedSource::draw(BatchDraft& draft) {
     if (next_ >= end_) return false;
     draft.number = next_++;
     draft.last = next_ == end_;
     return true;
 }
 
-Batch OrderedSource::make(Draft draft) const {
+Batch OrderedSource::make(BatchDraft draft) const {
     const profiler::Scope scope("DataLoader.batch", profiler::Category::data);
     try {
         const auto [indices, repeated] = order_(draft.number);
         Batch batch{.samples = std::ssize(indices), .repeated = repeated, .last = draft.last};
-        if (recipe_.collate_fn) {
+        if (batch_maker_.collate_fn) {
             std::vector<Tree> samples = get_samples(*dataset_, indices);
-            batch.tree = recipe_.batch_of(samples);
+            batch.tree = batch_maker_.batch_of(samples);
         } else {
-            batch.tree = recipe_.pinned(dataset_->get_batch(indices));
+            batch.tree = batch_maker_.pinned(dataset_->get_batch(indices));
         }
         return batch;
     } catch (...) {
@@ -49,23 +49,23 @@ Batch OrderedSource::make(Draft draft) const {
 }
 
 StreamSource::StreamSource(std::shared_ptr<const IterableDataset> dataset, std::int64_t epoch,
-                           std::int64_t batch_size, bool drop_last, Recipe recipe,
+                           std::int64_t batch_size, bool drop_last, BatchMaker batch_maker,
                            std::int64_t first)
     : dataset_(std::move(dataset)),
       epoch_(epoch),
       batch_size_(batch_size),
       drop_last_(drop_last),
-      recipe_(std::move(recipe)),
+      batch_maker_(std::move(batch_maker)),
       next_(first) {}
 
-bool StreamSource::draw(Draft& draft) {
+bool StreamSource::draw(BatchDraft& draft) {
     if (!stream_) {
         open();
         look_ahead();
     }
     if (error_) std::rethrow_exception(error_);
     if (ahead_.samples.empty()) return false;
-    draft = std::exchange(ahead_, Draft());
+    draft = std::exchange(ahead_, BatchDraft());
     if (std::ssize(draft.samples) == batch_size_) look_ahead();
     draft.last = ahead_.samples.empty() && !error_;
     return true;
@@ -88,8 +88,8 @@ void StreamSource::look_ahead() noexcept {
     }
 }
 
-Draft StreamSource::read() {
-    Draft draft{.number = next_};
+BatchDraft StreamSource::read() {
+    BatchDraft draft{.number = next_};
     try {
         while (std::ssize(draft.samples) < batch_size_) {
             std::optional<Tree> sample = stream_->next();
@@ -105,12 +105,12 @@ Draft StreamSource::read() {
     return draft;
 }
 
-Batch StreamSource::make(Draft draft) const {
+Batch StreamSource::make(BatchDraft draft) const {
     const profiler::Scope scope("DataLoader.batch", profiler::Category::data);
     try {
         Batch batch{
             .samples = std::ssize(draft.samples), .repeated = draft.repeated, .last = draft.last};
-        batch.tree = recipe_.batch_of(draft.samples);
+        batch.tree = batch_maker_.batch_of(draft.samples);
         return batch;
     } catch (...) {
         rethrow_from(str("DataLoader: batch ", draft.number));

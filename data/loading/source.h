@@ -16,7 +16,7 @@
 namespace axle::inline v0::data {
 
 // What batches are made with.
-struct Recipe {
+struct BatchMaker {
     Collate collate_fn;
     bool pin_memory = false;
 
@@ -26,41 +26,41 @@ struct Recipe {
 };
 
 // The batches first to end - 1 of an order. `dataset` must outlive the pass.
-class OrderedSource : public Source {
+class OrderedSource : public BatchSource {
   public:
-    OrderedSource(std::shared_ptr<const Dataset> dataset, BatchOrder order, Recipe recipe,
+    OrderedSource(std::shared_ptr<const Dataset> dataset, BatchOrder order, BatchMaker batch_maker,
                   std::int64_t first, std::int64_t end);
-    bool draw(Draft& draft) override;
-    Batch make(Draft draft) const override;
+    bool draw(BatchDraft& draft) override;
+    Batch make(BatchDraft draft) const override;
 
   private:
     std::shared_ptr<const Dataset> dataset_;
     BatchOrder order_;
-    Recipe recipe_;
+    BatchMaker batch_maker_;
     std::int64_t next_, end_;
 };
 
 // A stream, batch_size samples at a time, without the first batches.
-class StreamSource : public Source {
+class StreamSource : public BatchSource {
   public:
     StreamSource(std::shared_ptr<const IterableDataset> dataset, std::int64_t epoch,
-                 std::int64_t batch_size, bool drop_last, Recipe recipe, std::int64_t first);
-    bool draw(Draft& draft) override;
-    Batch make(Draft draft) const override;
+                 std::int64_t batch_size, bool drop_last, BatchMaker batch_maker, std::int64_t first);
+    bool draw(BatchDraft& draft) override;
+    Batch make(BatchDraft draft) const override;
 
   private:
     void open();
-    Draft read();  // no samples at the end
+    BatchDraft read();  // no samples at the end
     void look_ahead() noexcept;
 
     std::shared_ptr<const IterableDataset> dataset_;
     std::unique_ptr<Stream> stream_;  // started by the first draw
     std::int64_t epoch_, batch_size_;
     bool drop_last_;
-    Recipe recipe_;
+    BatchMaker batch_maker_;
     std::int64_t next_;
     // The end shows only where nothing more is read.
-    Draft ahead_;
+    BatchDraft ahead_;
     std::exception_ptr error_;  // of reading ahead: it comes after the batch before it
 };
 

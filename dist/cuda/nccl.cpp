@@ -333,13 +333,13 @@ class NcclEngine final : public DeviceEngine {
         std::unique_lock lock(mutex_);
         while (!leaving_) {
             woken_.wait_for(lock, kWatch);
-            const std::string trouble = find_trouble();
-            if (trouble.empty()) continue;
+            const std::string error = find_error();
+            if (error.empty()) continue;
             lock.unlock();
-            fate_->fail(trouble);
+            fate_->fail(error);
             try {
                 if (!control_.failure())
-                    control_.report(str("rank ", control_.rank(), ": ", trouble));
+                    control_.report(str("rank ", control_.rank(), ": ", error));
             } catch (const Error&) {  // one that was heard meanwhile
             }
             abort();
@@ -347,10 +347,10 @@ class NcclEngine final : public DeviceEngine {
         }
     }
 
-    std::string find_trouble() {
-        if (std::string text = group_.comm.trouble(); !text.empty()) return text;
+    std::string find_error() {
+        if (std::string text = group_.comm.async_error(); !text.empty()) return text;
         for (auto& [pair, channel] : pairs_)
-            if (std::string text = channel->comm.trouble(); !text.empty()) return text;
+            if (std::string text = channel->comm.async_error(); !text.empty()) return text;
         try {
             std::erase_if(pending_, [](const Pending& p) { return p.work->is_completed(); });
         } catch (const Error& error) {

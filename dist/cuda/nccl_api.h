@@ -1,5 +1,5 @@
-// Private to dist: what is used of NCCL's interface, for machines without its header. The library
-// keeps it stable within major version 2.
+// Private to dist: the part of NCCL's interface that Axle uses, for machines without nccl.h. The
+// library keeps it stable within major version 2.
 #pragma once
 
 #include <climits>
@@ -28,7 +28,7 @@ enum ncclDataType_t : int {
     ncclBfloat16 = 9
 };
 
-// As of 2.17: the library takes a shorter one than its own.
+// The layout of NCCL 2.17. Newer versions of the library accept this shorter struct.
 struct ncclConfig_t {
     std::size_t size = sizeof(ncclConfig_t);
     unsigned magic = 0xcafebeef;

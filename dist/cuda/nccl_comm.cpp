@@ -86,7 +86,7 @@ void NcclComm::settle(milliseconds timeout) {
     }
 }
 
-std::string NcclComm::trouble() {
+std::string NcclComm::async_error() {
     const std::lock_guard lock(mutex_);
     if (comm_ == nullptr) return {};
     try {

@@ -1,5 +1,5 @@
-// Private to dist: a communicator of NCCL that never blocks: whoever waits for other processes
-// looks up often enough to be sent home.
+// Private to dist: an NCCL communicator whose calls never block indefinitely: while waiting for
+// other processes, it polls for failures.
 #pragma once
 
 #include <chrono>
@@ -13,28 +13,28 @@ namespace axle::inline v0::dist {
 
 class NcclComm {
   public:
-    // `failure` is asked while something is waited for: text that ends it, or "".
+    // `failure` is polled during waits; a text other than "" ends the wait with that error.
     explicit NcclComm(std::function<std::string()> failure) : failure_(std::move(failure)) {}
-    // Of what is done: soon. Otherwise as abort().
+    // Returns quickly if all work is done; otherwise acts like abort().
     ~NcclComm();
     NcclComm(const NcclComm&) = delete;
     NcclComm& operator=(const NcclComm&) = delete;
 
-    // What rank 0 hands to the others. CommError.
+    // Returns the id that rank 0 sends to the other ranks. Throws CommError.
     static std::string make_id();
-    // Waits for the other ranks. On the thread's current device.
+    // Waits for the other ranks. Uses the thread's current device.
     void connect(int rank, int size, const std::string& id, std::chrono::milliseconds timeout);
 
-    // Runs calls(comm), which throws what they return (check), and waits until it is all queued:
-    // the first time, for the others too. By one thread at a time.
+    // Calls calls(comm), which passes each result to check(), and waits until all of it is queued
+    // (the first time, this includes waiting for the other ranks). One thread at a time.
     void run(std::chrono::milliseconds timeout, const std::function<void(ncclComm_t)>& calls);
-    // CommError for anything but success and what is under way.
+    // Throws CommError unless the result is success or "in progress".
     static void check(ncclResult_t result, const char* what, ncclComm_t comm = nullptr);
 
-    // What has gone wrong beside any call, or "".
-    std::string trouble();
-    // From any thread. Queued work ends, with whatever results. A call that hangs in NCCL, as one
-    // that finds a stream's queue full behind a dead process, is not waited for.
+    // Returns an error that occurred asynchronously, or "".
+    std::string async_error();
+    // Ends queued work with undefined results. May be called from any thread. Does not wait for a
+    // call that hangs inside NCCL, such as one blocked on a full stream after a peer died.
     void abort() noexcept;
 
   private:
@@ -42,7 +42,7 @@ class NcclComm {
     bool is_settled();
 
     std::function<std::string()> failure_;
-    std::timed_mutex mutex_;  // of every call with comm_
+    std::timed_mutex mutex_;  // held during every call that uses comm_
     ncclComm_t comm_ = nullptr;
     bool aborted_ = false;
 };

@@ -9,9 +9,9 @@ namespace {
 struct Opened {
     kernels::Library library{"NCCL", "libnccl", 2};
     Nccl functions = {};
-    std::string trouble;
+    std::string error;
 
-    Opened() : trouble(library.trouble()) {
+    Opened() : error(library.error()) {
         if (!library.found()) return;
         Nccl& f = functions;
         try {
@@ -34,7 +34,7 @@ struct Opened {
             library.bind("ncclSend", f.send);
             library.bind("ncclRecv", f.recv);
         } catch (const CudaError& error) {
-            trouble = error.what();
+            error = error.what();
         }
     }
 };
@@ -46,8 +46,8 @@ const Opened& opened() {
 
 }  // namespace
 
-const Nccl* nccl() { return opened().trouble.empty() ? &opened().functions : nullptr; }
+const Nccl* nccl() { return opened().error.empty() ? &opened().functions : nullptr; }
 
-const std::string& nccl_trouble() { return opened().trouble; }
+const std::string& nccl_error() { return opened().error; }
 
 }  // namespace axle::inline v0::dist

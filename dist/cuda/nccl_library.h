@@ -1,4 +1,4 @@
-// Private to dist: NCCL, opened when it is first needed.
+// Private to dist: the NCCL library, opened on first use.
 #pragma once
 
 #include <string>
@@ -32,9 +32,9 @@ struct Nccl {
     decltype(&ncclRecv) recv;
 };
 
-// Null where there is no libnccl.so.2, or one without a function that is needed.
+// Returns null if libnccl.so.2 cannot be opened or lacks a required function.
 const Nccl* nccl();
-// Why it is null.
-const std::string& nccl_trouble();
+// Returns the reason why nccl() is null.
+const std::string& nccl_error();
 
 }  // namespace axle::inline v0::dist

@@ -14,7 +14,7 @@ namespace {
 constexpr std::int64_t kMaxProcesses = 65536;
 constexpr std::int64_t kMaxCount = 1'000'000'000;
 
-// Variables as numbers and text. What is wrong is a ValueError that names the variable.
+// Reads variables as numbers and text. Throws ValueError with the name of an invalid variable.
 class Reader {
   public:
     explicit Reader(const Variables& variables) : variables_(variables) {}
@@ -38,7 +38,7 @@ class Reader {
         return value;
     }
 
-    // A number that has to be there because `beside` is.
+    // Returns a number that is required because the variable `beside` is set.
     std::int64_t needed(const char* name, const char* beside, std::int64_t low,
                         std::int64_t high) const {
         const auto value = number(name, low, high);
@@ -69,8 +69,8 @@ bool is_loopback_name(const std::string& host) {
     return host == "localhost" || host == "::1" || host.starts_with("127.");
 }
 
-// A process that is told no place on its machine is there with all others, or, if the master is
-// elsewhere, alone.
+// Without a local rank, all processes are assumed to be on this machine if the master is local, and
+// otherwise only one.
 void read_local_rank(const Reader& reader, const Names& names, Environment& e) {
     if (!reader.has(names.local_rank) && !reader.has(names.local_size)) {
         const auto master = reader.find("MASTER_ADDR");
@@ -88,7 +88,7 @@ void read_ranks(const Reader& reader, const Names& names, Environment& e) {
     e.world_size = as_int(reader.needed(names.size, names.rank, 1, kMaxProcesses));
     e.rank = as_int(reader.needed(names.rank, names.size, 0, e.world_size - 1));
     read_local_rank(reader, names, e);
-    e.node_rank = e.rank / e.local_world_size;  // where all machines have as many
+    e.node_rank = e.rank / e.local_world_size;  // if all machines run the same number
 }
 
 void read_by_hand(const Reader& reader, Environment& e) {
@@ -106,7 +106,8 @@ void read_by_hand(const Reader& reader, Environment& e) {
         e.restart_count = as_int(reader.number(name, 0, kMaxCount).value_or(e.restart_count));
 }
 
-// Tasks of the machine `node` from "2(x3),1": two on each of three machines, one on the fourth.
+// Returns the number of tasks on machine `node`. "2(x3),1" means two on each of three machines and
+// one on the fourth.
 std::optional<int> tasks_of_node(std::string_view text, std::int64_t node) {
     while (!text.empty()) {
         int tasks = 0, machines = 1;
@@ -134,14 +135,14 @@ std::optional<std::string> first_of(const Reader& reader,
     return {};
 }
 
-// A batch script and an interactive shell are steps of their own, with the highest numbers.
+// Batch scripts and interactive shells are steps too, with the highest numbers.
 bool is_step_of_srun(const Reader& reader) {
     constexpr std::int64_t kInteractive = 4294967290;
     const auto step = reader.number("SLURM_STEP_ID", 0, UINT32_MAX);
     return step && *step < kInteractive;
 }
 
-// A step has its own variables beside those of the job.
+// Variables of the job step take precedence over those of the job.
 void read_slurm(const Reader& reader, Environment& e) {
     e.launcher = "slurm";
     const char* size = reader.has("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";

@@ -26,7 +26,7 @@ std::string value_of(const char* name) {
     return text == nullptr ? "" : text;
 }
 
-std::string threads_for(const JobPlace& place) {
+std::string threads_for(const JobNode& place) {
     if (place.num_threads > 0) return std::to_string(place.num_threads);
     const std::string said = value_of("OMP_NUM_THREADS");
     if (!said.empty() && said.find_first_not_of("0123456789") == std::string::npos) return said;
@@ -52,7 +52,7 @@ void add_restarts(JobVariables& variables, int attempt, int max_restarts) {
     variables["TORCHELASTIC_MAX_RESTARTS"] = std::to_string(max_restarts);
 }
 
-std::map<std::string, std::string> environment_of(const JobPlace& place, int local_rank) {
+std::map<std::string, std::string> environment_of(const JobNode& place, int local_rank) {
     const int rank = place.node_rank * place.local_world_size + local_rank;
     const int world_size = place.num_nodes * place.local_world_size;
     std::map<std::string, std::string> all = {
@@ -94,12 +94,12 @@ std::string make_job_token() {
     return token;
 }
 
-HeldPort::HeldPort(int port) {
+ReservedPort::ReservedPort(int port) {
     sockaddr_in where = {};
     where.sin_family = AF_INET;
     where.sin_port = htons(static_cast<in_port_t>(port));
     if (port < 0 || port > 65535) throw ValueError(str("launch: no port: ", port));
-    where.sin_addr.s_addr = htonl(INADDR_ANY);  // nobody listens here
+    where.sin_addr.s_addr = htonl(INADDR_ANY);  // the socket does not listen
     OwnedFd fd = adopt_fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), "socket");
     auto* const any = reinterpret_cast<sockaddr*>(&where);
     const auto bind = [&] { return ::bind(fd.get(), any, sizeof where) == 0; };
@@ -107,8 +107,9 @@ HeldPort::HeldPort(int port) {
         constexpr int kYes = 1;
         ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &kYes, sizeof kYes);
     };
-    // Not at once: two that hold a port so would both get it. Connections that have just ended are
-    // in the way then, and no more with it.
+    // SO_REUSEADDR is set only after the first bind: two sockets that both set it before could bind
+    // the same port. The second bind succeeds if only closed connections (TIME_WAIT) prevented the
+    // first.
     bool bound = bind();
     let_others_listen();
     bound = bound || bind();
@@ -119,6 +120,6 @@ HeldPort::HeldPort(int port) {
     fd_ = fd.release();
 }
 
-HeldPort::~HeldPort() { ::close(fd_); }
+ReservedPort::~ReservedPort() { ::close(fd_); }
 
 }  // namespace axle::inline v0::dist

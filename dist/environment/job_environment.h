@@ -1,4 +1,4 @@
-// Private to dist: the environment of a job's processes.
+// Private to dist: the environment variables of a job's processes.
 #pragma once
 
 #include <map>
@@ -8,10 +8,10 @@ namespace axle::inline v0::dist {
 
 using JobVariables = std::map<std::string, std::string>;
 
-// ValueError for what can't be passed on.
+// Throws ValueError if a name or value cannot be an environment variable.
 void check_variables(const JobVariables& variables);
 
-// Which attempt this is, for those who resume.
+// Sets the variables that hold the restart count, for programs that resume from a checkpoint.
 void add_restarts(JobVariables& variables, int attempt, int max_restarts);
 
 }  // namespace axle::inline v0::dist

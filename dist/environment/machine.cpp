@@ -30,7 +30,7 @@ std::vector<int> usable_cpus() {
     return cpus;
 }
 
-// A CPU's folder has a link to that of its node.
+// Returns the NUMA node, to which the CPU's folder has a link.
 int node_of(const std::string& folder) {
     constexpr int kMaxNodes = 1024;
     std::error_code ignored;
@@ -43,7 +43,7 @@ int node_of(const std::string& folder) {
 
 }  // namespace
 
-// The threads of a core name the same siblings.
+// All threads of a core list the same siblings.
 std::vector<std::vector<int>> physical_cores() {
     struct Core {
         int node;
@@ -77,7 +77,7 @@ std::vector<int> share_of(const std::vector<std::vector<int>>& cores, int part, 
     return cpus;
 }
 
-std::vector<int> cpus_of(const JobPlace& place, int local_rank) {
+std::vector<int> cpus_of(const JobNode& place, int local_rank) {
     return share_of(physical_cores(), local_rank, place.local_world_size);
 }
 

@@ -5,10 +5,10 @@
 
 namespace axle::inline v0::dist {
 
-// The CPUs of each core that this process may run on, ordered by NUMA node.
+// Returns the CPUs of each core that this process may run on, ordered by NUMA node.
 std::vector<std::vector<int>> physical_cores();
 
-// The CPUs of one of so many equal parts, as far as they can be equal.
+// Returns the CPUs of part `part` of `parts`, which are as equal in size as possible.
 std::vector<int> share_of(const std::vector<std::vector<int>>& cores, int part, int parts);
 
 }  // namespace axle::inline v0::dist

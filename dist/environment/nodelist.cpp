@@ -1,4 +1,4 @@
-// Lists of hosts as SLURM writes them.
+// Expands host lists in SLURM's format.
 #include <charconv>
 #include <cstdint>
 #include <utility>
@@ -34,7 +34,8 @@ class Nodelist {
         throw ValueError(str("expand_nodelist: ", what, ": ", in_quotes(list_)));
     }
 
-    // The comma after an item, or the end: commas in brackets belong to it.
+    // Returns the index of the comma after the item that begins at `begin`, or the size. Commas in
+    // brackets belong to the item.
     std::size_t end_of_item(std::string_view text, std::size_t begin) const {
         bool inside = false;
         for (std::size_t i = begin; i < text.size(); ++i) {
@@ -47,7 +48,7 @@ class Nodelist {
         return text.size();
     }
 
-    // The names that `before`, which is expanded, and `rest`, which isn't, make together.
+    // Adds the hosts of `before` (expanded already) followed by `rest` (not expanded).
     void add(const std::string& before, std::string_view rest) {
         const std::size_t open = rest.find('[');
         std::string name = before + std::string(rest.substr(0, open));
@@ -67,7 +68,7 @@ class Nodelist {
         }
     }
 
-    // A range is "7" or "01-03"; numbers are as wide as its first one.
+    // A range is "7" or "01-03". Numbers are padded to the width of the first.
     void add_range(const std::string& before, std::string_view range, std::string_view rest) {
         const std::size_t dash = range.find('-');
         const std::string_view first = range.substr(0, dash);

@@ -1,12 +1,11 @@
-// Private to dist: the C interface of libaxle_gloo.so, which alone links Gloo. A program opens it
-// when it first needs it (dist/transport/gloo.cpp), so that one without other processes needs no
-// library.
+// Private to dist: the C interface of libaxle_gloo.so, the only binary that links Gloo. A program
+// opens it on first use (dist/transport/gloo.cpp), so single-process programs do not need it.
 //
-// No exception crosses it, and neither side needs a symbol of the other's but kGlooEntry. Functions
-// that can fail return false (or null) and say why in `error`.
+// No exception crosses the interface, and kGlooEntry is the only symbol that either side needs.
+// Functions that can fail return false (or null) and write the reason to `error`.
 //
-// All calls that move data are made on threads that block SIGPIPE, and so is open(), whose thread
-// Gloo's own thread inherits that from: Gloo writes to sockets whose other end may be gone.
+// Threads that call open() or move data must block SIGPIPE, because Gloo writes to sockets whose
+// other end may be closed. Gloo's own thread inherits the signal mask from the thread in open().
 #pragma once
 
 #include <cstddef>
@@ -19,43 +18,45 @@ struct GlooError {
 };
 
 struct GlooMesh;     // this rank's connections to all others
-struct GlooMessage;  // a send or a receive under way
+struct GlooMessage;  // a send or receive in progress
 
 inline constexpr std::uint32_t kGlooVersion = 1;
 inline constexpr const char* kGlooEntry = "axle_gloo_functions";
 
 extern "C" {
 
-// The interface of one version; axle_gloo_functions(version) is null for any but its own.
+// The functions of one interface version. axle_gloo_functions(version) returns null for another
+// version.
 struct GlooFunctions {
     std::uint32_t version;
 
-    // Listens at `address`, a number such as 127.0.0.1. A connection may take connect_ms.
+    // Listens at `address`, a numeric IP such as 127.0.0.1. connect_ms limits the time of each
+    // connection.
     GlooMesh* (*open)(int rank, int size, const char* address, std::int64_t connect_ms,
                       GlooError* error);
-    // After abort() or when no message is under way.
+    // Must be called after abort(), or when no message is in progress.
     void (*close)(GlooMesh* mesh);
 
-    // Where `peer` finds this rank; to be given to its connect(). At most `capacity` bytes; returns
-    // how many, 0 after an error.
+    // Writes the address at which `peer` can reach this rank, for its connect(): at most `capacity`
+    // bytes. Returns the number of bytes, or 0 on error.
     std::size_t (*address)(GlooMesh* mesh, int peer, char* bytes, std::size_t capacity,
                            GlooError* error);
-    // Waits until the peer has called it too. Not twice at once for the same peer.
+    // Waits until the peer has called it too. Must not run twice at once for the same peer.
     bool (*connect)(GlooMesh* mesh, int peer, const char* bytes, std::size_t size,
                     GlooError* error);
 
     // Messages between two ranks with the same slot are matched in the order of these calls. Both
-    // sides must give the same size: Gloo ends the process if more arrives than is expected.
+    // sides must pass the same size: Gloo ends the process if more data arrives than expected.
     GlooMessage* (*send)(GlooMesh* mesh, const void* data, std::size_t size, int to,
                          std::uint64_t slot, GlooError* error);
     GlooMessage* (*receive)(GlooMesh* mesh, void* data, std::size_t size, int from,
                             std::uint64_t slot, GlooError* error);
-    // Once for each message. A failure is one of the whole mesh, a timeout too.
+    // Must be called once for each message. A failure, including a timeout, fails the whole mesh.
     bool (*wait)(GlooMessage* message, std::int64_t timeout_ms, GlooError* error);
-    // Its memory is not touched from then on.
+    // Frees a message. Its memory is not accessed afterwards.
     void (*drop)(GlooMessage* message);
 
-    // From any thread: closes all connections; whoever waits, now or later, gets a failure.
+    // Closes all connections; pending and future waits fail. May be called from any thread.
     void (*abort)(GlooMesh* mesh);
 };
 

@@ -1,11 +1,12 @@
-// What moves the data of process groups, and where it is.
+// Queries about the communication backends.
 #pragma once
 
 #include <string>
 
 namespace axle::inline v0::dist {
 
-// The file of Gloo's module, or "not found: " and where it was looked for.
+// Returns the path of Gloo's module (libaxle_gloo.so), or "not found: " and the places that were
+// searched.
 std::string find_gloo();
 
 }  // namespace axle::inline v0::dist

@@ -1,10 +1,10 @@
-// Private to dist: collectives on host memory, made of messages.
+// Private to dist: collectives on host memory, implemented with point-to-point messages.
 //
-// Everybody sends directly to everybody it has something for, and a reduction is an exchange of
-// parts, each reduced by one rank, whose results are gathered. That moves as many bytes as a ring
-// does, in two steps rather than 2 (P - 1); and because one rank sees all values of an element
-// together, 16-bit numbers are rounded once, the order of the sum is the same for every element
-// (reduce.h), and all ranks get the same bits. A ring rounds at each hop.
+// Ranks exchange data directly. A reduction is an all-to-all exchange of parts, each reduced by one
+// rank, followed by a gather of the results. This moves as many bytes as a ring, but takes 2 steps
+// instead of 2 (P - 1). Because one rank sees all values of an element, 16-bit numbers are rounded
+// once (a ring rounds at each hop), every element is summed in the same order (reduce.h), and all
+// ranks get the same bits.
 #pragma once
 
 #include <memory>

@@ -13,17 +13,17 @@
 namespace axle::inline v0::dist {
 namespace {
 
-std::string text_of(const DeviceOffer& offer) {
-    return to_json({{"trouble", offer.trouble},
+std::string text_of(const DeviceDescription& offer) {
+    return to_json({{"error", offer.error},
                     {"machine", offer.machine},
                     {"gpu", offer.gpu},
                     {"version", offer.version}},
                    -1);
 }
 
-DeviceOffer offer_in(const std::string& text) {
+DeviceDescription offer_in(const std::string& text) {
     const Tree tree = from_json(text);
-    return {tree["trouble"].string(), tree["machine"].string(), tree["gpu"].string(),
+    return {tree["error"].string(), tree["machine"].string(), tree["gpu"].string(),
             static_cast<int>(tree["version"].integer())};
 }
 
@@ -33,11 +33,11 @@ std::string version_text(int version) {
 
 }  // namespace
 
-std::string why_not(const std::vector<DeviceOffer>& offers) {
+std::string find_nccl_obstacle(const std::vector<DeviceDescription>& offers) {
     std::map<std::pair<std::string, std::string>, std::size_t> users;
     for (std::size_t rank = 0; rank < offers.size(); ++rank) {
-        const DeviceOffer& offer = offers[rank];
-        if (!offer.trouble.empty()) return str("rank ", rank, ": ", offer.trouble);
+        const DeviceDescription& offer = offers[rank];
+        if (!offer.error.empty()) return str("rank ", rank, ": ", offer.error);
         if (offer.version != offers[0].version)
             return str("NCCL is not the same everywhere: rank 0 has ",
                        version_text(offers[0].version), ", rank ", rank, " has ",
@@ -50,30 +50,29 @@ std::string why_not(const std::vector<DeviceOffer>& offers) {
     return {};
 }
 
-Invitation compare_offers(Control& control, const std::string& name, int rank, int size,
-                          const DeviceOffer& own, std::chrono::milliseconds timeout,
-                          const std::function<std::string()>& make_token) {
+NcclNegotiation compare_devices(Control& control, const std::string& name, int rank, int size,
+                                const DeviceDescription& own, std::chrono::milliseconds timeout,
+                                const std::function<std::string()>& make_token) {
     const auto key = [&](int r) { return str(name, "/gpu ", r); };
     const std::string verdict_key = name + "/gpus";
     if (rank != 0) {
         control.set(key(rank), text_of(own));
         const std::string verdict = control.get(verdict_key, timeout);
-        if (verdict.starts_with('+')) return {.trouble = {}, .token = verdict.substr(1)};
-        return {.trouble = verdict.empty() ? "rank 0 says nothing" : verdict.substr(1),
-                .token = {}};
+        if (verdict.starts_with('+')) return {.error = {}, .token = verdict.substr(1)};
+        return {.error = verdict.empty() ? "rank 0 says nothing" : verdict.substr(1), .token = {}};
     }
-    Invitation result;
+    NcclNegotiation result;
     try {
-        std::vector<DeviceOffer> offers = {own};
+        std::vector<DeviceDescription> offers = {own};
         for (int r = 1; r < size; ++r) offers.push_back(offer_in(control.get(key(r), timeout)));
-        result.trouble = why_not(offers);
-        if (result.trouble.empty()) result.token = make_token();
+        result.error = find_nccl_obstacle(offers);
+        if (result.error.empty()) result.token = make_token();
     } catch (const CommError&) {
         throw;  // somebody is missing
     } catch (const Error& error) {
-        result.trouble = error.what();
+        result.error = error.what();
     }
-    control.set(verdict_key, result.trouble.empty() ? "+" + result.token : "-" + result.trouble);
+    control.set(verdict_key, result.error.empty() ? "+" + result.token : "-" + result.error);
     return result;
 }
 

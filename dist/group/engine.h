@@ -1,5 +1,6 @@
-// Private to dist: what moves the data of a group. An engine is told only what everybody has agreed
-// on (control.h), so sizes, dtypes and roots are the same on all ranks.
+// Private to dist: HostEngine, the interface of a backend that runs collectives on host memory. An
+// engine is called only after all ranks have agreed on the call (control.h), so sizes, dtypes and
+// roots are the same on all ranks.
 #pragma once
 
 #include <chrono>
@@ -16,8 +17,9 @@ namespace axle::inline v0::dist {
 
 class Control;
 
-// Blocking collectives on host memory, contiguous, one at a time; threads that call it block
-// SIGPIPE. Throws CommError when the others can't be reached, and soon after abort().
+// Blocking collectives on contiguous host memory. One thread calls it at a time (except send and
+// recv), and that thread blocks SIGPIPE. Methods throw CommError if another rank cannot be reached,
+// and soon after abort().
 class HostEngine {
   public:
     virtual ~HostEngine() = default;
@@ -27,26 +29,27 @@ class HostEngine {
     virtual void all_gather(void* out, const void* in, std::span<const std::int64_t> bytes) = 0;
     virtual void reduce_scatter(void* out, const void* in, std::int64_t numel, DType dtype,
                                 ReduceOp op) = 0;
-    // Byte counts by rank.
+    // The vectors hold byte counts, indexed by rank.
     virtual void all_to_all(void* out, std::span<const std::int64_t> out_bytes, const void* in,
                             std::span<const std::int64_t> in_bytes) = 0;
     virtual void gather(void* out, const void* in, std::span<const std::int64_t> bytes,
                         int root) = 0;
     virtual void scatter(void* out, const void* in, std::span<const std::int64_t> bytes,
                          int root) = 0;
-    // Tags keep messages between the same two apart. Meanwhile other threads may call everything
-    // else, with another tag these two as well.
+    // Point-to-point messages. They may run in other threads at the same time as any other call.
+    // Concurrent messages between the same two ranks need different tags.
     virtual void send(const void* data, std::int64_t bytes, int to, std::uint64_t tag) = 0;
     virtual void recv(void* data, std::int64_t bytes, int from, std::uint64_t tag) = 0;
     virtual void barrier() = 0;
 
-    // From any thread: whoever waits throws, and so does everything from then on.
+    // Makes all pending and future calls throw. May be called from any thread.
     virtual void abort() noexcept = 0;
 };
 
-// Gloo, from libaxle_gloo.so: looked for in AXLE_LIBRARY_PATH, beside the program and in ../lib
-// from there, then where the loader looks. CommError lists the places. `name` is the group's, for
-// keys in the store. Connects when it has something to say.
+// Opens the Gloo engine from libaxle_gloo.so, which is searched for in AXLE_LIBRARY_PATH, next to
+// the program, in ../lib relative to it, and then on the loader's path. Throws CommError with the
+// searched places if it is not found. `name` is the group's name and prefixes its keys in the
+// store. Connections are opened on first use.
 std::unique_ptr<HostEngine> open_gloo(Control& control, const std::string& name, int rank, int size,
                                       std::chrono::milliseconds timeout);
 

@@ -45,16 +45,16 @@ void Job::remove(const void* engine) {
     std::erase_if(engines_, [&](const auto& entry) { return entry.first == engine; });
 }
 
-Staged Staged::with_values(const Tensor& x, Device home) {
-    return {x.detach(), contiguous(to(x.detach(), home))};
+Staged Staged::with_values(const Tensor& x, Device device) {
+    return {x.detach(), contiguous(to(x.detach(), device))};
 }
 
-Staged Staged::to_fill(const Tensor& x, Device home) {
-    if (x.device() == home && x.is_contiguous()) return {x.detach(), x.detach()};
-    return {x.detach(), Tensor::empty(x.shape(), {.dtype = x.dtype(), .device = home})};
+Staged Staged::to_fill(const Tensor& x, Device device) {
+    if (x.device() == device && x.is_contiguous()) return {x.detach(), x.detach()};
+    return {x.detach(), Tensor::empty(x.shape(), {.dtype = x.dtype(), .device = device})};
 }
 
-void Staged::put_back() const {
+void Staged::copy_back() const {
     if (host.impl()->storage != x.impl()->storage) {
         const Tensor from = to(host, x.device());
         launch(x.device(), [&](auto& on) { kernels::copy(on, from.view(), Tensor(x).view()); });
@@ -122,20 +122,20 @@ std::exception_ptr ProcessGroup::Impl::attempt(const std::string& activity,
     return error;
 }
 
-Work ProcessGroup::Impl::start(Proposal proposal, std::function<void(const Counts&)> run,
+Work ProcessGroup::Impl::start(CollectiveCall call, std::function<void(const Counts&)> run,
                                std::function<void()> finish) {
     const auto state = std::make_shared<Work::State>();
     state->finish = std::move(finish);
     const std::lock_guard lock(sequence_mutex_);
-    proposal.group = id;
-    proposal.sequence = ++sequence_;
-    job->control().propose(proposal);
-    const std::string activity = str(name_of(proposal.op), " #", proposal.sequence);
-    post([this, state, activity, run = std::move(run), sequence = proposal.sequence] {
+    call.group = id;
+    call.sequence = ++sequence_;
+    job->control().announce_call(call);
+    const std::string activity = str(name_of(call.op), " #", call.sequence);
+    post([this, state, activity, run = std::move(run), sequence = call.sequence] {
         state->complete(attempt(activity, [&] {
             Control& control = job->control();
             control.note(activity);
-            run(control.agreed(id, sequence));
+            run(control.wait_for_agreement(id, sequence));
             control.note("");
         }));
     });
@@ -163,7 +163,7 @@ std::shared_ptr<ProcessGroup> ProcessGroup::Impl::make_group(const std::vector<i
     if (ranks.size() > 1) job->control().open_group(group, global);
     auto made = std::make_unique<Impl>(job, group, std::move(global),
                                        static_cast<int>(place - ranks.begin()));
-    made->seek_nccl();
+    made->negotiate_nccl_backend();
     return std::make_shared<ProcessGroup>(std::move(made));
 }
 
@@ -192,7 +192,7 @@ void check_first_dimension(const char* op, const Tensor& x, int size) {
                              ": ", x.shape()));
 }
 
-Shape but_first(Shape shape) {
+Shape without_first_dimension(Shape shape) {
     shape.erase(0);
     return shape;
 }

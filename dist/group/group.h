@@ -1,4 +1,4 @@
-// Private to dist: what a ProcessGroup is made of.
+// Private to dist: the implementation of ProcessGroup.
 #pragma once
 
 #include <atomic>
@@ -19,8 +19,8 @@
 
 namespace axle::inline v0::dist {
 
-// What all groups of a process share: the connection to the others. A failure of any of them ends
-// what the engines do.
+// The state shared by all groups of a process: the control connection, and the engines to abort
+// when a rank fails.
 class Job {
   public:
     // `device` is the GPU of this process, for NCCL, or -1.
@@ -32,7 +32,7 @@ class Job {
     Control& control() { return *control_; }
     std::chrono::milliseconds timeout() const { return timeout_; }
     int device() const { return device_; }
-    // `abort` is called when a failure is heard, until `engine` is removed.
+    // Registers `abort`, which is called when a failure is reported, until remove(engine).
     void add(const void* engine, std::function<void()> abort);
     void remove(const void* engine);
 
@@ -42,20 +42,20 @@ class Job {
     std::mutex mutex_;
     bool failed_ = false;
     std::vector<std::pair<const void*, std::function<void()>>> engines_;
-    std::unique_ptr<Control> control_;  // calls back: gone first
+    std::unique_ptr<Control> control_;  // destroyed first, because it calls back
 };
 
-// A tensor's elements in a row, on the CPU or where they are: tensors on a GPU pass through memory
-// of the host where the group has no engine for GPUs.
+// A contiguous copy of a tensor's elements, in host memory or on the tensor's own device. GPU
+// tensors are staged through host memory if the group has no GPU engine.
 struct Staged {
-    // With the tensor's values, or, for one that is written, without.
-    static Staged with_values(const Tensor& x, Device home = Device::cpu());
-    static Staged to_fill(const Tensor& x, Device home = Device::cpu());
+    // with_values() copies the tensor's values; to_fill() leaves the copy uninitialized.
+    static Staged with_values(const Tensor& x, Device device = Device::cpu());
+    static Staged to_fill(const Tensor& x, Device device = Device::cpu());
 
     std::int64_t bytes() const { return host.numel() * size_of(host.dtype()); }
     void* data() const { return host.raw_data(); }
-    // Puts the elements where they belong. On the thread that waits.
-    void put_back() const;
+    // Copies the elements back into x. Called on the waiting thread.
+    void copy_back() const;
 
     Tensor x, host;
 };
@@ -63,7 +63,7 @@ struct Staged {
 using Counts = std::vector<std::vector<std::int64_t>>;
 
 struct ProcessGroup::Impl {
-    // Alone.
+    // Creates a group of one process.
     Impl() = default;
     Impl(std::shared_ptr<Job> job, std::uint32_t id, std::vector<int> ranks, int rank);
     ~Impl();
@@ -73,30 +73,34 @@ struct ProcessGroup::Impl {
     int size() const { return static_cast<int>(global_ranks.size()); }
     bool alone() const { return size() == 1; }
 
-    // Tells the others what is about to happen, and has `run` called with what they tell, once all
-    // agree; `run` may use engine(). `finish` is for whoever waits.
-    Work start(Proposal proposal, std::function<void(const Counts&)> run,
+    // Proposes the collective to the other ranks. Once all ranks agree, calls `run` with the counts
+    // of each rank; `run` may use engine(). `finish` runs in the thread that waits for the returned
+    // Work.
+    Work start(CollectiveCall call, std::function<void(const Counts&)> run,
                std::function<void()> finish = {});
-    // The same for one of two that exchange a message.
+    // Like start(), for a message between two ranks.
     Work start_message(Queues::Key key, std::string activity, std::function<void()> run,
                        std::function<void()> finish = {});
-    // Opened when data is to move for the first time.
+    // Returns the host engine, which is opened on first use.
     HostEngine& engine();
 
-    // Finds out, with all others, whether tensors on a GPU go from GPU to GPU. Why not, or "".
-    std::string seek_nccl();
-    // Whether x does. UsageError while a graph is captured, DeviceError for another GPU than ours.
-    bool goes_on_gpu(const char* op, const Tensor& x) const;
-    // start() for tensors that do: queues the collective at once, on the caller's stream. A
-    // disagreement shows later, and ends it.
-    Work start_on_gpu(Proposal proposal,
+    // Called by all ranks together: decides whether GPU tensors are sent directly between GPUs.
+    // Returns the reason if not, or "".
+    std::string negotiate_nccl_backend();
+    // Returns whether x is sent directly between GPUs. Throws UsageError during graph capture, and
+    // DeviceError if x is on another GPU than this process's.
+    bool is_sent_between_gpus(const char* op, const Tensor& x) const;
+    // Like start(), for tensors that are sent between GPUs: queues the collective immediately on
+    // the caller's stream. A mismatch is detected later and aborts it.
+    Work start_on_gpu(CollectiveCall call,
                       const std::function<DeviceEngine::Started(DeviceEngine&)>& queue,
                       std::function<void()> finish = {});
 
-    // Everybody's new groups: ranks by group, of which this process is in at most one.
+    // Creates the group with these ranks. Called by all ranks of this group, each of which is in at
+    // most one of the new groups.
     std::shared_ptr<ProcessGroup> make_group(const std::vector<int>& ranks, std::uint32_t group);
 
-    std::shared_ptr<Job> job;  // null where there is no other process at all
+    std::shared_ptr<Job> job;  // null if the job has only one process
     std::uint32_t id = 0;
     std::vector<int> global_ranks = {0};
     int rank = 0;
@@ -105,7 +109,7 @@ struct ProcessGroup::Impl {
   private:
     std::exception_ptr attempt(const std::string& activity, const std::function<void()>& run);
     DeviceEngine& device_engine();
-    // Behind the collectives before it.
+    // Queues `task` after the earlier collectives of this group.
     void post(std::function<void()> task);
     std::string name() const;
 
@@ -118,12 +122,12 @@ struct ProcessGroup::Impl {
     Queues queues_;
 };
 
-// The checks of arguments; `op` begins the text.
+// Argument checks. `op` starts the error message.
 void check_tensor(const char* op, const Tensor& x);                     // UsageError, DeviceError
 void check_rank(const char* op, const char* what, int rank, int size);  // IndexError
 void check_same(const char* op, const Tensor& out, const Tensor& x);    // DTypeError, DeviceError
 void check_first_dimension(const char* op, const Tensor& x, int size);  // ShapeError
 
-Shape but_first(Shape shape);
+Shape without_first_dimension(Shape shape);
 
 }  // namespace axle::inline v0::dist

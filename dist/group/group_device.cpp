@@ -7,12 +7,12 @@
 
 namespace axle::inline v0::dist {
 
-std::string ProcessGroup::Impl::seek_nccl() {
+std::string ProcessGroup::Impl::negotiate_nccl_backend() {
 #if AXLE_CUDA
     if (alone() || job->device() < 0) return "not asked for";
-    const Invitation invitation =
-        invite_to_nccl(job->control(), name(), rank, size(), job->device(), job->timeout());
-    if (!invitation.trouble.empty()) return invitation.trouble;
+    const NcclNegotiation invitation =
+        negotiate_nccl(job->control(), name(), rank, size(), job->device(), job->timeout());
+    if (!invitation.error.empty()) return invitation.error;
     nccl_token_ = invitation.token;
     backend = "nccl";
     return {};
@@ -21,7 +21,7 @@ std::string ProcessGroup::Impl::seek_nccl() {
 #endif
 }
 
-bool ProcessGroup::Impl::goes_on_gpu(const char* op, const Tensor& x) const {
+bool ProcessGroup::Impl::is_sent_between_gpus(const char* op, const Tensor& x) const {
     if (nccl_token_.empty() || !x.device().is_cuda()) return false;
     if (is_capturing())
         throw UsageError(str(op, ": waits for other processes, which a captured graph can't"));
@@ -46,21 +46,21 @@ DeviceEngine& ProcessGroup::Impl::device_engine() {
 // The agreement is looked at behind, unless the engine wants it first. A collective that nobody
 // agrees to ends with the failure that comes of it.
 Work ProcessGroup::Impl::start_on_gpu(
-    Proposal proposal, const std::function<DeviceEngine::Started(DeviceEngine&)>& queue,
+    CollectiveCall call, const std::function<DeviceEngine::Started(DeviceEngine&)>& queue,
     std::function<void()> finish) {
     const auto state = std::make_shared<Work::State>(), agreement = std::make_shared<Work::State>();
     state->finish = std::move(finish);
     const std::lock_guard lock(sequence_mutex_);
-    proposal.group = id;
-    proposal.sequence = ++sequence_;
-    proposal.on_gpu = true;
-    job->control().propose(proposal);
-    const std::string activity = str(name_of(proposal.op), " #", proposal.sequence);
-    post([this, agreement, activity, sequence = proposal.sequence] {
+    call.group = id;
+    call.sequence = ++sequence_;
+    call.on_gpu = true;
+    job->control().announce_call(call);
+    const std::string activity = str(name_of(call.op), " #", call.sequence);
+    post([this, agreement, activity, sequence = call.sequence] {
         agreement->complete(attempt(activity, [&] {
             Control& control = job->control();
             control.note(activity);
-            control.agreed(id, sequence);
+            control.wait_for_agreement(id, sequence);
             control.note("");
         }));
     });

@@ -1,8 +1,8 @@
-// DeviceMesh: the processes of a group as a grid with named dimensions, for training that is
-// parallel in more than one way.
+// DeviceMesh: arranges the processes of a group in a grid with named dimensions, for training that
+// combines several kinds of parallelism.
 //
-//     dist::DeviceMesh mesh(group, {{"dp", 2}, {"tp", 4}});   // of eight processes
-//     mesh.get_group("tp")->all_reduce(x);                    // with the three of the same row
+//     dist::DeviceMesh mesh(group, {{"dp", 2}, {"tp", 4}});   // a group of eight processes
+//     mesh.get_group("tp")->all_reduce(x);                    // over the four ranks of this row
 #pragma once
 
 #include <cstddef>
@@ -21,27 +21,28 @@ class DeviceMesh {
         int size = 1;
     };
 
-    // Ranks go row by row: those of the last dimension are neighbours. Everybody of the group calls
-    // it, with the same dimensions (CommError). ValueError where the sizes don't multiply to the
-    // size of the group, or a name is empty or comes twice.
+    // Ranks are laid out in row-major order: neighbours along the last dimension have consecutive
+    // ranks. All ranks of the group call it with the same dimensions (otherwise CommError). Throws
+    // ValueError if the product of the sizes is not the size of the group, or if a name is empty or
+    // repeated.
     DeviceMesh(std::shared_ptr<ProcessGroup> group, std::vector<Dimension> dimensions);
 
     const std::vector<Dimension>& dimensions() const { return dimensions_; }
-    // Everybody.
+    // Returns the group of all processes in the mesh.
     const std::shared_ptr<ProcessGroup>& group() const { return group_; }
 
-    // ValueError for a name that no dimension has.
+    // Throws ValueError if no dimension has this name, as do all methods that take a name.
     int size(const std::string& name) const { return dimensions_[find(name)].size; }
-    // Where this process is along a dimension: its rank in get_group(name).
+    // Returns this process's index along a dimension, which is its rank in get_group(name).
     int coordinate(const std::string& name) const { return coordinates_[find(name)]; }
     const std::vector<int>& coordinates() const { return coordinates_; }
 
-    // Those who differ from this process along this dimension alone.
+    // Returns the group of processes that differ from this one only along this dimension.
     std::shared_ptr<ProcessGroup> get_group(const std::string& name) const {
         return groups_[find(name)];
     }
-    // Those who differ from it along these dimensions alone, as if they were one, row by row in the
-    // order of the mesh. Everybody calls it with the same names, which are of different dimensions.
+    // Returns the group of processes that differ from this one only along these dimensions, ordered
+    // row-major. All ranks of the mesh call it with the same, distinct names.
     std::shared_ptr<ProcessGroup> flatten(const std::vector<std::string>& names) const;
 
   private:

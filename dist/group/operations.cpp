@@ -19,12 +19,14 @@ namespace {
 
 constexpr std::array kReductions = {"none", "sum", "mean", "max", "min"};
 
-void check_from(const Call& call, int from, int size) { check_rank(call.op, "from", from, size); }
+void check_from(const OperationCall& call, int from, int size) {
+    check_rank(call.op, "from", from, size);
+}
 
 // The shape of a row; of what has none, nothing.
 std::optional<Shape> but_rows(const Shape& shape) {
     if (shape.size() == 0) return std::nullopt;
-    return but_first(shape);
+    return without_first_dimension(shape);
 }
 
 // --- objects
@@ -140,12 +142,12 @@ const char* name_of(Reduction reduction) {
 
 Tree gather(ProcessGroup& group, const Tree& tree) {
     if (group.size() == 1) return tree;
-    const Agreement agreed(group, {.op = "gather"}, tree);
-    agreed.check_same_shapes("; pad_across_processes makes them equal");
-    std::vector<Tree> results(agreed.leaves().size());
+    const TreeAgreement agreement(group, {.op = "gather"}, tree);
+    agreement.check_same_shapes("; pad_across_processes makes them equal");
+    std::vector<Tree> results(agreement.leaves().size());
     std::vector<Work> works;
-    for (const Column& column : agreed.columns()) {
-        const Tensor x = agreed.own(column).detach();
+    for (const Column& column : agreement.columns()) {
+        const Tensor x = agreement.own(column).detach();
         Shape shape = x.shape();
         if (x.dim() == 0) {
             shape.push_back(group.size());
@@ -164,13 +166,13 @@ Tree gather(ProcessGroup& group, const Tree& tree) {
 
 Tree gather_rows(ProcessGroup& group, const Tree& tree) {
     if (group.size() == 1) return tree;
-    const Agreement agreed(group, {"gather", "of any numbers of rows"}, tree);
-    std::vector<Tree> results(agreed.leaves().size());
-    for (const Column& column : agreed.columns()) {
+    const TreeAgreement agreement(group, {"gather", "of any numbers of rows"}, tree);
+    std::vector<Tree> results(agreement.leaves().size());
+    for (const Column& column : agreement.columns()) {
         for (const Shape& shape : column.shapes)
             if (but_rows(shape) != but_rows(column.shapes[0]))
-                agreed.throw_shapes(column, "; only the numbers of rows may differ");
-        const Tensor x = agreed.own(column).detach();
+                agreement.throw_shapes(column, "; only the numbers of rows may differ");
+        const Tensor x = agreement.own(column).detach();
         results[column.index] =
             x.dim() == 0 ? group.all_gather(x) : cat(group.all_gather_uneven(x), 0);
     }
@@ -179,10 +181,10 @@ Tree gather_rows(ProcessGroup& group, const Tree& tree) {
 
 Tree gather_object(ProcessGroup& group, const Tree& object) {
     if (group.size() == 1) return object;
-    const std::vector<Tree> said =
-        tell_all(group, "gather_object", [&]() -> Tree { return object; });
+    const std::vector<Tree> descriptions =
+        gather_or_throw(group, "gather_object", [&]() -> Tree { return object; });
     std::vector<const Tree*> objects;
-    for (const Tree& each : said) objects.push_back(&each);
+    for (const Tree& each : descriptions) objects.push_back(&each);
     return joined(objects, "object");
 }
 
@@ -204,11 +206,12 @@ Tree reduce(ProcessGroup& group, const Tree& tree, Reduction reduction, double s
             results.push_back(leaf.value.is_tensor() ? Tree(add(leaf.value.tensor(), leaf.place))
                                                      : leaf.value);
     } else {
-        const Agreement agreed(group, {"reduce", str(name_of(reduction), " times ", scale)}, tree);
-        agreed.check_same_shapes();
-        results.resize(agreed.leaves().size());
-        for (const Column& column : agreed.columns())
-            results[column.index] = add(agreed.own(column), column.place);
+        const TreeAgreement agreement(
+            group, {"reduce", str(name_of(reduction), " times ", scale)}, tree);
+        agreement.check_same_shapes();
+        results.resize(agreement.leaves().size());
+        for (const Column& column : agreement.columns())
+            results[column.index] = add(agreement.own(column), column.place);
         for (const auto& run : runs) group.all_reduce(run, op_of(reduction));
     }
     if (scale != 1)
@@ -222,33 +225,34 @@ Tree reduce(ProcessGroup& group, const Tree& tree, std::string_view reduction, d
 }
 
 Tree broadcast(ProcessGroup& group, const Tree& tree, int from) {
-    const Call call{"broadcast", str("from rank ", from)};
+    const OperationCall call{"broadcast", str("from rank ", from)};
     if (group.size() == 1) {
         check_from(call, from, 1);
         return tree;
     }
-    const Agreement agreed(group, call, tree);
+    const TreeAgreement agreement(group, call, tree);
     check_from(call, from, group.size());
-    agreed.check_same_shapes();
+    agreement.check_same_shapes();
     std::vector<Work> works;
-    for (const Column& column : agreed.columns())
-        works.push_back(group.broadcast_async(agreed.own(column).detach(), from));
+    for (const Column& column : agreement.columns())
+        works.push_back(group.broadcast_async(agreement.own(column).detach(), from));
     for (Work& work : works) work.wait();
     return tree;
 }
 
 Tree& broadcast_object_list(ProcessGroup& group, Tree& objects, int from) {
-    const Call call{"broadcast_object_list", str("from rank ", from)};
-    const auto said = [&]() -> Tree {
+    const OperationCall call{"broadcast_object_list", str("from rank ", from)};
+    const auto descriptions = [&]() -> Tree {
         check_from(call, from, group.size());
         if (!objects.is_list())
             throw ValueError(str(call.op, ": wanted a list, not ", axle::name_of(objects.kind())));
         return group.rank() == from ? objects : Tree();
     };
     if (group.size() == 1) {
-        said();
+        descriptions();
     } else {
-        objects = tell_all(group, call.op, said, call.text())[static_cast<std::size_t>(from)];
+        objects = gather_or_throw(group, call.op, descriptions,
+                                  call.text())[static_cast<std::size_t>(from)];
     }
     return objects;
 }
@@ -257,15 +261,16 @@ Tree pad_across_processes(ProcessGroup& group, const Tree& tree, std::int64_t di
                           bool pad_first) {
     constexpr const char* op = "pad_across_processes";
     if (group.size() == 1) return tree;
-    const Agreement agreed(
+    const TreeAgreement agreement(
         group, {op, str("dim ", dim, ", ", pad_index, pad_first ? " first" : " last")}, tree);
-    std::vector<Tree> results(agreed.leaves().size());
-    for (const Column& column : agreed.columns()) {
-        const Tensor& own = agreed.own(column);
+    std::vector<Tree> results(agreement.leaves().size());
+    for (const Column& column : agreement.columns()) {
+        const Tensor& own = agreement.own(column);
         results[column.index] = own.detach();
         for (const Shape& shape : column.shapes)
             if (shape.size() != own.dim())
-                agreed.throw_shapes(column, "; the number of dimensions must be the same");
+                agreement.throw_shapes(column,
+                                                "; the number of dimensions must be the same");
         if (dim < -own.dim() || dim >= own.dim()) continue;
         const int d = static_cast<int>(dim < 0 ? dim + own.dim() : dim);
         std::int64_t longest = 0, shortest = own.shape()[d];
@@ -284,26 +289,26 @@ Tree pad_across_processes(ProcessGroup& group, const Tree& tree, std::int64_t di
 Tensor copy_tensor_to_devices(ProcessGroup& group, const std::optional<Tensor>& tensor,
                               Device device) {
     constexpr const char* op = "copy_tensor_to_devices";
-    const Call call{op, str("to a ", Device{device.type})};
+    const OperationCall call{op, str("to a ", Device{device.type})};
     const auto own = [&]() -> Tree {
         if (!tensor || !tensor->defined()) return {};
         if (tensor->device().is_meta())
             throw DeviceError(str(op, ": a meta tensor has no elements: ", tensor->shape()));
         return LeafDescription(Leaf{op, *tensor}).to_tree();
     };
-    const std::vector<Tree> said = tell_all(group, op, own, call.text());
+    const std::vector<Tree> descriptions = gather_or_throw(group, op, own, call.text());
     std::string holders;
     std::size_t from = 0;
     int count = 0;
-    for (std::size_t rank = 0; rank < said.size(); ++rank) {
-        if (said[rank].is_null()) continue;
+    for (std::size_t rank = 0; rank < descriptions.size(); ++rank) {
+        if (descriptions[rank].is_null()) continue;
         holders += str(count++ > 0 ? ", " : "", rank);
         from = rank;
     }
     if (count != 1)
         throw ValueError(str(op, ": one process has the tensor, but here ",
                              count == 0 ? "none has one" : "several have one: ranks " + holders));
-    const LeafDescription held(said[from]);
+    const LeafDescription held(descriptions[from]);
     const bool holds = static_cast<int>(from) == group.rank();
     const Tensor copy = holds ? tensor->detach().to(device).contiguous()
                               : empty(held.shape, {.dtype = held.dtype, .device = device});

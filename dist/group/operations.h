@@ -1,16 +1,16 @@
-// Collectives of accelerate.utils on nested values, Trees or types of the user's own
-// (core/tree/structure.h): every tensor in them at once.
+// The collectives of accelerate.utils on nested values: each works on all tensors in a Tree, or in
+// a user-defined type (core/tree/structure.h).
 //
-//     Tree all = dist::gather(group, batch);              // rows of every process, in their order
+//     Tree all = dist::gather(group, batch);              // the rows of all processes, by rank
 //     auto mean = dist::reduce(group, losses, dist::Reduction::mean);
 //
-// Every process of the group calls the same with values that are built alike. They tell each other
-// first, in one message, what they call and with what: a leaf that is missing somewhere, is no
-// tensor, or has another dtype or shape throws the same ValueError, DTypeError, DeviceError or
-// ShapeError in every process, with its place and what each rank has, and the group stays usable.
-// Nulls in lists and maps are members that aren't there and stay null. Results carry no gradient.
+// Every process of the group calls the same operation with values of the same structure. The ranks
+// first exchange a description of the call. If a leaf is missing on a rank, is not a tensor, or has
+// another dtype or shape, every process throws the same ValueError, DTypeError, DeviceError or
+// ShapeError, which names the leaf and lists what each rank has. The group stays usable. Nulls in
+// lists and maps count as absent members and stay null. Results do not require gradients.
 //
-// A process that is alone gets back what it gave, other leaves than tensors too.
+// In a group of one process the input is returned unchanged, including leaves that are not tensors.
 #pragma once
 
 #include <concepts>
@@ -27,56 +27,60 @@
 namespace axle::inline v0::dist {
 
 enum class Reduction : std::uint8_t { none, sum, mean, max, min };
-// "none", "sum", "mean", "max", "min"; ValueError for another text.
+// Parses "none", "sum", "mean", "max" or "min". Throws ValueError for other names.
 Reduction reduction_of(std::string_view name);
 const char* name_of(Reduction reduction);
 
-// Every process's rows, along dimension 0; a 0-d tensor becomes [P].
+// Concatenates the tensors of all processes along dimension 0, in rank order. A 0-d tensor becomes
+// [P].
 Tree gather(ProcessGroup& group, const Tree& tree);
-// The same of tensors that need not have as many rows in every process.
+// Like gather(), but the number of rows may differ between processes.
 Tree gather_rows(ProcessGroup& group, const Tree& tree);
 
-// Of anything that a Tree holds; tensors arrive on the CPU. Lists are joined; maps, which must have
-// the same keys, are gathered entry by entry; of anything else there is a list, by rank. So a list
-// comes back flat, and a map of lists as such a map.
+// Gathers any values that a Tree can hold. Tensors arrive on the CPU. Lists are concatenated, maps
+// (which must have the same keys) are gathered entry by entry, and other values become a list
+// indexed by rank.
 Tree gather_object(ProcessGroup& group, const Tree& object);
 
-// New tensors, times `scale`. none is the identity: nothing is exchanged, nor scaled. DTypeError
-// for the mean of integers, for integers that would be scaled, and for the sum or mean of booleans.
+// Returns new tensors: the reduction over all ranks, times `scale`. Reduction::none returns the
+// input unscaled without communication. Throws DTypeError for the mean of integers, for scaled
+// integers, and for the sum or mean of booleans.
 Tree reduce(ProcessGroup& group, const Tree& tree, Reduction reduction = Reduction::sum,
             double scale = 1);
 Tree reduce(ProcessGroup& group, const Tree& tree, std::string_view reduction, double scale = 1);
 
-// Everybody's tensors take the values of one rank's, in place. Returns the tree.
+// Overwrites the tensors of all ranks in place with those of rank `from`. Returns the tree.
 Tree broadcast(ProcessGroup& group, const Tree& tree, int from = 0);
-// Everybody's list becomes that of one rank.
+// Replaces the list on all ranks by the list of rank `from`. Returns `objects`.
 Tree& broadcast_object_list(ProcessGroup& group, Tree& objects, int from = 0);
 
-// Makes a dimension, of sizes that may differ, as long as the longest. Tensors without that
-// dimension stay as they are, and so do tensors that are long enough. Dtypes stay: pad_index is
-// cut to an integer where it must be (ValueError if none is near).
+// Pads dimension `dim`, whose size may differ between ranks, to the largest size. Tensors without
+// that dimension, or already long enough, are unchanged. The dtype is kept: pad_index is truncated
+// for integer tensors (ValueError if the dtype cannot hold it). pad_first puts the padding before
+// the data.
 Tree pad_across_processes(ProcessGroup& group, const Tree& tree, std::int64_t dim = 0,
                           double pad_index = 0, bool pad_first = false);
 
-// The tensor of the one process that has one, on everybody's `device`. ValueError if several have
-// one, or none.
+// Returns, on every rank and on its `device`, the tensor of the one rank that passes one. Throws
+// ValueError if no rank or several ranks pass one.
 Tensor copy_tensor_to_devices(ProcessGroup& group, const std::optional<Tensor>& tensor,
                               Device device = Device::cpu());
 
-// --- types of the user's own
+// --- user-defined types
 
 template <StructuredType T>
 T gather(ProcessGroup& group, const T& value) {
-    return through_tree(value, [&](const Tree& tree) { return gather(group, tree); });
+    return apply_as_tree(value, [&](const Tree& tree) { return gather(group, tree); });
 }
 template <StructuredType T>
 T gather_rows(ProcessGroup& group, const T& value) {
-    return through_tree(value, [&](const Tree& tree) { return gather_rows(group, tree); });
+    return apply_as_tree(value, [&](const Tree& tree) { return gather_rows(group, tree); });
 }
-// through_tree() of what joins lists: members of pairs, tuples and arrays stay apart, as a map's.
+// Like through_tree(), for operations that concatenate lists: members of pairs, tuples and arrays
+// are passed as a map, so that they are kept apart.
 template <StructuredType T, class F>
 T through_members(const T& value, F&& f) {
-    return through_tree(value, [&](const Tree& tree) {
+    return apply_as_tree(value, [&](const Tree& tree) {
         if constexpr (structure::IsProduct<T>) {
             Tree members = Tree::map();
             for (const Tree& member : tree.elements()) members.set(str(members.size()), member);
@@ -89,7 +93,7 @@ T through_members(const T& value, F&& f) {
         }
     });
 }
-// Of vectors, and of maps, structs, pairs, tuples and arrays of such.
+// Gathers vectors, and maps, structs, pairs, tuples and arrays of vectors.
 template <StructuredType T>
 T gather_object(ProcessGroup& group, const T& value) {
     return through_members(value, [&](const Tree& tree) { return gather_object(group, tree); });
@@ -97,8 +101,8 @@ T gather_object(ProcessGroup& group, const T& value) {
 template <StructuredType T>
 T reduce(ProcessGroup& group, const T& value, Reduction reduction = Reduction::sum,
          double scale = 1) {
-    return through_tree(value,
-                        [&](const Tree& tree) { return reduce(group, tree, reduction, scale); });
+    return apply_as_tree(value,
+                         [&](const Tree& tree) { return reduce(group, tree, reduction, scale); });
 }
 template <StructuredType T>
 T reduce(ProcessGroup& group, const T& value, std::string_view reduction, double scale = 1) {
@@ -106,7 +110,7 @@ T reduce(ProcessGroup& group, const T& value, std::string_view reduction, double
 }
 template <StructuredType T>
 T broadcast(ProcessGroup& group, const T& value, int from = 0) {
-    return through_tree(value, [&](const Tree& tree) { return broadcast(group, tree, from); });
+    return apply_as_tree(value, [&](const Tree& tree) { return broadcast(group, tree, from); });
 }
 template <StructuredType T>
 std::vector<T>& broadcast_object_list(ProcessGroup& group, std::vector<T>& objects, int from = 0) {
@@ -116,7 +120,7 @@ std::vector<T>& broadcast_object_list(ProcessGroup& group, std::vector<T>& objec
 template <StructuredType T>
 T pad_across_processes(ProcessGroup& group, const T& value, std::int64_t dim = 0,
                        double pad_index = 0, bool pad_first = false) {
-    return through_tree(value, [&](const Tree& tree) {
+    return apply_as_tree(value, [&](const Tree& tree) {
         return pad_across_processes(group, tree, dim, pad_index, pad_first);
     });
 }

@@ -89,9 +89,9 @@ std::shared_ptr<ProcessGroup> ProcessGroup::create(const Environment& environmen
     auto job = std::make_shared<Job>(std::move(control), options.timeout,
                                      device_of(environment, options.backend));
     auto impl = std::make_unique<Impl>(std::move(job), 0, std::move(ranks), rank);
-    const std::string trouble = impl->seek_nccl();
-    if (options.backend == "nccl" && !trouble.empty())
-        throw CommError(str("ProcessGroup: NCCL can't be used: ", trouble));
+    const std::string error = impl->negotiate_nccl_backend();
+    if (options.backend == "nccl" && !error.empty())
+        throw CommError(str("ProcessGroup: NCCL can't be used: ", error));
     return std::make_shared<ProcessGroup>(std::move(impl));
 }
 
@@ -100,21 +100,21 @@ Work ProcessGroup::all_reduce_async(const Tensor& x, ReduceOp op) {
     check_in_place("all_reduce", x);
     check_reducible("all_reduce", x.dtype(), op);
     if (impl_->alone()) return {};
-    const Proposal proposal{
+    const CollectiveCall call{
         .op = Collective::all_reduce, .dtype = x.dtype(), .numel = x.numel(), .reduce_op = op};
-    if (impl_->goes_on_gpu("all_reduce", x)) {
+    if (impl_->is_sent_between_gpus("all_reduce", x)) {
         const Staged own = Staged::with_values(x, x.device());
         return impl_->start_on_gpu(
-            proposal, [&](DeviceEngine& engine) { return engine.all_reduce(own.host, op); },
-            [own] { own.put_back(); });
+            call, [&](DeviceEngine& engine) { return engine.all_reduce(own.host, op); },
+            [own] { own.copy_back(); });
     }
     const Staged staged = Staged::with_values(x);
     return impl_->start(
-        proposal,
+        call,
         [&impl = *impl_, staged, op](const Counts&) {
             impl.engine().all_reduce(staged.data(), staged.host.numel(), staged.host.dtype(), op);
         },
-        [staged] { staged.put_back(); });
+        [staged] { staged.copy_back(); });
 }
 
 void ProcessGroup::all_reduce(const std::vector<Tensor>& xs, ReduceOp op) {
@@ -133,7 +133,7 @@ void ProcessGroup::all_reduce(const std::vector<Tensor>& xs, ReduceOp op) {
     std::int64_t begin = 0;
     for (const Tensor& x : xs) {
         const Tensor part = flat.narrow(0, begin, x.numel()).view(x.shape());
-        Staged{x.detach(), part}.put_back();
+        Staged{x.detach(), part}.copy_back();
         begin += x.numel();
     }
 }
@@ -144,24 +144,24 @@ Work ProcessGroup::broadcast_async(const Tensor& x, int root) {
     check_rank("broadcast", "root", root, size());
     if (impl_->alone()) return {};
     const bool is_root = rank() == root;
-    const Proposal proposal{
+    const CollectiveCall call{
         .op = Collective::broadcast, .dtype = x.dtype(), .numel = x.numel(), .root = root};
-    if (impl_->goes_on_gpu("broadcast", x)) {
+    if (impl_->is_sent_between_gpus("broadcast", x)) {
         const Staged own = Staged::with_values(x, x.device());
         return impl_->start_on_gpu(
-            proposal, [&](DeviceEngine& engine) { return engine.broadcast(own.host, root); },
+            call, [&](DeviceEngine& engine) { return engine.broadcast(own.host, root); },
             [own, is_root] {
-                if (!is_root) own.put_back();
+                if (!is_root) own.copy_back();
             });
     }
     const Staged staged = is_root ? Staged::with_values(x) : Staged::to_fill(x);
     return impl_->start(
-        proposal,
+        call,
         [&impl = *impl_, staged, root](const Counts&) {
             impl.engine().broadcast(staged.data(), staged.bytes(), root);
         },
         [staged, is_root] {
-            if (!is_root) staged.put_back();
+            if (!is_root) staged.copy_back();
         });
 }
 
@@ -172,34 +172,34 @@ void ProcessGroup::reduce(const Tensor& x, int root, ReduceOp op) {
     check_reducible("reduce", x.dtype(), op);
     check_rank("reduce", "root", root, size());
     if (impl_->alone()) return;
-    const Proposal proposal{.op = Collective::reduce,
-                            .dtype = x.dtype(),
-                            .numel = x.numel(),
-                            .root = root,
-                            .reduce_op = op};
-    if (impl_->goes_on_gpu("reduce", x)) {
+    const CollectiveCall call{.op = Collective::reduce,
+                              .dtype = x.dtype(),
+                              .numel = x.numel(),
+                              .root = root,
+                              .reduce_op = op};
+    if (impl_->is_sent_between_gpus("reduce", x)) {
         const Staged own = Staged::with_values(x, x.device());
         return impl_
             ->start_on_gpu(
-                proposal, [&](DeviceEngine& engine) { return engine.reduce(own.host, op, root); },
-                [own] { own.put_back(); })
+                call, [&](DeviceEngine& engine) { return engine.reduce(own.host, op, root); },
+                [own] { own.copy_back(); })
             .wait();
     }
     const Staged staged = Staged::with_values(x);
     impl_
-        ->start(proposal,
+        ->start(call,
                 [&](const Counts&) {
                     impl_->engine().all_reduce(staged.data(), x.numel(), x.dtype(), op);
                 })
         .wait();
-    staged.put_back();
+    staged.copy_back();
 }
 
 Tensor ProcessGroup::reduce_scatter(const Tensor& x, ReduceOp op) {
     check_tensor("reduce_scatter", x);
     check_first_dimension("reduce_scatter", x, size());
-    const Tensor out =
-        Tensor::empty(but_first(x.shape()), {.dtype = x.dtype(), .device = x.device()});
+    const Tensor out = Tensor::empty(without_first_dimension(x.shape()),
+                                     {.dtype = x.dtype(), .device = x.device()});
     reduce_scatter_into_async(out, x, op).wait();
     return out;
 }
@@ -212,42 +212,42 @@ Work ProcessGroup::reduce_scatter_into_async(const Tensor& out, const Tensor& x,
     if (x.numel() != out.numel() * size())
         throw ShapeError(
             str("reduce_scatter: over ", size(), " processes: ", x.shape(), " into ", out.shape()));
-    const Proposal proposal{.op = Collective::reduce_scatter,
-                            .dtype = x.dtype(),
-                            .numel = out.numel(),
-                            .reduce_op = op};
-    if (impl_->goes_on_gpu("reduce_scatter", x)) {
+    const CollectiveCall call{.op = Collective::reduce_scatter,
+                              .dtype = x.dtype(),
+                              .numel = out.numel(),
+                              .reduce_op = op};
+    if (impl_->is_sent_between_gpus("reduce_scatter", x)) {
         const Staged own = Staged::with_values(x, x.device());
         const Staged part = Staged::to_fill(out, x.device());
         return impl_->start_on_gpu(
-            proposal,
+            call,
             [&](DeviceEngine& engine) { return engine.reduce_scatter(part.host, own.host, op); },
-            [part] { part.put_back(); });
+            [part] { part.copy_back(); });
     }
     const Staged from = Staged::with_values(x), to = Staged::to_fill(out);
     if (impl_->alone()) {
-        Staged{out.detach(), from.host.view(out.shape())}.put_back();
+        Staged{out.detach(), from.host.view(out.shape())}.copy_back();
         return {};
     }
     return impl_->start(
-        proposal,
+        call,
         [&impl = *impl_, from, to, op](const Counts&) {
             impl.engine().reduce_scatter(to.data(), from.data(), to.host.numel(), to.host.dtype(),
                                          op);
         },
-        [to] { to.put_back(); });
+        [to] { to.copy_back(); });
 }
 
 void ProcessGroup::barrier() {
     if (!impl_->alone()) impl_->start({.op = Collective::barrier}, [](const Counts&) {}).wait();
 }
 
-void ProcessGroup::set_parting_words(const std::string& why) {
-    if (!impl_->alone()) impl_->job->control().set_parting_words(why);
+void ProcessGroup::set_leave_reason(const std::string& why) {
+    if (!impl_->alone()) impl_->job->control().set_leave_reason(why);
 }
 
-void ProcessGroup::set_absence(const std::string& why) {
-    if (!impl_->alone()) impl_->job->control().set_absence(why);
+void ProcessGroup::set_missing_reason(const std::string& why) {
+    if (!impl_->alone()) impl_->job->control().set_missing_reason(why);
 }
 
 }  // namespace axle::inline v0::dist

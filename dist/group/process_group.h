@@ -1,15 +1,15 @@
-// ProcessGroup: what several processes say to each other while they train together.
+// ProcessGroup: collective and point-to-point communication between processes that train together.
 //
-//     auto group = dist::ProcessGroup::create();  // as the launcher says; else alone
+//     auto group = dist::ProcessGroup::create();          // reads the launcher's variables
 //     group->all_reduce(gradient, dist::ReduceOp::mean);  // in place
-//     auto work = group->all_reduce_async(bucket);  // ... and go on
+//     auto work = group->all_reduce_async(bucket);        // overlaps with other computation
 //     work.wait();
 //
 // Every process of the group calls the same collectives in the same order, with the same arguments
-// where a comment doesn't say otherwise. That is checked before any data moves: a process that
-// calls another op, or with another dtype, size, root or reduction, makes every process throw
-// CommError with what each of them called. A process that dies, freezes, or does not come makes the
-// others throw CommError with its rank; the group is then of no more use.
+// unless a comment says otherwise. This is checked before data moves: if a process calls another
+// op, or passes another dtype, size, root or reduction, every process throws CommError with the
+// calls of all ranks. If a process dies, hangs or does not join, the others throw CommError with
+// its rank, and the group can no longer be used.
 #pragma once
 
 #include <chrono>
@@ -24,20 +24,20 @@
 
 namespace axle::inline v0::dist {
 
-// How values of several processes become one. mean is of floating dtypes alone (DTypeError). f16
-// and bf16 are computed in f32 and rounded once (by NCCL: in their own type, rounded each time);
-// bool has max (any) and min (all) alone.
+// How values of several processes are combined. `mean` needs a floating dtype (DTypeError). f16 and
+// bf16 are computed in f32 and rounded once (NCCL computes in the dtype and rounds at each step).
+// bool supports only `max` (any) and `min` (all).
 enum class ReduceOp : std::uint8_t { sum, mean, max, min, product };
 
-// A collective under way. What it reads and writes must not be touched before wait() returns.
+// A handle to a running collective. Its tensors must not be read or written before wait() returns.
 class Work {
   public:
-    Work() = default;  // done
+    Work() = default;  // completed
     struct State;
     explicit Work(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
-    // Throws what went wrong, each time. For tensors on a GPU with an engine of its own (NCCL) the
-    // current stream waits, not the host.
+    // Waits for completion; throws the collective's error, on every call. With NCCL the current
+    // stream waits instead of the host.
     void wait();
     bool is_completed() const;
 
@@ -46,31 +46,33 @@ class Work {
 };
 
 struct ProcessGroupOptions {
-    // "gloo", "nccl", or "" for NCCL where every process has a GPU to itself and Gloo elsewhere.
-    // Tensors on the CPU always go through Gloo, and those on a GPU through it where there is no
-    // NCCL. A process's GPU is the one of its local rank. CommError where NCCL is asked for and
-    // can't be used.
+    // "gloo", "nccl", or "" to choose: NCCL if every process has a GPU of its own, else Gloo. CPU
+    // tensors always use Gloo, and so do GPU tensors if NCCL is not used. A process uses the GPU
+    // with the number of its local rank. create() throws CommError if "nccl" is requested and
+    // cannot be used.
     std::string backend = {};
-    // Longest wait for the others in a collective; 0: AXLE_TIMEOUT_S, else half an hour.
+    // Timeout of a collective. 0 uses AXLE_TIMEOUT_S, or 30 minutes if that is not set.
     std::chrono::milliseconds timeout{0};
-    // Longest wait for everybody to come at the beginning; 0: the timeout, but at most 5 minutes.
+    // Timeout for all ranks to join in create(). 0 uses `timeout`, at most 5 minutes.
     std::chrono::milliseconds join_timeout{0};
-    // A process that shows no sign of life for so long counts as frozen.
+    // A process that sends no heartbeat for this long counts as hung.
     std::chrono::milliseconds heartbeat_timeout{8000};
 
     bool operator==(const ProcessGroupOptions&) const = default;
 };
 
-// Collectives may be called from several threads only where each uses a group of its own: their
-// order must be the same in every process. Strided tensors are allowed everywhere. Destroying the
-// last handle of a group says goodbye to the others; those that still wait for it get a CommError.
+// A group may be used by one thread at a time: the order of collectives must be the same in every
+// process, so threads that communicate concurrently need a group each. Tensors may be strided.
+// Destroying the last handle of a group leaves the job; ranks that still wait for this one get a
+// CommError.
 class ProcessGroup {
   public:
-    // Blocks until everybody has come. CommError names the ranks that did not, a port in use, a
-    // rank that there is twice, or a token that is not the job's. Without other processes nothing
-    // is opened and nobody is asked.
+    // Joins the job; blocks until all ranks have joined. Throws CommError if ranks are missing
+    // (with their numbers), the port is in use, a rank is duplicated, or the token is wrong. A
+    // single-process job opens no connections.
     static std::shared_ptr<ProcessGroup> create(const Environment& environment = read_environment(),
                                                 ProcessGroupOptions options = {});
+    // Returns a group of one process, which never communicates.
     static std::shared_ptr<ProcessGroup> alone();
     ~ProcessGroup();
     ProcessGroup(const ProcessGroup&) = delete;
@@ -78,45 +80,48 @@ class ProcessGroup {
 
     int rank() const;
     int size() const;
-    // "gloo", "nccl" or "none"
+    // Returns "gloo", "nccl" or "none".
     const std::string& backend() const;
-    // Ranks of the members in the group that create() made.
+    // Returns the ranks of the members in the group that create() made.
     const std::vector<int>& global_ranks() const;
 
-    // --- tensors, in place
+    // --- collectives in place
     void all_reduce(const Tensor& x, ReduceOp op = ReduceOp::sum) {
         all_reduce_async(x, op).wait();
     }
     Work all_reduce_async(const Tensor& x, ReduceOp op = ReduceOp::sum);
-    // Several tensors of one dtype and device in one message.
+    // Reduces several tensors of one dtype and device in one message.
     void all_reduce(const std::vector<Tensor>& xs, ReduceOp op = ReduceOp::sum);
-    // The root's values for everybody.
+    // Overwrites x on every rank with the root's values.
     void broadcast(const Tensor& x, int root = 0) { broadcast_async(x, root).wait(); }
     Work broadcast_async(const Tensor& x, int root = 0);
-    // The root alone has the result; elsewhere x is unspecified afterwards.
+    // Leaves the result in the root's x; on other ranks x is unspecified afterwards.
     void reduce(const Tensor& x, int root = 0, ReduceOp op = ReduceOp::sum);
 
-    // --- tensors, into others
-    // [P, ...] from everybody's [...].
+    // --- collectives with separate results; P is size()
+    // Returns [P, ...]: x of shape [...] from every rank, in rank order.
     Tensor all_gather(const Tensor& x);
     Work all_gather_into_async(const Tensor& out, const Tensor& x);
-    // Everybody's, whose first dimensions may differ (0 too); all others must be equal, and no
-    // tensor is 0-d.
+    // Returns the tensors of all ranks, indexed by rank. The first dimension may differ between
+    // ranks (0 is allowed); the others must be equal, and 0-d tensors are not allowed.
     std::vector<Tensor> all_gather_uneven(const Tensor& x);
-    // [...] from everybody's [P, ...]: this rank's part of the reduction.
+    // Takes x of shape [P, ...] and returns this rank's part [...] of the reduction.
     Tensor reduce_scatter(const Tensor& x, ReduceOp op = ReduceOp::sum);
     Work reduce_scatter_into_async(const Tensor& out, const Tensor& x, ReduceOp op = ReduceOp::sum);
-    // out[i] is what rank i had in its x[this rank]; both [P, ...].
+    // Returns out with out[i] = x[rank()] of rank i. Both have shape [P, ...].
     Tensor all_to_all(const Tensor& x);
-    // Rows sends[i] of x go to rank i; the rows that came, by rank. Sizes are found out.
+    // Sends sends[i] to rank i and returns the tensors received, indexed by sender. The first
+    // dimensions may differ; their sizes are exchanged first.
     std::vector<Tensor> all_to_all_uneven(const std::vector<Tensor>& sends);
-    // Everybody's at the root, undefined elsewhere; and the way back, where x is asked of the root
-    // alone and shape and dtype of everybody's part come with the data.
+    // gather() returns [P, ...] on the root and an undefined tensor elsewhere. scatter() splits the
+    // root's x of shape [P, ...]; other ranks may pass an undefined tensor and get their shape and
+    // dtype with the data.
     Tensor gather(const Tensor& x, int root = 0);
     Tensor scatter(const Tensor& x, int root = 0);
 
-    // --- two processes. Messages between the same two arrive in the order of their tags' sends;
-    // shape and dtype must be the same on both sides (CommError on both).
+    // --- messages between two ranks
+    // Messages with one tag between the same two ranks arrive in the order in which they are sent.
+    // Shape and dtype must be equal on both sides (CommError on both).
     void send(const Tensor& x, int to, int tag = 0) { send_async(x, to, tag).wait(); }
     void recv(const Tensor& x, int from, int tag = 0) { recv_async(x, from, tag).wait(); }
     Work send_async(const Tensor& x, int to, int tag = 0);
@@ -124,23 +129,25 @@ class ProcessGroup {
 
     void barrier();
 
-    // What the others are told should they still wait for this process once it has left: why it
-    // does. Empty for nothing.
-    void set_parting_words(const std::string& why);
-    // The same should this process stay, and call no collective for two seconds: then those throw
-    // who wait for it before it calls one.
-    void set_absence(const std::string& why);
+    // Sets the reason sent to ranks that still wait for this one when it leaves the job. "" for
+    // none.
+    void set_leave_reason(const std::string& why);
+    // Sets the reason why this rank will not call another collective although it has not left. If
+    // it calls none within two seconds, ranks that wait for it throw CommError with the reason. ""
+    // cancels this, and so does the next collective.
+    void set_missing_reason(const std::string& why);
 
-    // --- anything that a Tree holds, of any size on each rank. Tensors arrive on the CPU.
+    // --- values that a Tree can hold, of any size on each rank; tensors arrive on the CPU
     std::vector<Tree> all_gather_object(const Tree& object);
-    std::vector<Tree> gather_object(const Tree& object, int root = 0);  // empty elsewhere
+    std::vector<Tree> gather_object(const Tree& object, int root = 0);  // empty list on other ranks
     Tree broadcast_object(const Tree& object, int root = 0);
     Tree scatter_object(const std::vector<Tree>& objects, int root = 0);
 
-    // --- groups of some. Everybody of this group calls it, with the same ranks (of this group, in
-    // the order of the new ones); null for those who are not in it.
+    // --- subgroups
+    // All ranks of this group call new_group() with the same `ranks`, which are ranks of this group
+    // in the order of the new ones. Returns null on ranks that are not members.
     std::shared_ptr<ProcessGroup> new_group(const std::vector<int>& ranks);
-    // Ranks with the same color, ordered by their ranks here.
+    // Splits the group: ranks with the same color form a group, ordered by their ranks here.
     std::shared_ptr<ProcessGroup> split(int color);
 
     struct Impl;

@@ -55,28 +55,28 @@ Work ProcessGroup::all_gather_into_async(const Tensor& out, const Tensor& x) {
     if (out.numel() != x.numel() * size())
         throw ShapeError(
             str("all_gather: of ", size(), " processes: ", x.shape(), " into ", out.shape()));
-    const Proposal proposal{.op = Collective::all_gather, .dtype = x.dtype(), .numel = x.numel()};
-    if (impl_->goes_on_gpu("all_gather", x)) {
+    const CollectiveCall call{.op = Collective::all_gather, .dtype = x.dtype(), .numel = x.numel()};
+    if (impl_->is_sent_between_gpus("all_gather", x)) {
         const Staged own = Staged::with_values(x, x.device());
         const Staged all = Staged::to_fill(out, x.device());
         const std::vector<std::int64_t> counts(static_cast<std::size_t>(size()), x.numel());
         return impl_->start_on_gpu(
-            proposal,
+            call,
             [&](DeviceEngine& engine) { return engine.all_gather(all.host, own.host, counts); },
-            [all] { all.put_back(); });
+            [all] { all.copy_back(); });
     }
     const Staged from = Staged::with_values(x), to = Staged::to_fill(out);
     if (impl_->alone()) {
-        Staged{out.detach(), from.host.view(out.shape())}.put_back();
+        Staged{out.detach(), from.host.view(out.shape())}.copy_back();
         return {};
     }
     return impl_->start(
-        proposal,
+        call,
         [&impl = *impl_, from, to](const Counts& counts) {
             const std::vector<std::int64_t> bytes(counts.size(), from.bytes());
             impl.engine().all_gather(to.data(), from.data(), bytes);
         },
-        [to] { to.put_back(); });
+        [to] { to.copy_back(); });
 }
 
 std::vector<Tensor> ProcessGroup::all_gather_uneven(const Tensor& x) {
@@ -84,18 +84,19 @@ std::vector<Tensor> ProcessGroup::all_gather_uneven(const Tensor& x) {
     if (x.dim() == 0)
         throw ShapeError("all_gather_uneven: a 0-d tensor has no first dimension to differ in");
     if (impl_->alone()) return {x.detach().clone()};
-    Proposal proposal{.op = Collective::all_gather_uneven, .dtype = x.dtype()};
-    add_shape(proposal.counts, x.shape());
+    CollectiveCall call{.op = Collective::all_gather_uneven, .dtype = x.dtype()};
+    add_shape(call.counts, x.shape());
     const Staged from = Staged::with_values(x);
     std::vector<Tensor> parts;
     impl_
-        ->start(std::move(proposal),
+        ->start(std::move(call),
                 [&](const Counts& counts) {
                     std::vector<std::int64_t> bytes, rows;
                     std::int64_t all_rows = 0;
                     for (std::size_t i = 0; i < counts.size(); ++i) {
                         const Shape shape = shape_in(counts[i], 0);
-                        if (shape.empty() || but_first(shape) != but_first(x.shape()))
+                        if (shape.empty() ||
+                            without_first_dimension(shape) != without_first_dimension(x.shape()))
                             throw CommError(
                                 str("all_gather_uneven: shapes differ beyond the first "
                                     "dimension: rank ",
@@ -123,15 +124,15 @@ Tensor ProcessGroup::all_to_all(const Tensor& x) {
     check_tensor("all_to_all", x);
     check_first_dimension("all_to_all", x, size());
     if (impl_->alone()) return x.detach().clone();
-    const Proposal proposal{.op = Collective::all_to_all, .dtype = x.dtype(), .numel = x.numel()};
-    if (impl_->goes_on_gpu("all_to_all", x)) {
+    const CollectiveCall call{.op = Collective::all_to_all, .dtype = x.dtype(), .numel = x.numel()};
+    if (impl_->is_sent_between_gpus("all_to_all", x)) {
         const Tensor own = contiguous(x.detach()),
                      all = Tensor::empty(x.shape(), {.dtype = x.dtype(), .device = x.device()});
         const std::vector<std::int64_t> counts(static_cast<std::size_t>(size()),
                                                x.numel() / size());
         impl_
             ->start_on_gpu(
-                proposal,
+                call,
                 [&](DeviceEngine& engine) { return engine.all_to_all(all, counts, own, counts); })
             .wait();
         return all;
@@ -139,7 +140,7 @@ Tensor ProcessGroup::all_to_all(const Tensor& x) {
     const Staged from = Staged::with_values(x);
     const Tensor out = whole_on_host(x.shape(), x.dtype());
     impl_
-        ->start(proposal,
+        ->start(call,
                 [&](const Counts& counts) {
                     const std::vector<std::int64_t> bytes(
                         counts.size(), from.bytes() / static_cast<std::int64_t>(counts.size()));
@@ -158,26 +159,27 @@ std::vector<Tensor> ProcessGroup::all_to_all_uneven(const std::vector<Tensor>& s
     for (const Tensor& x : sends) {
         check_tensor(kOp, x);
         check_same(kOp, x, first);
-        if (x.dim() == 0 || first.dim() == 0 || but_first(x.shape()) != but_first(first.shape()))
+        if (x.dim() == 0 || first.dim() == 0 ||
+            without_first_dimension(x.shape()) != without_first_dimension(first.shape()))
             throw ShapeError(str(kOp, ": tensors may differ in their first dimension alone: ",
                                  x.shape(), " and ", first.shape()));
     }
     if (impl_->alone()) return {first.detach().clone()};
 
     std::vector<Tensor> runs;
-    Proposal proposal{.op = Collective::all_to_all_uneven, .dtype = first.dtype()};
-    add_shape(proposal.counts, first.shape());
-    proposal.counts[1] = 0;
+    CollectiveCall call{.op = Collective::all_to_all_uneven, .dtype = first.dtype()};
+    add_shape(call.counts, first.shape());
+    call.counts[1] = 0;
     std::vector<std::int64_t> in_bytes;
     for (const Tensor& x : sends) {
         runs.push_back(x.detach());
-        proposal.counts.push_back(x.size(0));
+        call.counts.push_back(x.size(0));
         in_bytes.push_back(x.numel() * size_of(x.dtype()));
     }
     const Staged from = Staged::with_values(cat(runs, 0));
     std::vector<Tensor> parts;
     impl_
-        ->start(std::move(proposal),
+        ->start(std::move(call),
                 [&](const Counts& counts) {
                     std::vector<std::int64_t> rows, bytes;
                     Shape shape = first.shape();
@@ -185,8 +187,9 @@ std::vector<Tensor> ProcessGroup::all_to_all_uneven(const std::vector<Tensor>& s
                     for (std::size_t i = 0; i < counts.size(); ++i) {
                         if (shape_in(counts[i], 0) != shape)
                             throw CommError(str(kOp, ": rows differ: rank ", i, " has ",
-                                                but_first(shape_in(counts[i], 0)), ", rank ",
-                                                rank(), " has ", but_first(shape)));
+                                                without_first_dimension(shape_in(counts[i], 0)),
+                                                ", rank ", rank(), " has ",
+                                                without_first_dimension(shape)));
                         rows.push_back(counts[i][kShapeCounts + static_cast<std::size_t>(rank())]);
                     }
                     for (const std::int64_t count : rows) {
@@ -213,14 +216,14 @@ Tensor ProcessGroup::gather(const Tensor& x, int root) {
     check_rank("gather", "root", root, size());
     const Shape whole = with_ranks(size(), x.shape());
     if (impl_->alone()) return x.detach().clone().reshape(whole);
-    const Proposal proposal{
+    const CollectiveCall call{
         .op = Collective::gather, .dtype = x.dtype(), .numel = x.numel(), .root = root};
     Tensor out;
-    if (impl_->goes_on_gpu("gather", x)) {
+    if (impl_->is_sent_between_gpus("gather", x)) {
         const Tensor own = contiguous(x.detach());
         if (rank() == root) out = Tensor::empty(whole, {.dtype = x.dtype(), .device = x.device()});
         impl_
-            ->start_on_gpu(proposal,
+            ->start_on_gpu(call,
                            [&](DeviceEngine& engine) { return engine.gather(out, own, root); })
             .wait();
         return out;
@@ -228,7 +231,7 @@ Tensor ProcessGroup::gather(const Tensor& x, int root) {
     const Staged from = Staged::with_values(x);
     if (rank() == root) out = whole_on_host(whole, x.dtype());
     impl_
-        ->start(proposal,
+        ->start(call,
                 [&](const Counts& counts) {
                     const std::vector<std::int64_t> bytes(counts.size(), from.bytes());
                     impl_->engine().gather(out.defined() ? out.raw_data() : nullptr, from.data(),
@@ -241,31 +244,32 @@ Tensor ProcessGroup::gather(const Tensor& x, int root) {
 Tensor ProcessGroup::scatter(const Tensor& x, int root) {
     check_rank("scatter", "root", root, size());
     const bool is_root = rank() == root;
-    Proposal proposal{.op = Collective::scatter, .root = root};
-    proposal.counts.resize(1 + kShapeCounts);
+    CollectiveCall call{.op = Collective::scatter, .root = root};
+    call.counts.resize(1 + kShapeCounts);
     Staged from;
     if (is_root) {
         check_tensor("scatter", x);
         check_first_dimension("scatter", x, size());
-        if (impl_->alone()) return x.detach().clone().reshape(but_first(x.shape()));
+        if (impl_->alone()) return x.detach().clone().reshape(without_first_dimension(x.shape()));
         from = Staged::with_values(x);
-        proposal.counts = {static_cast<std::int64_t>(x.dtype())};
-        add_shape(proposal.counts, but_first(x.shape()));
+        call.counts = {static_cast<std::int64_t>(x.dtype())};
+        add_shape(call.counts, without_first_dimension(x.shape()));
     }
     Tensor part;
     impl_
-        ->start(std::move(proposal),
-                [&](const Counts& counts) {
-                    const auto& said = counts[static_cast<std::size_t>(root)];
-                    const Shape shape = shape_in(said, 1);
-                    if (said[0] < 0 || said[0] > static_cast<std::int64_t>(DType::c64))
-                        throw CommError("scatter: the root names no dtype");
-                    part = whole_on_host(shape, static_cast<DType>(said[0]));
-                    const std::vector<std::int64_t> bytes(counts.size(),
-                                                          part.numel() * size_of(part.dtype()));
-                    impl_->engine().scatter(part.raw_data(), is_root ? from.data() : nullptr, bytes,
-                                            root);
-                })
+        ->start(
+            std::move(call),
+            [&](const Counts& counts) {
+                const auto& descriptions = counts[static_cast<std::size_t>(root)];
+                const Shape shape = shape_in(descriptions, 1);
+                if (descriptions[0] < 0 || descriptions[0] > static_cast<std::int64_t>(DType::c64))
+                    throw CommError("scatter: the root names no dtype");
+                part = whole_on_host(shape, static_cast<DType>(descriptions[0]));
+                const std::vector<std::int64_t> bytes(counts.size(),
+                                                      part.numel() * size_of(part.dtype()));
+                impl_->engine().scatter(part.raw_data(), is_root ? from.data() : nullptr, bytes,
+                                        root);
+            })
         .wait();
     return is_root ? part.to(x.device()) : part;
 }

@@ -60,9 +60,9 @@ Tree part_of(const std::string& all, std::int64_t begin, std::int64_t length) {
 std::pair<std::vector<std::int64_t>, std::string> place_for(const Counts& counts) {
     std::vector<std::int64_t> lengths;
     std::int64_t sum = 0;
-    for (const auto& said : counts) {
-        lengths.push_back(said.at(0));
-        sum += said[0];
+    for (const auto& descriptions : counts) {
+        lengths.push_back(descriptions.at(0));
+        sum += descriptions[0];
     }
     return {std::move(lengths), std::string(static_cast<std::size_t>(sum), '\0')};
 }
@@ -112,7 +112,7 @@ Work ProcessGroup::recv_async(const Tensor& x, int from, int tag) {
                                     " expects ", expected.text(), ", tag ", tag));
             if (to.bytes() > 0) engine.recv(to.data(), to.bytes(), from, data_tag(tag));
         },
-        [to] { to.put_back(); });
+        [to] { to.copy_back(); });
 }
 
 std::vector<Tree> ProcessGroup::all_gather_object(const Tree& object) {
@@ -188,9 +188,10 @@ Tree ProcessGroup::scatter_object(const std::vector<Tree>& objects, int root) {
     impl_
         ->start({.op = Collective::scatter_object, .root = root, .counts = lengths},
                 [&](const Counts& counts) {
-                    const auto& said = counts[static_cast<std::size_t>(root)];
-                    own.resize(static_cast<std::size_t>(said[static_cast<std::size_t>(rank())]));
-                    impl_->engine().scatter(own.data(), all.data(), said, root);
+                    const auto& descriptions = counts[static_cast<std::size_t>(root)];
+                    own.resize(
+                        static_cast<std::size_t>(descriptions[static_cast<std::size_t>(rank())]));
+                    impl_->engine().scatter(own.data(), all.data(), descriptions, root);
                 })
         .wait();
     return from_bytes(own);
@@ -203,13 +204,13 @@ std::shared_ptr<ProcessGroup> ProcessGroup::new_group(const std::vector<int>& ra
         throw ValueError("new_group: a rank comes twice");
     if (impl_->alone()) return impl_->make_group(ranks, impl_->id);
 
-    Proposal proposal{.op = Collective::new_group,
-                      .numel = static_cast<std::int64_t>(ranks.size())};
-    proposal.counts = {rank() == 0 ? impl_->job->control().add(kGroups, 1) : 0};
-    proposal.counts.insert(proposal.counts.end(), ranks.begin(), ranks.end());
+    CollectiveCall call{.op = Collective::new_group,
+                        .numel = static_cast<std::int64_t>(ranks.size())};
+    call.counts = {rank() == 0 ? impl_->job->control().add(kGroups, 1) : 0};
+    call.counts.insert(call.counts.end(), ranks.begin(), ranks.end());
     std::int64_t number = 0;
     impl_
-        ->start(std::move(proposal),
+        ->start(std::move(call),
                 [&](const Counts& counts) {
                     number = counts[0].at(0);
                     for (std::size_t i = 0; i < counts.size(); ++i)
@@ -224,20 +225,20 @@ std::shared_ptr<ProcessGroup> ProcessGroup::new_group(const std::vector<int>& ra
 
 std::shared_ptr<ProcessGroup> ProcessGroup::split(int color) {
     if (impl_->alone()) return impl_->make_group({0}, impl_->id);
-    Counts said;
+    Counts descriptions;
     const std::int64_t last = rank() == 0 ? impl_->job->control().add(kGroups, size()) : 0;
     impl_
         ->start({.op = Collective::new_group, .counts = {last, color}},
-                [&](const Counts& counts) { said = counts; })
+                [&](const Counts& counts) { descriptions = counts; })
         .wait();
     std::set<std::int64_t> lower;  // colors
     std::vector<int> ranks;
     for (int member = 0; member < size(); ++member) {
-        const std::int64_t theirs = said[static_cast<std::size_t>(member)].at(1);
+        const std::int64_t theirs = descriptions[static_cast<std::size_t>(member)].at(1);
         if (theirs == color) ranks.push_back(member);
         if (theirs < color) lower.insert(theirs);
     }
-    const std::int64_t number = said[0].at(0) - static_cast<std::int64_t>(lower.size());
+    const std::int64_t number = descriptions[0].at(0) - static_cast<std::int64_t>(lower.size());
     return impl_->make_group(ranks, static_cast<std::uint32_t>(number));
 }
 

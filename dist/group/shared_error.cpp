@@ -77,8 +77,8 @@ void throw_described(const Tree& error, std::string_view op, std::string_view wh
     std::rethrow_exception(type.make(str(begin, whose, ": ", text), error));
 }
 
-std::vector<Tree> tell_all(ProcessGroup& group, std::string_view op,
-                           const std::function<Tree()>& saying, const std::string& call) {
+std::vector<Tree> gather_or_throw(ProcessGroup& group, std::string_view op,
+                                  const std::function<Tree()>& saying, const std::string& call) {
     Tree own{{"call", call.empty() ? std::string(op) : call}};
     std::exception_ptr error;
     try {
@@ -99,13 +99,13 @@ std::vector<Tree> tell_all(ProcessGroup& group, std::string_view op,
             throw CommError(str("rank 0 calls ", all[0]["call"].string(), ", rank ", rank,
                                 " calls ", all[rank]["call"].string()));
     if (error) std::rethrow_exception(error);
-    std::vector<Tree> said;
+    std::vector<Tree> descriptions;
     for (std::size_t rank = 0; rank < all.size(); ++rank) {
         if (const Tree* theirs = all[rank].find("error"))
             throw_described(*theirs, op, str("process ", rank));
-        said.push_back(from_bytes(all[rank]["said"].string()));
+        descriptions.push_back(from_bytes(all[rank]["said"].string()));
     }
-    return said;
+    return descriptions;
 }
 
 }  // namespace axle::inline v0::dist

@@ -1,4 +1,4 @@
-// Private to dist and accel: an error that one process has and all are to throw.
+// Private to dist and accel: errors that occur in one process and are thrown in all of them.
 #pragma once
 
 #include <exception>
@@ -12,16 +12,17 @@
 
 namespace axle::inline v0::dist {
 
-// What other processes need to throw it as well.
+// Describes an error, to be sent to other processes and thrown there.
 Tree describe_error(const std::exception_ptr& error);
-// Throws what was described, as the type of kernels/error.h that it has; Error for others. The text
-// is "op: whose: text", op once.
+// Throws the described error with its original type from kernels/error.h, or Error for other types.
+// The text is "op: whose: text", with op only once.
 [[noreturn]] void throw_described(const Tree& error, std::string_view op, std::string_view whose);
 
-// What each process says, in a collective. If saying() throws on some of them, all throw: these
-// what they have caught, the others that of the first one, with "process 2" before its text.
-// CommError where the processes speak of different calls; without a word, calls of op.
-std::vector<Tree> tell_all(ProcessGroup& group, std::string_view op,
-                           const std::function<Tree()>& saying, const std::string& call = {});
+// Gathers the value of describe() from all processes. If describe() throws on some of them, all
+// processes throw: those ranks their own error, the others the first rank's error with "process 2"
+// before its text. Throws CommError if the processes pass different `call`s, which default to `op`.
+std::vector<Tree> gather_or_throw(ProcessGroup& group, std::string_view op,
+                                  const std::function<Tree()>& saying,
+                                  const std::string& call = {});
 
 }  // namespace axle::inline v0::dist

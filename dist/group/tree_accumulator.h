@@ -1,7 +1,7 @@
-// Private to dist: sums that don't depend on who computes which part.
+// Private to dist: sums whose bits do not depend on how the terms are divided over processes.
 //
-// Of 2^n terms, any power of two of neighbours may have been added before: by several processes, or
-// by this one. The additions form the same binary tree, so the sum has the same bits.
+// Any aligned run of 2^k consecutive terms may have been summed before, by other processes or by
+// this one. All additions form the same binary tree, so the result has the same bits.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +14,15 @@ namespace axle::inline v0::dist {
 // A binary counter of partial sums: ((m0 + m1) + (m2 + m3)) + ...
 class TreeAccumulator {
   public:
-    // The next term; the tensor becomes the accumulator's.
+    // Adds the next term. Takes ownership of the tensor's memory.
     void push(Tensor term);
-    // Of what has been pushed so far, in memory of its own. Undefined if that is nothing.
+    // Returns the sum of the terms so far in new memory, or an undefined tensor if there are none.
     Tensor total() const;
     std::int64_t count() const { return count_; }
     void clear();
 
   private:
-    std::vector<Tensor> sums_;  // of 2^i terms where bit i of the count is set
+    std::vector<Tensor> sums_;  // sums of 2^i terms, for each bit i set in count_
     std::int64_t count_ = 0;
 };
 

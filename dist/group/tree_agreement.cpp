@@ -43,22 +43,24 @@ LeafDescription::LeafDescription(const Leaf& leaf) : place(leaf.place), kind(lea
     shape = t.shape();
 }
 
-LeafDescription::LeafDescription(const Tree& said)
-    : place(said[0].string()),
-      kind(static_cast<Tree::Kind>(said[1].integer())),
-      dtype(static_cast<DType>(said[2].integer())),
-      device(static_cast<Device::Type>(said[3].integer())) {
-    for (std::size_t i = 4; i < said.size(); ++i) shape.push_back(said[i].integer());
+LeafDescription::LeafDescription(const Tree& descriptions)
+    : place(descriptions[0].string()),
+      kind(static_cast<Tree::Kind>(descriptions[1].integer())),
+      dtype(static_cast<DType>(descriptions[2].integer())),
+      device(static_cast<Device::Type>(descriptions[3].integer())) {
+    for (std::size_t i = 4; i < descriptions.size(); ++i)
+        shape.push_back(descriptions[i].integer());
 }
 
 Tree LeafDescription::to_tree() const {
-    Tree said = Tree::list(
+    Tree descriptions = Tree::list(
         {place, static_cast<int>(kind), static_cast<int>(dtype), static_cast<int>(device)});
-    for (const std::int64_t size : shape) said.push_back(size);
-    return said;
+    for (const std::int64_t size : shape) descriptions.push_back(size);
+    return descriptions;
 }
 
-Agreement::Agreement(ProcessGroup& group, const Call& call, const Tree& tree) : op_(call.op) {
+TreeAgreement::TreeAgreement(ProcessGroup& group, const OperationCall& call, const Tree& tree)
+    : op_(call.op) {
     std::vector<std::size_t> order;
     const auto described = [&] {
         leaves_ = leaves_of(op_, tree);
@@ -73,15 +75,15 @@ Agreement::Agreement(ProcessGroup& group, const Call& call, const Tree& tree) : 
             descriptions.push_back(LeafDescription(leaves_[i]).to_tree());
         return descriptions;
     };
-    std::vector<Row> said;
-    for (const Tree& descriptions : tell_all(group, op_, described, call.text())) {
-        said.emplace_back();
-        for (const Tree& each : descriptions.elements()) said.back().emplace_back(each);
+    std::vector<Row> descriptions;
+    for (const Tree& descriptions : gather_or_throw(group, op_, described, call.text())) {
+        descriptions.emplace_back();
+        for (const Tree& each : descriptions.elements()) descriptions.back().emplace_back(each);
     }
-    check_places(said);
+    check_places(descriptions);
     for (std::size_t i = 0; i < order.size(); ++i) {
         Row row;
-        for (const Row& rank : said) row.push_back(rank[i]);
+        for (const Row& rank : descriptions) row.push_back(rank[i]);
         check(row);
         columns_.push_back({leaves_[order[i]].place, order[i]});
         for (const LeafDescription& leaf : row) columns_.back().shapes.push_back(leaf.shape);
@@ -89,10 +91,10 @@ Agreement::Agreement(ProcessGroup& group, const Call& call, const Tree& tree) : 
 }
 
 // Sorted places differ first where one rank has what another lacks.
-void Agreement::check_places(const std::vector<Row>& said) const {
-    const Row& first = said[0];
-    for (std::size_t rank = 1; rank < said.size(); ++rank) {
-        const Row& other = said[rank];
+void TreeAgreement::check_places(const std::vector<Row>& descriptions) const {
+    const Row& first = descriptions[0];
+    for (std::size_t rank = 1; rank < descriptions.size(); ++rank) {
+        const Row& other = descriptions[rank];
         const auto [a, b] =
             std::mismatch(first.begin(), first.end(), other.begin(), other.end(),
                           [](const auto& x, const auto& y) { return x.place == y.place; });
@@ -104,7 +106,7 @@ void Agreement::check_places(const std::vector<Row>& said) const {
     }
 }
 
-void Agreement::check(const Row& row) const {
+void TreeAgreement::check(const Row& row) const {
     const LeafDescription& first = row[0];
     for (std::size_t rank = 0; rank < row.size(); ++rank)
         if (row[rank].kind != Tree::Kind::tensor)
@@ -126,13 +128,13 @@ void Agreement::check(const Row& row) const {
         throw DeviceError(str(op_, ": ", first.place, " is a meta tensor, which has no elements"));
 }
 
-void Agreement::check_same_shapes(const char* fix) const {
+void TreeAgreement::check_same_shapes(const char* fix) const {
     for (const Column& column : columns_)
         for (const Shape& shape : column.shapes)
             if (shape != column.shapes[0]) throw_shapes(column, fix);
 }
 
-void Agreement::throw_shapes(const Column& column, const char* fix) const {
+void TreeAgreement::throw_shapes(const Column& column, const char* fix) const {
     const auto& shapes = column.shapes;
     throw ShapeError(str(op_, ": ", column.place, " has different shapes: ",
                          by_rank(shapes.size(), [&](auto rank) { return shapes[rank]; }), fix));

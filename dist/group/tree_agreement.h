@@ -1,5 +1,5 @@
-// Private to dist: what the ranks tell each other before a collective on nested values moves
-// anything, so that all of them go on, or all of them throw.
+// Private to dist: the check that all ranks pass compatible nested values to a collective. It runs
+// before any data moves, so that either all ranks continue or all ranks throw.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,8 @@
 
 namespace axle::inline v0::dist {
 
-// An operation's name for messages, and the arguments that must be everybody's.
-struct Call {
+// An operation's name for error messages, and the arguments that must be equal on all ranks.
+struct OperationCall {
     const char* op;
     std::string arguments = {};
     std::string text() const { return arguments.empty() ? op : str(op, ' ', arguments); }
@@ -24,12 +24,12 @@ struct Leaf {
     Tree value;
 };
 
-// In the order of the tree.
+// Returns the leaves in the order of the tree.
 std::vector<Leaf> leaves_of(const char* op, const Tree& tree);
-// The tree with others in place of its leaves.
+// Returns the tree with its leaves replaced by `values`.
 Tree with_leaves(const char* op, const Tree& tree, const std::vector<Tree>& values);
 
-// What another process must know of a tensor to make one like it, or of another leaf to refuse it.
+// The description of a leaf that is sent to the other ranks.
 struct LeafDescription {
     std::string place;
     Tree::Kind kind = Tree::Kind::null;
@@ -39,37 +39,38 @@ struct LeafDescription {
 
     LeafDescription() = default;
     explicit LeafDescription(const Leaf& leaf);
-    explicit LeafDescription(const Tree& said);
+    explicit LeafDescription(const Tree& descriptions);
     Tree to_tree() const;
 };
 
-// One tensor of every rank.
+// The tensors of all ranks at one place in the tree.
 struct Column {
     std::string place;
-    std::size_t index = 0;           // among this rank's leaves
-    std::vector<Shape> shapes = {};  // by rank
+    std::size_t index = 0;           // into this rank's leaves
+    std::vector<Shape> shapes = {};  // indexed by rank
 };
 
-// The ranks' trees are built alike, of tensors with the same dtypes on devices of the same type;
-// else the constructor throws, on every rank.
-class Agreement {
+// The checked and matched leaves of all ranks. The constructor is collective. It throws on every
+// rank unless all trees have the same structure and consist of tensors with the same dtypes and
+// device types.
+class TreeAgreement {
   public:
-    Agreement(ProcessGroup& group, const Call& call, const Tree& tree);
+    TreeAgreement(ProcessGroup& group, const OperationCall& call, const Tree& tree);
 
-    // This rank's, in the order of the tree.
+    // Returns this rank's leaves, in the order of the tree.
     const std::vector<Leaf>& leaves() const { return leaves_; }
-    // In the same order on every rank.
+    // Returns the columns in an order that is the same on every rank.
     const std::vector<Column>& columns() const { return columns_; }
     const Tensor& own(const Column& column) const { return leaves_[column.index].value.tensor(); }
 
-    // ShapeError that lists each rank's; fix ends the text.
+    // Throws ShapeError listing each rank's shape, unless all are equal; `fix` ends the message.
     void check_same_shapes(const char* fix = "") const;
     [[noreturn]] void throw_shapes(const Column& column, const char* fix) const;
 
   private:
-    using Row = std::vector<LeafDescription>;  // of a leaf, by rank
+    using Row = std::vector<LeafDescription>;  // the descriptions of one leaf, by rank
 
-    void check_places(const std::vector<Row>& said) const;
+    void check_places(const std::vector<Row>& descriptions) const;
     void check(const Row& row) const;
 
     const char* op_;

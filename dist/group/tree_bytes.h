@@ -1,5 +1,5 @@
-// Private to dist: a Tree as bytes between processes of one job, exactly: every bit of a number and
-// every byte of a string. Tensors become contiguous and come back on the CPU.
+// Private to dist: lossless serialization of a Tree for other processes of the job. Tensors become
+// contiguous and are restored on the CPU.
 #pragma once
 
 #include <string>
@@ -9,9 +9,9 @@
 
 namespace axle::inline v0::dist {
 
-// ValueError for a tree deeper than kMaxTreeDepth, DeviceError for a meta tensor.
+// Throws ValueError for a tree deeper than kMaxTreeDepth, and DeviceError for a meta tensor.
 std::string to_bytes(const Tree& tree);
-// CommError for bytes that to_bytes doesn't write.
+// Throws CommError for bytes that to_bytes() does not write.
 Tree from_bytes(std::string_view bytes);
 
 }  // namespace axle::inline v0::dist

@@ -1,4 +1,4 @@
-// Private to dist: work that other threads do, and the threads that do it.
+// Private to dist: the state of a Work, and the threads that run collectives.
 #pragma once
 
 #include <condition_variable>
@@ -22,10 +22,10 @@ struct Work::State {
     std::condition_variable changed;
     bool done = false;
     std::exception_ptr error;
-    // Of a collective on a GPU, which nobody else completes.
+    // Set for a GPU collective, which no thread completes.
     std::shared_ptr<DeviceWork> on_gpu;
-    // What is left to do for whoever waits first, such as copying into a strided tensor: on their
-    // thread, after what they have queued on their stream.
+    // What remains to be done by the first thread that waits, such as copying into a strided
+    // tensor. It runs in that thread, ordered after the work queued on its stream.
     std::mutex finishing;
     std::function<void()> finish;
 
@@ -37,13 +37,12 @@ struct Work::State {
     }
 };
 
-// Queues of tasks, as many as there are keys: those of one queue run one after another, those of
-// different queues at the same time, for a task may wait long for another process. A thread serves
-// a queue until it is empty, then another; there are as many as were ever busy at once. They block
-// signals, SIGPIPE among them.
+// A set of task queues with worker threads. Tasks of one queue run in order; different queues run
+// concurrently, because a task may wait long for another process. There are as many threads as
+// queues were ever busy at once. The threads block all signals, including SIGPIPE.
 class Queues {
   public:
-    // Whom to talk to, with which tag, in which direction.
+    // Peer rank, tag, and direction.
     using Key = std::tuple<int, int, bool>;
 
     Queues() = default;
@@ -51,11 +50,11 @@ class Queues {
     Queues(const Queues&) = delete;
     Queues& operator=(const Queues&) = delete;
 
-    // `task` throws nothing.
+    // `task` must not throw.
     void post(Key key, std::function<void()> task);
-    // Runs what is queued; nothing may be posted any more.
+    // Runs the queued tasks, then stops the threads. No task may be posted afterwards.
     void stop();
-    // Whether all is done, after at most so long.
+    // Waits at most `within`; returns whether all tasks have finished.
     bool drained(std::chrono::milliseconds within);
 
   private:
@@ -63,9 +62,9 @@ class Queues {
 
     std::mutex mutex_;
     std::condition_variable wanted_, idle_;
-    std::map<Key, std::deque<std::function<void()>>> queues_;  // none is empty for long
+    std::map<Key, std::deque<std::function<void()>>> queues_;  // each holds at least one task
     std::deque<Key> unserved_;
-    std::size_t waiting_ = 0;  // threads
+    std::size_t waiting_ = 0;  // number of idle threads
     bool stopped_ = false;
     std::vector<std::thread> threads_;
 };

@@ -23,9 +23,9 @@
 namespace axle::inline v0::dist {
 namespace {
 
-constexpr int kReadsAtOnce = 64;  // of a child that writes without end
+constexpr int kReadsAtOnce = 64;  // limits the work for a child that writes continuously
 
-// All of this runs between fork and exec, where nothing may allocate or lock.
+// This code runs between fork and exec, where it must not allocate memory or take locks.
 
 void close_from_to(unsigned first, unsigned last) {
     if (first <= last) ::syscall(SYS_close_range, first, last, 0u);
@@ -39,8 +39,8 @@ void close_all_above_stderr_but(int a, int b) {
     close_from_to(high + 1, UINT_MAX);
 }
 
-// A terminal stops a group in its background that reads it, so it is no stdin for a child; of what
-// else there is, the first child reads.
+// A background process group that reads from a terminal is stopped, so children get /dev/null
+// instead. If stdin is not a terminal, the first child reads it.
 void choose_stdin(int local_rank) {
     if (local_rank == 0 && ::isatty(STDIN_FILENO) == 0) return;
     const int null = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -57,10 +57,10 @@ struct ChildSide {
     int channel, reason;
 };
 
-[[noreturn]] void become(const ChildSide& side) {
+[[noreturn]] void run_as_child(const ChildSide& side) {
     ::setpgid(0, 0);
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (::getppid() != side.parent) ::_exit(1);  // it was faster
+    if (::getppid() != side.parent) ::_exit(1);  // the parent ended before prctl
     for (const int fd : side.surroundings.close) ::close(fd);
     choose_stdin(side.plan.local_rank);
     if (side.surroundings.out) ::dup2(side.surroundings.out.get(), STDOUT_FILENO);
@@ -82,7 +82,7 @@ Child::Child(const ChildPlan& plan, Surroundings surroundings) : rank_(plan.rank
     FdPair channel = make_socket_pair();
     FdPair reason = make_pipe();
     channel_ = std::move(channel.first), reason_ = std::move(reason.first);
-    list(surroundings.close);
+    append_fds(surroundings.close);
     const ChildWork work = plan.prepare(channel.second.get());
     const ChildSide side = {plan,       surroundings,         work,
                             ::getpid(), channel.second.get(), reason.second.get()};
@@ -90,13 +90,13 @@ Child::Child(const ChildPlan& plan, Surroundings surroundings) : rank_(plan.rank
     if (pid_ < 0)
         throw Error(str("launch: no process for rank ", rank_, ": ",
                         std::generic_category().message(errno)));
-    if (pid_ == 0) become(side);
-    ::setpgid(pid_, pid_);  // whoever of both is first
+    if (pid_ == 0) run_as_child(side);
+    ::setpgid(pid_, pid_);  // parent and child both do it, so that neither has to wait
     const auto pidfd = static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0u));
     if (pidfd >= 0) pidfd_ = adopt_fd(pidfd, "pidfd");
 }
 
-void Child::list(std::vector<int>& fds) const {
+void Child::append_fds(std::vector<int>& fds) const {
     for (const OwnedFd* fd : {&pidfd_, &channel_, &reason_})
         if (*fd) fds.push_back(fd->get());
 }
@@ -105,7 +105,7 @@ bool Child::has_just_ended() {
     if (ended_) return false;
     siginfo_t info = {};
     const int failed = ::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT);
-    if (failed != 0 && errno == ECHILD) {  // somebody else has waited for it
+    if (failed != 0 && errno == ECHILD) {  // another thread has reaped it
         ended_ = reaped_ = true;
         exit_code_ = EXIT_FAILURE;
         return true;
@@ -126,11 +126,11 @@ void Child::reap() {
     pidfd_.reset();
 }
 
-void Child::tell(const std::string& line) const {
+void Child::send_line(const std::string& line) const {
     if (channel_) ::send(channel_.get(), line.data(), line.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-void Child::hear() {
+void Child::receive_lines() {
     std::array<char, 4096> bytes;
     for (int reads = 0; channel_ && reads < kReadsAtOnce; ++reads) {
         const ssize_t size = ::recv(channel_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
@@ -140,11 +140,11 @@ void Child::hear() {
             channel_.reset();
             break;
         }
-        if (!heard_) lines_.add({bytes.data(), static_cast<std::size_t>(size)});
-        while (!heard_) {
+        if (!reported_failure_) lines_.add({bytes.data(), static_cast<std::size_t>(size)});
+        while (!reported_failure_) {
             const auto line = lines_.next();
             if (!line) break;
-            heard_ = read_heard_failure(*line);
+            reported_failure_ = read_reported_failure(*line);
         }
     }
 }
@@ -161,7 +161,8 @@ std::string Child::reason() const {
     return text;
 }
 
-// The group is the third field behind the name, which is in parentheses and may hold anything.
+// The process group is the third field after the name, which is in parentheses and may contain any
+// character.
 std::set<pid_t> living_groups() {
     std::set<pid_t> groups;
     std::error_code error;

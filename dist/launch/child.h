@@ -1,4 +1,4 @@
-// Private to dist: one process that a launcher has started.
+// Private to dist: one process started by a launcher.
 #pragma once
 
 #include <chrono>
@@ -17,69 +17,71 @@
 
 namespace axle::inline v0::dist {
 
-// What a child does, and its exit code; `reason` is where it may write why it fails. After a fork
-// in a process with threads, it allocates nothing on its way to exec.
+// Runs in the child process and returns its exit code; `reason` is a descriptor to which it can
+// write why it fails. After a fork in a multi-threaded process it must not allocate memory before
+// exec.
 using ChildWork = std::function<int(int reason)>;
 
 struct ChildPlan {
     int rank = 0, local_rank = 0;
-    // The work of a child whose end of the launcher's channel has this number.
+    // Returns the child's work; `channel` is the number of the child's end of the launcher channel.
     std::function<ChildWork(int channel)> prepare;
     bool becomes_another_program = true;  // the work ends in exec
 };
 
-// A process group of its own, led by the child.
+// A child process, which leads a process group of its own.
 class Child {
   public:
     using Clock = std::chrono::steady_clock;
 
     struct Surroundings {
         sigset_t mask;
-        OwnedFd out, err;        // of the child, if they are not this process's
-        std::vector<int> close;  // what is this process's alone
+        OwnedFd out, err;        // the child's stdout and stderr; empty to inherit this process's
+        std::vector<int> close;  // descriptors to close in the child
     };
-    // Error where the system has no more processes or descriptors.
+    // Throws Error if the system has no more processes or descriptors.
     Child(const ChildPlan& plan, Surroundings surroundings);
 
     int rank() const { return rank_; }
     pid_t pid() const { return pid_; }
-    // Readable when it has ended; -1 where the system doesn't have that.
+    // Becomes readable when the child ends; -1 if the system does not support pidfds.
     int pidfd() const { return pidfd_.get(); }
     int channel() const { return channel_.get(); }
-    void list(std::vector<int>& fds) const;
+    void append_fds(std::vector<int>& fds) const;
 
-    // Whether it has ended since it was last asked. Its number stays taken until reap().
+    // Returns true once, after the child has ended. Its pid stays reserved until reap().
     bool has_just_ended();
     bool is_alive() const { return !ended_; }
     bool is_reaped() const { return reaped_; }
     bool failed() const { return ended_ && (signal_ != 0 || exit_code_ != 0); }
-    int signal() const { return signal_; }        // that ended it, or 0
+    int signal() const { return signal_; }        // the signal that ended it, or 0
     int exit_code() const { return exit_code_; }  // 0 if a signal ended it
 
-    // To all of its group.
+    // Sends a signal to the child's process group.
     void signal_group(int signal) const;
     void reap();
 
-    void tell(const std::string& line) const;
-    void hear();
-    const std::optional<HeardFailure>& heard() const { return heard_; }
-    // What it has written about its end.
+    void send_line(const std::string& line) const;
+    void receive_lines();
+    const std::optional<ReportedFailure>& reported_failure() const { return reported_failure_; }
+    // Returns the error text that the child has written.
     std::string reason() const;
 
     Clock::time_point kill_at = Clock::time_point::max();
-    bool was_told_to_end = false;
+    bool was_asked_to_end = false;
 
   private:
     int rank_;
     pid_t pid_ = -1;
     OwnedFd pidfd_, channel_, reason_;
     LineReader lines_;
-    std::optional<HeardFailure> heard_;
+    std::optional<ReportedFailure> reported_failure_;
     bool ended_ = false, reaped_ = false;
     int signal_ = 0, exit_code_ = 0;
 };
 
-// The process groups that have a process which is no zombie, as /proc says; none without a /proc.
+// Returns the process groups with at least one process that is not a zombie, from /proc; empty
+// without /proc.
 std::set<pid_t> living_groups();
 
 }  // namespace axle::inline v0::dist

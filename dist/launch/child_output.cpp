@@ -21,7 +21,7 @@ constexpr std::size_t kMaxQueued = std::size_t{1} << 20;
 constexpr std::size_t kLongestLine = std::size_t{1} << 16;
 
 OwnedFd open_log(const std::string& path) {
-    constexpr mode_t kOwnerOnly = 0600;  // programs print what they know
+    constexpr mode_t kOwnerOnly = 0600;  // the output may contain secrets
     return adopt_fd(
         ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, kOwnerOnly),
         path);
@@ -67,14 +67,14 @@ std::array<OwnedFd, 2> ChildOutput::open(int rank, int local_rank) {
     return ends;
 }
 
-void ChildOutput::add_to(std::vector<pollfd>& waited) const {
+void ChildOutput::add_poll_entries(std::vector<pollfd>& waited) const {
     if (!pieces_.empty()) waited.push_back({pieces_.front().fd, POLLOUT, 0});
-    if (queued_ > kMaxQueued) return;  // until somebody reads what is there
+    if (queued_ > kMaxQueued) return;  // until the queue is written
     for (const Stream& stream : streams_)
         if (stream.pipe) waited.push_back({stream.pipe.get(), POLLIN, 0});
 }
 
-void ChildOutput::pass_on() {
+void ChildOutput::forward_output() {
     for (Stream& stream : streams_)
         if (queued_ <= kMaxQueued) read_some(stream);
     write_pieces(false);
@@ -89,13 +89,13 @@ void ChildOutput::finish() {
     write_pieces(true);
 }
 
-void ChildOutput::list(std::vector<int>& fds) const {
+void ChildOutput::append_fds(std::vector<int>& fds) const {
     for (const Stream& stream : streams_)
         for (const OwnedFd* fd : {&stream.pipe, &stream.log})
             if (*fd) fds.push_back(fd->get());
 }
 
-// Whether there may be more at once.
+// Returns whether more data may be available at once.
 bool ChildOutput::read_some(Stream& stream) {
     if (!stream.pipe) return false;
     std::string text(kLongestLine, '\0');
@@ -133,7 +133,7 @@ void ChildOutput::show_line(Stream& stream, std::string line) {
     pieces_.push_back({stream.shown_on, std::move(line)});
 }
 
-// A pipe that can be written to takes PIPE_BUF bytes without waiting.
+// A pipe that poll() reports as writable accepts PIPE_BUF bytes without blocking.
 void ChildOutput::write_pieces(bool wait) {
     while (!pieces_.empty()) {
         Piece& piece = pieces_.front();
@@ -150,7 +150,7 @@ void ChildOutput::write_pieces(bool wait) {
             }
             continue;
         }
-        // What nobody reads any more is dropped.
+        // The output is dropped if the stream is closed.
         piece.written += written < 0 ? left : static_cast<std::size_t>(written);
         if (piece.written < piece.text.size()) continue;
         queued_ -= piece.text.size();

@@ -1,4 +1,4 @@
-// Private to dist: what children print, on its way into files and onto this process's own streams.
+// Private to dist: copies what children print to log files and to this process's own streams.
 #pragma once
 
 #include <array>
@@ -13,23 +13,24 @@
 
 namespace axle::inline v0::dist {
 
-// Each line of a child that is shown stays whole, with "[rank 1] " before it.
+// Shown lines are never interleaved and are prefixed with "[rank 1] ".
 class ChildOutput {
   public:
-    // `folder` is that of one attempt, empty without logs; `tee` as in SuperviseOptions.
+    // `folder` is the log folder of this launch, or "" for no logs; `tee` is as in
+    // SuperviseOptions.
     ChildOutput(std::string folder, int tee) : folder_(std::move(folder)), tee_(tee) {}
 
-    // What becomes a child's stdout and stderr; none where it keeps this process's own. FileError
-    // for a log that can't be written.
+    // Returns the child's stdout and stderr, which are empty if it inherits this process's. Throws
+    // FileError if a log cannot be created.
     std::array<OwnedFd, 2> open(int rank, int local_rank);
 
-    // What to wait for, and then what to do about it. Neither waits.
-    void add_to(std::vector<pollfd>& waited) const;
-    void pass_on();
-    // The rest of what has been printed. Waits until it is written.
+    // add_to() adds the descriptors to poll; pass_on() copies what is available. Neither blocks.
+    void add_poll_entries(std::vector<pollfd>& waited) const;
+    void forward_output();
+    // Copies the remaining output; blocks until it is written.
     void finish();
-    // What no child may hold.
-    void list(std::vector<int>& fds) const;
+    // Appends the descriptors that children must not inherit.
+    void append_fds(std::vector<int>& fds) const;
 
   private:
     struct Stream {
@@ -51,7 +52,7 @@ class ChildOutput {
     std::string folder_;
     int tee_;
     std::vector<Stream> streams_;
-    // One queue for both streams, so that lines stay whole where both are the same file.
+    // One queue for stdout and stderr, so that lines stay whole if both are the same file.
     std::deque<Piece> pieces_;
     std::size_t queued_ = 0;
 };

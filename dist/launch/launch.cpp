@@ -15,7 +15,7 @@
 #include "core/fork.h"
 #include "core/tree/tree.h"
 #include "dist/environment/job_environment.h"
-#include "dist/launch/attempt.h"
+#include "dist/launch/job_launch.h"
 #include "dist/transport/launcher_channel.h"
 #include "kernels/error.h"
 
@@ -56,13 +56,13 @@ std::string token_of(const LaunchOptions& options) {
     return token;
 }
 
-JobVariables environment_for(const LaunchOptions& options, const JobPlace& place, int local_rank,
-                             int attempt) {
+JobVariables environment_for(const LaunchOptions& options, const JobNode& place, int local_rank,
+                             int restart) {
     JobVariables all = environment_of(place, local_rank);
     all["ACCELERATE_MIXED_PRECISION"] = options.mixed_precision;
     all["FORK_LAUNCHED"] = "1";
     if (options.cpu) all["ACCELERATE_USE_CPU"] = "true";
-    add_restarts(all, attempt, options.max_restarts);
+    add_restarts(all, restart, options.max_restarts);
     for (const auto& [name, value] : options.environment) all[name] = value;
     return all;
 }
@@ -85,7 +85,8 @@ int run_in_child(const std::function<void()>& f, int rank, int reason) {
         failure = "an exception that is no std::exception";
     }
     if (failure) {
-        failure->resize(std::min(failure->size(), kMaxLauncherLine / 2));  // a pipe takes as much
+        failure->resize(
+            std::min(failure->size(), kMaxLauncherLine / 2));  // fits into a pipe's buffer
         std::cerr << str("[rank ", rank, "] ", *failure, '\n');
         write_reason(reason, *failure);
     }
@@ -95,12 +96,12 @@ int run_in_child(const std::function<void()>& f, int rank, int reason) {
     return failure ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
-ChildPlan plan_for(const LaunchOptions& options, const JobPlace& place, int local_rank, int attempt,
+ChildPlan plan_for(const LaunchOptions& options, const JobNode& place, int local_rank, int restart,
                    const std::function<void()>& f) {
     const int rank = place.node_rank * place.local_world_size + local_rank;
     ChildPlan plan{
         .rank = rank, .local_rank = local_rank, .prepare = {}, .becomes_another_program = false};
-    plan.prepare = [&f, rank, environment = environment_for(options, place, local_rank, attempt)](
+    plan.prepare = [&f, rank, environment = environment_for(options, place, local_rank, restart)](
                        int channel) mutable {
         environment[kLauncherVariable] = std::to_string(channel);
         return [&f, rank, environment](int reason) {
@@ -111,7 +112,7 @@ ChildPlan plan_for(const LaunchOptions& options, const JobPlace& place, int loca
     return plan;
 }
 
-std::string text_of(const AttemptResult& result) {
+std::string text_of(const JobLaunchResult& result) {
     const JobFailure& failure = result.failure;
     std::string text = str("launch: rank ", failure.rank, " (pid ", failure.pid, ")");
     if (failure.signal != 0)
@@ -140,34 +141,34 @@ std::string JobFailure::to_json() const {
 void launch_function(const LaunchOptions& options, const std::function<void()>& f) {
     check(options);
     if (options.num_processes == 1 && options.num_nodes == 1) return f();
-    const std::string lost = lost_by_a_fork();
+    const std::string lost = fork_unsafe_state();
     if (!lost.empty())
         throw UsageError(str("launch: this process has ", lost,
                              " already, which the processes that it starts would not have: launch "
                              "before the first computation"));
-    for (int attempt = 0;; ++attempt) {
-        std::unique_ptr<HeldPort> port;
-        JobPlace place{.local_world_size = options.num_processes,
-                       .node_rank = options.node_rank,
-                       .num_nodes = options.num_nodes,
-                       .master_addr = options.master_addr,
-                       .master_port = options.use_port,
-                       .token = token_of(options)};
+    for (int restart = 0;; ++restart) {
+        std::unique_ptr<ReservedPort> port;
+        JobNode place{.local_world_size = options.num_processes,
+                      .node_rank = options.node_rank,
+                      .num_nodes = options.num_nodes,
+                      .master_addr = options.master_addr,
+                      .master_port = options.use_port,
+                      .token = token_of(options)};
         if (options.num_nodes == 1) {
-            port = std::make_unique<HeldPort>(options.use_port);
+            port = std::make_unique<ReservedPort>(options.use_port);
             place.master_port = port->port();
         }
         std::vector<ChildPlan> plans;
         plans.reserve(static_cast<std::size_t>(options.num_processes));
         for (int i = 0; i < options.num_processes; ++i)
-            plans.push_back(plan_for(options, place, i, attempt, f));
-        std::cout.flush();  // what has not been written would be written by each
+            plans.push_back(plan_for(options, place, i, restart, f));
+        std::cout.flush();  // otherwise each child would write the buffered output again
         std::fflush(nullptr);
-        AttemptOptions how;
+        JobLaunchOptions how;
         how.monitor_interval = options.monitor_interval;
-        const AttemptResult result = Attempt(how, plans).run();
+        const JobLaunchResult result = JobLaunch(how, plans).run();
         if (!result.failed) return;
-        if (attempt == options.max_restarts || result.was_stopped) throw CommError(text_of(result));
+        if (restart == options.max_restarts || result.was_stopped) throw CommError(text_of(result));
     }
 }
 

@@ -14,7 +14,7 @@
 #include "core/files/file.h"
 #include "core/log.h"
 #include "dist/environment/job_environment.h"
-#include "dist/launch/attempt.h"
+#include "dist/launch/job_launch.h"
 #include "dist/launch/launch.h"
 #include "dist/transport/launcher_channel.h"
 #include "kernels/error.h"
@@ -22,9 +22,9 @@
 namespace axle::inline v0::dist {
 namespace {
 
-constexpr int kCannotExecute = 126, kNotFound = 127;  // as of a shell
+constexpr int kCannotExecute = 126, kNotFound = 127;  // as in a shell
 
-// As execvp looks for it, but for a shell that would run what is no program.
+// Searches PATH like execvp, but does not run non-executables through a shell.
 std::string path_of(const std::string& program) {
     const auto is_program = [](const std::string& path) {
         std::error_code ignored;
@@ -54,7 +54,7 @@ int number_in(const JobVariables& environment, const char* name, std::size_t oth
                                       : std::atoi(found->second.c_str());
 }
 
-// This process's environment with other values.
+// Returns this process's environment, with `added` variables replaced or appended.
 std::vector<std::string> lines_of(const JobVariables& added) {
     std::vector<std::string> lines;
     for (char** entry = environ; *entry != nullptr; ++entry) {
@@ -65,7 +65,7 @@ std::vector<std::string> lines_of(const JobVariables& added) {
     return lines;
 }
 
-// What execve takes, made before the fork.
+// The arguments of execve, prepared before the fork.
 struct Program {
     Program(std::string path_, const Command& command, const JobVariables& added)
         : path(std::move(path_)),
@@ -85,7 +85,7 @@ struct Program {
         all.push_back(nullptr);
         return all;
     }
-    // Writes errno.
+    // Returns only on failure, after writing errno to `reason`.
     int execute(int reason) const {
         if (pinned) ::sched_setaffinity(0, sizeof cpus, &cpus);
         ::execve(path.c_str(), argv.data(), envp.data());
@@ -101,12 +101,12 @@ struct Program {
     cpu_set_t cpus;
 };
 
-ChildPlan plan_for(const Command& command, std::size_t place, const JobVariables& of_attempt) {
+ChildPlan plan_for(const Command& command, std::size_t place, const JobVariables& of_restart) {
     if (command.arguments.empty()) throw ValueError("launch: a command without a program");
     for (const std::string& argument : command.arguments)
         if (argument.find('\0') != std::string::npos)
             throw ValueError("launch: an argument has a zero byte");
-    JobVariables environment = of_attempt;
+    JobVariables environment = of_restart;
     environment.insert(command.environment.begin(), command.environment.end());
     check_variables(environment);
     ChildPlan plan{.rank = number_in(environment, "RANK", place),
@@ -121,15 +121,15 @@ ChildPlan plan_for(const Command& command, std::size_t place, const JobVariables
     return plan;
 }
 
-JobVariables environment_of_attempt(const SuperviseOptions& options, int attempt) {
+JobVariables environment_of_restart(const SuperviseOptions& options, int restart) {
     JobVariables environment;
-    if (options.environment) environment = options.environment(attempt);
-    add_restarts(environment, attempt, options.max_restarts);
+    if (options.environment) environment = options.environment(restart);
+    add_restarts(environment, restart, options.max_restarts);
     return environment;
 }
 
-// The number that execute() has written.
-void explain(const AttemptResult& result, const std::string& program) {
+// Logs the errno that execute() has written.
+void explain(const JobLaunchResult& result, const std::string& program) {
     int error = 0;
     if (result.reason.size() != sizeof error) return;
     std::memcpy(&error, result.reason.data(), sizeof error);
@@ -153,24 +153,24 @@ void check_options(const SuperviseOptions& options) {
 int supervise(const std::vector<Command>& commands, const SuperviseOptions& options) {
     if (commands.empty()) throw ValueError("launch: there is nothing to start");
     check_options(options);
-    for (int attempt = 0;; ++attempt) {
-        const JobVariables environment = environment_of_attempt(options, attempt);
+    for (int restart = 0;; ++restart) {
+        const JobVariables environment = environment_of_restart(options, restart);
         std::vector<ChildPlan> plans;
         for (std::size_t i = 0; i < commands.size(); ++i)
             plans.push_back(plan_for(commands[i], i, environment));
         const std::string log_folder =
-            options.log_dir.empty() ? "" : str(options.log_dir, "/", attempt);
-        Attempt job({.monitor_interval = options.monitor_interval,
-                     .patience = options.patience,
-                     .grace = options.grace,
-                     .log_folder = log_folder,
-                     .tee = options.tee},
-                    plans);
-        const AttemptResult result = job.run();
+            options.log_dir.empty() ? "" : str(options.log_dir, "/", restart);
+        JobLaunch job({.monitor_interval = options.monitor_interval,
+                       .patience = options.patience,
+                       .grace = options.grace,
+                       .log_folder = log_folder,
+                       .tee = options.tee},
+                      plans);
+        const JobLaunchResult result = job.run();
         if (!result.failed) return 0;
         explain(result, commands[result.place].arguments[0]);
         if (options.on_failure) options.on_failure(result.failure);
-        if (attempt == options.max_restarts || result.was_stopped)
+        if (restart == options.max_restarts || result.was_stopped)
             return result.failure.signal != 0 ? 128 + result.failure.signal
                                               : result.failure.exit_code;
     }

@@ -130,7 +130,7 @@ std::vector<GradientBucket> make_buckets(const std::vector<Tensor>& parameters,
     return result;
 }
 
-GradientBucket zero_twin(const GradientBucket& bucket) {
+GradientBucket make_zero_bucket(const GradientBucket& bucket) {
     GradientBucket twin = bucket;
     twin.buffer = zeros_like(bucket.buffer);
     twin.gradients = views_in(twin.buffer, twin.parameters);

@@ -1,4 +1,4 @@
-// Private to dist: which gradients lie together, and in which order.
+// Private to dist: assigns gradients to buckets and lays them out in flat memory.
 #pragma once
 
 #include <cstddef>
@@ -8,30 +8,30 @@
 
 namespace axle::inline v0::dist {
 
-// The dtype that gradients of this parameter are gathered in.
+// Returns the dtype in which gradients of this parameter are accumulated.
 DType gradient_dtype(const Tensor& parameter);
 
-// Parameters by bucket, buckets in the order of their reduction. A bucket has gradients of one
-// dtype and device; it is full with the parameter that brings it to its size: `first_bytes` for the
-// first bucket of each kind, `bytes` for the others.
+// Returns parameter indices by bucket, in the order of reduction. A bucket holds gradients of one
+// dtype and device. It is complete with the parameter that reaches its size: `first_bytes` for the
+// first bucket of each dtype and device, `bytes` for the others.
 std::vector<std::vector<std::size_t>> plan_buckets(const std::vector<Tensor>& parameters,
                                                    const std::vector<std::size_t>& order,
                                                    std::size_t first_bytes, std::size_t bytes);
 
-// Of zeros.
+// Creates the planned buckets, filled with zeros.
 std::vector<GradientBucket> make_buckets(const std::vector<Tensor>& parameters,
                                          const std::vector<std::vector<std::size_t>>& plan);
 
-// Another bucket of the same parameters and index, of zeros.
-GradientBucket zero_twin(const GradientBucket& bucket);
+// Returns a bucket with the same parameters and index, filled with zeros.
+GradientBucket make_zero_bucket(const GradientBucket& bucket);
 
-// Views of a flat tensor in the shapes of the tensors, one behind the other.
+// Returns consecutive views of a flat tensor, in the shapes of `shapes`.
 std::vector<Tensor> views_in(const Tensor& flat, const std::vector<Tensor>& shapes);
 
-// Whether a is b's very elements.
+// Returns whether a and b are the same elements in memory.
 bool is_alias(const Tensor& a, const Tensor& b);
 
-// The root's values for everybody, and everybody's mean: many tensors in one message.
+// Broadcast the root's values, or average over all ranks: many tensors in one message.
 void broadcast_together(ProcessGroup& group, const std::vector<Tensor>& tensors, int root);
 void average_together(ProcessGroup& group, const std::vector<Tensor>& tensors);
 

@@ -1,18 +1,20 @@
-// DataParallel: one model on several processes, each with its own part of the data.
+// DataParallel: trains one model on several processes, each with its own part of the data.
 //
 //     dist::DataParallel replicas(model, group);   // everybody starts from rank 0's values
 //     loss.backward();  // gradients are everybody's mean when it returns
 //
-// Nothing is wrapped: it hangs on the hooks of the engine (core/autograd/autograd.h). Parameters
-// lie in buckets in reverse order, which is about the order in which their gradients become final;
-// a bucket is reduced as soon as all of its gradients are, while backward goes on with the others.
-// From the second reduction on they lie in the order in which rank 0's became final in the first.
+// The model is not wrapped: DataParallel registers hooks with autograd (core/autograd/autograd.h).
+// Gradients are stored in buckets, in reverse order of the parameters, which is about the order in
+// which they become final. A bucket is reduced as soon as all of its gradients are final, while
+// backward continues. From the second reduction on, the order is that in which rank 0's gradients
+// became final in the first one.
 //
-// Under use_deterministic_algorithms(), gradients have the same bits wherever the number of
-// processes times that of accumulated passes is the same power of two, for the same data: pass k
-// of rank r is pass k * size + r of one process. Then each pass is reduced, also those without
-// sync, and the sums form one binary tree. Until the pass with sync, a gradient is everybody's so
-// far, and zero_grad() forgets it.
+// Under use_deterministic_algorithms(), gradients have the same bits for any number of processes,
+// as long as the number of processes times the number of accumulated passes is the same power of
+// two and the data are the same: pass k of rank r corresponds to pass k * size + r of a single
+// process. In this mode every pass is reduced, also those without sync, and the sums form one
+// binary tree. Until the pass with sync, a gradient is the sum over all ranks so far, and
+// zero_grad() discards it.
 #pragma once
 
 #include <cstdint>
@@ -26,18 +28,18 @@
 
 namespace axle::inline v0::dist {
 
-// A run of gradients, to be reduced together: contiguous, 1-d.
+// A contiguous 1-d buffer of gradients that are reduced together.
 struct GradientBucket {
     Tensor buffer;
     std::size_t index = 0;  // in the order of reduction
     bool is_last = false;
-    std::vector<Tensor> parameters;  // whose gradients lie in it, in order
+    std::vector<Tensor> parameters;  // the parameters whose gradients it holds, in order
     // Views of the buffer in the shapes of the parameters.
     std::vector<Tensor> gradients;
 };
 
-// What a bucket's reduction is: starts it, and is called back with nothing left to do but to wait.
-// finish() leaves everybody's mean in bucket.buffer.
+// Defines how a bucket is reduced. start() begins the reduction; Pending::finish() waits for it and
+// leaves the mean over all ranks in bucket.buffer.
 class CommHook {
   public:
     virtual ~CommHook() = default;
@@ -46,66 +48,70 @@ class CommHook {
     };
     virtual Pending start(GradientBucket& bucket, ProcessGroup& group) = 0;
 };
-// Mean in the bucket's dtype: what happens without a hook.
+// Averages in the bucket's dtype. This is the default.
 std::shared_ptr<CommHook> all_reduce_hook();
-// Divided by the number of processes, rounded to f16 or bf16, summed, and widened again.
+// Divides by the number of processes, rounds to f16 or bf16, sums, and converts back.
 std::shared_ptr<CommHook> fp16_compress_hook();
 std::shared_ptr<CommHook> bf16_compress_hook();
 
 struct PowerSgdOptions {
     std::int64_t matrix_approximation_rank = 1;
-    std::int64_t start_powerSGD_iter = 1000;  // plain means before
+    std::int64_t start_powerSGD_iter = 1000;  // uses all_reduce_hook() before this step
     double min_compression_rate = 2;
     bool use_error_feedback = true, warm_start = true;
     std::uint64_t random_seed = 0;
-    DType wrapper = DType::f32;  // f16 or bf16: DDPCommunicationHookType's comm_wrapper
+    DType wrapper =
+        DType::f32;  // f16 or bf16 correspond to comm_wrapper in DDPCommunicationHookType
 };
-// Low-rank approximations of the gradients of matrices (Vogels, Karimireddy, Jaggi, "PowerSGD",
-// NeurIPS 2019, arXiv:1905.13727), as PyTorch's powerSGD_hook; batched takes the whole bucket as
-// one square matrix.
+// Communicates low-rank approximations of the gradients of matrices, as PyTorch's powerSGD_hook
+// (Vogels, Karimireddy, Jaggi, "PowerSGD", NeurIPS 2019, arXiv:1905.13727). `batched` treats the
+// whole bucket as one square matrix.
 std::shared_ptr<CommHook> power_sgd_hook(PowerSgdOptions options = {}, bool batched = false);
 
-// As torch.nn.parallel.DistributedDataParallel.
+// The options of torch.nn.parallel.DistributedDataParallel.
 struct DataParallelOptions {
-    bool broadcast_buffers = true;  // rank 0's, at each forward in training
+    bool broadcast_buffers = true;  // from rank 0, before each forward in training mode
     double bucket_cap_mb = 25;
-    // Parameters that a backward doesn't reach count as zero there, and keep the gradient they
-    // have, or none, where no rank has reached them. Without it such a parameter is a UsageError
-    // that names it, in the backward that has missed it.
+    // Allows parameters that backward does not reach. They count as zero on ranks that do not reach
+    // them; if no rank reaches one, its gradient stays as it is. If false, such a parameter makes
+    // that backward throw a UsageError that names it.
     bool find_unused_parameters = false;
     bool gradient_as_bucket_view = true;
-    bool static_graph = false;  // the same parameters are reached in every backward
+    bool static_graph = false;  // every backward reaches the same parameters
     std::shared_ptr<CommHook> hook = nullptr;
 
     bool operator==(const DataParallelOptions&) const = default;
 };
 
-// While it lives, backward leaves gradients to this process alone; the first backward after it
-// reduces what has been gathered.
+// While it exists, backward accumulates gradients only locally. The first backward after it reduces
+// the accumulated gradients.
 class [[nodiscard]] NoSyncGuard;
 
-// One thread at a time. The model must not move and must live longer.
+// Keeps the gradients of a model's replicas in sync. Not thread-safe. The model must not move and
+// must outlive it.
 class DataParallel {
   public:
-    // Broadcasts parameters and buffers of rank 0. UsageError for a model without a parameter that
-    // requires a gradient; CommError where the ranks' models differ, with the first name that does.
+    // Broadcasts the parameters and buffers of rank 0. Throws UsageError if no parameter requires a
+    // gradient, and CommError if the models of the ranks differ, with the first name that differs.
     DataParallel(nn::Module& model, std::shared_ptr<ProcessGroup> group,
                  DataParallelOptions options = {});
     ~DataParallel();
     DataParallel(const DataParallel&) = delete;
     DataParallel& operator=(const DataParallel&) = delete;
 
-    // What a backward that begins now does.
+    // Sets whether the backward passes that start from now on reduce gradients.
     void set_sync(bool reduce);
     bool syncs() const;
-    // Whether a backward that begins now leaves everybody's mean: not while it is a LocalSgd's.
+    // Returns whether a backward that starts now leaves the mean over all ranks: syncs(), unless a
+    // LocalSgd is active.
     bool reduces() const;
     NoSyncGuard no_sync();
-    // Of one f64, over the ranks; those without data (Join) add nothing.
+    // Returns the sum of an f64 scalar over all ranks. Ranks without data (see Join) contribute
+    // zero.
     Tensor sum(const Tensor& number);
 
-    // Before each forward; Accelerator::prepare sees to it. Broadcasts the buffers of a model that
-    // trains, unless the last forward was one without sync.
+    // Must be called before each forward; Accelerator::prepare() arranges this. In training mode it
+    // broadcasts the buffers, unless the last forward ran without sync.
     void before_forward();
 
     const std::vector<GradientBucket>& buckets() const;
@@ -131,23 +137,23 @@ class [[nodiscard]] NoSyncGuard {
     bool before_;
 };
 
-// While it lives, ranks may have different numbers of batches: one that has left its loop answers
-// the others' reductions with zeros until all have (torch's Join), and ends with the model of those
-// who had data longest. finish() does so, or else the destructor; both throw what goes wrong. The
-// destructor does nothing where an exception is under way. Of several models that are trained in
-// one loop, one Join.
+// Lets ranks have different numbers of batches, like torch's Join. A rank that has left its loop
+// takes part in the reductions of the other ranks with zeros until all ranks are done, and then
+// receives the model of a rank that trained longest. finish() does this, or else the destructor;
+// both throw on errors. The destructor does nothing during stack unwinding. Use one Join for all
+// models that are trained in the same loop.
 class [[nodiscard]] Join {
   public:
     struct Options {
-        bool divide_by_initial_world_size = true;  // else by the ranks that still have data
-        bool throw_on_early_termination = false;   // UsageError everywhere as soon as one is done
+        bool divide_by_initial_world_size = true;  // otherwise by the number of ranks with data
+        bool throw_on_early_termination = false;   // UsageError on all ranks as soon as one is done
     };
     explicit Join(DataParallel& replicas) : Join(replicas, Options()) {}
     Join(DataParallel& replicas, Options options) : Join(std::vector{&replicas}, options) {}
-    // UsageError for models of different groups, and for one that another Join has.
+    // Throws UsageError if the models belong to different groups or one already has a Join.
     Join(const std::vector<DataParallel*>& replicas, Options options);
     ~Join() noexcept(false);
-    // Nothing the second time.
+    // Does nothing on the second call.
     void finish();
     Join(const Join&) = delete;
     Join& operator=(const Join&) = delete;

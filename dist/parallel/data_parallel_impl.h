@@ -1,4 +1,4 @@
-// Private to dist: what DataParallel and Join share.
+// Private to dist: the state that DataParallel and Join share.
 #pragma once
 
 #include <memory>
@@ -12,11 +12,11 @@ namespace axle::inline v0::dist {
 struct DataParallel::Impl {
     Impl(nn::Module& model_, std::shared_ptr<ProcessGroup> group_, DataParallelOptions options);
 
-    // A rank without data answers one before_forward of the others.
+    // On a rank without data: takes part in one before_forward() of the other ranks.
     void shadow_forward(int root);
-    // Or one sum().
+    // On a rank without data: takes part in one sum() of the other ranks.
     void shadow_sum();
-    // One rank's parameters and buffers for everybody.
+    // Broadcasts one rank's parameters and buffers.
     void take_model_of(int root);
 
     nn::Module& model;

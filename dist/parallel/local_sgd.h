@@ -1,5 +1,5 @@
-// LocalSgd: every process trains on its own, and parameters are averaged now and then (Lin, Stich,
-// Patel, Jaggi, "Don't use large mini-batches, use local SGD", 2018).
+// LocalSgd: each process trains independently, and parameters are averaged at intervals (Lin,
+// Stich, Patel, Jaggi, "Don't use large mini-batches, use local SGD", 2018).
 //
 //     dist::LocalSgd local(replicas, group, model, 8);
 //     for (const Tree& batch : loader) {
@@ -18,24 +18,25 @@
 
 namespace axle::inline v0::dist {
 
-// As accelerate's LocalSGD. While it lives, gradients are this process's alone; the optimizer's
-// state stays so.
+// Like Accelerate's LocalSGD. While it exists, gradients are not reduced. The optimizer's state is
+// never averaged.
 class [[nodiscard]] LocalSgd {
   public:
-    // `replicas` is told not to reduce; a model that has none is averaged all the same. ValueError
-    // for less than one step.
+    // Turns off the reduction of `replicas`; the other constructor is for a model without
+    // DataParallel. Throws ValueError if local_sgd_steps is less than 1.
     LocalSgd(DataParallel& replicas, std::shared_ptr<ProcessGroup> group, const nn::Module& model,
              std::int64_t local_sgd_steps, bool enabled = true);
     LocalSgd(std::shared_ptr<ProcessGroup> group, const nn::Module& model,
              std::int64_t local_sgd_steps, bool enabled = true);
-    // finish(), unless an exception is under way.
+    // Calls finish(), unless an exception is being thrown.
     ~LocalSgd() noexcept(false);
     LocalSgd(const LocalSgd&) = delete;
     LocalSgd& operator=(const LocalSgd&) = delete;
 
-    // After each optimizer step: every local_sgd_steps-th averages.
+    // Must be called after each optimizer step. Every local_sgd_steps-th call averages the
+    // parameters.
     void step();
-    // Averages once more; then it does nothing.
+    // Averages once more. Later calls do nothing.
     void finish();
 
   private:
@@ -49,7 +50,7 @@ class [[nodiscard]] LocalSgd {
     std::int64_t every_, steps_ = 0;
     bool enabled_;
     int exceptions_;
-    DataParallel* replicas_ = nullptr;  // told that it is local
+    DataParallel* replicas_ = nullptr;  // its reduction is turned off
 };
 
 }  // namespace axle::inline v0::dist

@@ -350,7 +350,7 @@ void Reducer::shadow(Step step) {
     std::deque<GradientBucket> twins;
     std::vector<CommHook::Pending> pending;
     for (const GradientBucket& bucket : buckets_) {
-        twins.push_back(zero_twin(bucket));
+        twins.push_back(make_zero_bucket(bucket));
         pending.push_back(options_.hook->start(twins.back(), *group_));
     }
     if (step == Step::reduce && agrees()) {

@@ -1,4 +1,4 @@
-// Private to dist: the reduction of gradients while backward runs.
+// Private to dist: reduces gradients while backward runs.
 #pragma once
 
 #include <atomic>
@@ -17,14 +17,14 @@
 
 namespace axle::inline v0::dist {
 
-// What the ranks do next while some of them may be out of data; 0 is one that is.
+// The next step of a rank, while some ranks may be out of data; `none` means that the rank is.
 enum class Step : std::uint8_t { none, forward, gather, reduce, sum };
 
-// Asks everybody what they do next: the steps by rank. Throws where they differ.
+// Exchanges the next step with all ranks and returns the steps by rank. Throws if they differ.
 using Announce = std::function<std::vector<Step>(Step)>;
 
-// One thread at a time runs passes over its parameters; the passes of other threads only look at
-// the door.
+// Reduces the gradients of one model. Only one thread at a time may run a backward pass over its
+// parameters; passes of other threads only look up leaves in the shared index.
 class Reducer {
   public:
     Reducer(const nn::StateDict& parameters, std::shared_ptr<ProcessGroup> group,
@@ -33,44 +33,45 @@ class Reducer {
     Reducer(const Reducer&) = delete;
     Reducer& operator=(const Reducer&) = delete;
 
-    // What a pass that begins now does.
+    // These apply to passes that start from now on.
     bool syncs = true;
-    bool is_local = false;  // gradients are this process's alone, whatever the mode
-    // While ranks may have different numbers of batches.
+    bool is_local = false;  // never reduces, regardless of the mode
+    // Set while ranks may have different numbers of batches.
     Announce announce;
     bool divides_by_all = true;
 
     const std::vector<GradientBucket>& buckets() const { return buckets_; }
-    // A rank without data answers one pass of the others with zeros.
+    // On a rank without data: takes part in one pass of the other ranks with zeros.
     void shadow(Step step);
 
   private:
     struct Parameter {
         std::string name;
         Tensor tensor;
-        std::size_t bucket = 0, place = 0;  // in the bucket
-        bool touched = false;               // has a gradient of its own since the last reduction
-        // In this pass:
+        std::size_t bucket = 0, place = 0;  // index in the bucket
+        bool touched = false;               // got a gradient since the last reduction
+        // State of the current pass:
         bool reached = false, ready = false;
         int finals = 0;
-        int expected = 0;        // of these, in a static graph
-        std::uint64_t when = 0;  // its gradient became final, by a clock of its own
-        // Deterministic mode: the gradient from before the window, and what is shown until it ends.
+        int expected = 0;        // value of finals at the end of a pass, in a static graph
+        std::uint64_t when = 0;  // logical time at which its gradient became final
+        // Deterministic mode: the gradient before the accumulation window, and the one visible
+        // until the window ends.
         Tensor base = {}, shown = {};
     };
-    // Leaves of any pass are looked up by address, from any thread.
+    // Finds the parameter of a leaf by its address, for passes of any thread.
     struct Door {
         std::unordered_map<const axle::Impl*, std::size_t> index;
-        std::atomic<std::thread::id> inside{};  // whose pass is under way
+        std::atomic<std::thread::id> inside{};  // the thread whose pass is running
         Reducer* reducer;
     };
     struct Pass {
-        int depth = 0;          // 0: there is none
+        int depth = 0;          // 0 if no pass is running
         bool reduces = false;   // over the ranks
-        bool delivers = false;  // to the parameters' gradients
-        bool in_tree = false;   // adds micro-batches in an order that ranks don't change
-        bool learns = false;    // what a static graph reaches
-        double scale = 1;       // of the mean, where ranks without data don't count
+        bool delivers = false;  // writes the parameters' gradients
+        bool in_tree = false;   // sums micro-batches in an order independent of the number of ranks
+        bool learns = false;    // records which parameters a static graph reaches
+        double scale = 1;       // of the mean, if ranks without data don't count
     };
     struct Flight {
         explicit Flight(const std::string& name) : event(name) {}
@@ -110,10 +111,10 @@ class Reducer {
     DataParallelOptions options_;
     std::shared_ptr<ProcessGroup> group_;
     std::vector<Parameter> parameters_;
-    std::vector<Tensor> tensors_;  // of the parameters
+    std::vector<Tensor> tensors_;  // of parameters_
 
     std::vector<GradientBucket> buckets_;
-    std::vector<std::size_t> waiting_;  // gradients that each bucket lacks
+    std::vector<std::size_t> waiting_;  // gradients that each bucket still needs
     std::size_t started_ = 0;
     std::deque<Flight> flights_;
     Pass pass_;
@@ -122,10 +123,10 @@ class Reducer {
     bool rebuild_is_due_ = false;
     std::vector<std::size_t> order_;  // in which gradients became final
     std::uint64_t clock_ = 0;
-    bool knows_graph_ = false;       // what a static graph reaches here,
-    std::vector<bool> static_used_;  // and on any rank
+    bool knows_graph_ = false;       // a static graph's parameters are known: those reached here
+    std::vector<bool> static_used_;  // and those reached on any rank
 
-    std::vector<TreeAccumulator> trees_;  // by bucket, while a window is open
+    std::vector<TreeAccumulator> trees_;  // by bucket, while an accumulation window is open
 
     std::shared_ptr<Door> door_;
     std::vector<autograd::HookHandle> hooks_;

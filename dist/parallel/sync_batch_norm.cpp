@@ -101,7 +101,7 @@ class AcrossRanks : public nn::BatchNormPolicy {
   public:
     explicit AcrossRanks(std::shared_ptr<ProcessGroup> group) : group_(std::move(group)) {}
 
-    Tensor normalise(const Tensor& x, Tensor running_mean, Tensor running_var, const Tensor& weight,
+    Tensor normalize(const Tensor& x, Tensor running_mean, Tensor running_var, const Tensor& weight,
                      const Tensor& bias, double momentum, double eps) override {
         const profiler::OpScope scope("sync_batch_norm");
         Saved saved{SavedTensor(x), SavedTensor(weight), {}, {}, 0, bias.defined(), group_};

@@ -1,4 +1,4 @@
-// BatchNorm by the statistics of all processes' batches, as torch.nn.SyncBatchNorm.
+// Batch normalization with the statistics of all processes' batches, as torch.nn.SyncBatchNorm.
 #pragma once
 
 #include <memory>
@@ -8,12 +8,13 @@
 
 namespace axle::inline v0::dist {
 
-// Every nn::BatchNorm in the module takes, in training, the statistics of all ranks' batches, whose
-// sizes may differ, and moves its running statistics by them. Returns how many there are.
+// Makes every nn::BatchNorm in the module use, in training mode, the statistics over the batches of
+// all ranks, for normalization and for its running statistics. Batch sizes may differ between
+// ranks. Returns the number of converted layers.
 //
-// Every rank runs the same layers forward and backward, in the same order among the other
-// collectives of the group. Give it a group of its own (group->new_group) where reductions of
-// gradients shouldn't hold it up.
+// Every rank must run the same layers in the same order, relative to the other collectives of the
+// group. Use a separate group (group->new_group) so that the layers do not wait for gradient
+// reductions.
 int convert_sync_batchnorm(nn::Module& module, const std::shared_ptr<ProcessGroup>& group);
 
 }  // namespace axle::inline v0::dist

@@ -9,9 +9,9 @@
 
 namespace axle::inline v0::dist {
 
-std::string name_of_collective(const Proposal& proposal) {
-    const std::string text = str(name_of(proposal.op), " #", proposal.sequence);
-    return proposal.group == 0 ? text : str(text, " of group ", proposal.group);
+std::string name_of_collective(const CollectiveCall& call) {
+    const std::string text = str(name_of(call.op), " #", call.sequence);
+    return call.group == 0 ? text : str(text, " of group ", call.group);
 }
 
 void Activity::note(std::string_view text) { noted_ = printable(text.substr(0, kMaxActivity)); }
@@ -26,21 +26,21 @@ std::string Process::text() const {
     return str("rank ", rank, " (pid ", pid, ", host ", printable(host), ')');
 }
 
-std::string cause_of(const ChildEnd& end) {
+std::string cause_text(const ChildEnd& end) {
     if (end.signal == 0) return str("exited with code ", end.exit_code);
     const char* name = ::sigdescr_np(end.signal);
     return str("signal ", end.signal, " (", name == nullptr ? "?" : name, ')');
 }
 
-std::string death_of(const Process& process, const std::optional<ChildEnd>& end,
-                     const std::string& activity) {
+std::string death_text(const Process& process, const std::optional<ChildEnd>& end,
+                       const std::string& activity) {
     std::string text = process.text() + " died";
-    if (end) text += ": " + cause_of(*end);
+    if (end) text += ": " + cause_text(*end);
     return activity.empty() ? text : str(text, " during ", activity);
 }
 
-std::string frost_of(const Process& process, std::chrono::nanoseconds silence,
-                     const std::string& activity) {
+std::string frozen_text(const Process& process, std::chrono::nanoseconds silence,
+                        const std::string& activity) {
     return str(process.text(), " is frozen: silent for ", seconds_text(silence), ", ",
                activity.empty() ? "last in no collective" : "last in " + activity);
 }

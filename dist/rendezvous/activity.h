@@ -1,4 +1,4 @@
-// Private to dist: what processes are in, and how messages speak of them.
+// Private to dist: what a process is currently doing, and the texts of messages about processes.
 #pragma once
 
 #include <chrono>
@@ -13,21 +13,22 @@
 namespace axle::inline v0::dist {
 
 // "all_reduce #12", "all_reduce #12 of group 3"
-std::string name_of_collective(const Proposal& proposal);
+std::string name_of_collective(const CollectiveCall& call);
 
-// What a process is in: what it has noted, or a collective that it has proposed since.
+// The current activity of a process: a note, or else the last collective that it called.
 class Activity {
   public:
-    void propose(const Proposal& proposal) {
-        op_ = proposal.op;
-        group_ = proposal.group;
-        sequence_ = proposal.sequence;
+    void announce_call(const CollectiveCall& call) {
+        op_ = call.op;
+        group_ = call.group;
+        sequence_ = call.sequence;
         noted_.reset();
     }
     void note(std::string_view text);
 
-    std::string text() const;  // "" for nothing in particular
-    // Of the last collective that was proposed; "" and 0 before the first.
+    std::string text() const;  // "" if it has done nothing yet
+    // The name and sequence number of the last collective that was called; "" and 0 before the
+    // first.
     std::string op() const { return sequence_ == 0 ? "" : name_of(op_); }
     std::uint64_t sequence() const { return sequence_; }
 
@@ -47,13 +48,13 @@ struct Process {
 };
 
 // "signal 9 (Killed)", "exited with code 3"
-std::string cause_of(const ChildEnd& end);
+std::string cause_text(const ChildEnd& end);
 // "... died: signal 9 (Killed) during all_reduce #12"
-std::string death_of(const Process& process, const std::optional<ChildEnd>& end,
-                     const std::string& activity);
+std::string death_text(const Process& process, const std::optional<ChildEnd>& end,
+                       const std::string& activity);
 // "... is frozen: silent for 8 s, last in all_reduce #12"
-std::string frost_of(const Process& process, std::chrono::nanoseconds silence,
-                     const std::string& activity);
+std::string frozen_text(const Process& process, std::chrono::nanoseconds silence,
+                        const std::string& activity);
 
 // "8 s", "0.5 s"
 std::string seconds_text(std::chrono::nanoseconds time);

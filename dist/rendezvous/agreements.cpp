@@ -25,24 +25,24 @@ bool reduces(Collective op) {
 
 bool has_tensors(Collective op) { return op < Collective::barrier; }
 
-bool goes_out(Collective op) {
+bool sends_from_root(Collective op) {
     return op == Collective::broadcast || op == Collective::scatter ||
            op == Collective::broadcast_object || op == Collective::scatter_object;
 }
 
-// Its size may be 0 because it may differ, or because there is nothing to do.
-bool has_size(const Proposal& p) {
+// Returns whether the size is shown. numel is also 0 for ops whose sizes may differ.
+bool has_size(const CollectiveCall& p) {
     return p.numel != 0 || reduces(p.op) || p.op == Collective::broadcast ||
            p.op == Collective::all_gather || p.op == Collective::all_to_all;
 }
 
 // "all_reduce(sum) of 100 float32", "broadcast from rank 2 of 8 int64"
-std::string describe(const Proposal& p, const std::vector<int>& ranks) {
+std::string describe(const CollectiveCall& p, const std::vector<int>& ranks) {
     std::string text = dist::name_of(p.op);
     if (reduces(p.op)) text += str('(', name_of(p.reduce_op), ')');
     if (p.root >= 0) {
         const auto root = static_cast<std::size_t>(p.root);
-        text += goes_out(p.op) ? " from rank " : " to rank ";
+        text += sends_from_root(p.op) ? " from rank " : " to rank ";
         text += root < ranks.size() ? std::to_string(ranks[root]) : str(p.root, " of the group");
     }
     if (!has_tensors(p.op)) return text;
@@ -52,7 +52,7 @@ std::string describe(const Proposal& p, const std::vector<int>& ranks) {
     return text += p.on_gpu ? " on a GPU" : "";
 }
 
-auto what_must_match(const Proposal& p) {
+auto matched_fields(const CollectiveCall& p) {
     return std::tuple(p.op, p.dtype, p.numel, p.root, p.reduce_op, p.on_gpu, p.counts.size());
 }
 
@@ -118,63 +118,63 @@ const std::vector<int>& Agreements::members(std::uint32_t group) const {
     return groups_.at(group).ranks;
 }
 
-std::optional<Agreement> Agreements::propose(int rank, const Proposal& proposal) {
-    Group& group = group_of(rank, proposal.group);
+std::optional<Agreement> Agreements::announce_call(int rank, const CollectiveCall& call) {
+    Group& group = group_of(rank, call.group);
     const std::size_t index = group.indices.at(rank);
-    if (proposal.sequence != group.last[index] + 1 || group.rounds.size() == kMaxRounds) {
-        throw CommError(str("control: rank ", rank, " proposes collective #", proposal.sequence,
-                            " of group ", proposal.group, " after #", group.last[index]));
+    if (call.sequence != group.last[index] + 1 || group.rounds.size() == kMaxRounds) {
+        throw CommError(str("control: rank ", rank, " proposes collective #", call.sequence,
+                            " of group ", call.group, " after #", group.last[index]));
     }
-    group.last[index] = proposal.sequence;
-    absent_.erase(rank);
+    group.last[index] = call.sequence;
+    unavailable_.erase(rank);
 
-    const std::size_t each = proposal.counts.size();
-    const auto [at, is_new] = group.rounds.try_emplace(proposal.sequence);
+    const std::size_t each = call.counts.size();
+    const auto [at, is_new] = group.rounds.try_emplace(call.sequence);
     Round& round = at->second;
     if (is_new) {
-        round.first = proposal;
-        round.came.resize(group.ranks.size());
+        round.first = call;
+        round.called.resize(group.ranks.size());
         round.counts.resize(group.ranks.size() * each);
     } else {
-        check_same(proposal.group, group, round, rank, proposal);
+        check_same(call.group, group, round, rank, call);
     }
-    round.came[index] = true;
-    std::ranges::copy(proposal.counts,
+    round.called[index] = true;
+    std::ranges::copy(call.counts,
                       round.counts.begin() + static_cast<std::ptrdiff_t>(index * each));
     if (++round.count < group.ranks.size()) {
-        check_all_come(proposal.group, group, round);
+        check_unavailable(call.group, group, round);
         return {};
     }
-    Agreement agreement{proposal.group, proposal.sequence, static_cast<std::uint32_t>(each),
+    Agreement agreement{call.group, call.sequence, static_cast<std::uint32_t>(each),
                         std::move(round.counts)};
     group.rounds.erase(at);
     return agreement;
 }
 
 void Agreements::check_same(std::uint32_t id, const Group& group, const Round& round, int rank,
-                            const Proposal& proposal) const {
-    if (what_must_match(round.first) == what_must_match(proposal)) return;
+                            const CollectiveCall& call) const {
+    if (matched_fields(round.first) == matched_fields(call)) return;
     std::vector<int> others;
-    for (std::size_t i = 0; i < round.came.size(); ++i) {
-        if (round.came[i]) others.push_back(group.ranks[i]);
+    for (std::size_t i = 0; i < round.called.size(); ++i) {
+        if (round.called[i]) others.push_back(group.ranks[i]);
     }
-    std::string first = describe(round.first, group.ranks), then = describe(proposal, group.ranks);
+    std::string first = describe(round.first, group.ranks), then = describe(call, group.ranks);
     if (first == then) {
         first += str(" with ", round.first.counts.size(), " sizes");
-        then += str(" with ", proposal.counts.size(), " sizes");
+        then += str(" with ", call.counts.size(), " sizes");
     }
-    throw CommError(str(name_of_round(id, group.ranks, proposal.sequence),
+    throw CommError(str(name_of_round(id, group.ranks, call.sequence),
                         id == 0 ? " of the group differs: " : " differs: ", ranks_text(others),
                         others.size() == 1 ? " calls " : " call ", first, ", rank ", rank,
                         " calls ", then));
 }
 
-void Agreements::check_all_come(std::uint32_t id, const Group& group, const Round& round) const {
-    if (absent_.empty()) return;
-    for (std::size_t i = 0; i < round.came.size(); ++i) {
+void Agreements::check_unavailable(std::uint32_t id, const Group& group, const Round& round) const {
+    if (unavailable_.empty()) return;
+    for (std::size_t i = 0; i < round.called.size(); ++i) {
         const int rank = group.ranks[i];
-        const auto absent = absent_.find(rank);
-        if (round.came[i] || absent == absent_.end()) continue;
+        const auto absent = unavailable_.find(rank);
+        if (round.called[i] || absent == unavailable_.end()) continue;
         const auto& [how, why] = absent->second;
         throw CommError(str("rank ", rank, ' ', how, ", but ",
                             name_of_round(id, group.ranks, round.first.sequence), " (",
@@ -183,16 +183,16 @@ void Agreements::check_all_come(std::uint32_t id, const Group& group, const Roun
     }
 }
 
-void Agreements::leave(int rank, const std::string& why) { set_absent(rank, "has left", why); }
-void Agreements::stay_away(int rank, const std::string& why) {
-    set_absent(rank, "does not come", why);
+void Agreements::leave(int rank, const std::string& why) { set_unavailable(rank, "has left", why); }
+void Agreements::mark_missing(int rank, const std::string& why) {
+    set_unavailable(rank, "does not come", why);
 }
 
-void Agreements::set_absent(int rank, const char* how, const std::string& why) {
-    absent_[rank] = {how, why};
+void Agreements::set_unavailable(int rank, const char* how, const std::string& why) {
+    unavailable_[rank] = {how, why};
     for (const auto& [id, group] : groups_) {
         if (!group.indices.contains(rank)) continue;
-        for (const auto& [sequence, round] : group.rounds) check_all_come(id, group, round);
+        for (const auto& [sequence, round] : group.rounds) check_unavailable(id, group, round);
     }
 }
 
@@ -203,8 +203,8 @@ std::optional<Agreements::Missing> Agreements::missing(std::uint32_t id,
     const auto round = group->second.rounds.find(sequence);
     if (round == group->second.rounds.end()) return {};
     Missing missing{round->second.first, {}};
-    for (std::size_t i = 0; i < round->second.came.size(); ++i) {
-        if (!round->second.came[i]) missing.ranks.push_back(group->second.ranks[i]);
+    for (std::size_t i = 0; i < round->second.called.size(); ++i) {
+        if (!round->second.called[i]) missing.ranks.push_back(group->second.ranks[i]);
     }
     return missing;
 }

@@ -17,10 +17,10 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kNews{1500};    // for a failure that must have a cause to be heard of
-constexpr milliseconds kAnswer{2000};  // of the server, after a timeout
-constexpr milliseconds kFarewell{500};
-constexpr milliseconds kPatience{2000};  // with a process that may not come
+constexpr milliseconds kFailureDelay{1500};       // wait for the cause of an error to be reported
+constexpr milliseconds kReplyAfterTimeout{2000};  // wait for the server's reply after a timeout
+constexpr milliseconds kLeaveTimeout{500};
+constexpr milliseconds kMissingDelay{2000};  // before a missing rank is reported
 constexpr milliseconds kLongestSend{60000};
 
 std::string address_of(const Address& server) {
@@ -47,7 +47,7 @@ Client::Client(const Environment& environment, const ControlOptions& options)
       interval_(std::clamp<milliseconds>(options.heartbeat_timeout / 4, milliseconds(1),
                                          milliseconds(1000))),
       quit_event_(make_event()),
-      news_event_(make_event()),
+      failure_event_(make_event()),
       scratch_(64 << 10) {
     if (rank_ == 0) server_ = std::make_unique<Server>(environment, options);
     Connected connected =
@@ -57,9 +57,9 @@ Client::Client(const Environment& environment, const ControlOptions& options)
     socket_ = std::move(connected.socket);
     in_ = std::move(connected.in);
     for (const ChildEnd& end : connected.ends) ends_.emplace(end.rank, end);
-    heard_ = Clock::now();
+    last_received_ = Clock::now();
     groups_[0] = {static_cast<std::size_t>(size_), true};
-    dispatch_all();  // what came together with the last word of the handshake
+    dispatch_all();  // messages that arrived together with the end of the handshake
     thread_ = kernels::start_thread("axle control", [this] { run(); });
 }
 
@@ -70,15 +70,16 @@ Client::~Client() {
     }
     signal_event(quit_event_);
     thread_.join();
-    if (lost_) return;
+    if (disconnected_) return;
     try {
-        const TimePoint deadline = Clock::now() + kFarewell;
-        send_all(socket_, encode(Goodbye{at_most(parting_words_, kMaxText)}), deadline);
-        // Closing it with bytes that nobody has read would take back what has been said.
+        const TimePoint deadline = Clock::now() + kLeaveTimeout;
+        send_all(socket_, encode(Leave{at_most(leave_reason_, kMaxText)}), deadline);
+        // Closing a socket with unread bytes resets the connection, and the peer could lose the
+        // Leave message.
         ::shutdown(socket_.descriptor(), SHUT_WR);
         while (wait_readable(socket_, deadline) && receive_some(socket_, scratch_) >= 0) {
         }
-    } catch (const CommError&) {  // the server is gone itself
+    } catch (const CommError&) {  // the server has ended
     }
 }
 
@@ -91,7 +92,7 @@ void Client::check(const Lock&) const {
 bool Client::wait(Lock& lock, TimePoint deadline, const std::function<bool()>& ready) {
     while (!failure_ && !ready()) {
         if (Clock::now() >= deadline) return false;
-        if (reading_ || lost_) {
+        if (reading_ || disconnected_) {
             changed_.wait_until(lock, deadline);
             continue;
         }
@@ -99,7 +100,7 @@ bool Client::wait(Lock& lock, TimePoint deadline, const std::function<bool()>& r
         ++reads_;
         lock.unlock();
         pollfd entries[] = {{socket_.descriptor(), POLLIN, 0},
-                            {news_event_.descriptor(), POLLIN, 0}};
+                            {failure_event_.descriptor(), POLLIN, 0}};
         ::poll(entries, 2, milliseconds_until(deadline));
         lock.lock();
         if (entries[0].revents != 0) receive(lock);
@@ -109,8 +110,8 @@ bool Client::wait(Lock& lock, TimePoint deadline, const std::function<bool()>& r
     return true;
 }
 
-void Client::wait_for_news(Lock& lock) {
-    wait(lock, Clock::now() + kNews, [] { return false; });
+void Client::wait_for_failure(Lock& lock) {
+    wait(lock, Clock::now() + kFailureDelay, [] { return false; });
 }
 
 void Client::send_frame(std::string_view frame) {
@@ -122,15 +123,16 @@ void Client::send_frame(std::string_view frame) {
         Lock lock(mutex_);
         if (error.code == ETIMEDOUT)
             fail({server_process_.text() + " takes no messages", 0, "", 0});
-        lose();
-        wait_for_news(lock);
+        on_disconnect();
+        wait_for_failure(lock);
         check(lock);
         throw;
     }
 }
 
 template <class Message>
-Client::Reply Client::call(Message message, milliseconds timeout, const std::string& overdue) {
+Client::Reply Client::request(Message message, milliseconds timeout,
+                              const std::string& timeout_error) {
     {
         const Lock lock(mutex_);
         check(lock);
@@ -147,7 +149,7 @@ Client::Reply Client::call(Message message, milliseconds timeout, const std::str
     if (there && reply) return *reply;
     lock.unlock();
     send(Cancel{message.id});
-    throw CommError(overdue);
+    throw CommError(timeout_error);
 }
 
 void Client::set(const std::string& key, std::string_view value) {
@@ -156,22 +158,22 @@ void Client::set(const std::string& key, std::string_view value) {
         throw ValueError(str("store: a value has at most ", kMaxValue, " bytes, that of ",
                              in_quotes(key), " has ", value.size()));
     }
-    const Reply reply =
-        call(Set{0, key, std::string(value)}, options_.timeout, no_answer(key, options_.timeout));
+    const Reply reply = request(Set{0, key, std::string(value)}, options_.timeout,
+                                no_answer(key, options_.timeout));
     if (!reply.text.empty()) throw CommError(reply.text);
 }
 
 std::string Client::get(const std::string& key, milliseconds timeout) {
     check_key(key);
-    return call(Get{0, key}, timeout,
-                str("store: nobody has set ", in_quotes(key), " within ", seconds_text(timeout)))
+    return request(Get{0, key}, timeout,
+                   str("store: nobody has set ", in_quotes(key), " within ", seconds_text(timeout)))
         .text;
 }
 
 std::int64_t Client::add(const std::string& key, std::int64_t delta) {
     check_key(key);
     const Reply reply =
-        call(Add{0, key, delta}, options_.timeout, no_answer(key, options_.timeout));
+        request(Add{0, key, delta}, options_.timeout, no_answer(key, options_.timeout));
     if (!reply.text.empty()) throw CommError(reply.text);
     return reply.sum;
 }
@@ -185,23 +187,24 @@ void Client::open_group(std::uint32_t group, const std::vector<int>& ranks) {
     send(OpenGroup{group, ranks});
 }
 
-void Client::propose(const Proposal& proposal) {
-    if (proposal.counts.size() > kMaxCounts) {
-        throw ValueError(str(name_of(proposal.op), ": at most ", kMaxCounts, " sizes, not ",
-                             proposal.counts.size()));
+void Client::announce_call(const CollectiveCall& call) {
+    if (call.counts.size() > kMaxCounts) {
+        throw ValueError(
+            str(name_of(call.op), ": at most ", kMaxCounts, " sizes, not ", call.counts.size()));
     }
     {
         const Lock lock(mutex_);
         check(lock);
-        ++proposals_;
-        absent_from_.reset();
-        activity_.propose(proposal);
-        rounds_[{proposal.group, proposal.sequence}].op = proposal.op;
+        ++calls_;
+        missing_from_.reset();
+        activity_.announce_call(call);
+        rounds_[{call.group, call.sequence}].op = call.op;
     }
-    send(Propose{proposal});
+    send(AnnounceCall{call});
 }
 
-std::vector<std::vector<std::int64_t>> Client::agreed(std::uint32_t group, std::uint64_t sequence) {
+std::vector<std::vector<std::int64_t>> Client::wait_for_agreement(std::uint32_t group,
+                                                                  std::uint64_t sequence) {
     Lock lock(mutex_);
     check(lock);
     const auto round = rounds_.find({group, sequence});
@@ -210,9 +213,9 @@ std::vector<std::vector<std::int64_t>> Client::agreed(std::uint32_t group, std::
     const TimePoint begin = Clock::now();
     if (!wait(lock, begin + options_.timeout, ready)) {
         lock.unlock();
-        send(Overdue{group, sequence, milliseconds(options_.timeout).count()});
+        send(CallTimeout{group, sequence, milliseconds(options_.timeout).count()});
         lock.lock();
-        wait(lock, Clock::now() + kAnswer, ready);
+        wait(lock, Clock::now() + kReplyAfterTimeout, ready);
     }
     check(lock);
     const auto agreement = std::move(rounds_.extract(round).mapped().agreement);
@@ -243,30 +246,30 @@ std::optional<std::string> Client::failure() const {
 void Client::report(const std::string& text) {
     try {
         send(Report{at_most(text, kMaxText)});
-    } catch (const CommError&) {  // a failure of its own
+    } catch (const CommError&) {  // this process has a failure already
     }
     Lock lock(mutex_);
-    wait_for_news(lock);
+    wait_for_failure(lock);
     fail({text, -1, "", 0});
 }
 
-void Client::set_parting_words(const std::string& why) {
+void Client::set_leave_reason(const std::string& why) {
     const Lock lock(mutex_);
-    parting_words_ = why;
+    leave_reason_ = why;
 }
 
-void Client::set_absence(const std::string& why) {
+void Client::set_missing_reason(const std::string& why) {
     const Lock lock(mutex_);
-    absence_ = why;
-    absent_from_.reset();
-    if (!why.empty()) absent_from_ = Clock::now() + kPatience;
+    missing_reason_ = why;
+    missing_from_.reset();
+    if (!why.empty()) missing_from_ = Clock::now() + kMissingDelay;
 }
 
 void Client::on_failure(std::function<void()> wake) {
     {
         const Lock lock(mutex_);
-        if (!announced_) {
-            wakes_.push_back(std::move(wake));
+        if (!notified_) {
+            failure_callbacks_.push_back(std::move(wake));
             return;
         }
     }
@@ -275,7 +278,7 @@ void Client::on_failure(std::function<void()> wake) {
 
 void Client::throw_failure(const std::string& otherwise) {
     Lock lock(mutex_);
-    wait_for_news(lock);
+    wait_for_failure(lock);
     throw CommError(failure_ ? failure_->text : otherwise);
 }
 

@@ -12,7 +12,7 @@ namespace axle::inline v0::dist {
 namespace {
 
 constexpr int kPorts = 16;
-// Below those that Linux gives out by itself, above those of well-known services.
+// Below Linux's ephemeral ports and above the well-known ones.
 constexpr int kFirstPort = 20000, kLastPort = 32767;
 
 void start_sodium() {
@@ -44,7 +44,7 @@ Proof hmac(const Key& key, const Nonces& nonces, std::string_view message) {
     return proof;
 }
 
-// The port keeps jobs apart that share a token, as torchrun's "none".
+// The port separates jobs with the same token, such as torchrun's "none".
 std::string job_of(const Environment& e) {
     if (e.token.empty()) return str("master ", e.master_addr, ' ', e.master_port);
     return str("token ", e.master_port, ' ', e.token);
@@ -79,8 +79,8 @@ void sign(Message& message, const Key& key, const Nonces& nonces) {
     message.proof = {};
     message.proof = hmac(key, nonces, encode(message));
 }
-template void sign(Identity&, const Key&, const Nonces&);
-template void sign(Welcome&, const Key&, const Nonces&);
+template void sign(JoinRequest&, const Key&, const Nonces&);
+template void sign(JoinReply&, const Key&, const Nonces&);
 
 template <class Message>
 bool is_signed(const Message& message, const Key& key, const Nonces& nonces) {
@@ -88,7 +88,7 @@ bool is_signed(const Message& message, const Key& key, const Nonces& nonces) {
     sign(again, key, nonces);
     return sodium_memcmp(again.proof.data(), message.proof.data(), again.proof.size()) == 0;
 }
-template bool is_signed(const Identity&, const Key&, const Nonces&);
-template bool is_signed(const Welcome&, const Key&, const Nonces&);
+template bool is_signed(const JoinRequest&, const Key&, const Nonces&);
+template bool is_signed(const JoinReply&, const Key&, const Nonces&);
 
 }  // namespace axle::inline v0::dist

@@ -1,4 +1,4 @@
-// Private to dist: how two processes prove to each other that they are of one job.
+// Private to dist: mutual authentication of two processes of one job.
 //
 //     client                               server
 //     Hello     its nonce             ->
@@ -6,8 +6,8 @@
 //     Identity  with the HMAC of both ->
 //                                     <-   Welcome    with the HMAC of both, or Refusal
 //
-// The HMACs cover both nonces and the whole message, under a key made from the job's token. Nothing
-// is secret on the wire but the token, and nothing is signed after the handshake.
+// The HMACs cover both nonces and the whole message, with a key derived from the job's token. Only
+// the token is secret, and messages after the handshake are not signed.
 #pragma once
 
 #include <string_view>
@@ -20,18 +20,20 @@ namespace axle::inline v0::dist {
 
 using Key = std::array<std::uint8_t, 32>;
 
-// CommError where the system gives no randomness.
+// Throws CommError if the system provides no random numbers.
 Nonce make_nonce();
-// From the token; without one it only keeps jobs with different masters apart.
+// Derives the key from the token. Without a token, the key only keeps jobs with different masters
+// apart.
 Key key_of(const Environment& environment);
-// Where rank 0 may listen, in the order of trying: MASTER_PORT, unless that is taken.
+// Returns the ports to try for rank 0's server, in order: MASTER_PORT, or derived ones if that is
+// taken.
 std::vector<int> ports_of(const Environment& environment);
 
 struct Nonces {
     Nonce client{}, server{};
 };
 
-// Of an Identity or a Welcome.
+// Sign and verify a JoinRequest or a JoinReply.
 template <class Message>
 void sign(Message& message, const Key& key, const Nonces& nonces);
 template <class Message>

@@ -21,15 +21,15 @@ namespace {
 constexpr std::chrono::seconds kHandshake{5};
 constexpr std::chrono::seconds kConnect{10};
 constexpr std::chrono::seconds kConnectToCandidate{1};
-// The server, which knows who is missing, has the last word.
-constexpr std::chrono::seconds kVerdict{5};
+// Extra time for the server, which knows the missing ranks, to report the join timeout itself.
+constexpr std::chrono::seconds kServerReport{5};
 
-// There is no use in trying again.
+// A refusal that makes retrying pointless.
 struct Refused : CommError {
     using CommError::CommError;
 };
 
-// False where the connection has ended.
+// Returns false if the connection has ended.
 bool receive(Connected& connected) {
     std::array<char, 16 << 10> bytes{};
     const auto count = receive_some(connected.socket, bytes);
@@ -37,10 +37,10 @@ bool receive(Connected& connected) {
     return count >= 0;
 }
 
-// Valid until the next call.
+// The frame is valid until the next call.
 Frame read_frame(Connected& connected, TimePoint deadline) {
     for (;;) {
-        if (const auto frame = connected.in.next(Speaker::server)) return *frame;
+        if (const auto frame = connected.in.next(Sender::server)) return *frame;
         if (!wait_readable(connected.socket, deadline))
             throw CommError(str(connected.address.text(), " does not answer"));
         if (!receive(connected)) throw CommError(str(connected.address.text(), " has hung up"));
@@ -49,8 +49,8 @@ Frame read_frame(Connected& connected, TimePoint deadline) {
 
 class Joiner {
   public:
-    Joiner(const Environment& environment, const ControlOptions& options, LauncherLine& launcher,
-           const Address* own)
+    Joiner(const Environment& environment, const ControlOptions& options,
+           LauncherConnection& launcher, const Address* own)
         : environment_(environment),
           options_(options),
           launcher_(launcher),
@@ -61,7 +61,7 @@ class Joiner {
 
     Connected join() {
         Connected connected = find();
-        tell_server(connected);
+        forward_child_ends(connected);
         wait_for_all(connected);
         connected.ends = std::move(ends_);
         return connected;
@@ -71,8 +71,8 @@ class Joiner {
     Connected find() {
         std::chrono::milliseconds pause{10};
         for (;;) {
-            if (auto connected = try_all()) return std::move(*connected);
-            listen_to_launcher();
+            if (auto connected = try_addresses()) return std::move(*connected);
+            read_launcher();
             const TimePoint now = Clock::now();
             if (now >= deadline_) {
                 throw CommError(str("join: rank 0 did not come within ",
@@ -83,8 +83,8 @@ class Joiner {
         }
     }
 
-    std::optional<Connected> try_all() {
-        if (own_ != nullptr) return try_one(*own_);
+    std::optional<Connected> try_addresses() {
+        if (own_ != nullptr) return try_address(*own_);
         std::vector<Address> addresses;
         try {
             addresses = resolve(environment_.master_addr, 0);
@@ -93,19 +93,19 @@ class Joiner {
         }
         for (const int port : ports_) {
             for (const Address& address : addresses) {
-                if (auto connected = try_one(with_port(address, port))) return connected;
+                if (auto connected = try_address(with_port(address, port))) return connected;
             }
         }
         return {};
     }
 
-    std::optional<Connected> try_one(const Address& address) {
+    std::optional<Connected> try_address(const Address& address) {
         try {
             const auto patience = ports_.size() == 1 ? kConnect : kConnectToCandidate;
             Connected connected;
             connected.address = address;
             connected.socket = connect_to(address, std::min(deadline_, Clock::now() + patience));
-            shake_hands(connected);
+            handshake(connected);
             return connected;
         } catch (const Refused&) {
             throw;
@@ -115,49 +115,49 @@ class Joiner {
         }
     }
 
-    void shake_hands(Connected& connected) const {
+    void handshake(Connected& connected) const {
         const TimePoint deadline = Clock::now() + kHandshake;
         Nonces nonces{.client = make_nonce()};
-        send_all(connected.socket, encode(Hello{.nonce = nonces.client}), deadline);
+        send_all(connected.socket, encode(JoinStart{.nonce = nonces.client}), deadline);
         nonces.server = expect<Challenge>(connected, deadline).nonce;
 
         const auto left =
             std::chrono::ceil<std::chrono::milliseconds>(deadline_ - Clock::now()).count();
-        Identity identity{.rank = environment_.rank,
-                          .world_size = environment_.world_size,
-                          .restart_count = environment_.restart_count,
-                          .pid = ::getpid(),
-                          .host = host_name(),
-                          .has_launcher = launcher_.is_there(),
-                          .join_timeout_ms = std::max<std::int64_t>(left, 0),
-                          .proof = {}};
-        sign(identity, key_, nonces);
-        send_all(connected.socket, encode(identity), deadline);
-        const auto welcome = expect<Welcome>(connected, deadline);
-        if (!is_signed(welcome, key_, nonces)) {
+        JoinRequest join_request{.rank = environment_.rank,
+                                 .world_size = environment_.world_size,
+                                 .restart_count = environment_.restart_count,
+                                 .pid = ::getpid(),
+                                 .host = host_name(),
+                                 .has_launcher = launcher_.is_open(),
+                                 .join_timeout_ms = std::max<std::int64_t>(left, 0),
+                                 .proof = {}};
+        sign(join_request, key_, nonces);
+        send_all(connected.socket, encode(join_request), deadline);
+        const auto accept_member = expect<JoinReply>(connected, deadline);
+        if (!is_signed(accept_member, key_, nonces)) {
             throw Refused(str("join: what answers at ", connected.address.text(),
                               " does not know the job's token (AXLE_JOB_TOKEN)"));
         }
-        connected.server = {0, welcome.pid, welcome.host};
+        connected.server = {0, accept_member.pid, accept_member.host};
     }
 
     template <class Message>
     Message expect(Connected& connected, TimePoint deadline) const {
         const Frame frame = read_frame(connected, deadline);
         if (frame.kind == Message::kind) return decode<Message>(frame.body);
-        if (frame.kind != Kind::refusal)
+        if (frame.kind != Kind::join_refusal)
             throw CommError(str(connected.address.text(), " is no rank 0 of Axle"));
-        const auto refusal = decode<Refusal>(frame.body);
+        const auto join_refusal = decode<JoinRefusal>(frame.body);
         const std::string text = str("rank 0 at ", connected.address.text(), " refuses rank ",
-                                     environment_.rank, ": ", printable(refusal.text));
-        if (refusal.try_again) throw CommError(text);
+                                     environment_.rank, ": ", printable(join_refusal.text));
+        if (join_refusal.try_again) throw CommError(text);
         throw Refused("join: " + text);
     }
 
     void wait_for_all(Connected& connected) {
-        const TimePoint deadline = std::max(deadline_, Clock::now()) + kVerdict;
+        const TimePoint deadline = std::max(deadline_, Clock::now()) + kServerReport;
         for (;;) {
-            if (is_settled(connected)) return;
+            if (all_joined(connected)) return;
             pollfd entries[] = {{connected.socket.descriptor(), POLLIN, 0},
                                 {launcher_.descriptor(), POLLIN, 0}};
             if (::poll(entries, std::size(entries), milliseconds_until(deadline)) == 0)
@@ -166,48 +166,48 @@ class Joiner {
                 throw CommError(
                     str("join: ", connected.server.text(), " died before all had come"));
             }
-            listen_to_launcher();
-            tell_server(connected);
+            read_launcher();
+            forward_child_ends(connected);
         }
     }
 
-    // Whether all are there. CommError if they never will be.
-    static bool is_settled(Connected& connected) {
+    // Returns whether all ranks have joined. Throws CommError if that has become impossible.
+    static bool all_joined(Connected& connected) {
         for (;;) {
-            const auto frame = connected.in.next(Speaker::server);
+            const auto frame = connected.in.next(Sender::server);
             if (!frame) return false;
-            if (frame->kind == Kind::joined) return true;
+            if (frame->kind == Kind::all_joined) return true;
             if (frame->kind == Kind::failure) throw CommError(decode<Failure>(frame->body).text);
-            if (frame->kind != Kind::goodbye) continue;
+            if (frame->kind != Kind::leave) continue;
             throw CommError(
                 str("join: ", connected.server.text(), " has left before all had come"));
         }
     }
 
-    // How others on this machine have ended.
-    void tell_server(const Connected& connected) {
-        for (; told_ < ends_.size(); ++told_) {
-            const ChildEnd& end = ends_[told_];
-            send_all(connected.socket, encode(ChildEnded{end.rank, end.signal, end.exit_code}),
+    // Forwards the child exits that the launcher has reported.
+    void forward_child_ends(const Connected& connected) {
+        for (; forwarded_ < ends_.size(); ++forwarded_) {
+            const ChildEnd& end = ends_[forwarded_];
+            send_all(connected.socket, encode(ChildEndReport{end.rank, end.signal, end.exit_code}),
                      Clock::now() + kHandshake);
         }
     }
 
-    // A rank 0 that has ended will not come.
-    void listen_to_launcher() {
-        if (!launcher_.is_there()) return;
+    // Reads the launcher's reports. If rank 0 has ended, joining is impossible.
+    void read_launcher() {
+        if (!launcher_.is_open()) return;
         for (const ChildEnd& end : launcher_.read()) {
             ends_.push_back(end);
             if (end.rank == 0)
-                throw Refused("join: rank 0 died before all had come: " + cause_of(end));
+                throw Refused("join: rank 0 died before all had come: " + cause_text(end));
         }
     }
 
     const Environment& environment_;
     const ControlOptions& options_;
-    LauncherLine& launcher_;
+    LauncherConnection& launcher_;
     std::vector<ChildEnd> ends_;
-    std::size_t told_ = 0;
+    std::size_t forwarded_ = 0;
     const Address* const own_;
     const Key key_;
     const std::vector<int> ports_;
@@ -218,7 +218,7 @@ class Joiner {
 }  // namespace
 
 Connected join_server(const Environment& environment, const ControlOptions& options,
-                      LauncherLine& launcher, const Address* own) {
+                      LauncherConnection& launcher, const Address* own) {
     return Joiner(environment, options, launcher, own).join();
 }
 

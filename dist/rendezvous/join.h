@@ -1,4 +1,4 @@
-// Private to dist: from an environment to a connection with the server of rank 0.
+// Private to dist: connects a process to the server of rank 0.
 #pragma once
 
 #include <vector>
@@ -7,7 +7,7 @@
 #include "dist/rendezvous/activity.h"
 #include "dist/rendezvous/control.h"
 #include "dist/rendezvous/wire.h"
-#include "dist/transport/launcher_line.h"
+#include "dist/transport/launcher_connection.h"
 #include "dist/transport/socket.h"
 
 namespace axle::inline v0::dist {
@@ -17,12 +17,13 @@ struct Connected {
     FrameReader in;
     Address address;  // of the server
     Process server;
-    std::vector<ChildEnd> ends;  // that the launcher has told of by then
+    std::vector<ChildEnd> ends;  // child exits that the launcher has reported so far
 };
 
-// Tries until the join timeout, for rank 0 may start later; `own` is where it listens, if it is
-// this process. CommError says who did not come, or why this process is refused.
+// Connects, and waits until all ranks have joined. Retries until the join timeout, because rank 0
+// may start later. `own` is the server's address if this process is rank 0. Throws CommError with
+// the missing ranks, or with the reason for a refusal.
 Connected join_server(const Environment& environment, const ControlOptions& options,
-                      LauncherLine& launcher, const Address* own);
+                      LauncherConnection& launcher, const Address* own);
 
 }  // namespace axle::inline v0::dist

@@ -14,13 +14,13 @@ constexpr std::size_t kMaxWaiters = 1 << 18;
 
 }  // namespace
 
-std::vector<Waiter> KeyStore::set(const std::string& key, std::string value, Done& done) {
+std::vector<Waiter> KeyStore::set(const std::string& key, std::string value, StoreReply& reply) {
     const auto found = values_.find(key);
     const std::size_t before = found == values_.end() ? 0 : key.size() + found->second.size();
     const std::size_t after = key.size() + value.size();
     if (size_ - before + after > kMaxSize) {
-        done.refused = str("store: there is no room for ", in_quotes(key), ": a job's keys hold ",
-                           size_, " bytes, and at most ", kMaxSize);
+        reply.refused = str("store: there is no room for ", in_quotes(key), ": a job's keys hold ",
+                            size_, " bytes, and at most ", kMaxSize);
         return {};
     }
     size_ = size_ - before + after;
@@ -33,21 +33,21 @@ std::vector<Waiter> KeyStore::set(const std::string& key, std::string value, Don
     return waited;
 }
 
-std::vector<Waiter> KeyStore::add(const std::string& key, std::int64_t delta, Done& done) {
+std::vector<Waiter> KeyStore::add(const std::string& key, std::int64_t delta, StoreReply& reply) {
     std::int64_t value = 0;
     if (const std::string* text = find(key)) {
         const char* end = text->data() + text->size();
         const auto [stop, error] = std::from_chars(text->data(), end, value);
         if (error != std::errc() || stop != end) {
-            done.refused = str("store: the value of ", in_quotes(key), " is no number");
+            reply.refused = str("store: the value of ", in_quotes(key), " is no number");
             return {};
         }
     }
-    if (__builtin_add_overflow(value, delta, &done.sum)) {
-        done.refused = str("store: the sum at ", in_quotes(key), " is beyond 64 bits");
+    if (__builtin_add_overflow(value, delta, &reply.sum)) {
+        reply.refused = str("store: the sum at ", in_quotes(key), " is beyond 64 bits");
         return {};
     }
-    return set(key, std::to_string(done.sum), done);
+    return set(key, std::to_string(reply.sum), reply);
 }
 
 const std::string* KeyStore::find(const std::string& key) const {

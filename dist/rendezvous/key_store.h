@@ -1,4 +1,4 @@
-// Private to dist: the keys of a job, on the server.
+// Private to dist: the server's key-value store.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace axle::inline v0::dist {
 
-// Who waits for a key: which Get of which rank.
+// A pending Get request of a rank.
 struct Waiter {
     int rank = 0;
     std::uint64_t id = 0;
@@ -20,22 +20,23 @@ struct Waiter {
 
 class KeyStore {
   public:
-    // Those who have waited for the key, which they now find; Done::refused tells why not.
-    std::vector<Waiter> set(const std::string& key, std::string value, Done& done);
-    // To a number, which is stored as its digits.
-    std::vector<Waiter> add(const std::string& key, std::int64_t delta, Done& done);
-    // Null if there is no such key.
+    // Sets a key and returns the waiters to answer. Writes an error to the reply if it is refused.
+    std::vector<Waiter> set(const std::string& key, std::string value, StoreReply& reply);
+    // Adds to a number, which is stored as decimal digits.
+    std::vector<Waiter> add(const std::string& key, std::int64_t delta, StoreReply& reply);
+    // Returns null if the key is not set.
     const std::string* find(const std::string& key) const;
 
-    // CommError if somebody waits for too much.
+    // Queues a waiter. Throws CommError if there are too many.
     void wait(const std::string& key, const Waiter& waiter);
     void cancel(const Waiter& waiter);
     void leave(int rank);
 
   private:
     std::unordered_map<std::string, std::string> values_;
-    std::vector<std::pair<std::string, Waiter>> waiting_;  // few: each rank waits for one at a time
-    std::size_t size_ = 0;                                 // of all keys and values
+    std::vector<std::pair<std::string, Waiter>>
+        waiting_;           // short: each rank waits for few keys at a time
+    std::size_t size_ = 0;  // total bytes of keys and values
 };
 
 }  // namespace axle::inline v0::dist

@@ -16,7 +16,7 @@ namespace axle::inline v0::dist {
 namespace {
 
 constexpr std::size_t kScratch = 64 << 10;
-// Of what one client has not taken, before nothing more is read from it.
+// Limit of a client's unsent output, above which nothing more is read from it.
 constexpr std::size_t kMaxBacklog = 32 << 20;
 constexpr std::chrono::milliseconds kLinger{2000}, kLingerAfterFailure{300};
 constexpr std::chrono::seconds kHandshake{5};
@@ -25,13 +25,13 @@ bool all_loopback(const std::vector<Address>& addresses) {
     return std::ranges::all_of(addresses, [](const Address& a) { return a.is_loopback(); });
 }
 
-// Some systems give their own name a loopback address. Other machines know it by another one.
+// Some systems map their own host name to a loopback address, which other machines cannot reach.
 std::vector<Address> addresses_of_master(const Environment& e) {
     auto addresses = resolve(e.master_addr, 0);
     const bool meant = e.master_addr == "localhost" || e.master_addr == addresses.front().host();
     if (meant || e.local_world_size == e.world_size || !all_loopback(addresses)) return addresses;
     if (auto chosen = address_of_chosen_interface(); !chosen.empty()) return chosen;
-    return {local_address_towards(resolve("192.0.2.1", 1).front())};  // the default route's
+    return {local_address_towards(resolve("192.0.2.1", 1).front())};  // the default route's address
 }
 
 Socket listen_for(const Environment& environment, Address& address) {
@@ -114,7 +114,7 @@ void Server::loop() {
                                        milliseconds_until(next_timer_));
         if (count < 0 && errno != EINTR) throw SocketError("epoll", errno);
         now_ = Clock::now();
-        if (now_ - next_timer_ > options_.heartbeat_timeout / 4) forgive();
+        if (now_ - next_timer_ > options_.heartbeat_timeout / 4) reset_silence_timers();
         for (int i = 0; i < count; ++i)
             handle(events[static_cast<std::size_t>(i)].data.fd,
                    events[static_cast<std::size_t>(i)].events);
@@ -136,7 +136,7 @@ void Server::handle(int descriptor, std::uint32_t events) {
         return;
     }
     const auto found = connections_.find(descriptor);
-    if (found == connections_.end()) return;  // dropped a moment ago
+    if (found == connections_.end()) return;  // closed by an earlier event
     Connection& connection = *found->second;
     if ((events & EPOLLOUT) != 0) write(connection);
     if ((events & ~EPOLLOUT) != 0) read(connection);
@@ -153,14 +153,15 @@ void Server::accept_all() {
         const int descriptor = socket.descriptor();
         auto connection = std::make_unique<Connection>();
         connection->socket = std::move(socket);
-        connection->heard = now_;
+        connection->last_received = now_;
         connection->deadline = now_ + kHandshake;
         wake_at(connection->deadline);
         watch(*connections_.emplace(descriptor, std::move(connection)).first->second);
     }
 }
 
-// Until the next timer, or a connection that can't be taken would be tried all the time.
+// Pauses accepting until the next timer. Otherwise a connection that cannot be accepted would wake
+// epoll continuously.
 void Server::pause_listening(bool pause) {
     if (paused_ == pause || leaving_) return;
     paused_ = pause;
@@ -173,15 +174,15 @@ void Server::pause_listening(bool pause) {
 
 void Server::read(Connection& connection) {
     const auto count = receive_some(connection.socket, scratch_);
-    if (count < 0) return lose(connection);
+    if (count < 0) return on_disconnect(connection);
     if (count == 0) return;
-    connection.heard = now_;
+    connection.last_received = now_;
     if (connection.ignored) return;
     connection.in.add({scratch_.data(), static_cast<std::size_t>(count)});
     try {
         for (;;) {
             const auto frame =
-                connection.in.next(connection.rank < 0 ? Speaker::stranger : Speaker::member);
+                connection.in.next(connection.rank < 0 ? Sender::unauthenticated : Sender::member);
             if (!frame || !serve(connection, *frame)) return;
         }
     } catch (const CommError& error) {
@@ -193,7 +194,7 @@ void Server::read(Connection& connection) {
 
 void Server::send_frame(Connection& connection, std::string_view frame) {
     if (connection.out.empty()) {
-        // One that is gone is seen by the next read.
+        // A closed connection is detected by the next read.
         const auto sent = std::max<std::ptrdiff_t>(send_some(connection.socket, frame), 0);
         frame.remove_prefix(static_cast<std::size_t>(sent));
         if (frame.empty()) return;
@@ -219,7 +220,7 @@ void Server::write(Connection& connection) {
     watch(connection);
 }
 
-// What epoll is to say of it.
+// Updates the events that epoll watches.
 void Server::watch(Connection& connection) {
     std::uint32_t events = 0;
     if (!connection.out.empty()) events |= EPOLLOUT;
@@ -236,13 +237,13 @@ void Server::watch(Connection& connection) {
 
 void Server::drop(Connection& connection) { connections_.erase(connection.socket.descriptor()); }
 
-// To those who are still there. What they have said is read first, for closing a connection with
-// bytes in it would take the last words with it.
+// Sends Leave to the remaining members. Their pending input is read first, because closing a socket
+// with unread bytes resets the connection, and the message could be lost.
 void Server::end() {
     for (Member& member : members_) {
         if (member.connection == nullptr) continue;
         Connection& connection = *member.connection;
-        send(connection, Goodbye{});
+        send(connection, Leave{});
         ::shutdown(connection.socket.descriptor(), SHUT_WR);
         while (receive_some(connection.socket, scratch_) > 0) {
         }

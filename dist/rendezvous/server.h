@@ -1,7 +1,8 @@
-// Private to dist: what rank 0 serves to all processes of the job. See control.h.
+// Private to dist: the server of rank 0 for all processes of the job. See control.h.
 //
-// One thread, which waits in epoll and never for one of its clients: what one doesn't take yet is
-// kept for it, and nothing more is read from one that takes too little.
+// The server uses one thread, which waits only in epoll and never for a client: output that a
+// client does not read yet is buffered, and a client with too much buffered output is not read
+// from.
 #pragma once
 
 #include <array>
@@ -29,10 +30,10 @@ namespace axle::inline v0::dist {
 
 class Server {
   public:
-    // Listens when it returns. CommError names a port in use.
+    // Listens when it returns. Throws CommError if the port is in use.
     Server(const Environment& environment, const ControlOptions& options);
-    // Goes on until all have left, but at most two seconds, and hardly where all have been told of
-    // a failure.
+    // Continues serving until all ranks have left, for at most two seconds (300 ms after a
+    // failure).
     ~Server();
     Server(const Server&) = delete;
     Server& operator=(const Server&) = delete;
@@ -43,24 +44,24 @@ class Server {
     struct Connection {
         Socket socket;
         FrameReader in;
-        std::string out;  // what it has not taken yet
+        std::string out;  // not sent yet
         std::size_t sent = 0;
-        std::uint32_t events = 0;  // that epoll watches for
-        TimePoint heard;
-        TimePoint deadline;  // of the handshake
-        bool greeted = false;
-        bool ignored = false;  // whatever it says
-        bool ending = false;   // once it has taken everything
+        std::uint32_t events = 0;  // that epoll watches
+        TimePoint last_received;
+        TimePoint deadline;  // for the handshake, and for closing
+        bool started_handshake = false;
+        bool ignored = false;  // received messages are discarded
+        bool ending = false;   // to be closed when `out` is sent
         Nonces nonces;
-        int rank = -1;  // of a member; a stranger has none
+        int rank = -1;  // -1 before authentication
     };
-    enum class State : std::uint8_t { absent, present, dying, gone };
+    enum class State : std::uint8_t { not_joined, present, dying, gone };
     struct Member {
-        State state = State::absent;
+        State state = State::not_joined;
         Process process;
         bool has_launcher = false;
         Activity activity;
-        std::uint64_t proposals = 0;
+        std::uint64_t calls = 0;
         Connection* connection = nullptr;
         TimePoint dying_until;
     };
@@ -84,29 +85,29 @@ class Server {
     void send_to_all(std::string_view frame);
     void end();
 
-    // --- server_time.cpp: what happens by itself
+    // --- server_time.cpp: timers
     void on_timer();
     void check_silence();
     void check_joined();
-    void forgive();
+    void reset_silence_timers();
     void wake_at(TimePoint time) { next_timer_ = std::min(next_timer_, time); }
 
-    // --- server_members.cpp: what is said
-    // False if the connection is no more.
+    // --- server_members.cpp: received messages
+    // Returns false if the connection was closed.
     bool serve(Connection& connection, const Frame& frame);
-    bool serve_stranger(Connection& connection, const Frame& frame);
+    bool serve_unauthenticated(Connection& connection, const Frame& frame);
     void serve_member(Connection& connection, Member& member, const Frame& frame);
     void serve_store(Connection& connection, const Frame& frame);
-    std::optional<Refusal> reason_to_refuse(const Identity& identity) const;
-    void welcome(Connection& connection, const Identity& identity);
-    void propose(Member& member, const Proposal& proposal);
-    void on_absent(const Member& member, const Absent& absent);
-    void on_overdue(const Overdue& overdue);
-    void on_child_end(const ChildEnded& end);
-    void answer(const std::vector<Waiter>& waiters, const std::string& key);
+    std::optional<JoinRefusal> reason_to_refuse(const JoinRequest& join_request) const;
+    void accept_member(Connection& connection, const JoinRequest& join_request);
+    void announce_call(Member& member, const CollectiveCall& call);
+    void on_missing_rank(const Member& member, const MissingRank& absent);
+    void on_call_timeout(const CallTimeout& timeout_error);
+    void on_child_end(const ChildEndReport& end);
+    void send_values(const std::vector<Waiter>& waiters, const std::string& key);
     void leave(Connection& connection, const std::string& why);
-    void lose(Connection& connection);
-    void bury(Member& member);
+    void on_disconnect(Connection& connection);
+    void report_death(Member& member);
     void fail(const std::string& text, int rank = -1);
     Member& member_of(int rank) { return members_[static_cast<std::size_t>(rank)]; }
 
@@ -124,7 +125,7 @@ class Server {
 
     std::vector<Member> members_;
     std::vector<std::optional<ChildEnd>> ends_;  // by rank
-    int present_ = 0;                            // members that are connected
+    int present_ = 0;                            // number of connected members
     bool joined_ = false;
     bool failed_ = false;
     std::string failure_;

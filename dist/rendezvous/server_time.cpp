@@ -1,4 +1,4 @@
-// What the server does by the clock.
+// Server: timers.
 #include <algorithm>
 
 #include "dist/rendezvous/server.h"
@@ -24,12 +24,12 @@ void Server::on_timer() {
             wake_at(connection->deadline);
         }
     }
-    for (Connection* stranger : late) drop(*stranger);
+    for (Connection* unauthenticated : late) drop(*unauthenticated);
 
     for (Member& member : members_) {
         if (member.state != State::dying) continue;
         if (now_ >= member.dying_until || leaving_) {
-            bury(member);
+            report_death(member);
         } else {
             wake_at(member.dying_until);
         }
@@ -41,9 +41,10 @@ void Server::check_silence() {
     if (failed_) return;
     for (const Member& member : members_) {
         if (member.connection == nullptr) continue;
-        const auto silence = now_ - member.connection->heard;
+        const auto silence = now_ - member.connection->last_received;
         if (silence <= options_.heartbeat_timeout) continue;
-        return fail(frost_of(member.process, silence, member.activity.text()), member.process.rank);
+        return fail(frozen_text(member.process, silence, member.activity.text()),
+                    member.process.rank);
     }
 }
 
@@ -52,16 +53,16 @@ void Server::check_joined() {
     if (now_ < join_deadline_) return wake_at(join_deadline_);
     std::vector<int> absent;
     for (std::size_t rank = 0; rank < members_.size(); ++rank) {
-        if (members_[rank].state == State::absent) absent.push_back(static_cast<int>(rank));
+        if (members_[rank].state == State::not_joined) absent.push_back(static_cast<int>(rank));
     }
     fail(str("join: ", ranks_text(absent), " did not come within ",
              seconds_text(options_.join_timeout), ": ", present_, " of ", members_.size(),
              " processes are there"));
 }
 
-// This process was stopped itself, or its machine asleep: nobody else is to blame.
-void Server::forgive() {
-    for (const auto& [descriptor, connection] : connections_) connection->heard = now_;
+// Called if this process was suspended, or the machine slept: restarts the clients' silence timers.
+void Server::reset_silence_timers() {
+    for (const auto& [descriptor, connection] : connections_) connection->last_received = now_;
 }
 
 }  // namespace axle::inline v0::dist

@@ -95,7 +95,7 @@ class Reader {
     std::string_view body_;
 };
 
-// The longest body of a message: all its fields at their caps.
+// Computes the size of a body with all fields at their limits.
 class Measure {
   public:
     template <class T>
@@ -126,15 +126,15 @@ std::size_t longest() {
     return measure.size();
 }
 
-bool may_say(Speaker speaker, Kind kind) {
-    switch (speaker) {
-        case Speaker::stranger:
-            return kind == Kind::hello || kind == Kind::identity;
-        case Speaker::member:
+bool may_send(Sender sender, Kind kind) {
+    switch (sender) {
+        case Sender::unauthenticated:
+            return kind == Kind::join_start || kind == Kind::join_request;
+        case Sender::member:
             return kind >= Kind::set && kind <= Kind::heartbeat;
         default:
-            return kind == Kind::challenge || kind == Kind::welcome || kind == Kind::refusal ||
-                   (kind >= Kind::goodbye && kind <= kLastKind);
+            return kind == Kind::challenge || kind == Kind::join_reply ||
+                   kind == Kind::join_refusal || (kind >= Kind::leave && kind <= kLastKind);
     }
 }
 
@@ -159,16 +159,16 @@ Message decode(std::string_view body) {
     return message;
 }
 
-template std::string encode(const Hello&);
-template Hello decode(std::string_view);
+template std::string encode(const JoinStart&);
+template JoinStart decode(std::string_view);
 template std::string encode(const Challenge&);
 template Challenge decode(std::string_view);
-template std::string encode(const Identity&);
-template Identity decode(std::string_view);
-template std::string encode(const Welcome&);
-template Welcome decode(std::string_view);
-template std::string encode(const Refusal&);
-template Refusal decode(std::string_view);
+template std::string encode(const JoinRequest&);
+template JoinRequest decode(std::string_view);
+template std::string encode(const JoinReply&);
+template JoinReply decode(std::string_view);
+template std::string encode(const JoinRefusal&);
+template JoinRefusal decode(std::string_view);
 template std::string encode(const Set&);
 template Set decode(std::string_view);
 template std::string encode(const Get&);
@@ -179,24 +179,24 @@ template std::string encode(const Add&);
 template Add decode(std::string_view);
 template std::string encode(const OpenGroup&);
 template OpenGroup decode(std::string_view);
-template std::string encode(const Propose&);
-template Propose decode(std::string_view);
-template std::string encode(const Overdue&);
-template Overdue decode(std::string_view);
-template std::string encode(const ChildEnded&);
-template ChildEnded decode(std::string_view);
+template std::string encode(const AnnounceCall&);
+template AnnounceCall decode(std::string_view);
+template std::string encode(const CallTimeout&);
+template CallTimeout decode(std::string_view);
+template std::string encode(const ChildEndReport&);
+template ChildEndReport decode(std::string_view);
 template std::string encode(const Report&);
 template Report decode(std::string_view);
-template std::string encode(const Absent&);
-template Absent decode(std::string_view);
-template std::string encode(const Goodbye&);
-template Goodbye decode(std::string_view);
+template std::string encode(const MissingRank&);
+template MissingRank decode(std::string_view);
+template std::string encode(const Leave&);
+template Leave decode(std::string_view);
 template std::string encode(const Heartbeat&);
 template Heartbeat decode(std::string_view);
-template std::string encode(const Joined&);
-template Joined decode(std::string_view);
-template std::string encode(const Done&);
-template Done decode(std::string_view);
+template std::string encode(const AllJoined&);
+template AllJoined decode(std::string_view);
+template std::string encode(const StoreReply&);
+template StoreReply decode(std::string_view);
 template std::string encode(const Value&);
 template Value decode(std::string_view);
 template std::string encode(const Agreement&);
@@ -206,16 +206,16 @@ template Failure decode(std::string_view);
 
 std::size_t max_body(Kind kind) {
     switch (kind) {
-        case Hello::kind:
-            return longest<Hello>();
+        case JoinStart::kind:
+            return longest<JoinStart>();
         case Challenge::kind:
             return longest<Challenge>();
-        case Identity::kind:
-            return longest<Identity>();
-        case Welcome::kind:
-            return longest<Welcome>();
-        case Refusal::kind:
-            return longest<Refusal>();
+        case JoinRequest::kind:
+            return longest<JoinRequest>();
+        case JoinReply::kind:
+            return longest<JoinReply>();
+        case JoinRefusal::kind:
+            return longest<JoinRefusal>();
         case Set::kind:
             return longest<Set>();
         case Get::kind:
@@ -226,24 +226,24 @@ std::size_t max_body(Kind kind) {
             return longest<Add>();
         case OpenGroup::kind:
             return longest<OpenGroup>();
-        case Propose::kind:
-            return longest<Propose>();
-        case Overdue::kind:
-            return longest<Overdue>();
-        case ChildEnded::kind:
-            return longest<ChildEnded>();
+        case AnnounceCall::kind:
+            return longest<AnnounceCall>();
+        case CallTimeout::kind:
+            return longest<CallTimeout>();
+        case ChildEndReport::kind:
+            return longest<ChildEndReport>();
         case Report::kind:
             return longest<Report>();
-        case Absent::kind:
-            return longest<Absent>();
-        case Goodbye::kind:
-            return longest<Goodbye>();
+        case MissingRank::kind:
+            return longest<MissingRank>();
+        case Leave::kind:
+            return longest<Leave>();
         case Heartbeat::kind:
             return longest<Heartbeat>();
-        case Joined::kind:
-            return longest<Joined>();
-        case Done::kind:
-            return longest<Done>();
+        case AllJoined::kind:
+            return longest<AllJoined>();
+        case StoreReply::kind:
+            return longest<StoreReply>();
         case Value::kind:
             return longest<Value>();
         case Agreement::kind:
@@ -260,13 +260,13 @@ void FrameReader::add(std::string_view bytes) {
     bytes_ += bytes;
 }
 
-std::optional<Frame> FrameReader::next(Speaker speaker) {
+std::optional<Frame> FrameReader::next(Sender sender) {
     const std::size_t there = bytes_.size() - begin_;
     if (there < kHeader) return {};
     Length length = 0;
     std::memcpy(&length, bytes_.data() + begin_, sizeof length);
     const auto kind = static_cast<Kind>(bytes_[begin_ + sizeof length]);
-    if (!may_say(speaker, kind)) fail("an unknown kind");
+    if (!may_send(sender, kind)) fail("an unknown kind");
     if (length > max_body(kind)) fail("longer than any of its kind");
     if (there < kHeader + length) return {};
     const Frame frame{kind, std::string_view(bytes_).substr(begin_ + kHeader, length)};

@@ -1,8 +1,8 @@
-// Private to dist: the messages between Control and the server of rank 0, as bytes.
+// Private to dist: serialization of the messages between Client and Server.
 //
-// A frame is the length of its body (4 bytes), its kind (1 byte) and the body; numbers are little
-// endian. A body lists the fields of a message, text with its length before it. Whatever comes from
-// outside is held against the caps below before anything is allocated for it.
+// A frame consists of the length of its body (4 bytes), its kind (1 byte) and the body. Numbers are
+// little endian. A body is the message's fields in order; strings and lists are prefixed with their
+// length. Lengths from the network are checked against the limits below before memory is allocated.
 #pragma once
 
 #include <array>
@@ -19,7 +19,7 @@ namespace axle::inline v0::dist {
 
 inline constexpr std::size_t kMaxKey = 1024;
 inline constexpr std::size_t kMaxValue = 16 << 20;
-inline constexpr std::size_t kMaxText = 16 << 10;  // of a failure
+inline constexpr std::size_t kMaxText = 16 << 10;  // of failures
 inline constexpr std::size_t kMaxActivity = 256;
 inline constexpr std::size_t kMaxHost = 255;
 inline constexpr std::size_t kMaxRanks = 65536;
@@ -30,39 +30,39 @@ using Nonce = std::array<std::uint8_t, 32>;
 using Proof = std::array<std::uint8_t, 32>;  // an HMAC
 
 enum class Kind : std::uint8_t {
-    // handshake.h
-    hello,
+    // in the handshake, see handshake.h
+    join_start,
     challenge,
-    identity,
-    welcome,
-    refusal,
+    join_request,
+    join_reply,
+    join_refusal,
     // to the server
     set,
     get,
     cancel,
     add,
     open_group,
-    propose,
-    overdue,
+    announce_call,
+    call_timeout,
     child_end,
     report,
-    absent,
-    goodbye,  // to both
+    missing_rank,
+    leave,  // in both directions
     heartbeat,
     // from the server
-    joined,
-    done,
+    all_joined,
+    store_reply,
     value,
     agreement,
     failure,
 };
 inline constexpr Kind kLastKind = Kind::failure;
-// The longest body of a kind.
+// Returns the maximum body size of a kind.
 std::size_t max_body(Kind kind);
 
-// Each message shows its fields to f, which reads or writes them, in the order of the wire.
-struct Hello {
-    static constexpr Kind kind = Kind::hello;
+// Each message passes its fields in wire order to f, which reads or writes them.
+struct JoinStart {
+    static constexpr Kind kind = Kind::join_start;
     std::uint32_t protocol = kProtocol;
     Nonce nonce{};
     static void fields(auto& m, auto&& f) { f(m.protocol), f(m.nonce); }
@@ -73,30 +73,30 @@ struct Challenge {
     Nonce nonce{};
     static void fields(auto& m, auto&& f) { f(m.protocol), f(m.nonce); }
 };
-// Who a process says it is.
-struct Identity {
-    static constexpr Kind kind = Kind::identity;
+// The process that wants to join.
+struct JoinRequest {
+    static constexpr Kind kind = Kind::join_request;
     std::int32_t rank = 0, world_size = 1, restart_count = 0;
     std::int64_t pid = 0;
     std::string host;
-    bool has_launcher = false;         // ...which tells it how others on its machine end
-    std::int64_t join_timeout_ms = 0;  // what is left of it
+    bool has_launcher = false;         // reports how processes on its machine end
+    std::int64_t join_timeout_ms = 0;  // time left
     Proof proof{};
     static void fields(auto& m, auto&& f) {
         f(m.rank), f(m.world_size), f(m.restart_count), f(m.pid), f(m.host, kMaxHost);
         f(m.has_launcher), f(m.join_timeout_ms), f(m.proof);
     }
 };
-struct Welcome {
-    static constexpr Kind kind = Kind::welcome;
+struct JoinReply {
+    static constexpr Kind kind = Kind::join_reply;
     std::int64_t pid = 0;
     std::string host;
     Proof proof{};
     static void fields(auto& m, auto&& f) { f(m.pid), f(m.host, kMaxHost), f(m.proof); }
 };
-struct Refusal {
-    static constexpr Kind kind = Kind::refusal;
-    bool try_again = false;  // later, or elsewhere
+struct JoinRefusal {
+    static constexpr Kind kind = Kind::join_refusal;
+    bool try_again = false;  // possibly succeeds later, or on another port
     std::string text;
     static void fields(auto& m, auto&& f) { f(m.try_again), f(m.text, kMaxText); }
 };
@@ -114,7 +114,7 @@ struct Get {
 };
 struct Cancel {
     static constexpr Kind kind = Kind::cancel;
-    std::uint64_t id = 0;  // of a Get
+    std::uint64_t id = 0;  // of the Get
     static void fields(auto& m, auto&& f) { f(m.id); }
 };
 struct Add {
@@ -130,26 +130,26 @@ struct OpenGroup {
     std::vector<std::int32_t> ranks;
     static void fields(auto& m, auto&& f) { f(m.group), f(m.ranks, kMaxRanks); }
 };
-struct Propose {
-    static constexpr Kind kind = Kind::propose;
-    Proposal proposal;
+struct AnnounceCall {
+    static constexpr Kind kind = Kind::announce_call;
+    CollectiveCall call;
     static void fields(auto& m, auto&& f) {
-        auto& p = m.proposal;
+        auto& p = m.call;
         f(p.group), f(p.sequence), f(p.op, Collective::new_group), f(p.dtype, DType::c64);
         f(p.numel), f(p.root), f(p.reduce_op, ReduceOp::product), f(p.on_gpu);
         f(p.counts, kMaxCounts);
     }
 };
-// Waiting has taken too long.
-struct Overdue {
-    static constexpr Kind kind = Kind::overdue;
+// A collective has timed out on this rank.
+struct CallTimeout {
+    static constexpr Kind kind = Kind::call_timeout;
     std::uint32_t group = 0;
     std::uint64_t sequence = 0;
     std::int64_t waited_ms = 0;
     static void fields(auto& m, auto&& f) { f(m.group), f(m.sequence), f(m.waited_ms); }
 };
 // See launcher_channel.h.
-struct ChildEnded {
+struct ChildEndReport {
     static constexpr Kind kind = Kind::child_end;
     std::int32_t rank = -1;
     std::int32_t signal = 0, exit_code = 0;
@@ -160,34 +160,35 @@ struct Report {
     std::string text;
     static void fields(auto& m, auto&& f) { f(m.text, kMaxText); }
 };
-// A process that still is there won't come to what others wait for.
-struct Absent {
-    static constexpr Kind kind = Kind::absent;
+// This rank makes no more calls, although it has not left.
+struct MissingRank {
+    static constexpr Kind kind = Kind::missing_rank;
     std::string why;
-    std::uint64_t proposals = 0;  // that it has made before; void if it has made another one since
-    static void fields(auto& m, auto&& f) { f(m.why, kMaxText), f(m.proposals); }
+    std::uint64_t calls =
+        0;  // number of calls made before; the message is void if the rank has made another since
+    static void fields(auto& m, auto&& f) { f(m.why, kMaxText), f(m.calls); }
 };
-struct Goodbye {
-    static constexpr Kind kind = Kind::goodbye;
-    std::string why;  // for those who still wait; may be empty
+struct Leave {
+    static constexpr Kind kind = Kind::leave;
+    std::string why;  // reason for ranks that still wait; may be empty
     static void fields(auto& m, auto&& f) { f(m.why, kMaxText); }
 };
-// From the server: what rank 0 is in.
+// From the server: the activity of rank 0.
 struct Heartbeat {
     static constexpr Kind kind = Kind::heartbeat;
     std::string activity;
     static void fields(auto& m, auto&& f) { f(m.activity, kMaxActivity); }
 };
-struct Joined {
-    static constexpr Kind kind = Kind::joined;
+struct AllJoined {
+    static constexpr Kind kind = Kind::all_joined;
     static void fields(auto&, auto&&) {}
 };
-// What became of a Set or an Add.
-struct Done {
-    static constexpr Kind kind = Kind::done;
+// The reply to a Set or an Add.
+struct StoreReply {
+    static constexpr Kind kind = Kind::store_reply;
     std::uint64_t id = 0;
     std::int64_t sum = 0;
-    std::string refused;  // why it wasn't done, or ""
+    std::string refused;  // error text, or ""
     static void fields(auto& m, auto&& f) { f(m.id), f(m.sum), f(m.refused, kMaxText); }
 };
 struct Value {
@@ -200,7 +201,7 @@ struct Agreement {
     static constexpr Kind kind = Kind::agreement;
     std::uint32_t group = 0;
     std::uint64_t sequence = 0;
-    std::uint32_t each = 0;            // counts of each rank
+    std::uint32_t each = 0;            // number of counts per rank
     std::vector<std::int64_t> counts;  // by rank of the group
     static void fields(auto& m, auto&& f) {
         f(m.group), f(m.sequence), f(m.each), f(m.counts, kMaxRanks * kMaxCounts);
@@ -209,8 +210,8 @@ struct Agreement {
 struct Failure {
     static constexpr Kind kind = Kind::failure;
     std::string text;
-    std::int32_t rank = -1;  // whom it is about, if it is about one
-    std::string op;          // what that one was in, if that is known
+    std::int32_t rank = -1;  // the failed rank, or -1
+    std::string op;          // the collective that it was in, or ""
     std::uint64_t sequence = 0;
     static void fields(auto& m, auto&& f) {
         f(m.text, kMaxText), f(m.rank), f(m.op, kMaxActivity), f(m.sequence);
@@ -219,31 +220,31 @@ struct Failure {
 
 template <class Message>
 std::string encode(const Message& message);
-// CommError for bytes that are no such message.
+// Throws CommError if the bytes are not a valid message.
 template <class Message>
 Message decode(std::string_view body);
 
-enum class Speaker : std::uint8_t { stranger, member, server };
+enum class Sender : std::uint8_t { unauthenticated, member, server };
 
 struct Frame {
     Kind kind{};
     std::string_view body;
 };
 
-// Frames out of the bytes of a stream.
+// Splits a stream of bytes into frames.
 class FrameReader {
   public:
     void add(std::string_view bytes);
-    // The next whole frame, which is valid until the next add(), or nothing yet. CommError for a
-    // kind or a length that this side of a connection never sends.
-    std::optional<Frame> next(Speaker speaker);
+    // Returns the next complete frame, valid until the next add(), or nullopt. Throws CommError for
+    // a kind that this sender must not send, or a length above the limit.
+    std::optional<Frame> next(Sender sender);
 
   private:
     std::string bytes_;
-    std::size_t begin_ = 0;  // of what is not taken yet
+    std::size_t begin_ = 0;  // of the unread part
 };
 
-// The end of a text that is too long is cut off.
+// Truncates `text` to at most `size` bytes.
 std::string at_most(std::string text, std::size_t size);
 
 }  // namespace axle::inline v0::dist

@@ -59,10 +59,10 @@ std::optional<ChildEnd> read_child_end(std::string_view line) {
     return end;
 }
 
-std::string to_line(const HeardFailure& failure) {
+std::string to_line(const ReportedFailure& failure) {
     // So long that the line fits however much of it has to be escaped.
     const std::string_view text = std::string_view(failure.text).substr(0, kMaxLauncherLine / 8);
-    return to_json(Tree{{"failure", repaired_utf8(text)},
+    return to_json(Tree{{"failure", replace_invalid_utf8(text)},
                         {"rank", failure.rank},
                         {"failed", failure.failed},
                         {"op", failure.op},
@@ -71,9 +71,9 @@ std::string to_line(const HeardFailure& failure) {
            '\n';
 }
 
-std::optional<HeardFailure> read_heard_failure(std::string_view line) {
+std::optional<ReportedFailure> read_reported_failure(std::string_view line) {
     const auto map = read_map(line);
-    HeardFailure failure;
+    ReportedFailure failure;
     if (!map || !read_string(*map, "failure", failure.text) ||
         !read_integer(*map, "rank", failure.rank) ||
         !read_integer(*map, "failed", failure.failed) || !read_string(*map, "op", failure.op) ||

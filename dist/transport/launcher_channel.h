@@ -1,10 +1,10 @@
-// Private to dist: what a launcher and a process that it has started say to each other.
+// Private to dist: the messages between a launcher and the processes that it starts.
 //
-// AXLE_LAUNCHER_FD is the number of an inherited socket (Unix, SOCK_STREAM), one for each process.
-// Both sides write lines of JSON and ignore what they can't read. The launcher tells every process
-// how a child of its ended in failure; Control (control.h) reads that in its thread, and tells the
-// launcher the first failure of the job that it has heard of. Both write without waiting: a line
-// that doesn't fit into the socket's buffer is lost.
+// AXLE_LAUNCHER_FD is the number of an inherited Unix stream socket, one for each process. Both
+// sides write lines of JSON and ignore lines that they cannot parse. The launcher reports to every
+// process how one of its children failed; the thread of Control (control.h) reads this. Each
+// process reports to its launcher the first failure of the job that it receives. Neither side
+// blocks: a line that does not fit into the socket's buffer is lost.
 #pragma once
 
 #include <cstddef>
@@ -16,10 +16,10 @@
 namespace axle::inline v0::dist {
 
 inline constexpr const char* kLauncherVariable = "AXLE_LAUNCHER_FD";
-inline constexpr std::size_t kMaxLauncherLine = 64 * 1024;  // with its end
+inline constexpr std::size_t kMaxLauncherLine = 64 * 1024;  // including the line end
 
-// From the launcher: {"rank":1,"pid":4242,"signal":9,"exit_code":0}. `signal` is 0 for a process
-// that exited by itself, `exit_code` 0 for one that was killed.
+// Sent by the launcher: {"rank":1,"pid":4242,"signal":9,"exit_code":0}. `signal` is 0 if the
+// process exited by itself; `exit_code` is 0 if a signal ended it.
 struct ChildEnd {
     int rank = -1;
     std::int64_t pid = 0;
@@ -28,22 +28,22 @@ struct ChildEnd {
 std::string to_line(const ChildEnd& end);
 std::optional<ChildEnd> read_child_end(std::string_view line);
 
-// To the launcher: {"failure":"...","rank":0,"failed":1,"op":"all_reduce","seq":12}.
-struct HeardFailure {
+// Sent to the launcher: {"failure":"...","rank":0,"failed":1,"op":"all_reduce","seq":12}.
+struct ReportedFailure {
     std::string text;
-    int rank = -1;    // who says so
-    int failed = -1;  // whom it is about, if it is about one process
-    std::string op;   // the collective that `failed` (else `rank`) was in; "" if that isn't known
+    int rank = -1;    // the rank that reports
+    int failed = -1;  // the rank that failed, or -1
+    std::string op;   // the collective that `failed` (or else `rank`) was in, or ""
     std::uint64_t sequence = 0;
 };
-std::string to_line(const HeardFailure& failure);
-std::optional<HeardFailure> read_heard_failure(std::string_view line);
+std::string to_line(const ReportedFailure& failure);
+std::optional<ReportedFailure> read_reported_failure(std::string_view line);
 
-// The lines of a stream, as they come. What is longer than kMaxLauncherLine is dropped.
+// Splits a stream into lines. Lines longer than kMaxLauncherLine are dropped.
 class LineReader {
   public:
     void add(std::string_view bytes);
-    // The next whole line without its end, or nothing yet.
+    // Returns the next complete line without its line end, or nullopt.
     std::optional<std::string> next();
 
   private:

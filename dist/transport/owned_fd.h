@@ -1,4 +1,4 @@
-// Private to dist: a file descriptor with an owner, and the ways in which a launcher makes them.
+// Private to dist: a file descriptor with an owner, and functions that create descriptors.
 #pragma once
 
 #include <string>
@@ -29,14 +29,14 @@ class OwnedFd {
     int fd_ = -1;
 };
 
-// All are closed by exec, and none takes the number of a standard stream, even where this process
-// has closed those. Error says that the system has no more.
+// All descriptors are close-on-exec and numbered above the standard streams, even if this process
+// has closed those. Throws Error if the system cannot create more.
 struct FdPair {
     OwnedFd first, second;
 };
-FdPair make_pipe();         // first reads, and never waits
-FdPair make_socket_pair();  // first never waits
-// `path` names what is opened in messages.
+FdPair make_pipe();         // first is the non-blocking read end
+FdPair make_socket_pair();  // first is non-blocking
+// Takes ownership of `fd`. If it is -1, throws an error that names `path`.
 OwnedFd adopt_fd(int fd, const std::string& path);
 
 }  // namespace axle::inline v0::dist

@@ -1,5 +1,5 @@
-// Private to dist: TCP with deadlines. All descriptors are non-blocking and closed by exec; nothing
-// here raises SIGPIPE.
+// Private to dist: TCP sockets with deadlines. All descriptors are non-blocking and close-on-exec.
+// Nothing here raises SIGPIPE.
 #pragma once
 
 #include <chrono>
@@ -19,13 +19,13 @@ namespace axle::inline v0::dist {
 using Clock = std::chrono::steady_clock;
 using TimePoint = Clock::time_point;
 
-// A call of the system that failed, with its errno; ETIMEDOUT past the deadline.
+// A failed system call with its errno, or ETIMEDOUT after a deadline.
 struct SocketError : CommError {
     SocketError(const std::string& text, int code_);
     int code;
 };
 
-// A descriptor of one's own.
+// Owns a descriptor.
 class Socket {
   public:
     Socket() = default;
@@ -43,46 +43,45 @@ class Socket {
     int descriptor_ = -1;
 };
 
-// IPv4 or IPv6, with a port.
+// An IPv4 or IPv6 address with a port.
 struct Address {
     sockaddr_storage storage{};
     socklen_t length = 0;
 
     bool is_loopback() const;
-    std::string host() const;  // in numbers
-    std::string text() const;  // with the port
+    std::string host() const;  // numeric
+    std::string text() const;  // numeric, with the port
 };
 
-// What a name means, best first. CommError.
+// Resolves a host name; the preferred address comes first. Throws CommError.
 std::vector<Address> resolve(const std::string& host, int port);
 Address with_port(Address address, int port);
-// Of this machine, on the way to `there`; without a port.
+// Returns the local address of the route to `there`, without a port.
 Address local_address_towards(const Address& there);
-// Of the interface that AXLE_SOCKET_IFNAME or GLOO_SOCKET_IFNAME names, if one does; ValueError if
-// there is no such interface.
+// Returns the address of the interface named by AXLE_SOCKET_IFNAME or GLOO_SOCKET_IFNAME, or an
+// empty list if neither is set. Throws ValueError if the interface does not exist.
 std::vector<Address> address_of_chosen_interface();
 
 Socket listen_at(const Address& address);
 Socket connect_to(const Address& address, TimePoint deadline);
-// The next connection that waits, or an empty Socket.
+// Returns the next pending connection, or an empty Socket.
 Socket accept_from(const Socket& listener);
 
 void send_all(const Socket& socket, std::string_view bytes, TimePoint deadline);
-// Bytes sent now, which may be none; -1 where the connection is gone.
+// Returns the number of bytes sent without waiting, or -1 if the connection is closed.
 std::ptrdiff_t send_some(const Socket& socket, std::string_view bytes);
-// Bytes that were there, 0 for none yet, -1 where the connection has ended.
+// Returns the number of bytes received, 0 if there are none yet, or -1 if the connection is closed.
 std::ptrdiff_t receive_some(const Socket& socket, std::span<char> into);
-// Whether there is something to read before the deadline.
+// Waits for data; returns false at the deadline.
 bool wait_readable(const Socket& socket, TimePoint deadline);
 
-// What is left until then, for poll() and its like: rounded up, and at most an hour.
+// Returns the time until the deadline for poll(): rounded up, at most one hour.
 int milliseconds_until(TimePoint deadline);
 
-// What wakes a thread that polls; stays readable once signalled.
+// Creates an event descriptor that wakes polling threads. It stays readable once signalled.
 Socket make_event();
 void signal_event(const Socket& event);
 
-// This machine's name.
 std::string host_name();
 
 }  // namespace axle::inline v0::dist

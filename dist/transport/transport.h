@@ -1,4 +1,5 @@
-// Private to dist: messages between the ranks of a group, which the collectives are made of.
+// Private to dist: Transport, the point-to-point messages between the ranks of a group on which
+// collectives are built.
 #pragma once
 
 #include <cstddef>
@@ -9,12 +10,12 @@ namespace axle::inline v0::dist {
 
 class Transport {
   public:
-    // A send or a receive under way; its memory is in use until it is destroyed.
+    // A send or receive in progress. Its memory must stay valid until the Message is destroyed.
     class Message {
       public:
         virtual ~Message() = default;
-        // Once. CommError when the other side can't be reached, did not come in time, or after
-        // abort().
+        // Must be called at most once. Throws CommError if the peer is unreachable, on a timeout,
+        // or after abort().
         virtual void wait() = 0;
     };
 
@@ -22,17 +23,17 @@ class Transport {
     virtual int rank() const = 0;
     virtual int size() const = 0;
 
-    // Before an exchange in which everybody waits for everybody: connections are made in an order
-    // in which nobody waits in a circle.
+    // Must be called before an exchange in which every rank waits for every other. Opens the
+    // connections in an order that cannot deadlock.
     virtual void connect_all() = 0;
-    // They wait for a connection at most. What two ranks send each other with one slot arrives in
-    // order, and both sides must name the same number of bytes. Several threads may call them; they
+    // Start a message; wait only for the connection. Messages between two ranks with the same slot
+    // arrive in order, and both sides must pass the same size. Thread-safe; the calling threads
     // block SIGPIPE.
     virtual std::unique_ptr<Message> send(const void* data, std::int64_t bytes, int to,
                                           std::uint64_t slot) = 0;
     virtual std::unique_ptr<Message> receive(void* data, std::int64_t bytes, int from,
                                              std::uint64_t slot) = 0;
-    // From any thread: whoever waits gets a CommError, and so does everybody from then on.
+    // Makes all pending and future waits throw CommError. May be called from any thread.
     virtual void abort() noexcept = 0;
 };
 

@@ -11,7 +11,7 @@
 
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/relaxed.h"
-#include "kernels/cuda/trouble_box.h"
+#include "kernels/cuda/error_slot.h"
 
 namespace axle::inline v0::kernels {
 
@@ -77,36 +77,36 @@ Cuda::Cuda(int device, CUstream_st* stream, Memory memory)
 }
 
 Cuda::~Cuda() {
-    if (box_ == nullptr) return;
-    cudaFree(box_->taken);
-    cudaFreeHost(box_->record);
-    delete box_;
+    if (error_slot_ == nullptr) return;
+    cudaFree(error_slot_->taken);
+    cudaFreeHost(error_slot_->record);
+    delete error_slot_;
 }
 
-Cuda::TroubleBox* Cuda::trouble_box() {
-    if (box_ != nullptr) return box_;
+Cuda::ErrorSlot* Cuda::error_slot() {
+    if (error_slot_ != nullptr) return error_slot_;
     const Relaxed relaxed;
-    auto box = std::make_unique<TroubleBox>();
+    auto box = std::make_unique<ErrorSlot>();
     void* record = nullptr;
-    check_cuda(cudaHostAlloc(&record, sizeof(DeviceTrouble), cudaHostAllocMapped), "cudaHostAlloc");
-    box->record = new (record) DeviceTrouble;
+    check_cuda(cudaHostAlloc(&record, sizeof(DeviceErrorRecord), cudaHostAllocMapped), "cudaHostAlloc");
+    box->record = new (record) DeviceErrorRecord;
     check_cuda(cudaMalloc(reinterpret_cast<void**>(&box->taken), sizeof(unsigned)), "cudaMalloc");
     // Queued on the legacy stream, which is in no order with ours.
     check_cuda(cudaMemset(box->taken, 0, sizeof(unsigned)), "cudaMemset");
     check_cuda(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
-    box_ = box.release();
-    return box_;
+    error_slot_ = box.release();
+    return error_slot_;
 }
 
-DeviceTrouble Cuda::take_trouble() {
-    if (box_ == nullptr) return {};
-    const auto kind = *const_cast<volatile DeviceTrouble::Kind*>(&box_->record->kind);
-    if (kind == DeviceTrouble::none) return {};
+DeviceErrorRecord Cuda::take_error() {
+    if (error_slot_ == nullptr) return {};
+    const auto kind = *const_cast<volatile DeviceErrorRecord::Kind*>(&error_slot_->record->kind);
+    if (kind == DeviceErrorRecord::none) return {};
     std::atomic_thread_fence(std::memory_order_acquire);
-    const DeviceTrouble trouble = *box_->record;
-    *box_->record = {};
-    check_cuda(cudaMemsetAsync(box_->taken, 0, sizeof(unsigned), stream_), "cudaMemsetAsync");
-    return trouble;
+    const DeviceErrorRecord error = *error_slot_->record;
+    *error_slot_->record = {};
+    check_cuda(cudaMemsetAsync(error_slot_->taken, 0, sizeof(unsigned), stream_), "cudaMemsetAsync");
+    return error;
 }
 
 void* DeviceScratch::bytes(std::size_t size) {

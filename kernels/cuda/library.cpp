@@ -75,23 +75,23 @@ Unsaid& unsaid() {
 
 }  // namespace
 
-std::string take_library_trouble() {
+std::string take_library_warning() {
     const std::lock_guard lock(unsaid().mutex);
-    has_library_trouble = false;
+    has_library_warning = false;
     return std::exchange(unsaid().text, {});
 }
 
-void note_library_trouble(const std::string& text) {
+void add_library_warning(const std::string& text) {
     const std::lock_guard lock(unsaid().mutex);
     std::string& all = unsaid().text;
     all += (all.empty() ? "" : "; ") + text;
-    has_library_trouble = true;
+    has_library_warning = true;
 }
 
 Library::Library(const char* title, const char* stem, int major)
     : title_(title), name_(str(stem, ".so.", major)) {
     search(stem);
-    if (!found()) note_library_trouble(trouble_);
+    if (!found()) add_library_warning(trouble_);
 }
 
 void Library::search(const char* stem) {

@@ -6,8 +6,8 @@
 
 namespace axle::inline v0::kernels {
 
-// Has the next take_library_trouble() say so.
-void note_library_trouble(const std::string& text);
+// Has the next take_library_warning() say so.
+void add_library_warning(const std::string& text);
 
 // One shared library. Searched for in the folders of AXLE_LIBRARY_PATH (separated by colons), then
 // where the system's loader looks, then in Python's packages (nvidia/*/lib), then in

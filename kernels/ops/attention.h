@@ -1,5 +1,5 @@
-// Scaled dot product attention in memory linear in the sequence: out = softmax(scale q k^T + mask)
-// v.
+// Scaled dot product attention, out = softmax(scale q k^T + mask) v, with memory linear in the
+// sequence length.
 #pragma once
 
 #include <cstdint>
@@ -10,38 +10,39 @@
 
 namespace axle::inline v0::kernels {
 
-// Whose numbers drop weights.
-enum class DropoutNumbers : std::uint8_t {
-    own,     // those of `random`, as on the CPU
-    library  // cuDNN's, from the seed and the offset of `random`
+// The random generator that decided which weights dropout removes.
+enum class DropoutGenerator : std::uint8_t {
+    own,     // AttentionParams::random (always on the CPU)
+    library  // cuDNN's generator, seeded from AttentionParams::random
 };
 
 struct AttentionParams {
     double scale = 1;
     bool causal = false;
-    // Under causal, query i sees keys j <= i + causal_offset.
+    // If causal, query i attends to keys j <= i + causal_offset.
     std::int64_t causal_offset = 0;
-    // Probability p of dropping a weight. Weight (b, h, i, j) is kept, times 1 / (1 - p), where the
-    // uniform number ((b H + h) Tq + i) Tk + j of `random` is >= p.
+    // The probability p of dropping a weight. Weight (b, h, i, j) is kept and multiplied by 1 / (1
+    // - p) if the uniform number ((b H + h) Tq + i) Tk + j of `random` is >= p.
     double dropout_p = 0;
     Philox random = {};
-    // For attention_backward: what attention returned.
-    DropoutNumbers numbers = DropoutNumbers::own;
+    // Used by attention_backward only: the return value of attention().
+    DropoutGenerator generator = DropoutGenerator::own;
 };
 
-// q and out [B, H, Tq, D]; k and v [B, G, Tk, D] with H a multiple of G: query head h reads head
-// h / (H / G). One floating dtype, any strides. mask: data null, or [B, H, Tq, Tk] (broadcast by
-// stride 0), boolean (true attends) or floating (added to the scores). lse [B, H, Tq], f64 for f64
-// and else f32: the log-sum-exp of each row of scores, -infinity and a zero row of out where a
-// query may attend to nothing. Outputs alias no input. Returns whose numbers have dropped weights,
-// if any were: under on.deterministic its own.
-DropoutNumbers attention(Cpu& on, ConstView q, ConstView k, ConstView v, ConstView mask,
-                         const AttentionParams& params, View out, View lse);
-DropoutNumbers attention(Cuda& on, ConstView q, ConstView k, ConstView v, ConstView mask,
-                         const AttentionParams& params, View out, View lse);
+// Computes attention. q and out are [B, H, Tq, D]; k and v are [B, G, Tk, D], where H is a multiple
+// of G: query head h uses key and value head h / (H / G). All have the same floating dtype, and any
+// strides. mask is [B, H, Tq, Tk] (broadcast by stride 0), boolean (true: attend) or floating
+// (added to the scores); its data is null if there is no mask. lse [B, H, Tq], f64 for f64 and f32
+// otherwise, receives the log-sum-exp of each row of scores. If a query can attend to no key, its
+// lse is -infinity and its row of out is zero. Outputs must not alias inputs. Returns which
+// generator dropped weights; `own` if dropout_p is 0 or `on` is deterministic.
+DropoutGenerator attention(Cpu& on, ConstView q, ConstView k, ConstView v, ConstView mask,
+                           const AttentionParams& params, View out, View lse);
+DropoutGenerator attention(Cuda& on, ConstView q, ConstView k, ConstView v, ConstView mask,
+                           const AttentionParams& params, View out, View lse);
 
-// Gradients from that of out, with the out and lse of the forward call and equal params. A view
-// with null data among dq, dk, dv is not computed.
+// Computes the gradients dq, dk and dv from dout. out and lse are the results of the forward call,
+// and params must be the same. Gradients whose view has null data are not computed.
 void attention_backward(Cpu& on, ConstView dout, ConstView q, ConstView k, ConstView v,
                         ConstView mask, ConstView out, ConstView lse, const AttentionParams& params,
                         View dq, View dk, View dv);

@@ -1,5 +1,5 @@
-// Samples as they are stored to what a model takes: bytes of images to floats, token ids to 64
-// bits. On the caller's thread.
+// Converts stored samples to model inputs: image bytes to floats, token ids to 64 bits. Runs on the
+// calling thread.
 #pragma once
 
 #include <array>
@@ -7,14 +7,15 @@
 
 namespace axle::inline v0::kernels {
 
-// A byte of an image as the float (byte / 255 - mean) / std, to the bit of these three operations.
+// Converts an image byte to the float (byte / 255 - mean) / std. The result has the same bits as
+// these three operations.
 class ByteScale {
   public:
     ByteScale(float mean, float std);
     float operator[](std::uint8_t byte) const { return values_[byte]; }
 
-    // Factors that give the same values in fewer operations. Whether they do is tried out, for all
-    // bytes and with this CPU's instructions; if not, the table is used.
+    // An equivalent formula with fewer operations. `exact` is true if it gives the same result for
+    // all 256 bytes with this CPU's instructions; otherwise the table is used.
     struct Factors {
         float mean, std, inverse;
         bool exact;
@@ -26,8 +27,9 @@ class ByteScale {
     Factors factors_;
 };
 
-// rows x columns of an image of planes x height x width bytes, from (top, left) on. It may reach
-// beyond the image, where everything is `fill`. Mirrored: left and right exchanged, of the window.
+// A window of rows x columns pixels, with its upper left corner at (top, left), of an image of
+// planes x height x width bytes. Pixels outside the image have the value `fill`. If mirrored, the
+// window is flipped horizontally.
 struct ByteWindow {
     const std::uint8_t* x;
     std::int64_t planes, height, width;
@@ -35,11 +37,11 @@ struct ByteWindow {
     std::uint8_t fill = 0;
     bool mirrored = false;
 };
-// y [planes, rows, columns] of a window; plane p is scaled by scales[p % channels].
+// Converts a window to y [planes, rows, columns]; plane p uses scales[p % channels].
 void scale_bytes(const ByteWindow& window, const ByteScale* scales, std::int64_t channels,
                  float* y);
 
-// y = x, n of them.
+// y[i] = x[i] for i in [0, n).
 void widen(const std::uint16_t* x, std::int64_t* y, std::int64_t n);
 void widen(const std::uint32_t* x, std::int64_t* y, std::int64_t n);
 

@@ -1,15 +1,15 @@
-// Every elementwise formula of Axle, once. T is double, float, an integer, or a pack of floats.
+// The elementwise formulas of Axle. T is double, float, an integer, or a SIMD pack of floats.
 //
-// No include guard and no namespace: kernels/ops/pointwise.h includes this file for scalars and
-// kernels/cpu/pointwise/formulas-inl.h for each instruction set. Unqualified calls (exp, select,
-// ...) find the scalar or the pack version.
+// This file has no include guard and no namespace: kernels/ops/pointwise.h includes it for scalars
+// and kernels/cpu/pointwise/formulas-inl.h includes it for each instruction set. Unqualified calls
+// (exp, select, ...) find the scalar or the pack version.
 //
 // A unary formula has
 //     value(x)            f(x)
-//     slope(v)            f'(x), written in what the backward pass keeps: v is x, or y = f(x) where
-//                         kSavesOutput says so
-//     curve(v)            d slope(v) / dv, where a second derivative is offered
-//     kIntegers           whether value makes sense on integers
+//     slope(v)            f'(x), computed from what the backward pass saves: v is y = f(x) if
+//                         kSavesOutput, else x
+//     curve(v)            d slope(v) / dv, if the formula supports a second derivative
+//     kIntegers           whether value() supports integers
 // Parameters are plain double members.
 
 struct Neg {
@@ -140,7 +140,7 @@ struct Sigmoid {
     }
 };
 
-// NaN passes through, as in PyTorch.
+// NaN is propagated, as in PyTorch.
 struct Relu {
     static constexpr bool kSavesOutput = true, kIntegers = true;
     template <class T>
@@ -179,7 +179,7 @@ struct Gelu {
     }
 };
 
-// 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))): the approximation that GPT-2 was trained with.
+// 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))): the approximation used by GPT-2.
 struct GeluTanh {
     static constexpr bool kSavesOutput = false, kIntegers = false;
     template <class T>
@@ -278,9 +278,10 @@ struct DivideScalarBy {
     }
 };
 
-// base^exponent by squaring, wrapping as the type does; a negative exponent gives the whole part.
+// Returns base^exponent by squaring, with the type's overflow behavior. For a negative exponent,
+// the result is truncated to an integer.
 template <class T>
-AXLE_HOST_DEVICE constexpr T whole_power(T base, long long exponent) {
+AXLE_HOST_DEVICE constexpr T integer_power(T base, long long exponent) {
     if (exponent < 0) {
         const bool odd = exponent % 2 != 0;
         if (base == T(1)) return T(1);
@@ -302,7 +303,7 @@ struct PowScalar {
     template <class T>
     AXLE_HOST_DEVICE T value(T x) const {
         if constexpr (std::is_integral_v<T>)
-            return whole_power(x, static_cast<long long>(exponent));
+            return integer_power(x, static_cast<long long>(exponent));
         else
             return power(x, exponent);
     }
@@ -315,7 +316,8 @@ struct PowScalar {
         const double factor = exponent * (exponent - 1);
         return factor == 0 ? T(0) : T(factor) * power(x, exponent - 2);
     }
-    // Small whole exponents are products: exact for negative x and many times faster.
+    // Small integer exponents use products, which are exact for negative x and much faster than
+    // pow.
     template <class T>
     AXLE_HOST_DEVICE static T power(T x, double e) {
         if (e == 0) return T(1);
@@ -329,7 +331,7 @@ struct PowScalar {
     }
 };
 
-// min(max(x, low), high); NaN passes through. The slope at a bound is 0, as in PyTorch 2.
+// min(max(x, low), high). NaN is propagated. The slope at a bound is 0, as in PyTorch 2.
 struct Clamp {
     static constexpr bool kSavesOutput = false, kIntegers = true;
     double low, high;
@@ -346,7 +348,7 @@ struct Clamp {
     AXLE_HOST_DEVICE T curve(T) const {
         return T(0);
     }
-    // An unbounded side is infinite, which an integer can't hold.
+    // Converts a bound to T. An unbounded side is infinite, which an integer cannot represent.
     template <class T>
     AXLE_HOST_DEVICE static T bound(double b) {
         if constexpr (std::is_integral_v<T>) {
@@ -394,12 +396,12 @@ struct Pow {
     template <class T>
     AXLE_HOST_DEVICE T value(T a, T b) const {
         if constexpr (std::is_integral_v<T>)
-            return whole_power(a, static_cast<long long>(b));
+            return integer_power(a, static_cast<long long>(b));
         else
             return pow(a, b);
     }
 };
-// NaN wins, as in PyTorch.
+// NaN is propagated, as in PyTorch.
 struct Maximum {
     static constexpr bool kIntegers = true;
     template <class T>
@@ -415,7 +417,7 @@ struct Minimum {
     }
 };
 
-// Comparisons: value is a truth value (a mask for packs).
+// Comparisons: value() returns a bool, or a mask for packs.
 
 struct Equal {
     template <class T>

@@ -1,9 +1,9 @@
 // Layer norm and RMS norm over the last dimension, and their backward passes.
 //
-// x is [..., n] with any strides, y, dy and dx have its shape; weight and bias are [n], or a view
-// without data where there is none. The dtypes may differ within {f32, f16, bf16} (computed in f32)
-// or are all f64. mean and rstd hold one element per row, rows in row-major order, contiguous, in
-// f32 (f64 for f64). dweight and dbias are contiguous [n] of the same dtype.
+// x is [..., n] with any strides; y, dy and dx have its shape. weight and bias are [n], or views
+// without data if they are absent. The dtypes can be any mix of f32, f16 and bf16 (computed in
+// f32), or all f64. mean and rstd have one element per row, in row-major order, contiguous, in f32
+// (f64 for f64). dweight and dbias are contiguous [n] of the same dtype as mean.
 #pragma once
 
 #include "kernels/exec.h"
@@ -11,27 +11,27 @@
 
 namespace axle::inline v0::kernels {
 
-// y = (x - mean) rstd weight + bias, with rstd = 1 / sqrt(variance + eps) of a two-pass variance
-// that divides by n. y may be the same view as x.
+// y = (x - mean) rstd weight + bias, where rstd = 1 / sqrt(variance + eps). The variance is
+// computed in two passes and divides by n. y can be the same view as x.
 void layer_norm(Cpu& on, ConstView x, ConstView weight, ConstView bias, double eps, View y,
                 View mean, View rstd);
 void layer_norm(Cuda& on, ConstView x, ConstView weight, ConstView bias, double eps, View y,
                 View mean, View rstd);
 
-// With h = (x - mean) rstd and g = dy weight: dx = rstd (g - mean(g) - h mean(g h)), dweight = the
-// sum of dy h over the rows, dbias = the sum of dy. An output without data is not computed; dx may
-// be the same view as dy or x.
+// With h = (x - mean) rstd and g = dy weight: dx = rstd (g - mean(g) - h mean(g h)); dweight is the
+// sum of dy h over the rows, and dbias is the sum of dy. Outputs without data are not computed. dx
+// can be the same view as dy or x.
 void layer_norm_backward(Cpu& on, ConstView dy, ConstView x, ConstView weight, ConstView mean,
                          ConstView rstd, View dx, View dweight, View dbias);
 void layer_norm_backward(Cuda& on, ConstView dy, ConstView x, ConstView weight, ConstView mean,
                          ConstView rstd, View dx, View dweight, View dbias);
 
-// y = x rstd weight, with rstd = 1 / sqrt(mean(x^2) + eps). y may be the same view as x.
+// y = x rstd weight, where rstd = 1 / sqrt(mean(x^2) + eps). y can be the same view as x.
 void rms_norm(Cpu& on, ConstView x, ConstView weight, double eps, View y, View rstd);
 void rms_norm(Cuda& on, ConstView x, ConstView weight, double eps, View y, View rstd);
 
-// With h = x rstd and g = dy weight: dx = rstd (g - h mean(g h)), dweight as above. An output
-// without data is not computed; dx may be the same view as dy or x.
+// With h = x rstd and g = dy weight: dx = rstd (g - h mean(g h)); dweight is the sum of dy h over
+// the rows. Outputs without data are not computed. dx can be the same view as dy or x.
 void rms_norm_backward(Cpu& on, ConstView dy, ConstView x, ConstView weight, ConstView rstd,
                        View dx, View dweight);
 void rms_norm_backward(Cuda& on, ConstView dy, ConstView x, ConstView weight, ConstView rstd,

@@ -1,10 +1,10 @@
-// Elementwise kernels: out[i] = f(in0[i], in1[i], ...) with broadcasting by stride 0.
+// Elementwise kernels: out[i] = f(in0[i], in1[i], ...), with broadcasting by stride 0.
 //
-// A formula is one struct in formulas.inl, templated on the element. Here it is compiled for
-// scalars (its name, its parameters, CUDA); kernels/cpu/ compiles it again for every instruction
-// set, into a loop over contiguous lanes. Strides and storage types are no business of a formula:
-// one driver walks the operands in blocks that stay in L1, gathers what is strided and converts
-// what is 16 bits wide, so that every layout computes the same bits.
+// A formula is one struct in formulas.inl, templated on the element type. This header compiles the
+// formulas for scalars (used for names, parameters and CUDA); kernels/cpu/ compiles them again for
+// every instruction set, as loops over contiguous SIMD lanes. Formulas do not handle strides and
+// storage types: one driver splits the operands into blocks that fit in the L1 cache, gathers
+// strided elements and converts 16-bit ones, so that every layout gives the same bits.
 #pragma once
 
 #include <cmath>
@@ -29,7 +29,7 @@ using std::pow;
 using std::sqrt;
 using std::tanh;
 
-// The three words that formulas use beyond arithmetic; a SIMD pack brings its own.
+// Functions that formulas use besides arithmetic; SIMD packs have their own versions.
 template <class T>
 AXLE_HOST_DEVICE constexpr T select(bool condition, T yes, T no) {
     return condition ? yes : no;
@@ -43,42 +43,42 @@ AXLE_HOST_DEVICE constexpr bool is_nan(T x) {
 
 }  // namespace formula
 
-// The formulas by name, for what is compiled once for each.
-// clang-format off
-#define AXLE_UNARY_FORMULAS(X)                                                              \
-    X(Neg) X(Abs) X(Exp) X(Log) X(Sqrt) X(Rsqrt) X(Tanh) X(Sigmoid) X(Relu) X(Gelu)         \
-    X(GeluTanh) X(Silu) X(AddScalar) X(MulScalar) X(DivideScalarBy) X(PowScalar) X(Clamp)
+// Lists of all formulas, for code that is compiled once per formula.
+#define AXLE_UNARY_FORMULAS(X)                                                                   \
+    X(Neg)                                                                                       \
+    X(Abs) X(Exp) X(Log) X(Sqrt) X(Rsqrt) X(Tanh) X(Sigmoid) X(Relu) X(Gelu) X(GeluTanh) X(Silu) \
+        X(AddScalar) X(MulScalar) X(DivideScalarBy) X(PowScalar) X(Clamp)
 #define AXLE_BINARY_FORMULAS(X) X(Add) X(Sub) X(Mul) X(Div) X(Pow) X(Maximum) X(Minimum)
 #define AXLE_COMPARISON_FORMULAS(X) \
     X(Equal) X(NotEqual) X(Less) X(LessEqual) X(Greater) X(GreaterEqual)
 // clang-format on
 
-// y = f(x). x may be broadcast to y's shape; x and y may be the same memory with the same strides.
-// y's dtype is x's (boolean for predicates). All views have y's shape.
+// y = f(x). x can be broadcast to y's shape; x and y can be the same memory with the same strides.
+// y has x's dtype (boolean for predicates). All views have y's shape.
 template <class F>
 void unary(Cpu& on, F f, ConstView x, View y);
 template <class F>
 void unary(Cuda& on, F f, ConstView x, View y);
 
-// dx = dy * f'(v) where v is what the formula saves of the forward, its input or its output.
+// dx = dy * f'(v), where v is what the formula saves in the forward pass: its input or its output.
 template <class F>
 void unary_slope(Cpu& on, F f, ConstView dy, ConstView v, View dx);
 template <class F>
 void unary_slope(Cuda& on, F f, ConstView dy, ConstView v, View dx);
 
-// out = f''(v): the derivative of the slope with respect to v. Only formulas that have a curve.
+// out = f''(v): the derivative of the slope with respect to v. Only for formulas with a curve().
 template <class F>
 void unary_curve(Cpu& on, F f, ConstView v, View out);
 template <class F>
 void unary_curve(Cuda& on, F f, ConstView v, View out);
 
-// y = f(a, b); a and b have the same dtype, y too (boolean for comparisons).
+// y = f(a, b). a and b have the same dtype; so has y (boolean for comparisons).
 template <class F>
 void binary(Cpu& on, F f, ConstView a, ConstView b, View y);
 template <class F>
 void binary(Cuda& on, F f, ConstView a, ConstView b, View y);
 
-// y = condition ? a : b; condition is boolean.
+// y = condition ? a : b. condition is boolean.
 void where(Cpu& on, ConstView condition, ConstView a, ConstView b, View y);
 void where(Cuda& on, ConstView condition, ConstView a, ConstView b, View y);
 

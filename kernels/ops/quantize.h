@@ -1,8 +1,8 @@
-// Products of 8-bit floats: to the types and back, the scales that bring values into their range,
-// and the product itself.
+// 8-bit floating-point products: conversion to and from the 8-bit types, the scales that fit values
+// into their range, and the matrix product.
 //
-// A scale is two f32 in the device's memory: what values are multiplied by on their way in, and its
-// inverse. Nothing here reads them on the host.
+// A scale is two f32 in device memory: the factor that values are multiplied by before rounding,
+// and its inverse. No function here reads scales on the host.
 #pragma once
 
 #include <cstdint>
@@ -12,41 +12,43 @@
 
 namespace axle::inline v0::kernels {
 
-// y = x * scale[0] as kernels/float8.h rounds: x floating, y f8_e4m3 or f8_e5m2, contiguous and of
-// one size. *largest, unless null, becomes the largest of itself and all |x|; NaN is larger.
+// y = x * scale[0], rounded as in kernels/float8.h. x is floating, y is f8_e4m3 or f8_e5m2; both
+// are contiguous and of the same size. If largest is not null, *largest = max(*largest, max |x|),
+// where NaN counts as the largest.
 void quantize(Cpu& on, ConstView x, const float* scale, View y, float* largest);
 void quantize(Cuda& on, ConstView x, const float* scale, View y, float* largest);
 
-// The other half alone.
+// Updates *largest as quantize() does, without converting.
 void find_largest(Cpu& on, ConstView x, float* largest);
 void find_largest(Cuda& on, ConstView x, float* largest);
 
-// y = x, exactly: y f32, both contiguous.
+// y = x, exactly. y is f32; both are contiguous.
 void dequantize(Cpu& on, ConstView x, View y);
 void dequantize(Cuda& on, ConstView x, View y);
 
-// scale[0] = range / max(*largest, 1e-12), rounded down to a power of two if asked.
+// scale[0] = range / max(*largest, 1e-12), rounded down to a power of two if power_of_two.
 void current_scale(Cpu& on, const float* largest, float range, bool power_of_two, float* scale);
 void current_scale(Cuda& on, const float* largest, float range, bool power_of_two, float* scale);
 
-// Scales of three tensors from what was largest in the steps before: history [length, 3], the first
-// row of the step that ends.
+// The rule of delayed scaling: computes the scales of three tensors from the largest values of
+// previous steps. The history is [length, 3]; its first row collects the current step.
 struct DelayedScaling {
     std::int64_t length = 1;
     bool most_recent = true;  // else the largest of the history
-    float margin = 0;         // powers of two that are left free
+    float margin = 0;         // number of powers of two kept as headroom
     float range[3] = {};      // the largest number of each tensor's type
-    bool rescales = true;     // else only the history moves on
+    bool rescales = true;     // else only the history is updated
 };
-// scales[i][0] = range[i] / largest / 2^margin where that is finite and above 0, else as it was.
-// The rows move up, the first goes to the end, and a row of zeros takes its place.
+// Sets scales[i][0] = range[i] / largest / 2^margin if `largest` is finite and positive; otherwise
+// the scale does not change. Then rotates the history by one row, so that the first row becomes the
+// last, and clears the new first row.
 void end_step(Cpu& on, const DelayedScaling& rule, float* history, float* scales);
 void end_step(Cuda& on, const DelayedScaling& rule, float* history, float* scales);
 
-// c = (a b^T) * *a_inverse * *b_inverse in f32, rounded to c: a [M, K] and b [N, K] of 8 bits,
-// contiguous, c [M, N] bf16 or f32. False, and nothing done, where that is not to be had: on a CPU,
-// a GPU before compute capability 8.9, for K or N that are not multiples of 16, or both f8_e5m2.
-// fast: sums may be less exact.
+// c = (a b^T) * *a_inverse * *b_inverse, computed in f32 and rounded to c. a is [M, K] and b is [N,
+// K], 8-bit and contiguous; c is [M, N], bf16 or f32. If `fast`, sums can be less exact. Returns
+// false without doing anything if the product is not supported: on a CPU, on a GPU with compute
+// capability below 8.9, if K or N is not a multiple of 16, or if both operands are f8_e5m2.
 bool float8_matmul(Cpu& on, ConstView a, ConstView b, const float* a_inverse,
                    const float* b_inverse, bool fast, View c);
 bool float8_matmul(Cuda& on, ConstView a, ConstView b, const float* a_inverse,

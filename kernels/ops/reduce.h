@@ -1,8 +1,8 @@
-// Reductions over any set of dimensions of any strides.
+// Reductions over any set of dimensions, with any strides.
 //
-// x and y have the same rank. A dimension where y's size is 1 and x's is not (0 included) is
-// reduced; the others have equal sizes. x and y must not overlap. Integers and booleans are summed
-// and compared in i64, f16 and bf16 in f32, and f32 sums are carried in f64 from block to block.
+// x and y have the same number of dimensions. A dimension is reduced if y's size is 1 and x's is
+// not (including 0); the other sizes are equal. x and y must not overlap. Integers and booleans are
+// summed and compared in i64, f16 and bf16 in f32; f32 sums are accumulated in f64 across blocks.
 #pragma once
 
 #include "kernels/exec.h"
@@ -10,30 +10,30 @@
 
 namespace axle::inline v0::kernels {
 
-// y = the sum; 0 over nothing. y floating for a floating x, else i64.
+// y = the sum; an empty sum is 0. y is floating if x is floating, else i64.
 void sum(Cpu& on, ConstView x, View y);
 void sum(Cuda& on, ConstView x, View y);
 
-// y = the mean of a floating x; NaN over nothing.
+// y = the mean of a floating x; NaN for an empty x.
 void mean(Cpu& on, ConstView x, View y);
 void mean(Cuda& on, ConstView x, View y);
 
-// y = the largest or smallest element, NaN where there is one; y has x's dtype. Nothing to choose
-// from is a mistake of the caller.
+// y = the largest or smallest element, or NaN if there is a NaN. y has x's dtype. The reduced
+// dimensions must not be empty.
 void max(Cpu& on, ConstView x, View y);
 void max(Cuda& on, ConstView x, View y);
 void min(Cpu& on, ConstView x, View y);
 void min(Cuda& on, ConstView x, View y);
 
-// y (i64) = the position along the one reduced dimension of the first largest or smallest element,
-// or of the first NaN. That dimension is not empty.
+// y (i64) = the position of the first largest or smallest element, or of the first NaN, along the
+// single reduced dimension, which must not be empty.
 void argmax(Cpu& on, ConstView x, View y);
 void argmax(Cuda& on, ConstView x, View y);
 void argmin(Cpu& on, ConstView x, View y);
 void argmin(Cuda& on, ConstView x, View y);
 
-// y = sum of (x - mean)^2 / max(0, n - correction) over the n elements reduced, of a floating x, in
-// two passes: inf or NaN for n <= correction.
+// y = sum of (x - mean)^2 / max(0, n - correction) over the n reduced elements of a floating x,
+// computed in two passes. The result is inf or NaN for n <= correction.
 void var(Cpu& on, ConstView x, double correction, View y);
 void var(Cuda& on, ConstView x, double correction, View y);
 

@@ -1,9 +1,10 @@
-// Stochastic rounding to the 16-bit types: up or down to a neighbour, up with the probability that
-// the part cut off has of a whole step, so that the mean of many roundings is the value itself, to
-// 2^-16 of a step. A value of the type stays what it is, NaN and infinities too. What lies between
-// the largest finite value and the power of two behind it becomes the former, not infinite.
+// Stochastic rounding to the 16-bit types. A value is rounded to one of its two neighbors, upwards
+// with a probability equal to the fraction of the step that is cut off (to 2^-16 of a step), so
+// that the mean of many roundings is the value itself. Representable values, NaN and infinities are
+// unchanged. Values between the largest finite value and the next power of two become the largest
+// finite value, not infinity.
 //
-// Element i of a call rounds with 16 bits: half i % 8 of block offset + i / 8 of a Philox, the
+// Element i of a call uses 16 random bits: half i % 8 of block offset + i / 8 of a Philox, with the
 // lower half of a word before the upper.
 #pragma once
 
@@ -14,7 +15,7 @@
 
 namespace axle::inline v0::kernels {
 
-// `random` is below 2^16.
+// Rounds x with 16 random bits; `random` must be below 2^16.
 template <class T>
 AXLE_HOST_DEVICE constexpr T round_stochastically(float x, std::uint32_t random);
 
@@ -35,10 +36,10 @@ AXLE_HOST_DEVICE constexpr Half round_stochastically(float x, std::uint32_t rand
     std::uint32_t magnitude = bits & 0x7fffffffu;
     if (magnitude >= 0x47800000u) return Half(x);  // 2^16 and more
     if (magnitude >= 0x38800000u) {
-        // 13 bits are cut off; the exponent's bias is another.
+        // 13 bits are cut off, and the exponent bias changes.
         magnitude = (magnitude + (random >> 3) - 0x38000000u) >> 13;
     } else {
-        // In units of 2^-40 a step of the subnormals is 2^16.
+        // In units of 2^-40, a step of the subnormals is 2^16.
         const float units = std::bit_cast<float>(magnitude) * 0x1p40f;
         magnitude = (static_cast<std::uint32_t>(units) + random) >> 16;
     }

@@ -1,8 +1,8 @@
-// Softmax and its logarithm over the last dimension, and their backward passes.
+// Softmax and log-softmax over the last dimension, and their backward passes.
 //
-// All views of a call have one shape, of at least one dimension, and any strides; a caller gets
-// another dimension by putting its stride last. f16 and bf16 are computed in f32 and rounded once.
-// The output may be the same view as an input.
+// All views of a call have the same shape, with at least one dimension, and any strides. For
+// another dimension, callers move its stride last. f16 and bf16 are computed in f32 and rounded
+// once. The output can be the same view as an input.
 #pragma once
 
 #include "kernels/exec.h"
@@ -10,7 +10,7 @@
 
 namespace axle::inline v0::kernels {
 
-// y = exp(x - max) / sum(exp(x - max)). NaN where a row holds a NaN, +inf, or nothing but -inf.
+// y = exp(x - max) / sum(exp(x - max)). A row that contains NaN or +inf, or only -inf, gives NaN.
 void softmax(Cpu& on, ConstView x, View y);
 void softmax(Cuda& on, ConstView x, View y);
 

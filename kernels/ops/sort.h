@@ -1,5 +1,5 @@
-// Order along the last dimension. NaN counts as larger than every number, and both zeros are equal;
-// the lower index goes first among equals.
+// Sorting along the last dimension. NaN counts as larger than every number, and -0 equals +0. Of
+// equal elements, the one with the lower index comes first.
 #pragma once
 
 #include <cstdint>
@@ -9,15 +9,15 @@
 
 namespace axle::inline v0::kernels {
 
-// Elements that a row has at most on a GPU.
-inline constexpr std::int64_t kMostSorted = UINT32_MAX;
+// The maximum number of elements in a row on a GPU.
+inline constexpr std::int64_t kMaxSortedElements = UINT32_MAX;
 
-// The k = values.back(1) largest (or smallest) of each row of x [..., n], k <= n, best first.
-// values [..., k] has x's dtype (a compute dtype), indices [..., k] is i64.
+// The k = values.back(1) largest (or smallest) elements of each row of x [..., n], best first; k <=
+// n. values [..., k] has x's dtype (a compute dtype), indices [..., k] is i64.
 void topk(Cpu& on, bool largest, ConstView x, View values, View indices);
 void topk(Cuda& on, bool largest, ConstView x, View values, View indices);
 
-// Each row of x in order, values and indices as those of topk with k = n.
+// Sorts each row of x. values and indices are as in topk with k = n.
 void sort(Cpu& on, bool descending, ConstView x, View values, View indices);
 void sort(Cuda& on, bool descending, ConstView x, View values, View indices);
 

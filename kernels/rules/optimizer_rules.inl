@@ -1,5 +1,5 @@
-// The formulas of the optimizers, each once: for packs of the CPU and for a thread of the GPU
-// alike. Included within the namespace that they are used in, once for each of the CPU's targets.
+// The update rules of the optimizers, shared by CPU SIMD packs and GPU threads. Included inside a
+// namespace, once per CPU instruction set.
 
 template <class T>
 struct SgdFactors {
@@ -13,7 +13,7 @@ struct SgdFactors {
     T lr, grad, decay, momentum, keep, add;
 };
 
-// b is left alone by a plain step.
+// A plain step does not change b.
 template <class T>
 [[gnu::always_inline]] constexpr void sgd_update(SgdKind kind, const SgdFactors<T>& k, T g, T& p,
                                                  T& b) {
@@ -31,11 +31,11 @@ struct AdamFactors {
           decay(T(s.decay)),
           keep(T(s.keep)),
           beta2(T(s.beta2)),
-          rest1(T(s.rest1)),
-          rest2(T(s.rest2)),
-          size(T(s.size)),
+          one_minus_beta1(T(s.one_minus_beta1)),
+          one_minus_beta2(T(s.one_minus_beta2)),
+          step_size(T(s.step_size)),
           eps(T(s.eps)) {}
-    T grad, decay, keep, beta2, rest1, rest2, size, eps;
+    T grad, decay, keep, beta2, one_minus_beta1, one_minus_beta2, step_size, eps;
 };
 
 template <class T>
@@ -44,8 +44,8 @@ template <class T>
     using std::max;
     using std::sqrt;
     g = g * k.grad + k.decay * p;
-    m = m + k.rest1 * (g - m);
-    v = v * k.beta2 + k.rest2 * g * g;
+    m = m + k.one_minus_beta1 * (g - m);
+    v = v * k.beta2 + k.one_minus_beta2 * g * g;
     largest = amsgrad ? T(max(largest, v)) : v;
-    p = p * k.keep - k.size * (m / (sqrt(largest) + k.eps));
+    p = p * k.keep - k.step_size * (m / (sqrt(largest) + k.eps));
 }

@@ -1,5 +1,5 @@
-// Private to kernels: what optimizers work out once per slot, ahead of their elements. CPU and GPU
-// compile it without fused multiply-adds, so that both have the same bits.
+// Private to kernels: the values that optimizers compute once per slot, before the elements. CPU
+// and GPU compile this without fused multiply-adds, so that both get the same bits.
 #pragma once
 
 #include <cmath>
@@ -14,21 +14,21 @@ enum class SgdKind : std::uint8_t { plain, momentum, nesterov };
 
 struct SgdStep {
     double lr, grad, decay, momentum;
-    double keep, add;  // b = keep b + add g
+    double keep, add;  // b = keep * b + add * g
     std::uint64_t offset;
     SgdKind kind;
 };
 
-// With root = sqrt(1 - beta2^t), sqrt(v / (1 - beta2^t)) + eps is (sqrt(v) + eps root) / root: the
-// bias corrections cost no division per element.
+// The scalars of one Adam step of a slot. With root = sqrt(1 - beta2^t), sqrt(v / (1 - beta2^t)) +
+// eps equals (sqrt(v) + eps root) / root, so that bias correction needs no division per element.
 struct AdamStep {
-    double grad;   // factor of the gradient: inv_scale * clip, negative to maximize
-    double decay;  // of the parameter, added to the gradient
-    double keep;   // factor of the parameter: decoupled weight decay
+    double grad;   // factor of the gradient: inv_scale * clip, negated if maximizing
+    double decay;  // factor of the parameter that is added to the gradient
+    double keep;   // factor of the parameter for decoupled weight decay
     double beta2;
-    double rest1, rest2;  // 1 - beta
-    double size;          // lr root / (1 - beta1^t)
-    double eps;           // times root
+    double one_minus_beta1, one_minus_beta2;  // 1 - beta1, 1 - beta2
+    double step_size;                         // step size: lr root / (1 - beta1^t)
+    double eps;                               // eps * root
     std::uint64_t offset;
 };
 
@@ -41,7 +41,7 @@ AXLE_HOST_DEVICE constexpr double grad_factor(const StepScalars* scalars, bool m
     return maximize ? -factor : factor;
 }
 
-// x^n by squaring: every processor has the same bits, which is not so of pow().
+// Returns x^n by squaring. Unlike pow(), it gives the same bits on every processor.
 AXLE_HOST_DEVICE constexpr double power(double x, std::int64_t n) {
     double result = 1;
     for (; n > 0; n /= 2) {
@@ -51,13 +51,13 @@ AXLE_HOST_DEVICE constexpr double power(double x, std::int64_t n) {
     return result;
 }
 
-// Counts the step: t.
+// Increments the slot's step count and returns it.
 AXLE_HOST_DEVICE inline std::int64_t next_step(const Slot& slot) {
     return static_cast<std::int64_t>(*slot.step += 1);
 }
 
-// Where the random numbers of step t begin. No tensor has 2^43 elements, and no f32 counts to 2^24
-// and further.
+// Returns the Philox offset of step t. The ranges of different steps do not overlap, because no
+// tensor has 2^43 elements and an f32 counter stops at 2^24.
 AXLE_HOST_DEVICE constexpr std::uint64_t offset_of(std::int64_t t) {
     return static_cast<std::uint64_t>(t) << 40;
 }
@@ -88,19 +88,19 @@ AXLE_HOST_DEVICE inline AdamStep step_of(const Slot& slot, const AdamGroup& grou
     s.decay = group.decoupled ? 0 : group.weight_decay;
     s.keep = group.decoupled ? 1 - group.lr * group.weight_decay : 1;
     s.beta2 = group.beta2;
-    s.rest1 = 1 - group.beta1;
-    s.rest2 = 1 - group.beta2;
+    s.one_minus_beta1 = 1 - group.beta1;
+    s.one_minus_beta2 = 1 - group.beta2;
     const double root = sqrt(1 - power(group.beta2, t));
-    s.size = group.lr * root / (1 - power(group.beta1, t));
+    s.step_size = group.lr * root / (1 - power(group.beta1, t));
     s.eps = group.eps * root;
     s.offset = offset_of(t);
     return s;
 }
 
-// What a slot that is rounded stochastically draws in a step, numbered as in
+// Returns the generator of a slot's stochastic rounding in one step, with elements numbered as in
 // kernels/ops/rounding.h.
 template <class Step>
-AXLE_HOST_DEVICE constexpr Philox draws_of(const Slot& slot, const Step& step) {
+AXLE_HOST_DEVICE constexpr Philox rounding_random(const Slot& slot, const Step& step) {
     return {slot.seed, step.offset, nullptr};
 }
 

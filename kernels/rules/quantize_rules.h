@@ -1,4 +1,4 @@
-// Private to kernels: the rules of kernels/ops/quantize.h, once for the CPU and GPUs.
+// Private to kernels: the scaling rules of kernels/ops/quantize.h, shared by CPU and GPU.
 #pragma once
 
 #include <cfloat>
@@ -11,15 +11,16 @@
 
 namespace axle::inline v0::kernels {
 
-// f<T>() for the two 8-bit types.
+// Calls f<T>() with the C++ type of one of the two 8-bit dtypes.
 template <class F>
 void visit_float8(DType t, F&& f) {
     if (t == DType::f8_e5m2) return f.template operator()<Float8E5M2>();
     f.template operator()<Float8E4M3>();
 }
 
-// |x| as a number that grows with it, NaN the largest.
-AXLE_HOST_DEVICE inline std::uint32_t size_of_float(float x) {
+// Returns the bits of |x|, which compare as unsigned integers in the order of |x|. NaN is the
+// largest.
+AXLE_HOST_DEVICE inline std::uint32_t magnitude_bits(float x) {
     return std::bit_cast<std::uint32_t>(x) & 0x7fffffffu;
 }
 
@@ -28,25 +29,25 @@ AXLE_HOST_DEVICE inline void set_scale(float value, float* scale) {
     scale[1] = 1 / value;
 }
 
-// In f64, so that the quotient is rounded once.
+// Computed in f64, so that the quotient is rounded only once.
 AXLE_HOST_DEVICE inline void set_current_scale(float largest, float range, bool power_of_two,
                                                float* scale) {
     const double divisor = largest < 1e-12f ? 1e-12 : static_cast<double>(largest);
     auto value = static_cast<float>(range / divisor);
-    // The power of two below a positive float is its exponent alone.
+    // Clearing the mantissa rounds a positive float down to a power of two.
     if (power_of_two)
         value = std::bit_cast<float>(std::bit_cast<std::uint32_t>(value) & 0x7f800000u);
     set_scale(value, scale);
 }
 
-// Of tensor i.
+// Implements end_step() for tensor i.
 AXLE_HOST_DEVICE inline void end_step_of(const DelayedScaling& rule, int i, float* history,
                                          float* scales) {
     float* const mine = history + i;
     float largest = mine[0];
     if (!rule.most_recent)
         for (std::int64_t row = 1; row < rule.length; ++row)
-            if (size_of_float(mine[3 * row]) > size_of_float(largest)) largest = mine[3 * row];
+            if (magnitude_bits(mine[3 * row]) > magnitude_bits(largest)) largest = mine[3 * row];
     const float first = mine[0];
     for (std::int64_t row = 0; row + 1 < rule.length; ++row) mine[3 * row] = mine[3 * (row + 1)];
     mine[3 * (rule.length - 1)] = first;

@@ -1,4 +1,4 @@
-// Private to kernels: the rules of kernels/ops/step_state.h, once for the CPU and GPUs.
+// Private to kernels: the rules of kernels/ops/step_state.h, shared by CPU and GPU.
 #pragma once
 
 #include <cfloat>
@@ -25,7 +25,7 @@ AXLE_HOST_DEVICE inline void update_scale_by(const ScaleRule& rule, bool found_i
         return;
     }
     const double grown = *scale * rule.growth_factor;
-    // Half a step beyond the largest number is where rounding to f32 gives infinity.
+    // From here on, rounding to f32 gives infinity: the largest finite number plus half a step.
     constexpr double kInfinite = FLT_MAX + 0x1p103;
     if (grown < kInfinite) *scale = static_cast<float>(grown);
     *growth_tracker = 0;

@@ -11,21 +11,21 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kConfig = "config.json";
-constexpr const char* kCard = "README.md";
-constexpr const char* kMadeHere = "<!-- written by axle -->";
+constexpr const char* kReadme = "README.md";
+constexpr const char* kGeneratedMark = "<!-- written by axle -->";
 
-// With the metadata that the Hub reads.
+// Returns the text of README.md with the metadata that the Hub reads.
 std::string model_card(const Module& model, const std::string& architecture, const char* library) {
-    return str("---\nlibrary_name: ", library, "\ntags:\n- axle\n---\n", kMadeHere, "\n\n# ",
+    return str("---\nlibrary_name: ", library, "\ntags:\n- axle\n---\n", kGeneratedMark, "\n\n# ",
                architecture, "\n\n", model.num_parameters(), " parameters, trained with Axle. `",
                kConfig,
                "` says how the model is built; the weights are in the `.safetensors` files.\n");
 }
 
-bool is_the_users(const fs::path& card) {
+bool is_user_written(const fs::path& card) {
     std::error_code ignored;
     return fs::exists(card, ignored) &&
-           read_file(card.string()).find(kMadeHere) == std::string::npos;
+           read_file(card.string()).find(kGeneratedMark) == std::string::npos;
 }
 
 }  // namespace
@@ -34,7 +34,7 @@ void save_folder(const Module& model, const std::string& architecture, const Tre
                  const char* library, const std::string& directory,
                  const SavePretrainedOptions& options) {
     if (!options.is_main_process) return;
-    if (!config.is_map()) throw ValueError(str("save_pretrained: config is no map: ", config));
+    if (!config.is_map()) throw ValueError(str("save_pretrained: config must be a map: ", config));
     const StateDict state = model.saved_state();
     save_weights(state, directory, options.max_shard_size);
     Tree whole{{"architectures", Tree::list({architecture})}};
@@ -44,10 +44,10 @@ void save_folder(const Module& model, const std::string& architecture, const Tre
     write_file_atomically((folder / kConfig).string(), to_json(whole) + "\n");
     std::string card = options.model_card;
     if (card.empty()) {
-        if (is_the_users(folder / kCard)) return;
+        if (is_user_written(folder / kReadme)) return;
         card = model_card(model, architecture, library);
     }
-    write_file_atomically((folder / kCard).string(), card);
+    write_file_atomically((folder / kReadme).string(), card);
 }
 
 void save_pretrained(const Module& model, const std::string& architecture, const Tree& config,

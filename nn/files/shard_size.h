@@ -1,4 +1,4 @@
-// How large a file of weights may become.
+// ShardSize: the maximum size of a file of weights.
 #pragma once
 
 #include <cstdint>
@@ -6,10 +6,10 @@
 
 namespace axle::inline v0::nn {
 
-// Bytes, or text such as "10GB" (parse_size_to_int in core/text/size_text.h).
+// A number of bytes, or text such as "10GB" (parse_size_to_int in core/text/size_text.h).
 struct ShardSize {
-    ShardSize(std::int64_t bytes_);      // NOLINT: a size is a number
-    ShardSize(const char* text);         // NOLINT: or a text
+    ShardSize(std::int64_t bytes_);      // NOLINT: implicit by design
+    ShardSize(const char* text);         // NOLINT: implicit by design
     ShardSize(const std::string& text);  // NOLINT
     std::int64_t bytes;
 };

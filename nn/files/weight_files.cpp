@@ -39,8 +39,8 @@ std::string five_digits(std::size_t number) {
     return std::string(5 - std::min<std::size_t>(digits.size(), 5), '0') + digits;
 }
 
-// The shards, as places in `weights`, of which those that share memory with an earlier one are in
-// none yet.
+// Returns the shards as lists of indices into `weights`. Weights that share memory with an earlier
+// one are added to its shard later.
 std::vector<std::vector<std::size_t>> fill_shards(const std::vector<WeightSize>& weights,
                                                   const std::vector<bool>& is_first,
                                                   std::int64_t limit) {
@@ -67,7 +67,7 @@ std::vector<std::vector<std::size_t>> fill_shards(const std::vector<WeightSize>&
 
 // --- files
 
-// "model-00002-of-00005.safetensors"
+// Returns whether the name has the form "model-00002-of-00005.safetensors".
 bool is_shard(const std::string& name) {
     static constexpr std::string_view kForm = "model-#####-of-#####.safetensors";
     return std::ranges::equal(name, kForm, [](char c, char form) {
@@ -85,7 +85,7 @@ void remove_others(const fs::path& folder, const ShardPlan& plan) {
     std::set<std::string> written;
     for (const ShardPlan::File& file : plan.files) written.insert(file.name);
     if (plan.is_sharded()) written.insert(kWeightsIndexName);
-    // The index first: it must not name shards that are gone.
+    // Removes the index first, because it must not refer to missing shards.
     std::vector<fs::path> stale = {folder / kWeightsIndexName, folder / kWeightsName};
     std::error_code unreadable;
     for (fs::directory_iterator at(folder, unreadable), end; !unreadable && at != end;
@@ -183,7 +183,7 @@ void save_weights(const StateDict& state, const std::string& directory, ShardSiz
         NamedTensors part;
         for (const std::string& name : file.weights) part.emplace_back(name, *tensors.at(name));
         AtomicFile& shard = write(file.name);
-        // The format wants "pt" to tell that the layout is PyTorch's.
+        // Transformers requires this entry: it states that the layout is PyTorch's.
         save_safetensors(shard, part, {{"format", "pt"}});
         shard.sync();
     }
@@ -191,7 +191,7 @@ void save_weights(const StateDict& state, const std::string& directory, ShardSiz
         AtomicFile& index = write(kWeightsIndexName);
         index.write(plan.index());
         index.sync();
-        // While shards are replaced, no index says that old and new ones are one model.
+        // Without an index, old and new shards cannot be combined into one model.
         remove_file(folder / kWeightsIndexName);
     }
     for (const auto& file : written) file->commit();
@@ -244,7 +244,7 @@ void WeightFiles::read_shards() {
     std::map<std::string, Weights> shards;
     for (const auto& [name, shard] : map->entries()) {
         const std::string file = shard.is_string() ? shard.string() : "";
-        // A name that leads out of the folder is no shard.
+        // A shard must be in the same folder.
         if (!(file.ends_with(kSafetensors) || file.ends_with(".bin")) ||
             fs::path(file).filename() != file)
             fail(path_, str("weight_map: no file for ", printable(name), ": ", shard));

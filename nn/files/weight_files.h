@@ -1,6 +1,6 @@
-// Private to the library: weights as files, in Hugging Face's layout: model.safetensors, or shards
-// of it and an index that says which weight is in which. PyTorch's own files
-// (core/files/torch_file.h) are read too.
+// Private to the library: weight files in Hugging Face's layout: model.safetensors, or shards and
+// an index that maps weights to shards. PyTorch's own files (core/files/torch_file.h) can be read
+// too.
 #pragma once
 
 #include <cstdint>
@@ -27,39 +27,39 @@ inline constexpr const char* kTorchWeightsIndexName = "pytorch_model.bin.index.j
 struct WeightSize {
     std::string name;
     std::int64_t bytes = 0;
-    // Weights with the same one, if it is not null, share memory: they count once, and are in the
-    // same file.
+    // Identifies the storage, if not null. Weights with equal `memory` share storage: they count
+    // once and are written to the same file.
     const void* memory = nullptr;
 };
 struct ShardPlan {
     struct File {
         std::string name;
-        std::vector<std::string> weights;  // in their order
+        std::vector<std::string> weights;  // in their original order
     };
-    std::vector<File> files;  // one, of the pattern without a suffix, or several
+    std::vector<File> files;  // one file without a suffix in its name, or several shards
     std::int64_t total_size = 0;
 
     bool is_sharded() const { return files.size() > 1; }
-    // The text of the index.
+    // Returns the text of the index file.
     std::string index() const;
 };
-// As Hugging Face's Hub plans: weights fill a shard in their order, until the next one would be too
-// much. A weight that is larger than a shard may be gets one of its own, before the one that is
-// being filled.
+// Distributes weights over shards by the algorithm of the Hugging Face Hub: weights fill a shard in
+// their order until the next one would exceed max_shard_size. A weight larger than that gets a
+// shard of its own, placed before the shard that is being filled.
 ShardPlan plan_shards(const std::vector<WeightSize>& weights, ShardSize max_shard_size,
                       std::string_view pattern = "model{suffix}.safetensors");
 
-// Writes weights into a folder, creating it, and removes what earlier calls have left there beside
-// them. Everything is written before any file is replaced: what fails leaves the old weights. A
-// program that is killed while several shards are put in place leaves no index, and never one that
-// calls old and new shards one model. DeviceError for meta tensors, FileError where the folder is a
-// file.
+// Writes weights into a folder, which is created if it is missing, and removes weight files of
+// earlier calls. All data are written to temporary files before any file is replaced, so after an
+// error the old weights are intact. If the program is killed while several shards are being
+// replaced, the folder has no index, so old and new shards are never combined. Throws DeviceError
+// for meta tensors and FileError if the folder is a file.
 void save_weights(const StateDict& state, const std::string& directory, ShardSize max_shard_size);
 
 // --- reading
 
-// Open files, their headers (a file of PyTorch: all of it, for its checksums) read and checked:
-// FileErrors name the file and what is wrong in it.
+// Opened weight files with validated headers. PyTorch's files are read completely to verify their
+// checksums. Errors are FileErrors that name the file and the reason.
 class WeightFiles {
   public:
     class Weight {
@@ -70,19 +70,20 @@ class WeightFiles {
 
         DType dtype() const { return file_ ? entry_.dtype : mapped_.dtype(); }
         const Shape& shape() const { return file_ ? entry_.shape : mapped_.shape(); }
-        // In memory of its own.
+        // Returns a copy of the weight in its own memory.
         Tensor read() const;
-        // Of the file, under the conditions that core/files/file.h states for mapped files.
+        // Returns a tensor in the mapped file, under the conditions for mapped files in
+        // core/files/file.h.
         Tensor mapped() const;
 
       private:
         std::optional<SafetensorsFile> file_;
         SafetensorsFile::Entry entry_;
-        Tensor mapped_;  // of a file of PyTorch
+        Tensor mapped_;  // set for PyTorch's files
     };
 
-    // A .safetensors file, the .json index of shards, or else a file of PyTorch that holds a map of
-    // tensors.
+    // Opens a .safetensors file, the .json index of shards, or a PyTorch file that contains a map
+    // of tensors.
     explicit WeightFiles(const std::string& path);
 
     const std::string& path() const { return path_; }

@@ -1,4 +1,4 @@
-// Functions without parameters as modules, for Sequential and for those who print a model.
+// Functions without parameters as modules, for use in Sequential.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +40,7 @@ class Sigmoid : public Model<Sigmoid> {
     void visit(Visitor&) override {}
 };
 
-// Joins the dimensions [from, to] into one; all but the batch unless said.
+// Merges the dimensions from `from` to `to` (inclusive) into one; by default all but the batch.
 class Flatten : public Model<Flatten> {
   public:
     explicit Flatten(std::int64_t from_ = 1, std::int64_t to_ = -1) : from(from_), to(to_) {}

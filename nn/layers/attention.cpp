@@ -21,7 +21,7 @@ MultiheadAttention::MultiheadAttention(std::int64_t embed_dim, std::int64_t head
     init::zeros_(out_proj.bias);
 }
 
-// One of query (0), key (1), value (2) as [B, H, T, D].
+// Returns query (part 0), key (1) or value (2) as [B, H, T, D].
 Tensor MultiheadAttention::project(const Tensor& x, std::int64_t part) const {
     if (x.dim() != 3 || x.size(-1) != embed_dim_)
         throw ShapeError(str("MultiheadAttention: needs three dimensions, the last of ", embed_dim_,

@@ -1,4 +1,4 @@
-// Multi-head attention with PyTorch's parameters.
+// Multi-head attention with PyTorch's parameter names.
 #pragma once
 
 #include "nn/layers/linear.h"
@@ -12,15 +12,16 @@ struct MultiheadAttentionOptions {
     bool batch_first = false;  // [B, T, E] instead of [T, B, E]
 };
 
-// Vaswani et al., arXiv:1706.03762. in_proj_weight [3 E, E] holds query, key and value in this
-// order.
+// Multi-head attention (Vaswani et al., arXiv:1706.03762). in_proj_weight [3 E, E] contains the
+// weights of query, key and value in this order.
 class MultiheadAttention : public Model<MultiheadAttention> {
   public:
-    // E is a multiple of heads (ValueError).
+    // Throws ValueError unless embed_dim (E) is a multiple of heads.
     MultiheadAttention(std::int64_t embed_dim, std::int64_t heads,
                        MultiheadAttentionOptions options = {});
 
-    // The three have E channels; key and value have one length. `mask` as in AttentionOptions.
+    // query, key and value have E channels; key and value have the same length. `mask` and `causal`
+    // are as in AttentionOptions. Returns a tensor of query's shape. Throws ShapeError.
     Tensor forward(const Tensor& query, const Tensor& key, const Tensor& value,
                    const Tensor& mask = {}, bool causal = false);
     void visit(Visitor& v) override;

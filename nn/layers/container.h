@@ -1,4 +1,4 @@
-// Modules in a row.
+// Containers of modules.
 #pragma once
 
 #include <functional>
@@ -10,7 +10,7 @@
 
 namespace axle::inline v0::nn {
 
-// Modules of one type, named "0", "1", ...
+// A list of modules of one type, named "0", "1", ...
 template <class T>
 class ModuleList : public Model<ModuleList<T>> {
   public:
@@ -29,11 +29,11 @@ class ModuleList : public Model<ModuleList<T>> {
     std::vector<T> modules_;
 };
 
-// Tensor to Tensor through each module or function in turn; modules are named by their place, as
-// PyTorch does: functions take a number too.
+// Applies modules and functions one after another. Modules are named by their index as in PyTorch;
+// functions count too.
 //
-//     nn::Sequential net{nn::Linear(784, 512), relu, nn::Linear(512, 10)};  // braces: drawn in
-//     order
+//     // With braces, the initial weights are drawn in order.
+//     nn::Sequential net{nn::Linear(784, 512), relu, nn::Linear(512, 10)};
 class Sequential : public Model<Sequential> {
   public:
     Sequential() = default;
@@ -46,9 +46,9 @@ class Sequential : public Model<Sequential> {
     }
     Sequential(Sequential&&) = default;
     Sequential& operator=(Sequential&&) = default;
-    // For clone(), as Module's.
+    // For clone() only, see Module.
     Sequential(const Sequential& other) : Model(other) {
-        for (const auto& stage : other.stages_) stages_.push_back(stage->twin());
+        for (const auto& stage : other.stages_) stages_.push_back(stage->clone());
     }
 
     template <class S>
@@ -78,7 +78,7 @@ class Sequential : public Model<Sequential> {
         virtual ~Stage() = default;
         virtual Tensor call(const Tensor& x) = 0;
         virtual Module* module() { return nullptr; }
-        virtual std::unique_ptr<Stage> twin() const = 0;
+        virtual std::unique_ptr<Stage> clone() const = 0;
     };
     template <class T>
     struct Layer : Stage {
@@ -86,13 +86,13 @@ class Sequential : public Model<Sequential> {
         explicit Layer(const T& layer_) : layer(layer_) {}
         Tensor call(const Tensor& x) override { return layer(x); }
         Module* module() override { return &layer; }
-        std::unique_ptr<Stage> twin() const override { return std::make_unique<Layer>(layer); }
+        std::unique_ptr<Stage> clone() const override { return std::make_unique<Layer>(layer); }
         T layer;
     };
     struct Function : Stage {
         explicit Function(std::function<Tensor(const Tensor&)> f_) : f(std::move(f_)) {}
         Tensor call(const Tensor& x) override { return f(x); }
-        std::unique_ptr<Stage> twin() const override { return std::make_unique<Function>(f); }
+        std::unique_ptr<Stage> clone() const override { return std::make_unique<Function>(f); }
         std::function<Tensor(const Tensor&)> f;
     };
 

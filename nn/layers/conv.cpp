@@ -7,8 +7,8 @@
 namespace axle::inline v0::nn {
 namespace {
 
-// Throws unless a layer of these sizes exists. Strides and the like are the op's to check, at every
-// call.
+// Throws ValueError if the sizes are invalid. Strides, padding and dilation are checked by the op
+// in every call.
 void check_sizes(const char* who, std::int64_t in, std::int64_t out, Size2 kernel,
                  std::int64_t groups) {
     if (in < 1 || out < 1 || kernel.h < 1 || kernel.w < 1)
@@ -29,7 +29,7 @@ void make_parameters(Tensor& weight, Tensor& bias, const Shape& shape, std::int6
     init::uniform_(bias, -bound, bound);
 }
 
-// (before, after) of the columns, then of the rows, as pad() wants them.
+// Returns {left, right, top, bottom}, the argument of pad().
 Dims padding_around(const ConvPadding& padding, Size2 kernel, Size2 dilation) {
     if (!padding.same) return {padding.size.w, padding.size.w, padding.size.h, padding.size.h};
     const std::int64_t w = dilation.w * (kernel.w - 1), h = dilation.h * (kernel.h - 1);

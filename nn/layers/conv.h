@@ -1,4 +1,4 @@
-// Convolution layers: PyTorch's parameters, names and initial values.
+// Convolution layers with PyTorch's parameters, names and initial values.
 #pragma once
 
 #include <cstdint>
@@ -8,14 +8,14 @@
 
 namespace axle::inline v0::nn {
 
-// How much an image is padded: a size on both sides, or as much as keeps its size.
+// The padding of an image: a size for both sides, or "same", which keeps the image size.
 struct ConvPadding {
     struct Same {};
 
     Size2 size = 0;
     bool same = false;
 
-    constexpr ConvPadding(std::int64_t both) : size(both) {}  // NOLINT: as Size2
+    constexpr ConvPadding(std::int64_t both) : size(both) {}  // NOLINT: implicit as in Size2
     constexpr ConvPadding(std::int64_t h, std::int64_t w) : size(h, w) {}
     constexpr ConvPadding(Size2 both_sides) : size(both_sides) {}  // NOLINT
     constexpr ConvPadding(Same) : same(true) {}                    // NOLINT
@@ -24,31 +24,32 @@ inline constexpr ConvPadding::Same kSamePadding;
 
 struct Conv2dLayerOptions {
     Size2 stride = 1;
-    ConvPadding padding = 0;  // kSamePadding needs a stride of 1
+    ConvPadding padding = 0;  // kSamePadding requires a stride of 1
     Size2 dilation = 1;
     std::int64_t groups = 1;
     bool bias = true;
-    PadMode padding_mode = PadMode::constant;  // zeros
+    PadMode padding_mode = PadMode::constant;  // constant pads with zeros
 };
 
 class Conv2d : public Model<Conv2d> {
   public:
-    // Weight and bias uniform in +-1 / sqrt(in / groups * kernel area), as PyTorch. ValueError for
-    // sizes that are not positive or no multiples of groups.
+    // Weight and bias are uniform in +-1 / sqrt(in / groups * kernel area), as in PyTorch. Throws
+    // ValueError unless sizes are positive and multiples of groups.
     Conv2d(std::int64_t in, std::int64_t out, Size2 kernel, Conv2dLayerOptions options = {});
 
-    // x [N, in, H, W] or [in, H, W]
+    // x is [N, in, H, W] or [in, H, W]. Returns [N, out, H', W'] or [out, H', W'].
     Tensor forward(const Tensor& x);
     void visit(Visitor& v) override { v("weight", weight), v("bias", bias); }
 
     Tensor weight;  // [out, in / groups, kernel h, kernel w]
-    Tensor bias;    // [out], undefined without
+    Tensor bias;    // [out], undefined if there is no bias
 
     const Conv2dLayerOptions& options() const { return options_; }
 
   private:
     Conv2dLayerOptions options_;
-    Dims around_;  // what pad() adds before the convolution; empty where it pads by itself
+    // the padding added by pad() before the convolution; empty if the convolution pads itself
+    Dims around_;
     Conv2dOptions conv_;
 };
 
@@ -63,7 +64,7 @@ struct ConvTranspose2dLayerOptions {
 
 class ConvTranspose2d : public Model<ConvTranspose2d> {
   public:
-    // Initialised as PyTorch does: +-1 / sqrt(out / groups * kernel area).
+    // Weight and bias are uniform in +-1 / sqrt(out / groups * kernel area), as in PyTorch.
     ConvTranspose2d(std::int64_t in, std::int64_t out, Size2 kernel,
                     ConvTranspose2dLayerOptions options = {});
 
@@ -71,7 +72,7 @@ class ConvTranspose2d : public Model<ConvTranspose2d> {
     void visit(Visitor& v) override { v("weight", weight), v("bias", bias); }
 
     Tensor weight;  // [in, out / groups, kernel h, kernel w]
-    Tensor bias;    // [out], undefined without
+    Tensor bias;    // [out], undefined if there is no bias
 
     const ConvTranspose2dLayerOptions& options() const { return options_; }
 

@@ -1,4 +1,4 @@
-// The small layers: embedding, dropout.
+// Embedding and Dropout.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,8 @@
 
 namespace axle::inline v0::nn {
 
-// Ids [...] to rows [..., width] of a table drawn from N(0, 1), as PyTorch.
+// Looks up ids [...] in a table and returns rows [..., width]. The table is drawn from N(0, 1), as
+// in PyTorch.
 class Embedding : public Model<Embedding> {
   public:
     Embedding(std::int64_t rows, std::int64_t width, std::optional<std::int64_t> padding_idx = {});
@@ -19,10 +20,11 @@ class Embedding : public Model<Embedding> {
     std::optional<std::int64_t> padding_idx;
 };
 
-// The identity outside training.
+// Sets elements to zero with probability p in training and scales the others by 1 / (1 - p). The
+// identity in evaluation.
 class Dropout : public Model<Dropout> {
   public:
-    // p in [0, 1] (ValueError).
+    // Throws ValueError unless p is in [0, 1].
     explicit Dropout(double p = 0.5);
     Tensor forward(const Tensor& x) { return dropout(x, p, is_training()); }
     void visit(Visitor&) override {}

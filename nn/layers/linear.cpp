@@ -21,12 +21,12 @@ Linear::Linear(const Linear& other)
     : Model(other),
       weight(other.weight),
       bias(other.bias),
-      policy(other.policy == nullptr ? nullptr : other.policy->twin()),
+      policy(other.policy == nullptr ? nullptr : other.policy->clone()),
       options_(other.options_) {}
 
 namespace {
 
-// [out, in]
+// Returns the weight as [out, in].
 Tensor matrix_of(const Linear& layer) {
     return layer.options().transposed ? layer.weight.t() : layer.weight;
 }
@@ -46,7 +46,7 @@ void Linear::visit(Visitor& v) {
 
 Tensor feed_forward(Linear& first, Linear& second, const Tensor& x, Activation activation) {
     const auto has_door = [](const Linear& layer) {
-        return layer.policy || layer.gate() || layer.layer_cast();
+        return layer.policy || layer.hooks() || layer.layer_cast();
     };
     if (has_door(first) || has_door(second)) return second(first(x, activation));
     return axle::feed_forward(x, matrix_of(first), first.bias, matrix_of(second), second.bias,

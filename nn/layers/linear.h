@@ -1,4 +1,4 @@
-// Linear: y = activation(x W^T + b), and the door for those who multiply another way.
+// Linear: y = activation(x W^T + b), and LinearPolicy, the extension point for other products.
 #pragma once
 
 #include <memory>
@@ -10,36 +10,38 @@ namespace axle::inline v0::nn {
 
 class Linear;
 
-// Takes over the product of a Linear: LoRA, quantised or fp8 weights, tensor parallel. It may hold
-// parameters of its own, which appear below the Linear under "policy".
+// Replaces the product of a Linear: LoRA, quantized or fp8 weights, tensor parallelism. A policy
+// can have parameters of its own, which appear below the Linear as "policy".
 struct LinearPolicy : Module {
     virtual Tensor multiply(Linear& layer, const Tensor& x, Activation activation) = 0;
-    // For clone() of the Linear: std::make_shared<Derived>(*this).
-    virtual std::shared_ptr<LinearPolicy> twin() const = 0;
+    // Called by clone() of the Linear. Implementations return std::make_shared<Derived>(*this).
+    virtual std::shared_ptr<LinearPolicy> clone() const = 0;
     void visit(Visitor&) override {}
 };
 
 struct LinearOptions {
     bool bias = true;
-    // The weight is stored [in, out] instead of PyTorch's [out, in]: GPT-2's Conv1D.
+    // If true, the weight is stored as [in, out] instead of PyTorch's [out, in], as in GPT-2's
+    // Conv1D.
     bool transposed = false;
 };
 
 class Linear : public Model<Linear> {
   public:
-    // Weight and bias uniform in +-1/sqrt(in), as PyTorch. Sizes are positive (ValueError).
+    // Weight and bias are uniform in +-1/sqrt(in), as in PyTorch. Throws ValueError unless sizes
+    // are positive.
     Linear(std::int64_t in, std::int64_t out, LinearOptions options = {});
     Linear(Linear&&) = default;
     Linear& operator=(Linear&&) = default;
-    // For clone(), as Module's.
+    // For clone() only, see Module.
     Linear(const Linear& other);
 
-    // x [..., in] to [..., out].
+    // x is [..., in]. Returns [..., out].
     Tensor forward(const Tensor& x, Activation activation = Activation::none);
     void visit(Visitor& v) override;
 
     Tensor weight;
-    Tensor bias;  // [out], undefined without
+    Tensor bias;  // [out], undefined if there is no bias
     std::shared_ptr<LinearPolicy> policy;
 
     const LinearOptions& options() const { return options_; }
@@ -48,7 +50,8 @@ class Linear : public Model<Linear> {
     LinearOptions options_;
 };
 
-// second(first(x, activation)), as the one op feed_forward where no policy or gate has a say.
+// Returns second(first(x, activation)). Uses the fused op feed_forward unless a policy or hook
+// applies.
 Tensor feed_forward(Linear& first, Linear& second, const Tensor& x, Activation activation);
 
 }  // namespace axle::inline v0::nn

@@ -8,11 +8,11 @@
 
 namespace axle::inline v0::nn {
 
-// Linear layers of the widths given with an activation between them: x [..., widths.front()] to
-// [..., widths.back()]. Named layers.0, layers.1, ...
+// Linear layers of the given widths with an activation between them, named layers.0, layers.1, ...
+// Maps x [..., widths.front()] to [..., widths.back()].
 class Mlp : public Model<Mlp> {
   public:
-    // At least two widths (ValueError).
+    // Throws ValueError unless there are at least two widths.
     explicit Mlp(const std::vector<std::int64_t>& widths, Activation activation = Activation::relu);
     Tensor forward(Tensor x);
     void visit(Visitor& v) override { v("layers", layers); }

@@ -52,14 +52,14 @@ Tensor BatchNorm<kSpatial>::forward(const Tensor& x) {
         throw ShapeError(str("BatchNorm", kSpatial, "d: x must have ", kSpatial == 1 ? "2 or " : "",
                              kSpatial + 2, " dimensions: ", x.shape()));
     const bool tracked = running_mean.defined();
-    const bool own_statistics = this->is_training() || !tracked;
+    const bool batch_statistics = this->is_training() || !tracked;
     const bool counts = this->is_training() && tracked;
     double factor = momentum.value_or(0);
     if (counts && !momentum) factor = 1 / (num_batches_tracked.item() + 1);
     Tensor y =
         this->is_training() && policy != nullptr
-            ? policy->normalise(x, running_mean, running_var, weight, bias, factor, eps)
-            : batch_norm(x, running_mean, running_var, weight, bias, own_statistics, factor, eps);
+            ? policy->normalize(x, running_mean, running_var, weight, bias, factor, eps)
+            : batch_norm(x, running_mean, running_var, weight, bias, batch_statistics, factor, eps);
     if (counts) num_batches_tracked.add_(ones({}, {i64, x.device()}));
     return y;
 }

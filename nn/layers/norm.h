@@ -1,4 +1,4 @@
-// Normalisation layers, with PyTorch's names and defaults.
+// Normalization layers with PyTorch's names and defaults.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,11 @@ namespace axle::inline v0::nn {
 
 struct LayerNormOptions {
     double eps = 1e-5;
-    bool affine = true;  // weight of ones
-    bool bias = true;    // and bias of zeros
+    bool affine = true;  // has a weight, initially 1
+    bool bias = true;    // has a bias, initially 0
 };
 
-// Over the last dimension.
+// Layer normalization over the last dimension.
 class LayerNorm : public Model<LayerNorm> {
   public:
     explicit LayerNorm(std::int64_t width, LayerNormOptions options = {});
@@ -26,7 +26,7 @@ class LayerNorm : public Model<LayerNorm> {
     double eps;
 };
 
-// Over the last dimension.
+// Root mean square normalization over the last dimension.
 class RMSNorm : public Model<RMSNorm> {
   public:
     explicit RMSNorm(std::int64_t width, double eps = 1e-6);
@@ -39,30 +39,30 @@ class RMSNorm : public Model<RMSNorm> {
 
 struct BatchNormOptions {
     double eps = 1e-5;
-    // The weight of the newest batch in the running statistics; without one they are the plain
-    // average over all batches (which reads the count of batches on the host).
+    // The weight of the newest batch in the running statistics. Without a value, they are the plain
+    // average over all batches, which reads the batch count on the host.
     std::optional<double> momentum = 0.1;
-    bool affine = true;               // weight of ones and bias of zeros
-    bool track_running_stats = true;  // else each batch is normalised by its own, always
+    bool affine = true;               // has a weight (1) and a bias (0)
+    bool track_running_stats = true;  // if false, every batch is normalized by its own statistics
 };
 
-// Takes over the normalising of a BatchNorm by a batch's statistics: those of all processes. The
-// arguments are batch_norm's. Clones share it.
+// Replaces normalization by batch statistics, for example to use the statistics of all processes.
+// The arguments are those of batch_norm(). Clones share the policy.
 struct BatchNormPolicy {
     virtual ~BatchNormPolicy() = default;
-    virtual Tensor normalise(const Tensor& x, Tensor running_mean, Tensor running_var,
+    virtual Tensor normalize(const Tensor& x, Tensor running_mean, Tensor running_var,
                              const Tensor& weight, const Tensor& bias, double momentum,
                              double eps) = 0;
 };
 
-// Over all dimensions but the second: by the batch's statistics in training, which also moves the
-// running ones, and by the running ones in evaluation. x has kSpatial dimensions behind [N, C]; in
-// one dimension x may be [N, C] itself.
+// Batch normalization over all dimensions but the second. Training uses the batch's statistics and
+// updates the running ones; evaluation uses the running ones. x is [N, C] followed by kSpatial
+// dimensions; for kSpatial = 1, x can also be [N, C].
 template <int kSpatial>
 class BatchNorm : public Model<BatchNorm<kSpatial>> {
   public:
     explicit BatchNorm(std::int64_t channels, BatchNormOptions options = {});
-    // Throws ShapeError for another rank or number of channels.
+    // Throws ShapeError if the number of dimensions or channels is wrong.
     Tensor forward(const Tensor& x);
     void visit(Visitor& v) override {
         v("weight", weight), v("bias", bias);
@@ -75,7 +75,7 @@ class BatchNorm : public Model<BatchNorm<kSpatial>> {
     Tensor num_batches_tracked;  // i64, []
     double eps;
     std::optional<double> momentum;
-    std::shared_ptr<BatchNormPolicy> policy;  // in training
+    std::shared_ptr<BatchNormPolicy> policy;  // used in training only
 };
 extern template class BatchNorm<1>;
 extern template class BatchNorm<2>;
@@ -86,13 +86,14 @@ using BatchNorm3d = BatchNorm<3>;
 
 struct GroupNormOptions {
     double eps = 1e-5;
-    bool affine = true;  // weight of ones and bias of zeros, one per channel
+    bool affine = true;  // has a weight (1) and a bias (0) per channel
 };
 
-// Over each of `groups` equal parts of the channels, dimension 1, with all that lies behind them.
+// Group normalization: splits the channels (dimension 1) into `groups` equal parts and normalizes
+// each of them over its channels and all following dimensions.
 class GroupNorm : public Model<GroupNorm> {
   public:
-    // Throws ValueError where groups doesn't divide channels.
+    // Throws ValueError unless groups divides channels.
     GroupNorm(std::int64_t groups, std::int64_t channels, GroupNormOptions options = {});
     Tensor forward(const Tensor& x) { return group_norm(x, groups, weight, bias, eps); }
     void visit(Visitor& v) override { v("weight", weight), v("bias", bias); }

@@ -1,5 +1,5 @@
-// Pooling of images [N, C, H, W] or [C, H, W] and resizing of [N, C, H, W] as modules; core/ops.h
-// describes the options.
+// Pooling of images [N, C, H, W] or [C, H, W] and resizing of images [N, C, H, W] as modules. See
+// core/ops.h for the options.
 #pragma once
 
 #include "nn/module.h"

@@ -71,7 +71,7 @@ BertSelfAttention::BertSelfAttention(const BertConfig& config)
 
 Tensor BertSelfAttention::forward(const Tensor& x, const Tensor& mask) {
     const std::int64_t batch = x.size(0), time = x.size(1), width = x.size(2);
-    // [B, T, C] as [B, heads, T, C / heads]
+    // Reshapes [B, T, C] to [B, heads, T, C / heads].
     const auto split_heads = [&](const Tensor& y) {
         return y.reshape({batch, time, heads, width / heads}).transpose(1, 2);
     };

@@ -1,10 +1,10 @@
-// BERT: a bidirectional encoder with the names and the layout of Hugging Face's, so that its files
-// load here and ours there (Devlin et al., arXiv:1810.04805). Bert is the encoder; around it are
-// BertForSequenceClassification and BertForMaskedLM.
+// BERT: a bidirectional encoder with the parameter names and file layout of Hugging Face's models,
+// so that files can be exchanged in both directions (Devlin et al., arXiv:1810.04805). Bert is the
+// encoder; BertForSequenceClassification and BertForMaskedLM add heads.
 //
-// All three take ids [B, T], T <= max_position_embeddings; attention_mask [B, T], zero where a
-// token is padding, which nobody attends to (undefined: no padding); and token_type_ids [B, T]
-// (undefined: all zero). ShapeError for others.
+// All three models take ids [B, T] with T <= max_position_embeddings, attention_mask [B, T] (0: the
+// token is padding and is ignored; undefined: no padding), and token_type_ids [B, T] (undefined:
+// all zero). They throw ShapeError for other shapes.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@
 
 namespace axle::inline v0::nn {
 
-// Hugging Face's names and defaults.
+// The configuration of the BERT models, with Hugging Face's names and defaults.
 struct BertConfig {
     std::int64_t vocab_size = 30522;
     std::int64_t hidden_size = 768;
@@ -32,17 +32,18 @@ struct BertConfig {
     Activation hidden_act = Activation::gelu;
     double hidden_dropout_prob = 0.1;
     double attention_probs_dropout_prob = 0.1;
-    std::optional<double> classifier_dropout = {};  // hidden_dropout_prob unless said
+    std::optional<double> classifier_dropout = {};  // default: hidden_dropout_prob
     double initializer_range = 0.02;
     double layer_norm_eps = 1e-12;
-    std::optional<std::int64_t> pad_token_id = 0;  // its embedding gets no gradient
-    // The classes of a classifier, id2label; one alone is a regression.
+    std::optional<std::int64_t> pad_token_id = 0;  // the row of this id gets no gradient
+    // The class names of a classifier (id2label in config.json). With a single label, the model is
+    // a regression.
     std::vector<std::string> labels = {"LABEL_0", "LABEL_1"};
 
-    // Throws ValueError naming the field.
+    // Throws ValueError that names the invalid field.
     void validate() const;
-    // config.json as Hugging Face writes it for BERT; fields that it lacks keep their defaults.
-    // Throws ValueError for text that is no such configuration.
+    // Converts to and from Hugging Face's config.json. Missing fields keep their defaults.
+    // from_json throws ValueError if the text is not a supported BERT configuration.
     std::string to_json() const;
     static BertConfig from_json(const std::string& text);
 };
@@ -62,7 +63,7 @@ struct BertEmbeddings : Model<BertEmbeddings> {
 
 struct BertSelfAttention : Model<BertSelfAttention> {
     explicit BertSelfAttention(const BertConfig& config);
-    // `mask` as in AttentionOptions, or undefined.
+    // `mask` is as in AttentionOptions; it can be undefined.
     Tensor forward(const Tensor& x, const Tensor& mask);
     void visit(Visitor& v) override { v("query", query), v("key", key), v("value", value); }
 
@@ -71,7 +72,7 @@ struct BertSelfAttention : Model<BertSelfAttention> {
     double dropout;
 };
 
-// norm(residual + dropout(dense(x))).
+// Computes norm(residual + dropout(dense(x))).
 struct BertOutput : Model<BertOutput> {
     BertOutput(const BertConfig& config, std::int64_t in);
     Tensor forward(const Tensor& x, const Tensor& residual);
@@ -122,7 +123,7 @@ struct BertEncoder : Model<BertEncoder> {
     ModuleList<BertLayer> layer;
 };
 
-// tanh(dense(the first token)): [B, T, C] to [B, C].
+// Computes tanh(dense(first token)): [B, T, C] to [B, C].
 struct BertPooler : Model<BertPooler> {
     explicit BertPooler(const BertConfig& config);
     Tensor forward(const Tensor& hidden) { return tanh(dense(hidden.select(1, 0))); }
@@ -131,19 +132,20 @@ struct BertPooler : Model<BertPooler> {
     Linear dense;
 };
 
-// Weights from N(0, initializer_range), biases zero, in all three models. Their files are folders
-// (nn/models/pretrained.h), as these classes or transformers write them; each finds its part in
-// the file of any other and makes a head that is missing there anew. FileError.
+// The BERT encoder. Weights are initialized from N(0, initializer_range) and biases with zero, in
+// all three models. Models are saved as folders (nn/models/pretrained.h) that transformers can
+// read, and the other way round. Each model can load the files of the others; heads that are
+// missing in the files are initialized. Throws FileError.
 struct Bert : Model<Bert> {
     explicit Bert(const BertConfig& config, bool with_pooler = true);
     static Bert from_pretrained(const std::string& path);
     void save_pretrained(const std::string& directory,
                          const SavePretrainedOptions& options = {}) const;
 
-    // The last hidden state [B, T, C].
+    // Returns the last hidden state [B, T, C].
     Tensor forward(const Tensor& ids, const Tensor& attention_mask = {},
                    const Tensor& token_type_ids = {});
-    // [B, C] of it. Throws UsageError without a pooler.
+    // Returns the pooled output [B, C]. Throws UsageError if the model has no pooler.
     Tensor pooled(const Tensor& hidden);
     void visit(Visitor& v) override {
         v("embeddings", embeddings), v("encoder", encoder);
@@ -158,17 +160,18 @@ struct Bert : Model<Bert> {
 
 struct BertForSequenceClassification : Model<BertForSequenceClassification> {
     explicit BertForSequenceClassification(const BertConfig& config);
-    // With as many classes as the configuration has labels, or as said here.
+    // Loads a model. The number of classes is num_labels if given, else that of the labels in the
+    // configuration.
     static BertForSequenceClassification from_pretrained(
         const std::string& path, std::optional<std::int64_t> num_labels = {});
     void save_pretrained(const std::string& directory,
                          const SavePretrainedOptions& options = {}) const;
 
-    // Logits [B, labels].
+    // Returns logits [B, labels].
     Tensor forward(const Tensor& ids, const Tensor& attention_mask = {},
                    const Tensor& token_type_ids = {});
-    // Mean cross entropy of the classes labels [B] (-100 is ignored), in nats. With one label, the
-    // mean squared error to the numbers labels [B].
+    // Returns the mean cross entropy of the class indices labels [B] (-100 is ignored), in nats.
+    // With a single label, returns the mean squared error to the floating labels [B].
     Tensor loss(const Tensor& ids, const Tensor& labels, const Tensor& attention_mask = {},
                 const Tensor& token_type_ids = {});
     void visit(Visitor& v) override {
@@ -184,7 +187,7 @@ struct BertForSequenceClassification : Model<BertForSequenceClassification> {
     static Linear new_classifier(const BertConfig& config);
 };
 
-// bias + norm(act(dense(x))) times the word embeddings.
+// The masked-LM head: norm(act(dense(x))) times the word embeddings, plus a bias.
 struct BertPredictions : Model<BertPredictions> {
     BertPredictions(const BertConfig& config, const Tensor& word_embeddings);
     Tensor forward(const Tensor& x);
@@ -193,7 +196,7 @@ struct BertPredictions : Model<BertPredictions> {
     Linear dense;
     LayerNorm norm;
     Tensor bias;     // [vocab_size]
-    Tensor decoder;  // the word embeddings themselves
+    Tensor decoder;  // the word embeddings (tied)
     Activation activation;
 };
 
@@ -203,10 +206,10 @@ struct BertForMaskedLM : Model<BertForMaskedLM> {
     void save_pretrained(const std::string& directory,
                          const SavePretrainedOptions& options = {}) const;
 
-    // Logits [B, T, vocab_size].
+    // Returns logits [B, T, vocab_size].
     Tensor forward(const Tensor& ids, const Tensor& attention_mask = {},
                    const Tensor& token_type_ids = {});
-    // Mean cross entropy of labels [B, T] (-100 is ignored), in nats.
+    // Returns the mean cross entropy of labels [B, T] (-100 is ignored), in nats.
     Tensor loss(const Tensor& ids, const Tensor& labels, const Tensor& attention_mask = {},
                 const Tensor& token_type_ids = {});
     void visit(Visitor& v) override { v("bert", bert), v("cls.predictions", predictions); }

@@ -1,4 +1,4 @@
-// BERT as files: config.json and model.safetensors in Hugging Face's layout.
+// Reading and writing BERT models: config.json and model.safetensors in Hugging Face's layout.
 #include <utility>
 
 #include "core/tree/tree.h"
@@ -8,7 +8,7 @@
 namespace axle::inline v0::nn {
 namespace {
 
-// id2label {"0": "LABEL_0", ...}: each class below their number, once.
+// Reads id2label, {"0": "LABEL_0", ...}, which must contain every class number from 0 on.
 void read_labels(const ConfigFields& fields, std::vector<std::string>& labels) {
     constexpr const char* kName = "id2label";
     const Tree* field = fields.find(kName);
@@ -23,8 +23,8 @@ void read_labels(const ConfigFields& fields, std::vector<std::string>& labels) {
     }
 }
 
-// TensorFlow's names of a LayerNorm, which older files have.
-std::string modern_name(const std::string& name) {
+// Older files use TensorFlow's names for the parameters of a LayerNorm.
+std::string current_name(const std::string& name) {
     const auto with_end = [&](const char* old, const char* now) {
         return name.substr(0, name.size() - std::string_view(old).size()) + now;
     };
@@ -33,20 +33,21 @@ std::string modern_name(const std::string& name) {
     return name;
 }
 
-// Heads of other models, and positions that older files carry along.
-bool is_elsewhere(const std::string& name) {
+// Returns whether to ignore a tensor: heads of other models, and position ids in older files.
+bool is_ignored(const std::string& name) {
     return name.ends_with("embeddings.position_ids") || name.starts_with("cls.") ||
            name.starts_with("classifier.") || name.starts_with("pooler.") ||
            name.starts_with("bert.pooler.");
 }
 
-// heads(model): what the files may lack.
+// Loads a model. heads(model) returns the heads that the files can lack.
 template <class Model, class Heads>
-Model loaded(const PretrainedFolder& folder, const BertConfig& config, Heads&& heads) {
+Model load_model(const PretrainedFolder& folder, const BertConfig& config, Heads&& heads) {
     auto model = folder.build<Model>(config, config.num_hidden_layers);
-    folder.load(
-        model,
-        {.inner = "bert.", .modern = modern_name, .ignored = is_elsewhere, .heads = heads(model)});
+    folder.load(model, {.inner = "bert.",
+                        .current_name = current_name,
+                        .ignored = is_ignored,
+                        .heads = heads(model)});
     return model;
 }
 
@@ -90,7 +91,7 @@ std::string BertConfig::to_json() const {
 
 BertConfig BertConfig::from_json(const std::string& text) {
     const ConfigFields fields("BertConfig", text, "bert");
-    // What changes the models in ways that they do not know.
+    // These options change the models in ways that are not supported.
     fields.require("position_embedding_type", "absolute");
     fields.require("is_decoder", false);
     fields.require("add_cross_attention", false);
@@ -120,7 +121,7 @@ BertConfig BertConfig::from_json(const std::string& text) {
 Bert Bert::from_pretrained(const std::string& path) {
     const PretrainedFolder folder(path);
     const auto config = folder.config<BertConfig>();
-    return loaded<Bert>(folder, config, [&](Bert& model) -> std::vector<PretrainedNames::Head> {
+    return load_model<Bert>(folder, config, [&](Bert& model) -> std::vector<PretrainedNames::Head> {
         return {{"pooler.", [&] { model.pooler.emplace(config); }}};
     });
 }
@@ -132,22 +133,24 @@ BertForSequenceClassification BertForSequenceClassification::from_pretrained(
     auto config = folder.config<BertConfig>();
     if (num_labels && *num_labels != std::ssize(config.labels))
         config.labels = default_labels(*num_labels);
-    return loaded<Model>(folder, config, [&](Model& model) -> std::vector<PretrainedNames::Head> {
-        return {{"bert.pooler.", [&] { model.bert.pooler.emplace(config); }},
-                {"classifier.", [&] { model.classifier = new_classifier(config); }}};
-    });
+    return load_model<Model>(
+        folder, config, [&](Model& model) -> std::vector<PretrainedNames::Head> {
+            return {{"bert.pooler.", [&] { model.bert.pooler.emplace(config); }},
+                    {"classifier.", [&] { model.classifier = new_classifier(config); }}};
+        });
 }
 
 BertForMaskedLM BertForMaskedLM::from_pretrained(const std::string& path) {
     using Model = BertForMaskedLM;
     const PretrainedFolder folder(path);
     const auto config = folder.config<BertConfig>();
-    return loaded<Model>(folder, config, [&](Model& model) -> std::vector<PretrainedNames::Head> {
-        return {{"cls.predictions.", [&] {
-                     const Tensor& words = model.bert.embeddings.word.weight;
-                     model.predictions = BertPredictions(config, words);
-                 }}};
-    });
+    return load_model<Model>(
+        folder, config, [&](Model& model) -> std::vector<PretrainedNames::Head> {
+            return {{"cls.predictions.", [&] {
+                         const Tensor& words = model.bert.embeddings.word.weight;
+                         model.predictions = BertPredictions(config, words);
+                     }}};
+        });
 }
 
 void Bert::save_pretrained(const std::string& directory,

@@ -8,26 +8,26 @@
 namespace axle::inline v0::nn {
 namespace {
 
-// eval() for a scope; afterwards every module is in the mode that it was in.
-class Evaluating {
+// Switches a model to evaluation mode; the destructor restores the mode of every module.
+class EvaluationScope {
   public:
-    explicit Evaluating(Module& model) {
+    explicit EvaluationScope(Module& model) {
         for (const auto& [name, module] : model.named_modules())
             before_.emplace_back(module, module->is_training());
         model.eval();
     }
-    ~Evaluating() {
-        // Parents come first, so that children have the last word.
+    ~EvaluationScope() {
+        // Parents come first, so that the modes of their children are restored last.
         for (const auto& [module, training] : before_) module->train(training);
     }
-    Evaluating(const Evaluating&) = delete;
-    Evaluating& operator=(const Evaluating&) = delete;
+    EvaluationScope(const EvaluationScope&) = delete;
+    EvaluationScope& operator=(const EvaluationScope&) = delete;
 
   private:
     std::vector<std::pair<Module*, bool>> before_;
 };
 
-// One of the tokens, by logits [1, vocabulary].
+// Samples one token from logits [1, vocabulary].
 std::int64_t next_token(Tensor logits, const GenerateOptions& options) {
     if (options.temperature == 0) return argmax(logits, -1).item_int();
     logits = logits / options.temperature;
@@ -51,7 +51,7 @@ std::vector<std::int64_t> generate(Module& model,
         throw ValueError(
             str("generate: count and top_k can't be negative: ", count, ", ", options.top_k));
     const NoGrad no_grad;
-    const Evaluating evaluating(model);
+    const EvaluationScope evaluating(model);
     const std::vector<Tensor> parameters = model.parameters();
     const Device device = parameters.empty() ? Device::cpu() : parameters[0].device();
     for (std::int64_t i = 0; i < count; ++i) {

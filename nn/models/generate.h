@@ -1,4 +1,4 @@
-// Text from a language model, token by token.
+// Text generation from a language model, token by token.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,14 @@
 namespace axle::inline v0::nn {
 
 struct GenerateOptions {
-    double temperature = 1;  // 0 takes the likeliest token
-    std::int64_t top_k = 0;  // 0 samples from all
+    double temperature = 1;  // 0 takes the most likely token
+    std::int64_t top_k = 0;  // 0 samples from all tokens
 };
 
-// Continues one sequence by `count` tokens, from the default generator, with the model in
-// evaluation. logits: ids [1, T] to [1, T, vocabulary]; it sees the last `longest` tokens at most.
-// Throws ValueError for an empty sequence and for options that make no sense.
+// Continues one sequence by `count` tokens sampled with the default generator, with the model in
+// evaluation mode. `logits` maps ids [1, T] to [1, T, vocabulary]; it receives at most the last
+// `longest` tokens. Returns the whole sequence. Throws ValueError if the sequence is empty or an
+// option is invalid.
 std::vector<std::int64_t> generate(Module& model,
                                    const std::function<Tensor(const Tensor& ids)>& logits,
                                    std::int64_t longest, std::vector<std::int64_t> ids,

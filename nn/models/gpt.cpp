@@ -33,7 +33,7 @@ LayerNorm norm_of(const GptConfig& config) {
     return LayerNorm(config.n_embd, {.eps = config.layer_norm_epsilon, .bias = config.bias});
 }
 
-// GPT-2 stores [in, out].
+// GPT-2 stores weights as [in, out].
 Linear linear_of(const GptConfig& config, std::int64_t in, std::int64_t out, double std) {
     return normal_linear(in, out, std, {.bias = config.bias, .transposed = true});
 }
@@ -55,7 +55,7 @@ GptAttention::GptAttention(const GptConfig& config)
 
 Tensor GptAttention::forward(const Tensor& x) {
     const std::int64_t batch = x.size(0), time = x.size(1), width = x.size(2);
-    // [B, T, 3 C] as three [B, heads, T, C / heads]
+    // Splits [B, T, 3 C] into three [B, heads, T, C / heads].
     std::vector<Tensor> qkv = split(c_attn(x), width, -1);
     for (Tensor& part : qkv) part = part.view({batch, time, heads, width / heads}).transpose(1, 2);
     const Tensor y = scaled_dot_product_attention(

@@ -1,6 +1,6 @@
-// GPT-2: a decoder-only transformer with the names and the layout of Hugging Face's
-// GPT2LMHeadModel, so that its files load here and ours there (Radford et al., "Language models are
-// unsupervised multitask learners", 2019).
+// GPT-2: a decoder-only transformer with the parameter names and file layout of Hugging Face's
+// GPT2LMHeadModel, so that files can be exchanged in both directions (Radford et al., "Language
+// models are unsupervised multitask learners", 2019).
 #pragma once
 
 #include <cstdint>
@@ -19,21 +19,20 @@ namespace axle::inline v0::nn {
 
 struct GptConfig {
     std::int64_t vocab_size = 50257;
-    std::int64_t block_size = 1024;  // positions; sequences may be shorter
+    std::int64_t block_size = 1024;  // number of positions; sequences can be shorter
     std::int64_t n_layer = 12;
     std::int64_t n_head = 12;
     std::int64_t n_embd = 768;
     double dropout = 0;
-    bool bias = true;              // of linear layers and norms
-    Gelu activation = Gelu::tanh;  // GPT-2's own
+    bool bias = true;              // in linear layers and norms
+    Gelu activation = Gelu::tanh;  // as in GPT-2
     double layer_norm_epsilon = 1e-5;
-    bool checkpoint_blocks =
-        false;  // recompute each block in the backward pass instead of keeping it
+    bool checkpoint_blocks = false;  // recompute blocks in the backward pass
 
-    // Throws ValueError naming the field.
+    // Throws ValueError that names the invalid field.
     void validate() const;
-    // config.json as Hugging Face writes it for GPT-2; fields that it lacks keep their defaults.
-    // Throws ValueError for text that is no such configuration.
+    // Converts to and from Hugging Face's config.json. Missing fields keep their defaults.
+    // from_json throws ValueError if the text is not a supported GPT-2 configuration.
     std::string to_json() const;
     static GptConfig from_json(const std::string& text);
 };
@@ -78,7 +77,7 @@ struct GptBlock : Model<GptBlock> {
 
 struct GptTransformer : Model<GptTransformer> {
     explicit GptTransformer(const GptConfig& config);
-    // Ids [B, T] to the final hidden state [B, T, C].
+    // Maps ids [B, T] to the final hidden state [B, T, C].
     Tensor forward(const Tensor& ids);
     void visit(Visitor& v) override {
         v("wte", wte), v("wpe", wpe), v("drop", embd_dropout), v("h", h), v("ln_f", ln_f);
@@ -92,23 +91,26 @@ struct GptTransformer : Model<GptTransformer> {
 };
 
 struct Gpt : Model<Gpt> {
-    // Weights from N(0, 0.02), residual projections from N(0, 0.02 / sqrt(2 layers)), biases zero.
+    // Weights are initialized from N(0, 0.02), residual projections from N(0, 0.02 / sqrt(2
+    // layers)), biases with zero.
     explicit Gpt(const GptConfig& config);
 
-    // A folder as this class or transformers writes it (nn/models/pretrained.h); FileError.
+    // Loads a folder written by this class or by transformers (nn/models/pretrained.h). Throws
+    // FileError.
     static Gpt from_pretrained(const std::string& path);
     // Writes config.json, model.safetensors and README.md into a directory (nn/files/pretrained.h).
     void save_pretrained(const std::string& directory,
                          const SavePretrainedOptions& options = {}) const;
 
-    // Ids [B, T], T <= block_size (ShapeError), to logits [B, T, vocab_size].
+    // Maps ids [B, T] to logits [B, T, vocab_size]. Throws ShapeError if T > block_size.
     Tensor forward(const Tensor& ids);
-    // Mean cross entropy of labels [B, T] (-100 is ignored), in nats, without the logits in memory.
+    // Returns the mean cross entropy of labels [B, T] (-100 is ignored), in nats, without storing
+    // all logits.
     Tensor loss(const Tensor& ids, const Tensor& labels);
-    // Continues one sequence by `count` tokens, from the default generator.
+    // Continues one sequence by `count` tokens, see nn/models/generate.h.
     std::vector<std::int64_t> generate(std::vector<std::int64_t> ids, std::int64_t count,
                                        GenerateOptions options = {});
-    // The head's weight is the token embedding.
+    // The weight of the output head is tied to the token embedding.
     void visit(Visitor& v) override {
         v("transformer", transformer), v("lm_head.weight", transformer.wte.weight);
     }

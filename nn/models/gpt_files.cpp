@@ -1,4 +1,4 @@
-// GPT-2 as files: config.json and model.safetensors in Hugging Face's layout.
+// Reading and writing GPT-2 models: config.json and model.safetensors in Hugging Face's layout.
 #include "core/tree/tree.h"
 #include "nn/models/gpt.h"
 #include "nn/models/pretrained.h"
@@ -6,7 +6,7 @@
 namespace axle::inline v0::nn {
 
 std::string GptConfig::to_json() const {
-    // GPT-2's end of text, which a smaller vocabulary lacks.
+    // GPT-2's end-of-text token, which does not exist in a smaller vocabulary.
     constexpr std::int64_t kEndOfText = 50256;
     std::optional<std::int64_t> end_of_text;
     if (vocab_size > kEndOfText) end_of_text = kEndOfText;
@@ -31,7 +31,7 @@ std::string GptConfig::to_json() const {
 
 GptConfig GptConfig::from_json(const std::string& text) {
     const ConfigFields fields("GptConfig", text, "gpt2");
-    // What changes the model in ways that Gpt does not know.
+    // These options change the model in ways that are not supported.
     fields.require("tie_word_embeddings", true);
     fields.require("scale_attn_weights", true);
     fields.require("scale_attn_by_inverse_layer_idx", false);
@@ -62,7 +62,7 @@ Gpt Gpt::from_pretrained(const std::string& path) {
     const auto config = folder.config<GptConfig>();
     Gpt model = folder.build<Gpt>(config, config.n_layer);
     folder.load(model, {.inner = "transformer.", .ignored = [](const std::string& name) {
-                            // Causal masks, which older files carry along.
+                            // Older files contain causal masks.
                             return name.ends_with(".attn.bias") ||
                                    name.ends_with(".attn.masked_bias");
                         }});

@@ -1,5 +1,5 @@
-// LeNet-5 for images of one channel and 28 x 28 pixels, in today's form: ReLU and max pooling
-// (LeCun et al., "Gradient-based learning applied to document recognition", 1998).
+// LeNet-5 for images of one channel and 28 x 28 pixels, with ReLU and max pooling (LeCun et al.,
+// "Gradient-based learning applied to document recognition", 1998).
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace axle::inline v0::nn {
 struct LeNet : Model<LeNet> {
     explicit LeNet(std::int64_t num_classes = 10);
 
-    // Images [N, 1, 28, 28] to logits [N, num_classes].
+    // Maps images [N, 1, 28, 28] to logits [N, num_classes]. Throws ShapeError.
     Tensor forward(const Tensor& images);
     void visit(Visitor& v) override {
         v("conv1", conv1), v("conv2", conv2), v("fc1", fc1), v("fc2", fc2), v("fc3", fc3);

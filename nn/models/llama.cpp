@@ -62,7 +62,7 @@ LlamaAttention::LlamaAttention(const LlamaConfig& config)
 
 Tensor LlamaAttention::forward(const Tensor& x, const Tensor& mask) {
     const std::int64_t batch = x.size(0), time = x.size(1);
-    // [B, T, heads * D] as [B, heads, T, D]
+    // Reshapes [B, T, heads * D] to [B, heads, T, D].
     const auto heads = [&](const Tensor& y) {
         return y.reshape({batch, time, -1, head_size}).transpose(1, 2);
     };

@@ -1,6 +1,7 @@
-// Llama: a decoder-only transformer with RMSNorm, rotary positions, grouped queries and SwiGLU, and
-// with the names and the layout of Hugging Face's LlamaForCausalLM, so that its files load here and
-// ours there (Touvron et al., arXiv:2302.13971 and arXiv:2307.09288).
+// Llama: a decoder-only transformer with RMSNorm, rotary positions, grouped-query attention and
+// SwiGLU. Parameter names and file layout are those of Hugging Face's LlamaForCausalLM, so that
+// files can be exchanged in both directions (Touvron et al., arXiv:2302.13971 and
+// arXiv:2307.09288).
 #pragma once
 
 #include <cstdint>
@@ -17,16 +18,17 @@
 
 namespace axle::inline v0::nn {
 
-// Hugging Face's names and defaults.
+// The configuration of Llama, with Hugging Face's names and defaults.
 struct LlamaConfig {
     std::int64_t vocab_size = 32000;
     std::int64_t hidden_size = 4096;
     std::int64_t intermediate_size = 11008;
     std::int64_t num_hidden_layers = 32;
     std::int64_t num_attention_heads = 32;
-    std::optional<std::int64_t> num_key_value_heads = {};  // a divisor of the heads, or as many
-    std::optional<std::int64_t> head_dim = {};             // hidden_size / heads unless said
-    std::int64_t max_position_embeddings = 2048;           // how far generate looks back
+    // a divisor of the heads; default: the same
+    std::optional<std::int64_t> num_key_value_heads = {};
+    std::optional<std::int64_t> head_dim = {};    // default: hidden_size / heads
+    std::int64_t max_position_embeddings = 2048;  // context length of generate()
     double rope_theta = 10000;
     double rms_norm_eps = 1e-6;
     double attention_dropout = 0;
@@ -34,27 +36,27 @@ struct LlamaConfig {
     bool attention_bias = false;
     bool mlp_bias = false;
     bool tie_word_embeddings = false;
-    std::optional<std::int64_t> pad_token_id = {};  // its embedding gets no gradient
+    std::optional<std::int64_t> pad_token_id = {};  // the row of this id gets no gradient
     std::optional<std::int64_t> bos_token_id = 1;
     std::vector<std::int64_t> eos_token_id = {2};
-    bool checkpoint_layers = false;  // recompute each layer in the backward pass, as GptConfig's
+    bool checkpoint_layers = false;  // recompute layers in the backward pass
 
     std::int64_t key_value_heads() const {
         return num_key_value_heads.value_or(num_attention_heads);
     }
     std::int64_t head_size() const { return head_dim.value_or(hidden_size / num_attention_heads); }
-    // Throws ValueError naming the field.
+    // Throws ValueError that names the invalid field.
     void validate() const;
-    // config.json as Hugging Face writes it for Llama; fields that it lacks keep their defaults.
-    // Throws ValueError for text that is no such configuration, and for scaled rotary positions
-    // (rope_scaling), which this model does not know.
+    // Converts to and from Hugging Face's config.json. Missing fields keep their defaults.
+    // from_json throws ValueError if the text is not a supported Llama configuration. Scaled rotary
+    // positions (rope_scaling) are not supported.
     std::string to_json() const;
     static LlamaConfig from_json(const std::string& text);
 };
 
 struct LlamaAttention : Model<LlamaAttention> {
     explicit LlamaAttention(const LlamaConfig& config);
-    // `mask` as in AttentionOptions, or undefined.
+    // `mask` is as in AttentionOptions; it can be undefined.
     Tensor forward(const Tensor& x, const Tensor& mask);
     void visit(Visitor& v) override {
         v("q_proj", q_proj), v("k_proj", k_proj), v("v_proj", v_proj), v("o_proj", o_proj);
@@ -90,8 +92,8 @@ struct LlamaDecoderLayer : Model<LlamaDecoderLayer> {
 
 struct LlamaModel : Model<LlamaModel> {
     explicit LlamaModel(const LlamaConfig& config);
-    // Ids [B, T] to the final hidden state [B, T, C]. attention_mask [B, T] is zero where a token
-    // is padding, which nobody attends to; undefined without padding. ShapeError.
+    // Maps ids [B, T] to the final hidden state [B, T, C]. attention_mask [B, T] is 0 for padding
+    // tokens, which are ignored; undefined if there is no padding. Throws ShapeError.
     Tensor forward(const Tensor& ids, const Tensor& attention_mask = {});
     void visit(Visitor& v) override {
         v("embed_tokens", embed_tokens), v("layers", layers), v("norm", norm);
@@ -104,20 +106,22 @@ struct LlamaModel : Model<LlamaModel> {
 };
 
 struct Llama : Model<Llama> {
-    // Weights from N(0, initializer_range), biases zero.
+    // Weights are initialized from N(0, initializer_range), biases with zero.
     explicit Llama(const LlamaConfig& config);
 
-    // A folder as this class or transformers writes it (nn/models/pretrained.h); FileError.
+    // Loads a folder written by this class or by transformers (nn/models/pretrained.h). Throws
+    // FileError.
     static Llama from_pretrained(const std::string& path);
     // Writes config.json, model.safetensors and README.md into a directory (nn/files/pretrained.h).
     void save_pretrained(const std::string& directory,
                          const SavePretrainedOptions& options = {}) const;
 
-    // Ids [B, T] and a mask as LlamaModel's to logits [B, T, vocab_size].
+    // Maps ids [B, T] to logits [B, T, vocab_size]. attention_mask is as in LlamaModel.
     Tensor forward(const Tensor& ids, const Tensor& attention_mask = {});
-    // Mean cross entropy of labels [B, T] (-100 is ignored), in nats, without the logits in memory.
+    // Returns the mean cross entropy of labels [B, T] (-100 is ignored), in nats, without storing
+    // all logits.
     Tensor loss(const Tensor& ids, const Tensor& labels, const Tensor& attention_mask = {});
-    // Continues one sequence by `count` tokens, from the default generator.
+    // Continues one sequence by `count` tokens, see nn/models/generate.h.
     std::vector<std::int64_t> generate(std::vector<std::int64_t> ids, std::int64_t count,
                                        GenerateOptions options = {});
     void visit(Visitor& v) override { v("model", model), v("lm_head.weight", lm_head); }

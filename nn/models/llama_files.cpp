@@ -1,4 +1,4 @@
-// Llama as files: config.json and model.safetensors in Hugging Face's layout.
+// Reading and writing Llama models: config.json and model.safetensors in Hugging Face's layout.
 #include "core/files/file.h"
 #include "core/tree/tree.h"
 #include "nn/models/llama.h"
@@ -7,8 +7,8 @@
 namespace axle::inline v0::nn {
 namespace {
 
-// One token, a list of them, or null.
-Tree ends_of(const std::vector<std::int64_t>& ids) {
+// Returns one token, a list of tokens, or null.
+Tree eos_token_tree(const std::vector<std::int64_t>& ids) {
     if (ids.empty()) return {};
     if (ids.size() == 1) return ids[0];
     return Tree::list(Tree::List(ids.begin(), ids.end()));
@@ -27,8 +27,8 @@ void read_ends(const ConfigFields& fields, std::vector<std::int64_t>& ids) {
     }
 }
 
-// Transformers before 5 writes rope_theta and, for scaled positions, rope_scaling; from 5 on both
-// are in rope_parameters.
+// Before version 5, transformers writes rope_theta and, for scaled positions, rope_scaling. Since
+// version 5, both are in rope_parameters.
 void read_rope(const ConfigFields& fields, double& theta) {
     fields.read("rope_theta", theta);
     for (const char* name : {"rope_scaling", "rope_parameters"}) {
@@ -71,7 +71,7 @@ std::string LlamaConfig::to_json() const {
         {"tie_word_embeddings", tie_word_embeddings},
         {"pad_token_id", or_null(pad_token_id)},
         {"bos_token_id", or_null(bos_token_id)},
-        {"eos_token_id", ends_of(eos_token_id)},
+        {"eos_token_id", eos_token_tree(eos_token_id)},
     });
 }
 
@@ -96,7 +96,7 @@ LlamaConfig LlamaConfig::from_json(const std::string& text) {
     fields.read("mlp_bias", config.mlp_bias);
     fields.read("tie_word_embeddings", config.tie_word_embeddings);
     fields.read("pad_token_id", config.pad_token_id);
-    // PyTorch counts a negative row from the end.
+    // A negative row counts from the end, as in PyTorch.
     if (config.pad_token_id && *config.pad_token_id < 0) *config.pad_token_id += config.vocab_size;
     fields.read("bos_token_id", config.bos_token_id);
     read_ends(fields, config.eos_token_id);
@@ -109,7 +109,7 @@ Llama Llama::from_pretrained(const std::string& path) {
     const auto config = folder.config<LlamaConfig>();
     Llama model = folder.build<Llama>(config, config.num_hidden_layers);
     folder.load(model, {.inner = "model.", .ignored = [](const std::string& name) {
-                            // The frequencies of the positions, which older files carry along.
+                            // Older files contain the frequencies of the rotary positions.
                             return name.ends_with(".rotary_emb.inv_freq");
                         }});
     return model;

@@ -14,7 +14,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The first that is there; the first of all where none is, for opening it says why.
+// Returns the first file that exists, or the first name if there is none, so that opening it
+// reports the error.
 fs::path weights_in(const fs::path& folder) {
     static constexpr const char* kNames[] = {kWeightsName, kWeightsIndexName, kTorchWeightsName,
                                              kTorchWeightsIndexName};
@@ -28,7 +29,7 @@ struct ActivationName {
     const char* name;
     Activation activation;
 };
-// The first name of each is the one that is written.
+// The first name of each activation is the one that is written.
 constexpr std::array<ActivationName, 7> kActivations = {{
     {"gelu", Activation::gelu},
     {"gelu_new", Activation::gelu_tanh},
@@ -152,10 +153,10 @@ Tree or_null(const std::optional<double>& value) {
 const char* activation_name(Activation activation) {
     for (const ActivationName& known : kActivations)
         if (known.activation == activation) return known.name;
-    throw ValueError("activation: has no name in a config.json: none");
+    throw ValueError("activation: none has no name in config.json");
 }
 
-// --- the folder
+// --- PretrainedFolder
 
 PretrainedFolder::PretrainedFolder(const std::string& path) {
     std::error_code unreadable;
@@ -173,17 +174,17 @@ void PretrainedFolder::fail(const std::string& path, const std::string& reason) 
 
 void PretrainedFolder::check_layers(std::int64_t layers) const {
     if (layers > std::ssize(files_->weights()))
-        fail(config_path_, str(layers, " layers, but the weights are only ",
+        fail(config_path_, str(layers, " layers, but the weight files contain only ",
                                files_->weights().size(), " tensors"));
 }
 
-// What the files have for the model, under the model's own names, and what it doesn't know.
-std::map<std::string, const WeightFiles::Weight*> PretrainedFolder::named_for(
+// Returns the weights in the files under the model's own names, and those the model does not have.
+std::map<std::string, const WeightFiles::Weight*> PretrainedFolder::weights_for(
     const StateDict& own, const PretrainedNames& names) const {
     std::unordered_set<std::string> known;
     for (const auto& [name, tensor] : own) known.insert(name);
     const auto own_name = [&](const std::string& file_name) {
-        std::string name = names.modern ? names.modern(file_name) : file_name;
+        std::string name = names.current_name ? names.current_name(file_name) : file_name;
         if (known.contains(name)) return name;
         if (known.contains(names.inner + name)) return names.inner + name;
         if (name.starts_with(names.inner) && known.contains(name.substr(names.inner.size())))
@@ -203,14 +204,14 @@ std::map<std::string, const WeightFiles::Weight*> PretrainedFolder::named_for(
 
 void PretrainedFolder::load(Module& model, const PretrainedNames& names) const {
     const StateDict own = model.state_dict();
-    const auto named = named_for(own, names);
+    const auto named = weights_for(own, names);
     std::vector<PretrainedNames::Head> absent = names.heads;
     std::erase_if(absent, [&](const PretrainedNames::Head& head) {
         const auto first = named.lower_bound(head.prefix);
         return first != named.end() && first->first.starts_with(head.prefix);
     });
 
-    // The names and the shapes alone, which cost nothing.
+    // Compares names and shapes with meta tensors, which need no memory.
     StateDict shapes;
     for (const auto& [name, weight] : named)
         shapes.emplace_back(name, Tensor::empty(weight->shape(), {.device = Device::meta()}));
@@ -220,7 +221,7 @@ void PretrainedFolder::load(Module& model, const PretrainedNames& names) const {
     in_file(files_->path(), [&] { return model.load_state_dict(shapes); });
 
     const NoGrad no_grad;
-    std::unordered_set<const Impl*> loaded;  // of a tied weight's names the first counts
+    std::unordered_set<const Impl*> loaded;  // only the first name of a tied weight is loaded
     for (const auto& [name, tensor] : own) {
         const auto found = named.find(name);
         if (found == named.end() || !loaded.insert(tensor.impl().get()).second) continue;

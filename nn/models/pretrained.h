@@ -1,7 +1,7 @@
-// Private to nn/models: models as files in Hugging Face's layout: a folder with config.json and the
-// weights (nn/files/weight_files.h): model.safetensors or its shards, else pytorch_model.bin or
-// its. Nothing in such a folder is believed: names and shapes are held against the model before
-// memory is taken for a weight.
+// Private to nn/models: loads models from folders in Hugging Face's layout: config.json and the
+// weights (nn/files/weight_files.h), which are model.safetensors or its shards, else
+// pytorch_model.bin or its shards. The files are not trusted: names and shapes are compared with
+// the model before memory is allocated for a weight.
 #pragma once
 
 #include <cstdint>
@@ -21,39 +21,41 @@
 
 namespace axle::inline v0::nn {
 
-// ValueError "who: what must be ..." unless 1 <= value < 2^31: products of two sizes can't
-// overflow.
+// Throws ValueError "who: what must be ..." unless 1 <= value < 2^31, so that products of two sizes
+// cannot overflow. The functions below throw the same error.
 void check_size(const char* who, const char* what, std::int64_t value);
-// Unless 0 <= value < 1.
+// Requires 0 <= value < 1.
 void check_probability(const char* who, const char* what, double value);
-// Unless value is finite and positive.
+// Requires a finite positive value.
 void check_positive(const char* who, const char* what, double value);
-// Unless value, where there is one, is a row: 0 <= value < rows.
+// Requires 0 <= value < rows, if there is a value.
 void check_row(const char* who, const char* what, std::optional<std::int64_t> value,
                std::int64_t rows);
 
-// The fields of a config.json. A field that is absent or null leaves the value as it is; one of
-// another kind than the value is a ValueError "who: name: reason".
+// Reads the fields of a config.json. A field that is absent or null leaves the value unchanged. A
+// field of the wrong type throws ValueError "who: name: reason".
 class ConfigFields {
   public:
-    // ValueError for text that is no JSON object, and for another model_type than this.
+    // Throws ValueError unless the text is a JSON object with this model_type.
     ConfigFields(const char* who, std::string_view text, const char* model_type);
 
     void read(const char* name, std::int64_t& value) const;
     void read(const char* name, double& value) const;
     void read(const char* name, bool& value) const;
     void read(const char* name, std::string& value) const;
-    // Null in the file is no value.
+    // If the field is null, the value becomes empty.
     void read(const char* name, std::optional<std::int64_t>& value) const;
     void read(const char* name, std::optional<double>& value) const;
-    // What must be so where it is said at all, for the model knows no other way.
+    // Throws ValueError if the field is present and has another value, which the model does not
+    // support.
     void require(const char* name, bool value) const;
     void require(const char* name, const char* value) const;
-    // One of these activations, under one of the names that Transformers has for it.
+    // Reads an activation by any of the names that transformers uses for it. Only those in `known`
+    // are accepted.
     void read(const char* name, Activation& value, std::initializer_list<Activation> known) const;
 
     const Tree& tree() const { return fields_; }
-    // Null if the field is absent or null.
+    // Returns null if the field is absent or null.
     const Tree* find(const char* name) const;
     [[noreturn]] void fail(const char* name, const std::string& reason) const;
 
@@ -61,22 +63,23 @@ class ConfigFields {
     const char* who_;
     Tree fields_;
 };
-// For writing: the value, or null.
+// Returns the value for writing, or a null Tree.
 Tree or_null(const std::optional<std::int64_t>& value);
 Tree or_null(const std::optional<double>& value);
-// As Transformers spells it; ValueError for none.
+// Returns the activation's name in transformers. Throws ValueError for Activation::none.
 const char* activation_name(Activation activation);
 
-// How the names in a file become those in the model.
+// How names in the files are mapped to names in the model.
 struct PretrainedNames {
-    // What the inner model is called ("bert."): a file of the inner model alone lacks the prefix,
-    // and an inner model finds it in the file of a whole one.
+    // The prefix of the inner model ("bert."). Files of the inner model lack the prefix; it is
+    // added or removed as needed.
     std::string inner;
-    // A name as it is spelled today.
-    std::function<std::string(const std::string&)> modern = {};
-    // Whether a tensor that the model lacks may be there.
+    // Converts names used by old files to today's names.
+    std::function<std::string(const std::string&)> current_name = {};
+    // Returns whether a tensor that the model lacks can be ignored.
     std::function<bool(const std::string&)> ignored = {};
-    // Heads that may be missing, each as a whole: all below the prefix is then made anew.
+    // Heads that can be missing in the files, each as a whole: `make` then initializes all weights
+    // below the prefix.
     struct Head {
         std::string prefix;
         std::function<void()> make;
@@ -84,19 +87,22 @@ struct PretrainedNames {
     std::vector<Head> heads = {};
 };
 
+// An opened folder of a saved model.
 class PretrainedFolder {
   public:
-    // A directory, or a .safetensors file with config.json beside it. Reads config.json and the
-    // headers of the weights (of PyTorch's files all, for their checksums); FileError.
+    // `path` is a directory, or a .safetensors file with config.json in the same directory. Reads
+    // config.json and the headers of the weight files; PyTorch's files are read completely to
+    // verify their checksums. Throws FileError.
     explicit PretrainedFolder(const std::string& path);
 
-    // Config::from_json of config.json; FileError with its path.
+    // Returns Config::from_json of config.json. Throws FileError with its path.
     template <class Config>
     Config config() const {
         return in_file(config_path_, [&] { return Config::from_json(config_text_); });
     }
-    // A model without memory for its weights. Each of its layers has weights of its own, so that
-    // more `layers` than the files have tensors are a FileError before they cost anything.
+    // Creates a model without memory for its weights. Throws FileError, before anything is
+    // allocated, if `layers` is larger than the number of tensors in the files: every layer has at
+    // least one weight of its own.
     template <class Model, class Config>
     Model build(const Config& config, std::int64_t layers) const {
         check_layers(layers);
@@ -105,10 +111,10 @@ class PretrainedFolder {
             return Model(config);
         });
     }
-    // Gives a built model memory and values in its own dtypes, tensor by tensor; FileError where
-    // names or shapes differ, before the first.
+    // Allocates the weights of a model from build() in its own dtypes and loads them one by one.
+    // Throws FileError before the first if names or shapes differ.
     void load(Module& model, const PretrainedNames& names) const;
-    // Gives a model with memory the values of its own names; FileError likewise.
+    // Loads the values of a model that has memory. Throws FileError as above.
     void load(Module& model) const;
 
   private:
@@ -117,7 +123,7 @@ class PretrainedFolder {
         try {
             return f();
         } catch (const FileError&) {
-            throw;  // names its own
+            throw;  // the message already contains a path
         } catch (const OutOfMemory&) {
             throw;
         } catch (const CudaError&) {
@@ -128,14 +134,15 @@ class PretrainedFolder {
     }
     [[noreturn]] static void fail(const std::string& path, const std::string& reason);
     void check_layers(std::int64_t layers) const;
-    std::map<std::string, const WeightFiles::Weight*> named_for(const StateDict& own,
-                                                                const PretrainedNames& names) const;
+    std::map<std::string, const WeightFiles::Weight*> weights_for(
+        const StateDict& own, const PretrainedNames& names) const;
 
     std::string config_path_, config_text_;
     std::optional<WeightFiles> files_;
 };
 
-// save_pretrained of nn/files/pretrained.h, for a model that this library of Hugging Face's knows.
+// Implements save_pretrained of nn/files/pretrained.h. `library` is the Hugging Face library that
+// can load the model.
 void save_folder(const Module& model, const std::string& architecture, const Tree& config,
                  const char* library, const std::string& directory,
                  const SavePretrainedOptions& options);

@@ -5,7 +5,7 @@
 namespace axle::inline v0::nn {
 namespace {
 
-constexpr std::int64_t kExpansion = 4;  // of a bottleneck's channels
+constexpr std::int64_t kExpansion = 4;  // output channels / bottleneck channels
 
 Conv2d convolution(std::int64_t in, std::int64_t out, std::int64_t kernel,
                    std::int64_t stride = 1) {

@@ -1,5 +1,6 @@
-// ResNet-18, -34 and -50 with the names of torchvision's, so that its weights load here and ours
-// there (He et al., arXiv:1512.03385; the stride of a bottleneck lies in its 3 x 3 convolution).
+// ResNet-18, -34 and -50 with torchvision's parameter names, so that weights can be exchanged in
+// both directions (He et al., arXiv:1512.03385). As in torchvision, the stride of a bottleneck
+// block is in its 3 x 3 convolution.
 #pragma once
 
 #include <array>
@@ -14,11 +15,12 @@
 namespace axle::inline v0::nn {
 
 struct ResNetConfig {
-    std::array<std::int64_t, 4> layers = {2, 2, 2, 2};  // blocks of each stage
-    bool bottleneck = false;  // blocks of 1 x 1, 3 x 3, 1 x 1 with four times the channels
+    std::array<std::int64_t, 4> layers = {2, 2, 2, 2};  // number of blocks in each stage
+    // blocks of 1 x 1, 3 x 3 and 1 x 1 convolutions with four times the channels
+    bool bottleneck = false;
     std::int64_t num_classes = 1000;
     std::int64_t in_channels = 3;
-    // For images of CIFAR's size: the stem is one 3 x 3 convolution of stride 1 without pooling.
+    // For CIFAR-sized images: the stem is one 3 x 3 convolution of stride 1 without pooling.
     bool small_images = false;
 };
 
@@ -31,15 +33,15 @@ struct ResNetBlock : Model<ResNetBlock> {
     BatchNorm2d bn1;
     Conv2d conv2;
     BatchNorm2d bn2;
-    std::optional<Conv2d> conv3;  // of a bottleneck
+    std::optional<Conv2d> conv3;  // only in bottleneck blocks
     std::optional<BatchNorm2d> bn3;
-    std::optional<Sequential> downsample;  // where the block changes the shape
+    std::optional<Sequential> downsample;  // only if the block changes the shape
 };
 
 struct ResNet : Model<ResNet> {
     explicit ResNet(const ResNetConfig& config);
 
-    // Images [N, in_channels, H, W] to logits [N, num_classes].
+    // Maps images [N, in_channels, H, W] to logits [N, num_classes].
     Tensor forward(const Tensor& images);
     void visit(Visitor& v) override;
 
@@ -50,7 +52,7 @@ struct ResNet : Model<ResNet> {
     Linear fc;
 };
 
-// The configurations of the paper; change what you like before you build.
+// The configurations of the paper; fields can be changed before building the model.
 ResNetConfig resnet18();
 ResNetConfig resnet34();
 ResNetConfig resnet50();

@@ -1,4 +1,5 @@
-// What the transformers share: layers with normal weights, and masks of padding.
+// Helpers shared by the transformer models: layers with normally distributed weights, and padding
+// masks.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +10,15 @@
 
 namespace axle::inline v0::nn {
 
-// Weights from N(0, std), the bias zero.
+// Returns a Linear with weights from N(0, std) and a zero bias.
 Linear normal_linear(std::int64_t in, std::int64_t out, double std, LinearOptions options = {});
-// Rows from N(0, std), that of padding_idx zero.
+// Returns an Embedding with rows from N(0, std); the row padding_idx is zero.
 Embedding normal_embedding(std::int64_t rows, std::int64_t width, double std,
                            std::optional<std::int64_t> padding_idx = {});
 
-// Where attention_mask [B, T] isn't zero, as a boolean mask [B, 1, 1, T] for attention; undefined
-// for an undefined one. ShapeError "who: ..." unless it has the shape of ids.
+// Converts attention_mask [B, T] to a boolean mask [B, 1, 1, T] for attention, true where it is not
+// 0. Returns an undefined tensor if attention_mask is undefined. Throws ShapeError "who: ..."
+// unless its shape is that of ids.
 Tensor padding_mask(const char* who, const Tensor& attention_mask, const Tensor& ids);
 
 }  // namespace axle::inline v0::nn

@@ -12,12 +12,12 @@ namespace axle::inline v0::nn {
 namespace {
 
 constexpr const char* kOp = "float8_linear";
-constexpr std::int64_t kMultiple = 16;  // of a product's inner dimension
+constexpr std::int64_t kMultiple = 16;  // required divisor of a product's inner dimension
 
 using Rounding = std::function<Float8Tensor(const Tensor&)>;
 
-// [..., width] as rows, filled up with zeros.
-Tensor whole_rows(const Tensor& x) {
+// Reshapes [..., width] to rows and pads their number with zeros to a multiple of 16.
+Tensor pad_rows_to_multiple(const Tensor& x) {
     const Tensor rows = reshape(x, {-1, x.size(-1)});
     const std::int64_t rest = rows.size(0) % kMultiple;
     return rest == 0 ? rows : pad(rows, {0, 0, 0, kMultiple - rest});
@@ -27,7 +27,7 @@ Float8Tensor first_rows(const Float8Tensor& x, std::int64_t n) {
     return {narrow(x.values, 0, 0, n), x.scale};
 }
 
-Tensor activated(const Tensor& x, Activation activation) {
+Tensor apply_activation(const Tensor& x, Activation activation) {
     switch (activation) {
         case Activation::none:
             return x;
@@ -43,7 +43,7 @@ Tensor activated(const Tensor& x, Activation activation) {
     return x;
 }
 
-// A tensor that outlives the call, and its scale as it is now.
+// A tensor saved for the backward pass, with a copy of its scale.
 struct SavedFloat8 {
     SavedTensor values, scale;
     explicit SavedFloat8(const Float8Tensor& x) : values(saved(x.values)), scale(saved(x.scale)) {}
@@ -58,31 +58,31 @@ Float8Linear::Float8Linear(const Float8Options& options, Device device) : option
     scales_ = ones({3, 2}, {.device = device});
 }
 
-// A conversion of the model's floating tensors has taken them along.
+// Converting the model to another floating dtype also converts the buffers; this restores f32.
 void Float8Linear::widen_buffers() {
     for (Tensor* buffer : {&history_, &scales_})
         if (buffer->dtype() != f32) buffer->set_data(buffer->to(f32));
 }
 
 void Float8Linear::begin_call() {
-    // A captured call can't count: it takes new scales each time.
+    // A captured call has no counter, so it computes new scales every time.
     const bool is_due = calls_++ % options_.interval == 0 || is_capturing();
-    end_float8_step({.most_recent = options_.most_recent,
-                     .margin = static_cast<double>(options_.margin),
-                     .dtypes = {options_.forward, options_.forward, options_.gradient},
-                     .rescales = is_due},
-                    history_, scales_);
+    update_float8_scales({.most_recent = options_.most_recent,
+                          .margin = static_cast<double>(options_.margin),
+                          .dtypes = {options_.forward, options_.forward, options_.gradient},
+                          .rescales = is_due},
+                         history_, scales_);
 }
 
-Rounding Float8Linear::rounding(Role role, bool observes) const {
+Rounding Float8Linear::rounding(Role role, bool updates_history) const {
     const DType dtype = role == kGradient ? options_.gradient : options_.forward;
     if (options_.scaling == Float8Scaling::current)
         return [dtype, power_of_two = options_.power_of_two](const Tensor& x) {
             return to_float8(x, dtype, power_of_two);
         };
-    // The next call writes new scales where these are.
+    // Copied, because the next call overwrites the scales.
     const Tensor scale = clone(select(scales_, 0, role));
-    const Tensor largest = observes ? select(select(history_, 0, 0), 0, role) : Tensor();
+    const Tensor largest = updates_history ? select(select(history_, 0, 0), 0, role) : Tensor();
     return [dtype, scale, largest](const Tensor& x) { return to_float8(x, dtype, scale, largest); };
 }
 
@@ -92,25 +92,25 @@ Tensor Float8Linear::multiply(Linear& layer, const Tensor& x_in, Activation acti
     if (is_off || x_in.dtype() == f64 || weight.dtype() == f64 || x_in.numel() == 0)
         return linear(x_in, weight, layer.bias, activation);
     if (x_in.dim() == 0 || x_in.size(-1) != weight.size(1))
-        throw ShapeError(str(kOp, ": the width of x is not that of weight [out, in]: x ",
+        throw ShapeError(str(kOp, ": the width of x differs from that of weight [out, in]: x ",
                              x_in.shape(), ", weight ", weight.shape()));
-    // A call that is repeated in backward, for a checkpoint, moves nothing.
-    const bool observes = layer.is_training() && autograd::backward_depth() == 0;
-    const Tensor y = product(x_in, weight, observes);
+    // A call that is recomputed in the backward pass (checkpointing) must not update the history.
+    const bool updates_history = layer.is_training() && autograd::backward_depth() == 0;
+    const Tensor y = product(x_in, weight, updates_history);
     const Tensor bias = layer.bias.defined() ? autocast(layer.bias) : layer.bias;
-    return activated(bias.defined() ? y + bias : y, activation);
+    return apply_activation(bias.defined() ? y + bias : y, activation);
 }
 
-Tensor Float8Linear::product(const Tensor& x_in, const Tensor& weight, bool observes) {
+Tensor Float8Linear::product(const Tensor& x_in, const Tensor& weight, bool updates_history) {
     const profiler::OpScope scope(kOp);
     const bool is_delayed = options_.scaling == Float8Scaling::delayed;
     if (is_delayed) widen_buffers();
-    if (is_delayed && observes) begin_call();
-    const Rounding round_dy = rounding(kGradient, is_delayed && observes);
-    const Tensor x = autocast(x_in).detach(), rows = whole_rows(x), w = weight.detach();
+    if (is_delayed && updates_history) begin_call();
+    const Rounding round_dy = rounding(kGradient, is_delayed && updates_history);
+    const Tensor x = autocast(x_in).detach(), rows = pad_rows_to_multiple(x), w = weight.detach();
     const std::int64_t count = x.numel() / x.size(-1);
-    const Float8Tensor x8 = rounding(kInput, observes)(rows);
-    const Float8Tensor w8 = rounding(kWeight, observes)(w);
+    const Float8Tensor x8 = rounding(kInput, updates_history)(rows);
+    const Float8Tensor w8 = rounding(kWeight, updates_history)(w);
     const Float8MatmulOptions forward = {
         .dtype = x.dtype(), .fast = true, .emulate = options_.emulate};
     const auto [high_y, high_dx, high_dw_said] = options_.high_precision;
@@ -126,7 +126,7 @@ Tensor Float8Linear::product(const Tensor& x_in, const Tensor& weight, bool obse
          w = saved(high_dx ? w : Tensor()), round_dy, high_dx, high_dw, count, forward,
          x_shape = x.shape()](const Grads& dy, Needs needs) -> Grads {
             if (grad_enabled()) refuse_double_backward(kOp);
-            const Tensor dy2 = whole_rows(dy[0]);
+            const Tensor dy2 = pad_rows_to_multiple(dy[0]);
             const Float8Tensor dy8 = round_dy(dy2);
             Float8MatmulOptions options = forward;
             options.fast = false;

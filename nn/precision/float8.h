@@ -1,6 +1,6 @@
-// Linear layers that multiply in 8-bit floats: x and the weight forward, dy and either of them in
-// backward, each as one tensor with one scale. Results, biases and activations are of the autocast
-// dtype, parameters and their gradients of their own.
+// Linear layers that multiply in 8-bit floats: x and the weight in the forward pass, dy and one of
+// them in the backward pass. Each operand has one scale for the whole tensor. Results, biases and
+// activations have the autocast dtype; parameters and their gradients keep their own dtypes.
 #pragma once
 
 #include <array>
@@ -18,23 +18,24 @@ enum class Float8Scaling : std::uint8_t { current, delayed };
 struct Float8Options {
     Float8Scaling scaling = Float8Scaling::current;
     DType forward = DType::f8_e4m3, gradient = DType::f8_e5m2;
-    // The products that stay as they are: y, dx, dw.
+    // The products to compute without fp8: y, dx, dw.
     std::array<bool, 3> high_precision = {};
-    bool in_evaluation = false;  // in layers that don't train, too
-    // dw is a sum over rows: where they are not a multiple of 16 it is filled up with zeros, or
-    // else stays as it is.
+    bool in_evaluation = false;  // also in layers that are in evaluation mode
+    // dw is a sum over rows. If the number of rows is not a multiple of 16, they are padded with
+    // zeros, or if false, dw is computed without fp8.
     bool pad_rows = true;
-    bool power_of_two = false;  // current scales
-    bool emulate = false;       // as Float8MatmulOptions'
-    // Delayed scales:
+    bool power_of_two = false;  // current scales only
+    bool emulate = false;       // as in Float8MatmulOptions
+    // For delayed scaling.
     bool most_recent = true;  // else the largest of the history
     int margin = 0, interval = 1, history_length = 1024;
 };
 
-// With delayed scaling a layer's scales follow what was largest in the calls before: a call in
-// training moves them on. Then it has the buffers "amax_history" [length, 3] and "scale" [3, 2], of
-// x, the weight and dy; the history's first row is of the latest call. Processes that train one
-// model share rank 0's.
+// The policy of an fp8 Linear. With delayed scaling, a layer's scales are computed from the largest
+// values of previous calls, and each call in training updates them. The policy then has the buffers
+// "amax_history" [length, 3] and "scale" [3, 2], with columns and rows for x, the weight and dy;
+// row 0 of the history belongs to the latest call. Processes that train one model share the buffers
+// of rank 0.
 class Float8Linear : public LinearPolicy {
   public:
     Float8Linear(const Float8Options& options, Device device);
@@ -44,7 +45,7 @@ class Float8Linear : public LinearPolicy {
     ~Float8Linear() override = default;
 
     Tensor multiply(Linear& layer, const Tensor& x, Activation activation) override;
-    std::shared_ptr<LinearPolicy> twin() const override {
+    std::shared_ptr<LinearPolicy> clone() const override {
         return std::make_shared<Float8Linear>(*this);
     }
     void visit(Visitor& v) override {
@@ -56,19 +57,19 @@ class Float8Linear : public LinearPolicy {
   private:
     enum Role { kInput, kWeight, kGradient };
 
-    Tensor product(const Tensor& x, const Tensor& weight, bool observes);
+    Tensor product(const Tensor& x, const Tensor& weight, bool updates_history);
     void widen_buffers();
     void begin_call();
-    // What rounds a tensor of that role in this call.
-    std::function<Float8Tensor(const Tensor&)> rounding(Role role, bool observes) const;
+    // Returns the function that converts a tensor of this role to fp8 in this call.
+    std::function<Float8Tensor(const Tensor&)> rounding(Role role, bool updates_history) const;
 
     Float8Options options_;
     Tensor history_, scales_;  // undefined with current scaling
     std::int64_t calls_ = 0;
 };
 
-// Makes it the layer's policy. False, and nothing done, where the layer has one, or sizes that are
-// not multiples of 16.
+// Installs Float8Linear as the layer's policy. Returns false without doing anything if the layer
+// already has a policy or its sizes are not multiples of 16.
 bool use_float8(Linear& layer, const Float8Options& options);
 
 }  // namespace axle::inline v0::nn

@@ -47,7 +47,7 @@ void attach_layerwise_casting_hooks(Module& module, DType storage, DType compute
             return std::regex_search(name, pattern);
         });
     };
-    std::vector<std::string> skipped;  // parents come first
+    std::vector<std::string> skipped;  // parents come before children
     for (const auto& [name, one] : module.named_modules()) {
         const bool within =
             std::any_of(skipped.begin(), skipped.end(),

@@ -1,5 +1,5 @@
-// Layerwise casting: weights that are kept in a small dtype, and computed with in another one layer
-// at a time.
+// Layerwise casting: weights are stored in a small dtype and cast to another one for computation,
+// one layer at a time.
 //
 //     nn::attach_layerwise_casting_hooks(model, bf16, f32, {.skip_modules_pattern = {"lm_head"}});
 #pragma once
@@ -13,19 +13,19 @@
 namespace axle::inline v0::nn {
 
 struct LayerwiseCastingOptions {
-    // Regular expressions, searched for in the dotted names of modules. A module that is skipped
-    // keeps everything below it as it is.
+    // Regular expressions that are searched for in the dotted names of modules. A module that
+    // matches is skipped with all modules below it.
     std::vector<std::string> skip_modules_pattern = {};
-    // In place of a list of classes: whether to skip this one.
+    // Returns whether to skip a module; replaces the list of classes in diffusers.
     std::function<bool(const Module&)> skip_modules = {};
 };
 
-// For every Linear, Embedding, Conv2d and ConvTranspose2d that is not skipped: its tensors go to
-// `storage`, and casts to `compute` stand for them during each of its calls, through which
-// gradients come back. Other layers stay as they are.
-// What reads a weight past its layer, as a head that is tied to an embedding, finds `storage`.
-// DTypeError for dtypes that are not floating, ValueError for a pattern that makes no sense; then
-// nothing has changed.
+// Converts the tensors of every Linear, Embedding, Conv2d and ConvTranspose2d that is not skipped
+// to `storage`. During each call of such a layer its tensors are replaced by casts to `compute`,
+// which propagate gradients. Other layers do not change. Code that reads a weight without calling
+// its layer, such as a head tied to an embedding, sees the `storage` dtype. Throws DTypeError
+// unless both dtypes are floating, and ValueError for an invalid pattern; nothing has been changed
+// then.
 void attach_layerwise_casting_hooks(Module& module, DType storage, DType compute,
                                     const LayerwiseCastingOptions& options = {});
 

@@ -37,9 +37,9 @@ void ComposedScheduler::reset_rates() {
         group.lr = group.initial_lr.value_or(group.lr);
 }
 
-void ComposedScheduler::undo() {
-    for (const auto& part : parts_) part->undo();
-    Scheduler::undo();
+void ComposedScheduler::reset_epoch() {
+    for (const auto& part : parts_) part->reset_epoch();
+    Scheduler::reset_epoch();
 }
 
 Tree ComposedScheduler::save() const {
@@ -76,9 +76,9 @@ std::size_t SequentialLR::part_at(std::int64_t epoch) const {
 
 void SequentialLR::start() {
     reset_rates();
-    undo();
+    reset_epoch();
     ComposedScheduler::start(*parts()[part_at(0)]);
-    stand_at(0, 1);
+    set_position(0, 1);
 }
 
 void SequentialLR::set_rates(std::int64_t epoch) {
@@ -114,7 +114,7 @@ ChainedScheduler::ChainedScheduler(Parts schedulers)
 
 ChainedScheduler::ChainedScheduler(Parts schedulers, Optimizer& optimizer)
     : ComposedScheduler("ChainedScheduler", optimizer, std::move(schedulers)) {
-    stand_with_parts();
+    sync_with_parts();
 }
 
 std::optional<std::int64_t> ChainedScheduler::total_steps() const {
@@ -127,7 +127,7 @@ std::optional<std::int64_t> ChainedScheduler::total_steps() const {
 
 void ChainedScheduler::start() {
     for (const auto& part : parts()) ComposedScheduler::start(*part);
-    stand_with_parts();
+    sync_with_parts();
 }
 
 void ChainedScheduler::restart() {
@@ -141,15 +141,15 @@ void ChainedScheduler::set_rates(std::int64_t) {
 
 void ChainedScheduler::load(const Tree& tree) {
     ComposedScheduler::load(tree);
-    stand_with_parts();
+    sync_with_parts();
     // PyTorch saves no more of it than its rates: the parts say the rest.
     Tree here = tree;
     here.set("last_epoch", parts()[0]->last_epoch());
     Scheduler::load(here);
 }
 
-void ChainedScheduler::stand_with_parts() {
-    stand_at(parts()[0]->last_epoch(), parts()[0]->step_count());
+void ChainedScheduler::sync_with_parts() {
+    set_position(parts()[0]->last_epoch(), parts()[0]->step_count());
 }
 
 }  // namespace axle::inline v0::optim

@@ -1,5 +1,6 @@
-// Schedules of schedules. All parts must schedule one optimizer, and none may need a metric
-// (ValueError). Parts are stepped by the whole alone: it is the whole that a gate is set on.
+// Schedules that combine other schedules. All parts must belong to the same optimizer and must not
+// need a metric (ValueError). Only the composed schedule steps its parts; set hooks on it, not on
+// the parts.
 //
 //     auto warmup = std::make_shared<LinearLR>(adamw, 0.1, 1, 20);
 //     auto decay = std::make_shared<CosineAnnealingLR>(adamw, 80);
@@ -25,13 +26,13 @@ class ComposedScheduler : public Scheduler {
     ComposedScheduler(const char* name, Optimizer& optimizer, Parts parts);
 
     const Parts& parts() const { return parts_; }
-    // From the rates that the groups had before their first scheduler.
+    // Sets the groups' rates to those before their first scheduler.
     void reset_rates();
     static void start(Scheduler& part) { part.start(); }
     static void restart(Scheduler& part) { part.restart(); }
     using Scheduler::restart;
     using Scheduler::start;
-    void undo() override;
+    void reset_epoch() override;
     Tree save() const override;
     void load(const Tree& tree) override;
 
@@ -39,7 +40,7 @@ class ComposedScheduler : public Scheduler {
     Parts parts_;
 };
 
-// One part after the other: part i + 1 begins at epoch milestones[i], at its own epoch 0.
+// Runs one part after another. Part i + 1 starts at epoch milestones[i], with its own epoch 0.
 class SequentialLR : public ComposedScheduler {
   public:
     SequentialLR(Optimizer& optimizer, Parts schedulers, std::vector<std::int64_t> milestones);
@@ -57,13 +58,13 @@ class SequentialLR : public ComposedScheduler {
     std::vector<std::int64_t> milestones_;
 };
 
-// All parts at each step, in order, each going on from the rates that the one before it has set.
+// Steps all parts in order; each part continues from the rates that the previous one set.
 class ChainedScheduler : public ComposedScheduler {
   public:
     explicit ChainedScheduler(Parts schedulers);
     ChainedScheduler(Parts schedulers, Optimizer& optimizer);
 
-    // Of the part that ends first.
+    // The smallest total_steps of the parts.
     std::optional<std::int64_t> total_steps() const override;
 
   protected:
@@ -73,7 +74,7 @@ class ChainedScheduler : public ComposedScheduler {
     void load(const Tree& tree) override;
 
   private:
-    void stand_with_parts();
+    void sync_with_parts();
 };
 
 }  // namespace axle::inline v0::optim

@@ -31,7 +31,7 @@ void MetricScheduler::step(double metric) {
 
 void MetricScheduler::set_rates(std::int64_t) {
     if (!metric_) throw UsageError(str(name(), ": step() needs a metric: step(metric)"));
-    judge(*metric_);
+    apply_metric(*metric_);
 }
 
 void BestMetric::forget() {
@@ -39,7 +39,7 @@ void BestMetric::forget() {
     best = mode == MetricMode::min ? worst : -worst;
 }
 
-bool BestMetric::is_beaten_by(double metric) const {
+bool BestMetric::is_improved_by(double metric) const {
     const bool rel = threshold_mode == ThresholdMode::rel;
     if (mode == MetricMode::min) return metric < (rel ? best * (1 - threshold) : best - threshold);
     return metric > (rel ? best * (threshold + 1) : best + threshold);
@@ -62,14 +62,14 @@ ReduceLROnPlateau::ReduceLROnPlateau(Optimizer& optimizer, const PlateauOptions&
       patience_(options.patience),
       cooldown_(options.cooldown),
       min_lrs_(options.min_lr.spread("ReduceLROnPlateau", "min_lr", optimizer.group_count())),
-      one_min_lr_(options.min_lr.for_all()) {
+      shared_min_lr_(options.min_lr.for_all()) {
     best_.forget();
     start();
 }
 
-void ReduceLROnPlateau::judge(double metric) {
+void ReduceLROnPlateau::apply_metric(double metric) {
     ++bad_;
-    if (best_.is_beaten_by(metric)) {
+    if (best_.is_improved_by(metric)) {
         best_.best = metric;
         bad_ = 0;
     }
@@ -85,7 +85,7 @@ void ReduceLROnPlateau::judge(double metric) {
 
 void ReduceLROnPlateau::reduce() {
     const std::size_t groups = optimizer().group_count();
-    if (min_lrs_.size() != groups && !one_min_lr_)
+    if (min_lrs_.size() != groups && !shared_min_lr_)
         throw ValueError(str("ReduceLROnPlateau: one min_lr per group is needed: ", min_lrs_.size(),
                              " for ", groups, ", of which some were added later"));
     min_lrs_.resize(groups, min_lrs_[0]);
@@ -136,7 +136,7 @@ double GreedyLR::smoothed(double metric) {
     return window_sum_ / static_cast<double>(window_.size());
 }
 
-void GreedyLR::judge(double metric) {
+void GreedyLR::apply_metric(double metric) {
     if (smooth_) metric = smoothed(metric);
     for (std::int64_t* const waiting : {&cooldown_counter_, &warmup_counter_})
         if (*waiting > 0) {
@@ -144,7 +144,7 @@ void GreedyLR::judge(double metric) {
             bad_ = good_ = 0;
             return;
         }
-    if (best_.is_beaten_by(metric)) {
+    if (best_.is_improved_by(metric)) {
         best_.best = metric;
         ++good_, bad_ = 0;
     } else {

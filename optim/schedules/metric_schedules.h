@@ -1,5 +1,4 @@
-// Schedules that follow a measured number, such as the loss over the evaluation data. Wrong numbers
-// throw ValueError.
+// Schedules that depend on a metric, such as the evaluation loss. Invalid numbers throw ValueError.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +9,10 @@
 
 namespace axle::inline v0::optim {
 
-// Each step takes the number: step() without one throws UsageError.
+// Base class. Each step needs the metric: step() without one throws UsageError.
 class MetricScheduler : public Scheduler {
   public:
-    // One step, or what the gate makes of it; several are given the same number.
+    // Takes one step, or the steps that the hooks decide on; all of them get the same metric.
     void step(double metric);
     void step(const Tensor& metric) { step(metric.item()); }
 
@@ -22,19 +21,19 @@ class MetricScheduler : public Scheduler {
 
   protected:
     using Scheduler::Scheduler;
-    void start() override { stand_at(0, 1); }
+    void start() override { set_position(0, 1); }
     void set_rates(std::int64_t epoch) override;
     virtual const char* name() const = 0;
-    virtual void judge(double metric) = 0;
+    virtual void apply_metric(double metric) = 0;
 
   private:
-    std::optional<double> metric_;  // of the step that is being taken
+    std::optional<double> metric_;  // of the current step
 };
 
 enum class MetricMode : std::uint8_t { min, max };     // what is better
-enum class ThresholdMode : std::uint8_t { rel, abs };  // to the best so far
+enum class ThresholdMode : std::uint8_t { rel, abs };  // relative or absolute improvement
 
-// The best number so far.
+// The best metric so far.
 struct BestMetric {
     MetricMode mode;
     double threshold;
@@ -42,30 +41,30 @@ struct BestMetric {
     double best = 0;
 
     void forget();
-    // Whether it is better, by more than the threshold.
-    bool is_beaten_by(double metric) const;
+    // Returns whether the metric is better than the best by more than the threshold.
+    bool is_improved_by(double metric) const;
     void add_fields(std::vector<ScheduleField>& fields);
 };
 
 struct PlateauOptions {
     MetricMode mode = MetricMode::min;
     double factor = 0.1;
-    std::int64_t patience = 10;  // steps without a better number that change nothing
+    std::int64_t patience = 10;  // steps without improvement before the rate changes
     double threshold = 1e-4;
     ThresholdMode threshold_mode = ThresholdMode::rel;
-    std::int64_t cooldown = 0;  // steps after a reduction that are not counted
+    std::int64_t cooldown = 0;  // steps after a reduction that do not count
     PerGroup min_lr = 0;
-    double eps = 1e-8;  // smaller reductions are left out
+    double eps = 1e-8;  // smaller changes are not made
 };
 
-// lr * factor when the number has not become better for more than `patience` steps.
+// Multiplies lr by factor when the metric has not improved for more than `patience` steps.
 class ReduceLROnPlateau : public MetricScheduler {
   public:
     explicit ReduceLROnPlateau(Optimizer& optimizer, const PlateauOptions& options = {});
 
   protected:
     const char* name() const override { return "ReduceLROnPlateau"; }
-    void judge(double metric) override;
+    void apply_metric(double metric) override;
     std::vector<ScheduleField> fields() override;
 
   private:
@@ -75,7 +74,7 @@ class ReduceLROnPlateau : public MetricScheduler {
     double factor_, eps_;
     std::int64_t patience_, cooldown_, cooldown_counter_ = 0, bad_ = 0;
     std::vector<double> min_lrs_;
-    bool one_min_lr_;
+    bool shared_min_lr_;
 };
 
 struct GreedyOptions {
@@ -84,28 +83,28 @@ struct GreedyOptions {
     std::int64_t patience = 10;
     double threshold = 1e-6;
     ThresholdMode threshold_mode = ThresholdMode::abs;
-    std::int64_t cooldown = 0;  // steps after a reduction that are not counted
-    std::int64_t warmup = 0;    // and after an increase
+    std::int64_t cooldown = 0;  // steps after a reduction that do not count
+    std::int64_t warmup = 0;    // steps after an increase that do not count
     PerGroup min_lr = 1e-3;
     PerGroup max_lr = 1;
-    double eps = 1e-8;    // smaller changes are left out
-    bool smooth = false;  // judges the mean of the last window_size numbers
+    double eps = 1e-8;    // smaller changes are not made
+    bool smooth = false;  // use the mean of the last window_size metrics
     std::int64_t window_size = 50;
-    std::int64_t reset_start = 500;  // reductions at min_lr before it starts again
+    std::int64_t reset_start = 500;  // reductions at min_lr before a reset
 };
 
-// Transformers' GreedyLR: lr * factor on a plateau, and lr / factor when the number has become
-// better for more than `patience` steps in a row.
+// Transformers' GreedyLR: multiplies lr by factor on a plateau, and divides it when the metric has
+// improved for more than `patience` steps in a row.
 class GreedyLR : public MetricScheduler {
   public:
     explicit GreedyLR(Optimizer& optimizer, const GreedyOptions& options = {});
 
   protected:
     const char* name() const override { return "GreedyLR"; }
-    void judge(double metric) override;
+    void apply_metric(double metric) override;
     std::vector<ScheduleField> fields() override;
     Tree save() const override;
-    // As Transformers', sets the optimizer's rates to those of the state.
+    // Also sets the optimizer's rates to those of the state, as in Transformers.
     void load(const Tree& tree) override;
 
   private:

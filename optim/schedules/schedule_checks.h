@@ -1,4 +1,4 @@
-// Private to optim: what the files of schedules share.
+// Private to optim: helpers shared by the schedules.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ inline std::int64_t positive(const char* op, const char* what, std::int64_t n) {
     return n;
 }
 
-// Of an enumeration of one byte.
+// Makes a field of an enum with one byte.
 template <class E>
 ScheduleChoice choice(E& value, std::span<const char* const> names) {
     static_assert(sizeof(E) == 1);

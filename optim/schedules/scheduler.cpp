@@ -68,30 +68,30 @@ std::vector<double> PerGroup::spread(const char* op, const char* what, std::size
 }
 
 void Scheduler::step() {
-    if (gate_) return gate_->step(*this);
+    if (hooks_) return hooks_->step(*this);
     advance();
 }
 
 void Scheduler::advance() {
     before_access();
     set_rates(last_epoch_ + 1);
-    stand_at(last_epoch_ + 1, step_count_ + 1);
+    set_position(last_epoch_ + 1, step_count_ + 1);
 }
 
 void Scheduler::start() {
     starting_ = true;
     set_rates(0);
     starting_ = false;
-    stand_at(0, 1);
+    set_position(0, 1);
 }
 
 void Scheduler::restart() {
-    if (restarts_from_base()) {
+    if (restarts_from_base_lr()) {
         const std::vector<double>& base = base_lrs();
         for (std::size_t g = 0; g < optimizer_.group_count(); ++g) optimizer_.group(g).lr = base[g];
     }
     set_rates(0);
-    stand_at(0, 1);
+    set_position(0, 1);
 }
 
 void Scheduler::set_rates(std::int64_t epoch) {
@@ -109,7 +109,7 @@ const std::vector<double>& Scheduler::base_lrs() {
     return base_lrs_;
 }
 
-void Scheduler::stand_at(std::int64_t epoch, std::int64_t step_count) {
+void Scheduler::set_position(std::int64_t epoch, std::int64_t step_count) {
     last_epoch_ = epoch;
     step_count_ = step_count;
     last_lr_.clear();

@@ -1,4 +1,4 @@
-// Learning rate schedules: the base, and the one that takes functions. The others are in
+// Learning rate schedules: the base class and LambdaLR. All other schedules are in
 // optim/schedules/schedules.h.
 #pragma once
 
@@ -22,15 +22,15 @@ namespace axle::inline v0::optim {
 class Scheduler;
 
 // Stands in for Scheduler::step(): decides whether, and how often, to call advance().
-struct SchedulerGate {
-    virtual ~SchedulerGate() = default;
+struct SchedulerHooks {
+    virtual ~SchedulerHooks() = default;
     virtual void step(Scheduler& scheduler) = 0;
-    // Before the schedule is read or changed from outside: the moment to bring it up to date, where
-    // captured steps have gone ahead of it.
+    // Called before the schedule is read or changed from outside. If captured steps are ahead of
+    // it, the hook brings it up to date.
     virtual void before_access(const Scheduler&) {}
 };
 
-// A number for all groups, or one for each.
+// One number for all groups, or one for each group.
 class PerGroup {
   public:
     PerGroup(double value) : values_{value}, for_all_(true) {}            // NOLINT
@@ -38,7 +38,7 @@ class PerGroup {
     PerGroup(std::vector<double> values) : values_(std::move(values)) {}  // NOLINT
 
     bool for_all() const { return for_all_; }
-    // One for each of `groups`; ValueError where there are more or less.
+    // Returns one number per group. Throws ValueError if their count differs from `groups`.
     std::vector<double> spread(const char* op, const char* what, std::size_t groups) const;
 
   private:
@@ -46,24 +46,24 @@ class PerGroup {
     bool for_all_ = false;
 };
 
-// A value of an enumeration, saved by name.
+// An enum value that is saved by name.
 struct ScheduleChoice {
     std::uint8_t* value;
     std::span<const char* const> names;
 };
 
-// What a schedule saves beside its progress, by the name that PyTorch saves it under.
+// A saved field of a schedule, with the name that PyTorch saves it under.
 struct ScheduleField {
     const char* name;
     std::variant<double*, std::int64_t*, bool*, std::vector<double>*, ScheduleChoice> value;
-    std::int64_t at_least = std::numeric_limits<std::int64_t>::min();  // of integers
+    std::int64_t at_least = std::numeric_limits<std::int64_t>::min();  // lower bound of integers
 };
 
-// As torch.optim.lr_scheduler.LRScheduler: construction sets the learning rates of epoch 0, and
-// each step() those of the next. An epoch is whatever the caller counts, mostly optimizer steps.
-// Rates follow from the epoch and, as in PyTorch, from the rate that a group had before its first
-// scheduler or from the one that it has now: each schedule says which. Refers to its optimizer,
-// which must outlive it.
+// Base class, as torch.optim.lr_scheduler.LRScheduler. The constructor sets the learning rates of
+// epoch 0, and each step() those of the next epoch. An epoch is any unit that the caller steps by,
+// usually an optimizer step. As in PyTorch, a rate is computed from the epoch and either the
+// group's initial rate (before its first scheduler) or its current rate; each schedule documents
+// which. The optimizer must outlive the schedule. Not thread-safe.
 class Scheduler {
   public:
     explicit Scheduler(Optimizer& optimizer) : optimizer_(optimizer) {}
@@ -71,12 +71,12 @@ class Scheduler {
     Scheduler(const Scheduler&) = delete;
     Scheduler& operator=(const Scheduler&) = delete;
 
-    // advance(), or what the gate makes of it.
+    // Calls advance(), or the hooks if there are any.
     void step();
-    // One step of the schedule.
+    // Takes one step of the schedule.
     void advance();
 
-    // The rates that the last step set, one per group.
+    // Returns the rates that the last step set, one per group.
     const std::vector<double>& get_last_lr() const {
         before_access();
         return last_lr_;
@@ -85,56 +85,58 @@ class Scheduler {
         before_access();
         return last_epoch_;
     }
-    // Steps so far, the one of construction included.
+    // Returns the number of steps, including the one in the constructor.
     std::int64_t step_count() const {
         before_access();
         return step_count_;
     }
-    // Where a schedule ends and further steps are refused.
+    // Returns the number of steps after which the schedule ends and step() throws, if there is one.
     virtual std::optional<std::int64_t> total_steps() const { return std::nullopt; }
-    // Whether rates may be worked out for steps that are yet to come: not where they depend on more
-    // than the epoch, such as a loss, or where working them out shows.
+    // Returns whether the rates of future steps can be computed in advance. False if they depend on
+    // more than the epoch, such as a loss, or if computing them has visible effects.
     virtual bool can_look_ahead() const { return true; }
-    // Whether each step takes a number that only the caller has (MetricScheduler).
+    // Returns whether each step needs a metric (MetricScheduler).
     virtual bool needs_metric() const { return false; }
     Optimizer& optimizer() { return optimizer_; }
 
-    // PyTorch's names: last_epoch, _step_count, _last_lr, base_lrs, and the schedule's options.
+    // Uses PyTorch's names: last_epoch, _step_count, _last_lr, base_lrs, and the schedule's
+    // options.
     Tree state_dict() const;
-    // Options that the tree lacks stay as they are. Leaves the optimizer's rates alone: they come
-    // back with its own state.
+    // Missing options keep their values. Does not change the optimizer's rates, which are part of
+    // the optimizer's state.
     void load_state_dict(const Tree& tree);
 
-    // Null takes it away.
-    void set_gate(std::shared_ptr<SchedulerGate> gate) { gate_ = std::move(gate); }
+    // nullptr removes the hooks.
+    void set_hooks(std::shared_ptr<SchedulerHooks> hooks) { hooks_ = std::move(hooks); }
 
   protected:
-    // The first step, which every constructor of a schedule ends with.
+    // Takes the first step. Every constructor of a concrete schedule calls it last.
     virtual void start();
-    // Sets the rates of an epoch: those of apply(), group by group.
+    // Sets the rates of an epoch by calling apply() for each group.
     virtual void set_rates(std::int64_t epoch);
-    // Sets a group's rate (and momentum, for schedules that cycle it) for an epoch. `base_lr` is
-    // the group's initial rate, and group.lr the one that it has now.
+    // Sets a group's rate (and momentum, for schedules that cycle it) for an epoch. base_lr is the
+    // group's initial rate, group.lr its current one.
     virtual void apply(std::size_t, GroupRef, double /*base_lr*/, std::int64_t /*epoch*/) {}
-    // Back to epoch 0 in a SequentialLR: from the initial rates where a schedule goes on from the
-    // present ones but is known in closed form too.
+    // Returns to epoch 0 inside a SequentialLR. Schedules that continue from the current rate but
+    // have a closed form start from the initial rates.
     virtual void restart();
-    virtual bool restarts_from_base() const { return false; }
-    // As if it had not begun.
-    virtual void undo() { last_epoch_ = -1; }
+    virtual bool restarts_from_base_lr() const { return false; }
+    // Resets the schedule to the state before its first step.
+    virtual void reset_epoch() { last_epoch_ = -1; }
 
     virtual std::vector<ScheduleField> fields() { return {}; }
     virtual Tree save() const;
     virtual void load(const Tree& tree);
-    // The fields that a tree has, all read before any is written. Lists keep their length.
+    // Write and read the fields. All fields that the tree has are read before any is changed. Lists
+    // must keep their length.
     void save_fields(Tree& tree) const;
     void load_fields(const Tree& tree);
 
-    // Whether this is the first step, and not a restart.
+    // Returns whether this is the first step rather than a restart.
     bool is_starting() const { return starting_; }
-    // Says where the schedule is, with the rates that there are.
-    void stand_at(std::int64_t epoch, std::int64_t step_count);
-    // Of all groups, added ones included; each group's rate before its first scheduler.
+    // Sets the position of the schedule; the current rates become its last rates.
+    void set_position(std::int64_t epoch, std::int64_t step_count);
+    // Returns each group's rate before its first scheduler, including groups added later.
     const std::vector<double>& base_lrs();
     void set_base_lrs(std::vector<double> rates) { base_lrs_ = std::move(rates); }
 
@@ -142,11 +144,11 @@ class Scheduler {
     friend class ComposedScheduler;
 
     void before_access() const {
-        if (gate_) gate_->before_access(*this);
+        if (hooks_) hooks_->before_access(*this);
     }
 
     Optimizer& optimizer_;
-    std::shared_ptr<SchedulerGate> gate_;
+    std::shared_ptr<SchedulerHooks> hooks_;
     bool starting_ = false;
     std::int64_t last_epoch_ = -1;
     std::int64_t step_count_ = 0;
@@ -155,7 +157,7 @@ class Scheduler {
 
 using LrFactor = std::function<double(std::int64_t epoch)>;
 
-// A schedule of functions, one per group.
+// Base class of schedules with one factor function per group.
 class FactorScheduler : public Scheduler {
   protected:
     FactorScheduler(const char* name, Optimizer& optimizer, std::vector<LrFactor> factors);
@@ -173,7 +175,7 @@ class LambdaLR : public FactorScheduler {
     using Factor = LrFactor;
 
     LambdaLR(Optimizer& optimizer, const Factor& factor);
-    // One per group (ValueError).
+    // One factor per group; throws ValueError otherwise.
     LambdaLR(Optimizer& optimizer, std::vector<Factor> factors);
 
   protected:

@@ -1,7 +1,7 @@
-// All schedules: here those of torch.optim.lr_scheduler that follow from the epoch alone, for which
-// `t` is the epoch and `lr0` a group's initial rate. As PyTorch's, most go on from the rate that a
-// group has now, so that several can be chained; the comments say where that leads with one alone.
-// Wrong numbers throw ValueError.
+// All schedules. This file declares the schedules of torch.optim.lr_scheduler that depend only on
+// the epoch. In formulas, `t` is the epoch and `lr0` a group's initial rate. As in PyTorch, most
+// schedules update the current rate, so that several can be chained; the formulas describe a single
+// one. Invalid numbers throw ValueError.
 #pragma once
 
 #include <cstdint>
@@ -16,27 +16,27 @@
 
 namespace axle::inline v0::optim {
 
-// lr * factor(t) at each step, the first one left out
+// lr *= factor(t) at each step except the first.
 class MultiplicativeLR : public FactorScheduler {
   public:
     using Factor = LrFactor;
 
     MultiplicativeLR(Optimizer& optimizer, const Factor& factor);
-    // One per group (ValueError).
+    // One factor per group; throws ValueError otherwise.
     MultiplicativeLR(Optimizer& optimizer, std::vector<Factor> factors);
 
   protected:
     void apply(std::size_t index, GroupRef group, double base_lr, std::int64_t epoch) override;
 };
 
-// Schedules that go on from the present rate and are known in closed form too.
+// Base class of schedules that update the current rate but also have a closed form.
 class ChainableScheduler : public Scheduler {
   protected:
     using Scheduler::Scheduler;
-    bool restarts_from_base() const override { return true; }
+    bool restarts_from_base_lr() const override { return true; }
 };
 
-// lr0 * gamma^floor(t / step_size)
+// lr0 * gamma^floor(t / step_size).
 class StepLR : public ChainableScheduler {
   public:
     StepLR(Optimizer& optimizer, std::int64_t step_size, double gamma = 0.1);
@@ -50,7 +50,7 @@ class StepLR : public ChainableScheduler {
     double gamma_;
 };
 
-// lr0 * gamma^(milestones that t has reached)
+// lr0 * gamma^(number of milestones <= t).
 class MultiStepLR : public ChainableScheduler {
   public:
     MultiStepLR(Optimizer& optimizer, const std::vector<std::int64_t>& milestones,
@@ -59,7 +59,7 @@ class MultiStepLR : public ChainableScheduler {
   protected:
     void apply(std::size_t index, GroupRef group, double base_lr, std::int64_t epoch) override;
     std::vector<ScheduleField> fields() override;
-    // With "milestones", how often each comes: {"5": 1, "20": 2}.
+    // "milestones" maps each milestone to its count: {"5": 1, "20": 2}.
     Tree save() const override;
     void load(const Tree& tree) override;
 
@@ -67,11 +67,11 @@ class MultiStepLR : public ChainableScheduler {
     struct Milestone {
         std::int64_t epoch, times;
     };
-    std::vector<Milestone> milestones_;  // each once, in order
+    std::vector<Milestone> milestones_;  // unique, sorted
     double gamma_;
 };
 
-// lr0 * gamma^t
+// lr0 * gamma^t.
 class ExponentialLR : public ChainableScheduler {
   public:
     ExponentialLR(Optimizer& optimizer, double gamma);
@@ -84,7 +84,7 @@ class ExponentialLR : public ChainableScheduler {
     double gamma_;
 };
 
-// lr0 * factor until total_iters, lr0 from there on
+// lr0 * factor until total_iters, then lr0.
 class ConstantLR : public ChainableScheduler {
   public:
     ConstantLR(Optimizer& optimizer, double factor = 1.0 / 3, std::int64_t total_iters = 5);
@@ -98,7 +98,7 @@ class ConstantLR : public ChainableScheduler {
     std::int64_t total_iters_;
 };
 
-// From lr0 * start_factor to lr0 * end_factor in total_iters even steps
+// Linear from lr0 * start_factor to lr0 * end_factor in total_iters steps.
 class LinearLR : public ChainableScheduler {
   public:
     LinearLR(Optimizer& optimizer, double start_factor = 1.0 / 3, double end_factor = 1,
@@ -113,7 +113,7 @@ class LinearLR : public ChainableScheduler {
     std::int64_t total_iters_;
 };
 
-// lr0 * (1 - t / total_iters)^power, then 0
+// lr0 * (1 - t / total_iters)^power, then 0.
 class PolynomialLR : public ChainableScheduler {
   public:
     PolynomialLR(Optimizer& optimizer, std::int64_t total_iters = 5, double power = 1);
@@ -127,7 +127,7 @@ class PolynomialLR : public ChainableScheduler {
     double power_;
 };
 
-// eta_min + (lr0 - eta_min) (1 + cos(pi t / t_max)) / 2, which rises again after t_max.
+// eta_min + (lr0 - eta_min) (1 + cos(pi t / t_max)) / 2; rises again after t_max.
 class CosineAnnealingLR : public ChainableScheduler {
   public:
     CosineAnnealingLR(Optimizer& optimizer, std::int64_t t_max, double eta_min = 0);
@@ -141,7 +141,7 @@ class CosineAnnealingLR : public ChainableScheduler {
     double eta_min_;
 };
 
-// The same over t_0 epochs, then from lr0 again over t_0 * t_mult, and so on; always from lr0.
+// The same cosine over t_0 epochs, then restarted from lr0 over t_0 * t_mult epochs, and so on.
 class CosineAnnealingWarmRestarts : public Scheduler {
   public:
     CosineAnnealingWarmRestarts(Optimizer& optimizer, std::int64_t t_0, std::int64_t t_mult = 1,
@@ -155,12 +155,12 @@ class CosineAnnealingWarmRestarts : public Scheduler {
   private:
     std::int64_t t_0_, t_mult_;
     double eta_min_;
-    std::int64_t t_i_, t_cur_ = 0;  // the length of the present stretch, and the epoch in it
+    std::int64_t t_i_, t_cur_ = 0;  // length of the current cycle, and the epoch in it
 };
 
 enum class Anneal : std::uint8_t { cosine, linear };
 
-// torch.optim.swa_utils: from the present rate to swa_lr in anneal_epochs, where it stays.
+// As torch.optim.swa_utils.SWALR: from the current rate to swa_lr in anneal_epochs, then constant.
 class SWALR : public Scheduler {
   public:
     SWALR(Optimizer& optimizer, const PerGroup& swa_lr, std::int64_t anneal_epochs = 10,
@@ -183,19 +183,19 @@ enum class CyclicScale : std::uint8_t { cycle, iterations };
 
 struct CyclicOptions {
     std::int64_t step_size_up = 2000;
-    std::optional<std::int64_t> step_size_down = {};  // as up
-    // Tops of one height, halved with each cycle, or gamma^t of it.
+    std::optional<std::int64_t> step_size_down = {};  // defaults to step_size_up
+    // Peak heights: constant, halved each cycle, or scaled by gamma^t.
     CyclicMode mode = CyclicMode::triangular;
     double gamma = 1;
-    // Instead of the mode: the height of the top, of the cycle (from 1) or of the epoch.
+    // Replaces mode: the peak height as a function of the cycle (from 1) or the epoch.
     std::function<double(double)> scale_fn = {};
     CyclicScale scale_mode = CyclicScale::cycle;
-    bool cycle_momentum = true;  // momentum, or Adam's first beta, against the rate
+    bool cycle_momentum = true;  // cycle momentum (Adam's first beta) inversely to the rate
     PerGroup base_momentum = 0.8;
     PerGroup max_momentum = 0.9;
 };
 
-// Smith's cyclical rates: from base_lr up to max_lr and down again, over and over.
+// Smith's cyclical learning rates: from base_lr up to max_lr and down again, repeatedly.
 class CyclicLR : public Scheduler {
   public:
     CyclicLR(Optimizer& optimizer, const PerGroup& base_lr, const PerGroup& max_lr,
@@ -217,18 +217,18 @@ class CyclicLR : public Scheduler {
 };
 
 struct OneCycleOptions {
-    double pct_start = 0.3;  // part of the cycle in which the rate rises
+    double pct_start = 0.3;  // fraction of the cycle in which the rate rises
     Anneal anneal = Anneal::cosine;
-    bool cycle_momentum = true;  // momentum, or Adam's first beta, against the rate
+    bool cycle_momentum = true;  // cycle momentum (Adam's first beta) inversely to the rate
     PerGroup base_momentum = 0.85;
     PerGroup max_momentum = 0.95;
-    double div_factor = 25;         // the rate starts at max_lr / div_factor
-    double final_div_factor = 1e4;  // and ends at that / final_div_factor
-    bool three_phase = false;       // as long down as up, then to the end
+    double div_factor = 25;         // the initial rate is max_lr / div_factor
+    double final_div_factor = 1e4;  // the final rate is the initial rate / final_div_factor
+    bool three_phase = false;       // down as long as up, then to the final rate
 };
 
-// Smith and Topin's 1cycle policy: up to max_lr and down to almost nothing in total_steps, the step
-// of construction included. A step beyond throws ValueError.
+// Smith and Topin's 1cycle policy: up to max_lr and down to the final rate in total_steps,
+// including the step of the constructor. Further steps throw ValueError.
 class OneCycleLR : public Scheduler {
   public:
     OneCycleLR(Optimizer& optimizer, const PerGroup& max_lr, std::int64_t total_steps,

@@ -463,17 +463,17 @@ TEST_F(Guest, RaisesATrackersTroubleIfTheHostWantsIt) {
     {
         accel::Accelerator accelerator({.log_with = {std::make_shared<Broken>()}});
         accelerator.init_trackers("run");
-        set_trouble_policy(TroublePolicy::raise);
+        set_error_policy(ErrorPolicy::raise);
         EXPECT_THROW(accelerator.log({{"loss", 1}}), FileError);
         EXPECT_THROW(accelerator.log({{"loss", 1}}), FileError);
         EXPECT_EQ(said.size(), 0u);
-        set_trouble_policy(TroublePolicy::ignore);
+        set_error_policy(ErrorPolicy::ignore);
         accelerator.log({{"loss", 1}});
         EXPECT_EQ(said.size(), 0u);
-        set_trouble_policy(TroublePolicy::raise);
+        set_error_policy(ErrorPolicy::raise);
         EXPECT_NO_THROW(accelerator.end_training());
     }
-    set_trouble_policy(TroublePolicy::report);
+    set_error_policy(ErrorPolicy::report);
     set_log_sink({});
     ASSERT_EQ(said.size(), 1u);
     EXPECT_THAT(said[0], testing::HasSubstr("tracker 'broken': finish: the disk is full"));

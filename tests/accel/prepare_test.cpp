@@ -48,7 +48,7 @@ TEST(Prepare, TakesASingleObjectAndReturnsItBare) {
     Accelerator accelerator;
     static_assert(std::is_same_v<decltype(accelerator.prepare(o.net)), SmallNet&>);
     EXPECT_EQ(&accelerator.prepare(o.net), &o.net);
-    EXPECT_NE(o.net.gate(), nullptr);
+    EXPECT_NE(o.net.hooks(), nullptr);
 }
 
 // Covers 3.prepare.
@@ -68,9 +68,9 @@ TEST(Prepare, ASecondTimeChangesNothing) {
     Objects o;
     Accelerator accelerator({.gradient_accumulation_steps = 2});
     accelerator.prepare(o.net, o.sgd, o.loader, o.schedule);
-    const auto gate = o.net.gate();
+    const auto gate = o.net.hooks();
     accelerator.prepare(o.schedule, o.loader, o.sgd, o.net);
-    EXPECT_EQ(o.net.gate(), gate);
+    EXPECT_EQ(o.net.hooks(), gate);
     std::vector<bool> sync;
     for (auto& batch : o.loader) {
         static_cast<void>(batch);
@@ -181,7 +181,7 @@ TEST(FreeMemory, RestoresPlainBehaviourAndForgetsTheObjects) {
     }
     accelerator.free_memory();
     EXPECT_TRUE(accelerator.sync_gradients());
-    EXPECT_EQ(o.net.gate(), nullptr);
+    EXPECT_EQ(o.net.hooks(), nullptr);
     o.backward();
     EXPECT_EQ(o.net.hidden_dtype, f32);
     o.sgd.zero_grad();

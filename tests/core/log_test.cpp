@@ -23,7 +23,7 @@ class Trouble : public testing::Test {
     }
     ~Trouble() override {
         set_log_sink({});
-        set_trouble_policy(TroublePolicy::report);
+        set_error_policy(ErrorPolicy::report);
     }
     static std::exception_ptr full_disk() {
         return std::make_exception_ptr(FileError("a.csv: can't write"));
@@ -33,36 +33,36 @@ class Trouble : public testing::Test {
 };
 
 TEST_F(Trouble, IsReportedUnlessTheHostSaysOtherwise) {
-    EXPECT_EQ(trouble_policy(), TroublePolicy::report);
-    trouble(full_disk(), {"tracker '", "csv", "': "}, "; training goes on");
+    EXPECT_EQ(error_policy(), ErrorPolicy::report);
+    report_error(full_disk(), {"tracker '", "csv", "': "}, "; training goes on");
     EXPECT_THAT(said_, ElementsAre("2 tracker 'csv': a.csv: can't write; training goes on"));
 }
 
 TEST_F(Trouble, IsThrownAsItIs) {
-    set_trouble_policy(TroublePolicy::raise);
-    EXPECT_THROW(trouble(full_disk(), {"tracker"}), FileError);
-    EXPECT_THROW(trouble(std::make_exception_ptr(7)), int);
+    set_error_policy(ErrorPolicy::raise);
+    EXPECT_THROW(report_error(full_disk(), {"tracker"}), FileError);
+    EXPECT_THROW(report_error(std::make_exception_ptr(7)), int);
     EXPECT_THAT(said_, IsEmpty());
 }
 
 TEST_F(Trouble, IsReportedWhereNothingMayBeThrown) {
-    set_trouble_policy(TroublePolicy::raise);
-    trouble_at_end(full_disk());
-    trouble_at_end(std::make_exception_ptr(7), {"close: "});
+    set_error_policy(ErrorPolicy::raise);
+    report_error_noexcept(full_disk());
+    report_error_noexcept(std::make_exception_ptr(7), {"close: "});
     EXPECT_THAT(said_,
                 ElementsAre("2 a.csv: can't write", "2 close: an exception of an unknown type"));
 }
 
 TEST_F(Trouble, IsIgnored) {
-    set_trouble_policy(TroublePolicy::ignore);
-    trouble(full_disk());
-    trouble_at_end(full_disk());
+    set_error_policy(ErrorPolicy::ignore);
+    report_error(full_disk());
+    report_error_noexcept(full_disk());
     EXPECT_THAT(said_, IsEmpty());
 }
 
 TEST_F(Trouble, OfTheSinkIsSwallowed) {
     set_log_sink([](LogLevel, std::string_view) { throw FileError("the log is full"); });
-    EXPECT_NO_THROW(trouble(full_disk()));
+    EXPECT_NO_THROW(report_error(full_disk()));
 }
 
 TEST(DefaultSink, WritesWarningsToStderr) {

@@ -134,7 +134,7 @@ TEST(Autocast, CastsOnlyItsScopeAndKeepsALeafsCastUntilItChanges) {
         const AutocastGuard off(std::nullopt);
         EXPECT_EQ(autocast(w).dtype(), f32);
     }
-    sum(keep_f32(autocast(w))).backward();
+    sum(autocast_to_f32(autocast(w))).backward();
     EXPECT_EQ(w.grad().dtype(), f32);
 }
 
@@ -149,7 +149,7 @@ TEST(Autocast, ViewsOfALeafAreViewsOfItsKeptCast) {
     EXPECT_EQ(part.to_vector(), w.narrow(0, 1, 2).to_vector());
     // What is computed from a leaf has values of its own.
     EXPECT_EQ(autocast(mul(w, 2.0).t()).to_vector(), mul(w, 2.0).t().to_vector());
-    sum(mul(keep_f32(turned), arange(12).to(f32).view({4, 3}))).backward();
+    sum(mul(autocast_to_f32(turned), arange(12).to(f32).view({4, 3}))).backward();
     EXPECT_EQ(w.grad().to_vector(), arange(12).to(f32).view({4, 3}).t().to_vector());
 }
 

@@ -90,7 +90,7 @@ TEST(Tensor, IsReadByManyThreadsUnderAutocast) {
         for (int i = 0; i < 50; ++i) {
             // Both dtypes want the one place of a kept cast.
             const AutocastGuard guard((t + i / 10) % 2 == 0 ? bf16 : f16);
-            EXPECT_EQ(sum(keep_f32(autocast(w))).item(), 1000);
+            EXPECT_EQ(sum(autocast_to_f32(autocast(w))).item(), 1000);
         }
     });
 }

@@ -86,7 +86,7 @@ void run_float8() {
     const Float8Tensor x = to_float8(rand({16, 16}, {.device = kGpu}), DType::f8_e4m3);
     float8_values(x.values);
     Tensor history = zeros({2, 3}, {f32, kGpu}), scales = ones({3, 2}, {f32, kGpu});
-    end_float8_step({.dtypes = {DType::f8_e4m3, DType::f8_e4m3, DType::f8_e5m2}}, history, scales);
+    update_float8_scales({.dtypes = {DType::f8_e4m3, DType::f8_e4m3, DType::f8_e5m2}}, history, scales);
 }
 
 void run_the_rest() {

@@ -78,7 +78,7 @@ class NcclOnGpu : public GpuTest, public testing::WithParamInterface<int> {
     void SetUp() override {
         GpuTest::SetUp();
         if (IsSkipped()) return;
-        if (dist::nccl() == nullptr) GTEST_SKIP() << dist::nccl_trouble();
+        if (dist::nccl() == nullptr) GTEST_SKIP() << dist::nccl_error();
         if (!kSimulated && cuda::device_count() < GetParam())
             GTEST_SKIP() << "needs " << GetParam() << " GPUs";
     }
@@ -352,7 +352,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, NcclOnGpu, testing::Values(1, 2, 3),
 class NcclOffers : public GpuTest {};
 
 TEST_F(NcclOffers, TwoRanksOnOneGpuAreToldToDoWithout) {
-    if (dist::nccl() == nullptr) GTEST_SKIP() << dist::nccl_trouble();
+    if (dist::nccl() == nullptr) GTEST_SKIP() << dist::nccl_error();
     FakeStore store;
     std::vector<std::string> reasons(2);
     std::vector<std::thread> threads;
@@ -360,7 +360,7 @@ TEST_F(NcclOffers, TwoRanksOnOneGpuAreToldToDoWithout) {
         threads.emplace_back([&, rank] {
             FakeControl control(store, rank, 2);
             reasons[static_cast<std::size_t>(rank)] =
-                dist::invite_to_nccl(control, "group 0", rank, 2, 0, milliseconds(20000)).trouble;
+                dist::negotiate_nccl(control, "group 0", rank, 2, 0, milliseconds(20000)).error;
         });
     for (std::thread& thread : threads) thread.join();
     EXPECT_EQ(reasons[0].find("ranks 0 and 1 share a GPU"), 0u) << reasons[0];
@@ -368,12 +368,12 @@ TEST_F(NcclOffers, TwoRanksOnOneGpuAreToldToDoWithout) {
 }
 
 TEST_F(NcclOffers, OneRankHasItsGpuToItself) {
-    if (dist::nccl() == nullptr) GTEST_SKIP() << dist::nccl_trouble();
+    if (dist::nccl() == nullptr) GTEST_SKIP() << dist::nccl_error();
     FakeStore store;
     FakeControl control(store, 0, 1);
-    const dist::Invitation invitation =
-        dist::invite_to_nccl(control, "group 0", 0, 1, 0, milliseconds(20000));
-    ASSERT_EQ(invitation.trouble, "");
+    const dist::NcclNegotiation invitation =
+        dist::negotiate_nccl(control, "group 0", 0, 1, 0, milliseconds(20000));
+    ASSERT_EQ(invitation.error, "");
     const auto engine =
         dist::open_nccl(control, "group 0", 0, 1, 0, milliseconds(20000), invitation.token);
     EXPECT_FALSE(engine->waits_for_agreement());

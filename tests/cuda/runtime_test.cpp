@@ -240,7 +240,7 @@ TEST_F(GpuCapture, RefusesWhatAReplayWouldNotRepeat) {
                              capture([&] { to(pinned, kGpu, true); }));
     expect_error<UsageError>({"manual_seed", "captured"}, capture([] { manual_seed(1); }));
     EXPECT_FALSE(is_capturing());
-    EXPECT_EQ(capture_number(), 0u);
+    EXPECT_EQ(capture_id(), 0u);
 }
 
 TEST_F(GpuCapture, CheckpointsDrawTheirDropoutASecondTime) {

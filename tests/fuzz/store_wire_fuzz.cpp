@@ -26,12 +26,12 @@ Message parsed(const Frame& frame) {
 
 void serve_member(Server& server, const Frame& frame) {
     const int rank = static_cast<int>(server.messages++ % 4);
-    Done done;
+    StoreReply reply;
     switch (frame.kind) {
         case Kind::set: {
             const auto set = parsed<Set>(frame);
-            server.store.set(set.key, set.value, done);
-            require(!done.refused.empty() || *server.store.find(set.key) == set.value,
+            server.store.set(set.key, set.value, reply);
+            require(!reply.refused.empty() || *server.store.find(set.key) == set.value,
                     "a key has the value that was set");
             return;
         }
@@ -44,29 +44,29 @@ void serve_member(Server& server, const Frame& frame) {
             return server.store.cancel({rank, parsed<Cancel>(frame).id});
         case Kind::add: {
             const auto add = parsed<Add>(frame);
-            server.store.add(add.key, add.delta, done);
+            server.store.add(add.key, add.delta, reply);
             return;
         }
         case Kind::open_group: {
             const auto group = parsed<OpenGroup>(frame);
             return server.agreements.open(rank, group.group, group.ranks);
         }
-        case Kind::propose:
-            server.agreements.propose(rank, parsed<Propose>(frame).proposal);
+        case Kind::announce_call:
+            server.agreements.announce_call(rank, parsed<AnnounceCall>(frame).call);
             return;
-        case Kind::overdue: {
-            const auto overdue = parsed<Overdue>(frame);
-            server.agreements.missing(overdue.group, overdue.sequence);
+        case Kind::call_timeout: {
+            const auto timeout_error = parsed<CallTimeout>(frame);
+            server.agreements.missing(timeout_error.group, timeout_error.sequence);
             return;
         }
-        case Kind::absent:
-            return server.agreements.stay_away(rank, parsed<Absent>(frame).why);
-        case Kind::goodbye:
-            parsed<Goodbye>(frame);
+        case Kind::missing_rank:
+            return server.agreements.mark_missing(rank, parsed<MissingRank>(frame).why);
+        case Kind::leave:
+            parsed<Leave>(frame);
             server.store.leave(rank);
             return server.agreements.leave(rank);
         case Kind::child_end:
-            parsed<ChildEnded>(frame);
+            parsed<ChildEndReport>(frame);
             return;
         case Kind::report:
             parsed<Report>(frame);
@@ -78,32 +78,32 @@ void serve_member(Server& server, const Frame& frame) {
 
 void serve_client(const Frame& frame) {
     switch (frame.kind) {
-        case Kind::hello:
-            parsed<Hello>(frame);
+        case Kind::join_start:
+            parsed<JoinStart>(frame);
             return;
-        case Kind::identity:
-            parsed<Identity>(frame);
+        case Kind::join_request:
+            parsed<JoinRequest>(frame);
             return;
         case Kind::challenge:
             parsed<Challenge>(frame);
             return;
-        case Kind::welcome:
-            parsed<Welcome>(frame);
+        case Kind::join_reply:
+            parsed<JoinReply>(frame);
             return;
-        case Kind::refusal:
-            parsed<Refusal>(frame);
+        case Kind::join_refusal:
+            parsed<JoinRefusal>(frame);
             return;
-        case Kind::goodbye:
-            parsed<Goodbye>(frame);
+        case Kind::leave:
+            parsed<Leave>(frame);
             return;
         case Kind::heartbeat:
             parsed<Heartbeat>(frame);
             return;
-        case Kind::joined:
-            parsed<Joined>(frame);
+        case Kind::all_joined:
+            parsed<AllJoined>(frame);
             return;
-        case Kind::done:
-            parsed<Done>(frame);
+        case Kind::store_reply:
+            parsed<StoreReply>(frame);
             return;
         case Kind::value:
             parsed<Value>(frame);
@@ -120,7 +120,7 @@ void serve_client(const Frame& frame) {
 
 void fuzz(Bytes input) {
     if (input.empty()) return;
-    const auto speaker = static_cast<Speaker>(static_cast<unsigned>(input[0]) % 3);
+    const auto sender = static_cast<Sender>(static_cast<unsigned>(input[0]) % 3);
     std::string_view bytes = text_of(input.subspan(1));
     Server server;
     FrameReader reader;
@@ -130,8 +130,8 @@ void fuzz(Bytes input) {
             const std::string_view piece = bytes.substr(0, size);
             bytes.remove_prefix(piece.size());
             reader.add(piece);
-            for (auto frame = reader.next(speaker); frame; frame = reader.next(speaker)) {
-                if (speaker == Speaker::member) {
+            for (auto frame = reader.next(sender); frame; frame = reader.next(sender)) {
+                if (sender == Sender::member) {
                     serve_member(server, *frame);
                 } else {
                     serve_client(*frame);

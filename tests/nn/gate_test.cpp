@@ -29,8 +29,8 @@ struct Probe : nn::Model<Probe> {
     DType inner_dtype = f32;
 };
 
-std::shared_ptr<nn::Gate> bf16_gate() {
-    auto gate = std::make_shared<nn::Gate>();
+std::shared_ptr<nn::ForwardHooks> bf16_gate() {
+    auto gate = std::make_shared<nn::ForwardHooks>();
     gate->autocast = bf16;
     return gate;
 }
@@ -44,7 +44,7 @@ TEST(Gate, AnUngatedModelRunsAsItIs) {
 TEST(Gate, TheOutermostEntryRunsUnderAutocastAndReturnsF32) {
     Probe model;
     const Tensor expected = model(ones({3, 4}));
-    model.set_gate(bf16_gate());
+    model.set_hooks(bf16_gate());
     const Tensor y = model(ones({3, 4}));
     EXPECT_EQ(y.dtype(), f32);
     EXPECT_EQ(model.inner_dtype, bf16);
@@ -59,14 +59,14 @@ TEST(Gate, OutputsStayHalfWhereTheGateSaysSo) {
     Probe model;
     const auto gate = bf16_gate();
     gate->outputs_to_f32 = false;
-    model.set_gate(gate);
+    model.set_hooks(gate);
     EXPECT_EQ(model(ones({3, 4})).dtype(), bf16);
 }
 
 TEST(Gate, APreparedChildDoesNotEndItsParentsAutocast) {
     Probe model;
-    model.set_gate(bf16_gate());
-    model.inner.set_gate(bf16_gate());
+    model.set_hooks(bf16_gate());
+    model.inner.set_hooks(bf16_gate());
     EXPECT_EQ(model(ones({3, 4})).dtype(), f32);
     EXPECT_EQ(model.between, bf16);
     EXPECT_EQ(model.inner_dtype, bf16);
@@ -81,8 +81,8 @@ TEST(Gate, TheHookRunsOncePerOutermostCallBeforeAutocast) {
         EXPECT_FALSE(autocast_dtype().has_value());
         calls += &module == &model;
     };
-    model.set_gate(gate);
-    model.inner.set_gate(gate);
+    model.set_hooks(gate);
+    model.inner.set_hooks(gate);
     model(ones({3, 4}));
     model(ones({3, 4}));
     EXPECT_EQ(calls, 2);
@@ -90,7 +90,7 @@ TEST(Gate, TheHookRunsOncePerOutermostCallBeforeAutocast) {
 
 TEST(Gate, AnExceptionLeavesAutocastAsItWas) {
     Probe model;
-    model.set_gate(bf16_gate());
+    model.set_hooks(bf16_gate());
     model.fails = true;
     EXPECT_THROW(model(ones({3, 4})), std::runtime_error);
     EXPECT_FALSE(autocast_dtype().has_value());
@@ -106,7 +106,7 @@ TEST(Gate, AHookThatThrowsDoesNotCloseTheDoor) {
     gate->before_forward = [&](nn::Module&) {
         if (throws) throw std::runtime_error("on purpose");
     };
-    model.set_gate(gate);
+    model.set_hooks(gate);
     EXPECT_THROW(model(ones({3, 4})), std::runtime_error);
     throws = false;
     EXPECT_EQ(model(ones({3, 4})).dtype(), f32);
@@ -115,7 +115,7 @@ TEST(Gate, AHookThatThrowsDoesNotCloseTheDoor) {
 
 TEST(Gate, AutocastAroundAPreparedModelIsBackAfterIt) {
     Probe model;
-    model.set_gate(bf16_gate());
+    model.set_hooks(bf16_gate());
     const AutocastGuard f16_outside(f16);
     model(ones({3, 4}));
     EXPECT_EQ(model.between, bf16);
@@ -137,7 +137,7 @@ struct Several : nn::Model<Several> {
 
 TEST(Gate, EveryTensorOfAPairAVectorOrATupleIsConverted) {
     Several model;
-    model.set_gate(bf16_gate());
+    model.set_hooks(bf16_gate());
     const auto [one, many] = model(ones({1, 2}));
     EXPECT_EQ(one.dtype(), f32);
     EXPECT_EQ(many[0].dtype(), f32);
@@ -156,14 +156,14 @@ TEST(Gate, TheLossOfGptIsAnEntryToo) {
         const AutocastGuard half(bf16);
         expected = model.loss(ids, ids);
     }
-    model.set_gate(bf16_gate());
+    model.set_hooks(bf16_gate());
     expect_same_bits(model.loss(ids, ids), to(expected, f32));
 }
 
 TEST(Gate, IsNotCloned) {
     Probe model;
-    model.set_gate(bf16_gate());
-    EXPECT_EQ(model.clone().gate(), nullptr);
+    model.set_hooks(bf16_gate());
+    EXPECT_EQ(model.clone().hooks(), nullptr);
 }
 
 }  // namespace

@@ -393,22 +393,22 @@ TEST(Optimizer, MomentumStartsAfreshWhereEveryStepWasSkipped) {
     tests::expect_close(other.state(others[0])->buffers[0], others[0].grad(), 1e-15);
 }
 
-struct Gate : optim::OptimizerGate {
+struct Gate : optim::OptimizerHooks {
     bool open = false;
-    bool allows_step(Optimizer&) override { return open; }
-    bool allows_zero_grad(Optimizer&) override { return open; }
+    optim::StepPlan before_step(Optimizer&) override { return {.allowed = open}; }
+    bool before_zero_grad(Optimizer&) override { return open; }
 };
 
 TEST(Optimizer, AClosedGateHoldsStepAndZeroGrad) {
     const Params params = parameters();
     SGD optimizer(params, {.lr = 1});
-    optimizer.set_gate(std::make_shared<Gate>());
+    optimizer.set_hooks(std::make_shared<Gate>());
     set_gradients(params, 1);
     optimizer.step();
     optimizer.zero_grad();
     EXPECT_EQ(values(params), values(parameters()));
     EXPECT_TRUE(params[0].grad().defined());
-    optimizer.set_gate(nullptr);
+    optimizer.set_hooks(nullptr);
     optimizer.step();
     EXPECT_NE(values(params), values(parameters()));
 }

@@ -49,14 +49,14 @@ class Ports {
     int next() {
         if (plan_.num_machines > 1) {
             if (plan_.machine_rank == 0 && !held_)
-                held_ = std::make_unique<dist::HeldPort>(plan_.main_process_port);
+                held_ = std::make_unique<dist::ReservedPort>(plan_.main_process_port);
             return plan_.main_process_port;
         }
         held_.reset();
         try {
-            held_ = std::make_unique<dist::HeldPort>(plan_.main_process_port);
+            held_ = std::make_unique<dist::ReservedPort>(plan_.main_process_port);
         } catch (const CommError&) {
-            held_ = std::make_unique<dist::HeldPort>();
+            held_ = std::make_unique<dist::ReservedPort>();
             std::cerr << str("axle launch: port ", plan_.main_process_port,
                              " is in use; the processes meet at port ", held_->port(),
                              ". --main_process_port 0 takes a free one at once.\n");
@@ -66,7 +66,7 @@ class Ports {
 
   private:
     const LaunchPlan& plan_;
-    std::unique_ptr<dist::HeldPort> held_;
+    std::unique_ptr<dist::ReservedPort> held_;
 };
 
 void report(const dist::JobFailure& failure) {
@@ -94,7 +94,7 @@ dist::SuperviseOptions supervision(const LaunchFlags& flags) {
     return options;
 }
 
-dist::JobPlace place_of(const LaunchPlan& plan) {
+dist::JobNode place_of(const LaunchPlan& plan) {
     return {.local_world_size = plan.processes_here,
             .node_rank = plan.machine_rank,
             .num_nodes = plan.num_machines,
@@ -106,7 +106,7 @@ dist::JobPlace place_of(const LaunchPlan& plan) {
 
 // RANK and its like.
 std::vector<dist::Command> commands_of(const LaunchPlan& plan) {
-    const dist::JobPlace place = place_of(plan);
+    const dist::JobNode place = place_of(plan);
     std::vector<dist::Command> commands;
     for (int i = 0; i < plan.processes_here; ++i) {
         dist::Command command{.arguments = plan.command, .environment = plan.environment};

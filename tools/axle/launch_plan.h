@@ -17,7 +17,7 @@ struct LaunchPlan {
     std::string main_process_ip = "127.0.0.1";
     int main_process_port = 0;  // 0: a free one
     std::string token;          // empty: one for each attempt
-    int threads = 0;            // of each process; 0: as JobPlace
+    int threads = 0;            // of each process; 0: as JobNode
     bool keep_to_cores = false;
 
     std::string mpirun_hostfile;                     // empty: without mpirun

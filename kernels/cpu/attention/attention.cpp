@@ -133,12 +133,12 @@ namespace axle::inline v0::kernels {
 AXLE_DISPATCH(forward_f32);
 AXLE_DISPATCH(forward_f64);
 
-DropoutNumbers attention(Cpu& on, ConstView q, ConstView k, ConstView v, ConstView mask,
+DropoutGenerator attention(Cpu& on, ConstView q, ConstView k, ConstView v, ConstView mask,
                          const AttentionParams& params, View out, View lse) {
     Job job(q, k, v, mask, params);
     job.out_to = out, job.lse_to = lse;
     const std::int64_t units = q.shape[0] * job.heads * job.row_blocks;
-    if (units == 0) return DropoutNumbers::own;
+    if (units == 0) return DropoutGenerator::own;
     constexpr std::int64_t kSmallestTask = 1 << 17;  // multiplications
     const std::int64_t work =
         std::max<std::int64_t>(1, 2 * std::min(kRowBlock, job.queries) * job.keys * job.depth);
@@ -159,7 +159,7 @@ DropoutNumbers attention(Cpu& on, ConstView q, ConstView k, ConstView v, ConstVi
             forward(job, Rows(job, head / job.heads, head % job.heads, block), slot.memory());
         }
     });
-    return DropoutNumbers::own;
+    return DropoutGenerator::own;
 }
 
 }  // namespace axle::inline v0::kernels

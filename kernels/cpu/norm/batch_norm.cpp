@@ -290,7 +290,7 @@ void apply_gradient(const Cut& cut, const Block& block, const DensePlanes& dy, c
 
 template <class L>
 void backward(Cpu& on, const ConstView& dy_given, const ConstView& x_given, const ConstView& weight,
-              const ConstView& mean_given, const ConstView& rstd, bool own_statistics,
+              const ConstView& mean_given, const ConstView& rstd, bool batch_statistics,
               const View& dx, const View& dweight, const View& dbias) {
     const Cut cut(x_given, std::is_same_v<L, float>);
     Scratch scratch(on);
@@ -305,7 +305,7 @@ void backward(Cpu& on, const ConstView& dy_given, const ConstView& x_given, cons
     double* const products = sums + cut.parts * cut.channels;
     const Buffers<L> all(scratch, cut);
     const auto elements = static_cast<double>(cut.batch * cut.plane);
-    const bool needs_sums = own_statistics || dweight.data != nullptr || dbias.data != nullptr;
+    const bool needs_sums = batch_statistics || dweight.data != nullptr || dbias.data != nullptr;
     run(
         cut,
         [&](const Block& block, std::int64_t slot) {
@@ -324,14 +324,14 @@ void backward(Cpu& on, const ConstView& dy_given, const ConstView& x_given, cons
                 if (dbias.data != nullptr) dbias.as<L>()[c] = static_cast<L>(sums[c]);
                 const double a = r * static_cast<double>(w[c]);
                 of.a[c] = static_cast<L>(a);
-                of.b[c] = own_statistics ? static_cast<L>(-a * r * r * products[c] / elements) : 0;
-                of.c[c] = own_statistics ? static_cast<L>(-a * sums[c] / elements) : 0;
+                of.b[c] = batch_statistics ? static_cast<L>(-a * r * r * products[c] / elements) : 0;
+                of.c[c] = batch_statistics ? static_cast<L>(-a * sums[c] / elements) : 0;
             }
         },
         [&](const Block& block, std::int64_t slot) {
             if (dx.data == nullptr) return;
             const Buffers<L> buffers = all.of(cut, slot);
-            if (own_statistics) return apply_gradient(cut, block, dy, x, of, buffers, dx);
+            if (batch_statistics) return apply_gradient(cut, block, dy, x, of, buffers, dx);
             apply_affine<L>(cut, block, dy, of.c, of.a, of.c, buffers, dx);  // c is 0
         });
 }
@@ -352,10 +352,10 @@ void batch_norm_apply(Cpu& on, ConstView x, ConstView mean, ConstView rstd, Cons
 }
 
 void batch_norm_backward(Cpu& on, ConstView dy, ConstView x, ConstView weight, ConstView mean,
-                         ConstView rstd, bool own_statistics, View dx, View dweight, View dbias) {
+                         ConstView rstd, bool batch_statistics, View dx, View dweight, View dbias) {
     visit_f32_f64(rstd.dtype, [&]<class L>() {
         if (x.numel() > 0)
-            return backward<L>(on, dy, x, weight, mean, rstd, own_statistics, dx, dweight, dbias);
+            return backward<L>(on, dy, x, weight, mean, rstd, batch_statistics, dx, dweight, dbias);
         for (const View& v : {dweight, dbias})
             if (v.data != nullptr) std::fill_n(v.as<L>(), x.shape[1], L(0));
     });

@@ -71,7 +71,7 @@ struct NormRow {
 };
 
 // y = (x - mean) rstd weight + bias
-void normalise(const float* x, float mean, float rstd, const float* weight, const float* bias,
+void normalize(const float* x, float mean, float rstd, const float* weight, const float* bias,
                float* y, std::int64_t n) {
     const NormRow row = {x, weight, bias, Pack(mean), Pack(rstd), y};
     std::int64_t i = 0;
@@ -140,14 +140,14 @@ HWY_AFTER_NAMESPACE();
 namespace axle::inline v0::kernels {
 namespace {
 
-AXLE_DISPATCH(normalise);
+AXLE_DISPATCH(normalize);
 AXLE_DISPATCH(norm_gradient);
 
 template <class L>
 void normalise_row(const L* x, L mean, L rstd, const L* weight, const L* bias, L* y,
                    std::int64_t n) {
     if constexpr (std::is_same_v<L, float>) {
-        AXLE_CALL(normalise)(x, mean, rstd, weight, bias, y, n);
+        AXLE_CALL(normalize)(x, mean, rstd, weight, bias, y, n);
     } else {
         for (std::int64_t i = 0; i < n; ++i) {
             const L h = (x[i] - mean) * rstd;

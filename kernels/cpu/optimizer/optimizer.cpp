@@ -195,7 +195,7 @@ void update_slots(Cpu& on, std::span<const Slot> slots, const Group* groups,
     for_each_stretch(slots, [&](std::int64_t, const Slot& slot, std::int64_t from, std::int64_t n) {
         const Step& step = steps[&slot - slots.data()];
         visit_lane(slot, [&]<class Lane>() {
-            with_lanes<Lane>(slot, draws_of(slot, step), from, n,
+            with_lanes<Lane>(slot, rounding_random(slot, step), from, n,
                              [&](Lane* p, const Lane* g, std::int64_t i, std::int64_t count) {
                                  body(step, slot, p, g, i, count);
                              });

@@ -10,7 +10,7 @@
 namespace axle::inline v0::kernels {
 namespace {
 
-// f(i) for the elements of a chunk returns |x[i]| as size_of_float; *largest takes the largest.
+// f(i) for the elements of a chunk returns |x[i]| as magnitude_bits; *largest takes the largest.
 template <class F>
 void over_chunks(Cpu& on, std::int64_t n, float* largest, F&& f) {
     const std::int64_t chunks = (n + kChunk - 1) / kChunk;
@@ -23,7 +23,7 @@ void over_chunks(Cpu& on, std::int64_t n, float* largest, F&& f) {
         parts[chunk] = most;
     });
     if (largest == nullptr) return;
-    std::uint32_t most = size_of_float(*largest);
+    std::uint32_t most = magnitude_bits(*largest);
     for (std::int64_t chunk = 0; chunk < chunks; ++chunk) most = std::max(most, parts[chunk]);
     *largest = std::bit_cast<float>(most);
 }
@@ -37,7 +37,7 @@ void quantize(Cpu& on, ConstView x, const float* scale, View y, float* largest) 
             over_chunks(on, x.numel(), largest, [&](std::int64_t i) {
                 const auto value = static_cast<float>(x.as<From>()[i]);
                 y.as<To>()[i] = To(value * factor);
-                return size_of_float(value);
+                return magnitude_bits(value);
             });
         });
     });
@@ -46,7 +46,7 @@ void quantize(Cpu& on, ConstView x, const float* scale, View y, float* largest) 
 void find_largest(Cpu& on, ConstView x, float* largest) {
     visit_float(x.dtype, [&]<class From>() {
         over_chunks(on, x.numel(), largest, [&](std::int64_t i) {
-            return size_of_float(static_cast<float>(x.as<From>()[i]));
+            return magnitude_bits(static_cast<float>(x.as<From>()[i]));
         });
     });
 }

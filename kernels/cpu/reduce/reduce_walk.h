@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "kernels/cpu/lanes.h"
-#include "kernels/cpu/reduce/reduce_plan.h"
+#include "kernels/rules/reduce_plan.h"
 #include "kernels/exec.h"
 #include "kernels/thread_pool.h"
 #include "kernels/walk.h"

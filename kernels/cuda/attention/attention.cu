@@ -109,11 +109,11 @@ __global__ void __launch_bounds__(kThreads, kBlocks<Compute<T>, kDepth>)
 
 }  // namespace
 
-DropoutNumbers attention(Cuda& on, ConstView q, ConstView k, ConstView v, ConstView mask,
+DropoutGenerator attention(Cuda& on, ConstView q, ConstView k, ConstView v, ConstView mask,
                          const AttentionParams& params, View out, View lse) {
     const Call call = call_of(q, k, mask, params);
-    if (call.batch * call.heads * call.queries == 0) return DropoutNumbers::own;
-    if (cudnn::attention(on, q, k, v, mask, params, out, lse)) return DropoutNumbers::library;
+    if (call.batch * call.heads * call.queries == 0) return DropoutGenerator::own;
+    if (cudnn::attention(on, q, k, v, mask, params, out, lse)) return DropoutGenerator::library;
     visit_depth(q.dtype, q.shape[3], [&]<class T, int kDepth>() {
         using C = Compute<T>;
         start(on,
@@ -123,7 +123,7 @@ DropoutNumbers attention(Cuda& on, ConstView q, ConstView k, ConstView v, ConstV
               &attention_rows<T, kDepth>, call, operand<const T>(q), operand<const T>(k),
               operand<const T>(v), operand<T>(out), lse_operand<C>(lse));
     });
-    return DropoutNumbers::own;
+    return DropoutGenerator::own;
 }
 
 }  // namespace axle::inline v0::kernels

@@ -227,7 +227,7 @@ bool attention_backward(Cuda& on, const ConstView& dout, const ConstView& q, con
                         const ConstView& v, const ConstView& mask, const ConstView& out,
                         const ConstView& lse, const AttentionParams& params, const View& dq,
                         const View& dk, const View& dv) {
-    const bool must = params.numbers == DropoutNumbers::library && params.dropout_p > 0;
+    const bool must = params.generator == DropoutGenerator::library && params.dropout_p > 0;
     if (params.dropout_p > 0 && !must) return false;
     if (run_backward(on, dout, q, k, v, mask, out, lse, params, dq, dk, dv)) return true;
     if (must)

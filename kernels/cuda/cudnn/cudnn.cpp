@@ -74,7 +74,7 @@ class Held {
         } else if (const auto status = functions()->create(&handle);
                    status != CUDNN_STATUS_SUCCESS) {
             handle = nullptr;
-            note_library_trouble(str("cuDNN can't be started on cuda:", device, ": ",
+            add_library_warning(str("cuDNN can't be started on cuda:", device, ": ",
                                      functions()->get_error_string(status)));
         }
         return handle;
@@ -107,7 +107,7 @@ bool leave_to_own_kernels() {
     static auto* const told = new std::set<std::string>;
     const std::lock_guard lock(mutex);
     if (told->insert(current_op).second)
-        note_library_trouble(str(current_op, ": cuDNN ", version(),
+        add_library_warning(str(current_op, ": cuDNN ", version(),
                                  " has no kernel for some of its calls, Axle's own do the work"));
     return false;
 }

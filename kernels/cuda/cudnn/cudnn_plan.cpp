@@ -112,7 +112,7 @@ bool Plan::run(Cuda& on, std::span<const Binding> bindings) const {
         return true;
     } catch (const GraphRefused& refused) {
         failed_ = true;
-        note_library_trouble(str(current_op, ": cuDNN ", version(),
+        add_library_warning(str(current_op, ": cuDNN ", version(),
                                  " failed: ", functions()->get_error_string(refused.status)));
         return false;
     }

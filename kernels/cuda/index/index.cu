@@ -8,7 +8,7 @@
 
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/start.cuh"
-#include "kernels/cuda/trouble.cuh"
+#include "kernels/cuda/error_reporter.cuh"
 #include "kernels/cuda/visit.cuh"
 #include "kernels/cuda/walk.cuh"
 #include "kernels/ops/index.h"
@@ -186,7 +186,7 @@ constexpr std::int64_t kFewLines = 4096, kLongLine = 512;
 void check_index(Cuda& on, ConstView index, std::int64_t size) {
     const Indices indices(index);
     if (indices.numel == 0) return;
-    const Report report(on, DeviceTrouble::bad_index);
+    const Report report(on, DeviceErrorRecord::bad_index);
     visit_index(index.dtype, [&]<class Index>() {
         start(on, {grid_for(on, indices.numel, kThreads), kThreads}, &check_kernel<Index>, indices,
               index.as<Index>(), size, report);

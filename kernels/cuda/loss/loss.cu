@@ -11,7 +11,7 @@
 #include "kernels/cuda/reduce/exp_sum.cuh"
 #include "kernels/cuda/rows.cuh"
 #include "kernels/cuda/start.cuh"
-#include "kernels/cuda/trouble.cuh"
+#include "kernels/cuda/error_reporter.cuh"
 #include "kernels/ops/loss.h"
 
 namespace axle::inline v0::kernels {
@@ -259,7 +259,7 @@ void visit_gradient(DType from, DType to, F&& f) {
 void check_targets(Cuda& on, ConstView targets, std::int64_t classes, std::int64_t ignore_index) {
     const std::int64_t rows = targets.shape[0];
     if (rows == 0) return;
-    start(on, {grid_for(on, rows, 256), 256}, &check, Report(on, DeviceTrouble::bad_target),
+    start(on, {grid_for(on, rows, 256), 256}, &check, Report(on, DeviceErrorRecord::bad_target),
           Targets(targets, classes, ignore_index), rows);
 }
 

@@ -10,7 +10,7 @@ struct Opened {
     CublasLt functions = {};
     std::string trouble;
 
-    Opened() : trouble(library.trouble()) {
+    Opened() : trouble(library.error()) {
         if (!library.found()) return;
         CublasLt& f = functions;
         try {
@@ -41,7 +41,7 @@ const Opened& opened() {
 
 const CublasLt* cublaslt() { return opened().trouble.empty() ? &opened().functions : nullptr; }
 
-const std::string& cublaslt_trouble() { return opened().trouble; }
+const std::string& cublaslt_error() { return opened().trouble; }
 
 void CublasLt::check(cublasStatus_t status, const char* what, std::source_location at) const {
     if (status != CUBLAS_STATUS_SUCCESS) [[unlikely]]

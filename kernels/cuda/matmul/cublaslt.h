@@ -30,9 +30,9 @@ struct CublasLt {
                std::source_location at = std::source_location::current()) const;
 };
 
-// Null where the library can't be used; cublaslt_trouble() says why, in a sentence, or is empty.
+// Null where the library can't be used; cublaslt_error() says why, in a sentence, or is empty.
 const CublasLt* cublaslt();
-const std::string& cublaslt_trouble();
+const std::string& cublaslt_error();
 
 // Of a floating dtype, or one of 8 bits.
 cudaDataType_t cuda_type(DType t);

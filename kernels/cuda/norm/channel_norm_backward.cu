@@ -106,7 +106,7 @@ struct Gradient {
 // groups is 0 for batch norm.
 template <class T>
 void run(Cuda& on, const ConstView& dy, const ConstView& x, std::int64_t groups,
-         const ConstView& weight, const void* mean_data, const void* rstd_data, bool own_statistics,
+         const ConstView& weight, const void* mean_data, const void* rstd_data, bool batch_statistics,
          const View& dx, const View& dweight, const View& dbias) {
     using C = Compute<T>;
     constexpr int kThreads = 128;
@@ -117,7 +117,7 @@ void run(Cuda& on, const ConstView& dy, const ConstView& x, std::int64_t groups,
     const C* const rstd = static_cast<const C*>(rstd_data);
     DeviceScratch scratch(on);
     PairOf<double>* sums = nullptr;
-    if (own_statistics || dweight.data != nullptr || dbias.data != nullptr) {
+    if (batch_statistics || dweight.data != nullptr || dbias.data != nullptr) {
         sums = scratch.take<PairOf<double>>(batch ? planes.channels : planes.count());
         const View all = dense_view(x.data, x.dtype, {planes.batch, planes.channels, planes.size});
         const View kept =
@@ -131,7 +131,7 @@ void run(Cuda& on, const ConstView& dy, const ConstView& x, std::int64_t groups,
               dweight.as<C>(), dbias.as<C>());
     if (dx.data == nullptr) return;
     Coefficients<C>* coefficients = nullptr;
-    if (own_statistics) {
+    if (batch_statistics) {
         const std::int64_t count = batch ? planes.channels : planes.batch * groups;
         coefficients = scratch.take<Coefficients<C>>(count);
         start(on, {{blocks(count)}, kThreads}, &find_coefficients<C>, count,
@@ -147,7 +147,7 @@ void run(Cuda& on, const ConstView& dy, const ConstView& x, std::int64_t groups,
 
 void backward(Cuda& on, const ConstView& dy, const ConstView& x, std::int64_t groups,
               const ConstView& weight, const ConstView& mean, const ConstView& rstd,
-              bool own_statistics, const View& dx, const View& dweight, const View& dbias) {
+              bool batch_statistics, const View& dx, const View& dweight, const View& dbias) {
     if (x.numel() == 0) {
         for (const View& v : {dweight, dbias})
             if (v.data != nullptr && v.numel() > 0) fill(on, 0.0, v);
@@ -161,7 +161,7 @@ void backward(Cuda& on, const ConstView& dy, const ConstView& x, std::int64_t gr
     if (dx.data != nullptr && dx.dtype != dtype)
         to = dense_like(dx, scratch.take<char>(dx.numel() * size_of(dtype)), dtype);
     visit_float(dtype, [&]<class T>() {
-        run<T>(on, from_dy, from_x, groups, weight, mean.data, rstd.data, own_statistics, to,
+        run<T>(on, from_dy, from_x, groups, weight, mean.data, rstd.data, batch_statistics, to,
                dweight, dbias);
     });
     if (dx.data != nullptr && dx.dtype != dtype) copy(on, to, dx);
@@ -170,8 +170,8 @@ void backward(Cuda& on, const ConstView& dy, const ConstView& x, std::int64_t gr
 }  // namespace
 
 void batch_norm_backward(Cuda& on, ConstView dy, ConstView x, ConstView weight, ConstView mean,
-                         ConstView rstd, bool own_statistics, View dx, View dweight, View dbias) {
-    backward(on, dy, x, 0, weight, mean, rstd, own_statistics, dx, dweight, dbias);
+                         ConstView rstd, bool batch_statistics, View dx, View dweight, View dbias) {
+    backward(on, dy, x, 0, weight, mean, rstd, batch_statistics, dx, dweight, dbias);
 }
 
 void group_norm_backward(Cuda& on, ConstView dy, ConstView x, std::int64_t groups, ConstView weight,

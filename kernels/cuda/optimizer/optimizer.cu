@@ -211,7 +211,7 @@ __global__ void __launch_bounds__(kThreads)
     auto [row, from, to] = stretch_of(table, blockIdx.x);
     const Slot& slot = table.row[row];
     const typename Rule::template Update<Lane> update(slot, steps[row]);
-    const Philox draws = draws_of(slot, steps[row]);
+    const Philox draws = rounding_random(slot, steps[row]);
     constexpr int kN = kPack<Lane>;
     if (in_packs<kN>(slot, dtype_of<Lane>)) {
         const std::int64_t end = to - (to - from) % kN;

@@ -14,7 +14,7 @@ template <class T>
 constexpr int kEach = sizeof(T) == 8 ? 2 : 4;
 
 __device__ inline void raise(float* largest, std::uint32_t size) {
-    if (size > size_of_float(*static_cast<volatile float*>(largest)))
+    if (size > magnitude_bits(*static_cast<volatile float*>(largest)))
         atomicMax(reinterpret_cast<unsigned*>(largest), size);
 }
 
@@ -27,7 +27,7 @@ __global__ void quantize_kernel(const From* x, std::int64_t n, std::int64_t pack
     std::uint32_t most = 0;
     const auto one = [&](From from) {
         const auto value = static_cast<float>(from);
-        const std::uint32_t size = size_of_float(value);
+        const std::uint32_t size = magnitude_bits(value);
         most = size > most ? size : most;
         return To(value * factor);
     };

@@ -12,7 +12,7 @@
 #include "kernels/cuda/reduce/scan.cuh"
 #include "kernels/cuda/rows.cuh"
 #include "kernels/cuda/start.cuh"
-#include "kernels/cuda/trouble.cuh"
+#include "kernels/cuda/error_reporter.cuh"
 #include "kernels/ops/random.h"
 
 namespace axle::inline v0::kernels {
@@ -264,7 +264,7 @@ void multinomial(Cuda& on, Philox random, bool replacement, ConstView weights, V
 void check_weights(Cuda& on, ConstView weights, std::int64_t needed) {
     const DeviceRows<1> rows({weights});
     if (rows.count == 0) return;
-    const Report report(on, DeviceTrouble::bad_weights);
+    const Report report(on, DeviceErrorRecord::bad_weights);
     const Weights row{weights.back(1), weights.back_stride(1)};
     visit_float(weights.dtype, [&]<class T>() {
         start(on, {block_for_each(rows.count), kThreads}, &report_rows<T>, rows, row, needed,

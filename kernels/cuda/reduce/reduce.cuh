@@ -24,7 +24,7 @@
 #include <limits>
 #include <type_traits>
 
-#include "kernels/cpu/reduce/reduce_plan.h"
+#include "kernels/rules/reduce_plan.h"
 #include "kernels/cuda/rows.cuh"
 #include "kernels/cuda/start.cuh"
 #include "kernels/cuda/visit.cuh"

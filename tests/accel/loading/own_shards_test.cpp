@@ -74,7 +74,7 @@ struct Program {
         Log log;
         for (auto& batch : loader) {
             log.push_back(rows_of(accelerator.gather_for_metrics(batch)));
-            if (loader.needs_evening()) {
+            if (loader.needs_even_steps()) {
                 EXPECT_EQ(batch.tensor().size(0), loader.batch_size());
                 const bool last = loader.end_of_dataloader();
                 EXPECT_EQ(loader.remainder(), last ? std::ssize(log.back()) : -1);
@@ -119,7 +119,7 @@ TEST_P(OwnShards, AreAllRowsEachOnceInAsManyStepsForEverybody) {
             const Case c = drawn(engine, group->size());
             SCOPED_TRACE(str(c.text(), ", rank ", group->rank(), " of ", group->size()));
             Program program(c, group);
-            EXPECT_EQ(program.loader.needs_evening(), group->size() > 1);
+            EXPECT_EQ(program.loader.needs_even_steps(), group->size() > 1);
             const std::int64_t n = std::accumulate(c.sizes.begin(), c.sizes.end(), std::int64_t{0});
             const Log first = program.pass();
             if (c.sized) {

@@ -184,10 +184,10 @@ TEST(Prepare, OneByOneIsPreparingThemTogether) {
     EXPECT_EQ(&accelerator.prepare_model(net), &net);
     EXPECT_EQ(&accelerator.prepare_optimizer(sgd), &sgd);
     EXPECT_EQ(&accelerator.prepare_data_loader(loader), &loader);
-    const auto gate = net.gate();
+    const auto gate = net.hooks();
     EXPECT_NE(gate, nullptr);
     accelerator.prepare(net, sgd, schedule, loader);
-    EXPECT_EQ(net.gate(), gate);
+    EXPECT_EQ(net.hooks(), gate);
     const Tensor before = net.in.weight.detach().clone();
     const auto scope = accelerator.accumulate(net);
     accelerator.backward(net(ones({2, 4})).sum());
@@ -226,13 +226,13 @@ TEST(Prepare, TakesADevicePlacementForEachObject) {
     EXPECT_EQ(&optimizer, &sgd);
     EXPECT_EQ(&batches, &loader);
     EXPECT_EQ(net.in.weight.device(), Device::cpu());  // where it was
-    EXPECT_NE(net.gate(), nullptr);
+    EXPECT_NE(net.hooks(), nullptr);
     for (auto& batch : loader) EXPECT_EQ(batch["x"].tensor().device(), Device::cpu());
     SmallNet other;
     expect_error<ValueError>(
         {"prepare: device_placement needs one value for each object: 1 values, 2 objects"},
         [&] { accelerator.prepare({true}, other, sgd); });
-    EXPECT_EQ(other.gate(), nullptr);
+    EXPECT_EQ(other.hooks(), nullptr);
 }
 
 // Covers 3.verify_device_map, 31.verify_device_map, 27.ACCELERATE_BYPASS_DEVICE_MAP.
@@ -246,7 +246,7 @@ TEST(DeviceMaps, AreRefusedOnSeveralProcesses) {
         EXPECT_TRUE(accelerator.verify_device_map(spread));
         expect_error<ValueError>({"prepare: a model that is spread over several devices"},
                                  [&] { accelerator.prepare(spread); });
-        EXPECT_EQ(spread.gate(), nullptr);
+        EXPECT_EQ(spread.hooks(), nullptr);
     });
     const tests::Variable bypass("ACCELERATE_BYPASS_DEVICE_MAP", "true");
     on_ranks(2, [](const Group& group) {
@@ -255,7 +255,7 @@ TEST(DeviceMaps, AreRefusedOnSeveralProcesses) {
         spread.out.weight = empty(spread.out.weight.shape(), {.device = Device::meta()});
         Accelerator accelerator({.device_placement = false, .cpu = true, .process_group = group});
         EXPECT_NO_THROW(accelerator.prepare(spread));
-        EXPECT_NE(spread.gate(), nullptr);
+        EXPECT_NE(spread.hooks(), nullptr);
     });
 }
 
@@ -272,7 +272,7 @@ TEST(UnwrapModel, MayTakeThePrecisionAway) {
     EXPECT_EQ(net.hidden_dtype, f32);
     SmallNet plain;
     EXPECT_EQ(&accelerator.unwrap_model(plain, false), &plain);
-    EXPECT_EQ(plain.gate(), nullptr);
+    EXPECT_EQ(plain.hooks(), nullptr);
     const SmallNet& constant = net;
     EXPECT_EQ(&accelerator.unwrap_model(constant), &net);
 }
@@ -293,7 +293,7 @@ TEST(FreeMemory, DestroysWhatItIsGiven) {
     EXPECT_EQ(net, nullptr);
     EXPECT_EQ(sgd, nullptr);
     EXPECT_EQ(accelerator.step(), 0);
-    EXPECT_EQ(shared->gate(), nullptr);  // everything is forgotten
+    EXPECT_EQ(shared->hooks(), nullptr);  // everything is forgotten
     accelerator.prepare(*shared, *loader);
     accelerator.clear(shared, loader);
     EXPECT_EQ(shared, nullptr);

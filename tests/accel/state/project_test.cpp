@@ -14,7 +14,7 @@
 #include "core/memory/memory.h"
 #include "gmock/gmock.h"
 #include "tests/accel/training.h"
-#include "tests/dist/child.h"
+#include "tests/dist/launch/child.h"
 #include "tests/dist/ranks.h"
 #include "tests/logged.h"
 #include "tests/temporary_folder.h"

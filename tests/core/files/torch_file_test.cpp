@@ -391,7 +391,7 @@ TEST(TorchFile, NamesAFileThatIsNotThere) {
 TEST(TorchFile, LeavesOutWhatIsNoPlainValueWhereItIsToldTo) {
     const std::string path = AXLE_TESTS_DIR "/golden/accelerate_state/whole/random_states_0.pkl";
     expect_error<FileError>({path.c_str(), "numpy"}, [&] { return load_torch_file(path); });
-    const Tree states = load_torch_file(path, {.leave_out_others = true});
+    const Tree states = load_torch_file(path, {.unknown_as_null = true});
     EXPECT_EQ(states["step"].integer(), 6);
     EXPECT_TRUE(states["numpy_random_seed"][1].is_null());
     EXPECT_EQ(states["torch_manual_seed"].tensor().dtype(), u8);

@@ -13,9 +13,9 @@ namespace {
 
 using testing::HasSubstr;
 
-// A host's memory that knows what it has lent.
+// A host's memory that knows what it has blocks_in_use.
 struct Arena {
-    std::map<const void*, std::size_t> lent;
+    std::map<const void*, std::size_t> blocks_in_use;
     int calls = 0;
     bool exhausted = false;
     std::size_t shift = 0;
@@ -28,14 +28,14 @@ struct Arena {
         ++arena.calls;
         if (arena.exhausted) return nullptr;
         auto* block = static_cast<std::byte*>(std::aligned_alloc(alignment, size + alignment));
-        arena.lent[block + arena.shift] = size;
+        arena.blocks_in_use[block + arena.shift] = size;
         return block + arena.shift;
     }
     static void take(void* block, std::size_t size, void* context) noexcept {
         Arena& arena = *static_cast<Arena*>(context);
-        const auto found = arena.lent.find(block);
-        if (found == arena.lent.end() || found->second != size) std::abort();  // a stranger's
-        arena.lent.erase(found);
+        const auto found = arena.blocks_in_use.find(block);
+        if (found == arena.blocks_in_use.end() || found->second != size) std::abort();  // a stranger's
+        arena.blocks_in_use.erase(found);
         std::free(static_cast<std::byte*>(block) - arena.shift);
     }
 };
@@ -46,8 +46,8 @@ class Memory : public testing::Test {
     void TearDown() override {
         host_memory::set_limit(0);
         host_memory::set_allocator({});
-        EXPECT_TRUE(first_.lent.empty());
-        EXPECT_TRUE(second_.lent.empty());
+        EXPECT_TRUE(first_.blocks_in_use.empty());
+        EXPECT_TRUE(second_.blocks_in_use.empty());
     }
 
     Arena first_, second_;
@@ -57,15 +57,15 @@ TEST_F(Memory, ComesFromTheHostAndIsCachedAsTheSystemsIs) {
     host_memory::set_allocator(first_.allocator());
     for (int i = 0; i < 3; ++i) {
         const Tensor x = full({1000}, 2);
-        EXPECT_EQ(first_.lent.count(x.data<float>()), 1u);
+        EXPECT_EQ(first_.blocks_in_use.count(x.data<float>()), 1u);
         EXPECT_EQ((x + x).sum().item(), 4000);
     }
     const int calls = first_.calls;
     EXPECT_EQ(full({1000}, 2).sum().item(), 2000);
     EXPECT_EQ(first_.calls, calls);
-    EXPECT_FALSE(first_.lent.empty());
+    EXPECT_FALSE(first_.blocks_in_use.empty());
     host_memory::empty_cache();
-    EXPECT_TRUE(first_.lent.empty());
+    EXPECT_TRUE(first_.blocks_in_use.empty());
 }
 
 TEST_F(Memory, GoesBackToWhereItCameFrom) {
@@ -74,15 +74,15 @@ TEST_F(Memory, GoesBackToWhereItCameFrom) {
     auto of_first = std::make_unique<Tensor>(full({500}, 2));
     host_memory::set_allocator(second_.allocator());
     const Tensor of_second = full({500}, 3);
-    EXPECT_EQ(first_.lent.size(), 1u);  // what was in its cache is back already
+    EXPECT_EQ(first_.blocks_in_use.size(), 1u);  // what was in its cache is back already
     EXPECT_EQ((*of_system + *of_first + of_second).sum().item(), 3000);
     of_first.reset();
-    EXPECT_TRUE(first_.lent.empty());
+    EXPECT_TRUE(first_.blocks_in_use.empty());
     const std::int64_t reserved = host_memory::stats().reserved;
     of_system.reset();
     EXPECT_LT(host_memory::stats().reserved, reserved);
     host_memory::set_allocator({});
-    EXPECT_EQ(second_.lent.size(), 1u);
+    EXPECT_EQ(second_.blocks_in_use.size(), 1u);
     EXPECT_EQ(of_second.sum().item(), 1500);
 }
 
@@ -90,10 +90,10 @@ TEST_F(Memory, OfAnAllocatorThatComesAgainIsCachedAgain) {
     host_memory::set_allocator(first_.allocator());
     { const Tensor x = full({500}, 1); }
     host_memory::set_allocator(second_.allocator());
-    EXPECT_TRUE(first_.lent.empty());
+    EXPECT_TRUE(first_.blocks_in_use.empty());
     host_memory::set_allocator(first_.allocator());
     { const Tensor x = full({500}, 1); }
-    EXPECT_EQ(first_.lent.size(), 1u);
+    EXPECT_EQ(first_.blocks_in_use.size(), 1u);
 }
 
 TEST_F(Memory, ThatTheHostLacksIsOutOfMemoryAfterTheCacheWasFlushed) {
@@ -102,7 +102,7 @@ TEST_F(Memory, ThatTheHostLacksIsOutOfMemoryAfterTheCacheWasFlushed) {
     first_.exhausted = true;
     { const Tensor of_the_cache = full({100}, 1); }
     EXPECT_THROW(full({100000}, 1), OutOfMemory);
-    EXPECT_TRUE(first_.lent.empty());
+    EXPECT_TRUE(first_.blocks_in_use.empty());
     first_.exhausted = false;
     EXPECT_EQ(full({100000}, 1).sum().item(), 100000);
 }
@@ -116,7 +116,7 @@ TEST_F(Memory, ThatIsNotAlignedIsRefusedAndGivenBack) {
     } catch (const UsageError& error) {
         EXPECT_THAT(error.what(), HasSubstr("not aligned to 64"));
     }
-    EXPECT_TRUE(first_.lent.empty());
+    EXPECT_TRUE(first_.blocks_in_use.empty());
 }
 
 TEST_F(Memory, NeedsBothFunctionsOfAnAllocator) {

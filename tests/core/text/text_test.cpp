@@ -23,10 +23,10 @@ TEST(Nearest, IsNotHeldUpByNamesOfMegabytes) {
 }
 
 TEST(RepairedUtf8, ReplacesEachByteThatIsNone) {
-    EXPECT_EQ(repaired_utf8("plain\n"), "plain\n");
-    EXPECT_EQ(repaired_utf8("caf\xC3\xA9"), "caf\xC3\xA9");
-    EXPECT_EQ(repaired_utf8("a\xFF\xC3z"), "a\xEF\xBF\xBD\xEF\xBF\xBDz");
-    EXPECT_EQ(repaired_utf8("\xED\xA0\x80"), "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD");
+    EXPECT_EQ(replace_invalid_utf8("plain\n"), "plain\n");
+    EXPECT_EQ(replace_invalid_utf8("caf\xC3\xA9"), "caf\xC3\xA9");
+    EXPECT_EQ(replace_invalid_utf8("a\xFF\xC3z"), "a\xEF\xBF\xBD\xEF\xBF\xBDz");
+    EXPECT_EQ(replace_invalid_utf8("\xED\xA0\x80"), "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD");
 }
 
 }  // namespace

@@ -177,7 +177,7 @@ TEST(DataLoaders, LoopsOverTwoNest) {
 
 // --- gates
 
-class Recorder : public LoaderGate {
+class Recorder : public LoaderHooks {
   public:
     void begin(DataLoader& loader) override {
         log += str("begin ", loader.epoch(), "; ");
@@ -196,17 +196,17 @@ class Recorder : public LoaderGate {
 std::string log_of(DataLoader& loader, const char* refuses, const std::function<void()>& passes) {
     const auto gate = std::make_shared<Recorder>();
     gate->refuses = refuses;
-    loader.set_gate(gate);
+    loader.set_hooks(gate);
     try {
         passes();
     } catch (const std::exception& error) {
         gate->log += str("exception ", error.what(), "; ");
     }
-    loader.set_gate(nullptr);
+    loader.set_hooks(nullptr);
     return gate->log;
 }
 
-TEST(LoaderGate, IsCalledInOrderHoweverAPassEnds) {
+TEST(LoaderHooks, IsCalledInOrderHoweverAPassEnds) {
     for (const int workers : {0, 2}) {
         DataLoader loader(from_function(2, sample), {.num_workers = workers});
         const auto whole = [&] { pass(loader); };
@@ -228,14 +228,14 @@ TEST(LoaderGate, IsCalledInOrderHoweverAPassEnds) {
     }
 }
 
-TEST(LoaderGate, MayChangeTheSeedBeforeAnythingIsAskedFor) {
-    class Reseeding : public LoaderGate {
+TEST(LoaderHooks, MayChangeTheSeedBeforeAnythingIsAskedFor) {
+    class Reseeding : public LoaderHooks {
         void begin(DataLoader& loader) override { loader.generator()->manual_seed(42); }
         void batch(DataLoader&, Tree&) override {}
         void end(DataLoader&) noexcept override {}
     };
     DataLoader loader(from_function(6, sample), {.batch_size = 6, .shuffle = true, .seed = 1});
-    loader.set_gate(std::make_shared<Reseeding>());
+    loader.set_hooks(std::make_shared<Reseeding>());
     EXPECT_EQ(pass(loader), Batches({{0, 3, 2, 4, 1, 5}}));
 }
 

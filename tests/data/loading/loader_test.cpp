@@ -377,7 +377,7 @@ TEST(DataLoader, OptionsThatContradictAreRefused) {
     EXPECT_THROW(DataLoader(std::shared_ptr<const Dataset>()), UsageError);
 }
 
-struct Recorder : LoaderGate {
+struct Recorder : LoaderHooks {
     std::string log;
     void begin(DataLoader&) override { log += "("; }
     void batch(DataLoader& loader, Tree& batch) override {
@@ -390,12 +390,12 @@ struct Recorder : LoaderGate {
 TEST(DataLoader, TheGateSeesEveryPass) {
     const auto gate = std::make_shared<Recorder>();
     DataLoader loader(from_function(3, sample), {.num_workers = 1});
-    loader.set_gate(gate);
+    loader.set_hooks(gate);
     std::vector<bool> last;
     for (auto& batch : loader) last.push_back(batch["last"].boolean());
     EXPECT_EQ(last, (std::vector<bool>{false, false, true}));
     for ([[maybe_unused]] auto& batch : loader) break;
-    loader.set_gate(nullptr);
+    loader.set_hooks(nullptr);
     pass(loader);
     EXPECT_EQ(gate->log, "(..L)(.)");
 }

@@ -71,7 +71,7 @@ TEST(OwnShards, AreWhatAProcessReads) {
         DataLoader loader(whole, {.batch_size = 2, .num_workers = workers});
         EXPECT_FALSE(loader.reads_own_shards());
         loader.shard(ShardOptions{.num_processes = 2, .process_index = 0});
-        EXPECT_TRUE(loader.needs_evening());
+        EXPECT_TRUE(loader.needs_even_steps());
         EXPECT_EQ(loader.len(), 5);
         EXPECT_EQ(pass(loader), (Batches{{0, 1}, {2, 3}, {4, 8}, {9, 10}, {11, 0}}));
         loader.shard(ShardOptions{.num_processes = 2, .process_index = 1});
@@ -99,7 +99,7 @@ TEST(OwnShards, WithoutEvenBatchesAreReadAsTheyAre) {
         DataLoader loader(whole, {.batch_size = 2, .drop_last = drop_last});
         loader.shard(ShardOptions{.num_processes = 2, .process_index = 1, .even_batches = false});
         EXPECT_TRUE(loader.reads_own_shards());
-        EXPECT_FALSE(loader.needs_evening());
+        EXPECT_FALSE(loader.needs_even_steps());
         EXPECT_EQ(loader.len(), drop_last ? 1 : 2);
         EXPECT_EQ(pass(loader), drop_last ? (Batches{{5, 6}}) : (Batches{{5, 6}, {7}}));
     }
@@ -152,12 +152,12 @@ TEST(OwnShards, GoOnWithFewerProcesses) {
     DataLoader two(whole, {.batch_size = 2}), one(whole, {.batch_size = 4});
     two.shard(ShardOptions{.num_processes = 2, .process_index = 0});
     two.load_state_dict(states[1]);
-    EXPECT_TRUE(two.needs_evening());
+    EXPECT_TRUE(two.needs_even_steps());
     EXPECT_EQ(pass(two), (Batches{{2, 7}, {3, 0}, {4, 0}}));
     EXPECT_EQ(two.epoch(), 1);
     EXPECT_EQ(pass(two).front(), (Ids{1000, 1001}));  // a pass of its own
     one.load_state_dict(states[1]);
-    EXPECT_FALSE(one.needs_evening());
+    EXPECT_FALSE(one.needs_even_steps());
     Ids valid;
     Batches batches;
     for (auto& batch : one) {

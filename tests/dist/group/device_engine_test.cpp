@@ -11,24 +11,25 @@
 namespace axle {
 namespace {
 
-using dist::DeviceOffer;
-using dist::Invitation;
+using dist::DeviceDescription;
+using dist::NcclNegotiation;
 using std::chrono::milliseconds;
 
-DeviceOffer offer(const char* machine, const char* gpu, int version = 22809) {
-    return {.trouble = {}, .machine = machine, .gpu = gpu, .version = version};
+DeviceDescription offer(const char* machine, const char* gpu, int version = 22809) {
+    return {.error = {}, .machine = machine, .gpu = gpu, .version = version};
 }
 
 // Each rank's answer.
-std::vector<Invitation> compare(const std::vector<DeviceOffer>& offers, bool makes_token = true) {
+std::vector<NcclNegotiation> compare(const std::vector<DeviceDescription>& offers,
+                                     bool makes_token = true) {
     tests::FakeStore store;
-    std::vector<Invitation> answers(offers.size());
+    std::vector<NcclNegotiation> answers(offers.size());
     std::vector<std::thread> threads;
     const int size = static_cast<int>(offers.size());
     for (int rank = 0; rank < size; ++rank)
         threads.emplace_back([&, rank] {
             tests::FakeControl control(store, rank, size);
-            answers[static_cast<std::size_t>(rank)] = dist::compare_offers(
+            answers[static_cast<std::size_t>(rank)] = dist::compare_devices(
                 control, "group 7", rank, size, offers[static_cast<std::size_t>(rank)],
                 milliseconds(20000), [&]() -> std::string {
                     if (!makes_token) throw DeviceError("no token today");
@@ -39,18 +40,18 @@ std::vector<Invitation> compare(const std::vector<DeviceOffer>& offers, bool mak
     return answers;
 }
 
-void expect_trouble(const std::vector<Invitation>& answers, const std::string& text) {
-    for (const Invitation& answer : answers) {
-        EXPECT_EQ(answer.trouble, text);
+void expect_trouble(const std::vector<NcclNegotiation>& answers, const std::string& text) {
+    for (const NcclNegotiation& answer : answers) {
+        EXPECT_EQ(answer.error, text);
         EXPECT_EQ(answer.token, "");
     }
 }
 
 // Covers 6.Backend.
 TEST(DeviceOffers, EveryoneGetsTheTokenWhereEachHasAGpu) {
-    for (const Invitation& answer :
+    for (const NcclNegotiation& answer :
          compare({offer("a", "0:1:0"), offer("a", "0:2:0"), offer("b", "0:1:0")})) {
-        EXPECT_EQ(answer.trouble, "");
+        EXPECT_EQ(answer.error, "");
         EXPECT_EQ(answer.token, std::string("to\0ken", 6));
     }
     EXPECT_EQ(compare({offer("a", "0:1:0")})[0].token.size(), 6u);
@@ -60,8 +61,8 @@ TEST(DeviceOffers, EveryoneGetsTheTokenWhereEachHasAGpu) {
 TEST(DeviceOffers, EveryoneHearsWhyNot) {
     expect_trouble(compare({offer("a", "0:1:0"), offer("b", "0:1:0"), offer("b", "0:1:0")}),
                    "ranks 1 and 2 share a GPU, 0:1:0: NCCL needs one for each");
-    DeviceOffer none = offer("a", "");
-    none.trouble = "no GPU: \"the driver\" found none";
+    DeviceDescription none = offer("a", "");
+    none.error = "no GPU: \"the driver\" found none";
     expect_trouble(compare({offer("a", "0:1:0"), none}),
                    "rank 1: no GPU: \"the driver\" found none");
     expect_trouble(compare({offer("a", "0:1:0"), offer("a", "0:2:0", 22703)}),
@@ -72,11 +73,11 @@ TEST(DeviceOffers, EveryoneHearsWhyNot) {
 TEST(DeviceOffers, NonsenseIsTroubleForEveryone) {
     tests::FakeStore store;
     tests::FakeControl control(store, 0, 2);
-    control.set("group 7/gpu 1", "{\"trouble\": 5}");
-    const Invitation answer = dist::compare_offers(control, "group 7", 0, 2, offer("a", "0:1:0"),
-                                                   milliseconds(100), [] { return "token"; });
-    EXPECT_NE(answer.trouble, "");
-    EXPECT_EQ(control.get("group 7/gpus", milliseconds(100)), "-" + answer.trouble);
+    control.set("group 7/gpu 1", "{\"error\": 5}");
+    const NcclNegotiation answer = dist::compare_devices(
+        control, "group 7", 0, 2, offer("a", "0:1:0"), milliseconds(100), [] { return "token"; });
+    EXPECT_NE(answer.error, "");
+    EXPECT_EQ(control.get("group 7/gpus", milliseconds(100)), "-" + answer.error);
 }
 
 TEST(DeviceOffers, AMachineKnowsItself) {

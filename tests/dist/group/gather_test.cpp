@@ -10,7 +10,7 @@
 #include "dist/group/operations.h"
 #include "kernels/error.h"
 #include "tests/close.h"
-#include "tests/dist/operations.h"
+#include "tests/dist/group/operations.h"
 
 namespace axle {
 namespace {

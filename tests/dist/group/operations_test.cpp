@@ -11,7 +11,7 @@
 #include "core/ops.h"
 #include "kernels/error.h"
 #include "tests/close.h"
-#include "tests/dist/operations.h"
+#include "tests/dist/group/operations.h"
 
 namespace axle {
 namespace {

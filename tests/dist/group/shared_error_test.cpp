@@ -21,7 +21,7 @@ template <class E>
 void expect_shared(const E& error, const std::string& theirs) {
     const auto ends = outcomes(3, [&](const Group& group) {
         try {
-            dist::tell_all(*group, "load", [&]() -> Tree {
+            dist::gather_or_throw(*group, "load", [&]() -> Tree {
                 if (group->rank() == 1) throw E(error);
                 return group->rank();
             });
@@ -49,7 +49,7 @@ TEST(SharedError, KeepsItsTypeAndSaysWhoseItIs) {
 
 TEST(SharedError, OfAnotherKindBecomesAnError) {
     const auto ends = outcomes(2, [&](const Group& group) {
-        dist::tell_all(*group, "load", [&]() -> Tree {
+        dist::gather_or_throw(*group, "load", [&]() -> Tree {
             if (group->rank() == 1) throw std::out_of_range("the user's own");
             return {};
         });
@@ -61,7 +61,7 @@ TEST(SharedError, OfAnotherKindBecomesAnError) {
 
 TEST(SharedError, BringsTheSizesOfOutOfMemory) {
     const auto ends = outcomes(2, [&](const Group& group) {
-        dist::tell_all(*group, "load", [&]() -> Tree {
+        dist::gather_or_throw(*group, "load", [&]() -> Tree {
             if (group->rank() == 1) throw OutOfMemory("too much", 1, 2, 3, 4);
             return {};
         });
@@ -78,11 +78,12 @@ TEST(SharedError, BringsTheSizesOfOutOfMemory) {
 
 TEST(SharedError, IsTheFirstOfSeveralAndNoneWhereAllIsWell) {
     const auto ends = outcomes(3, [&](const Group& group) {
-        const auto said = dist::tell_all(*group, "load", [&]() -> Tree { return group->rank(); });
+        const auto said =
+            dist::gather_or_throw(*group, "load", [&]() -> Tree { return group->rank(); });
         ASSERT_EQ(said.size(), 3u);
         for (int rank = 0; rank < 3; ++rank)
             EXPECT_EQ(said[static_cast<std::size_t>(rank)].integer(), rank);
-        dist::tell_all(*group, "load", [&]() -> Tree {
+        dist::gather_or_throw(*group, "load", [&]() -> Tree {
             if (group->rank() > 0) throw ValueError(str("of ", group->rank()));
             return {};
         });
@@ -94,7 +95,8 @@ TEST(SharedError, IsTheFirstOfSeveralAndNoneWhereAllIsWell) {
 
 TEST(SharedError, IsNoneOfProcessesThatCallDifferentThings) {
     for (const std::string& end : run_ranks(2, [](const Group& group) {
-             dist::tell_all(*group, group->rank() == 0 ? "load" : "save", [] { return Tree(); });
+             dist::gather_or_throw(*group, group->rank() == 0 ? "load" : "save",
+                                   [] { return Tree(); });
          }))
         EXPECT_EQ(end, "rank 0 calls load, rank 1 calls save");
 }

@@ -11,7 +11,7 @@
 #include "dist/transport/launcher_channel.h"
 #include "dist/transport/socket.h"
 #include "gmock/gmock.h"
-#include "tests/dist/child.h"
+#include "tests/dist/launch/child.h"
 #include "tests/dist/job.h"
 
 namespace axle::tests {
@@ -25,8 +25,8 @@ using testing::HasSubstr;
 
 void agree(Control& control, std::uint64_t sequence,
            dist::Collective op = dist::Collective::barrier) {
-    control.propose({.sequence = sequence, .op = op});
-    control.agreed(0, sequence);
+    control.announce_call({.sequence = sequence, .op = op});
+    control.wait_for_agreement(0, sequence);
 }
 
 std::string error_of(const std::function<void()>& f) {
@@ -192,11 +192,11 @@ class Launcher {
         EXPECT_EQ(::send(ends_[0], line.data(), line.size(), 0), std::ssize(line));
     }
     // The next failure that it hears of.
-    std::optional<dist::HeardFailure> hear() {
+    std::optional<dist::ReportedFailure> hear() {
         const timeval patience{6, 0};
         ::setsockopt(ends_[0], SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
         for (;;) {
-            if (const auto line = lines_.next()) return dist::read_heard_failure(*line);
+            if (const auto line = lines_.next()) return dist::read_reported_failure(*line);
             std::array<char, 4096> bytes{};
             const auto count = ::recv(ends_[0], bytes.data(), bytes.size(), 0);
             if (count <= 0) return {};
@@ -221,7 +221,7 @@ TEST(Death, IsToldWithItsSignalWhereALauncherKnows) {
     launcher.tell({1, child.pid(), SIGKILL, 0});
     EXPECT_THAT(error_of([&] { agree(*control, 2); }),
                 HasSubstr(" died: signal 9 (Killed) during barrier #1"));
-    const auto failure = launcher.hear().value_or(dist::HeardFailure());
+    const auto failure = launcher.hear().value_or(dist::ReportedFailure());
     EXPECT_THAT(failure.text, HasSubstr("signal 9 (Killed)"));
     EXPECT_EQ(failure.rank, 0);
     EXPECT_EQ(failure.failed, 1);

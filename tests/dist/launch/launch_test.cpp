@@ -39,7 +39,8 @@ class Launch : public testing::Test {
     // Workers that another test has started would be in the way.
     void SetUp() override {
         kernels::set_num_threads(1);
-        if (!lost_by_a_fork().empty()) GTEST_SKIP() << "this process has " << lost_by_a_fork();
+        if (!fork_unsafe_state().empty())
+            GTEST_SKIP() << "this process has " << fork_unsafe_state();
     }
     // One file for each process.
     void write(const std::string& text) const {

@@ -293,10 +293,10 @@ TEST_F(Supervise, SaysWhyAProgramDoesNotStart) {
     EXPECT_THAT(err()[0], HasSubstr("format"));
 }
 
-TEST(HeldPort, IsNobodyElsesAndRankZeroListensOnItAllTheSame) {
-    const HeldPort held;
+TEST(ReservedPort, IsNobodyElsesAndRankZeroListensOnItAllTheSame) {
+    const ReservedPort held;
     ASSERT_GT(held.port(), 0);
-    const HeldPort other;
+    const ReservedPort other;
     EXPECT_NE(other.port(), held.port());
     const int server = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     const int yes = 1;
@@ -307,13 +307,13 @@ TEST(HeldPort, IsNobodyElsesAndRankZeroListensOnItAllTheSame) {
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     EXPECT_EQ(bind(server, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
     EXPECT_EQ(listen(server, 1), 0);
-    EXPECT_THROW(HeldPort{held.port()}, CommError);
+    EXPECT_THROW(ReservedPort{held.port()}, CommError);
     close(server);
-    EXPECT_THROW(HeldPort{70000}, ValueError);
+    EXPECT_THROW(ReservedPort{70000}, ValueError);
 }
 
 // Covers 6.OMP, 27.OMP_NUM_THREADS.
-TEST(JobPlace, SaysEverythingThatProgramsRead) {
+TEST(JobNode, SaysEverythingThatProgramsRead) {
     const auto all = environment_of({.local_world_size = 2,
                                      .node_rank = 1,
                                      .num_nodes = 3,

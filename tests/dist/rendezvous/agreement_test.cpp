@@ -7,8 +7,8 @@ namespace axle::tests {
 namespace {
 
 using dist::Collective;
+using dist::CollectiveCall;
 using dist::Control;
-using dist::Proposal;
 using dist::ReduceOp;
 using testing::AllOf;
 using testing::Each;
@@ -17,12 +17,12 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using Counts = std::vector<std::vector<std::int64_t>>;
 
-Proposal all_reduce(std::uint64_t sequence) {
+CollectiveCall all_reduce(std::uint64_t sequence) {
     return {.sequence = sequence, .op = Collective::all_reduce, .dtype = f32, .numel = 100};
 }
-Counts agree(Control& control, const Proposal& proposal) {
-    control.propose(proposal);
-    return control.agreed(proposal.group, proposal.sequence);
+Counts agree(Control& control, const CollectiveCall& call) {
+    control.announce_call(call);
+    return control.wait_for_agreement(call.group, call.sequence);
 }
 void barrier(Control& control, std::uint64_t sequence) { agree(control, {.sequence = sequence}); }
 
@@ -30,9 +30,9 @@ TEST(Agreement, BringsEverybodysCountsInOrder) {
     for (const int size : {1, 2, 3, 4}) {
         const auto errors = run_job(Job(size), [&](Control& control) {
             for (std::uint64_t i = 1; i <= 20; ++i) {
-                Proposal proposal{.sequence = i, .op = Collective::all_gather_uneven};
-                proposal.counts = {control.rank(), static_cast<std::int64_t>(i)};
-                const Counts counts = agree(control, proposal);
+                CollectiveCall call{.sequence = i, .op = Collective::all_gather_uneven};
+                call.counts = {control.rank(), static_cast<std::int64_t>(i)};
+                const Counts counts = agree(control, call);
                 ASSERT_EQ(std::ssize(counts), size);
                 for (int rank = 0; rank < size; ++rank)
                     EXPECT_THAT(counts[static_cast<std::size_t>(rank)], ElementsAre(rank, i));
@@ -46,20 +46,20 @@ TEST(Agreement, BringsEverybodysCountsInOrder) {
 
 TEST(Agreement, MayBeProposedAheadOfTheOthers) {
     const auto errors = run_job(Job(3), [](Control& control) {
-        for (std::uint64_t i = 1; i <= 200; ++i) control.propose({.sequence = i});
-        for (std::uint64_t i = 1; i <= 200; ++i) control.agreed(0, i);
+        for (std::uint64_t i = 1; i <= 200; ++i) control.announce_call({.sequence = i});
+        for (std::uint64_t i = 1; i <= 200; ++i) control.wait_for_agreement(0, i);
     });
     EXPECT_THAT(errors, Each(""));
 }
 
 TEST(Agreement, HasManyCounts) {
     const auto errors = run_job(Job(2), [](Control& control) {
-        Proposal proposal{.sequence = 1, .op = Collective::all_to_all_uneven};
-        proposal.counts.assign(dist::kMaxCounts, control.rank());
-        const Counts counts = agree(control, proposal);
+        CollectiveCall call{.sequence = 1, .op = Collective::all_to_all_uneven};
+        call.counts.assign(dist::kMaxCounts, control.rank());
+        const Counts counts = agree(control, call);
         EXPECT_THAT(counts[1], AllOf(testing::SizeIs(dist::kMaxCounts), Each(1)));
-        proposal.counts.push_back(0);
-        EXPECT_THROW(control.propose(proposal), ValueError);
+        call.counts.push_back(0);
+        EXPECT_THROW(control.announce_call(call), ValueError);
     });
     EXPECT_THAT(errors, Each(""));
 }
@@ -67,9 +67,9 @@ TEST(Agreement, HasManyCounts) {
 TEST(Agreement, ShowsWhatEachRankCalls) {
     const auto errors = run_job(Job(2), [](Control& control) {
         barrier(control, 1);
-        Proposal proposal = all_reduce(2);
-        if (control.rank() == 1) proposal.numel = 200;
-        agree(control, proposal);
+        CollectiveCall call = all_reduce(2);
+        if (control.rank() == 1) call.numel = 200;
+        agree(control, call);
     });
     EXPECT_EQ(errors[0], errors[1]);
     EXPECT_THAT(
@@ -83,18 +83,18 @@ TEST(Agreement, ShowsWhatEachRankCalls) {
 // Whatever differs, on whichever rank, everybody hears of it and nobody hangs.
 TEST(Agreement, FindsEveryDifferenceOnEveryRank) {
     struct Case {
-        std::function<void(Proposal&)> change;
+        std::function<void(CollectiveCall&)> change;
         const char* shown;
     };
     const Case cases[] = {
-        {[](Proposal& p) { p.op = Collective::reduce_scatter; }, "reduce_scatter(sum)"},
-        {[](Proposal& p) { p.op = Collective::barrier; }, "calls barrier"},
-        {[](Proposal& p) { p.dtype = f64; }, "float64"},
-        {[](Proposal& p) { p.numel = 99; }, " 99 "},
-        {[](Proposal& p) { p.numel = 0; }, "of 0 float32"},
-        {[](Proposal& p) { p.root = 0; }, "to rank 0"},
-        {[](Proposal& p) { p.reduce_op = ReduceOp::mean; }, "all_reduce(mean)"},
-        {[](Proposal& p) {
+        {[](CollectiveCall& p) { p.op = Collective::reduce_scatter; }, "reduce_scatter(sum)"},
+        {[](CollectiveCall& p) { p.op = Collective::barrier; }, "calls barrier"},
+        {[](CollectiveCall& p) { p.dtype = f64; }, "float64"},
+        {[](CollectiveCall& p) { p.numel = 99; }, " 99 "},
+        {[](CollectiveCall& p) { p.numel = 0; }, "of 0 float32"},
+        {[](CollectiveCall& p) { p.root = 0; }, "to rank 0"},
+        {[](CollectiveCall& p) { p.reduce_op = ReduceOp::mean; }, "all_reduce(mean)"},
+        {[](CollectiveCall& p) {
              p.counts = {1, 2};
          },
          "with 2 sizes"},
@@ -103,9 +103,9 @@ TEST(Agreement, FindsEveryDifferenceOnEveryRank) {
         for (int size = 2; size <= 4; ++size) {
             const int odd = size - 1;
             const auto errors = run_job(Job(size), [&](Control& control) {
-                Proposal proposal = all_reduce(1);
-                if (control.rank() == odd) c.change(proposal);
-                agree(control, proposal);
+                CollectiveCall call = all_reduce(1);
+                if (control.rank() == odd) c.change(call);
+                agree(control, call);
             });
             EXPECT_THAT(errors, Each(AllOf(HasSubstr("collective #1 of the group differs"),
                                            HasSubstr(c.shown), HasSubstr(str("rank ", odd)))));
@@ -127,9 +127,9 @@ TEST(Agreement, KeepsGroupsApart) {
         const std::uint32_t id = odd ? 2 : 1;
         control.open_group(id, odd ? std::vector{3, 1} : std::vector{0, 2});
         for (std::uint64_t i = 1; i <= (odd ? 30 : 10); ++i) {
-            Proposal proposal{.group = id, .sequence = i, .op = Collective::all_gather_uneven};
-            proposal.counts = {control.rank()};
-            EXPECT_EQ(agree(control, proposal), odd ? (Counts{{3}, {1}}) : (Counts{{0}, {2}}));
+            CollectiveCall call{.group = id, .sequence = i, .op = Collective::all_gather_uneven};
+            call.counts = {control.rank()};
+            EXPECT_EQ(agree(control, call), odd ? (Counts{{3}, {1}}) : (Counts{{0}, {2}}));
         }
         barrier(control, 1);
     });
@@ -140,11 +140,11 @@ TEST(Agreement, NamesTheGroupThatDiffers) {
     const auto errors = run_job(Job(3), [](Control& control) {
         if (control.rank() == 0) return barrier(control, 1);
         control.open_group(7, {1, 2});
-        Proposal proposal = all_reduce(1);
-        proposal.group = 7;
-        proposal.op = Collective::broadcast;
-        proposal.root = control.rank() - 1;
-        agree(control, proposal);
+        CollectiveCall call = all_reduce(1);
+        call.group = 7;
+        call.op = Collective::broadcast;
+        call.root = control.rank() - 1;
+        agree(control, call);
     });
     EXPECT_THAT(errors, Each(AllOf(HasSubstr("collective #1 of group 7 (ranks 1, 2) differs"),
                                    HasSubstr("rank 1 calls broadcast from rank 1 of 100 float32"),
@@ -170,7 +170,7 @@ TEST(Agreement, RefusesAGroupOfStrangers) {
         EXPECT_THAT(errors, testing::Contains(HasSubstr("not different ranks of the job")));
     }
     const auto errors = run_job(Job(2), [&](Control& control) {
-        if (control.rank() == 0) control.propose({.group = 9, .sequence = 1});
+        if (control.rank() == 0) control.announce_call({.group = 9, .sequence = 1});
         barrier(control, 1);
         barrier(control, 2);
     });
@@ -191,8 +191,8 @@ TEST(Agreement, SaysWhyARankHasLeftIfThatIsKnown) {
     for (const int who : {0, 1}) {
         const auto errors = run_job(Job(2), [&](Control& control) {
             if (control.rank() != who) return barrier(control, 1);
-            control.set_parting_words("an older reason");
-            control.set_parting_words("its disk is full" + std::string(1 << 20, '.'));
+            control.set_leave_reason("an older reason");
+            control.set_leave_reason("its disk is full" + std::string(1 << 20, '.'));
         });
         EXPECT_THAT(errors[static_cast<std::size_t>(1 - who)],
                     HasSubstr("waits for it: it says: its disk is full..."));
@@ -228,7 +228,7 @@ TEST(Agreement, NamesThoseWhoDoNotComeAndWhatTheyAreIn) {
             agree(control, all_reduce(2));
         } else {
             while (!control.failure()) std::this_thread::sleep_for(std::chrono::milliseconds(10));
-            control.propose({.sequence = 2});
+            control.announce_call({.sequence = 2});
         }
     });
     EXPECT_THAT(errors, Each("all_reduce #2: no sign of rank 2 for 0.5 s: it is alive, last in "
@@ -268,7 +268,7 @@ TEST(Agreement, IsOverForAllWhenOneReportsAFailure) {
         EXPECT_THROW(control.get("key", std::chrono::seconds(1)), CommError);
         EXPECT_THROW(control.add("key", 1), CommError);
         EXPECT_THROW(control.open_group(1, {0}), CommError);
-        EXPECT_THROW(control.propose({.sequence = 3}), CommError);
+        EXPECT_THROW(control.announce_call({.sequence = 3}), CommError);
         while (woken < 3) std::this_thread::sleep_for(std::chrono::milliseconds(1));
         bool at_once = false;
         control.on_failure([&] { at_once = true; });

@@ -45,8 +45,9 @@ class FakeControl final : public dist::Control {
     }
     std::int64_t add(const std::string&, std::int64_t) override { return 0; }
     void open_group(std::uint32_t, const std::vector<int>&) override {}
-    void propose(const dist::Proposal&) override {}
-    std::vector<std::vector<std::int64_t>> agreed(std::uint32_t, std::uint64_t) override {
+    void announce_call(const dist::CollectiveCall&) override {}
+    std::vector<std::vector<std::int64_t>> wait_for_agreement(std::uint32_t,
+                                                              std::uint64_t) override {
         return {};
     }
     void note(std::string_view) override {}

@@ -28,8 +28,8 @@ using testing::HasSubstr;
 using testing::ThrowsMessage;
 
 void barrier(Control& control, std::uint64_t sequence) {
-    control.propose({.sequence = sequence});
-    control.agreed(0, sequence);
+    control.announce_call({.sequence = sequence});
+    control.wait_for_agreement(0, sequence);
 }
 auto refused(const std::string& words) { return ThrowsMessage<CommError>(HasSubstr(words)); }
 
@@ -117,9 +117,10 @@ TEST(Join, FindsAnotherPortWhereTheMastersIsTaken) {
     // The launcher's store, and somebody on the first port of the list who is no Axle.
     const auto store = dist::listen_at(dist::resolve("127.0.0.1", job.port).front());
     const int first = dist::ports_of(environment(0)).front();
-    const auto stranger = dist::listen_at(dist::resolve("127.0.0.1", first).front());
+    const auto unauthenticated = dist::listen_at(dist::resolve("127.0.0.1", first).front());
     std::thread hangs_up([&] {
-        if (wait_readable(stranger, dist::Clock::now() + seconds(20))) accept_from(stranger);
+        if (wait_readable(unauthenticated, dist::Clock::now() + seconds(20)))
+            accept_from(unauthenticated);
     });
     const auto errors =
         run_ranks(2, [&](int rank) { barrier(*Control::join(environment(rank), job.options), 1); });
@@ -177,7 +178,7 @@ TEST(Join, RefusesAServerWithoutTheToken) {
         if (!wait_readable(listener, dist::Clock::now() + seconds(20))) return;
         const auto socket = accept_from(listener);
         const auto deadline = dist::Clock::now() + seconds(20);
-        send_all(socket, encode(dist::Challenge{}) + encode(dist::Welcome{1, "host", {}}),
+        send_all(socket, encode(dist::Challenge{}) + encode(dist::JoinReply{1, "host", {}}),
                  deadline);
         std::array<char, 4096> bytes{};
         while (wait_readable(socket, deadline) && receive_some(socket, bytes) >= 0) {
@@ -193,32 +194,34 @@ TEST(Join, RefusesAProofThatWasHeardBefore) {
     const auto key = dist::key_of(pair.environment(0));
     const auto deadline = dist::Clock::now() + seconds(20);
     const dist::Nonces nonces{.client = dist::make_nonce(), .server = dist::make_nonce()};
-    dist::Identity identity{.rank = 1, .world_size = 2, .pid = 1, .host = "host"};
-    sign(identity, key, nonces);
+    dist::JoinRequest join_request{.rank = 1, .world_size = 2, .pid = 1, .host = "host"};
+    sign(join_request, key, nonces);
     const auto socket = connect_to(dist::resolve("127.0.0.1", pair.port).front(), deadline);
-    send_all(socket, encode(dist::Hello{.nonce = nonces.client}) + encode(identity), deadline);
-    std::string heard;
+    send_all(socket, encode(dist::JoinStart{.nonce = nonces.client}) + encode(join_request),
+             deadline);
+    std::string last_received;
     std::array<char, 4096> bytes{};
     for (;;) {
         ASSERT_TRUE(wait_readable(socket, deadline));
         const auto count = receive_some(socket, bytes);
         if (count < 0) break;
-        heard.append(bytes.data(), static_cast<std::size_t>(count));
+        last_received.append(bytes.data(), static_cast<std::size_t>(count));
     }
-    EXPECT_THAT(heard, HasSubstr("is not the job's"));
+    EXPECT_THAT(last_received, HasSubstr("is not the job's"));
     pair.check(1);
 }
 
 TEST(Join, DropsWhoeverDoesNotSpeakItsLanguage) {
     Pair pair;
     const auto deadline = dist::Clock::now() + seconds(20);
-    const std::string cases[] = {"GET / HTTP/1.1\r\n\r\n",
-                                 std::string(100000, '\xff'),
-                                 std::string(4, '\0'),
-                                 encode(dist::Goodbye{}),
-                                 encode(dist::Set{1, "key", "value"}),
-                                 encode(dist::Identity{.rank = 1, .world_size = 2, .host = "h"}),
-                                 encode(dist::Hello{.protocol = 1}) + encode(dist::Identity{})};
+    const std::string cases[] = {
+        "GET / HTTP/1.1\r\n\r\n",
+        std::string(100000, '\xff'),
+        std::string(4, '\0'),
+        encode(dist::Leave{}),
+        encode(dist::Set{1, "key", "value"}),
+        encode(dist::JoinRequest{.rank = 1, .world_size = 2, .host = "h"}),
+        encode(dist::JoinStart{.protocol = 1}) + encode(dist::JoinRequest{})};
     for (const std::string& bytes : cases) {
         const auto socket = connect_to(dist::resolve("127.0.0.1", pair.port).front(), deadline);
         try {

@@ -10,7 +10,7 @@ namespace {
 
 using dist::FrameReader;
 using dist::Kind;
-using dist::Speaker;
+using dist::Sender;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 
@@ -21,19 +21,19 @@ std::string frame_of(std::uint32_t length, Kind kind, const std::string& body = 
 }
 
 TEST(Wire, BringsBackWhatWasSent) {
-    const dist::Propose sent{{.group = 3,
-                              .sequence = 12,
-                              .op = dist::Collective::reduce,
-                              .dtype = bf16,
-                              .numel = 100,
-                              .root = 2,
-                              .reduce_op = dist::ReduceOp::max,
-                              .counts = {1, -2, 3}}};
+    const dist::AnnounceCall sent{{.group = 3,
+                                   .sequence = 12,
+                                   .op = dist::Collective::reduce,
+                                   .dtype = bf16,
+                                   .numel = 100,
+                                   .root = 2,
+                                   .reduce_op = dist::ReduceOp::max,
+                                   .counts = {1, -2, 3}}};
     FrameReader reader;
     reader.add(encode(sent));
-    const auto frame = reader.next(Speaker::member).value_or(dist::Frame());
-    ASSERT_EQ(frame.kind, Kind::propose);
-    const auto p = dist::decode<dist::Propose>(frame.body).proposal;
+    const auto frame = reader.next(Sender::member).value_or(dist::Frame());
+    ASSERT_EQ(frame.kind, Kind::announce_call);
+    const auto p = dist::decode<dist::AnnounceCall>(frame.body).call;
     EXPECT_EQ(p.group, 3);
     EXPECT_EQ(p.sequence, 12);
     EXPECT_EQ(p.op, dist::Collective::reduce);
@@ -42,49 +42,50 @@ TEST(Wire, BringsBackWhatWasSent) {
     EXPECT_EQ(p.root, 2);
     EXPECT_EQ(p.reduce_op, dist::ReduceOp::max);
     EXPECT_THAT(p.counts, testing::ElementsAre(1, -2, 3));
-    EXPECT_FALSE(reader.next(Speaker::member));
+    EXPECT_FALSE(reader.next(Sender::member));
 }
 
 TEST(Wire, PutsFramesTogetherByteByByte) {
-    const std::string bytes = encode(dist::Get{1, "a"}) + encode(dist::Goodbye{}) +
+    const std::string bytes = encode(dist::Get{1, "a"}) + encode(dist::Leave{}) +
                               encode(dist::Get{2, std::string(dist::kMaxKey, 'k')});
     FrameReader reader;
     std::vector<Kind> kinds;
     for (const char byte : bytes) {
         reader.add({&byte, 1});
-        for (auto frame = reader.next(Speaker::member); frame; frame = reader.next(Speaker::member))
+        for (auto frame = reader.next(Sender::member); frame; frame = reader.next(Sender::member))
             kinds.push_back(frame->kind);
     }
-    EXPECT_THAT(kinds, testing::ElementsAre(Kind::get, Kind::goodbye, Kind::get));
+    EXPECT_THAT(kinds, testing::ElementsAre(Kind::get, Kind::leave, Kind::get));
 }
 
 TEST(Wire, RefusesLengthsBeforeTheirBytesHaveCome) {
-    const auto read = [](const std::string& bytes, Speaker speaker) {
+    const auto read = [](const std::string& bytes, Sender sender) {
         FrameReader reader;
         reader.add(bytes);
-        reader.next(speaker);
+        reader.next(sender);
     };
     for (int kind = 0; kind <= 255; ++kind) {
         const auto frame = frame_of(0xffffffff, static_cast<Kind>(kind));
-        EXPECT_THROW(read(frame, Speaker::member), CommError) << kind;
-        EXPECT_THROW(read(frame, Speaker::stranger), CommError) << kind;
+        EXPECT_THROW(read(frame, Sender::member), CommError) << kind;
+        EXPECT_THROW(read(frame, Sender::unauthenticated), CommError) << kind;
     }
     const auto longest = static_cast<std::uint32_t>(dist::max_body(Kind::set));
     EXPECT_LT(longest, 17 << 20);
-    EXPECT_NO_THROW(read(frame_of(longest, Kind::set), Speaker::member));
-    EXPECT_THROW(read(frame_of(longest + 1, Kind::set), Speaker::member), CommError);
-    EXPECT_LT(dist::max_body(Kind::hello), 1024);
-    EXPECT_LT(dist::max_body(Kind::identity), 1024);
+    EXPECT_NO_THROW(read(frame_of(longest, Kind::set), Sender::member));
+    EXPECT_THROW(read(frame_of(longest + 1, Kind::set), Sender::member), CommError);
+    EXPECT_LT(dist::max_body(Kind::join_start), 1024);
+    EXPECT_LT(dist::max_body(Kind::join_request), 1024);
 }
 
 TEST(Wire, HearsFromAStrangerTheHandshakeAlone) {
     for (int kind = 0; kind <= static_cast<int>(dist::kLastKind); ++kind) {
         FrameReader reader;
         reader.add(frame_of(0, static_cast<Kind>(kind)));
-        if (kind == static_cast<int>(Kind::hello) || kind == static_cast<int>(Kind::identity)) {
-            EXPECT_TRUE(reader.next(Speaker::stranger));
+        if (kind == static_cast<int>(Kind::join_start) ||
+            kind == static_cast<int>(Kind::join_request)) {
+            EXPECT_TRUE(reader.next(Sender::unauthenticated));
         } else {
-            EXPECT_THROW(reader.next(Speaker::stranger), CommError) << kind;
+            EXPECT_THROW(reader.next(Sender::unauthenticated), CommError) << kind;
         }
     }
 }
@@ -100,13 +101,13 @@ TEST(Wire, RefusesBodiesThatAreNoSuchMessage) {
     key[8] = 1, key += 'k';  // a length of 1025
     EXPECT_THAT([&] { dist::decode<dist::Get>(key); },
                 ThrowsMessage<CommError>(HasSubstr("too long")));
-    std::string proposal = encode(dist::Propose{}).substr(5);
-    proposal[12] = static_cast<char>(200);  // an op
-    EXPECT_THAT([&] { dist::decode<dist::Propose>(proposal); },
+    std::string call = encode(dist::AnnounceCall{}).substr(5);
+    call[12] = static_cast<char>(200);  // an op
+    EXPECT_THAT([&] { dist::decode<dist::AnnounceCall>(call); },
                 ThrowsMessage<CommError>(HasSubstr("unknown name")));
     // The dtype follows.
-    proposal[12] = 0, proposal[13] = static_cast<char>(200);
-    EXPECT_THROW(dist::decode<dist::Propose>(proposal), CommError);
+    call[12] = 0, call[13] = static_cast<char>(200);
+    EXPECT_THROW(dist::decode<dist::AnnounceCall>(call), CommError);
 }
 
 }  // namespace

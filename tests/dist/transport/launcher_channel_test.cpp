@@ -6,8 +6,8 @@ namespace axle::tests {
 namespace {
 
 using dist::ChildEnd;
-using dist::HeardFailure;
 using dist::LineReader;
+using dist::ReportedFailure;
 
 TEST(LauncherChannel, BringsBackWhatWasWritten) {
     const std::string line = to_line(ChildEnd{1, 4242, 9, 0});
@@ -18,8 +18,8 @@ TEST(LauncherChannel, BringsBackWhatWasWritten) {
     EXPECT_EQ(end.signal, 9);
     EXPECT_EQ(end.exit_code, 0);
 
-    const HeardFailure written{"a \"text\"\nof two lines", 0, 1, "all_reduce", 12};
-    const auto heard = dist::read_heard_failure(to_line(written)).value_or(HeardFailure());
+    const ReportedFailure written{"a \"text\"\nof two lines", 0, 1, "all_reduce", 12};
+    const auto heard = dist::read_reported_failure(to_line(written)).value_or(ReportedFailure());
     EXPECT_EQ(heard.text, written.text);
     EXPECT_EQ(heard.rank, 0);
     EXPECT_EQ(heard.failed, 1);
@@ -28,9 +28,9 @@ TEST(LauncherChannel, BringsBackWhatWasWritten) {
 }
 
 TEST(LauncherChannel, LinesFitHoweverLongTheirText) {
-    const std::string line = to_line(HeardFailure{std::string(1 << 20, '\x01'), 0, -1, "", 0});
+    const std::string line = to_line(ReportedFailure{std::string(1 << 20, '\x01'), 0, -1, "", 0});
     EXPECT_LE(line.size(), dist::kMaxLauncherLine);
-    EXPECT_TRUE(dist::read_heard_failure(line));
+    EXPECT_TRUE(dist::read_reported_failure(line));
 }
 
 TEST(LauncherChannel, IgnoresWhatIsNoSuchLine) {
@@ -39,7 +39,7 @@ TEST(LauncherChannel, IgnoresWhatIsNoSuchLine) {
                              "{\"rank\":1,\"pid\":1,\"signal\":99999999999,\"exit_code\":0}",
                              "{\"rank\":1.5,\"pid\":1,\"signal\":9,\"exit_code\":0}"}) {
         EXPECT_FALSE(dist::read_child_end(line)) << line;
-        EXPECT_FALSE(dist::read_heard_failure(line)) << line;
+        EXPECT_FALSE(dist::read_reported_failure(line)) << line;
     }
 }
 

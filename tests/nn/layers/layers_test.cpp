@@ -106,7 +106,7 @@ struct Negated : nn::LinearPolicy {
     Tensor multiply(nn::Linear& layer, const Tensor& x, Activation activation) override {
         return -linear(x, layer.weight, layer.bias, activation);
     }
-    std::shared_ptr<nn::LinearPolicy> twin() const override {
+    std::shared_ptr<nn::LinearPolicy> clone() const override {
         return std::make_shared<Negated>(*this);
     }
 };
@@ -128,8 +128,8 @@ TEST(Mlp, EntersALayerThatWasPreparedByItself) {
     for (std::size_t i = 0; i < 2; ++i) {
         nn::Mlp mlp({3, 4, 2});
         int calls = 0;
-        mlp.layers[i].set_gate(std::make_shared<nn::Gate>(
-            nn::Gate{.autocast = {}, .before_forward = [&](nn::Module&) { ++calls; }}));
+        mlp.layers[i].set_hooks(std::make_shared<nn::ForwardHooks>(
+            nn::ForwardHooks{.autocast = {}, .before_forward = [&](nn::Module&) { ++calls; }}));
         mlp(randn({5, 3}));
         EXPECT_EQ(calls, 1);
     }
@@ -143,7 +143,7 @@ struct LowRank : nn::LinearPolicy {
         EXPECT_EQ(activation, Activation::relu);
         return relu(linear(x, layer.weight, layer.bias) + linear(linear(x, a), b));
     }
-    std::shared_ptr<nn::LinearPolicy> twin() const override {
+    std::shared_ptr<nn::LinearPolicy> clone() const override {
         return std::make_shared<LowRank>(*this);
     }
     void visit(nn::Visitor& v) override { v("a", a), v("b", b); }

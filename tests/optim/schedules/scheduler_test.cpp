@@ -68,7 +68,7 @@ TEST(Scheduler, AGroupThatIsAddedLaterIsScheduledToo) {
     EXPECT_EQ(scheduler.get_last_lr(), (std::vector<double>{1, 4}));
 }
 
-struct Twice : SchedulerGate {
+struct Twice : SchedulerHooks {
     void step(Scheduler& scheduler) override {
         scheduler.advance();
         scheduler.advance();
@@ -78,10 +78,10 @@ struct Twice : SchedulerGate {
 TEST(Scheduler, AGateDecidesHowOftenItAdvances) {
     SGD optimizer({parameter()}, {.lr = 1});
     ExponentialLR scheduler(optimizer, 0.5);
-    scheduler.set_gate(std::make_shared<Twice>());
+    scheduler.set_hooks(std::make_shared<Twice>());
     scheduler.step();
     EXPECT_EQ(optimizer.param_groups()[0].lr, 0.25);
-    scheduler.set_gate(nullptr);
+    scheduler.set_hooks(nullptr);
     scheduler.step();
     EXPECT_EQ(optimizer.param_groups()[0].lr, 0.125);
 }
@@ -128,7 +128,7 @@ TEST(MetricScheduler, StepsWithAMetricAlone) {
 TEST(MetricScheduler, AGateMayGiveItTheSameMetricTwice) {
     SGD optimizer({parameter()}, {.lr = 1});
     ReduceLROnPlateau scheduler(optimizer, {.factor = 0.5, .patience = 0});
-    scheduler.set_gate(std::make_shared<Twice>());
+    scheduler.set_hooks(std::make_shared<Twice>());
     scheduler.step(1.0);
     EXPECT_EQ(optimizer.param_groups()[0].lr, 0.5);
     EXPECT_EQ(scheduler.last_epoch(), 2);

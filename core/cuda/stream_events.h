@@ -1,4 +1,4 @@
-// Private to core: what streams have come to.
+// Private to core: waits for the work that a set of streams holds.
 #pragma once
 
 #include <algorithm>
@@ -17,23 +17,23 @@ namespace axle::inline v0::cuda {
 using kernels::check_cuda;
 using kernels::Relaxed;
 
-// A place in a stream.
-struct Place {
+// A CUDA event recorded on a stream.
+struct RecordedEvent {
     cudaEvent_t handle = nullptr;
 
-    explicit Place(cudaStream_t stream) {
+    explicit RecordedEvent(cudaStream_t stream) {
         check_cuda(cudaEventCreateWithFlags(&handle, cudaEventDisableTiming),
                    "cudaEventCreateWithFlags");
         const cudaError_t error = cudaEventRecord(handle, stream);
         if (error != cudaSuccess) cudaEventDestroy(handle);
         check_cuda(error, "cudaEventRecord");
     }
-    Place(Place&& other) noexcept : handle(std::exchange(other.handle, nullptr)) {}
-    Place& operator=(Place&& other) noexcept {
+    RecordedEvent(RecordedEvent&& other) noexcept : handle(std::exchange(other.handle, nullptr)) {}
+    RecordedEvent& operator=(RecordedEvent&& other) noexcept {
         std::swap(handle, other.handle);
         return *this;
     }
-    ~Place() {
+    ~RecordedEvent() {
         if (handle != nullptr) cudaEventDestroy(handle);
     }
     bool passed() const {
@@ -43,32 +43,34 @@ struct Place {
     }
 };
 
-// The places that some streams have come to. In a stream that is being captured there is none: then
-// they are those that the streams have come to once it isn't.
-class Places {
+// One recorded event for each stream of a set. Events cannot be recorded during a capture: if one
+// of the streams is being captured, all events are recorded once the capture has ended.
+class StreamEvents {
   public:
-    explicit Places(std::set<cudaStream_t> streams) : streams_(std::move(streams)) { record(); }
+    explicit StreamEvents(std::set<cudaStream_t> streams) : streams_(std::move(streams)) {
+        record();
+    }
 
     bool passed() {
         const Relaxed relaxed;
         if (!streams_.empty()) record();
         return streams_.empty() &&
-               std::ranges::all_of(places_, [](const Place& p) { return p.passed(); });
+               std::ranges::all_of(events_, [](const RecordedEvent& p) { return p.passed(); });
     }
     void wait() {
         if (!streams_.empty()) record();
-        for (const Place& place : places_) cudaEventSynchronize(place.handle);
+        for (const RecordedEvent& event : events_) cudaEventSynchronize(event.handle);
     }
 
   private:
     void record() {
         if (std::ranges::any_of(streams_, is_capturing)) return;
-        for (const cudaStream_t stream : streams_) places_.emplace_back(stream);
+        for (const cudaStream_t stream : streams_) events_.emplace_back(stream);
         streams_.clear();
     }
 
-    std::set<cudaStream_t> streams_;  // to be recorded
-    std::vector<Place> places_;
+    std::set<cudaStream_t> streams_;  // not yet recorded
+    std::vector<RecordedEvent> events_;
 };
 
 }  // namespace axle::inline v0::cuda

@@ -1,4 +1,4 @@
-#include "dist/launch/keeper.h"
+#include "dist/launch/child_process_guard.h"
 
 #include <cerrno>
 #include <climits>
@@ -30,9 +30,9 @@ void close_all_but(int kept) {
         if (other != kept) ::close(other);
 }
 
-// In a process that was forked from one with threads: nothing here may allocate or lock. A positive
-// number is a new group, a negative one has ended.
-[[noreturn]] void keep(int pipe, std::span<pid_t> groups) {
+// Runs in a child forked from a multi-threaded process: must not allocate memory or take locks. It
+// reads process group ids: a positive number adds a group, a negative one removes it.
+[[noreturn]] void run_guard(int pipe, std::span<pid_t> groups) {
     sigset_t all;
     sigfillset(&all);
     ::sigprocmask(SIG_SETMASK, &all, nullptr);
@@ -40,15 +40,15 @@ void close_all_but(int kept) {
     ::prctl(PR_SET_NAME, "axle keeper");
     close_all_but(pipe);
     for (;;) {
-        pid_t told = kQuit;
-        const ssize_t size = ::read(pipe, &told, sizeof told);
+        pid_t message = kQuit;
+        const ssize_t size = ::read(pipe, &message, sizeof message);
         if (size < 0 && errno == EINTR) continue;
-        if (size != static_cast<ssize_t>(sizeof told)) break;
-        if (told == kQuit) ::_exit(0);
-        const pid_t find = told > 0 ? 0 : -told;
+        if (size != static_cast<ssize_t>(sizeof message)) break;
+        if (message == kQuit) ::_exit(0);
+        const pid_t find = message > 0 ? 0 : -message;
         for (pid_t& group : groups) {
             if (group != find) continue;
-            group = told > 0 ? told : 0;
+            group = message > 0 ? message : 0;
             break;
         }
     }
@@ -59,7 +59,7 @@ void close_all_but(int kept) {
 
 }  // namespace
 
-Keeper::Keeper(std::size_t most) {
+ChildProcessGuard::ChildProcessGuard(std::size_t most) {
     std::vector<pid_t> groups(most, 0);
     int ends[2];
     if (::pipe2(ends, O_CLOEXEC) != 0)
@@ -68,19 +68,19 @@ Keeper::Keeper(std::size_t most) {
     pipe_ = adopt_fd(ends[1], "pipe");
     pid_ = ::fork();
     if (pid_ < 0) throw Error(str("launch: no process: ", std::generic_category().message(errno)));
-    if (pid_ == 0) keep(reads.get(), groups);
+    if (pid_ == 0) run_guard(reads.get(), groups);
 }
 
-Keeper::~Keeper() {
-    tell(kQuit);
+ChildProcessGuard::~ChildProcessGuard() {
+    send_line(kQuit);
     pipe_.reset();
     while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) continue;
 }
 
-void Keeper::add(pid_t group) { tell(group); }
-void Keeper::remove(pid_t group) { tell(-group); }
+void ChildProcessGuard::add(pid_t group) { send_line(group); }
+void ChildProcessGuard::remove(pid_t group) { send_line(-group); }
 
-void Keeper::tell(pid_t group) {
+void ChildProcessGuard::send_line(pid_t group) {
     while (::write(pipe_.get(), &group, sizeof group) < 0 && errno == EINTR) continue;
 }
 

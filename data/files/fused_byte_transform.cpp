@@ -1,4 +1,4 @@
-#include "data/files/byte_pass.h"
+#include "data/files/fused_byte_transform.h"
 
 #include "core/ops.h"
 #include "data/files/rows.h"
@@ -6,8 +6,8 @@
 
 namespace axle::inline v0::data {
 
-std::optional<BytePass> BytePass::of(std::span<const Transform> transforms) {
-    BytePass pass;
+std::optional<FusedByteTransform> FusedByteTransform::of(std::span<const Transform> transforms) {
+    FusedByteTransform pass;
     std::size_t at = 0;
     const auto take = [&]<class T>(std::optional<T>& step) {
         const T* found = at < transforms.size() ? transforms[at].target<T>() : nullptr;
@@ -35,7 +35,7 @@ std::optional<BytePass> BytePass::of(std::span<const Transform> transforms) {
     return pass;
 }
 
-bool BytePass::takes(const Tensor& images, std::int64_t batch,
+bool FusedByteTransform::takes(const Tensor& images, std::int64_t batch,
                      std::span<SampleRandom> random) const {
     if (!images.defined() || !images.device().is_cpu() || images.dtype() != u8 ||
         images.dim() < 3 || images.numel() == 0 || batch == 0)
@@ -47,7 +47,7 @@ bool BytePass::takes(const Tensor& images, std::int64_t batch,
 }
 
 template <class Row>
-Tensor BytePass::pass(const Tensor& images, std::int64_t batch, std::span<SampleRandom> random,
+Tensor FusedByteTransform::pass(const Tensor& images, std::int64_t batch, std::span<SampleRandom> random,
                       Row row) const {
     const Size2 size = {images.size(-2), images.size(-1)};
     const Size2 cut = crop_ ? crop_->size_ : size;
@@ -78,7 +78,7 @@ Tensor BytePass::pass(const Tensor& images, std::int64_t batch, std::span<Sample
     return result;
 }
 
-Tensor BytePass::operator()(const Tensor& images, std::span<SampleRandom> random) const {
+Tensor FusedByteTransform::operator()(const Tensor& images, std::span<SampleRandom> random) const {
     if (images.defined() && images.dim() > 0 && takes(images, images.size(0), random))
         return pass(contiguous(images), images.size(0), random, [](std::int64_t i) { return i; });
     Tensor result = images;
@@ -86,10 +86,10 @@ Tensor BytePass::operator()(const Tensor& images, std::span<SampleRandom> random
     return result;
 }
 
-Tensor BytePass::of_rows(const Tensor& images, std::span<const std::int64_t> indices,
+Tensor FusedByteTransform::apply_rows(const Tensor& images, std::span<const std::int64_t> indices,
                          std::span<SampleRandom> random) const {
     if (!images.is_contiguous() || !takes(images, std::ssize(indices), random))
-        return (*this)(rows_of(images, indices), random);
+        return (*this)(select_rows(images, indices), random);
     return pass(images, std::ssize(indices), random,
                 [&](std::int64_t i) { return indices[static_cast<std::size_t>(i)]; });
 }

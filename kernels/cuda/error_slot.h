@@ -7,9 +7,9 @@ namespace axle::inline v0::kernels {
 
 // `record` lies in host memory that the GPU writes to; `taken`, in the GPU's own memory, is 1 once
 // a thread has decided to fill it.
-struct Cuda::TroubleBox {
+struct Cuda::ErrorSlot {
     unsigned* taken = nullptr;
-    DeviceTrouble* record = nullptr;
+    DeviceErrorRecord* record = nullptr;
 };
 
 }  // namespace axle::inline v0::kernels

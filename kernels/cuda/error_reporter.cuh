@@ -2,19 +2,19 @@
 #pragma once
 
 #include "kernels/cuda/device.cuh"
-#include "kernels/cuda/trouble_box.h"
+#include "kernels/cuda/error_slot.h"
 
 namespace axle::inline v0::kernels {
 
 // What a kernel is given to report to.
 struct Report {
-    Report(Cuda& on, DeviceTrouble::Kind kind_)
-        : box(*on.trouble_box()), op(current_op), kind(kind_) {}
+    Report(Cuda& on, DeviceErrorRecord::Kind kind_)
+        : box(*on.error_slot()), op(current_op), kind(kind_) {}
 
     // Keeps the first of all calls.
     __device__ void operator()(std::int64_t position, std::int64_t value, std::int64_t size) const {
         if (atomicExch(box.taken, 1u) != 0) return;
-        volatile DeviceTrouble* record = box.record;
+        volatile DeviceErrorRecord* record = box.record;
         record->op = op;
         record->position = position;
         record->value = value;
@@ -23,9 +23,9 @@ struct Report {
         record->kind = kind;
     }
 
-    Cuda::TroubleBox box;
+    Cuda::ErrorSlot box;
     const char* op;
-    DeviceTrouble::Kind kind;
+    DeviceErrorRecord::Kind kind;
 };
 
 }  // namespace axle::inline v0::kernels

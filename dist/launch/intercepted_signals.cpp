@@ -1,4 +1,4 @@
-#include "dist/launch/taken_signals.h"
+#include "dist/launch/intercepted_signals.h"
 
 #include <ctime>
 
@@ -22,7 +22,7 @@ bool is_pending(int signal) {
 
 }  // namespace
 
-TakenSignals::TakenSignals() : pipe_was_pending_(is_pending(SIGPIPE)) {
+InterceptedSignals::InterceptedSignals() : pipe_was_pending_(is_pending(SIGPIPE)) {
     sigset_t asked;
     sigemptyset(&asked);
     for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT})
@@ -32,7 +32,7 @@ TakenSignals::TakenSignals() : pipe_was_pending_(is_pending(SIGPIPE)) {
     ::pthread_sigmask(SIG_BLOCK, &asked, &before_);
 }
 
-TakenSignals::~TakenSignals() {
+InterceptedSignals::~InterceptedSignals() {
     sigset_t pipe;
     sigemptyset(&pipe);
     sigaddset(&pipe, SIGPIPE);
@@ -41,7 +41,7 @@ TakenSignals::~TakenSignals() {
     ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
 }
 
-std::vector<int> TakenSignals::take() {
+std::vector<int> InterceptedSignals::take() {
     std::vector<int> taken;
     signalfd_siginfo info;
     while (::read(fd_.get(), &info, sizeof info) == static_cast<ssize_t>(sizeof info))

@@ -1,4 +1,4 @@
-#include "core/memory/storage.h"
+#include "core/storage.h"
 
 #include "core/cuda.h"
 #include "core/memory/memory.h"

@@ -1,4 +1,4 @@
-#include "dist/transport/launcher_line.h"
+#include "dist/transport/launcher_connection.h"
 
 #include <array>
 #include <cerrno>
@@ -24,7 +24,7 @@ bool is_channel(int descriptor) {
 
 }  // namespace
 
-LauncherLine::LauncherLine() {
+LauncherConnection::LauncherConnection() {
     const auto text = process_variable(kLauncherVariable);
     if (!text) return;
     int descriptor = -1;
@@ -35,7 +35,7 @@ LauncherLine::LauncherLine() {
     descriptor_ = descriptor;
 }
 
-std::vector<ChildEnd> LauncherLine::read() {
+std::vector<ChildEnd> LauncherConnection::read() {
     std::array<char, 4096> bytes{};
     for (;;) {
         const auto count = ::recv(descriptor_, bytes.data(), bytes.size(), MSG_DONTWAIT);
@@ -55,7 +55,7 @@ std::vector<ChildEnd> LauncherLine::read() {
     }
 }
 
-void LauncherLine::write(const HeardFailure& failure) const {
+void LauncherConnection::write(const ReportedFailure& failure) const {
     if (descriptor_ < 0) return;
     const std::string line = to_line(failure);
     [[maybe_unused]] const auto sent =

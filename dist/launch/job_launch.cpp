@@ -1,4 +1,4 @@
-#include "dist/launch/attempt.h"
+#include "dist/launch/job_launch.h"
 
 #include <algorithm>
 #include <utility>
@@ -23,68 +23,68 @@ JobFailure failure_of(const Child& child) {
 
 }  // namespace
 
-Attempt::Attempt(AttemptOptions options, const std::vector<ChildPlan>& plans)
+JobLaunch::JobLaunch(JobLaunchOptions options, const std::vector<ChildPlan>& plans)
     : options_(std::move(options)),
       plans_(plans),
-      keeper_(plans.size()),
+      guard_(plans.size()),
       output_(options_.log_folder, options_.tee) {}
 
-Attempt::~Attempt() {
+JobLaunch::~JobLaunch() {
     for (const Child& child : children_) child.signal_group(SIGKILL);
     for (Child& child : children_) {
         if (child.is_reaped()) continue;
-        keeper_.remove(child.pid());
+        guard_.remove(child.pid());
         child.reap();
     }
 }
 
-AttemptResult Attempt::run() {
+JobLaunchResult JobLaunch::run() {
     for (const ChildPlan& plan : plans_) start(plan);
     while (!is_over()) {
         wait();
         forward_signals();
-        for (Child& child : children_) child.hear();
-        output_.pass_on();
-        note_ends();
-        end_what_is_due();
-        end_leftovers();
+        for (Child& child : children_) child.receive_lines();
+        output_.forward_output();
+        collect_ended();
+        kill_overdue();
+        kill_leftovers();
     }
     output_.finish();
     return result();
 }
 
-void Attempt::start(const ChildPlan& plan) {
+void JobLaunch::start(const ChildPlan& plan) {
     auto [out, err] = output_.open(plan.rank, plan.local_rank);
     children_.emplace_back(plan, Child::Surroundings{.mask = signals_.mask_before(),
                                                      .out = std::move(out),
                                                      .err = std::move(err),
                                                      .close = private_fds()});
-    keeper_.add(children_.back().pid());
+    guard_.add(children_.back().pid());
 }
 
-std::vector<int> Attempt::private_fds() const {
-    std::vector<int> fds = {signals_.fd(), keeper_.fd()};
-    output_.list(fds);
-    for (const Child& child : children_) child.list(fds);
+std::vector<int> JobLaunch::private_fds() const {
+    std::vector<int> fds = {signals_.fd(), guard_.fd()};
+    output_.append_fds(fds);
+    for (const Child& child : children_) child.append_fds(fds);
     return fds;
 }
 
-bool Attempt::is_over() const {
+bool JobLaunch::is_over() const {
     return std::all_of(children_.begin(), children_.end(),
                        [](const Child& child) { return child.is_reaped(); });
 }
 
-void Attempt::wait() const {
+void JobLaunch::wait() const {
     std::vector<pollfd> waited = {{signals_.fd(), POLLIN, 0}};
     for (const Child& child : children_) {
         if (child.is_alive() && child.pidfd() >= 0) waited.push_back({child.pidfd(), POLLIN, 0});
         if (child.channel() >= 0) waited.push_back({child.channel(), POLLIN, 0});
     }
-    output_.add_to(waited);
+    output_.add_poll_entries(waited);
     ::poll(waited.data(), waited.size(), milliseconds_to_wait());
 }
 
-int Attempt::milliseconds_to_wait() const {
+int JobLaunch::milliseconds_to_wait() const {
     auto next = patience_ends_;
     bool look_often = false;
     for (const Child& child : children_) {
@@ -98,33 +98,34 @@ int Attempt::milliseconds_to_wait() const {
     return static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 60'000));
 }
 
-// Whoever sends a signal to the launcher means the job.
-void Attempt::forward_signals() {
+// Signals sent to the launcher are meant for the whole job.
+void JobLaunch::forward_signals() {
     for (const int signal : signals_.take()) {
         was_stopped_ = true;
         patience_ends_ = Clock::time_point::max();
         for (Child& child : children_) {
             child.signal_group(signal);
             child.signal_group(SIGCONT);
-            child.was_told_to_end = true;
+            child.was_asked_to_end = true;
             child.kill_at = std::min(child.kill_at, Clock::now() + options_.grace);
         }
     }
 }
 
-void Attempt::note_ends() {
+void JobLaunch::collect_ended() {
     std::vector<std::size_t> failed;
     for (std::size_t i = 0; i < children_.size(); ++i) {
         Child& child = children_[i];
         if (!child.has_just_ended()) continue;
-        child.hear();
+        child.receive_lines();
         if (child.failed()) failed.push_back(i);
     }
-    if (!failed.empty()) note_failures(failed);
+    if (!failed.empty()) record_failures(failed);
 }
 
-// Of several that have ended since the last look, one that was killed is the cause.
-void Attempt::note_failures(const std::vector<std::size_t>& failed) {
+// If several processes ended since the last check, one that was killed by a signal is the likely
+// cause.
+void JobLaunch::record_failures(const std::vector<std::size_t>& failed) {
     if (!first_failed_) {
         first_failed_ =
             *std::max_element(failed.begin(), failed.end(), [&](std::size_t a, std::size_t b) {
@@ -139,16 +140,16 @@ void Attempt::note_failures(const std::vector<std::size_t>& failed) {
                                                   .signal = ended.signal(),
                                                   .exit_code = ended.exit_code()});
         for (const Child& child : children_)
-            if (child.is_alive()) child.tell(line);
+            if (child.is_alive()) child.send_line(line);
     }
 }
 
-void Attempt::end_what_is_due() {
+void JobLaunch::kill_overdue() {
     const auto now = Clock::now();
     if (now >= patience_ends_) {
         patience_ends_ = Clock::time_point::max();
         for (Child& child : children_)
-            if (child.is_alive()) ask_to_end(child);
+            if (child.is_alive()) terminate(child);
     }
     for (Child& child : children_) {
         if (child.is_reaped() || now < child.kill_at) continue;
@@ -157,35 +158,35 @@ void Attempt::end_what_is_due() {
     }
 }
 
-// What a child has started and left behind in its group ends with it.
-void Attempt::end_leftovers() {
+// Processes that a child left in its process group end with it.
+void JobLaunch::kill_leftovers() {
     const auto waits = [](const Child& child) { return !child.is_alive() && !child.is_reaped(); };
     if (std::none_of(children_.begin(), children_.end(), waits)) return;
     const std::set<pid_t> living = living_groups();
     for (Child& child : children_) {
         if (!waits(child)) continue;
-        const bool killed = child.was_told_to_end && child.kill_at == Clock::time_point::max();
+        const bool killed = child.was_asked_to_end && child.kill_at == Clock::time_point::max();
         if (living.contains(child.pid()) && !killed) {
-            if (!child.was_told_to_end) ask_to_end(child);
+            if (!child.was_asked_to_end) terminate(child);
             continue;
         }
         child.signal_group(SIGKILL);
-        keeper_.remove(child.pid());
+        guard_.remove(child.pid());
         child.reap();
     }
 }
 
-// SIGCONT, for a process that is stopped hears nothing else.
-void Attempt::ask_to_end(Child& child) {
+// Sends SIGCONT too, because a stopped process does not handle SIGTERM.
+void JobLaunch::terminate(Child& child) {
     child.signal_group(SIGTERM);
     child.signal_group(SIGCONT);
-    child.was_told_to_end = true;
+    child.was_asked_to_end = true;
     child.kill_at = std::min(child.kill_at, Clock::now() + options_.grace);
 }
 
-// What the failed one was in, others may know.
-AttemptResult Attempt::result() {
-    AttemptResult result;
+// Other processes may have reported the collective in which the failed process was.
+JobLaunchResult JobLaunch::result() {
+    JobLaunchResult result;
     result.was_stopped = was_stopped_;
     if (!first_failed_) return result;
     const Child& first = children_[*first_failed_];
@@ -194,11 +195,13 @@ AttemptResult Attempt::result() {
     result.place = *first_failed_;
     result.reason = first.reason();
     for (const Child& child : children_) {
-        const auto& heard = child.heard();
-        if (!heard || heard->op.empty()) continue;
-        if ((heard->failed < 0 ? heard->rank : heard->failed) != first.rank()) continue;
-        result.failure.op = heard->op;
-        result.failure.sequence = heard->sequence;
+        const auto& reported_failure = child.reported_failure();
+        if (!reported_failure || reported_failure->op.empty()) continue;
+        if ((reported_failure->failed < 0 ? reported_failure->rank : reported_failure->failed) !=
+            first.rank())
+            continue;
+        result.failure.op = reported_failure->op;
+        result.failure.sequence = reported_failure->sequence;
         break;
     }
     return result;

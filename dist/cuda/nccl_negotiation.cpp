@@ -12,8 +12,8 @@ namespace {
 using std::chrono::milliseconds;
 
 // The bus is what NCCL tells GPUs apart by: parts of one (MIG) count as the same.
-DeviceOffer offer_of(int device) {
-    DeviceOffer offer;
+DeviceDescription offer_of(int device) {
+    DeviceDescription offer;
     offer.machine = machine_id();
     if (!cuda::is_available()) {
         offer.trouble = "no GPU: " + cuda::why_unavailable();
@@ -28,7 +28,7 @@ DeviceOffer offer_of(int device) {
     if (error != cudaSuccess)
         offer.trouble = cudaGetErrorString(error);
     else if (nccl() == nullptr)
-        offer.trouble = nccl_trouble();
+        offer.trouble = nccl_error();
     else
         NcclComm::check(nccl()->get_version(&offer.version), "ncclGetVersion");
     offer.gpu = str(properties.pciDomainID, ':', properties.pciBusID, ':', properties.pciDeviceID);
@@ -37,15 +37,15 @@ DeviceOffer offer_of(int device) {
 
 }  // namespace
 
-Invitation invite_to_nccl(Control& control, const std::string& name, int rank, int size, int device,
-                          milliseconds timeout) {
-    DeviceOffer own;
+NcclNegotiation negotiate_nccl(Control& control, const std::string& name, int rank, int size,
+                               int device, milliseconds timeout) {
+    DeviceDescription own;
     try {
         own = offer_of(device);
     } catch (const Error& error) {
         own.trouble = error.what();
     }
-    return compare_offers(control, name, rank, size, own, timeout, NcclComm::make_id);
+    return compare_devices(control, name, rank, size, own, timeout, NcclComm::make_id);
 }
 
 }  // namespace axle::inline v0::dist

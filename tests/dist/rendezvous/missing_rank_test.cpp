@@ -22,12 +22,12 @@ using tests::on_ranks;
 using tests::run_ranks;
 using Group = std::shared_ptr<dist::ProcessGroup>;
 
-TEST(Absence, EndsTheWaitOfTheOthersAndSaysWhy) {
+TEST(Unavailable, EndsTheWaitOfTheOthersAndSaysWhy) {
     std::atomic<int> waiting = 2;
     const auto ends = run_ranks(3, [&](const Group& group) {
         group->barrier();
         if (group->rank() == 1) {
-            group->set_absence("images/33.png: truncated");
+            group->set_missing_reason("images/33.png: truncated");
             while (waiting > 0) std::this_thread::sleep_for(5ms);
             return;
         }
@@ -48,11 +48,11 @@ TEST(Absence, EndsTheWaitOfTheOthersAndSaysWhy) {
                           HasSubstr("images/33.png: truncated")));
 }
 
-TEST(Absence, IsOverWhenItIsTakenBackOrTheProcessComes) {
+TEST(Unavailable, IsOverWhenItIsTakenBackOrTheProcessComes) {
     on_ranks(3, [&](const Group& group) {
-        if (group->rank() > 0) group->set_absence("a moment");
+        if (group->rank() > 0) group->set_missing_reason("a moment");
         if (group->rank() == 1) {
-            group->set_absence({});
+            group->set_missing_reason({});
             std::this_thread::sleep_for(3500ms);
         }
         group->barrier();
@@ -60,19 +60,19 @@ TEST(Absence, IsOverWhenItIsTakenBackOrTheProcessComes) {
     });
 }
 
-TEST(Absence, IsOverForTheServerWithTheNextProposal) {
+TEST(Unavailable, IsOverForTheServerWithTheNextProposal) {
     dist::Agreements agreements(2);
     const auto barrier = [](std::uint64_t sequence) {
-        return dist::Proposal{.sequence = sequence, .op = dist::Collective::barrier};
+        return dist::CollectiveCall{.sequence = sequence, .op = dist::Collective::barrier};
     };
-    agreements.stay_away(1, "a moment");
-    EXPECT_FALSE(agreements.propose(1, barrier(1)));
-    EXPECT_TRUE(agreements.propose(0, barrier(1)));
-    EXPECT_FALSE(agreements.propose(0, barrier(2)));
-    EXPECT_THROW(agreements.stay_away(1, "gone"), CommError);
-    EXPECT_TRUE(agreements.propose(1, barrier(2)));
-    agreements.stay_away(1, "gone");
-    EXPECT_THROW(agreements.propose(0, barrier(3)), CommError);
+    agreements.mark_missing(1, "a moment");
+    EXPECT_FALSE(agreements.announce_call(1, barrier(1)));
+    EXPECT_TRUE(agreements.announce_call(0, barrier(1)));
+    EXPECT_FALSE(agreements.announce_call(0, barrier(2)));
+    EXPECT_THROW(agreements.mark_missing(1, "gone"), CommError);
+    EXPECT_TRUE(agreements.announce_call(1, barrier(2)));
+    agreements.mark_missing(1, "gone");
+    EXPECT_THROW(agreements.announce_call(0, barrier(3)), CommError);
 }
 
 }  // namespace

@@ -19,15 +19,15 @@ struct Corner {
 
 // [RandomCrop] [RandomHorizontalFlip] ToFloat [Normalize], which it draws and rounds like. Images
 // of anything but bytes, and what these would refuse, go through them one by one.
-class BytePass {
+class FusedByteTransform {
   public:
     // The longest such row of transforms at the start of these; nothing if there is none.
-    static std::optional<BytePass> of(std::span<const Transform> transforms);
+    static std::optional<FusedByteTransform> of(std::span<const Transform> transforms);
     std::size_t length() const { return steps_.size(); }
 
     Tensor operator()(const Tensor& images, std::span<SampleRandom> random) const;
     // The same of images[indices], which are read where they are.
-    Tensor of_rows(const Tensor& images, std::span<const std::int64_t> indices,
+    Tensor apply_rows(const Tensor& images, std::span<const std::int64_t> indices,
                    std::span<SampleRandom> random) const;
 
   private:

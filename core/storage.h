@@ -1,4 +1,4 @@
-// A tensor's memory: allocated by Axle, borrowed from someone else, or absent (meta).
+// Storage: a tensor's memory. Allocated by Axle, borrowed from the caller, or absent (meta).
 #pragma once
 
 #include <atomic>
@@ -13,11 +13,12 @@ namespace axle::inline v0 {
 
 class Storage {
   public:
-    // Fresh memory of the device, not initialised; on a GPU, for its current stream. On meta: a
-    // size without memory. Pinned memory is the CPU's, page-locked, so that a GPU copies it while
-    // the program goes on; DeviceError without CUDA.
+    // Allocates uninitialized memory on the device; on a GPU, for its current stream; on meta, no
+    // memory. Pinned memory is page-locked CPU memory that a GPU can copy asynchronously; throws
+    // DeviceError without CUDA.
     Storage(std::size_t bytes, Device device, bool pinned = false);
-    // Memory that somebody else owns: `release` is called when the last tensor lets go of it.
+    // Wraps memory owned by the caller. `release` is called when the last tensor drops this
+    // storage.
     Storage(void* data, std::size_t bytes, Device device, std::function<void()> release);
     ~Storage();
     Storage(const Storage&) = delete;
@@ -27,11 +28,11 @@ class Storage {
     std::size_t bytes() const { return bytes_; }
     Device device() const { return device_; }
     bool is_pinned() const { return pinned_; }
-    // The memory is used by work that is queued on the current stream of a GPU: it is not handed
-    // out again before that is done. Needed where a tensor of one stream is used on another.
+    // Declares that work queued on the current stream of a GPU uses the memory: it is not reused
+    // before that work is done. Needed if a tensor of one stream is used on another.
     void record_stream(int device) const;
 
-    // Counts the in-place changes through any view; saved tensors compare it.
+    // Counts in-place changes through any view. Saved tensors compare it.
     std::uint32_t version() const { return version_.load(std::memory_order_relaxed); }
     void bump_version() { version_.fetch_add(1, std::memory_order_relaxed); }
 

@@ -1,0 +1,32 @@
+# add_test_suites(program PREFIX prefix [FILTER patterns] [LABELS label] [ENVIRONMENT ...]
+#                 [ENVIRONMENT_MODIFICATION ...] [TIMEOUT seconds])
+#
+# Registers one ctest test for each suite of a GoogleTest program: `prefix.Suite`. A suite of more
+# than 60 cases becomes several tests, `prefix.Suite.1`, `prefix.Suite.2`, ... Starting one process for
+# each case would take longer than most cases run. FILTER is a pattern for --gtest_filter. The list of
+# suites is read from the program when ctest starts, as gtest_discover_tests(DISCOVERY_MODE PRE_TEST)
+# does.
+#
+# tools/count_tests counts the cases, passed and skipped, from the output of the programs.
+function(add_test_suites program)
+    cmake_parse_arguments(PARSE_ARGV 1 suites "" "PREFIX;FILTER;LABELS;TIMEOUT"
+                          "ENVIRONMENT;ENVIRONMENT_MODIFICATION")
+    if(NOT suites_TIMEOUT)
+        set(suites_TIMEOUT 300)
+    endif()
+    set(properties TIMEOUT ${suites_TIMEOUT})
+    foreach(property LABELS ENVIRONMENT ENVIRONMENT_MODIFICATION)
+        if(suites_${property})
+            string(APPEND properties " ${property} \"${suites_${property}}\"")
+        endif()
+    endforeach()
+    set(script ${CMAKE_CURRENT_BINARY_DIR}/suites/${suites_PREFIX}${suites_LABELS}.cmake)
+    file(GENERATE OUTPUT ${script} CONTENT
+"set(program [==[$<TARGET_FILE:${program}>]==])
+set(prefix ${suites_PREFIX})
+set(filter [==[${suites_FILTER}]==])
+set(properties [==[${properties}]==])
+include([==[${PROJECT_SOURCE_DIR}/cmake/list_test_suites.cmake]==])
+")
+    set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${script})
+endfunction()

@@ -1,0 +1,70 @@
+// Private to dist: one start of all of a job's processes on this machine, until the last one ends.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "dist/launch/child.h"
+#include "dist/launch/child_output.h"
+#include "dist/launch/child_process_guard.h"
+#include "dist/launch/intercepted_signals.h"
+#include "dist/launch/launch.h"
+
+namespace axle::inline v0::dist {
+
+struct JobLaunchOptions {
+    std::chrono::milliseconds monitor_interval{100}, patience{2000}, grace{30000};
+    std::string log_folder;  // of this launch
+    int tee = 0;
+};
+
+struct JobLaunchResult {
+    bool failed = false;
+    JobFailure failure;        // of the first process that failed
+    std::size_t place = 0;     // index of its plan
+    std::string reason;        // the error text that it wrote
+    bool was_stopped = false;  // by a signal to this process
+};
+
+// Starts the processes and supervises them. The destructor kills the remaining ones.
+class JobLaunch {
+  public:
+    JobLaunch(JobLaunchOptions options, const std::vector<ChildPlan>& plans);
+    ~JobLaunch();
+    JobLaunch(const JobLaunch&) = delete;
+    JobLaunch& operator=(const JobLaunch&) = delete;
+
+    JobLaunchResult run();
+
+  private:
+    using Clock = Child::Clock;
+
+    void start(const ChildPlan& plan);
+    std::vector<int> private_fds() const;
+    bool is_over() const;
+    void wait() const;
+    int milliseconds_to_wait() const;
+    void forward_signals();
+    void collect_ended();
+    void record_failures(const std::vector<std::size_t>& failed);
+    void kill_overdue();
+    void kill_leftovers();
+    void terminate(Child& child);
+    JobLaunchResult result();
+
+    JobLaunchOptions options_;
+    InterceptedSignals signals_;
+    const std::vector<ChildPlan>& plans_;
+    ChildProcessGuard guard_;
+    ChildOutput output_;
+    std::vector<Child> children_;
+    std::optional<std::size_t> first_failed_;
+    Clock::time_point patience_ends_ = Clock::time_point::max();
+    bool was_stopped_ = false;
+};
+
+}  // namespace axle::inline v0::dist
