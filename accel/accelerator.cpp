@@ -2,175 +2,145 @@
 
 #include <algorithm>
 
+#include "accel/accelerator_parts.h"
 #include "accel/config/resolve_options.h"
 #include "accel/config/resolve_plugins.h"
-#include "accel/loop/step_record.h"
-#include "accel/process/accelerator_state.h"
-#include "accel/state/saved_state.h"
-#include "accel/tracking/tracking.h"
 #include "core/autograd/autocast.h"
-#include "core/autograd/autograd.h"
 #include "core/cuda.h"
 #include "core/memory/memory.h"
-#include "core/ops.h"
+#include "core/profiler/profiler.h"
+#include "nn/files/weight_files.h"
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 namespace {
 
-template <class T>
-bool add_once(std::vector<T*>& list, T& object) {
-    if (std::find(list.begin(), list.end(), &object) != list.end()) return false;
-    list.push_back(&object);
-    return true;
+// Resolves the options in place, and joins the processes of the program.
+AcceleratorState start(AcceleratorOptions& options) {
+    options = resolved(std::move(options));
+    return AcceleratorState({.cpu = options.cpu,
+                             .init_process_group_kwargs = options.init_process_group_kwargs,
+                             .process_group = options.process_group},
+                            precision(options), !options.mixed_precision.empty());
+}
+
+std::optional<DType> dtype_of(const std::string& mixed_precision) {
+    if (mixed_precision == "bf16" || mixed_precision == "fp8") return bf16;
+    if (mixed_precision == "fp16") return f16;
+    return std::nullopt;
+}
+
+AccumulationOptions accumulation(const AcceleratorOptions& options) {
+    AccumulationOptions result{.num_steps = accumulation_steps(options)};
+    if (const auto& plugin = options.gradient_accumulation_plugin) {
+        result.sync_with_dataloader = plugin->sync_with_dataloader;
+        result.sync_each_batch = plugin->sync_each_batch;
+        result.short_window = plugin->short_window;
+    }
+    return result;
+}
+
+ScheduleOptions schedules(const AcceleratorOptions& options, bool split_batches,
+                          int num_processes) {
+    ScheduleOptions result{.step_with_optimizer = options.step_scheduler_with_optimizer};
+    if (!split_batches && options.scheduler_steps == SchedulerSteps::per_process)
+        result.steps_per_update = num_processes;
+    if (const auto& plugin = options.gradient_accumulation_plugin)
+        result.count_micro_batches = plugin->adjust_scheduler.value_or(false);
+    return result;
+}
+
+std::unique_ptr<LossScaling> loss_scaling(const AcceleratorOptions& options,
+                                          const PartialState& processes) {
+    const GradScalerKwargs scaler = options.grad_scaler_kwargs.value_or(GradScalerKwargs());
+    if (!scaler.enabled) return nullptr;
+    auto scaling = std::make_unique<LossScaling>(scaler, processes.device());
+    if (processes.use_distributed())  // either all processes skip a step or none does
+        scaling->scaler().set_found_inf_hook(
+            [group = processes.process_group()](const Tensor& found_inf) {
+                group->all_reduce(found_inf, dist::ReduceOp::max);
+            });
+    return scaling;
+}
+
+// Adjusts `mixed_precision` to what the device can do.
+std::unique_ptr<AcceleratorParts> make_parts(const AcceleratorOptions& options,
+                                             const AcceleratorState& processes,
+                                             std::string& mixed_precision) {
+    ProjectConfiguration folders = project(options);
+    PreparationOptions preparation{.device_placement = options.device_placement,
+                                   .outputs_to_f32 = options.convert_outputs_to_fp32,
+                                   .data_parallel = options.ddp_kwargs,
+                                   .loading = loading(options, processes.device())};
+    auto tracking = std::make_unique<Tracking>(options.log_with, folders.logging_dir,
+                                               processes.is_main_process());
+    check_plugins(options, processes.num_processes());
+    if (processes.is_main_process()) explain_dynamo(options);
+    preparation.loading.device_mesh = mesh_of(options, processes.process_group());
+    auto loop = std::make_shared<LoopState>();
+    loop->accumulation.set_options(accumulation(options));
+    loop->schedules =
+        schedules(options, preparation.loading.config.split_batches, processes.num_processes());
+    preparation.fp8 = start_fp8(options, processes.device(), mixed_precision);
+    if (mixed_precision == "fp16") loop->scaling = loss_scaling(options, processes);
+    const AutocastKwargs autocast = options.autocast_kwargs.value_or(AutocastKwargs());
+    if (autocast.enabled) preparation.autocast_dtype = dtype_of(mixed_precision);
+    preparation.autocast_cache_enabled = autocast.cache_enabled;
+    return std::make_unique<AcceleratorParts>(std::move(folders), std::move(preparation), processes,
+                                              std::move(loop), std::move(tracking));
 }
 
 }  // namespace
 
 Accelerator::Accelerator(AcceleratorOptions options)
-    : options_(resolved(std::move(options))),
-      processes_({.cpu = options_.cpu,
-                  .init_process_group_kwargs = options_.init_process_group_kwargs,
-                  .process_group = options_.process_group},
-                 precision(options_), !options_.mixed_precision.empty()),
-      mixed_precision_(processes_.mixed_precision()),
-      project_(project(options_)),
-      loading_(loading(options_, device())),
-      state_(std::make_shared<State>()),
-      tracking_(std::make_unique<Tracking>(options_.log_with, logging_dir(), is_main_process())) {
-    check_plugins(options_, num_processes());
-    if (is_main_process()) explain_dynamo(options_);
-    loading_.device_mesh = mesh_of(options_, processes_.process_group());
-    state_->num_steps = accumulation_steps(options_);
-    if (const auto& plugin = options_.gradient_accumulation_plugin) {
-        state_->sync_with_dataloader = plugin->sync_with_dataloader;
-        state_->sync_each_batch = plugin->sync_each_batch;
-        state_->adjust_scheduler = plugin->adjust_scheduler.value_or(false);
-        state_->short_window = plugin->short_window;
-    }
-    if (!loading_.config.split_batches && options_.scheduler_steps == SchedulerSteps::per_process)
-        state_->scheduler_steps = num_processes();
-    state_->step_scheduler_with_optimizer = options_.step_scheduler_with_optimizer;
-    begin_fp8();
-    const GradScalerKwargs scaler = options_.grad_scaler_kwargs.value_or(GradScalerKwargs());
-    if (mixed_precision_ == "fp16" && scaler.enabled)
-        state_->scaling = std::make_unique<LossScaling>(scaler, device());
-    if (state_->scaling && use_distributed())  // all skip a step or none does
-        state_->scaling->scaler().set_found_inf_hook(
-            [group = processes_.process_group()](const Tensor& found_inf) {
-                group->all_reduce(found_inf, dist::ReduceOp::max);
-            });
-    gate_ = std::make_shared<Gate>(state_);
-    hooks_ = std::make_shared<StateHooks>();
-}
+    : AcceleratorProcesses(start(options)),
+      options_(std::move(options)),
+      mixed_precision_(state().mixed_precision()),
+      parts_(make_parts(options_, state(), mixed_precision_)) {}
 
 Accelerator::~Accelerator() = default;
 
-std::optional<DType> Accelerator::autocast_dtype() const {
-    if (mixed_precision_ == "bf16" || mixed_precision_ == "fp8") return bf16;
-    if (mixed_precision_ == "fp16") return f16;
-    return std::nullopt;
-}
+// --- preparing objects
 
 void Accelerator::prepare_one(nn::Module& model, Placement placement, bool evaluation_mode) {
-    if (use_distributed()) refuse_device_map(model);
-    if (!add_once(models_, model)) return;
-    convert_to_fp8(model);
-    if (placement.value_or(options_.device_placement)) model.to(device());
-    auto gate = std::make_shared<nn::ForwardHooks>();
-    const AutocastKwargs autocast = options_.autocast_kwargs.value_or(AutocastKwargs());
-    if (autocast.enabled) gate->autocast = autocast_dtype();
-    gate->cache_enabled = autocast.cache_enabled;
-    gate->outputs_to_f32 = options_.convert_outputs_to_fp32;
-    replicas_.push_back(evaluation_mode ? nullptr : replicate(model));
-    if (replicas_.back())  // which the model may outlive
-        gate->before_forward = [weak = std::weak_ptr(replicas_.back())](nn::Module&) {
-            if (const auto replicas = weak.lock()) replicas->before_forward();
-        };
-    model.set_hooks(std::move(gate));
+    parts_->preparation.prepare(model, placement, evaluation_mode);
 }
-
 void Accelerator::prepare_one(optim::Optimizer& optimizer, Placement) {
-    if (!add_once(optimizers_, optimizer)) return;
-    optimizer.set_hooks(gate_);
-    share_rounding_seeds(optimizer);
-    if (state_->scaling) state_->scaling->add(optimizer);
-    ++state_->preparations;
+    parts_->preparation.prepare(optimizer);
 }
-
 void Accelerator::prepare_one(optim::Scheduler& scheduler, Placement) {
-    if (!add_once(schedulers_, scheduler)) return;
-    scheduler.set_hooks(gate_);
-    ++state_->preparations;
+    parts_->preparation.prepare(scheduler);
 }
 
 data::DataLoader& Accelerator::prepare_data_loader(data::DataLoader& loader,
                                                    std::optional<bool> device_placement,
                                                    SliceFn slice_fn_for_dispatch) {
-    const bool again = device_placement || slice_fn_for_dispatch;
-    const bool is_prepared = std::find(loaders_.begin(), loaders_.end(), &loader) != loaders_.end();
-    if (is_prepared && !again) return loader;
-    PrepareDataLoaderOptions options = loading_;
-    options.put_on_device = device_placement.value_or(options.put_on_device);
-    options.slice_fn_for_dispatch = std::move(slice_fn_for_dispatch);
-    const auto generator = loader.generator();
-    const std::uint64_t seed = generator ? generator->initial_seed() : 0;
-    share_out(loader, processes_.process_group(), options);
-    if (add_once(loaders_, loader) && generator) seeds_.emplace_back(generator, seed);
-    loader.set_hooks(
-        std::make_shared<ActiveGate>(state_, processes_.process_group(), std::move(options)));
+    parts_->preparation.prepare(loader, device_placement, std::move(slice_fn_for_dispatch));
     return loader;
 }
 
+void Accelerator::check_placements(std::size_t placements, std::size_t objects) {
+    if (placements != objects)
+        throw ValueError(str("prepare: device_placement needs one value for each object: ",
+                             placements, " values, ", objects, " objects"));
+}
+
+void Accelerator::remove_autocast(nn::Module& model) { drop_autocast(model); }
+
+bool Accelerator::verify_device_map(const nn::Module& model) const {
+    return is_on_several_devices(model);
+}
+
 void Accelerator::free_memory() {
-    if (!state_->active.empty())
+    if (active_dataloader() != nullptr)
         throw UsageError("free_memory: not within the loop over a prepared loader; leave it first");
-    for (const auto& rates : state_->rates) rates->settle();
-    state_->rates.clear();
-    if (state_->scaling) {
-        state_->scaling->clear();
-        for (optim::Optimizer* optimizer : optimizers_) optimizer->set_scalars({});
-    }
-    ++state_->preparations;
-    for (nn::Module* model : models_) model->set_hooks(nullptr);
-    for (optim::Optimizer* optimizer : optimizers_) optimizer->set_hooks(nullptr);
-    for (optim::Scheduler* scheduler : schedulers_) scheduler->set_hooks(nullptr);
-    for (data::DataLoader* loader : loaders_) {
-        loader->shard(std::nullopt);
-        loader->set_hooks(nullptr);
-    }
-    std::for_each(seeds_.rbegin(), seeds_.rend(),  // the first of those who share one has the word
-                  [](const auto& before) { before.first->manual_seed(before.second); });
-    models_.clear();
-    replicas_.clear();
-    optimizers_.clear();
-    schedulers_.clear();
-    loaders_.clear();
-    seeds_.clear();
-    state_->division.clear();
-    state_->step = 0;
-    state_->window = 0;
-    state_->sync_gradients = true;
+    parts_->preparation.clear();
     host_memory::empty_cache();
     if (device().is_cuda()) cuda::empty_cache(device().index);
 }
 
-// --- the loop
+// --- precision
 
-data::DataLoader* Accelerator::active_dataloader() const {
-    return state_->active.empty() ? nullptr : state_->active.back();
-}
-
-std::int64_t Accelerator::valid_rows(std::int64_t rows) const {
-    const data::DataLoader* loader = active_dataloader();
-    if (loading_.device_mesh && !data_rank(*loading_.device_mesh).is_first) return 0;
-    return loader != nullptr && loader->batch_samples() == rows ? loader->valid_samples() : rows;
-}
-
-bool Accelerator::sync_gradients() const { return state_->sync_gradients; }
-int Accelerator::gradient_accumulation_steps() const { return state_->num_steps; }
-void Accelerator::set_gradient_accumulation_steps(int steps) {
-    state_->num_steps = positive_steps("Accelerator", steps);
-}
+std::optional<DType> Accelerator::autocast_dtype() const { return dtype_of(mixed_precision_); }
 
 AutocastGuard Accelerator::autocast() const {
     return autocast(options_.autocast_kwargs.value_or(AutocastKwargs()));
@@ -184,41 +154,167 @@ AutocastGuard Accelerator::autocast(const AutocastKwargs& autocast_handler) cons
 }
 
 optim::GradScaler* Accelerator::scaler() {
-    return state_->scaling ? &state_->scaling->scaler() : nullptr;
+    return parts_->loop->scaling ? &parts_->loop->scaling->scaler() : nullptr;
 }
 
-bool Accelerator::optimizer_step_was_skipped() const {
-    return std::any_of(optimizers_.begin(), optimizers_.end(),
-                       [](const optim::Optimizer* o) { return o->step_was_skipped(); });
+bool Accelerator::has_fp8_handler() const {
+    return options_.ao_recipe_kwargs || options_.te_recipe_kwargs || fp8_enabled();
+}
+Fp8Backend Accelerator::fp8_backend() const { return parts_->preparation.fp8_backend(); }
+bool Accelerator::delayed_fp8_autocast() const {
+    return fp8_backend() == Fp8Backend::TE && use_distributed();
+}
+
+// --- capturing and profiling
+
+CompiledStep Accelerator::compile(std::function<Tensor(Tree&)> step, CompileOptions options) {
+    return CompiledStep(parts_->capture, std::move(step), options);
 }
 
 ProfileSession Accelerator::profile() const {
     return profile(options_.profile_kwargs.value_or(ProfileKwargs()));
 }
-
 ProfileSession Accelerator::profile(ProfileKwargs options) const {
     return ProfileSession(std::move(options), process_index(), [this] { wait_for_everyone(); });
+}
+
+// --- checkpoints
+
+void Accelerator::add_checkpointable(const void* object, std::shared_ptr<Checkpointable> state) {
+    parts_->files.add_object(object, std::move(state));
+}
+
+void Accelerator::register_for_checkpointing(const std::vector<Checkpointable*>& objects) {
+    std::string nulls;
+    for (std::size_t i = 0; i < objects.size(); ++i)
+        if (objects[i] == nullptr) nulls += str(nulls.empty() ? "" : ", ", i);
+    if (!nulls.empty())
+        throw ValueError(
+            str("register_for_checkpointing: every object needs a state_dict and a "
+                "load_state_dict; null are those at index ",
+                nulls));
+    for (Checkpointable* object : objects) register_for_checkpointing(*object);
+}
+
+std::string Accelerator::save_state(const std::string& output_dir, SaveStateOptions options) {
+    if (!options.safe_serialization)
+        throw UsageError(
+            "save_state: safe_serialization = false is not there: pickles are read, not written; "
+            "PyTorch reads safetensors files too");
+    return parts_->files.save(output_dir);
+}
+
+std::string Accelerator::load_state(const std::string& input_dir, const LoadStateOptions& options) {
+    const std::string& location = options.map_location;
+    if (!location.empty() && location != "cpu" && location != "on_device")
+        throw ValueError(
+            str("load_state: map_location must be cpu or on_device: '", location, "'"));
+    if (active_dataloader() != nullptr)
+        throw UsageError("load_state: not within the loop over a prepared loader; leave it first");
+    return parts_->files.load(input_dir, options.strict);
+}
+
+HookHandle Accelerator::register_save_state_pre_hook(SaveStatePreHook hook) {
+    return parts_->files.save_hooks().add(std::move(hook));
+}
+HookHandle Accelerator::register_load_state_pre_hook(LoadStatePreHook hook) {
+    return parts_->files.load_hooks().add(std::move(hook));
+}
+
+void Accelerator::set_save_iteration(std::int64_t iteration) {
+    parts_->files.set_iteration(iteration);
+}
+
+nn::StateDict Accelerator::get_state_dict(const nn::Module& model, bool) const {
+    return model.state_dict();
+}
+
+void Accelerator::save_model(const nn::Module& model, const std::string& directory,
+                             const SaveModelOptions& options) const {
+    if (!options.safe_serialization)
+        throw UsageError(
+            "save_model: safe_serialization = false is not there: pickles are read, not written; "
+            "PyTorch reads safetensors files too");
+    const profiler::Scope scope("save_model", profiler::Category::io);
+    const bool each_node = options.save_on_each_node || project_configuration().save_on_each_node;
+    if (is_saving_process(state(), each_node))
+        nn::save_weights(model.saved_state(), directory, options.max_shard_size);
+}
+
+void Accelerator::save(const nn::StateDict& tensors, const std::string& path,
+                       bool save_on_each_node) const {
+    if (is_saving_process(state(), save_on_each_node || project_configuration().save_on_each_node))
+        write_object(tensors, path);
+}
+void Accelerator::save(const Tree& object, const std::string& path, bool save_on_each_node) const {
+    if (is_saving_process(state(), save_on_each_node || project_configuration().save_on_each_node))
+        write_object(object, path);
 }
 
 // --- trackers
 
 void Accelerator::init_trackers(const std::string& project_name, const Tree& config,
                                 const Tree& init_kwargs) {
-    tracking_->init(project_name, config, init_kwargs);
+    parts_->tracking->init(project_name, config, init_kwargs);
 }
 void Accelerator::log(const Tree& values, std::optional<std::int64_t> step,
                       const Tree& log_kwargs) {
-    tracking_->log(values, step, log_kwargs);
+    parts_->tracking->log(values, step, log_kwargs);
 }
 Tracker& Accelerator::get_tracker(const std::string& name, bool unwrap) {
-    return tracking_->get(name, unwrap);
+    return parts_->tracking->get(name, unwrap);
 }
-std::vector<Tracker*> Accelerator::trackers() const { return tracking_->trackers(); }
+std::vector<Tracker*> Accelerator::trackers() const { return parts_->tracking->trackers(); }
 
 void Accelerator::end_training() {
-    tracking_->finish();
-    // A launcher within the program looks after its processes itself.
-    if (dist::process_variable("FORK_LAUNCHED") != "1") processes_.destroy_process_group();
+    parts_->tracking->finish();
+    // dist::launch ends its processes itself.
+    if (dist::process_variable("FORK_LAUNCHED") != "1") destroy_process_group();
 }
 
-}  // namespace axle::inline v0::accel
+// --- configuration
+
+const DataLoaderConfiguration& Accelerator::dataloader_config() const {
+    return parts_->preparation.loading().config;
+}
+void Accelerator::set_even_batches(bool even) { parts_->preparation.set_even_batches(even); }
+const ProjectConfiguration& Accelerator::project_configuration() const {
+    return parts_->files.project();
+}
+const dist::DeviceMesh* Accelerator::torch_device_mesh() const {
+    return parts_->preparation.loading().device_mesh.get();
+}
+
+// Returns 1 for a dimension that the mesh lacks.
+int Accelerator::mesh_size(const char* dimension) const {
+    const dist::DeviceMesh* const mesh = torch_device_mesh();
+    if (mesh == nullptr) return 1;
+    for (const auto& [name, size] : mesh->dimensions())
+        if (name == dimension) return size;
+    return 1;
+}
+
+int Accelerator::mesh_rank(const char* getter, const char* dimension) const {
+    if (!options_.parallelism_config && torch_device_mesh() == nullptr)
+        throw UsageError(
+            str(getter, ": needs an Accelerator with a parallelism_config or a device_mesh"));
+    return mesh_size(dimension) > 1 ? torch_device_mesh()->coordinate(dimension) : 0;
+}
+
+ContextParallelScope Accelerator::maybe_context_parallel(const std::vector<Tensor>&,
+                                                         const std::vector<int>&,
+                                                         const std::vector<Tensor>&) {
+    if (mesh_size("cp") > 1)
+        throw NotImplementedError(
+            "maybe_context_parallel: context parallel training is not implemented yet");
+    return {};
+}
+
+data::DataLoader& Accelerator::deepspeed_ulysses_dl_adapter(data::DataLoader& loader, nn::Module&) {
+    if (mesh_size("sp") > 1)
+        throw NotImplementedError(
+            "deepspeed_ulysses_dl_adapter: sequence parallel training is not implemented yet");
+    return loader;
+}
+
+}  // namespace axle::accel

@@ -3,7 +3,7 @@
 #include "core/autograd/autograd.h"
 #include "core/profiler/profiler.h"
 
-namespace axle::inline v0 {
+namespace axle {
 namespace {
 
 // bool < integer < floating
@@ -87,4 +87,4 @@ DType promote(DType a, Scalar b) {
     return a;
 }
 
-}  // namespace axle::inline v0
+}  // namespace axle

@@ -6,7 +6,7 @@
 
 #include "core/tensor.h"
 
-namespace axle::inline v0 {
+namespace axle {
 
 // Requires defined tensors (UsageError) on one device (DeviceError). Returns that device.
 Device check_device(const char* op, std::initializer_list<const Tensor*> tensors);
@@ -33,4 +33,4 @@ DType promote(DType a, DType b);
 // dtype is kept.
 DType promote(DType a, Scalar b);
 
-}  // namespace axle::inline v0
+}  // namespace axle

@@ -22,7 +22,7 @@
 
 struct CUstream_st;
 
-namespace axle::inline v0::cuda {
+namespace axle::cuda {
 
 // Returns whether this build has CUDA and this machine has a driver and a GPU.
 bool is_available() noexcept;
@@ -117,4 +117,4 @@ void empty_cache(int device = 0);
 // Limits the reserved bytes; allocations above the limit throw OutOfMemory. 0 means no limit.
 void set_memory_limit(std::int64_t bytes, int device = 0);
 
-}  // namespace axle::inline v0::cuda
+}  // namespace axle::cuda

@@ -6,7 +6,7 @@
 #include "core/graph.h"
 #include "kernels/error.h"
 
-namespace axle::inline v0 {
+namespace axle {
 
 Device Device::parse(std::string_view text) {
     if (text == "cpu") return cpu();
@@ -55,4 +55,4 @@ std::ostream& operator<<(std::ostream& out, Device device) {
     return out << "cuda:" << device.index;
 }
 
-}  // namespace axle::inline v0
+}  // namespace axle

@@ -4,7 +4,7 @@
 #include <ostream>
 #include <string_view>
 
-namespace axle::inline v0 {
+namespace axle {
 
 struct Device {
     enum class Type : unsigned char { cpu, cuda, meta };
@@ -28,4 +28,4 @@ struct Device {
 
 std::ostream& operator<<(std::ostream& out, Device device);
 
-}  // namespace axle::inline v0
+}  // namespace axle

@@ -4,7 +4,7 @@
 
 #include "core/tensor.h"
 
-namespace axle::inline v0 {
+namespace axle {
 
 // Values [...] in f8_e4m3 or f8_e5m2, and scale [2] in f32: the factor that the values were
 // multiplied by, and its inverse.
@@ -49,4 +49,4 @@ struct Float8History {
 // Ends a step: updates the scales from the history and starts a new row of the history.
 void update_float8_scales(const Float8History& rule, Tensor& history, Tensor& scales);
 
-}  // namespace axle::inline v0
+}  // namespace axle

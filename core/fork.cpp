@@ -6,7 +6,7 @@
 #include "core/cuda/context.h"
 #endif
 
-namespace axle::inline v0 {
+namespace axle {
 
 std::string fork_unsafe_state() {
     if (kernels::has_workers()) return "a thread pool";
@@ -16,4 +16,4 @@ std::string fork_unsafe_state() {
     return "";
 }
 
-}  // namespace axle::inline v0
+}  // namespace axle

@@ -3,10 +3,10 @@
 
 #include <string>
 
-namespace axle::inline v0 {
+namespace axle {
 
 // Returns which state of this process would not survive a fork: "a thread pool", "a CUDA context",
 // or "" if there is none.
 std::string fork_unsafe_state();
 
-}  // namespace axle::inline v0
+}  // namespace axle

@@ -24,7 +24,7 @@
 
 #include "core/cuda.h"
 
-namespace axle::inline v0 {
+namespace axle {
 
 // A captured graph. Movable. Not thread-safe: use it only on the thread that captured it. Defined
 // only in builds with CUDA.
@@ -71,4 +71,4 @@ bool is_capturing();
 // Returns the unique id of this thread's open capture, or 0 if there is none.
 std::uint64_t capture_id();
 
-}  // namespace axle::inline v0
+}  // namespace axle

@@ -7,7 +7,7 @@
 #include "kernels/exec.h"
 #include "kernels/float_control.h"
 
-namespace axle::inline v0 {
+namespace axle {
 
 // Returns this thread's CPU context.
 kernels::Cpu& cpu_context();
@@ -45,4 +45,4 @@ void launch_cpu(const char* op, Device device, F&& f) {
     }
 }
 
-}  // namespace axle::inline v0
+}  // namespace axle

@@ -7,10 +7,11 @@
 #include <string>
 #include <utility>
 
-namespace axle::inline v0 {
+namespace axle {
 namespace {
 
-// A type of our own: a shared library that has Axle inside exports what std makes of its own types.
+// A private type, because a shared library that embeds Axle exports std::make_shared's
+// instantiations for std types.
 struct SharedSink {
     LogSink call;
 };
@@ -20,7 +21,7 @@ struct Sink {
     std::shared_ptr<const SharedSink> current;  // null is the default
 };
 
-// Never destroyed: what ends with the process may still have something to say.
+// Never destroyed: destructors of static objects may still log.
 Sink& sink() {
     static Sink& the = *new Sink;
     return the;
@@ -43,7 +44,7 @@ const char* prefix_of(LogLevel level) {
     return "axle: ";
 }
 
-// In one call, so that lines of several threads don't mix.
+// Writes the line with one call, so that lines of several threads do not mix.
 void print(LogLevel level, std::string_view text) {
     if (level < printed) return;
     const std::string line = str(prefix_of(level), text, '\n');
@@ -70,7 +71,7 @@ void log_text(LogLevel level, std::string_view text) noexcept {
         }
         sink_ref ? sink_ref->call(level, text) : print(level, text);
     } catch (...) {
-        // There is nobody left to tell.
+        // The error cannot be reported anywhere.
         return;
     }
 }
@@ -80,13 +81,14 @@ void set_error_policy(ErrorPolicy next) noexcept { policy = next; }
 ErrorPolicy error_policy() noexcept { return policy; }
 
 void report_error(const std::exception_ptr& error, std::initializer_list<std::string_view> before,
-             std::string_view after) {
+                  std::string_view after) {
     if (error_policy() == ErrorPolicy::raise) std::rethrow_exception(error);
     report_error_noexcept(error, before, after);
 }
 
-void report_error_noexcept(const std::exception_ptr& error, std::initializer_list<std::string_view> before,
-                    std::string_view after) noexcept {
+void report_error_noexcept(const std::exception_ptr& error,
+                           std::initializer_list<std::string_view> before,
+                           std::string_view after) noexcept {
     if (error_policy() == ErrorPolicy::ignore) return;
     const auto report = [&](std::string_view reason) noexcept {
         try {
@@ -106,4 +108,4 @@ void report_error_noexcept(const std::exception_ptr& error, std::initializer_lis
     }
 }
 
-}  // namespace axle::inline v0
+}  // namespace axle

@@ -9,7 +9,7 @@
 
 #include "kernels/error.h"
 
-namespace axle::inline v0 {
+namespace axle {
 
 enum class LogLevel : std::uint8_t { debug, info, warning, error };
 
@@ -59,4 +59,4 @@ void report_error_noexcept(const std::exception_ptr& error,
                            std::initializer_list<std::string_view> before = {},
                            std::string_view after = {}) noexcept;
 
-}  // namespace axle::inline v0
+}  // namespace axle

@@ -2,7 +2,7 @@
 
 #include <atomic>
 
-namespace axle::inline v0 {
+namespace axle {
 namespace {
 
 constinit std::atomic<bool> deterministic = false;
@@ -16,4 +16,4 @@ bool are_deterministic_algorithms_enabled() { return deterministic; }
 void set_float32_matmul_precision(MatmulPrecision precision) { matmul_precision = precision; }
 MatmulPrecision get_float32_matmul_precision() { return matmul_precision; }
 
-}  // namespace axle::inline v0
+}  // namespace axle

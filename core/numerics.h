@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace axle::inline v0 {
+namespace axle {
 
 // Restricts ops to algorithms that give the same bits in every run on one kind of machine. An op
 // that has none throws UsageError. CPU ops are always deterministic. Off by default.
@@ -17,4 +17,4 @@ enum class MatmulPrecision : std::uint8_t { highest, high };
 void set_float32_matmul_precision(MatmulPrecision precision);
 MatmulPrecision get_float32_matmul_precision();
 
-}  // namespace axle::inline v0
+}  // namespace axle

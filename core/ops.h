@@ -14,7 +14,7 @@
 #include "core/size2.h"
 #include "core/tensor.h"
 
-namespace axle::inline v0 {
+namespace axle {
 
 // --- creation (create.cpp)
 Tensor empty(const Shape& shape, TensorOptions options = {});
@@ -51,7 +51,7 @@ Tensor to(const Tensor& x, Device device, bool non_blocking = false);
 Tensor contiguous(const Tensor& x);
 Tensor clone(const Tensor& x);
 
-// --- views: no copy unless noted (view.cpp)
+// --- views: no copy unless noted (view.cpp; split, chunk, cat and stack: cat.cpp)
 Tensor view(const Tensor& x,
             const Shape& shape);  // one size may be -1; ShapeError if a copy is needed
 Tensor reshape(const Tensor& x, const Shape& shape);  // copies if it must
@@ -306,4 +306,4 @@ Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction = Red
 Tensor checkpoint(const std::function<Tensor(const std::vector<Tensor>&)>& f,
                   const std::vector<Tensor>& inputs);
 
-}  // namespace axle::inline v0
+}  // namespace axle

@@ -3,10 +3,10 @@
 
 #include "core/tensor.h"
 
-namespace axle::inline v0 {
+namespace axle {
 namespace {
 
-constexpr std::int64_t kWhole = 1000;  // more elements than this are shortened
+constexpr std::int64_t kWhole = 1000;  // tensors with more elements are shortened
 constexpr std::int64_t kEdge = 3;
 
 std::string number(double value, DType dtype) {
@@ -53,4 +53,4 @@ std::ostream& operator<<(std::ostream& out, const Tensor& tensor) {
     return out << ')';
 }
 
-}  // namespace axle::inline v0
+}  // namespace axle

@@ -4,13 +4,13 @@
 
 #include "kernels/error.h"
 
-namespace axle::inline v0 {
+namespace axle {
 namespace {
 
 constinit std::mutex mutex;
 constinit GeneratorState generator;
 
-// Of a capture on this thread.
+// State of a graph capture on this thread.
 constinit thread_local const std::uint64_t* captured_base = nullptr;
 constinit thread_local std::uint64_t captured_blocks = 0;
 
@@ -18,7 +18,8 @@ constinit thread_local std::uint64_t captured_blocks = 0;
 
 void manual_seed(std::uint64_t seed) {
     if (captured_base != nullptr)
-        throw UsageError("manual_seed: not while a graph is captured: a replay would not do it");
+        throw UsageError(
+            "manual_seed: not allowed during a graph capture: replays would not do it");
     set_generator_state({seed, 0});
 }
 
@@ -59,4 +60,4 @@ kernels::Philox take_random(std::uint64_t blocks) {
     return taken;
 }
 
-}  // namespace axle::inline v0
+}  // namespace axle

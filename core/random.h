@@ -5,7 +5,7 @@
 
 #include "kernels/philox.h"
 
-namespace axle::inline v0 {
+namespace axle {
 
 // The complete state of the Philox generator: save and restore the two numbers.
 struct GeneratorState {
@@ -34,4 +34,4 @@ constexpr std::uint64_t random_blocks(std::int64_t n) {
     return (static_cast<std::uint64_t>(n) + 3) / 4;
 }
 
-}  // namespace axle::inline v0
+}  // namespace axle

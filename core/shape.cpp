@@ -4,7 +4,7 @@
 
 #include "kernels/error.h"
 
-namespace axle::inline v0 {
+namespace axle {
 namespace {
 
 [[noreturn]] void too_many_dims(int n) {
@@ -49,7 +49,7 @@ std::int64_t numel(const Shape& shape) {
         zero |= size == 0;
         overflow |= size != 0 && __builtin_mul_overflow(n, size, &n);
     }
-    if (overflow) throw ShapeError(str("shape: more elements than an int64 counts: ", shape));
+    if (overflow) throw ShapeError(str("shape: number of elements overflows int64: ", shape));
     return zero ? 0 : n;
 }
 
@@ -72,7 +72,7 @@ Shape broadcast_shapes(const char* op, const Shape& a, const Shape& b) {
         std::int64_t& size = result[result.size() - i];
         const std::int64_t other = shorter.back(i);
         if (size == other || other == 1) continue;
-        if (size != 1) throw ShapeError(str(op, ": shapes don't broadcast: ", a, " and ", b));
+        if (size != 1) throw ShapeError(str(op, ": shapes cannot be broadcast: ", a, " and ", b));
         size = other;
     }
     return result;
@@ -86,4 +86,4 @@ int wrap_dim(const char* op, std::int64_t dim, int ndim) {
     return static_cast<int>(dim < 0 ? dim + range : dim);
 }
 
-}  // namespace axle::inline v0
+}  // namespace axle

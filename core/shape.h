@@ -8,7 +8,7 @@
 
 #include "kernels/view.h"
 
-namespace axle::inline v0 {
+namespace axle {
 
 // Up to kMaxDims integers: a shape, strides or a list of dimensions.
 class Dims {
@@ -67,4 +67,4 @@ Shape broadcast_shapes(const char* op, const Shape& a, const Shape& b);
 // Throws IndexError.
 int wrap_dim(const char* op, std::int64_t dim, int ndim);
 
-}  // namespace axle::inline v0
+}  // namespace axle

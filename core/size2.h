@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <ostream>
 
-namespace axle::inline v0 {
+namespace axle {
 
 // A single integer sets both, as in PyTorch: `stride = 2`.
 struct Size2 {
@@ -22,4 +22,4 @@ inline std::ostream& operator<<(std::ostream& out, const Size2& size) {
     return out << '[' << size.h << ", " << size.w << ']';
 }
 
-}  // namespace axle::inline v0
+}  // namespace axle

@@ -8,10 +8,10 @@
 #include "core/cuda/memory.h"
 #endif
 
-namespace axle::inline v0 {
+namespace axle {
 namespace {
 
-// No tensor has a null pointer, not even an empty one: kernels may do arithmetic on it.
+// No tensor has a null pointer, not even an empty one, because kernels do arithmetic on it.
 std::size_t at_least_one(std::size_t bytes) { return bytes == 0 ? 1 : bytes; }
 
 }  // namespace
@@ -19,8 +19,8 @@ std::size_t at_least_one(std::size_t bytes) { return bytes == 0 ? 1 : bytes; }
 Storage::Storage(std::size_t bytes, Device device, bool pinned)
     : bytes_(bytes), device_(device), pinned_(pinned) {
     if (pinned && !(device.is_cpu() && cuda::is_available()))
-        throw DeviceError(str("pinned memory: ",
-                              device.is_cpu() ? cuda::why_unavailable() : "it is the CPU's alone"));
+        throw DeviceError(str("pinned memory: ", device.is_cpu() ? cuda::why_unavailable()
+                                                                 : "only available on the CPU"));
     if (device.is_cpu() && !pinned) data_ = host_memory::allocate(at_least_one(bytes));
 #if AXLE_CUDA
     if (pinned) data_ = cuda::pinned_memory::allocate(at_least_one(bytes));
@@ -56,4 +56,4 @@ void Storage::record_stream([[maybe_unused]] int device) const {
 #endif
 }
 
-}  // namespace axle::inline v0
+}  // namespace axle

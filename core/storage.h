@@ -9,7 +9,7 @@
 
 #include "core/device.h"
 
-namespace axle::inline v0 {
+namespace axle {
 
 class Storage {
   public:
@@ -45,4 +45,4 @@ class Storage {
     std::function<void()> release_;
 };
 
-}  // namespace axle::inline v0
+}  // namespace axle

@@ -11,7 +11,7 @@
 #include "kernels/ops/copy.h"
 #include "kernels/ops/pointwise.h"
 
-namespace axle::inline v0 {
+namespace axle {
 
 Impl::Impl() = default;
 Impl::~Impl() = default;
@@ -24,10 +24,9 @@ kernels::Cpu& cpu_context() {
 namespace {
 
 std::size_t bytes_of(const Shape& shape, DType dtype) {
-    static_cast<void>(axle::numel(shape));  // throws for what is no shape
+    static_cast<void>(axle::numel(shape));  // throws ShapeError for an invalid shape
     const std::int64_t bytes = checked_bytes(shape, dtype);
-    if (bytes < 0)
-        throw ShapeError(str("shape: more bytes than an int64 counts: ", shape, " of ", dtype));
+    if (bytes < 0) throw ShapeError(str("shape: number of bytes overflows int64: ", shape, " of ", dtype));
     return static_cast<std::size_t>(bytes);
 }
 
@@ -165,7 +164,7 @@ Tensor& Tensor::fill_(Scalar value) {
 
 namespace {
 
-// x = f(x, other), other broadcast and converted to x's shape and dtype.
+// x = f(x, other), where other is broadcast and converted to x's shape and dtype.
 template <class F>
 void update(const char* op, Tensor& x, const Tensor& other, F f) {
     const profiler::OpScope scope(op);
@@ -174,10 +173,10 @@ void update(const char* op, Tensor& x, const Tensor& other, F f) {
     const Shape shape = broadcast_shapes(op, x.shape(), other.shape());
     if (shape != x.shape())
         throw ShapeError(
-            str(op, ": the result doesn't fit in place: ", x.shape(), " and ", other.shape()));
+            str(op, ": the result does not fit in place: ", x.shape(), " and ", other.shape()));
     if (is_floating(other.dtype()) && !is_floating(x.dtype()))
         throw DTypeError(
-            str(op, ": the result doesn't fit in place: ", x.dtype(), " and ", other.dtype()));
+            str(op, ": the result does not fit in place: ", x.dtype(), " and ", other.dtype()));
     const Tensor operand = expand(to(other.detach(), x.dtype()), shape);
     launch(x.device(), [&](auto& on) {
         kernels::binary(on, f, std::as_const(x).view(), operand.view(), x.view());
@@ -212,7 +211,7 @@ Tensor& Tensor::mul_(Scalar value) {
     return *this;
 }
 
-// --- methods that are free functions
+// --- methods that forward to free functions
 
 Tensor Tensor::to(DType dtype) const { return axle::to(*this, dtype); }
 Tensor Tensor::to(Device device, bool non_blocking) const {
@@ -262,4 +261,4 @@ Tensor Tensor::masked_fill(const Tensor& mask, Scalar value) const {
     return axle::masked_fill(*this, mask, value);
 }
 
-}  // namespace axle::inline v0
+}  // namespace axle

@@ -10,12 +10,12 @@
 #include <vector>
 
 #include "core/device.h"
-#include "core/storage.h"
 #include "core/shape.h"
+#include "core/storage.h"
 #include "kernels/error.h"
 #include "kernels/view.h"
 
-namespace axle::inline v0 {
+namespace axle {
 
 class Tensor;
 namespace autograd {
@@ -56,10 +56,10 @@ struct Impl {
     // storage and version equal those it was made from. A form made during a graph capture is used
     // only within that capture, because every replay has to make it again.
     struct Derived {
-        std::weak_ptr<Storage> of;
+        std::weak_ptr<Storage> source;
         std::uint32_t version = 0;
         std::uint64_t capture = 0;  // capture_id()
-        std::shared_ptr<void> form;
+        std::shared_ptr<void> value;
         const char* kind = nullptr;
     } derived;
 
@@ -202,4 +202,4 @@ class Tensor {
 // Prints "tensor([[1, 2], [3, 4]], float32)", shortened beyond 1000 elements.
 std::ostream& operator<<(std::ostream& out, const Tensor& tensor);
 
-}  // namespace axle::inline v0
+}  // namespace axle

@@ -7,7 +7,7 @@
 #include "data/loading/collate.h"
 #include "kernels/error.h"
 
-namespace axle::inline v0::data {
+namespace axle::data {
 Tree Dataset::get_batch(std::span<const std::int64_t> indices) const {
     return collate(get_samples(*this, indices));
 }
@@ -101,4 +101,4 @@ void rethrow_from(const std::string& where) {
     }
 }
 
-}  // namespace axle::inline v0::data
+}  // namespace axle::data

@@ -1,4 +1,4 @@
-// Datasets: samples by index.
+// Dataset: random access to samples by index.
 #pragma once
 
 #include <cstdint>
@@ -11,38 +11,39 @@
 
 #include "core/tree/tree.h"
 
-namespace axle::inline v0::data {
+namespace axle::data {
 
-// A loader's workers call get and get_batch from several threads at once. A sample should depend on
-// its index and in_epoch's epoch alone: what draws random numbers does so from a seed and those, or
-// orders and resumed runs are not repeatable.
+// Base class of datasets. The workers of a loader call get and get_batch concurrently. A sample
+// should depend only on its index and on in_epoch's epoch, and random numbers on a seed and these
+// two; otherwise orders and resumed runs are not reproducible.
 class Dataset {
   public:
     virtual ~Dataset() = default;
     virtual std::int64_t size() const = 0;
-    // index is in [0, size()).
+    // Returns a sample. index is in [0, size()).
     virtual Tree get(std::int64_t index) const = 0;
-    // The batch that a loader without a collate_fn hands out: collate() of the samples. Override it
-    // where a batch can be made at once.
+    // Returns the batch that a loader without collate_fn yields: by default collate() of the
+    // samples. Override it if a batch can be built directly.
     virtual Tree get_batch(std::span<const std::int64_t> indices) const;
-    // Where samples differ from epoch to epoch: this dataset as that epoch sees it, a pure function
-    // of the epoch. A loader asks before each pass, on the loop's thread, and reads the pass from
-    // the answer. It may refer to this dataset and does not outlive it. Null: all epochs are alike.
+    // Override it if samples differ between epochs: returns the dataset as seen in that epoch, a
+    // pure function of the epoch. A loader calls it before each pass, on the loop's thread, and
+    // reads the pass from the result. The result may refer to this dataset and does not outlive it.
+    // nullptr means that all epochs are equal.
     virtual std::shared_ptr<const Dataset> in_epoch(std::int64_t epoch) const;
 };
 
-// The samples one by one; an exception says which sample it came from.
+// Returns the samples at these indices. Exceptions name the sample.
 std::vector<Tree> get_samples(const Dataset& dataset, std::span<const std::int64_t> indices);
 
-// Row i of every tensor of a tree: TensorDataset(Tree{{"image", images}, {"label", labels}}). All
-// have the same size in dimension 0 (ShapeError).
+// The rows of a tree of tensors: TensorDataset(Tree{{"image", images}, {"label", labels}}). All
+// tensors must have the same size in dimension 0 (ShapeError).
 class TensorDataset : public Dataset {
   public:
     explicit TensorDataset(Tree tensors);
     std::int64_t size() const override { return size_; }
     Tree get(std::int64_t index) const override;
     Tree get_batch(std::span<const std::int64_t> indices) const override;
-    // The same, with what `make` makes of all rows of the tensor `key` in place of those gathered.
+    // The same, but the batch of entry `key` is make(all rows of that tensor).
     Tree get_batch(std::span<const std::int64_t> indices, const std::string& key,
                    const std::function<Tensor(const Tensor& rows)>& make) const;
 
@@ -53,7 +54,7 @@ class TensorDataset : public Dataset {
     std::int64_t size_ = 0;
 };
 
-// A dataset made of a function of the index.
+// A dataset whose samples are computed by a function of the index.
 class FunctionDataset : public Dataset {
   public:
     FunctionDataset(std::int64_t size, std::function<Tree(std::int64_t index)> get);
@@ -69,9 +70,8 @@ inline FunctionDataset from_function(std::int64_t size, std::function<Tree(std::
     return {size, std::move(get)};
 }
 
-// To be called in a catch block: throws the exception again with `where: ` before its text. Errors
-// of Axle keep their type; another std::exception becomes an Error that has it nested
-// (std::rethrow_if_nested).
+// Call it in a catch block: rethrows the exception with `where: ` before its text. Axle's errors
+// keep their type; another std::exception is nested in an Error (std::rethrow_if_nested).
 [[noreturn]] void rethrow_from(const std::string& where);
 
-}  // namespace axle::inline v0::data
+}  // namespace axle::data

@@ -5,7 +5,7 @@
 
 #include "kernels/error.h"
 
-namespace axle::inline v0::data {
+namespace axle::data {
 namespace {
 
 // From these on, PyTorch draws 64 bits, so that the remainder favours nothing noticeably; and
@@ -51,4 +51,4 @@ std::vector<std::int64_t> randint(std::int64_t high, std::int64_t count, Mt19937
     return values;
 }
 
-}  // namespace axle::inline v0::data
+}  // namespace axle::data

@@ -5,7 +5,7 @@
 #include "data/mt19937.h"
 #include "kernels/error.h"
 
-namespace axle::inline v0::data {
+namespace axle::data {
 namespace {
 
 Order order_of(std::shared_ptr<const std::vector<std::int64_t>> indices) {
@@ -146,4 +146,4 @@ std::int64_t SkipBatchSampler::len() const {
     return size();
 }
 
-}  // namespace axle::inline v0::data
+}  // namespace axle::data

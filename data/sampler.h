@@ -1,7 +1,8 @@
-// Samplers: which samples a pass visits, in which order, and how they are grouped into batches.
+// Samplers choose which samples a pass visits and in which order; batch samplers group them into
+// batches.
 //
-// Orders are pure functions of the epoch. That is what makes resuming exact: a position in a pass
-// is one number, and any batch of any epoch can be asked for without going through those before it.
+// Orders are pure functions of the epoch. This makes resuming exact: a position in a pass is one
+// number, and any batch of any epoch can be computed without the batches before it.
 #pragma once
 
 #include <atomic>
@@ -12,39 +13,40 @@
 #include <utility>
 #include <vector>
 
-namespace axle::inline v0::data {
+namespace axle::data {
 
-// The seed that random orders come from. What shares a generator shares its seed, and processes
-// agree on it before each pass (accel/utils/random.h). It has no other state: orders are functions
-// of the seed and the epoch.
+// The seed of random orders. Samplers that share a Generator share the seed, and processes
+// synchronize it before each pass (accel/utils/random.h). It has no other state, because orders are
+// functions of seed and epoch. Thread-safe.
 class Generator {
   public:
     explicit Generator(std::uint64_t seed = 0) : seed_(seed) {}
     std::uint64_t initial_seed() const { return seed_; }
-    // Not while a loader that draws from it is in a pass.
+    // Must not be called while a loader that uses this generator is in a pass.
     void manual_seed(std::uint64_t seed) { seed_ = seed; }
 
   private:
     std::atomic<std::uint64_t> seed_;
 };
 
-// The sample at a position of a pass. Several threads may call it at once.
+// Returns the sample at a position of a pass. Can be called concurrently.
 using Order = std::function<std::int64_t(std::int64_t position)>;
 
+// An order of sample indices for each epoch. Immutable; can be shared between threads.
 class Sampler {
   public:
     virtual ~Sampler() = default;
-    // Samples in a pass.
+    // Returns the number of samples in a pass.
     virtual std::int64_t size() const = 0;
     virtual Order order(std::int64_t epoch) const = 0;
-    // Null where nothing is random.
+    // Returns nullptr if the order is not random.
     virtual std::shared_ptr<Generator> generator() const { return nullptr; }
 
-    // The whole order of an epoch.
+    // Returns the complete order of an epoch.
     std::vector<std::int64_t> indices(std::int64_t epoch = 0) const;
 };
 
-// 0 to n - 1.
+// 0 to n - 1 in order.
 class SequentialSampler : public Sampler {
   public:
     explicit SequentialSampler(std::int64_t n);
@@ -58,13 +60,12 @@ class SequentialSampler : public Sampler {
 struct RandomSamplerOptions {
     std::uint64_t seed = 0;
     bool replacement = false;
-    std::int64_t num_samples = 0;               // samples in a pass; 0 for as many as there are
-    std::shared_ptr<Generator> generator = {};  // instead of one with `seed`
+    std::int64_t num_samples = 0;               // samples in a pass; 0 means n
+    std::shared_ptr<Generator> generator = {};  // used instead of `seed`
 };
 
-// torch.utils.data.RandomSampler with a generator seeded with seed + epoch, which is Accelerate's
-// SeedableRandomSampler. Without replacement, more samples than there are take one permutation
-// after another.
+// torch.utils.data.RandomSampler with a generator seeded with seed + epoch, as Accelerate's
+// SeedableRandomSampler. Without replacement, num_samples > n concatenates permutations.
 class RandomSampler : public Sampler {
   public:
     explicit RandomSampler(std::int64_t n, RandomSamplerOptions options = {});
@@ -77,7 +78,7 @@ class RandomSampler : public Sampler {
     RandomSamplerOptions options_;
 };
 
-// The given samples, in the given order.
+// The given samples in the given order.
 class SubsetSampler : public Sampler {
   public:
     explicit SubsetSampler(std::vector<std::int64_t> indices);
@@ -92,14 +93,15 @@ struct DistributedSamplerOptions {
     std::int64_t num_replicas = 1, rank = 0;
     bool shuffle = true;
     std::uint64_t seed = 0;
-    bool drop_last = false;  // else the first samples come again, so that all replicas get as many
+    bool drop_last =
+        false;  // else repeat the first samples, so that all replicas get the same number
 };
 
 // torch.utils.data.DistributedSampler: every num_replicas-th sample of an order that all replicas
-// share. For a loader that no Accelerator prepares.
+// share. Use it only for loaders that are not prepared by an Accelerator.
 class DistributedSampler : public Sampler {
   public:
-    // ValueError for a rank that isn't there.
+    // Throws ValueError unless 0 <= rank < num_replicas.
     explicit DistributedSampler(std::int64_t n, DistributedSamplerOptions options = {});
     std::int64_t size() const override;
     Order order(std::int64_t epoch) const override;
@@ -110,36 +112,39 @@ class DistributedSampler : public Sampler {
     DistributedSamplerOptions options_;
 };
 
-// The samples of a batch.
+// The sample indices of a batch.
 struct BatchIndices {
     BatchIndices(std::vector<std::int64_t> samples_ = {}, std::int64_t repeated_ = 0)  // NOLINT
         : samples(std::move(samples_)), repeated(repeated_) {}
 
     std::vector<std::int64_t> samples;
-    // How many of them, the last ones, the pass has had already: they only fill the batch up.
+    // The last `repeated` samples were already visited in this pass; they only fill the batch.
     std::int64_t repeated;
 };
 
-// A batch by its number in the pass. Several threads may call it at once.
+// Returns a batch by its number in the pass. Can be called concurrently.
 using BatchOrder = std::function<BatchIndices(std::int64_t batch)>;
 
-// What a loader draws from: an own grouping, or one process's share of another's, derives from it.
+// An order of batches for each epoch. Derive from it for custom batching. Immutable; can be shared
+// between threads.
 class BatchSampler {
   public:
     virtual ~BatchSampler() = default;
-    // Batches in a pass.
+    // Returns the number of batches in a pass.
     virtual std::int64_t size() const = 0;
     virtual BatchOrder order(std::int64_t epoch) const = 0;
-    // Samples in a full batch, 0 if that varies; and whether a smaller one at the end is left out.
+    // Number of samples in a full batch (0 if it varies), and whether a smaller last batch is
+    // dropped.
     virtual std::int64_t batch_size() const { return 0; }
     virtual bool drop_last() const { return false; }
-    // Samples that batches are made of, those that drop_last leaves out too; where it is known.
+    // Number of samples that batches are built from, including those that drop_last drops, if
+    // known.
     virtual std::optional<std::int64_t> num_samples() const { return std::nullopt; }
-    // Null where nothing is random.
+    // Returns nullptr if the order is not random.
     virtual std::shared_ptr<Generator> generator() const { return nullptr; }
 };
 
-// torch.utils.data.BatchSampler: consecutive samples of a sampler.
+// torch.utils.data.BatchSampler: groups consecutive samples of a sampler.
 class FixedBatchSampler : public BatchSampler {
   public:
     FixedBatchSampler(std::shared_ptr<const Sampler> sampler, std::int64_t batch_size,
@@ -157,10 +162,11 @@ class FixedBatchSampler : public BatchSampler {
     bool drop_last_;
 };
 
-// accelerate.data_loader.SkipBatchSampler: another's batches without the first ones, in every pass.
+// accelerate.data_loader.SkipBatchSampler: the batches of another sampler without the first ones,
+// in every pass.
 class SkipBatchSampler : public BatchSampler {
   public:
-    // ValueError for a negative number.
+    // Throws ValueError if skip_batches is negative.
     SkipBatchSampler(std::shared_ptr<const BatchSampler> whole, std::int64_t skip_batches);
     std::int64_t size() const override;
     BatchOrder order(std::int64_t epoch) const override;
@@ -168,7 +174,7 @@ class SkipBatchSampler : public BatchSampler {
     bool drop_last() const override { return whole_->drop_last(); }
     std::optional<std::int64_t> num_samples() const override;
     std::shared_ptr<Generator> generator() const override { return whole_->generator(); }
-    // size(), but a ValueError where more is skipped than there is.
+    // Returns size(). Throws ValueError if more batches are skipped than exist.
     std::int64_t len() const;
 
   private:
@@ -176,4 +182,4 @@ class SkipBatchSampler : public BatchSampler {
     std::int64_t skip_batches_;
 };
 
-}  // namespace axle::inline v0::data
+}  // namespace axle::data

@@ -12,7 +12,7 @@
 #include "kernels/error.h"
 #include "kernels/ops/decode.h"
 
-namespace axle::inline v0::data {
+namespace axle::data {
 namespace {
 
 // Images on the CPU with height and width, without gaps.
@@ -357,4 +357,4 @@ std::shared_ptr<const Dataset> TransformedDataset::in_epoch(std::int64_t epoch) 
     return seen;
 }
 
-}  // namespace axle::inline v0::data
+}  // namespace axle::data

@@ -1,4 +1,4 @@
-// Transforms of images, a whole batch at once, and the dataset that applies them.
+// Image transforms for whole batches, and the dataset that applies them.
 //
 //     const auto train = data::TransformedDataset(
 //         data::cifar10(folder), data::Compose({data::RandomCrop(32, {.padding = 4}),
@@ -23,26 +23,25 @@
 #include "data/dataset.h"
 #include "kernels/philox.h"
 
-namespace axle::inline v0::data {
+namespace axle::data {
 
 class FusedByteTransform;
 struct Corner;
 
-// What one sample's random transforms draw from, one number after another. The numbers are a pure
-// function of seed, epoch and the sample's index: they depend neither on the batch that it comes
-// in, nor on threads or processes, nor on where a run was resumed.
+// The random numbers of one sample's transforms. They are a pure function of seed, epoch and sample
+// index: they do not depend on the batch, on threads or processes, or on resuming.
 class SampleRandom {
   public:
-    // The key of an epoch; all its samples share it.
+    // Returns the key of an epoch, shared by all its samples.
     static std::uint64_t epoch_key(std::uint64_t seed, std::int64_t epoch);
-    // index is in [0, 2^40). Behind 2^26 numbers come those of the sample at the next index.
+    // index is in [0, 2^40). After 2^26 numbers the stream continues with those of the next index.
     SampleRandom(std::uint64_t epoch_key, std::int64_t index)
         : stream_{.seed = epoch_key, .offset = static_cast<std::uint64_t>(index) << 24} {}
 
     std::uint32_t next() { return stream_.word(drawn_++); }
-    // In [0, 1).
+    // Returns a number in [0, 1).
     float uniform() { return kernels::Philox::to_unit(next()); }
-    // In [0, n), n in [1, 2^32).
+    // Returns an integer in [0, n), where n is in [1, 2^32).
     std::int64_t below(std::int64_t n) {
         return static_cast<std::int64_t>(std::uint64_t{next()} * static_cast<std::uint64_t>(n) >>
                                          32);
@@ -53,34 +52,35 @@ class SampleRandom {
     std::uint64_t drawn_ = 0;
 };
 
-// Images [n, ..., height, width] on the CPU, and a SampleRandom for each of the n. The result has n
-// images; the given ones are not written to. Several threads call it at once. A lambda may be one.
+// Transforms images [n, ..., height, width] on the CPU, with one SampleRandom per image. Returns n
+// images and does not modify its input. Called concurrently. Any callable can be used.
 using Transform = std::function<Tensor(const Tensor& images, std::span<SampleRandom> random)>;
 
-// One after another. A RandomCrop, a RandomHorizontalFlip, a ToFloat and a Normalize that come in
-// this order, the ToFloat with or without the others, are one pass over images of bytes.
+// Applies transforms in order. The sequence RandomCrop, RandomHorizontalFlip, ToFloat, Normalize
+// (each optional except ToFloat) runs as one pass over u8 images.
 class Compose {
   public:
     explicit Compose(std::vector<Transform> transforms);
     Tensor operator()(const Tensor& images, std::span<SampleRandom> random) const;
-    // The same of images[indices]. The pass over bytes reads them where they are.
+    // Equal to applying it to images[indices], without copying the rows of u8 images first.
     Tensor apply_rows(const Tensor& images, std::span<const std::int64_t> indices,
-                   std::span<SampleRandom> random) const;
+                      std::span<SampleRandom> random) const;
 
   private:
     std::vector<Transform> transforms_;
 };
 
-// u8 to f32, 255 to 1; other floating dtypes to f32 as they are (torchvision's ToTensor).
+// Converts u8 to f32 and divides by 255; converts other floating dtypes to f32 unscaled
+// (torchvision's ToTensor).
 struct ToFloat {
     Tensor operator()(const Tensor& images, std::span<SampleRandom> random = {}) const;
 };
 
-// (x - mean) / std with a mean and a std for each channel, or one for all. Images [n, c, h, w] of
+// (x - mean) / std, with one mean and std per channel or one for all. Images are [n, c, h, w] in
 // f32 or f64.
 class Normalize {
   public:
-    // ValueError for lists of different lengths, or a std that is not positive.
+    // Throws ValueError if the lists have different lengths or a std is not positive.
     Normalize(std::vector<double> mean, std::vector<double> std);
     Tensor operator()(const Tensor& images, std::span<SampleRandom> random = {}) const;
 
@@ -89,7 +89,7 @@ class Normalize {
     std::vector<double> mean_, std_;
 };
 
-// The middle; images that are smaller get a border of zeros. Rounds as torchvision does.
+// Crops the center; smaller images are padded with zeros. Rounds as torchvision does.
 class CenterCrop {
   public:
     explicit CenterCrop(Size2 size);
@@ -100,11 +100,12 @@ class CenterCrop {
 };
 
 struct RandomCropOptions {
-    Size2 padding = 0;  // on each side, of the value `fill`
+    Size2 padding = 0;  // on each side, filled with `fill`
     double fill = 0;
 };
 
-// A window anywhere in the padded image, each place as likely. ShapeError if it doesn't fit.
+// Crops a window at a uniformly random position of the padded image. Throws ShapeError if the
+// padded image is smaller than the window.
 class RandomCrop {
   public:
     explicit RandomCrop(Size2 size, RandomCropOptions options = {});
@@ -112,7 +113,7 @@ class RandomCrop {
 
   private:
     friend class FusedByteTransform;
-    // Of images of that size.
+    // Returns whether the window fits into padded images of this size.
     bool fits(Size2 images) const;
     Corner corner(Size2 images, SampleRandom& random) const;
 
@@ -120,7 +121,7 @@ class RandomCrop {
     RandomCropOptions options_;
 };
 
-// Left and right exchanged, with probability p.
+// Mirrors an image horizontally with probability p.
 class RandomHorizontalFlip {
   public:
     explicit RandomHorizontalFlip(double p = 0.5);
@@ -135,18 +136,18 @@ class RandomHorizontalFlip {
 
 struct TransformedOptions {
     std::string key = "image";  // the entry of a sample that is transformed
-    std::uint64_t seed = 0;     // of what is random
+    std::uint64_t seed = 0;     // of random transforms
 };
 
-// A dataset with one entry of its samples transformed, batch by batch. What is random differs from
-// epoch to epoch, which the loader tells; without a loader it is epoch 0. A sample that an epoch
-// visits twice looks the same both times.
+// A dataset with one entry of its samples transformed, batch by batch. Random transforms differ
+// between epochs, which the loader passes through in_epoch(); without a loader the epoch is 0. A
+// sample visited twice in an epoch looks the same both times.
 //
-// Images of a batch have the same size before the transform. Where only the transform makes them
-// so, give the loader `.collate_fn = collate`, which transforms them one by one.
+// Images of a batch must have the same size before the transform. If only the transform makes their
+// sizes equal, set `.collate_fn = collate` in the loader, which transforms samples one by one.
 class TransformedDataset final : public Dataset {
   public:
-    // The dataset must outlive this one; a temporary moves in.
+    // `dataset` must outlive this object; a temporary is moved in.
     TransformedDataset(const Dataset& dataset, Transform transform,
                        TransformedOptions options = {});
     TransformedDataset(std::shared_ptr<const Dataset> dataset, Transform transform,
@@ -175,4 +176,4 @@ class TransformedDataset final : public Dataset {
     std::int64_t epoch_ = 0;
 };
 
-}  // namespace axle::inline v0::data
+}  // namespace axle::data

@@ -1,6 +1,6 @@
 #include "kernels/dtype.h"
 
-namespace axle::inline v0 {
+namespace axle {
 
 std::string_view name_of(DType t) {
     switch (t) {
@@ -42,4 +42,4 @@ std::string_view name_of(DType t) {
     return "unknown";
 }
 
-}  // namespace axle::inline v0
+}  // namespace axle

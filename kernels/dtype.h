@@ -10,7 +10,7 @@
 
 #include "kernels/half.h"
 
-namespace axle::inline v0 {
+namespace axle {
 
 enum class DType : std::uint8_t {
     // Compute dtypes.
@@ -161,4 +161,4 @@ decltype(auto) visit_compute(DType t, F&& f) {
     }
 }
 
-}  // namespace axle::inline v0
+}  // namespace axle

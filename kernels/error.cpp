@@ -3,16 +3,28 @@
 #include <locale>
 #include <sstream>
 
-namespace axle::inline v0::detail {
+namespace axle::detail {
 
 void TextPart::write(std::ostream& out) const {
     switch (kind_) {
-        case Kind::letter: out << letter_; return;
-        case Kind::signed_integer: out << signed_; return;
-        case Kind::unsigned_integer: out << unsigned_; return;
-        case Kind::number: out << number_; return;
-        case Kind::text: out << text_; return;
-        case Kind::other: other_.write(out, other_.object); return;
+        case Kind::letter:
+            out << letter_;
+            return;
+        case Kind::signed_integer:
+            out << signed_;
+            return;
+        case Kind::unsigned_integer:
+            out << unsigned_;
+            return;
+        case Kind::number:
+            out << number_;
+            return;
+        case Kind::text:
+            out << text_;
+            return;
+        case Kind::other:
+            other_.write(out, other_.object);
+            return;
     }
 }
 
@@ -23,4 +35,4 @@ std::string join(const TextPart* parts, std::size_t count) {
     return std::move(out).str();
 }
 
-}  // namespace axle::inline v0::detail
+}  // namespace axle::detail

@@ -13,7 +13,7 @@
 #include <string_view>
 #include <type_traits>
 
-namespace axle::inline v0 {
+namespace axle {
 
 // The base class of all exceptions that Axle throws deliberately.
 struct Error : std::runtime_error {
@@ -143,4 +143,4 @@ inline constinit thread_local const char* current_op = "cuda";
 
 }  // namespace kernels
 
-}  // namespace axle::inline v0
+}  // namespace axle

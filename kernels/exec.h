@@ -12,7 +12,7 @@
 
 struct CUstream_st;  // cudaStream_t is a pointer to it
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 
 // The execution context of a CPU kernel. Owns scratch memory that grows to the largest need and is
 // reused, so that kernels allocate nothing in the steady state. Not thread-safe: each calling
@@ -147,4 +147,4 @@ class DeviceScratch {
     std::vector<Block> blocks_;
 };
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

@@ -7,7 +7,7 @@
 
 #include "kernels/half.h"
 
-namespace axle::inline v0 {
+namespace axle {
 
 // An 8-bit float. The conversion from float rounds to nearest, ties to even. Values beyond the
 // largest finite number, including infinity, become that number; NaN stays NaN.
@@ -75,4 +75,4 @@ using Float8E5M2 = Float8<2, 15, 0x7b>;  // max 57344
 static_assert(sizeof(Float8E4M3) == 1 && Float8E4M3::largest() == 448);
 static_assert(sizeof(Float8E5M2) == 1 && Float8E5M2::largest() == 57344);
 
-}  // namespace axle::inline v0
+}  // namespace axle

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 
 // Gets and sets this thread's control bits: those of MXCSR on x86 and of FPCR on ARM. On other
 // processors the value is 0 and setting it has no effect. Sticky exception flags are not included
@@ -25,4 +25,4 @@ class NoTraps {
     std::uint64_t before_;
 };
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

@@ -19,7 +19,7 @@
 #define AXLE_GPU_INSTRUCTION(...) static_cast<void>(0)
 #endif
 
-namespace axle::inline v0 {
+namespace axle {
 
 // bfloat16: the upper 16 bits of a float.
 struct BFloat16 {
@@ -91,4 +91,4 @@ struct Half {
 
 static_assert(sizeof(BFloat16) == 2 && sizeof(Half) == 2);
 
-}  // namespace axle::inline v0
+}  // namespace axle

@@ -8,7 +8,7 @@
 
 #include "kernels/half.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 
 struct Philox {
     std::uint64_t seed = 0;
@@ -50,4 +50,4 @@ struct Philox {
     }
 };
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

@@ -4,7 +4,7 @@
 #include <functional>
 #include <thread>
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 
 // Starts a thread that does not disturb its host program. Tools that list threads show `name` (at
 // most 15 characters). The thread inherits the CPU affinity of its creator and blocks all signals
@@ -13,4 +13,4 @@ namespace axle::inline v0::kernels {
 // thread.
 std::thread start_thread(const char* name, std::function<void()> run);
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

@@ -5,7 +5,7 @@
 #include <type_traits>
 #include <utility>
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 
 // Returns the number of threads that kernels use, including the calling thread. The first call
 // reads AXLE_NUM_THREADS (1 to 1024; throws ValueError for any other value). If it is not set, the
@@ -62,4 +62,4 @@ void parallel_ranges(std::int64_t n, std::int64_t grain, F&& f) {
     });
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

@@ -5,7 +5,7 @@
 
 #include "kernels/dtype.h"
 
-namespace axle::inline v0 {
+namespace axle {
 
 inline constexpr int kMaxDims = 8;
 
@@ -61,4 +61,4 @@ struct ConstView : BasicView<const void*> {
     }
 };
 
-}  // namespace axle::inline v0
+}  // namespace axle

@@ -7,7 +7,7 @@
 
 #include "kernels/view.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 
 // The common iteration order of kOperands views of one shape. Dimensions are sorted by the strides
 // of the first operand (the output), largest first, and merged where the strides of all operands
@@ -97,4 +97,4 @@ inline void* at(void* data, DType dtype, std::int64_t elements) {
     return static_cast<char*>(data) + elements * size_of(dtype);
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

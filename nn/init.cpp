@@ -4,7 +4,7 @@
 
 #include "core/autograd/autograd.h"
 
-namespace axle::inline v0::nn::init {
+namespace axle::nn::init {
 namespace {
 
 thread_local int empty_weights = 0;
@@ -58,4 +58,4 @@ Tensor parameter(const Shape& shape) {
 EmptyWeights::EmptyWeights() { ++empty_weights; }
 EmptyWeights::~EmptyWeights() { --empty_weights; }
 
-}  // namespace axle::inline v0::nn::init
+}  // namespace axle::nn::init

@@ -6,7 +6,7 @@
 
 #include "core/tensor.h"
 
-namespace axle::inline v0::nn::init {
+namespace axle::nn::init {
 
 void zeros_(Tensor& t);
 void ones_(Tensor& t);
@@ -41,4 +41,4 @@ class EmptyWeights {
     EmptyWeights& operator=(const EmptyWeights&) = delete;
 };
 
-}  // namespace axle::inline v0::nn::init
+}  // namespace axle::nn::init

@@ -8,7 +8,7 @@
 #include "core/files/file.h"
 #include "core/text/text.h"
 
-namespace axle::inline v0::nn {
+namespace axle::nn {
 namespace {
 
 thread_local int cloning = 0;
@@ -266,4 +266,4 @@ std::int64_t Module::num_parameters() const {
     return n;
 }
 
-}  // namespace axle::inline v0::nn
+}  // namespace axle::nn

@@ -25,7 +25,7 @@
 #include "core/ops.h"
 #include "core/tensor.h"
 
-namespace axle::inline v0::nn {
+namespace axle::nn {
 
 class Module;
 
@@ -229,4 +229,4 @@ class Model : public Module {
     Derived& self() { return static_cast<Derived&>(*this); }
 };
 
-}  // namespace axle::inline v0::nn
+}  // namespace axle::nn

@@ -4,7 +4,7 @@
 
 #include "core/launch.h"
 
-namespace axle::inline v0::optim {
+namespace axle::optim {
 namespace {
 
 constexpr const char* kBuffers[] = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"};
@@ -73,4 +73,4 @@ void AdamFamily<Options>::update(Device device, std::span<const kernels::Slot> s
 template class AdamFamily<AdamOptions>;
 template class AdamFamily<AdamWOptions>;
 
-}  // namespace axle::inline v0::optim
+}  // namespace axle::optim

@@ -7,7 +7,7 @@
 
 #include "optim/optimizer.h"
 
-namespace axle::inline v0::optim {
+namespace axle::optim {
 
 // Adam: weight decay is added to the gradient.
 struct AdamOptions {
@@ -80,4 +80,4 @@ class AdamW : public AdamFamily<AdamWOptions> {
     using AdamFamily::AdamFamily;
 };
 
-}  // namespace axle::inline v0::optim
+}  // namespace axle::optim

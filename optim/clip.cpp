@@ -10,7 +10,7 @@
 #include "kernels/ops/optimizer.h"
 #include "optim/grad_table.h"
 
-namespace axle::inline v0::optim {
+namespace axle::optim {
 namespace {
 
 Tensor total_norm_of(const char* op, const GradTable& grads, double norm_type) {
@@ -93,4 +93,4 @@ void scale_grads_(const std::vector<Tensor>& params, const Tensor& factor) {
     grads.changed();
 }
 
-}  // namespace axle::inline v0::optim
+}  // namespace axle::optim

@@ -6,7 +6,7 @@
 
 #include "core/tensor.h"
 
-namespace axle::inline v0::optim {
+namespace axle::optim {
 
 // Scales all gradients in place by min(1, max_norm / (norm + 1e-6)), where norm is the norm of all
 // gradients as one vector. Returns the norm before clipping: 0-d, f64 if any gradient is f64, else
@@ -27,4 +27,4 @@ void clip_grad_value_(const std::vector<Tensor>& params, double clip_value);
 // memory.
 void scale_grads_(const std::vector<Tensor>& params, const Tensor& factor);
 
-}  // namespace axle::inline v0::optim
+}  // namespace axle::optim

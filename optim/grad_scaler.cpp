@@ -12,7 +12,7 @@
 #include "kernels/ops/step_state.h"
 #include "optim/grad_table.h"
 
-namespace axle::inline v0::optim {
+namespace axle::optim {
 namespace {
 
 double checked_scale(double scale) {
@@ -230,4 +230,4 @@ void GradScaler::load_state_dict(const Tree& state) {
     growth_tracker_.fill_(tracker);
 }
 
-}  // namespace axle::inline v0::optim
+}  // namespace axle::optim

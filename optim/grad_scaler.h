@@ -17,7 +17,7 @@
 #include "core/tree/tree.h"
 #include "optim/optimizer.h"
 
-namespace axle::inline v0::optim {
+namespace axle::optim {
 
 struct GradScalerOptions {
     double init_scale = 65536;
@@ -110,4 +110,4 @@ class GradScaler {
     int growth_tracker_at_start_ = 0;
 };
 
-}  // namespace axle::inline v0::optim
+}  // namespace axle::optim

@@ -8,7 +8,7 @@
 #include "core/tensor.h"
 #include "kernels/ops/optimizer.h"
 
-namespace axle::inline v0::optim {
+namespace axle::optim {
 
 // The gradients of some parameters as a kernel's table. Strided gradients are copied.
 class GradTable {
@@ -47,4 +47,4 @@ class GradTable {
     DType norm_dtype_ = f32;
 };
 
-}  // namespace axle::inline v0::optim
+}  // namespace axle::optim

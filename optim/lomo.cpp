@@ -10,7 +10,7 @@
 #include "core/ops.h"
 #include "optim/clip.h"
 
-namespace axle::inline v0::optim {
+namespace axle::optim {
 namespace {
 
 constexpr const char* kBuffers[] = {"exp_avg_sq_row", "exp_avg_sq_col", "exp_avg_sq"};
@@ -220,4 +220,4 @@ void AdaLomo::apply(const Tensor& param, std::uint64_t) {
     target.copy_(values * (1.0 - rate * weight_decay_) - rate * update);
 }
 
-}  // namespace axle::inline v0::optim
+}  // namespace axle::optim

@@ -17,7 +17,7 @@
 #include "core/autograd/autograd.h"
 #include "optim/optimizer.h"
 
-namespace axle::inline v0::optim {
+namespace axle::optim {
 
 // Base class of the two; has one parameter group. step() does nothing. A backward() without
 // fused_backward() leaves gradients, which the next fused_backward() adds to and applies. Gradients
@@ -148,4 +148,4 @@ class AdaLomo : public FusedOptimizer {
     AdaLomoOptions options_;
 };
 
-}  // namespace axle::inline v0::optim
+}  // namespace axle::optim

@@ -11,7 +11,7 @@
 #include "core/random.h"
 #include "kernels/ops/step_state.h"
 
-namespace axle::inline v0::optim {
+namespace axle::optim {
 namespace {
 
 static_assert(sizeof(kernels::StepScalars) == 3 * sizeof(double));
@@ -273,4 +273,4 @@ void GroupTable<Row>::send(Device device, bool all) {
 template class GroupTable<kernels::SgdGroup>;
 template class GroupTable<kernels::AdamGroup>;
 
-}  // namespace axle::inline v0::optim
+}  // namespace axle::optim

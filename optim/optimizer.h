@@ -18,7 +18,7 @@
 #include "core/tree/tree.h"
 #include "kernels/ops/optimizer.h"
 
-namespace axle::inline v0::optim {
+namespace axle::optim {
 
 class Optimizer;
 
@@ -280,4 +280,4 @@ class GroupedOptimizer : public Optimizer {
     std::vector<Group> groups_;
 };
 
-}  // namespace axle::inline v0::optim
+}  // namespace axle::optim

@@ -8,7 +8,7 @@
 #include "core/ops.h"
 #include "optim/optimizer.h"
 
-namespace axle::inline v0::optim {
+namespace axle::optim {
 namespace {
 
 constexpr const char* kStochastic = "stochastic_rounding";
@@ -153,4 +153,4 @@ ParamState Optimizer::load_state(const Tensor& param, const Tree& tree) const {
     return state;
 }
 
-}  // namespace axle::inline v0::optim
+}  // namespace axle::optim

@@ -4,7 +4,7 @@
 
 #include "core/launch.h"
 
-namespace axle::inline v0::optim {
+namespace axle::optim {
 namespace {
 
 constexpr const char* kBuffers[] = {"momentum_buffer"};
@@ -52,4 +52,4 @@ void SGD::update(Device device, std::span<const kernels::Slot> slots,
     launch(device, [&](auto& on) { kernels::sgd(on, slots, table_.data(), scalars); });
 }
 
-}  // namespace axle::inline v0::optim
+}  // namespace axle::optim

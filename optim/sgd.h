@@ -6,7 +6,7 @@
 
 #include "optim/optimizer.h"
 
-namespace axle::inline v0::optim {
+namespace axle::optim {
 
 struct SGDOptions {
     double lr = 1e-3;
@@ -43,4 +43,4 @@ class SGD : public GroupedOptimizer<SGDOptions> {
     GroupTable<kernels::SgdGroup> table_;
 };
 
-}  // namespace axle::inline v0::optim
+}  // namespace axle::optim

@@ -8,7 +8,7 @@
 #include "core/files/file.h"
 #include "core/files/safetensors.h"
 
-namespace axle::inline v0::optim {
+namespace axle::optim {
 namespace {
 
 constexpr std::string_view kPrefix = "state.";
@@ -65,4 +65,4 @@ void load_state(const std::string& path, Optimizer& optimizer) {
     }
 }
 
-}  // namespace axle::inline v0::optim
+}  // namespace axle::optim

@@ -11,7 +11,7 @@
 
 #include "optim/optimizer.h"
 
-namespace axle::inline v0::optim {
+namespace axle::optim {
 
 // Writes optimizer.state_dict() atomically (core/files/file.h).
 void save_state(const std::string& path, Optimizer& optimizer);
@@ -19,4 +19,4 @@ void save_state(const std::string& path, Optimizer& optimizer);
 // does not fit the optimizer, which is then unchanged.
 void load_state(const std::string& path, Optimizer& optimizer);
 
-}  // namespace axle::inline v0::optim
+}  // namespace axle::optim

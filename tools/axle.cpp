@@ -1,4 +1,5 @@
-// axle: starts training on one or several processes, and what belongs to it.
+// axle: launches training on one or several processes; also configuration, self-test and memory
+// estimates.
 #include <algorithm>
 #include <exception>
 #include <iostream>

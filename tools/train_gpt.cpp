@@ -1,7 +1,7 @@
-// train_gpt: a GPT-2 trained on a text, from scratch, from a checkpoint or from published weights.
+// train_gpt: trains GPT-2 on a text, from scratch, from a checkpoint or from published weights.
 //
-// Also meant to be copied: everything here is what a program of your own would call. The loop is in
-// train(); what surrounds it reads options, data and files.
+// Written to be copied: it only uses the public API. The training loop is in train(); the other
+// functions read options, data and files.
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -25,11 +25,11 @@
 namespace fs = std::filesystem;
 using namespace axle;
 
-// --- what to do
+// --- options
 
 struct Settings : trainer::Options {
     std::string init_from;
-    std::string tokenizer = "char";  // char or byte; a .bin file holds tokens already
+    std::string tokenizer = "char";  // char or byte; a .bin file already contains tokens
     nn::GptConfig model;
     double min_lr = 1e-4, beta2 = 0.99;
     std::int64_t warmup = 100, sample = 0;
@@ -68,7 +68,7 @@ Settings preset_of(const std::string& name) {
     throw UsageError("unknown preset '" + name + "'" + trainer::did_you_mean(name, kPresets));
 }
 
-// Nothing if it was --help or --version.
+// Returns nullopt after --help or --version.
 std::optional<Settings> parse(std::vector<std::string> arguments) {
     trainer::CommandLine line(
         "Trains a GPT-2 on a text, lets it write, and saves it as Hugging Face does.\n\n"
@@ -94,7 +94,7 @@ std::optional<Settings> parse(std::vector<std::string> arguments) {
 
 // --- the text
 
-// A text as tokens, the last tenth for validation.
+// A tokenized text; the last tenth is for validation.
 struct Corpus {
     std::unique_ptr<data::Tokenizer> tokenizer;  // null for a file of tokens
     std::int64_t vocab_size = 0;
@@ -102,7 +102,7 @@ struct Corpus {
     double unigram_entropy = 0;
 };
 
-// What f makes of a file's text; its complaints begin with the path.
+// Applies f to a file's text; errors start with the path.
 template <class F>
 auto made_from(const std::string& path, F&& f) {
     try {
@@ -119,7 +119,8 @@ std::unique_ptr<data::CharTokenizer> read_tokenizer(const std::string& path) {
     });
 }
 
-// The vocabulary of a character model lies beside it; one from scratch takes that of its text.
+// The vocabulary of a character model is stored next to it; a model trained from scratch gets that
+// of its text.
 std::unique_ptr<data::Tokenizer> tokenizer_for(const Settings& s, const std::string& text,
                                                bool is_new) {
     if (s.tokenizer == "byte") return std::make_unique<data::ByteTokenizer>();
@@ -157,9 +158,9 @@ Corpus load_corpus(const Settings& s, bool is_new) {
 
 // --- training
 
-// Mean loss over every block of a split, in nats. The loader is prepared behind --resume: it has no
-// place to go on from. The model gives one loss for a batch, so blocks that are there a second time
-// are cut off before.
+// Returns the mean loss in nats over all blocks of a split. The loader is prepared after --resume,
+// because its position is not part of a checkpoint. The model returns one loss per batch, so
+// repeated blocks are removed first.
 Tree evaluate(Accelerator& accelerator, nn::Gpt& model, data::DataLoader& blocks) {
     const NoGrad no_grad;
     model.eval();
@@ -168,7 +169,8 @@ Tree evaluate(Accelerator& accelerator, nn::Gpt& model, data::DataLoader& blocks
         const Tensor& ids = batch["input_ids"];
         const Tensor& labels = batch["labels"];
         const std::int64_t rows = accelerator.valid_rows(ids.size(0));
-        const std::int64_t kept = std::max<std::int64_t>(1, rows);  // all call the model as often
+        const std::int64_t kept =
+            std::max<std::int64_t>(1, rows);  // all ranks call the model equally often
         loss.update(model.loss(ids.narrow(0, 0, kept), labels.narrow(0, 0, kept)),
                     static_cast<double>(rows));
     }
@@ -191,7 +193,7 @@ trainer::Run::Plan plan_for(const Settings& s, const Corpus& corpus, Accelerator
         .evaluate = [&accelerator, &gpt, blocks] { return evaluate(accelerator, gpt, *blocks); }};
 }
 
-// Takes the model alone from a checkpoint, so that the options of training need not be repeated.
+// Loads only the model from a checkpoint, so that the training options need not be repeated.
 trainer::Outcome only_evaluate(const Settings& s, const Corpus& corpus, nn::Gpt& gpt) {
     Accelerator accelerator(s.accelerator());
     accelerator.prepare(gpt);
@@ -233,13 +235,13 @@ trainer::Outcome train(const Settings& s, const Corpus& corpus, nn::Gpt& gpt) {
     return run.finish();
 }
 
-// What the model writes, from a line break on, or from where the text begins.
+// Returns generated text, starting at a line break.
 std::string sample(const Settings& s, const Corpus& corpus, nn::Gpt& model) {
     std::vector<std::int64_t> ids = {corpus.train[0]};
     try {
         if (corpus.tokenizer) ids = corpus.tokenizer->encode("\n");
     } catch (const ValueError&) {
-        // The text has no line break.
+        // t the text has no line break
     }
     ids = model.generate(ids, s.sample, {.temperature = 0.8});
     if (corpus.tokenizer) return corpus.tokenizer->decode(ids);

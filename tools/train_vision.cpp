@@ -1,7 +1,7 @@
-// train_vision: an image classifier trained on MNIST's or CIFAR's files.
+// train_vision: trains an image classifier on the files of MNIST or CIFAR.
 //
-// Also meant to be copied: everything here is what a program of your own would call. The loop is in
-// train(); what surrounds it reads options, data and files.
+// Written to be copied: it only uses the public API. The training loop is in train(); the other
+// functions read options, data and files.
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -35,7 +35,7 @@
 namespace fs = std::filesystem;
 using namespace axle;
 
-// --- what to do
+// --- options
 
 struct Settings : trainer::Options {
     std::string model = "lenet", init_from;
@@ -59,7 +59,7 @@ Settings preset_of(const std::string& name) {
     throw UsageError("unknown preset '" + name + "'" + trainer::did_you_mean(name, kPresets));
 }
 
-// Nothing if it was --help or --version.
+// Returns nullopt after --help or --version.
 std::optional<Settings> parse(std::vector<std::string> arguments) {
     trainer::CommandLine line(
         "Trains an image classifier on a folder of MNIST's or CIFAR's files.\n\n"
@@ -89,7 +89,7 @@ std::optional<Settings> parse(std::vector<std::string> arguments) {
 
 struct Images {
     std::shared_ptr<const data::Dataset> train, test;
-    Shape shape;  // of one: [C, H, W]
+    Shape shape;  // of one image: [C, H, W]
     std::int64_t classes = 0;
 };
 
@@ -100,7 +100,7 @@ data::TensorDataset read_images(const std::string& folder, bool train) {
     return data::mnist(folder, train);
 }
 
-// Mean and standard deviation of each channel, of pixels from 0 to 1.
+// Returns the mean and standard deviation of each channel, of pixels from 0 to 1.
 std::pair<std::vector<double>, std::vector<double>> statistics(const data::Dataset& images) {
     constexpr std::int64_t kChunk = 1000;
     Tensor sum, squares;
@@ -131,8 +131,8 @@ std::int64_t largest_label(const data::Dataset& images) {
     return largest;
 }
 
-// Pixels of mean 0 and deviation 1 over the training set; training images are shifted at random by
-// an eighth of their size at most, and those in colour mirrored.
+// Normalizes pixels to mean 0 and deviation 1 over the training set. Training images are shifted at
+// random by up to an eighth of their size; color images are also mirrored.
 Images load_images(const Settings& s) {
     const auto train = std::make_shared<data::TensorDataset>(read_images(s.data, true));
     const auto test = std::make_shared<data::TensorDataset>(read_images(s.data, false));
@@ -152,7 +152,7 @@ Images load_images(const Settings& s) {
 
 // --- the models
 
-// What trains, whichever it is: images to logits, by a name that is saved with it.
+// The common interface of the models: maps images to logits; its name is saved with it.
 struct Classifier : nn::Model<Classifier> {
     using Any = std::variant<nn::LeNet, nn::Mlp, nn::ResNet>;
 
@@ -189,7 +189,7 @@ struct Classifier : nn::Model<Classifier> {
     }
 };
 
-// model.safetensors, and config.json with what it takes to read it.
+// Writes model.safetensors, and a config.json that is needed to read it.
 void save(const Classifier& model, const Images& images, const std::string& folder) {
     const auto path = [&](const char* file) { return (fs::path(folder) / file).string(); };
     save_safetensors(path("model.safetensors"), model.saved_state(), {{"format", "pt"}});
@@ -205,8 +205,8 @@ void save(const Classifier& model, const Images& images, const std::string& fold
 
 Device device_of(const Classifier& model) { return model.parameters()[0].device(); }
 
-// Accuracy from 0 to 1 and mean loss in nats, over the test images. Their loader is prepared behind
-// --resume: it has no place to go on from.
+// Returns the accuracy from 0 to 1 and the mean loss in nats over the test images. The loader is
+// prepared after --resume, because its position is not part of a checkpoint.
 Tree evaluate(Accelerator& accelerator, Classifier& model, data::DataLoader& test) {
     const NoGrad no_grad;
     model.eval();
@@ -234,7 +234,7 @@ trainer::Run::Plan plan_for(const Settings& s, const Images& images, Accelerator
         .evaluate = [&accelerator, &model, test] { return evaluate(accelerator, model, *test); }};
 }
 
-// Takes the model alone from a checkpoint, so that the options of training need not be repeated.
+// Loads only the model from a checkpoint, so that the training options need not be repeated.
 trainer::Outcome only_evaluate(const Settings& s, const Images& images, Classifier& classifier) {
     Accelerator accelerator(s.accelerator());
     accelerator.prepare(classifier);
@@ -276,7 +276,7 @@ trainer::Outcome train(const Settings& s, const Images& images, Classifier& clas
     return run.finish();
 }
 
-// The first test images: what they are, and what the model takes them for.
+// Prints the labels and predictions of the first test images.
 std::vector<accel::ReportPicture> predictions(const Settings& s, const Images& images,
                                               Classifier& model) {
     const NoGrad no_grad;

@@ -8,7 +8,7 @@
 #include "core/text/text.h"
 #include "kernels/error.h"
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 namespace {
 
 using Options = std::vector<std::pair<std::string, std::string>>;
@@ -53,7 +53,7 @@ Options parse_config(std::string_view text, const std::string& name) {
     std::set<std::string> seen;
     for (const auto& entry : root) {
         const std::string key = scalar(name, "a key", entry.first);
-        if (!seen.insert(key).second) fail(name, in_quotes(key) + " comes twice");
+        if (!seen.insert(key).second) fail(name, in_quotes(key) + " is repeated");
         std::string value;
         if (entry.second.IsSequence()) {
             for (std::size_t i = 0; i < entry.second.size(); ++i)
@@ -66,4 +66,4 @@ Options parse_config(std::string_view text, const std::string& name) {
     return result;
 }
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 
 // A YAML map of scalars (lists become comma-separated text), in the order of the file. FileError
 // names path and reason: missing, not YAML, not a map, a nested map, a key that comes twice, or
@@ -16,4 +16,4 @@ std::vector<std::pair<std::string, std::string>> read_config(const std::string& 
 std::vector<std::pair<std::string, std::string>> parse_config(std::string_view text,
                                                               const std::string& name);
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

@@ -6,7 +6,7 @@
 #include "dist/environment/environment.h"
 #include "kernels/error.h"
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 
 std::optional<std::string> text_variable(const char* name) {
     auto text = dist::process_variable(name);
@@ -43,4 +43,4 @@ std::string lower(std::string_view text) {
     return result;
 }
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 
 std::optional<std::string> text_variable(const char* name);
 // Yes is 1, true, t, yes, y and on, no is 0, false, f, no, n and off, in any case: ValueError names
@@ -16,4 +16,4 @@ std::optional<int> number_variable(const char* name);
 
 std::string lower(std::string_view text);
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

@@ -20,7 +20,7 @@
 #include "dist/parallel/data_parallel.h"
 #include "optim/grad_scaler.h"
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 
 // What becomes of the micro-batches at the end of a pass that are too few for an update.
 enum class ShortWindow : std::uint8_t {
@@ -126,4 +126,4 @@ struct AcceleratorOptions {
     std::optional<bool> use_seedable_sampler = {};
 };
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

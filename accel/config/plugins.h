@@ -9,7 +9,7 @@
 
 #include "kernels/error.h"
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 
 // Known, documented, and not there yet.
 struct NotImplementedError : UsageError {
@@ -84,8 +84,8 @@ struct TorchTensorParallelPlugin {
     int tp_size = 1;
 };
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel
 
-namespace axle::inline v0 {
+namespace axle {
 using accel::NotImplementedError;
-}  // namespace axle::inline v0
+}  // namespace axle

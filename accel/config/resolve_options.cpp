@@ -8,7 +8,7 @@
 #include "core/files/file.h"
 #include "kernels/error.h"
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 namespace {
 
 // Takes a handler of its kind into its field, which must be as nobody has said anything.
@@ -172,4 +172,4 @@ PrepareDataLoaderOptions loading(const AcceleratorOptions& options, Device devic
     return loading;
 }
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

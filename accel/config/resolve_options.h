@@ -6,7 +6,7 @@
 #include "accel/config/options.h"
 #include "accel/loading/data_loader.h"
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 
 // With each kwargs handler, older spelling and variable where it belongs. Its plugins are yet to be
 // checked (accel/config/resolve_plugins.h).
@@ -19,4 +19,4 @@ std::string precision(const AcceleratorOptions& options);
 ProjectConfiguration project(const AcceleratorOptions& options);
 PrepareDataLoaderOptions loading(const AcceleratorOptions& options, Device device);
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

@@ -11,7 +11,7 @@
 #include "core/files/file.h"
 #include "core/log.h"
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 namespace {
 
 using Dimension = dist::DeviceMesh::Dimension;
@@ -270,4 +270,4 @@ std::shared_ptr<const dist::DeviceMesh> mesh_of(const AcceleratorOptions& option
     return std::make_shared<const dist::DeviceMesh>(group, std::move(enabled));
 }
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

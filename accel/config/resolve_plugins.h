@@ -5,7 +5,7 @@
 
 #include "accel/config/options.h"
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 
 // Adds what the environment asks for; a deprecated plugin becomes what has replaced it. UsageError
 // where two options ask for the same thing, ValueError for what is out of its range or set.
@@ -20,4 +20,4 @@ void explain_dynamo(const AcceleratorOptions& options);
 std::shared_ptr<const dist::DeviceMesh> mesh_of(const AcceleratorOptions& options,
                                                 const std::shared_ptr<dist::ProcessGroup>& group);
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

@@ -9,7 +9,7 @@
 #include "core/text/text.h"
 #include "kernels/error.h"
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 namespace {
 
 // Of text that is a number from its first letter to its last.
@@ -192,4 +192,4 @@ Tree ConfigFields::tree_of(const std::vector<std::string>& value) {
     return list;
 }
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

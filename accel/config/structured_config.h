@@ -26,7 +26,7 @@
 
 #include "core/tree/tree.h"
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 
 // An option without a default: load_config refuses a configuration that lacks it.
 template <class T>
@@ -158,4 +158,4 @@ Tree config_tree(Config& config) {
     return fields.finish();
 }
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

@@ -12,7 +12,7 @@
 #include "core/text/text.h"
 #include "kernels/error.h"
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 namespace {
 
 constexpr int kMaxDepth = 32;
@@ -79,7 +79,7 @@ class Reader {
         for (const auto& entry : node) {
             if (!entry.first.IsScalar()) fail("a key must be plain text");
             const std::string& key = utf8(entry.first.Scalar());
-            if (map.contains(key)) fail(in_quotes(key) + " comes twice");
+            if (map.contains(key)) fail(in_quotes(key) + " is repeated");
             map.set(key, read(entry.second, depth + 1));
         }
         return map;
@@ -317,4 +317,4 @@ std::string to_yaml(const Tree& map) {
     return out;
 }
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

@@ -6,9 +6,9 @@
 
 #include "core/tree/tree.h"
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 
-// ValueError "name: reason" for text that isn't YAML in UTF-8, a key that comes twice, a tag that
+// ValueError "name: reason" for text that isn't YAML in UTF-8, a repeated key, a tag that
 // safe_load doesn't know, more than 10000 values, or nesting deeper than 32. Dates stay text.
 Tree parse_yaml(std::string_view text, const std::string& name);
 
@@ -16,4 +16,4 @@ Tree parse_yaml(std::string_view text, const std::string& name);
 // that would come back as something else is quoted. ValueError for text that isn't UTF-8.
 std::string to_yaml(const Tree& map);
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

@@ -6,11 +6,11 @@
 
 #include "accel/loading/dispatcher.h"
 #include "accel/loading/even_feed.h"
-#include "accel/loading/loader_gate.h"
+#include "accel/loading/loader_hooks.h"
 #include "core/random.h"
 #include "kernels/error.h"
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 namespace {
 
 constexpr std::array<const char*, 3> kSameData = {"tp", "cp", "sp"};
@@ -47,15 +47,15 @@ DataRank data_rank(const dist::DeviceMesh& mesh, int rank) {
 DataRank data_rank(const dist::DeviceMesh& mesh) { return data_rank(mesh, mesh.group()->rank()); }
 
 std::unique_ptr<data::Feed> PreparedLoaderHooks::feed(data::DataLoader& loader,
-                                                     std::unique_ptr<data::Feed> own) {
+                                                      std::unique_ptr<data::Feed> own) {
     has_feed_ = true;
     if (!loader.needs_even_steps()) return own;
     const bool counts = !options_.device_mesh || data_rank(*options_.device_mesh).is_first;
     return std::make_unique<EvenFeed>(group_, std::move(own), loader.drop_last(), counts);
 }
 
-void share_out(data::DataLoader& loader, const std::shared_ptr<dist::ProcessGroup>& group,
-               const PrepareDataLoaderOptions& options) {
+void shard_or_dispatch(data::DataLoader& loader, const std::shared_ptr<dist::ProcessGroup>& group,
+                       const PrepareDataLoaderOptions& options) {
     const DataLoaderConfiguration& config = options.config;
     const bool dispatches =
         config.dispatch_batches.value_or(loader.dataset() == nullptr && options.put_on_device);
@@ -92,9 +92,9 @@ void share_out(data::DataLoader& loader, const std::shared_ptr<dist::ProcessGrou
 data::DataLoader& prepare_data_loader(data::DataLoader& loader,
                                       const std::shared_ptr<dist::ProcessGroup>& group,
                                       PrepareDataLoaderOptions options) {
-    share_out(loader, group, options);
+    shard_or_dispatch(loader, group, options);
     loader.set_hooks(std::make_shared<PreparedLoaderHooks>(group, std::move(options)));
     return loader;
 }
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

@@ -20,7 +20,7 @@
 #include "dist/group/mesh.h"
 #include "dist/group/process_group.h"
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 
 struct DataLoaderConfiguration {
     // A loader's batch is that of all processes, each taking its part; else each takes whole ones.
@@ -79,4 +79,4 @@ data::DataLoader& prepare_data_loader(data::DataLoader& loader,
                                       const std::shared_ptr<dist::ProcessGroup>& group,
                                       PrepareDataLoaderOptions options = {});
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

@@ -10,7 +10,7 @@
 #include "dist/group/shared_error.h"
 #include "kernels/error.h"
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 namespace {
 
 constexpr const char* kDiffer =
@@ -190,4 +190,4 @@ std::unique_ptr<data::Feed> DataLoaderDispatcher::start(data::DataLoader& loader
     return std::make_unique<MainFeed>(*this, loader, steps);
 }
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

@@ -11,7 +11,7 @@
 #include "accel/loading/data_loader.h"
 #include "data/loading/feed.h"
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 
 class DataLoaderDispatcher : public data::Dispatch {
   public:
@@ -30,4 +30,4 @@ class DataLoaderDispatcher : public data::Dispatch {
     SliceFn slice_fn_;
 };
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

@@ -6,7 +6,7 @@
 
 #include "dist/group/shared_error.h"
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 namespace {
 
 bool has_batch(const Tree& said) { return !said.is_null(); }
@@ -44,4 +44,4 @@ data::Batch EvenFeed::filled_up(std::optional<data::Batch> batch, const std::vec
     return {.tree = std::move(given), .samples = samples, .repeated = samples};
 }
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

@@ -15,7 +15,7 @@
 #include "data/loading/feed.h"
 #include "dist/group/process_group.h"
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 
 class EvenFeed : public data::Feed {
   public:
@@ -34,4 +34,4 @@ class EvenFeed : public data::Feed {
     bool drop_last_, counts_;
 };
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

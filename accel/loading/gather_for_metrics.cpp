@@ -5,7 +5,7 @@
 #include "core/tree/tree_utils.h"
 #include "dist/group/operations.h"
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 namespace {
 
 bool has_other_leaves(const Tree& tree) {
@@ -38,7 +38,7 @@ Tree leading_objects(const Tree& tree, std::int64_t samples, std::int64_t rows) 
 }  // namespace
 
 Tree Accelerator::gather_for_metrics(const Tree& input, bool use_gather_object) const {
-    dist::ProcessGroup& group = *processes_.process_group();
+    dist::ProcessGroup& group = *state().process_group();
     const bool objects = use_gather_object || has_other_leaves(input);
     const data::DataLoader* loader = active_dataloader();
     if (loader == nullptr)
@@ -48,4 +48,4 @@ Tree Accelerator::gather_for_metrics(const Tree& input, bool use_gather_object) 
     return dist::gather_rows(group, leading_rows(input, samples, rows));
 }
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

@@ -7,8 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "accel/accelerator.h"
-#include "accel/loop/step_record.h"
+#include "accel/loop/step_capture.h"
 #include "core/autograd/autograd.h"
 #include "core/log.h"
 #include "core/ops.h"
@@ -17,7 +16,7 @@
 #include "core/graph.h"
 #endif
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 
 #if AXLE_CUDA
 namespace {
@@ -45,7 +44,7 @@ bool same_homes(const std::vector<Tensor>& a, const std::vector<Tensor>& b) {
 }  // namespace
 
 struct CompiledStep::Compiled {
-    Accelerator& accelerator;
+    StepCapture& host;
     std::function<Tensor(Tree&)> step;
     CompileOptions options;
     std::int64_t eager = 0, captured = 0, replayed = 0;
@@ -59,7 +58,7 @@ struct CompiledStep::Compiled {
         std::vector<std::shared_ptr<Storage>> memory;
         Tree input;     // the batch that the graph reads
         Tensor output;  // where it writes
-        StepRecord host;
+        StepRecord record;
         Graph graph;
     };
     std::vector<std::unique_ptr<Captured>> graphs;
@@ -67,8 +66,8 @@ struct CompiledStep::Compiled {
     bool of_several = false;                          // micro-batches
     std::vector<Tensor> parameters;                   // of the current step
 
-    Compiled(Accelerator& a, std::function<Tensor(Tree&)> s, CompileOptions o)
-        : accelerator(a), step(std::move(s)), options(o) {}
+    Compiled(StepCapture& c, std::function<Tensor(Tree&)> s, CompileOptions o)
+        : host(c), step(std::move(s)), options(o) {}
 
     std::vector<Tensor> gradients() const {
         std::vector<Tensor> all;
@@ -77,14 +76,14 @@ struct CompiledStep::Compiled {
     }
 
     std::string full_kind_of(const Tree& batch) const {
-        std::string kind = str(accelerator.step_kind(of_several), " ", kind_of(batch), " ");
+        std::string kind = str(host.step_key(of_several), " ", kind_of(batch), " ");
         for (const Tensor& p : parameters) kind += p.requires_grad() ? '1' : '0';
         return kind;
     }
 
     // Loading a checkpoint or moving a model gives parameters and state other memory.
     void drop_graphs_of_other_memory() {
-        if (graphs.empty() || graphs.back()->memory == accelerator.step_memory(parameters)) return;
+        if (graphs.empty() || graphs.back()->memory == host.memory(parameters)) return;
         graphs.clear();
         warmed.clear();
     }
@@ -116,8 +115,7 @@ struct CompiledStep::Compiled {
     // none where each step begins with zero_grad().
     bool is_warm(int steps) {
         if (steps < options.warmup_steps) return false;
-        return at_home() ||
-               steps >= 2 * options.warmup_steps * accelerator.gradient_accumulation_steps();
+        return at_home() || steps >= 2 * options.warmup_steps * host.accumulation_steps();
     }
 
     int& warmed_by(const std::string& kind) {
@@ -127,9 +125,9 @@ struct CompiledStep::Compiled {
     }
 
     Tensor run(Tree& batch) {
-        const std::int64_t before = accelerator.micro_batches();
+        const std::int64_t before = host.micro_batches();
         const Tensor y = step(batch);
-        of_several |= accelerator.micro_batches() - before > 1;
+        of_several |= host.micro_batches() - before > 1;
         return y.defined() ? y.detach() : y;
     }
 
@@ -142,14 +140,14 @@ struct CompiledStep::Compiled {
             const NoGrad no_grad;
             c->input = map_tensors(batch, [](const Tensor& t) { return Tree(clone(t.detach())); });
         }
-        const Accelerator::BeforeStep before = accelerator.before_step();
-        accelerator.begin_recording(c->host);
+        const StepCapture::Snapshot before = host.snapshot();
+        host.begin_recording(c->record);
         try {
             Tree input = c->input;
             GraphCapture scope(c->graph);
             c->output = run(input);
             scope.end();
-            accelerator.end_recording(c->host);
+            host.end_recording(c->record);
         } catch (const std::exception& error) {
             give_up(*c, before, error.what());
             return std::nullopt;
@@ -158,17 +156,17 @@ struct CompiledStep::Compiled {
             return std::nullopt;
         }
         c->gradients_after = gradients();
-        c->memory = accelerator.step_memory(parameters);
-        accelerator.rewind_counts(before);
+        c->memory = host.memory(parameters);
+        host.rewind_counts(before);
         set_gradients(c->gradients_before);
         graphs.push_back(std::move(c));
         ++captured;
         return launch(*graphs.back());
     }
 
-    void give_up(Captured& c, const Accelerator::BeforeStep& before, const char* why) {
-        accelerator.end_recording(c.host);
-        accelerator.rewind_step(before);
+    void give_up(Captured& c, const StepCapture::Snapshot& before, const char* why) {
+        host.end_recording(c.record);
+        host.rewind(before);
         set_gradients(c.gradients_before);
         refused = true;
         log(LogLevel::warning,
@@ -186,10 +184,10 @@ struct CompiledStep::Compiled {
 
     // Nothing where the step must run eagerly.
     std::optional<Tensor> launch(Captured& c) {
-        if (!accelerator.can_replay(c.host)) return std::nullopt;
-        accelerator.before_replay(c.host);
+        if (!host.can_replay(c.record)) return std::nullopt;
+        host.before_replay(c.record);
         c.graph.replay();
-        accelerator.after_replay(c.host, parameters);
+        host.after_replay(c.record, parameters);
         set_gradients(c.gradients_after);
         const NoGrad no_grad;
         return c.output.defined() ? clone(c.output) : Tensor();
@@ -221,11 +219,11 @@ struct CompiledStep::Compiled {
     }
 
     Tensor operator()(Tree& batch) {
-        if (!accelerator.device().is_cuda() || refused) {
+        if (!host.device().is_cuda() || refused) {
             ++eager;
             return run(batch);
         }
-        parameters = accelerator.step_parameters();
+        parameters = host.parameters();
         drop_graphs_of_other_memory();
         const std::string kind = full_kind_of(batch);
         if (std::optional<Tensor> y = as_graph(kind, batch)) return *y;
@@ -238,7 +236,7 @@ struct CompiledStep::Compiled {
     std::function<Tensor(Tree&)> step;
     std::int64_t eager = 0, captured = 0, replayed = 0;
 
-    Compiled(Accelerator&, std::function<Tensor(Tree&)> s, CompileOptions) : step(std::move(s)) {}
+    Compiled(StepCapture&, std::function<Tensor(Tree&)> s, CompileOptions) : step(std::move(s)) {}
 
     Tensor operator()(Tree& batch) {
         ++eager;
@@ -248,9 +246,9 @@ struct CompiledStep::Compiled {
 };
 #endif
 
-CompiledStep::CompiledStep(Accelerator& accelerator, std::function<Tensor(Tree&)> step,
+CompiledStep::CompiledStep(StepCapture& capture, std::function<Tensor(Tree&)> step,
                            CompileOptions options)
-    : compiled_(std::make_unique<Compiled>(accelerator, std::move(step), options)) {
+    : compiled_(std::make_unique<Compiled>(capture, std::move(step), options)) {
     if (options.warmup_steps < 1)
         throw ValueError(str("compile: at least one step must run before one is captured: ",
                              options.warmup_steps));
@@ -264,4 +262,4 @@ std::int64_t CompiledStep::eager_steps() const { return compiled_->eager; }
 std::int64_t CompiledStep::captures() const { return compiled_->captured; }
 std::int64_t CompiledStep::replays() const { return compiled_->replayed; }
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

@@ -9,9 +9,9 @@
 #include "core/tensor.h"
 #include "core/tree/tree.h"
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 
-class Accelerator;
+class StepCapture;
 
 struct CompileOptions {
     // Steps of each kind that run eagerly before one is captured: they set up what can't be
@@ -45,8 +45,8 @@ struct CompileOptions {
 // Accelerator and what it has prepared must live as long.
 class CompiledStep {
   public:
-    CompiledStep(Accelerator& accelerator, std::function<Tensor(Tree&)> step,
-                 CompileOptions options);
+    // For Accelerator::compile().
+    CompiledStep(StepCapture& capture, std::function<Tensor(Tree&)> step, CompileOptions options);
     ~CompiledStep();
     CompiledStep(CompiledStep&&) noexcept;
     CompiledStep& operator=(CompiledStep&&) noexcept;
@@ -64,4 +64,4 @@ class CompiledStep {
     std::unique_ptr<Compiled> compiled_;
 };
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

@@ -9,7 +9,7 @@
 #include "core/ops.h"
 #include "kernels/ops/step_state.h"
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 namespace {
 
 // While it lives, a flag is set.
@@ -160,4 +160,4 @@ void DeviceRates::note_replay(std::int64_t steps) {
     if (!may_skip_) take_steps(steps);
 }
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

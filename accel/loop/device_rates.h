@@ -9,7 +9,7 @@
 #include "optim/optimizer.h"
 #include "optim/schedules/scheduler.h"
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 
 // A captured step can't ask the host for its learning rate, nor tell it whether the step was
 // skipped and the schedule stood still. So the device has a table of the rates (and momenta) that
@@ -78,4 +78,4 @@ class DeviceRates {
     bool busy_ = false;             // with the schedule
 };
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

@@ -7,7 +7,7 @@
 #include "core/ops.h"
 #include "optim/clip.h"
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 namespace {
 
 template <class T>
@@ -267,4 +267,4 @@ void GradientDivision::load_state(const std::vector<Tree>& states, int process, 
     }
 }
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

@@ -16,7 +16,7 @@
 #include "nn/module.h"
 #include "optim/optimizer.h"
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 
 // A window is the micro-batches of one update. Of losses that are sums with weights, gradients are
 // sums too until the backward pass that completes the window has ended: then they are divided by
@@ -111,4 +111,4 @@ class GradientDivision {
     autograd::HookHandle hook_;
 };
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

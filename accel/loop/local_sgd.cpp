@@ -1,16 +1,16 @@
 #include "accel/loop/local_sgd.h"
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 
 LocalSGD::LocalSGD(Accelerator& accelerator, nn::Module& model, std::int64_t local_sgd_steps,
                    bool enabled)
     : local_([&] {
           const auto& group = accelerator.state().process_group();
-          dist::DataParallel* const replicas = accelerator.replicas_of(model);
+          dist::DataParallel* const replicas = accelerator.data_parallel(model);
           enabled = enabled && accelerator.use_distributed();
           return replicas == nullptr
                      ? dist::LocalSgd(group, model, local_sgd_steps, enabled)
                      : dist::LocalSgd(*replicas, group, model, local_sgd_steps, enabled);
       }()) {}
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

@@ -15,7 +15,7 @@
 #include "accel/accelerator.h"
 #include "dist/parallel/local_sgd.h"
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 
 // As accelerate.local_sgd.LocalSGD: while it lives, gradients are this process's alone. Nothing for
 // one process, or where it is not enabled.
@@ -35,4 +35,4 @@ class [[nodiscard]] LocalSGD {
     dist::LocalSgd local_;
 };
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

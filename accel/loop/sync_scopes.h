@@ -9,7 +9,7 @@
 
 #include "dist/parallel/data_parallel.h"
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 
 // While it lives, some models' gradients stay with this process.
 class [[nodiscard]] NoSyncScope {
@@ -93,4 +93,4 @@ struct [[nodiscard]] ContextParallelScope {
     ContextParallelScope& operator=(const ContextParallelScope&) = delete;
 };
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

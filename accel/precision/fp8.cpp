@@ -6,11 +6,10 @@
 
 #include "accel/config/environment.h"
 #include "accel/precision/resolve_fp8.h"
-#include "accel/process/accelerator_state.h"
 #include "core/files/file.h"
 #include "core/log.h"
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 namespace {
 
 std::string variable(const char* field) { return str("ACCELERATE_FP8_", field); }
@@ -130,27 +129,24 @@ Fp8Plan fp8_plan(const AcceleratorOptions& options) {
     return plan;
 }
 
-void Accelerator::begin_fp8() {
-    const bool asks = options_.ao_recipe_kwargs || options_.te_recipe_kwargs;
-    if (asks && mixed_precision_ != "fp8")
+std::optional<Fp8Plan> start_fp8(const AcceleratorOptions& options, Device device,
+                                 std::string& mixed_precision) {
+    const bool has_recipe = options.ao_recipe_kwargs || options.te_recipe_kwargs;
+    if (has_recipe && mixed_precision != "fp8")
         throw ValueError(str("Accelerator: a recipe of fp8 needs mixed_precision 'fp8': '",
-                             mixed_precision_, "'"));
-    if (mixed_precision_ != "fp8") return;
-    auto plan = std::make_unique<Fp8Plan>(fp8_plan(options_));
-    if (plan->options.emulate || has_float8(device())) {
-        state_->fp8 = std::move(plan);
-        return;
-    }
-    mixed_precision_ = device().is_cuda() ? "fp16" : "bf16";
-    axle::log(LogLevel::warning,
-              "Accelerator: mixed_precision 'fp8' needs a GPU of compute "
-              "capability 8.9 or more; on ",
-              device(), " it is '", mixed_precision_, "', unless the recipe says emulate");
+                             mixed_precision, "'"));
+    if (mixed_precision != "fp8") return std::nullopt;
+    Fp8Plan plan = fp8_plan(options);
+    if (plan.options.emulate || has_float8(device)) return plan;
+    mixed_precision = device.is_cuda() ? "fp16" : "bf16";
+    log(LogLevel::warning,
+        "Accelerator: mixed_precision 'fp8' needs a GPU of compute "
+        "capability 8.9 or more; on ",
+        device, " it is '", mixed_precision, "', unless the recipe says emulate");
+    return std::nullopt;
 }
 
-void Accelerator::convert_to_fp8(nn::Module& model) const {
-    if (!state_->fp8) return;
-    const Fp8Plan& plan = *state_->fp8;
+void convert_to_fp8(nn::Module& model, const Fp8Plan& plan) {
     const NamedLinears linears = linears_of(model);
     std::size_t converted = 0;
     for (const auto& [name, linear] : linears) {
@@ -159,22 +155,10 @@ void Accelerator::convert_to_fp8(nn::Module& model) const {
         if (nn::use_float8(*linear, plan.options)) ++converted;
     }
     if (converted == 0)
-        axle::log(LogLevel::warning, "prepare: of ", linears.size(),
-                  " Linear layers of the model "
-                  "none multiplies in fp8: sizes must be multiples of 16",
-                  plan.skips_ends ? ", and the first and the last layer stay as they are" : "");
+        log(LogLevel::warning, "prepare: of ", linears.size(),
+            " Linear layers of the model "
+            "none multiplies in fp8: sizes must be multiples of 16",
+            plan.skips_ends ? ", and the first and the last layer stay as they are" : "");
 }
 
-bool Accelerator::has_fp8_handler() const {
-    return options_.ao_recipe_kwargs || options_.te_recipe_kwargs || fp8_enabled();
-}
-
-Fp8Backend Accelerator::fp8_backend() const {
-    return state_->fp8 ? state_->fp8->backend : Fp8Backend::NO;
-}
-
-bool Accelerator::delayed_fp8_autocast() const {
-    return fp8_backend() == Fp8Backend::TE && use_distributed();
-}
-
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

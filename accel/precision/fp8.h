@@ -18,11 +18,11 @@
 #include <optional>
 #include <string>
 
-namespace axle::inline v0::nn {
+namespace axle::nn {
 class Linear;
 }
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 
 enum class Fp8Backend : std::uint8_t {
     NO,
@@ -57,4 +57,4 @@ struct TERecipeKwargs {
     bool emulate = false;                                               // as AORecipeKwargs'
 };
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <unordered_set>
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 namespace {
 
 using optim::GradScaler;
@@ -99,4 +99,4 @@ std::string LossScaling::stages() const {
     return text;
 }
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

@@ -9,7 +9,7 @@
 #include "optim/grad_scaler.h"
 #include "optim/optimizer.h"
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 
 // The scale is updated once per iteration, by what all optimizers have found. Within accumulate(),
 // an iteration is its scope: the update comes when all optimizers have stepped, or at its end.
@@ -49,4 +49,4 @@ class LossScaling {
     bool is_in_scope_ = false;
 };
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

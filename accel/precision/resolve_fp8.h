@@ -1,23 +1,32 @@
-// Private to accel: what the recipes of fp8 and the environment together say.
+// Private to accel: resolves the fp8 recipe of the options and the environment.
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "accel/config/options.h"
 #include "nn/precision/float8.h"
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 
 struct Fp8Plan {
     Fp8Backend backend = Fp8Backend::AO;
     nn::Float8Options options;
-    // Null: all but the first and the last layer, where `skips_ends`.
+    // Which layers are converted; null: all, or all but the first and the last if `skips_ends`.
     std::function<bool(const nn::Linear&, const std::string& name)> filter;
     bool skips_ends = false;
 };
 
-// ValueError for what no recipe may say.
+// Returns the plan of a recipe and the environment. Throws ValueError for invalid options.
 Fp8Plan fp8_plan(const AcceleratorOptions& options);
+// Returns the plan if `mixed_precision` is "fp8", else nullopt. If the device can't multiply in fp8
+// and the recipe doesn't emulate it, replaces `mixed_precision` by "fp16" (GPU) or "bf16" (CPU),
+// logs a warning and returns nullopt. Throws ValueError for a recipe without "fp8".
+std::optional<Fp8Plan> start_fp8(const AcceleratorOptions& options, Device device,
+                                 std::string& mixed_precision);
+// Makes the model's Linear layers multiply in fp8, as far as the plan and their sizes allow. Logs a
+// warning if none does.
+void convert_to_fp8(nn::Module& model, const Fp8Plan& plan);
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

@@ -2,7 +2,7 @@
 
 #include "accel/process/partial_state.h"
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 
 std::shared_ptr<dist::ProcessGroup> current_process_group() {
     const std::optional<PartialState> state = PartialState::current();
@@ -15,4 +15,4 @@ Tensor copy_tensor_to_devices(const std::optional<Tensor>& tensor) {
                                         state ? state->device() : Device::cpu());
 }
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

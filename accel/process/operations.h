@@ -16,7 +16,7 @@
 #include "dist/group/operations.h"
 #include "dist/group/process_group.h"
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 
 using axle::concatenate;
 using axle::convert_to_fp32;
@@ -64,4 +64,4 @@ T pad_across_processes(const T& value, std::int64_t dim = 0, double pad_index = 
 // To the state's device.
 Tensor copy_tensor_to_devices(const std::optional<Tensor>& tensor);
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

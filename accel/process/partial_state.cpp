@@ -11,7 +11,7 @@
 #include "core/log.h"
 #include "core/ops.h"
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 namespace {
 
 // The group that the launcher has started this process for, while a state holds it.
@@ -208,4 +208,4 @@ void PartialState::destroy_process_group() {
     if (use_distributed()) group_ = nullptr;
 }
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

@@ -20,7 +20,7 @@
 #include "core/tree/tree.h"
 #include "dist/group/process_group.h"
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 
 enum class DistributedType : std::uint8_t { no, multi_cpu, multi_gpu };
 const char* name_of(DistributedType type);  // "NO", "MULTI_CPU", "MULTI_GPU", as Accelerate
@@ -175,8 +175,8 @@ class AcceleratorState : public PartialState {
 std::ostream& operator<<(std::ostream& out, const PartialState& state);
 std::ostream& operator<<(std::ostream& out, const AcceleratorState& state);
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel
 
-namespace axle::inline v0 {
+namespace axle {
 using accel::PartialState;
-}  // namespace axle::inline v0
+}  // namespace axle

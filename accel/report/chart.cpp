@@ -11,7 +11,7 @@
 #include "core/text/text.h"
 #include "kernels/error.h"
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 namespace {
 
 // In units of the drawing, about a pixel of a phone.
@@ -207,4 +207,4 @@ std::string to_svg(const Chart& chart) {
     return svg + "</svg>";
 }
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 
 struct Curve {
     std::string name;          // "training"
@@ -38,4 +38,4 @@ std::string format_value(double value, char format);
 // ("low high from to"; data-y also "log"), for scripts.
 std::string to_svg(const Chart& chart);
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

@@ -5,7 +5,7 @@
 
 #include "core/text/text.h"
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 
 std::string escape_html(std::string_view text) {
     std::string out;
@@ -45,4 +45,4 @@ std::string data_uri(std::string_view type, std::string_view bytes) {
     return out;
 }
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

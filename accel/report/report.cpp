@@ -17,7 +17,7 @@
 #include "core/version.h"
 #include "kernels/thread_pool.h"
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 namespace {
 
 constexpr std::size_t kPoints = 600;     // of a curve in the page
@@ -293,4 +293,4 @@ std::string to_html(const Report& report) {
            kReportScript + "</script>\n</body></html>\n";
 }
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

@@ -8,7 +8,7 @@
 #include "core/profiler/trace.h"
 #include "core/tree/tree.h"
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 
 // An image with a line below it.
 struct ReportPicture {
@@ -40,4 +40,4 @@ Tree environment();
 
 std::string to_html(const Report& report);
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

@@ -1,7 +1,7 @@
 // Private to accel: what every report's page has in common: its style and its script.
 #pragma once
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 
 inline constexpr char kReportStyle[] = R"css(
 :root {
@@ -150,4 +150,4 @@ inline constexpr char kReportScript[] = R"js(
 })();
 )js";
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

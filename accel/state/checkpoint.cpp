@@ -16,7 +16,7 @@
 #include "core/files/safetensors.h"
 #include "core/log.h"
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 namespace {
 
 namespace fs = std::filesystem;
@@ -337,4 +337,4 @@ void rotate_checkpoints(const std::string& folder, std::size_t keep, const std::
     for (const fs::path& path : left) try_to_remove(path);
 }
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

@@ -14,7 +14,7 @@
 
 #include "core/tree/tree.h"
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 
 class CheckpointWriter {
   public:
@@ -74,4 +74,4 @@ std::optional<std::string> latest_checkpoint(const std::string& folder);
 void rotate_checkpoints(const std::string& folder, std::size_t keep,
                         const std::string& newest = {});
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

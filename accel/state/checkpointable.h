@@ -1,29 +1,31 @@
-// State of the user's own, saved and loaded with everything else.
+// User-defined state that is saved and loaded with checkpoints.
 #pragma once
 
 #include <concepts>
+#include <memory>
 
 #include "core/tree/tree.h"
 #include "nn/module.h"
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 
-// By all processes at once, which may say in state_dict() what they have together. That of the
-// process that writes is written.
+// An object with state. All processes call each method together, so it can run collectives. The
+// state that the saving process returns is written.
 struct Checkpointable {
     virtual ~Checkpointable() = default;
     virtual Tree state_dict() const = 0;
     virtual void load_state_dict(const Tree& state) = 0;
 };
 
-// What has the two functions without being one: optimizers, schedulers, loaders, a class of the
-// user's.
+// A type with the two methods that is not a Checkpointable: optimizers, schedulers, loaders, and
+// user-defined classes.
 template <class T>
 concept Stateful = requires(T& object, const Tree& state) {
     { object.state_dict() } -> std::convertible_to<Tree>;
     object.load_state_dict(state);
 };
 
+// Adapts a Stateful object, to which it refers.
 template <Stateful T>
 class StatefulObject : public Checkpointable {
   public:
@@ -35,9 +37,20 @@ class StatefulObject : public Checkpointable {
     T& object_;
 };
 
-// What Accelerator::register_for_checkpointing takes.
+// The types that Accelerator::register_for_checkpointing takes.
 template <class T>
 concept Registrable =
     std::derived_from<T, Checkpointable> || std::derived_from<T, nn::Module> || Stateful<T>;
 
-}  // namespace axle::inline v0::accel
+// Return a Checkpointable that refers to the object. A module's state is its saved_state().
+std::shared_ptr<Checkpointable> as_checkpointable(nn::Module& module);
+template <Registrable T>
+    requires(!std::derived_from<T, nn::Module> || std::derived_from<T, Checkpointable>)
+std::shared_ptr<Checkpointable> as_checkpointable(T& object) {
+    if constexpr (std::derived_from<T, Checkpointable>)
+        return std::shared_ptr<Checkpointable>(std::shared_ptr<void>(), &object);  // not owned
+    else
+        return std::make_shared<StatefulObject<T>>(object);
+}
+
+}  // namespace axle::accel

@@ -1,17 +1,16 @@
-// Accelerator::load_state.
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
 
-#include "accel/process/accelerator_state.h"
-#include "accel/state/saved_state.h"
+#include "accel/state/state_files.h"
 #include "core/files/file.h"
 #include "core/files/safetensors.h"
 #include "core/log.h"
 #include "core/ops.h"
 #include "core/profiler/profiler.h"
+#include "dist/group/shared_error.h"
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 namespace {
 
 namespace fs = std::filesystem;
@@ -117,8 +116,8 @@ Tree states_in(const std::string& folder) {
 
 }  // namespace
 
-// Of those that all processes see, the one with the highest number.
-std::string Accelerator::newest_state() const {
+// Returns the checkpoint with the highest number among those that all processes see.
+std::string StateFiles::newest_directory() const {
     if (!project_.automatic_checkpoint_naming)
         throw ValueError(
             "load_state: no directory is given; only with automatic_checkpoint_naming is there a "
@@ -126,9 +125,10 @@ std::string Accelerator::newest_state() const {
     const fs::path folder = fs::path(project_.project_dir) / "checkpoints";
     std::map<std::string, int> seen;
     for (const Tree& names : dist::gather_or_throw(*processes_.process_group(), "load_state",
-                                            [&] { return states_in(folder.string()); }))
+                                                   [&] { return states_in(folder.string()); }))
         for (const Tree& name : names.elements()) ++seen[name.string()];
-    std::erase_if(seen, [&](const auto& state) { return state.second < num_processes(); });
+    std::erase_if(seen,
+                  [&](const auto& state) { return state.second < processes_.num_processes(); });
     if (seen.empty())
         throw FileError(
             str(printable(folder.string()), ": holds no checkpoint that every process sees"));
@@ -139,33 +139,35 @@ std::string Accelerator::newest_state() const {
     return (folder / newest->first).string();
 }
 
-// What a process has of its own.
-void Accelerator::read_own(LoadedState& state) const {
+// Reads the part of the state that this process has for itself.
+void StateFiles::read_own(LoadedState& state) const {
     const StateFolder& folder = *state.folder;
-    const auto rank = static_cast<std::size_t>(process_index());
+    const auto rank = static_cast<std::size_t>(processes_.process_index());
+    const int num_processes = processes_.num_processes();
+    const int num_steps = loop_.accumulation.options().num_steps;
     const auto warn = [&](const auto&... said) {
         axle::log(LogLevel::warning, "load_state: ", printable(folder.path()), said...);
     };
     if (!folder.is_ours()) {
         state.step = folder.step_of(rank).value_or(0);
-        state.window = state.step % state_->num_steps;
+        state.window = state.step % num_steps;
         state.sync_gradients = state.window == 0;
-        if (is_main_process())
+        if (processes_.is_main_process())
             warn(
                 " was written by Accelerate: random states, positions of loaders and gradients "
                 "between two updates are not restored");
         return;
     }
-    for (std::size_t i = 0; i < models_.size(); ++i)
+    for (std::size_t i = 0; i < prepared_.models().size(); ++i)
         state.gradients.push_back(
-            saved_gradients(folder, i, rank, static_cast<std::size_t>(num_processes())));
+            saved_gradients(folder, i, rank, static_cast<std::size_t>(num_processes)));
     std::string random_states = str("random_states_", rank);
     if (!folder.contains(random_states) && rank > 0) {
         warn(" was saved by fewer processes: process ", rank,
              " takes the random state of the main one");
         random_states = "random_states_0";
     }
-    if (is_main_process() && folder.contains(str("random_states_", num_processes())))
+    if (processes_.is_main_process() && folder.contains(str("random_states_", num_processes)))
         warn(" was saved by more processes: the others' random states are left out");
     const Tree random = folder.read(random_states);
     fitting(folder, random_states, [&] {
@@ -173,7 +175,7 @@ void Accelerator::read_own(LoadedState& state) const {
         state.step = random["step"].integer();
         state.sync_gradients = random["sync_gradients"].boolean();
         const Tree* const window = random.find("window");
-        state.window = window != nullptr ? window->integer() : state.step % state_->num_steps;
+        state.window = window != nullptr ? window->integer() : state.step % num_steps;
         if (state.step < 0 || state.window < 0 || state.window > INT32_MAX)
             throw ValueError(str("no counts of micro-batches: ", state.step, ", ", state.window));
     });
@@ -182,75 +184,69 @@ void Accelerator::read_own(LoadedState& state) const {
             state.divisions.push_back(of["weights"]);
 }
 
-// Everything is read, by everybody, before anything but what a hook takes over is changed.
-Accelerator::LoadedState Accelerator::read_state(const std::string& directory) const {
+// All processes read everything before any object changes, apart from models that hooks take over.
+StateFiles::LoadedState StateFiles::read(const std::string& directory) const {
     LoadedState state;
     together("load_state", [&] { state.folder = std::make_unique<StateFolder>(directory); });
-    state.models = models_;
-    for (const LoadStatePreHook& hook : hooks_->load.all())
+    state.models = prepared_.models();
+    for (const LoadStatePreHook& hook : load_hooks_.all())
         together("load_state", [&] { hook(state.models, directory); });
     together("load_state", [&] {
         const StateFolder& folder = *state.folder;
         for (std::size_t i = 0; i < state.models.size(); ++i)
             state.weights.push_back(folder.tensors(numbered("model", i)));
-        state.optimizers = read_each(folder, "optimizer", optimizers_.size());
-        state.schedulers = read_each(folder, "scheduler", schedulers_.size());
-        if (folder.is_ours()) state.loaders = read_each(folder, "dl_state_dict", loaders_.size());
-        if (state_->scaling) state.scaler = folder.read("scaler");
-        state.custom = read_custom(folder, custom_.size(), is_main_process());
+        state.optimizers = read_each(folder, "optimizer", prepared_.optimizers().size());
+        state.schedulers = read_each(folder, "scheduler", prepared_.schedulers().size());
+        if (folder.is_ours())
+            state.loaders = read_each(folder, "dl_state_dict", prepared_.loaders().size());
+        if (loop_.scaling) state.scaler = folder.read("scaler");
+        state.custom = read_custom(folder, custom_.size(), processes_.is_main_process());
         read_own(state);
     });
     return state;
 }
 
-void Accelerator::take_state(const LoadedState& state, const LoadStateOptions& options) {
+void StateFiles::apply(const LoadedState& state, bool strict) {
     const StateFolder& folder = *state.folder;
     for (std::size_t i = 0; i < state.models.size(); ++i)
-        fitting(folder, numbered("model", i), [&] {
-            state.models[i]->load_state_dict(state.weights[i], {.strict = options.strict});
-        });
-    for (std::size_t i = 0; i < models_.size(); ++i)
+        fitting(folder, numbered("model", i),
+                [&] { state.models[i]->load_state_dict(state.weights[i], {.strict = strict}); });
+    for (std::size_t i = 0; i < prepared_.models().size(); ++i)
         fitting(folder, numbered("gradients", i), [&] {
-            set_gradients(*models_[i], i < state.gradients.size()
-                                           ? state.gradients[i]
-                                           : std::map<std::string, Tensor>());
+            set_gradients(*prepared_.models()[i], i < state.gradients.size()
+                                                      ? state.gradients[i]
+                                                      : std::map<std::string, Tensor>());
         });
-    load_each(folder, "optimizer", optimizers_, state.optimizers);
-    load_each(folder, "scheduler", schedulers_, state.schedulers);
-    load_each(folder, "dl_state_dict", loaders_, state.loaders);
-    if (state_->scaling)
-        fitting(folder, "scaler", [&] { state_->scaling->scaler().load_state_dict(state.scaler); });
-    for (const auto& rates : state_->rates) rates->forget();
+    load_each(folder, "optimizer", prepared_.optimizers(), state.optimizers);
+    load_each(folder, "scheduler", prepared_.schedulers(), state.schedulers);
+    load_each(folder, "dl_state_dict", prepared_.loaders(), state.loaders);
+    if (loop_.scaling)
+        fitting(folder, "scaler", [&] { loop_.scaling->scaler().load_state_dict(state.scaler); });
+    loop_.recorder.forget_schedules();
     for (std::size_t i = 0; i < custom_.size(); ++i)
         fitting(folder, str("custom_checkpoint_", i),
                 [&] { custom_[i].state->load_state_dict(state.custom[i]); });
     if (state.generator) set_generator_state(*state.generator);
-    state_->step = state.step;
-    state_->sync_gradients = state.sync_gradients;
-    state_->window = state.window;
-    look_at_prepared();
+    Accumulation::Counts counts = loop_.accumulation.counts();
+    counts.step = state.step;
+    counts.sync_gradients = state.sync_gradients;
+    counts.window = state.window;
+    loop_.accumulation.set_counts(counts);
+    prepared_.update_division();
     fitting(folder, "random_states_0", [&] {
-        state_->division.load_state(state.divisions, process_index(), num_processes(), models_,
-                                    optimizers_);
+        loop_.accumulation.division().load_state(state.divisions, processes_.process_index(),
+                                                 processes_.num_processes(), prepared_.models(),
+                                                 prepared_.optimizers());
     });
     if (const auto iteration = folder.iteration()) project_.iteration = *iteration + 1;
 }
 
-std::string Accelerator::load_state(const std::string& input_dir, const LoadStateOptions& options) {
-    const std::string& where = options.map_location;
-    if (!where.empty() && where != "cpu" && where != "on_device")
-        throw ValueError(str("load_state: map_location must be cpu or on_device: '", where, "'"));
-    if (!state_->active.empty())
-        throw UsageError("load_state: not within the loop over a prepared loader; leave it first");
+std::string StateFiles::load(const std::string& input_dir, bool strict) {
     const profiler::Scope scope("load_state", profiler::Category::io);
-    const std::string directory = input_dir.empty() ? newest_state() : input_dir;
-    const LoadedState state = read_state(directory);
-    together("load_state", [&] { take_state(state, options); });
+    const std::string directory = input_dir.empty() ? newest_directory() : input_dir;
+    const LoadedState state = read(directory);
+    together("load_state", [&] { apply(state, strict); });
     return directory;
 }
 
-HookHandle Accelerator::register_load_state_pre_hook(LoadStatePreHook hook) {
-    return hooks_->load.add(std::move(hook));
-}
-
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

@@ -4,7 +4,7 @@
 #include "accel/config/resolve_options.h"
 #include "kernels/error.h"
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 namespace {
 
 void take(std::string& place, const std::string& other, const char* name) {
@@ -33,4 +33,4 @@ ProjectConfiguration project(const AcceleratorOptions& options) {
     return project;
 }
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 
 // Fields in the order of Accelerate's.
 struct ProjectConfiguration {
@@ -24,4 +24,4 @@ struct ProjectConfiguration {
     void set_directories(const std::string& directory) { project_dir = logging_dir = directory; }
 };
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

@@ -5,7 +5,6 @@
 #include <unordered_map>
 #include <utility>
 
-#include "accel/accelerator.h"
 #include "core/files/file.h"
 #include "core/files/safetensors.h"
 #include "core/files/torch_file.h"
@@ -13,7 +12,7 @@
 #include "core/profiler/profiler.h"
 #include "nn/files/weight_files.h"
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 namespace {
 
 namespace fs = std::filesystem;
@@ -185,31 +184,4 @@ Tree load(const std::string& path) {
     return tensors;
 }
 
-// --- the Accelerator's
-
-nn::StateDict Accelerator::get_state_dict(const nn::Module& model, bool) const {
-    return model.state_dict();
-}
-
-void Accelerator::save_model(const nn::Module& model, const std::string& directory,
-                             const SaveModelOptions& options) const {
-    if (!options.safe_serialization)
-        throw UsageError(
-            "save_model: safe_serialization = false is not there: pickles are read, not written; "
-            "PyTorch reads safetensors files too");
-    const profiler::Scope scope("save_model", profiler::Category::io);
-    if (is_saving_process(processes_, options.save_on_each_node || project_.save_on_each_node))
-        nn::save_weights(model.saved_state(), directory, options.max_shard_size);
-}
-
-void Accelerator::save(const nn::StateDict& state, const std::string& path,
-                       bool save_on_each_node) const {
-    if (is_saving_process(processes_, save_on_each_node || project_.save_on_each_node))
-        write_object(state, path);
-}
-void Accelerator::save(const Tree& object, const std::string& path, bool save_on_each_node) const {
-    if (is_saving_process(processes_, save_on_each_node || project_.save_on_each_node))
-        write_object(object, path);
-}
-
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

@@ -13,7 +13,7 @@
 #include "nn/files/shard_size.h"
 #include "nn/module.h"
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 
 struct SaveModelOptions {
     nn::ShardSize max_shard_size = "10GB";
@@ -62,4 +62,4 @@ void write_object(const Tree& object, const std::string& path);
 // What is in a .safetensors file, a .json file, or else a file of torch.save.
 Tree load(const std::string& path);
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

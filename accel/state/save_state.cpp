@@ -1,19 +1,18 @@
-// Accelerator::save_state, and what is registered for it.
 #include <algorithm>
 #include <filesystem>
 
-#include "accel/process/accelerator_state.h"
-#include "accel/state/saved_state.h"
+#include "accel/state/save_model.h"
+#include "accel/state/state_files.h"
 #include "core/files/file.h"
 #include "core/files/safetensors.h"
 #include "core/profiler/profiler.h"
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 namespace {
 
 namespace fs = std::filesystem;
 
-// The gradients that there are, by the name of their parameter.
+// Returns the defined gradients by the name of their parameter.
 nn::StateDict gradients_of(const nn::Module& model) {
     nn::StateDict gradients;
     for (const auto& [name, parameter] : model.named_parameters())
@@ -44,74 +43,65 @@ class ModuleState : public Checkpointable {
 
 }  // namespace
 
-bool Accelerator::is_registered(const void* object) const {
-    return std::any_of(custom_.begin(), custom_.end(),
-                       [&](const Registered& known) { return known.object == object; });
-}
-
-std::shared_ptr<Checkpointable> Accelerator::state_of(nn::Module& module) {
+std::shared_ptr<Checkpointable> as_checkpointable(nn::Module& module) {
     return std::make_shared<ModuleState>(module);
 }
 
-void Accelerator::register_for_checkpointing(const std::vector<Checkpointable*>& objects) {
-    std::string nulls;
-    for (std::size_t i = 0; i < objects.size(); ++i)
-        if (objects[i] == nullptr) nulls += str(nulls.empty() ? "" : ", ", i);
-    if (!nulls.empty())
-        throw ValueError(
-            str("register_for_checkpointing: every object needs a state_dict and a "
-                "load_state_dict; null are those at index ",
-                nulls));
-    for (Checkpointable* object : objects) register_one(*object);
+void StateFiles::add_object(const void* object, std::shared_ptr<Checkpointable> state) {
+    const bool is_registered =
+        std::any_of(custom_.begin(), custom_.end(),
+                    [&](const Registered& known) { return known.object == object; });
+    if (!is_registered) custom_.push_back({object, std::move(state)});
 }
 
-HookHandle Accelerator::register_save_state_pre_hook(SaveStatePreHook hook) {
-    return hooks_->save.add(std::move(hook));
-}
-
-void Accelerator::set_save_iteration(std::int64_t iteration) {
+void StateFiles::set_iteration(std::int64_t iteration) {
     if (iteration < 0)
-        throw ValueError(str("set_save_iteration: a number is not negative: ", iteration));
+        throw ValueError(
+            str("set_save_iteration: the iteration must not be negative: ", iteration));
     project_.iteration = iteration;
 }
 
-// What every process has of its own.
-Tree Accelerator::own_state() const {
+// Returns the part of the state that each process has for itself.
+Tree StateFiles::own_state() const {
     // As text: a seed has 64 bits, a JSON integer one less.
     const GeneratorState random = generator_state();
-    const bool is_between = !state_->sync_gradients && !state_->is_to_drop();
+    const Accumulation& accumulation = loop_.accumulation;
+    const bool drops = accumulation.drops_window();
+    const bool is_between = !accumulation.sync_gradients() && !drops;
     Tree random_states{{"seed", std::to_string(random.seed)},
                        {"offset", std::to_string(random.offset)},
-                       {"step", state_->is_to_drop() ? 0 : state_->step},
+                       {"step", drops ? 0 : accumulation.counts().step},
                        {"sync_gradients", !is_between},
-                       {"window", state_->window}};
-    // Between two updates, what has been accumulated is state as well.
-    if (is_between) random_states.set("weights", state_->division.state(models_, optimizers_));
+                       {"window", accumulation.counts().window}};
+    // Between two updates, the accumulated gradients are part of the state.
+    if (is_between)
+        random_states.set(
+            "weights", accumulation.division().state(prepared_.models(), prepared_.optimizers()));
     Tree own{{"random_states", std::move(random_states)}};
     Tree gradients = Tree::list();
-    for (std::size_t i = 0; i < models_.size() && is_between; ++i) {
+    for (std::size_t i = 0; i < prepared_.models().size() && is_between; ++i) {
         gradients.push_back(Tree::map());
-        for (const auto& [name, gradient] : gradients_of(*models_[i]))
+        for (const auto& [name, gradient] : gradients_of(*prepared_.models()[i]))
             gradients.elements().back().set(name, gradient);
     }
     own.set("gradients", std::move(gradients));
     return own;
 }
 
-void Accelerator::write_state(CheckpointWriter& writer, const std::vector<nn::StateDict>& weights,
-                              const std::vector<Tree>& own, const std::vector<Tree>& custom) const {
+void StateFiles::write(CheckpointWriter& writer, const std::vector<nn::StateDict>& weights,
+                       const std::vector<Tree>& own, const std::vector<Tree>& custom) const {
     const auto save_tensors = [&](const std::string& stem, const NamedTensors& tensors) {
         save_safetensors(writer.directory() + "/" + stem + ".safetensors", tensors,
                          {{"format", "pt"}});
     };
     for (std::size_t i = 0; i < weights.size(); ++i) save_tensors(numbered("model", i), weights[i]);
-    for (std::size_t i = 0; i < optimizers_.size(); ++i)
-        writer.write(numbered("optimizer", i), optimizers_[i]->state_dict());
-    for (std::size_t i = 0; i < schedulers_.size(); ++i)
-        writer.write(numbered("scheduler", i), schedulers_[i]->state_dict());
-    for (std::size_t i = 0; i < loaders_.size(); ++i)
-        writer.write(numbered("dl_state_dict", i), loaders_[i]->state_dict());
-    if (state_->scaling) writer.write("scaler", state_->scaling->scaler().state_dict());
+    for (std::size_t i = 0; i < prepared_.optimizers().size(); ++i)
+        writer.write(numbered("optimizer", i), prepared_.optimizers()[i]->state_dict());
+    for (std::size_t i = 0; i < prepared_.schedulers().size(); ++i)
+        writer.write(numbered("scheduler", i), prepared_.schedulers()[i]->state_dict());
+    for (std::size_t i = 0; i < prepared_.loaders().size(); ++i)
+        writer.write(numbered("dl_state_dict", i), prepared_.loaders()[i]->state_dict());
+    if (loop_.scaling) writer.write("scaler", loop_.scaling->scaler().state_dict());
     for (std::size_t i = 0; i < custom.size(); ++i)
         writer.write(str("custom_checkpoint_", i), custom[i]);
     for (std::size_t rank = 0; rank < own.size(); ++rank) {
@@ -127,8 +117,9 @@ void Accelerator::write_state(CheckpointWriter& writer, const std::vector<nn::St
     writer.commit(project_.iteration);
 }
 
-// Where the next state is written, by who writes; the main process's path and number count for all.
-std::string Accelerator::next_state(const std::string& output_dir) {
+// Returns the directory of the next checkpoint on the writing processes. The main process's path
+// and iteration apply to all.
+std::string StateFiles::next_directory(const std::string& output_dir) {
     const bool automatic = project_.automatic_checkpoint_naming;
     const auto named = [&] {
         return (fs::path(project_.project_dir) / "checkpoints" /
@@ -146,7 +137,7 @@ std::string Accelerator::next_state(const std::string& output_dir) {
     const std::vector<Tree> there =
         group.all_gather_object(automatic && fs::exists(fs::symlink_status(named(), ignored)));
     const auto exists = [](const Tree& on_one) { return on_one.boolean(); };
-    // One that only some machines have is of a save that was cut off: it is replaced.
+    // A directory that only some machines have is left from an interrupted save: it is replaced.
     if (each_node ? std::all_of(there.begin(), there.end(), exists) : exists(there.front()))
         throw ValueError(str("save_state: ", printable(main["path"].string()),
                              " exists already; load_state() goes on behind the newest, and "
@@ -156,50 +147,46 @@ std::string Accelerator::next_state(const std::string& output_dir) {
     return automatic ? named() : output_dir;
 }
 
-void Accelerator::run_save_hooks(std::vector<nn::StateDict>& weights,
-                                 const std::string& directory) const {
-    for (const SaveStatePreHook& hook : hooks_->save.all())
-        together("save_state", [&] { hook(models_, weights, directory); });
+void StateFiles::run_save_hooks(std::vector<nn::StateDict>& weights,
+                                const std::string& directory) const {
+    for (const SaveStatePreHook& hook : save_hooks_.all())
+        together("save_state", [&] { hook(prepared_.models(), weights, directory); });
 }
 
-std::string Accelerator::save_state(const std::string& output_dir, SaveStateOptions options) {
-    if (!options.safe_serialization)
-        throw UsageError(
-            "save_state: safe_serialization = false is not there: pickles are read, not written; "
-            "PyTorch reads safetensors files too");
+std::string StateFiles::save(const std::string& output_dir) {
     const profiler::Scope scope("save_state", profiler::Category::io);
     dist::ProcessGroup& group = *processes_.process_group();
-    const std::string path = next_state(output_dir);
+    const std::string path = next_directory(output_dir);
     const bool each_node = project_.save_on_each_node;
     const bool writes = is_saving_process(processes_, each_node);
     const std::vector<Tree> own =
         each_node ? group.all_gather_object(own_state()) : group.gather_object(own_state());
     std::vector<Tree> custom;
-    for (const Registered& object : custom_)  // one by one: each may talk to the others
+    for (const Registered& object : custom_)  // one by one: each can communicate
         together("save_state", [&] { custom.push_back(object.state->state_dict()); });
 
     std::unique_ptr<CheckpointWriter> writer;
     together("save_state", [&] {
         if (writes) writer = std::make_unique<CheckpointWriter>(path);
     });
-    const std::vector<Tree> places = group.all_gather_object(
-        Tree{{"directory", writer ? Tree(writer->directory()) : Tree()},
-             {"writer", each_node ? process_index() - local_process_index() : 0}});
+    const std::vector<Tree> places = group.all_gather_object(Tree{
+        {"directory", writer ? Tree(writer->directory()) : Tree()},
+        {"writer", each_node ? processes_.process_index() - processes_.local_process_index() : 0}});
     for (const Tree& place : places)
         if (const std::int64_t i = place["writer"].integer();
             i < 0 || places[static_cast<std::size_t>(i)]["directory"].is_null())
             throw UsageError(
                 "save_state: save_on_each_node needs the processes of a machine one after another");
     const std::int64_t writing =
-        places[static_cast<std::size_t>(process_index())]["writer"].integer();
+        places[static_cast<std::size_t>(processes_.process_index())]["writer"].integer();
     std::vector<nn::StateDict> weights;
-    for (const nn::Module* model : models_) weights.push_back(model->saved_state());
+    for (const nn::Module* model : prepared_.models()) weights.push_back(model->saved_state());
     run_save_hooks(weights, places[static_cast<std::size_t>(writing)]["directory"].string());
     together("save_state", [&] {
-        if (writer) write_state(*writer, weights, own, custom);
+        if (writer) write(*writer, weights, own, custom);
     });
     ++project_.iteration;
-    // Not before it is whole on every machine, which load_state() looks for.
+    // After the checkpoint is complete on every machine, which load() requires.
     if (project_.automatic_checkpoint_naming && project_.total_limit)
         together("save_state", [&] {
             if (writer)
@@ -209,4 +196,4 @@ std::string Accelerator::save_state(const std::string& output_dir, SaveStateOpti
     return path;
 }
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

@@ -9,7 +9,7 @@
 #include "core/files/torch_file.h"
 #include "nn/files/weight_files.h"
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 namespace {
 
 namespace fs = std::filesystem;
@@ -101,4 +101,4 @@ std::optional<std::int64_t> StateFolder::step_of(std::size_t rank) const {
     return std::nullopt;
 }
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

@@ -10,7 +10,7 @@
 #include "core/tree/tree.h"
 #include "nn/module.h"
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 
 // "model", "model_1", ...: Accelerate's stems.
 std::string numbered(const char* stem, std::size_t i);
@@ -47,4 +47,4 @@ class StateFolder {
     std::optional<CheckpointReader> ours_;
 };
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

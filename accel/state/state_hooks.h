@@ -8,7 +8,7 @@
 
 #include "nn/module.h"
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 
 // Before anything is written, on every process. `weights` are those of `models`; what a hook takes
 // out of it is not written, and those that remain are numbered anew. `output_dir` becomes the
@@ -37,4 +37,4 @@ class HookHandle {
     std::function<void()> remove_;
 };
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

@@ -10,7 +10,7 @@
 #include "core/files/file.h"
 #include "kernels/error.h"
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 namespace {
 
 [[noreturn]] void fail(const std::string& path, const char* what, int error) {
@@ -49,4 +49,4 @@ void AppendFile::append(std::string_view piece) {
     size_ += static_cast<std::int64_t>(piece.size());
 }
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

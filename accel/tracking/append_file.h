@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 
 // Opened for appending, created if it is missing. Each piece is handed to the system at once. Every
 // failure is a FileError with path and reason.
@@ -27,4 +27,4 @@ class AppendFile {
     std::int64_t size_ = 0;  // of the whole pieces
 };
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

@@ -7,7 +7,7 @@
 
 #include "core/files/file.h"
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 namespace {
 
 std::string escaped(std::string_view text) {
@@ -147,4 +147,4 @@ void CsvTracker::log(const Tree& values, std::optional<std::int64_t> step, const
     file_->append(row + '\n');
 }
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

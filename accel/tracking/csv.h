@@ -9,7 +9,7 @@
 #include "accel/tracking/append_file.h"
 #include "accel/tracking/tracker.h"
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 
 // "csv": <logging_dir>/<project_name>/metrics.csv with a row for each log(). The first column is
 // the step, the others are the tags in the order in which they came up; a row leaves empty what it
@@ -37,4 +37,4 @@ class CsvTracker : public Tracker {
     std::optional<AppendFile> file_;
 };
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

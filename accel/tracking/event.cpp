@@ -10,7 +10,7 @@
 #include "accel/tracking/tracker.h"
 #include "core/text/text.h"
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 namespace {
 
 using protozero::pbf_writer;
@@ -158,4 +158,4 @@ std::string hparams_end_value(double end_time) {
     return hparams_plugin_value("_hparams_/session_end_info", 4, info);
 }
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

@@ -9,7 +9,7 @@
 #include "accel/tracking/image.h"
 #include "core/tree/tree.h"
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 
 // --- a tensorflow.Event; wall_time is in seconds since 1970
 std::string version_event(double wall_time);
@@ -30,4 +30,4 @@ std::string hparams_value(const Tree& hparams, double start_time);
 // That the run came to its end.
 std::string hparams_end_value(double end_time);
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

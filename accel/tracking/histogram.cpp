@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 namespace {
 
 std::vector<double> make_limits() {
@@ -45,4 +45,4 @@ Histogram make_histogram(std::span<const double> values) {
     return h;
 }
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 
 // counts[i] values lie in [limits[i - 1], limits[i]). The first count is of an empty bucket, or all
 // that lies below the first limit.
@@ -19,4 +19,4 @@ struct Histogram {
 // without any that is, num is 0 and there are no buckets.
 Histogram make_histogram(std::span<const double> values);
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

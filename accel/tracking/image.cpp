@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 namespace {
 
 constexpr std::string_view kNames = "NCHW";
@@ -75,4 +75,4 @@ Image to_image(const Tensor& tensor, std::string_view dataformats) {
     return image;
 }
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

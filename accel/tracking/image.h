@@ -8,7 +8,7 @@
 
 #include "core/tensor.h"
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 
 // Row-major [height, width, channels], eight bits each.
 struct Image {
@@ -24,4 +24,4 @@ struct Image {
 // other names, ShapeError where the tensor doesn't fit them, has no pixels or not 1 to 4 channels.
 Image to_image(const Tensor& tensor, std::string_view dataformats = {});
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

@@ -6,7 +6,7 @@
 
 #include "core/files/file.h"
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 namespace {
 
 // The lines of a file that belong to steps up to a limit; stops at the first that is no object.
@@ -73,4 +73,4 @@ void JsonlTracker::log_table(const std::string& table, const std::vector<std::st
     log(Tree{{table, {{"columns", names}, {"data", rows}}}}, step, options);
 }
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

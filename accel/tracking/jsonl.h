@@ -9,7 +9,7 @@
 #include "accel/tracking/tracker.h"
 #include "core/tree/tree.h"
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 
 // A file with one JSON object a line, each with an integer "step". Numbers are written in the
 // shortest form that reads back the same; each line is handed to the system when it is written.
@@ -49,4 +49,4 @@ class JsonlTracker : public Tracker {
     std::optional<JsonLines> lines_;
 };
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

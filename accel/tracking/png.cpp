@@ -7,7 +7,7 @@
 
 #include "kernels/error.h"
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 namespace {
 
 void append_big_endian(std::string& out, std::uint32_t value) {
@@ -67,4 +67,4 @@ std::string encode_png(std::span<const std::uint8_t> pixels, std::int64_t height
     return file;
 }
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

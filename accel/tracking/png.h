@@ -5,7 +5,7 @@
 #include <span>
 #include <string>
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 
 // A PNG file of pixels in row-major order, [height, width, channels], eight bits each: 1 channel is
 // grey, 2 grey with alpha, 3 RGB, 4 RGBA. ValueError for other channels, for an empty image and for
@@ -13,4 +13,4 @@ namespace axle::inline v0::accel {
 std::string encode_png(std::span<const std::uint8_t> pixels, std::int64_t height,
                        std::int64_t width, int channels);
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

@@ -15,7 +15,7 @@
 #include "core/files/file.h"
 #include "core/log.h"
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 namespace {
 
 constexpr std::string_view kPrefix = "events.out.tfevents.";
@@ -208,4 +208,4 @@ void TensorBoardTracker::finish() {
     writer_.reset();
 }
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

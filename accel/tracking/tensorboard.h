@@ -12,7 +12,7 @@
 #include "core/tensor.h"
 #include "core/tree/tree.h"
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 
 struct SummaryWriterOptions {
     // The first step that a resumed run writes again: TensorBoard drops what earlier files of the
@@ -87,4 +87,4 @@ class TensorBoardTracker : public Tracker {
     bool has_hparams_ = false;
 };
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

@@ -7,7 +7,7 @@
 #include <bit>
 #include <cstring>
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 namespace {
 
 static_assert(std::endian::native == std::endian::little);
@@ -68,4 +68,4 @@ void append_record(std::string& file, std::string_view bytes) {
     append_integer(file, masked_crc32c(bytes));
 }
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 
 // CRC-32C (Castagnoli): polynomial 0x1edc6f41, reflected, as in iSCSI (RFC 3720).
 std::uint32_t crc32c(std::string_view bytes);
@@ -16,4 +16,4 @@ std::uint32_t masked_crc32c(std::string_view bytes);
 // The record, appended to `file`. Little-endian.
 void append_record(std::string& file, std::string_view bytes);
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

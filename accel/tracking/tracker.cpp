@@ -7,7 +7,7 @@
 
 #include "core/text/text.h"
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 namespace {
 
 void flatten_into(std::vector<Tree::Entry>& leaves, const std::string& prefix, const Tree& values,
@@ -75,4 +75,4 @@ std::optional<std::int64_t> purge_step(const std::string& tracker, const Tree& o
     return step->integer();
 }
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

@@ -24,7 +24,7 @@
 
 #include "core/tree/tree.h"
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 
 // What a tracker throws is its own matter: the Accelerator reports it once and goes on, unless
 // set_error_policy (core/log.h) says otherwise. Called by one thread at a time.
@@ -122,4 +122,4 @@ void check_options(const std::string& tracker, const Tree& options,
 // this step on is dropped. A step from 0 on, else ValueError.
 std::optional<std::int64_t> purge_step(const std::string& tracker, const Tree& options);
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

@@ -9,7 +9,7 @@
 #include "core/log.h"
 #include "core/text/text.h"
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 namespace {
 
 struct Registry {
@@ -263,4 +263,4 @@ void Tracking::finish() noexcept {
     for (const auto& guard : guards_) guard->finish();
 }
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

@@ -9,7 +9,7 @@
 
 #include "accel/tracking/tracker.h"
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 
 class Tracking {
   public:
@@ -43,4 +43,4 @@ class Tracking {
     std::unique_ptr<Guard> blank_;
 };
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

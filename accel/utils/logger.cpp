@@ -8,7 +8,7 @@
 
 #include "core/files/file.h"
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 namespace {
 
 std::optional<LogLevel> level_named(std::string_view text) {
@@ -95,4 +95,4 @@ Logger get_logger(std::string name, std::optional<LogLevel> level) {
     return {std::move(name), level.value_or(LogLevel::warning)};
 }
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

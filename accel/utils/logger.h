@@ -14,7 +14,7 @@
 #include "accel/process/partial_state.h"
 #include "core/log.h"
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 
 struct LoggerCall {
     bool main_process_only = true;
@@ -58,4 +58,4 @@ LogLevel log_level(std::string_view name);
 // the default sink's level too (set_log_level).
 Logger get_logger(std::string name, std::optional<LogLevel> level = {});
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

@@ -10,7 +10,7 @@
 #include "dist/group/shared_error.h"
 #include "kernels/error.h"
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 namespace {
 
 constexpr const char* kOp = "find_executable_batch_size";
@@ -80,4 +80,4 @@ bool BatchSizeSearch::end_try(const std::exception_ptr& error) {
     return all_fit;
 }
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

@@ -14,7 +14,7 @@
 
 #include "accel/process/operations.h"
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 
 // Gives memory that is cached, here and on the GPUs that this process has used, back.
 void clear_device_cache();
@@ -106,4 +106,4 @@ template <class F>
     return {std::move(function), starting_batch_size, std::move(options)};
 }
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

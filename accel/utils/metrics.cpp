@@ -9,7 +9,7 @@
 #include "dist/group/process_group.h"
 #include "dist/group/shared_error.h"
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 namespace {
 
 // A mask [rows] beside a tensor whose first dimension they are.
@@ -334,4 +334,4 @@ ClassScores F1::scores() const {
     return {mean(&ClassScores::precision), mean(&ClassScores::recall), mean(&ClassScores::f1)};
 }
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

@@ -27,7 +27,7 @@
 #include "core/tensor.h"
 #include "core/tree/tree.h"
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 
 // Which rows of an update count; a tensor's rows are its first dimension. All do where their number
 // isn't the batch's, as in logits [rows * tokens, classes], unless it is said otherwise.
@@ -196,4 +196,4 @@ class F1 : public ClassCounts {
     F1Options options_;
 };
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

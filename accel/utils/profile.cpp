@@ -7,7 +7,7 @@
 #include "core/log.h"
 #include "kernels/error.h"
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 namespace {
 
 constexpr bool records(ProfilerAction action) {
@@ -143,4 +143,4 @@ void ProfileSession::export_chrome_trace(const std::string& path) {
     profiler::export_chrome_trace(trace(), path, process_index_);
 }
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

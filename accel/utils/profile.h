@@ -21,7 +21,7 @@
 
 #include "core/profiler/profiler.h"
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 
 class ProfileSession;
 
@@ -107,4 +107,4 @@ class ProfileSession {
     profiler::Trace trace_;
 };
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

@@ -11,7 +11,7 @@
 #include "accel/utils/text.h"
 #include "core/text/text.h"
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 namespace {
 
 constexpr double kFrameSeconds = 0.1;
@@ -122,4 +122,4 @@ void ProgressBar::close() {
         stream() << '\n' << std::flush;
 }
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

@@ -6,7 +6,7 @@
 #include <iosfwd>
 #include <string>
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 
 struct ProgressOptions {
     std::string title = {};       // "train"
@@ -61,4 +61,4 @@ class ProgressBar {
     std::int64_t told_ = -1;  // what the last plain line said
 };
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

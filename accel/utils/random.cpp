@@ -9,7 +9,7 @@
 #include "dist/environment/environment.h"
 #include "kernels/error.h"
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 namespace {
 
 // 64 bits, as a Tree's integer has them.
@@ -59,4 +59,4 @@ void synchronize_rng_states(dist::ProcessGroup& group, const std::vector<RngType
     }
 }
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

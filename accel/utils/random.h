@@ -8,7 +8,7 @@
 #include "data/sampler.h"
 #include "dist/group/process_group.h"
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 
 // What processes may be made to draw alike. The default generator is one for the CPU and for GPUs:
 // torch and cuda both name it. generator is that of a loader's order.
@@ -32,4 +32,4 @@ void synchronize_rng_state(dist::ProcessGroup& group, RngType type,
 void synchronize_rng_states(dist::ProcessGroup& group, const std::vector<RngType>& types,
                             data::Generator* generator = nullptr);
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

@@ -4,7 +4,7 @@
 
 #include "core/text/text.h"
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 
 std::string human_bytes(std::int64_t bytes) {
     static constexpr const char* kUnits[] = {"B", "kB", "MB", "GB", "TB", "PB", "EB"};
@@ -24,4 +24,4 @@ std::string human_duration(double seconds) {
                      : std::to_string(minutes) + rest;
 }
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

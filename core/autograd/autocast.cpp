@@ -8,14 +8,14 @@
 #include "core/graph.h"
 #include "core/ops.h"
 
-namespace axle::inline v0 {
+namespace axle {
 namespace {
 
 thread_local std::optional<DType> current;
-thread_local bool keeps_casts = true;
+thread_local bool cache_casts = true;
 
-// The cast of a leaf, made once for each version of its values. Several threads may read one leaf.
-Tensor shadow(const Tensor& leaf, DType dtype) {
+// Returns the cached cast of a leaf, which is made once per version of its values. Thread-safe.
+Tensor cached_cast(const Tensor& leaf, DType dtype) {
     static constinit std::mutex mutex;
     static constexpr const char* kKind = "autocast";
     Impl::Derived& derived = leaf.impl()->derived;
@@ -24,22 +24,22 @@ Tensor shadow(const Tensor& leaf, DType dtype) {
     {
         const std::lock_guard lock(mutex);
         if (derived.kind == kKind && derived.version == storage->version() &&
-            derived.capture == capture && derived.of.lock() == storage) {
-            Tensor kept = *std::static_pointer_cast<Tensor>(derived.form);
+            derived.capture == capture && derived.source.lock() == storage) {
+            Tensor kept = *std::static_pointer_cast<Tensor>(derived.value);
             if (kept.dtype() == dtype) return kept;
         }
     }
     const NoGrad no_grad;
     const Tensor cast = to(leaf.detach(), dtype);
-    Impl::Derived made = {storage, storage->version(), capture, std::make_shared<Tensor>(cast),
-                          kKind};
+    Impl::Derived fresh = {storage, storage->version(), capture, std::make_shared<Tensor>(cast),
+                           kKind};
     const std::lock_guard lock(mutex);
-    std::swap(derived, made);
+    std::swap(derived, fresh);
     return cast;
 }
 
-// Whether every element of x is one of the contiguous leaf, in the leaf's place.
-bool is_part(const Tensor& x, const Tensor& leaf) {
+// Returns whether all elements of x lie inside the contiguous leaf.
+bool is_inside_leaf(const Tensor& x, const Tensor& leaf) {
     if (x.impl()->storage != leaf.impl()->storage || x.dtype() != leaf.dtype()) return false;
     std::int64_t low = x.impl()->offset - leaf.impl()->offset, high = low;
     for (int d = 0; d < x.dim(); ++d) {
@@ -49,21 +49,22 @@ bool is_part(const Tensor& x, const Tensor& leaf) {
     return leaf.is_contiguous() && low >= 0 && high < leaf.numel();
 }
 
-// The leaf that x is or that x is a view of, if the leaf's shadow can stand for it.
-std::optional<Tensor> leaf_behind(const Tensor& x) {
-    // Weights are viewed a few times at most; the history of an activation may be long.
-    constexpr int kFarthest = 8;
+// Returns the leaf that x is, or is a view of, if the leaf's cached cast can replace it.
+std::optional<Tensor> leaf_of(const Tensor& x) {
+    // Weights are viewed only a few times, but an activation can have a long history.
+    constexpr int kMaxViews = 8;
     const autograd::Edge from = autograd::edge_to(x);
     const autograd::Edge* edge = &from;
-    for (int i = 0; i < kFarthest && edge->node != nullptr && edge->node->inputs.size() == 1; ++i)
+    for (int i = 0; i < kMaxViews && edge->node != nullptr && edge->node->inputs.size() == 1; ++i)
         edge = &edge->node->inputs[0];
     if (edge->leaf == nullptr) return std::nullopt;
     Tensor leaf(edge->leaf);
-    if (!leaf.is_same(x) && !is_part(x, leaf)) return std::nullopt;
+    if (!leaf.is_same(x) && !is_inside_leaf(x, leaf)) return std::nullopt;
     return leaf;
 }
 
-// Lies in memory as x does, so that a transposed matrix is read and written along its rows.
+// Casts with the memory layout of x, so that a transposed matrix is read and written along its
+// rows.
 Tensor cast(const Tensor& x, DType dtype) {
     const bool transposed = x.dim() > 1 && x.strides()[x.dim() - 2] == 1 && x.size(-1) > 1;
     if (!transposed) return to(x, dtype);
@@ -75,27 +76,27 @@ Tensor cast(const Tensor& x, DType dtype) {
 std::optional<DType> autocast_dtype() { return current; }
 
 AutocastGuard::AutocastGuard(std::optional<DType> dtype, std::optional<bool> cache_enabled)
-    : before_(current), cached_before_(keeps_casts) {
+    : before_(current), cached_before_(cache_casts) {
     if (dtype && !is_half(*dtype))
         throw DTypeError(str("autocast: the dtype must be float16 or bfloat16: ", *dtype));
     current = dtype;
-    if (cache_enabled) keeps_casts = *cache_enabled;
+    if (cache_enabled) cache_casts = *cache_enabled;
 }
 
 AutocastGuard::~AutocastGuard() {
     current = before_;
-    keeps_casts = cached_before_;
+    cache_casts = cached_before_;
 }
 
 Tensor autocast(const Tensor& x) {
     if (!current || !x.defined() || x.dtype() == *current || x.dtype() == f64 ||
         !is_floating(x.dtype()))
         return x;
-    if (!keeps_casts || !x.requires_grad() || x.device().is_meta()) return cast(x, *current);
-    const std::optional<Tensor> leaf = leaf_behind(x);
+    if (!cache_casts || !x.requires_grad() || x.device().is_meta()) return cast(x, *current);
+    const std::optional<Tensor> leaf = leaf_of(x);
     if (!leaf) return cast(x, *current);
-    // A new handle on the kept storage: its history is this use of the leaf.
-    const Tensor y = shadow(*leaf, *current).detach();
+    // A new handle on the cached storage: its history is this use of the leaf.
+    const Tensor y = cached_cast(*leaf, *current).detach();
     if (!leaf->is_same(x)) {
         Impl& view = *y.impl();
         view.shape = x.shape(), view.strides = x.strides();
@@ -109,4 +110,4 @@ Tensor autocast_to_f32(const Tensor& x) {
     return to(x, f32);
 }
 
-}  // namespace axle::inline v0
+}  // namespace axle

@@ -5,7 +5,7 @@
 
 #include "core/tensor.h"
 
-namespace axle::inline v0 {
+namespace axle {
 
 // Returns the autocast dtype of this thread, or nullopt if autocast is off.
 std::optional<DType> autocast_dtype();
@@ -32,4 +32,4 @@ Tensor autocast(const Tensor& x);
 // Called by ops that need f32 precision: under autocast, f16 and bf16 inputs become f32.
 Tensor autocast_to_f32(const Tensor& x);
 
-}  // namespace axle::inline v0
+}  // namespace axle

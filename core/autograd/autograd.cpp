@@ -1,5 +1,5 @@
-// Recording: grad mode, saved tensors, nodes and what hangs on a tensor. core/autograd/backward.cpp
-// runs them.
+// Recording: grad mode, saved tensors, nodes and a tensor's autograd data.
+// core/autograd/backward.cpp runs the nodes.
 #include "core/autograd/autograd.h"
 
 #include <atomic>
@@ -9,7 +9,7 @@
 #include "core/check.h"
 #include "core/ops.h"
 
-namespace axle::inline v0 {
+namespace axle {
 namespace {
 
 thread_local bool recording = true;
@@ -24,12 +24,12 @@ GradMode::~GradMode() { recording = before_; }
 // --- saved tensors
 
 struct PackedTensor {
-    std::shared_ptr<void> form;
+    std::shared_ptr<void> value;
     std::function<Tensor(const std::shared_ptr<void>&)> unpack;
 };
 
 namespace autograd {
-// The node whose rule runs on this thread.
+// The node whose rule is running on this thread.
 thread_local std::shared_ptr<Node> running;
 }  // namespace autograd
 
@@ -42,7 +42,7 @@ SavedTensor::SavedTensor(const Tensor& tensor) {
             std::make_shared<PackedTensor>(PackedTensor{hooks.pack(tensor.detach()), hooks.unpack});
         return;
     }
-    // What has no history may be the op's own output: an alias avoids the cycle.
+    // A tensor without history can be the op's own output: an alias avoids a reference cycle.
     tensor_ = tensor.impl()->autograd == nullptr ? tensor.detach() : tensor;
     storage_ = tensor.impl()->storage;
     version_ = storage_->version();
@@ -56,7 +56,7 @@ Tensor SavedTensor::get() const {
             throw UsageError(str(op,
                                  ": can't be differentiated twice through checkpoint or other "
                                  "saved-tensor hooks"));
-        return packed_->unpack(packed_->form);
+        return packed_->unpack(packed_->value);
     }
     if (!tensor_.defined()) return {};
     if (tensor_.impl()->storage != storage_ || storage_->version() != version_)
@@ -96,12 +96,12 @@ namespace {
 std::atomic<std::int64_t> alive = 0;
 std::atomic<std::uint64_t> created = 0;
 
-// What a dead node held, waiting to be freed by the outermost ~Node of this thread.
-struct Remains {
+// The members of a destroyed node, which the outermost ~Node on this thread frees.
+struct FreedNode {
     std::vector<Edge> inputs;
     Rule rule;
 };
-thread_local std::vector<Remains>* graveyard = nullptr;
+thread_local std::vector<FreedNode>* free_queue = nullptr;
 
 }  // namespace
 
@@ -111,19 +111,19 @@ Node::Node(const char* op_, Rule rule_) : op(op_), sequence(++created), rule(std
 
 Node::~Node() {
     alive.fetch_sub(1, std::memory_order_relaxed);
-    Remains remains{std::move(inputs), std::move(rule)};
-    if (graveyard != nullptr) {
-        graveyard->push_back(std::move(remains));
+    FreedNode freed{std::move(inputs), std::move(rule)};
+    if (free_queue != nullptr) {
+        free_queue->push_back(std::move(freed));
         return;
     }
-    std::vector<Remains> queue;
-    graveyard = &queue;
-    queue.push_back(std::move(remains));
+    std::vector<FreedNode> queue;
+    free_queue = &queue;
+    queue.push_back(std::move(freed));
     while (!queue.empty()) {
-        const Remains next = std::move(queue.back());
+        const FreedNode next = std::move(queue.back());
         queue.pop_back();
     }
-    graveyard = nullptr;
+    free_queue = nullptr;
 }
 
 std::int64_t live_nodes() { return alive.load(std::memory_order_relaxed); }
@@ -159,7 +159,8 @@ void attach(const char* op, std::span<Tensor* const> outputs, std::span<const Te
     for (const Tensor& input : inputs) node->inputs.push_back(edge_to(input));
     node->outputs.reserve(outputs.size());
     for (Tensor* y : outputs) {
-        // An op that returned its very input still gives a new tensor, for it has another history.
+        // An op that returns one of its inputs must return a new tensor, because its history
+        // differs.
         if (y->impl()->autograd != nullptr) *y = y->detach();
         Meta& meta = meta_of(*y);
         meta.requires_grad = is_floating(y->dtype());
@@ -183,7 +184,7 @@ HookHandle on_leaf_final(const Tensor& leaf, std::function<void(const Tensor&)> 
 
 }  // namespace autograd
 
-// --- what a Tensor says of its gradient
+// --- Tensor: gradients
 
 bool Tensor::requires_grad() const {
     return impl_->autograd != nullptr && impl_->autograd->requires_grad;
@@ -209,7 +210,7 @@ Tensor Tensor::grad() const {
 void Tensor::set_grad(const Tensor& grad) const {
     if (grad.defined() && grad.shape() != shape())
         throw ShapeError(
-            str("set_grad: the gradient's shape ", grad.shape(), " is not the tensor's ", shape()));
+            str("set_grad: shapes differ: gradient ", grad.shape(), ", tensor ", shape()));
     autograd::meta_of(*this).grad = grad;
 }
 
@@ -223,4 +224,4 @@ void Tensor::backward(const Tensor& gradient, bool retain_graph) const {
     autograd::backward({*this}, {gradient}, {.retain_graph = retain_graph});
 }
 
-}  // namespace axle::inline v0
+}  // namespace axle

@@ -15,7 +15,7 @@
 
 #include "core/tensor.h"
 
-namespace axle::inline v0 {
+namespace axle {
 
 // Gradients of a node's outputs or inputs. An undefined Tensor means zero.
 using Grads = std::vector<Tensor>;
@@ -180,4 +180,4 @@ void record_outputs(const char* op, std::initializer_list<Tensor*> outputs,
 // rule of its own calls it if the pass is recorded (create_graph).
 void refuse_double_backward(const char* op);
 
-}  // namespace axle::inline v0
+}  // namespace axle

@@ -8,7 +8,7 @@
 
 #include "core/autograd/autograd.h"
 
-namespace axle::inline v0::autograd {
+namespace axle::autograd {
 
 // The origin of a node's input: an output of another node, a leaf, or neither (both null).
 struct Edge {
@@ -59,4 +59,4 @@ struct Meta {
 Meta& meta_of(const Tensor& t);
 Edge edge_to(const Tensor& t);
 
-}  // namespace axle::inline v0::autograd
+}  // namespace axle::autograd

@@ -1,4 +1,4 @@
-// The engine: one pass over the part of a graph that its roots reach.
+// The backward engine: one pass over the part of a graph that is reachable from its roots.
 #include <algorithm>
 #include <atomic>
 #include <mutex>
@@ -11,7 +11,7 @@
 #include "core/ops.h"
 #include "core/profiler/profiler.h"
 
-namespace axle::inline v0::autograd {
+namespace axle::autograd {
 
 extern thread_local std::shared_ptr<Node> running;
 
@@ -40,7 +40,7 @@ struct HookList {
     }
 };
 
-// Never destroyed: handles may outlive main.
+// Never destroyed: handles can outlive main.
 auto& begin_hooks() {
     static auto* const list = new HookList<std::function<void(const std::vector<Tensor>&)>>;
     return *list;
@@ -50,13 +50,13 @@ auto& end_hooks() {
     return *list;
 }
 
-// --- sums of gradients
+// --- accumulation of gradients
 
 bool exclusively_owned(const Tensor& t) {
     return t.impl().use_count() == 1 && t.impl()->storage.use_count() == 1 && t.is_contiguous();
 }
 
-// sum += g, in place where nobody else can see it.
+// sum += g; in place if no one else holds the sum.
 void add_to(Tensor& sum, Tensor g, bool create_graph) {
     if (!sum.defined())
         sum = std::move(g);
@@ -66,16 +66,17 @@ void add_to(Tensor& sum, Tensor g, bool create_graph) {
         sum = add(sum, g);
 }
 
-// g as the input that the edge stands for: what was broadcast is summed, what was cast is cast
-// back. A half-precision leaf gathers its gradient in f32.
-Tensor fit(const char* op, Tensor g, const Edge& edge) {
+// Converts g to the input described by the edge: sums over broadcast dimensions and undoes casts.
+// The gradient of a half-precision leaf is accumulated in f32.
+Tensor fit_to_input(const char* op, Tensor g, const Edge& edge) {
     if (g.shape() != edge.shape) {
         if (broadcast_shapes(op, edge.shape, g.shape()) != g.shape())
             throw ShapeError(str(op, ": gradient ", g.shape(), " for an input ", edge.shape));
         g = sum_to(g, edge.shape);
     }
     const DType dtype = edge.leaf != nullptr && is_half(edge.dtype) ? f32 : edge.dtype;
-    // Moved, for the parameter lives on behind the call, and a leaf takes over what it owns alone.
+    // Moved: the parameter outlives this expression, and a leaf takes over a gradient only if it is
+    // the single owner.
     if (g.dtype() == dtype) return g;
     return to(g, dtype);
 }
@@ -91,7 +92,7 @@ class Pass {
         for (const std::shared_ptr<Impl>& leaf : leaves_) leaf->autograd->incoming = {};
     }
 
-    // The gradient of this tensor goes to captured(slot).
+    // Stores the gradient of this tensor in captured(slot).
     void capture(const Tensor& t, std::size_t slot) {
         const Edge edge = edge_to(t);
         if (edge.node != nullptr)
@@ -107,9 +108,9 @@ class Pass {
         starts.reserve(roots.size());
         for (const Tensor& root : roots) starts.push_back(edge_to(root));
         count(starts);
-        if (accumulate_) announce();
+        if (accumulate_) call_begin_hooks();
         for (std::size_t i = 0; i < roots.size(); ++i)
-            deliver(starts[i], fit("backward", gradients[i], starts[i]));
+            deliver(starts[i], fit_to_input("backward", gradients[i], starts[i]));
         while (!ready_.empty()) {
             const std::shared_ptr<Node> node = ready_.top();
             ready_.pop();
@@ -120,13 +121,13 @@ class Pass {
     }
 
   private:
-    struct Later {
+    struct BySequence {
         bool operator()(const std::shared_ptr<Node>& a, const std::shared_ptr<Node>& b) const {
             return a->sequence < b->sequence;
         }
     };
 
-    // In-edges of every node and leaf that the roots reach.
+    // Counts the in-edges of every node and leaf that the roots reach.
     void count(const std::vector<Edge>& starts) {
         std::vector<Node*> queue;
         for (const Edge& edge : starts) count_edge(edge, queue);
@@ -162,7 +163,7 @@ class Pass {
         }
     }
 
-    void announce() const {
+    void call_begin_hooks() const {
         const auto hooks = begin_hooks().copy();
         if (hooks.empty()) return;
         std::vector<Tensor> leaves;
@@ -171,7 +172,7 @@ class Pass {
         for (const auto& [id, hook] : hooks) hook(leaves);
     }
 
-    // One in-edge delivers its share, or an undefined tensor.
+    // Adds the gradient of one in-edge; g can be undefined.
     void deliver(const Edge& edge, Tensor g) {
         if (edge.node != nullptr) {
             Node& node = *edge.node;
@@ -198,7 +199,8 @@ class Pass {
         Grads dx(node->inputs.size());
         if (reached) dx = call_rule(node, dy);
         if (!options_.retain_graph) {
-            // The local dies first: freeing what it saved may free this very node's neighbours.
+            // The local is destroyed first, because freeing saved tensors can free nodes next to
+            // this one.
             const Rule freed = std::move(node->rule);
             node->rule = nullptr;
         }
@@ -207,7 +209,7 @@ class Pass {
             const Edge& edge = node->inputs[i];
             if (!edge) continue;
             Tensor g = i < dx.size() ? std::move(dx[i]) : Tensor();
-            deliver(edge, g.defined() ? fit(node->op, std::move(g), edge) : Tensor());
+            deliver(edge, g.defined() ? fit_to_input(node->op, std::move(g), edge) : Tensor());
         }
     }
 
@@ -225,7 +227,7 @@ class Pass {
         return node->rule(dy, needs);
     }
 
-    // The leaf's gradient of this pass is final.
+    // Called when the leaf's gradient of this pass is final.
     void finish(const std::shared_ptr<Impl>& impl) {
         const Tensor leaf(impl);
         Meta& meta = *impl->autograd;
@@ -249,13 +251,14 @@ class Pass {
     std::uint64_t number_;
     std::vector<Node*> nodes_;
     std::vector<std::shared_ptr<Impl>> leaves_;
-    std::priority_queue<std::shared_ptr<Node>, std::vector<std::shared_ptr<Node>>, Later> ready_;
+    std::priority_queue<std::shared_ptr<Node>, std::vector<std::shared_ptr<Node>>, BySequence>
+        ready_;
     std::unordered_map<Node*, std::vector<std::pair<int, std::size_t>>> node_captures_;
     std::unordered_map<Impl*, std::vector<std::size_t>> leaf_captures_;
     std::vector<Tensor> captured_;
 };
 
-// One gradient a root, ones where none was given.
+// Returns one gradient per root; the default is ones.
 std::vector<Tensor> start_gradients(const std::vector<Tensor>& roots,
                                     const std::vector<Tensor>& gradients) {
     if (!gradients.empty() && gradients.size() != roots.size())
@@ -266,13 +269,12 @@ std::vector<Tensor> start_gradients(const std::vector<Tensor>& roots,
         const Tensor& root = roots[i];
         if (!root.defined() || !root.requires_grad())
             throw UsageError(
-                "backward: the tensor has no history: nothing that it was made from "
-                "requires a gradient, or it was made under NoGrad");
+                "backward: the tensor has no history: none of its inputs requires a gradient, or "
+                "it was computed under NoGrad");
         const Tensor given = i < gradients.size() ? gradients[i] : Tensor();
         if (!given.defined() && root.numel() != 1)
             throw UsageError(
-                str("backward: a gradient must be given for a tensor of more than one "
-                    "element: ",
+                str("backward: a tensor with more than one element needs a gradient argument: ",
                     root.shape()));
         if (given.defined() && given.shape() != root.shape())
             throw ShapeError(
@@ -322,4 +324,4 @@ int backward_depth() { return depth; }
 
 HookHandle on_backward_end(std::function<void()> hook) { return end_hooks().add(std::move(hook)); }
 
-}  // namespace axle::inline v0::autograd
+}  // namespace axle::autograd

@@ -1,9 +1,9 @@
-// Segments are taken from the driver and cut into blocks; a freed block joins its free neighbours.
-// Requests up to 1 MiB share segments of 2 MiB, larger ones those of 20 MiB or, beyond 10 MiB, have
-// segments of their own, so that small tensors don't break up what large ones need. A request takes
-// the smallest free block of its stream that fits. Where the driver can map memory piece by piece,
-// a stream has one segment of each kind that grows at its end (expandable.h), and nothing is lost
-// between segments.
+// The caching device allocator. Segments are allocated from the driver and split into blocks; a
+// freed block is merged with free neighbors. Requests up to 1 MiB share segments of 2 MiB; larger
+// ones share segments of 20 MiB or, above 10 MiB, get their own, so that small tensors do not
+// fragment the memory for large ones. A request takes the smallest fitting free block of its
+// stream. If the driver can map single pages, each stream has one growing segment of each kind
+// (expandable.h), which avoids fragmentation between segments.
 #include "core/cuda/blocks.h"
 
 #include <algorithm>
@@ -15,21 +15,21 @@
 #include "kernels/cuda/check.h"
 #include "kernels/error.h"
 
-namespace axle::inline v0::cuda {
+namespace axle::cuda {
 
 namespace {
 
 constexpr std::size_t kSmall = std::size_t{1} << 20;
 constexpr std::size_t kSmallSegment = std::size_t{2} << 20;
-constexpr std::size_t kMiddle = std::size_t{10} << 20;
-constexpr std::size_t kMiddleSegment = std::size_t{20} << 20;
+constexpr std::size_t kMedium = std::size_t{10} << 20;
+constexpr std::size_t kMediumSegment = std::size_t{20} << 20;
 constexpr std::size_t kPage = std::size_t{2} << 20;
 
 std::size_t round_up(std::size_t size, std::size_t grain) {
     return (size + grain - 1) / grain * grain;
 }
 
-// AXLE_CUDA_CACHING=0 takes every block from the driver, where a memory checker sees it.
+// AXLE_CUDA_CACHING=0 allocates every block from the driver, so that memory checkers can see it.
 bool caching() {
     static const bool on = [] {
         const char* const text = std::getenv("AXLE_CUDA_CACHING");
@@ -39,7 +39,7 @@ bool caching() {
 }
 
 void* from_driver(std::size_t size) {
-    const Relaxed relaxed;
+    const RelaxedCaptureScope relaxed;
     void* data = nullptr;
     const cudaError_t error = cudaMalloc(&data, size);
     if (error == cudaSuccess) return data;
@@ -49,14 +49,14 @@ void* from_driver(std::size_t size) {
 }
 
 void to_driver(void* data) {
-    const Relaxed relaxed;
+    const RelaxedCaptureScope relaxed;
     cudaFree(data);
 }
 
 }  // namespace
 
 Pool& Memory::pool_for(std::size_t size, cudaStream_t stream) {
-    // Streams that the captured one has been joined by work for the graph too.
+    // Other streams that take part in the capture also use the graph's pool.
     const bool captured = current_pool != 0 && (stream == pool_stream || is_capturing(stream));
     Pools& p = captured ? graph_pools.at(current_pool) : pools;
     return size <= kSmall ? p.small : p.large;
@@ -70,27 +70,27 @@ Block* Memory::find(Pool& pool, std::size_t size, cudaStream_t stream) {
     return block;
 }
 
-// The expandable segment's free end, made large enough; null where the driver can't, or is out of
-// memory.
+// Grows the expandable segment until its free end holds `size` bytes. Returns null if the driver
+// does not support it or is out of memory.
 Block* Memory::grow(Pool& pool, std::size_t size, std::size_t step, cudaStream_t stream) {
-    const Relaxed relaxed;
+    const RelaxedCaptureScope relaxed;
     auto& segment = pool.expandable[stream];
     if (!segment) segment = ExpandableSegment::create(device);
     if (!segment) return nullptr;
     Block* last = static_cast<Block*>(segment->last_block);
-    const std::size_t there = last != nullptr && !last->in_use ? last->size : 0;
-    const std::size_t more = round_up(std::max(size - there, step), kPage);
-    if (static_cast<std::int64_t>(more) > limit - stats.reserved) return nullptr;
-    char* const data = segment->grow(more);
+    const std::size_t free_at_end = last != nullptr && !last->in_use ? last->size : 0;
+    const std::size_t added = round_up(std::max(size - free_at_end, step), kPage);
+    if (static_cast<std::int64_t>(added) > limit - stats.reserved) return nullptr;
+    char* const data = segment->grow(added);
     if (data == nullptr) return nullptr;
-    stats.reserved += static_cast<std::int64_t>(more);
+    stats.reserved += static_cast<std::int64_t>(added);
     ++stats.system_allocations;
-    if (there > 0) {
+    if (free_at_end > 0) {
         pool.free.erase(last);
-        last->size += more;
+        last->size += added;
         return last;
     }
-    auto* const block = new Block{data, more, stream, &pool};
+    auto* const block = new Block{data, added, stream, &pool};
     block->expandable = segment.get();
     block->before = last;
     if (last != nullptr) last->after = block;
@@ -99,12 +99,12 @@ Block* Memory::grow(Pool& pool, std::size_t size, std::size_t step, cudaStream_t
 }
 
 Block* Memory::new_block(Pool& pool, std::size_t size, cudaStream_t stream) {
-    // When memory is short, no more than is asked for.
-    for (const std::size_t step : {pool.small ? kSmallSegment : kMiddleSegment, kPage})
+    // If memory is short, retry with the minimum step.
+    for (const std::size_t step : {pool.small ? kSmallSegment : kMediumSegment, kPage})
         if (caching())
             if (Block* const block = grow(pool, size, step, stream)) return block;
-    std::size_t segment = pool.small ? kSmallSegment : kMiddleSegment;
-    if (!pool.small && size > kMiddle) segment = round_up(size, kPage);
+    std::size_t segment = pool.small ? kSmallSegment : kMediumSegment;
+    if (!pool.small && size > kMedium) segment = round_up(size, kPage);
     if (!caching()) segment = size;
     if (static_cast<std::int64_t>(segment) > limit - stats.reserved) return nullptr;
     void* const data = from_driver(segment);
@@ -114,10 +114,11 @@ Block* Memory::new_block(Pool& pool, std::size_t size, cudaStream_t stream) {
     return new Block{static_cast<char*>(data), segment, stream, &pool};
 }
 
-// Keeps `size` bytes in the block and frees the rest, if that is worth it.
+// Keeps `size` bytes in the block and frees the rest, if it is large enough.
 void Memory::split(Block* block, std::size_t size) {
     const std::size_t rest = block->size - size;
-    if (rest < kBlockAlignment || (!block->pool->small && rest <= kSmall && !block->expandable)) return;
+    if (rest < kBlockAlignment || (!block->pool->small && rest <= kSmall && !block->expandable))
+        return;
     auto* const after = new Block{block->data + size, rest, block->stream, block->pool};
     after->expandable = block->expandable;
     after->before = block;
@@ -131,7 +132,7 @@ void Memory::split(Block* block, std::size_t size) {
     block->pool->free.insert(after);
 }
 
-// With the free neighbours. None of the blocks is in the list of free ones afterwards.
+// Merges the block with its free neighbors, which are removed from the list of free blocks.
 Block* Memory::merge(Block* block) {
     const auto absorb = [&](Block* left, Block* right) {
         left->size += right->size;
@@ -170,7 +171,7 @@ void Memory::release(Block* block) {
     if (pool.released) erase_released_pools();
 }
 
-// Takes back the blocks whose other streams have passed.
+// Releases the blocks that other streams no longer use.
 void Memory::collect_pending(bool wait) {
     for (auto w = pending_frees.begin(); w != pending_frees.end();) {
         if (wait) w->events.wait();
@@ -185,16 +186,16 @@ void Memory::collect_pending(bool wait) {
 }
 
 void Memory::flush(Pool& pool) {
-    if (current_pool != 0) return;  // what waits for the device would break the capture
+    if (current_pool != 0) return;  // waiting for the device would break the capture
     try {
         set_device(device);
     } catch (...) {
-        return;  // the process ends
+        return;  // the process is exiting
     }
     for (auto it = pool.free.begin(); it != pool.free.end();) {
         Block* const block = *it;
         if (block->expandable != nullptr) {
-            // Whole pages at the end go back; the segment's addresses stay.
+            // Return whole pages at the end to the driver; keep the address range.
             const bool last = block->after == nullptr;
             const std::size_t freed = last ? block->expandable->shrink(block->data) : 0;
             it = pool.free.erase(it);
@@ -229,13 +230,13 @@ void Memory::flush() {
     erase_released_pools();
 }
 
-// The pools of graphs that are gone, with their memory as far as no tensor lies in it.
+// Erases the pools of destroyed graphs and returns their unused memory to the driver.
 void Memory::erase_released_pools() {
     for (auto entry = graph_pools.begin(); entry != graph_pools.end();) {
         auto& [small, large] = entry->second;
         if (small.released) flush(small), flush(large);
-        const bool gone = small.released && small.blocks_in_use + large.blocks_in_use == 0 && small.free.empty() &&
-                          large.free.empty();
+        const bool gone = small.released && small.blocks_in_use + large.blocks_in_use == 0 &&
+                          small.free.empty() && large.free.empty();
         entry = gone ? graph_pools.erase(entry) : std::next(entry);
     }
 }
@@ -251,4 +252,4 @@ void Memory::erase_released_pools() {
         static_cast<std::int64_t>(requested), stats.current, cached, stats.peak);
 }
 
-}  // namespace axle::inline v0::cuda
+}  // namespace axle::cuda

@@ -17,7 +17,7 @@
 #include "core/cuda/memory.h"
 #include "core/cuda/stream_events.h"
 
-namespace axle::inline v0::cuda {
+namespace axle::cuda {
 
 // Block sizes are multiples of this.
 constexpr std::size_t kBlockAlignment = 512;
@@ -95,4 +95,4 @@ struct Memory {
     [[noreturn]] void out_of_memory(std::size_t requested) const;
 };
 
-}  // namespace axle::inline v0::cuda
+}  // namespace axle::cuda

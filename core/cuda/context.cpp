@@ -19,21 +19,21 @@
 #include "kernels/cuda/library.h"
 #include "kernels/ops/random.h"
 
-namespace axle::inline v0::cuda {
+namespace axle::cuda {
 
 using kernels::check_cuda;
 
 namespace {
 
-// Streams without an owner, by device and priority, to be used again. None is ever destroyed:
-// blocks of memory and contexts know streams by their handles. Never destroyed: tensors may outlive
+// Unused streams by device and priority, kept for reuse. Streams are never destroyed, because
+// memory blocks and contexts refer to their handles. Never destroyed itself: tensors can outlive
 // it.
-struct Idle {
+struct IdleStreams {
     std::mutex mutex;
     std::map<std::pair<int, int>, std::vector<cudaStream_t>> streams;
 };
-Idle& idle() {
-    static auto* const instance = new Idle;
+IdleStreams& idle_streams() {
+    static auto* const instance = new IdleStreams;
     return *instance;
 }
 
@@ -45,8 +45,8 @@ struct Stream::State {
 
     State(int device_, int priority_) : device(device_), priority(priority_) {
         set_device(device);
-        const std::lock_guard lock(idle().mutex);
-        std::vector<cudaStream_t>& streams = idle().streams[{device, priority}];
+        const std::lock_guard lock(idle_streams().mutex);
+        std::vector<cudaStream_t>& streams = idle_streams().streams[{device, priority}];
         if (streams.empty()) {
             check_cuda(cudaStreamCreateWithPriority(&handle, cudaStreamNonBlocking, priority),
                        "cudaStreamCreateWithPriority");
@@ -57,9 +57,9 @@ struct Stream::State {
     }
     ~State() {
         try {
-            const std::lock_guard lock(idle().mutex);
-            idle().streams[{device, priority}].push_back(handle);
-        } catch (...) {  // one stream fewer
+            const std::lock_guard lock(idle_streams().mutex);
+            idle_streams().streams[{device, priority}].push_back(handle);
+        } catch (...) {  // the stream is not reused
         }
     }
     State(const State&) = delete;
@@ -68,17 +68,17 @@ struct Stream::State {
 
 namespace {
 
-struct Found {
+struct Devices {
     int devices = 0;
     std::string why;
 };
 
 constinit std::atomic<bool> started = false;
 
-const Found& found() {
-    static const Found result = [] {
+const Devices& found() {
+    static const Devices result = [] {
         started = true;
-        Found f;
+        Devices f;
         const cudaError_t error = cudaGetDeviceCount(&f.devices);
         if (error == cudaSuccess && f.devices > 0) return f;
         f.devices = 0;
@@ -102,13 +102,13 @@ void check_device_exists(int device) {
         str("cuda:", device, ": there is no such device: this machine has ", found().devices));
 }
 
-// The streams that threads share. Never destroyed: tensors may outlive them.
-struct Shared {
+// The default streams of the devices. Never destroyed: tensors can outlive them.
+struct DefaultStreams {
     std::mutex mutex;
     std::map<int, Stream> streams;
 };
-Shared& shared() {
-    static auto* const instance = new Shared;
+DefaultStreams& default_streams() {
+    static auto* const instance = new DefaultStreams;
     return *instance;
 }
 
@@ -119,20 +119,21 @@ void give_back_scratch(kernels::Cuda& on, void* block, std::size_t) noexcept {
     device_memory::deallocate(on.device(), block);
 }
 
-constinit thread_local int current_device = -1;  // in the runtime
+constinit thread_local int current_device = -1;  // the CUDA runtime's current device
 
-// Of one thread.
-struct Local {
+// Per-thread state.
+struct ThreadState {
     std::vector<Stream> current;  // by device
     std::map<cudaStream_t, std::unique_ptr<kernels::Cuda>> contexts;
-    std::vector<kernels::Cuda*> of_current;  // by device; null: look it up
+    std::vector<kernels::Cuda*>
+        current_contexts;  // of the current streams, by device; null: not looked up yet
 };
-Local& local() {
-    thread_local Local instance;
+ThreadState& thread_state() {
+    thread_local ThreadState instance;
     return instance;
 }
 
-bool synchronous() {
+bool is_synchronous() {
     static const bool on = [] {
         const char* const text = std::getenv("AXLE_CUDA_SYNC");
         return text != nullptr && std::string(text) == "1";
@@ -140,7 +141,7 @@ bool synchronous() {
     return on;
 }
 
-[[noreturn]] void throw_trouble(const kernels::DeviceErrorRecord& t) {
+[[noreturn]] void throw_device_error(const kernels::DeviceErrorRecord& t) {
     using kernels::BadWeights;
     using kernels::DeviceErrorRecord;
     if (t.kind == DeviceErrorRecord::bad_target)
@@ -153,12 +154,13 @@ bool synchronous() {
                          " for a dimension of size ", t.size));
 }
 
-// Of all streams of the device that this thread has used: a graph reports where it was captured.
+// Checks all streams of the device that this thread has used: a graph reports to the stream it was
+// captured on.
 void throw_reported(int device) {
-    for (auto& [stream, on] : local().contexts) {
+    for (auto& [stream, on] : thread_state().contexts) {
         if (on->device() != device) continue;
-        const kernels::DeviceErrorRecord trouble = on->take_error();
-        if (trouble.kind != kernels::DeviceErrorRecord::none) throw_trouble(trouble);
+        const kernels::DeviceErrorRecord error = on->take_error();
+        if (error.kind != kernels::DeviceErrorRecord::none) throw_device_error(error);
     }
 }
 
@@ -173,8 +175,7 @@ std::vector<std::pair<std::string, std::string>> find_libraries() {
     std::vector<std::pair<std::string, std::string>> all;
     const auto look_for = [&](const char* title, const char* stem, int major) {
         const kernels::Library library(title, stem, major);
-        all.emplace_back(title,
-                         library.found() ? library.path() : "not found: " + library.error());
+        all.emplace_back(title, library.found() ? library.path() : "not found: " + library.error());
     };
     look_for("cuBLASLt", "libcublasLt", CUDART_VERSION / 1000);
     look_for("cuDNN", "libcudnn", 9);
@@ -202,11 +203,11 @@ void set_device(int device) {
 }
 
 kernels::Cuda& context(int device) {
-    Local& l = local();
+    ThreadState& l = thread_state();
     set_device(device);
     const auto index = static_cast<std::size_t>(device);
-    if (l.of_current.size() <= index) l.of_current.resize(index + 1);
-    kernels::Cuda*& on = l.of_current[index];
+    if (l.current_contexts.size() <= index) l.current_contexts.resize(index + 1);
+    kernels::Cuda*& on = l.current_contexts[index];
     if (on == nullptr) {
         const Stream stream = current_stream(device);
         auto& made = l.contexts[stream.handle()];
@@ -229,8 +230,8 @@ bool is_capturing(cudaStream_t stream) {
 void check_not_capturing(const char* op, cudaStream_t stream) {
     if (is_capturing(stream))
         throw UsageError(str(op,
-                             ": reads the GPU's memory, which can't be while a graph is "
-                             "captured; keep the value a tensor, or read it after the step"));
+                             ": reads the GPU's memory, which is not allowed during a graph "
+                             "capture; keep the value in a tensor, or read it after the step"));
 }
 
 void wait_for(kernels::Cuda& on) {
@@ -276,7 +277,7 @@ void Stream::wait_stream(const Stream& other) const {
 }
 
 Stream default_stream(int device) {
-    Shared& s = shared();
+    DefaultStreams& s = default_streams();
     const std::lock_guard lock(s.mutex);
     const auto found = s.streams.find(device);
     if (found != s.streams.end()) return found->second;
@@ -284,7 +285,7 @@ Stream default_stream(int device) {
 }
 
 Stream current_stream(int device) {
-    std::vector<Stream>& current = local().current;
+    std::vector<Stream>& current = thread_state().current;
     for (const Stream& stream : current)
         if (stream.device() == device) return stream;
     current.push_back(default_stream(device));
@@ -292,24 +293,24 @@ Stream current_stream(int device) {
 }
 
 StreamGuard::StreamGuard(const Stream& stream) : before_(current_stream(stream.device())) {
-    Local& l = local();
+    ThreadState& l = thread_state();
     for (Stream& current : l.current)
         if (current.device() == stream.device()) current = stream;
-    if (static_cast<std::size_t>(stream.device()) < l.of_current.size())
-        l.of_current[static_cast<std::size_t>(stream.device())] = nullptr;
+    if (static_cast<std::size_t>(stream.device()) < l.current_contexts.size())
+        l.current_contexts[static_cast<std::size_t>(stream.device())] = nullptr;
 }
 
 StreamGuard::~StreamGuard() {
-    Local& l = local();
+    ThreadState& l = thread_state();
     for (Stream& current : l.current)
         if (current.device() == before_.device()) current = before_;
-    if (static_cast<std::size_t>(before_.device()) < l.of_current.size())
-        l.of_current[static_cast<std::size_t>(before_.device())] = nullptr;
+    if (static_cast<std::size_t>(before_.device()) < l.current_contexts.size())
+        l.current_contexts[static_cast<std::size_t>(before_.device())] = nullptr;
 }
 
 // --- events
 
-// State when it is first recorded, for it is of the stream's device.
+// The CUDA event is created when first recorded, because it belongs to the stream's device.
 struct Event::State {
     bool timing;
     cudaEvent_t handle = nullptr;
@@ -350,9 +351,10 @@ bool Event::query() const {
 }
 double Event::elapsed_time(const Event& end) const {
     if (state_->handle == nullptr || end.state_->handle == nullptr)
-        throw UsageError("Event: elapsed_time: not recorded yet");
+        throw UsageError("Event::elapsed_time: the event was not recorded");
     float ms = 0;
-    check_cuda(cudaEventElapsedTime(&ms, state_->handle, end.state_->handle), "cudaEventElapsedTime");
+    check_cuda(cudaEventElapsedTime(&ms, state_->handle, end.state_->handle),
+               "cudaEventElapsedTime");
     return ms;
 }
 
@@ -363,16 +365,17 @@ void reset_peak_memory_stats(int device) { device_memory::reset_peak(device); }
 void empty_cache(int device) { device_memory::empty_cache(device); }
 void set_memory_limit(std::int64_t bytes, int device) { device_memory::set_limit(device, bytes); }
 
-}  // namespace axle::inline v0::cuda
+}  // namespace axle::cuda
 
-namespace axle::inline v0 {
+namespace axle {
 
 kernels::Cuda& cuda_context(int device) { return cuda::context(device); }
 
 void check_after_launch(kernels::Cuda& on) {
     if (kernels::has_library_warning)
-        log(LogLevel::warning, "cuda: slower without it: ", kernels::take_library_warning());
-    if (cuda::synchronous() && !cuda::is_capturing(on.stream())) cuda::wait_for(on);
+        log(LogLevel::warning,
+            "cuda: missing library makes this slower: ", kernels::take_library_warning());
+    if (cuda::is_synchronous() && !cuda::is_capturing(on.stream())) cuda::wait_for(on);
 }
 
-}  // namespace axle::inline v0
+}  // namespace axle

@@ -5,7 +5,7 @@
 
 #include "kernels/exec.h"
 
-namespace axle::inline v0::cuda {
+namespace axle::cuda {
 
 // Returns this thread's context for the device's current stream, and makes the device the thread's
 // current device. Throws DeviceError if there is no such device.
@@ -24,4 +24,4 @@ bool driver_was_used();
 // Makes the device this thread's current device. Throws DeviceError if there is no such device.
 void set_device(int device);
 
-}  // namespace axle::inline v0::cuda
+}  // namespace axle::cuda

@@ -4,7 +4,7 @@
 #include "core/cuda/context.h"
 #include "kernels/cuda/check.h"
 
-namespace axle::inline v0::cuda {
+namespace axle::cuda {
 
 using kernels::check_cuda;
 
@@ -12,15 +12,15 @@ namespace {
 
 void to_gpu(const Tensor& x, Tensor& y, std::size_t bytes, bool non_blocking) {
     kernels::Cuda& on = context(y.device().index);
-    // A graph would read the CPU's memory when it is replayed, whatever is there then.
+    // A replay would read whatever is in the CPU's memory at that time.
     if (is_capturing(on.stream()))
         throw UsageError(str(kernels::current_op,
-                             ": reads the CPU's memory, which can't be while a graph is captured; "
-                             "bring it to the GPU before the step"));
+                             ": reads the CPU's memory, which is not allowed during a graph "
+                             "capture; copy it to the GPU before the step"));
     check_cuda(
         cudaMemcpyAsync(y.raw_data(), x.raw_data(), bytes, cudaMemcpyHostToDevice, on.stream()),
         "cudaMemcpyAsync");
-    if (!x.impl()->storage->is_pinned()) return;  // the driver has read it
+    if (!x.impl()->storage->is_pinned()) return;  // the driver has already read it
     if (non_blocking)
         x.impl()->storage->record_stream(y.device().index);
     else
@@ -36,8 +36,8 @@ void to_cpu(const Tensor& x, Tensor& y, std::size_t bytes) {
     wait_for(on);
 }
 
-// On the stream of the receiver, which waits for that of the sender; the sender's memory waits for
-// the copy.
+// Copies on the receiver's stream, which first waits for the sender's stream. The sender's stream
+// then waits for the copy before its memory can be reused.
 void to_other_gpu(const Tensor& x, Tensor& y, std::size_t bytes) {
     const int from = x.device().index, to = y.device().index;
     const Event ready, copied;
@@ -64,4 +64,4 @@ void move_elements(const Tensor& x, Tensor& y, bool non_blocking) {
         to_other_gpu(x, y, bytes);
 }
 
-}  // namespace axle::inline v0::cuda
+}  // namespace axle::cuda

@@ -1,5 +1,5 @@
-// cuMemAddressReserve, cuMemCreate, cuMemMap and their kin, found in the driver when they are first
-// needed: nothing links libcuda.
+// Uses the driver's virtual memory functions (cuMemAddressReserve, cuMemCreate, cuMemMap, ...),
+// looked up on first use, because nothing links libcuda.
 #include "core/cuda/expandable.h"
 
 #include <cstdlib>
@@ -8,7 +8,7 @@
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
-namespace axle::inline v0::cuda {
+namespace axle::cuda {
 namespace {
 
 constexpr std::size_t kPage = std::size_t{2} << 20;
@@ -67,7 +67,7 @@ class MappedSegment final : public ExpandableSegment {
         const std::size_t before = mapped();
         while (mapped() < before + bytes) {
             if (map_page()) continue;
-            // All or nothing.
+            // Undo a partial growth.
             unmap_from(before / kPage);
             return nullptr;
         }
@@ -79,7 +79,7 @@ class MappedSegment final : public ExpandableSegment {
             (static_cast<std::size_t>(from - reinterpret_cast<const char*>(begin_)) + kPage - 1) /
             kPage;
         if (pages_.size() <= keep) return 0;
-        // Work that is queued may still use the pages.
+        // Queued work can still use the pages.
         if (cudaDeviceSynchronize() != cudaSuccess) {
             cudaGetLastError();
             return 0;
@@ -107,16 +107,16 @@ class MappedSegment final : public ExpandableSegment {
         kind.location.id = device_;
         CUmemGenericAllocationHandle page = 0;
         if (driver().create(&page, kPage, &kind, 0) != CUDA_SUCCESS) return false;
-        const CUdeviceptr place = begin_ + mapped();
+        const CUdeviceptr address = begin_ + mapped();
         CUmemAccessDesc access = {};
         access.location = kind.location;
         access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-        if (driver().map(place, kPage, 0, page, 0) != CUDA_SUCCESS) {
+        if (driver().map(address, kPage, 0, page, 0) != CUDA_SUCCESS) {
             driver().release(page);
             return false;
         }
-        if (driver().set_access(place, kPage, &access, 1) != CUDA_SUCCESS) {
-            driver().unmap(place, kPage);
+        if (driver().set_access(address, kPage, &access, 1) != CUDA_SUCCESS) {
+            driver().unmap(address, kPage);
             driver().release(page);
             return false;
         }
@@ -145,4 +145,4 @@ std::unique_ptr<ExpandableSegment> ExpandableSegment::create(int device) {
     return std::make_unique<MappedSegment>(device, begin, reserved);
 }
 
-}  // namespace axle::inline v0::cuda
+}  // namespace axle::cuda

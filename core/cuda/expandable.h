@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-namespace axle::inline v0::cuda {
+namespace axle::cuda {
 
 // An address range as large as the device's memory whose beginning is mapped. Not thread-safe.
 class ExpandableSegment {
@@ -16,11 +16,10 @@ class ExpandableSegment {
 
     // Maps `bytes` more, a multiple of 2 MiB. Returns their address, or null if there is no memory.
     virtual char* grow(std::size_t bytes) = 0;
-    // Unmaps the whole pieces that lie behind `from`, with nothing in use there; the bytes given
-    // back.
+    // Unmaps the whole pages after `from`, which must not be in use. Returns the bytes released.
     virtual std::size_t shrink(const char* from) = 0;
 
     void* last_block = nullptr;  // used by the allocator
 };
 
-}  // namespace axle::inline v0::cuda
+}  // namespace axle::cuda

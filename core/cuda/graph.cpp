@@ -13,7 +13,7 @@
 #include "kernels/cuda/check.h"
 #include "kernels/ops/copy.h"
 
-namespace axle::inline v0 {
+namespace axle {
 
 using kernels::check_cuda;
 
@@ -25,7 +25,7 @@ struct Graph::State {
           random(empty({2}, {.dtype = i64, .device = Device::cuda(device)})) {}
     ~State() {
         if (exec != nullptr) {
-            cudaDeviceSynchronize();  // a replay may be under way
+            cudaDeviceSynchronize();  // a replay may be running
             cudaGraphExecDestroy(exec);
         }
         cuda::device_memory::release_pool(device, pool);
@@ -34,7 +34,7 @@ struct Graph::State {
     State& operator=(const State&) = delete;
 
     int device;
-    cuda::Stream stream;  // recorded on, never run on
+    cuda::Stream stream;  // for capturing, never runs work
     cuda::device_memory::PoolId pool;
     cudaGraphExec_t exec = nullptr;
     Tensor random;  // seed and offset of the replay, for Philox::base
@@ -44,11 +44,11 @@ struct Graph::State {
 namespace {
 
 constinit std::atomic<std::uint64_t> captures = 0;
-constinit thread_local std::uint64_t capturing = 0;  // its number
+constinit thread_local std::uint64_t capturing = 0;  // id of this thread's capture, 0: none
 
 void fill(kernels::Cuda& on, Tensor& x, std::int64_t index, std::uint64_t value) {
-    Tensor place = x.narrow(0, index, 1);
-    kernels::fill(on, static_cast<std::int64_t>(value), place.view());
+    Tensor slot = x.narrow(0, index, 1);
+    kernels::fill(on, static_cast<std::int64_t>(value), slot.view());
 }
 
 }  // namespace
@@ -65,7 +65,8 @@ bool Graph::captured() const { return state_->exec != nullptr; }
 
 void Graph::replay() {
     State& r = *state_;
-    if (r.exec == nullptr) throw UsageError("graph: nothing has been captured");
+    if (r.exec == nullptr)
+        throw UsageError("graph: nothing has been captured; use GraphCapture first");
     kernels::Cuda& on = cuda::context(r.device);
     if (r.random_blocks > 0) {
         const kernels::Philox random = take_random(r.random_blocks);
@@ -78,12 +79,12 @@ void Graph::replay() {
 
 GraphCapture::GraphCapture(Graph& graph) : graph_(graph) {
     Graph::State& r = *graph.state_;
-    if (r.exec != nullptr) throw UsageError("graph: it has been captured; make another");
-    if (is_capturing()) throw UsageError("graph: this thread captures another graph");
-    cuda::empty_cache(r.device);  // for the graph, which can't use it
+    if (r.exec != nullptr) throw UsageError("graph: already captured; create another Graph");
+    if (is_capturing()) throw UsageError("graph: this thread is already capturing a graph");
+    cuda::empty_cache(r.device);  // frees memory for the graph's pool, which cannot use the cache
     r.stream.wait_stream(cuda::current_stream(r.device));
     guard_.emplace(r.stream);
-    cuda::context(r.device).error_slot();  // memory that a capture could not ask for
+    cuda::context(r.device).error_slot();  // allocates memory, which a capture cannot
     cuda::device_memory::begin_pool(r.device, r.pool, r.stream.handle());
     const cudaError_t error =
         cudaStreamBeginCapture(r.stream.handle(), cudaStreamCaptureModeThreadLocal);
@@ -97,7 +98,7 @@ GraphCapture::GraphCapture(Graph& graph) : graph_(graph) {
 }
 
 void GraphCapture::end() {
-    if (!open_) throw UsageError("graph: the capture has ended");
+    if (!open_) throw UsageError("graph: the capture has already ended");
     Graph::State& r = *graph_.state_;
     cudaGraph_t graph = nullptr;
     const cudaError_t error = cudaStreamEndCapture(r.stream.handle(), &graph);
@@ -128,4 +129,4 @@ GraphCapture::~GraphCapture() {
     if (open_) stop();
 }
 
-}  // namespace axle::inline v0
+}  // namespace axle

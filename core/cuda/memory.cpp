@@ -10,19 +10,19 @@
 #include "core/profiler/profiler.h"
 #include "kernels/error.h"
 
-namespace axle::inline v0::cuda {
+namespace axle::cuda {
 namespace {
 
-constexpr int kMostDevices = 64;
+constexpr int kMaxDevices = 64;
 
-// Never destroyed: tensors may outlive it.
+// Never destroyed: tensors can outlive it.
 Memory& memory(int device) {
     static auto* const all = [] {
-        auto* const made = new std::array<Memory, kMostDevices>;
-        for (int i = 0; i < kMostDevices; ++i) (*made)[static_cast<std::size_t>(i)].device = i;
+        auto* const made = new std::array<Memory, kMaxDevices>;
+        for (int i = 0; i < kMaxDevices; ++i) (*made)[static_cast<std::size_t>(i)].device = i;
         return made;
     }();
-    if (device < 0 || device >= kMostDevices)
+    if (device < 0 || device >= kMaxDevices)
         throw DeviceError(str("cuda:", device, ": there is no such device"));
     return (*all)[static_cast<std::size_t>(device)];
 }
@@ -71,10 +71,11 @@ void deallocate(int device, void* data) noexcept {
     if (!block->other_streams.empty()) {
         try {
             set_device(device);
-            m.pending_frees.push_back({block, StreamEvents(std::exchange(block->other_streams, {}))});
+            m.pending_frees.push_back(
+                {block, StreamEvents(std::exchange(block->other_streams, {}))});
             return;
         } catch (...) {
-            cudaDeviceSynchronize();  // the slow way to the same end
+            cudaDeviceSynchronize();  // slower, but also correct
         }
     }
     m.release(block);
@@ -127,7 +128,7 @@ PoolId create_pool(int device) {
 void begin_pool(int device, PoolId pool, cudaStream_t stream) {
     Memory& m = memory(device);
     const std::lock_guard lock(m.mutex);
-    if (m.current_pool != 0) throw UsageError("graph: another capture is under way on this device");
+    if (m.current_pool != 0) throw UsageError("graph: another capture is active on this device");
     m.current_pool = pool;
     m.pool_stream = stream;
 }
@@ -148,4 +149,4 @@ void release_pool(int device, PoolId pool) noexcept {
 
 }  // namespace device_memory
 
-}  // namespace axle::inline v0::cuda
+}  // namespace axle::cuda

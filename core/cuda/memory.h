@@ -13,7 +13,7 @@
 
 #include "core/memory/memory.h"
 
-namespace axle::inline v0::cuda {
+namespace axle::cuda {
 
 namespace device_memory {
 
@@ -51,4 +51,4 @@ bool owns(const void* block);
 
 }  // namespace pinned_memory
 
-}  // namespace axle::inline v0::cuda
+}  // namespace axle::cuda

@@ -1,4 +1,5 @@
-// Page-locked host memory: powers of two, from 512 bytes, which are never given back.
+// The allocator of page-locked host memory. Block sizes are powers of two from 512 bytes. Blocks
+// are never returned to the driver.
 #include <deque>
 #include <map>
 #include <mutex>
@@ -10,7 +11,7 @@
 #include "core/cuda/stream_events.h"
 #include "kernels/error.h"
 
-namespace axle::inline v0::cuda::pinned_memory {
+namespace axle::cuda::pinned_memory {
 namespace {
 
 constexpr std::size_t kSmallest = 512;
@@ -52,7 +53,7 @@ void* allocate(std::size_t requested) {
         data = free.back();
         free.pop_back();
     } else {
-        const Relaxed relaxed;
+        const RelaxedCaptureScope relaxed;
         if (cudaHostAlloc(&data, size, cudaHostAllocPortable) != cudaSuccess) {
             cudaGetLastError();
             throw OutOfMemory(str(kernels::current_op, ": no page-locked host memory: ", requested,
@@ -96,4 +97,4 @@ bool owns(const void* data) {
     return static_cast<const char*>(data) < static_cast<char*>(found->first) + found->second.size;
 }
 
-}  // namespace axle::inline v0::cuda::pinned_memory
+}  // namespace axle::cuda::pinned_memory

@@ -12,10 +12,10 @@
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/relaxed.h"
 
-namespace axle::inline v0::cuda {
+namespace axle::cuda {
 
 using kernels::check_cuda;
-using kernels::Relaxed;
+using kernels::RelaxedCaptureScope;
 
 // A CUDA event recorded on a stream.
 struct RecordedEvent {
@@ -52,7 +52,7 @@ class StreamEvents {
     }
 
     bool passed() {
-        const Relaxed relaxed;
+        const RelaxedCaptureScope relaxed;
         if (!streams_.empty()) record();
         return streams_.empty() &&
                std::ranges::all_of(events_, [](const RecordedEvent& p) { return p.passed(); });
@@ -73,4 +73,4 @@ class StreamEvents {
     std::vector<RecordedEvent> events_;
 };
 
-}  // namespace axle::inline v0::cuda
+}  // namespace axle::cuda

@@ -9,7 +9,7 @@
 #include "core/files/dlpack_abi.h"
 #include "core/ops.h"
 
-namespace axle::inline v0 {
+namespace axle {
 namespace {
 
 using dlpack::Array;
@@ -17,11 +17,11 @@ using dlpack::DataType;
 using dlpack::ManagedTensor;
 using dlpack::ManagedTensorVersioned;
 
-struct Row {
+struct DTypeRow {
     DType dtype;
-    DataType theirs;
+    DataType dlpack_dtype;
 };
-constexpr Row kDTypes[] = {
+constexpr DTypeRow kDTypes[] = {
     {DType::f64, {dlpack::kFloat, 64, 1}},         {DType::f32, {dlpack::kFloat, 32, 1}},
     {DType::f16, {dlpack::kFloat, 16, 1}},         {DType::bf16, {dlpack::kBfloat, 16, 1}},
     {DType::i64, {dlpack::kInt, 64, 1}},           {DType::i32, {dlpack::kInt, 32, 1}},
@@ -33,7 +33,7 @@ constexpr Row kDTypes[] = {
     {DType::c64, {dlpack::kComplex, 64, 1}},
 };
 
-const char* name_of_device(std::int32_t type) {
+const char* device_name(std::int32_t type) {
     constexpr const char* kNames[] = {"unknown",
                                       "CPU",
                                       "CUDA",
@@ -57,7 +57,7 @@ const char* name_of_device(std::int32_t type) {
     return kNames[known ? type : 0];
 }
 
-const char* name_of_code(std::uint8_t code) {
+const char* code_name(std::uint8_t code) {
     constexpr const char* kNames[] = {"int",
                                       "uint",
                                       "float",
@@ -79,7 +79,7 @@ const char* name_of_code(std::uint8_t code) {
     return code < std::size(kNames) ? kNames[code] : "unknown";
 }
 
-// --- out
+// --- export
 
 template <class Managed>
 struct Export {
@@ -96,42 +96,43 @@ Managed* export_tensor(const char* op, const Tensor& tensor) {
         throw DeviceError(str(op, ": the tensor is not on the CPU: ", tensor.device()));
     if (tensor.requires_grad())
         throw UsageError(str(op,
-                             ": the tensor requires a gradient, which DLPack can't carry; "
+                             ": the tensor requires a gradient, which DLPack does not support; "
                              "pass tensor.detach()"));
-    auto made = std::make_unique<Export<Managed>>();
-    made->storage = tensor.impl()->storage;
-    made->shape = tensor.shape();
-    made->strides = tensor.strides();
-    Array& array = made->managed.array;
+    auto exported = std::make_unique<Export<Managed>>();
+    exported->storage = tensor.impl()->storage;
+    exported->shape = tensor.shape();
+    exported->strides = tensor.strides();
+    Array& array = exported->managed.array;
     array.data = tensor.numel() == 0 ? nullptr : tensor.raw_data();
     array.device = {dlpack::kCpu, 0};
     array.ndim = tensor.dim();
     const auto* row = std::find_if(std::begin(kDTypes), std::end(kDTypes),
-                                   [&](const Row& r) { return r.dtype == tensor.dtype(); });
-    array.dtype = row->theirs;
-    array.shape = made->shape.begin();
-    array.strides = made->strides.begin();
-    made->managed.deleter = [](Managed* self) {
+                                   [&](const DTypeRow& r) { return r.dtype == tensor.dtype(); });
+    array.dtype = row->dlpack_dtype;
+    array.shape = exported->shape.begin();
+    array.strides = exported->strides.begin();
+    exported->managed.deleter = [](Managed* self) {
         delete static_cast<Export<Managed>*>(self->context);
     };
-    made->managed.context = made.get();
-    return &made.release()->managed;
+    exported->managed.context = exported.get();
+    return &exported.release()->managed;
 }
 
-// --- in
+// --- import
 
-DType dtype_of_array(const DataType& theirs) {
-    for (const Row& row : kDTypes)
-        if (row.theirs.code == theirs.code && row.theirs.bits == theirs.bits && theirs.lanes == 1)
+DType dtype_of_array(const DataType& dlpack_dtype) {
+    for (const DTypeRow& row : kDTypes)
+        if (row.dlpack_dtype.code == dlpack_dtype.code &&
+            row.dlpack_dtype.bits == dlpack_dtype.bits && dlpack_dtype.lanes == 1)
             return row.dtype;
-    throw DTypeError(str("from_dlpack: no dtype is like this: ", name_of_code(theirs.code),
-                         " (code ", int{theirs.code}, ") of ", int{theirs.bits}, " bits, ",
-                         theirs.lanes, " lanes"));
+    throw DTypeError(str("from_dlpack: unsupported dtype: ", code_name(dlpack_dtype.code),
+                         " (code ", int{dlpack_dtype.code}, ") of ", int{dlpack_dtype.bits},
+                         " bits, ", dlpack_dtype.lanes, " lanes"));
 }
 
-// What the handle says, checked.
+// The checked contents of a handle.
 struct Imported {
-    void* data = nullptr;  // the lowest element
+    void* data = nullptr;  // address of the lowest element
     std::size_t bytes = 0;
     std::int64_t offset = 0;  // of the first element, in elements
     DType dtype = f32;
@@ -139,7 +140,8 @@ struct Imported {
     Strides strides;
 };
 
-// Where the elements lie. The lowest is not the first where a stride is negative.
+// Finds the memory range of the elements. With negative strides the lowest element is not the
+// first.
 void find_extent(const Array& array, Imported& in) {
     const std::int64_t size = size_of(in.dtype);
     std::int64_t low = 0, high = 0;
@@ -160,12 +162,12 @@ void find_extent(const Array& array, Imported& in) {
     overflow |= __builtin_add_overflow(first, before, &lowest);
     overflow |= __builtin_add_overflow(lowest, bytes, &end);
     if (overflow)
-        throw ValueError(str("from_dlpack: elements lie beyond the address space: shape ", in.shape,
+        throw ValueError(str("from_dlpack: the elements exceed the address space: shape ", in.shape,
                              ", strides ", in.strides, ", byte offset ", array.byte_offset));
     if (first % static_cast<std::uintptr_t>(size) != 0)
         throw ValueError(str("from_dlpack: elements of ", in.dtype, " are not aligned to ", size,
-                             " bytes: the first is ", first % static_cast<std::uintptr_t>(size),
-                             " beyond"));
+                             " bytes: the first element is ",
+                             first % static_cast<std::uintptr_t>(size), " bytes past a multiple"));
     in.data = reinterpret_cast<void*>(lowest);  // NOLINT(performance-no-int-to-ptr)
     in.bytes = static_cast<std::size_t>(bytes);
     in.offset = -low;
@@ -173,16 +175,15 @@ void find_extent(const Array& array, Imported& in) {
 
 Imported read(const Array& array) {
     if (array.device.type != dlpack::kCpu)
-        throw DeviceError(
-            str("from_dlpack: the memory is not the CPU's: ", name_of_device(array.device.type),
-                " (device type ", array.device.type, ", index ", array.device.index,
-                "); copy it to the CPU first"));
+        throw DeviceError(str("from_dlpack: the memory is not on the CPU: ",
+                              device_name(array.device.type), " (device type ", array.device.type,
+                              ", index ", array.device.index, "); copy it to the CPU first"));
     Imported in;
     in.dtype = dtype_of_array(array.dtype);
     if (array.ndim < 0 || array.ndim > kMaxDims)
-        throw ShapeError(str("from_dlpack: from 0 to ", kMaxDims, " dimensions: ", array.ndim));
+        throw ShapeError(str("from_dlpack: expected 0 to ", kMaxDims, " dimensions: ", array.ndim));
     if (array.ndim > 0 && array.shape == nullptr)
-        throw ValueError(str("from_dlpack: the shape is null, of ", array.ndim, " dimensions"));
+        throw ValueError(str("from_dlpack: the shape is null for ", array.ndim, " dimensions"));
     const auto ndim = static_cast<std::size_t>(array.ndim);
     in.shape = Shape(std::span<const std::int64_t>(array.shape, ndim));
     const std::int64_t count = numel(in.shape);
@@ -191,13 +192,13 @@ Imported read(const Array& array) {
                          : contiguous_strides(in.shape);
     if (count == 0) return in;
     if (array.data == nullptr)
-        throw ValueError(str("from_dlpack: the data is null, of shape ", in.shape));
+        throw ValueError(str("from_dlpack: the data is null for shape ", in.shape));
     find_extent(array, in);
     return in;
 }
 
-// The storage comes last: whatever throws before it leaves the handle to the caller.
-Tensor tensor_over(const Imported& in, std::function<void()> release) {
+// Creates the storage last, so that the caller still owns the handle if anything before it throws.
+Tensor make_tensor(const Imported& in, std::function<void()> release) {
     auto impl = std::make_shared<Impl>();
     impl->shape = in.shape;
     impl->strides = in.strides;
@@ -213,14 +214,14 @@ Tensor import_tensor(Managed* managed, bool read_only) {
     const auto release = [managed] {
         if (managed->deleter != nullptr) managed->deleter(managed);
     };
-    if (in.bytes != 0 && !read_only) return tensor_over(in, release);
-    Tensor own =
-        in.bytes == 0 ? Tensor::empty(in.shape, {.dtype = in.dtype}) : clone(tensor_over(in, {}));
+    if (in.bytes != 0 && !read_only) return make_tensor(in, release);
+    Tensor result =
+        in.bytes == 0 ? Tensor::empty(in.shape, {.dtype = in.dtype}) : clone(make_tensor(in, {}));
     release();
-    return own;
+    return result;
 }
 
-// Across the border the structs have the names of dlpack.h.
+// The API uses the struct names of dlpack.h.
 template <class To, class From>
 To* same_layout(From* managed) {
     return static_cast<To*>(static_cast<void*>(managed));
@@ -244,7 +245,7 @@ Tensor from_dlpack(DLManagedTensorVersioned* managed) {
     auto* ours = same_layout<ManagedTensorVersioned>(managed);
     if (ours->version.major != dlpack::kVersion.major)
         throw ValueError(str("from_dlpack: DLPack ", ours->version.major, ".", ours->version.minor,
-                             " is not understood, only ", dlpack::kVersion.major, ".x"));
+                             " is not supported, expected ", dlpack::kVersion.major, ".x"));
     return import_tensor(ours, (ours->flags & dlpack::kReadOnly) != 0);
 }
 
@@ -253,4 +254,4 @@ Tensor from_dlpack(DLManagedTensor* managed) {
     return import_tensor(same_layout<ManagedTensor>(managed), false);
 }
 
-}  // namespace axle::inline v0
+}  // namespace axle

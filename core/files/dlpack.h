@@ -13,7 +13,7 @@
 struct DLManagedTensor;
 struct DLManagedTensorVersioned;
 
-namespace axle::inline v0 {
+namespace axle {
 
 // Returns a handle that keeps the memory of `tensor` alive until its deleter is called, on any
 // thread. Shape, strides and dtype are a snapshot; the first element is at offset 0. The handle
@@ -36,4 +36,4 @@ DLManagedTensor* to_dlpack_unversioned(const Tensor& tensor);
 Tensor from_dlpack(DLManagedTensorVersioned* managed);
 Tensor from_dlpack(DLManagedTensor* managed);
 
-}  // namespace axle::inline v0
+}  // namespace axle

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace axle::inline v0::dlpack {
+namespace axle::dlpack {
 
 // A different major version has a different layout.
 struct Version {
@@ -70,4 +70,4 @@ static_assert(sizeof(void*) != 8 ||
                sizeof(ManagedTensor) == 64 && sizeof(ManagedTensorVersioned) == 80 &&
                offsetof(ManagedTensorVersioned, array) == 32));
 
-}  // namespace axle::inline v0::dlpack
+}  // namespace axle::dlpack

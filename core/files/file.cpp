@@ -16,7 +16,7 @@
 #include "core/text/text.h"
 #include "kernels/error.h"
 
-namespace axle::inline v0 {
+namespace axle {
 namespace {
 
 [[noreturn]] void fail_on(const std::string& path, const char* what, int error) {
@@ -29,7 +29,7 @@ std::string folder_of(const std::string& path) {
     return path.substr(0, std::max<std::size_t>(slash, 1));
 }
 
-// Differs between processes and between calls; O_EXCL settles the rest.
+// Differs between processes and calls; O_EXCL detects remaining collisions.
 std::string temporary_name() {
     static constinit std::atomic<std::uint64_t> count = 0;
     const auto now = std::chrono::system_clock::now().time_since_epoch().count();
@@ -37,7 +37,7 @@ std::string temporary_name() {
                count.fetch_add(1), ".tmp");
 }
 
-// Makes a rename in the folder last. File systems that can't sync a folder say EINVAL.
+// Makes a rename in the folder durable. File systems that cannot sync a folder return EINVAL.
 int sync_folder(const std::string& folder) {
     const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (descriptor < 0) return errno;
@@ -72,7 +72,7 @@ std::string in_quotes(std::string_view name) { return "'" + printable(name) + "'
 
 InputFile::InputFile(const std::string& path) : path_(path) {
     if (path.find('\0') != std::string::npos) fail_on(path, "can't open", EINVAL);
-    // Opening a pipe or a terminal must neither wait nor adopt it.
+    // Opening a pipe or terminal must not wait, nor make it the controlling terminal.
     do {
         descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     } while (descriptor_ < 0 && errno == EINTR);
@@ -165,7 +165,7 @@ AtomicFile::AtomicFile(const std::string& path) : path_(path), folder_(folder_of
 AtomicFile::~AtomicFile() { discard(); }
 
 void AtomicFile::write(std::span<const std::byte> bytes) {
-    if (descriptor_ < 0) throw UsageError(str(printable(path_), ": written after its end"));
+    if (descriptor_ < 0) throw UsageError(str(printable(path_), ": write after sync or commit"));
     while (!bytes.empty()) {
         const ssize_t n = ::write(descriptor_, bytes.data(), bytes.size());
         if (n < 0 && errno == EINTR) continue;
@@ -175,20 +175,20 @@ void AtomicFile::write(std::span<const std::byte> bytes) {
 }
 
 void AtomicFile::sync() {
-    if (descriptor_ < 0) throw UsageError(str(printable(path_), ": synced after its end"));
+    if (descriptor_ < 0) throw UsageError(str(printable(path_), ": sync called twice"));
     while (::fsync(descriptor_) != 0)
         if (errno != EINTR) fail("can't sync", errno);
-    // Linux frees the descriptor on EINTR too, and what was synced stays written.
+    // Linux also frees the descriptor on EINTR, and synced data stays written.
     if (::close(std::exchange(descriptor_, -1)) != 0 && errno != EINTR) fail("can't close", errno);
 }
 
 void AtomicFile::commit() {
-    if (temporary_.empty()) throw UsageError(str(printable(path_), ": committed after its end"));
+    if (temporary_.empty()) throw UsageError(str(printable(path_), ": commit called twice"));
     if (descriptor_ >= 0) sync();
     if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail("can't replace", errno);
     temporary_.clear();
     if (const int error = sync_folder(folder_); error != 0)
-        fail_on(path_, "is written, but its folder can't be synced", error);
+        fail_on(path_, "was written, but its folder can't be synced", error);
 }
 
 void AtomicFile::fail(const char* what, int error) {
@@ -224,4 +224,4 @@ void create_directories(const std::string& path) {
         throw FileError(str(printable(path), ": can't create the folder: ", error.message()));
 }
 
-}  // namespace axle::inline v0
+}  // namespace axle

@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-namespace axle::inline v0 {
+namespace axle {
 
 // Makes external text (a path, a name in a file) safe for a message: control characters and bytes
 // that are not printable ASCII or UTF-8 become \xNN; text over 200 bytes is truncated.
@@ -96,4 +96,4 @@ void write_file_atomically(const std::string& path, const std::function<void(Ato
 // Creates the folder and its missing parents.
 void create_directories(const std::string& path);
 
-}  // namespace axle::inline v0
+}  // namespace axle

@@ -1,5 +1,5 @@
-// A pickle is a program for a stack machine: opcodes push values, gather those above a mark into
-// containers, and keep values in a memo to be pushed again.
+// The interpreter of pickles. A pickle is a program for a stack machine: opcodes push values,
+// collect the values above a mark into containers, and store values in a memo to push them again.
 #include "core/files/pickle.h"
 
 #include <array>
@@ -10,17 +10,17 @@
 #include "core/files/file.h"
 #include "kernels/error.h"
 
-namespace axle::inline v0 {
+namespace axle {
 namespace {
 
 using Kind = Pickle::Kind;
 using Id = std::uint32_t;
 
-// Values take more memory than the opcodes that say them: no checkpoint has as many.
-constexpr std::size_t kMostValues = 4'000'000;
+// Values take more memory than their opcodes. Real checkpoints have fewer values than this.
+constexpr std::size_t kMaxValues = 4'000'000;
 constexpr std::string_view kOrderedDict = "collections.OrderedDict";
 
-// As Python's pickletools names them.
+// The names of Python's pickletools.
 enum Opcode : std::uint8_t {
     kMark = '(',
     kStop = '.',
@@ -71,19 +71,19 @@ class Machine {
     Pickle run() {
         while (step()) {
         }
-        if (stack_.size() != 1 || !marks_.empty()) fail("it does not end with one value");
-        made_.root = stack_[0];
-        return std::move(made_);
+        if (stack_.size() != 1 || !marks_.empty()) fail("it does not end with exactly one value");
+        result_.root = stack_[0];
+        return std::move(result_);
     }
 
   private:
     [[noreturn]] void fail(const std::string& reason) const {
-        throw FileError(str("the pickle at its byte ", opcode_at_, ": ", reason));
+        throw FileError(str("pickle: byte ", opcode_at_, ": ", reason));
     }
 
-    // --- the bytes
+    // --- input
     std::span<const std::byte> take(std::uint64_t length) {
-        if (length > bytes_.size() - at_) fail("ends too early");
+        if (length > bytes_.size() - at_) fail("unexpected end");
         const auto taken = bytes_.subspan(at_, length);
         at_ += length;
         return taken;
@@ -102,7 +102,7 @@ class Machine {
     std::string_view line() {
         const std::string_view rest = std::as_const(*this).rest();
         const std::size_t end = rest.find('\n');
-        if (end == std::string_view::npos) fail("ends too early");
+        if (end == std::string_view::npos) fail("unexpected end");
         return text(end + 1).substr(0, end);
     }
     std::string_view rest() const {
@@ -111,9 +111,9 @@ class Machine {
     }
     std::int64_t long_integer() {
         const auto length = static_cast<int>(number(1));
-        if (length > 8) fail("an integer beyond 64 bits");
+        if (length > 8) fail("an integer exceeds 64 bits");
         if (length == 0) return 0;
-        const int unused = 64 - 8 * length;  // the highest bit that there is is the sign
+        const int unused = 64 - 8 * length;  // the highest bit present is the sign
         return static_cast<std::int64_t>(number(length) << unused) >> unused;
     }
     double big_endian_double() {
@@ -125,9 +125,9 @@ class Machine {
 
     // --- the stack
     void push(Pickle::Value value) {
-        if (made_.values.size() == kMostValues) fail(str("more than ", kMostValues, " values"));
-        made_.values.push_back(std::move(value));
-        stack_.push_back(static_cast<Id>(made_.values.size() - 1));
+        if (result_.values.size() == kMaxValues) fail(str("more than ", kMaxValues, " values"));
+        result_.values.push_back(std::move(value));
+        stack_.push_back(static_cast<Id>(result_.values.size() - 1));
     }
     void push_kind(Kind kind, std::vector<Id> items = {}) {
         push({.kind = kind, .items = std::move(items)});
@@ -136,10 +136,10 @@ class Machine {
     void push_text(std::string_view value) {
         push({.kind = Kind::text, .text = std::string(value)});
     }
-    // Where what belongs to the last mark begins.
-    std::size_t floor() const { return marks_.empty() ? 0 : marks_.back(); }
+    // Returns the stack index after the last mark.
+    std::size_t frame_begin() const { return marks_.empty() ? 0 : marks_.back(); }
     void check_depth(std::size_t count) const {
-        if (stack_.size() - floor() < count) fail("too few values on the stack");
+        if (stack_.size() - frame_begin() < count) fail("too few values on the stack");
     }
     Id pop() {
         check_depth(1);
@@ -162,56 +162,57 @@ class Machine {
     }
     Pickle::Value& top(Kind kind, const char* what) {
         check_depth(1);
-        Pickle::Value& value = made_.values[stack_.back()];
+        Pickle::Value& value = result_.values[stack_.back()];
         if (value.kind != kind) fail(what);
         return value;
     }
 
-    // --- what opcodes do
+    // --- operations
     void add_items(Kind kind, const std::vector<Id>& items) {
         const bool is_dict = kind == Kind::dict;
         if (is_dict && items.size() % 2 != 0) fail("a key without a value");
-        auto& into =
-            top(kind, is_dict ? "entries of what is no dict" : "elements of no list").items;
+        auto& into = top(kind, is_dict ? "setting items of a value that is not a dict"
+                                       : "appending to a value that is not a list")
+                         .items;
         into.insert(into.end(), items.begin(), items.end());
     }
     void push_name(std::string_view module, std::string_view name) {
-        std::string whole = str(module, '.', name);
-        if (whole != kOrderedDict && !allowed_(whole))
-            throw FileError(str("holds ", printable(whole),
+        std::string full_name = str(module, '.', name);
+        if (full_name != kOrderedDict && !allowed_(full_name))
+            throw FileError(str("contains ", printable(full_name),
                                 ", which is neither a tensor nor a plain container"));
-        push({.kind = Kind::name, .text = std::move(whole)});
+        push({.kind = Kind::name, .text = std::move(full_name)});
     }
     void push_named_on_stack() {
         const std::vector<Id> parts = pop_many(2);
-        const auto &module = made_.values[parts[0]], &name = made_.values[parts[1]];
-        if (module.kind != Kind::text || name.kind != Kind::text) fail("a name that is no text");
+        const auto &module = result_.values[parts[0]], &name = result_.values[parts[1]];
+        if (module.kind != Kind::text || name.kind != Kind::text) fail("a name is not text");
         push_name(std::string(module.text), std::string(name.text));
     }
     void reduce() {
         std::vector<Id> call = pop_many(2);
-        const auto &function = made_.values[call[0]], &arguments = made_.values[call[1]];
+        const auto &function = result_.values[call[0]], &arguments = result_.values[call[1]];
         if (function.kind != Kind::name || arguments.kind != Kind::tuple)
-            fail("a call of what is no name");
+            fail("a call of a value that is not a name");
         if (function.text != kOrderedDict) return push_kind(Kind::call, std::move(call));
-        if (!arguments.items.empty()) fail("an OrderedDict that is made of something");
+        if (!arguments.items.empty()) fail("an OrderedDict with constructor arguments");
         push_kind(Kind::dict);
     }
     void drop_state() {
         static_cast<void>(pop());
         check_depth(1);
-        if (const Kind kind = made_.values[stack_.back()].kind;
+        if (const Kind kind = result_.values[stack_.back()].kind;
             kind != Kind::dict && kind != Kind::call)
-            fail("the state of what is no dict");
+            fail("state for a value that is not a dict");
     }
     void memoize(std::uint64_t index) {
         check_depth(1);
         memo_[index] = stack_.back();
-        if (memo_.size() > kMostValues) fail(str("keeps more than ", kMostValues, " values"));
+        if (memo_.size() > kMaxValues) fail(str("more than ", kMaxValues, " values in the memo"));
     }
     void recall(std::uint64_t index) {
         const auto found = memo_.find(index);
-        if (found == memo_.end()) fail("a value that was not kept");
+        if (found == memo_.end()) fail("a value is not in the memo");
         stack_.push_back(found->second);
     }
     bool step();
@@ -219,13 +220,13 @@ class Machine {
     std::span<const std::byte> bytes_;
     const std::function<bool(std::string_view)>& allowed_;
     std::size_t at_ = 0, opcode_at_ = 0;
-    Pickle made_;
+    Pickle result_;
     std::vector<Id> stack_;
     std::vector<std::size_t> marks_;  // heights of the stack
     std::unordered_map<std::uint64_t, Id> memo_;
 };
 
-// Whether there is more to do.
+// Executes one opcode. Returns false after the last one.
 bool Machine::step() {
     opcode_at_ = at_;
     const auto opcode = static_cast<std::uint8_t>(number(1));
@@ -305,12 +306,12 @@ bool Machine::step() {
             return push_named_on_stack(), true;
         case kReduce:
             return reduce(), true;
-        case kBuild:  // what an OrderedDict has beside its entries, or what a call made
+        case kBuild:  // sets attributes of an OrderedDict or of the result of a call
             return drop_state(), true;
         case kBinPersId:
             return push_kind(Kind::reference, pop_many(1)), true;
         default:
-            fail(str("opcode ", int{opcode}, " says no plain value"));
+            fail(str("opcode ", int{opcode}, " is not supported"));
     }
 }
 
@@ -321,4 +322,4 @@ Pickle read_pickle(std::span<const std::byte> bytes,
     return Machine(bytes, allowed).run();
 }
 
-}  // namespace axle::inline v0
+}  // namespace axle

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-namespace axle::inline v0 {
+namespace axle {
 
 // A pickle is a graph: lists and dicts can be referenced several times. Values refer to each other
 // by index.
@@ -47,4 +47,4 @@ struct Pickle {
 Pickle read_pickle(std::span<const std::byte> bytes,
                    const std::function<bool(std::string_view name)>& allowed);
 
-}  // namespace axle::inline v0
+}  // namespace axle

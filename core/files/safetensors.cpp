@@ -11,7 +11,7 @@
 #include "core/files/safetensors_header.h"
 #include "core/ops.h"
 
-namespace axle::inline v0 {
+namespace axle {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "tensors are stored little-endian");
@@ -20,36 +20,36 @@ using Entry = SafetensorsFile::Entry;
 
 constexpr std::int64_t kLengthBytes = 8;
 
-// Puts the entries in the order of their bytes and holds every one of them against the file.
+// Sorts the entries by position and checks each of them against the size of the file.
 void check_layout(const std::string& path, std::vector<Entry>& entries, std::int64_t data_bytes) {
     std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
         return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
     });
     std::int64_t end = 0;
     for (const Entry& entry : entries) {
-        const auto lie = [&](const std::string& what) {
+        const auto fail = [&](const std::string& what) {
             throw FileError(str(path, ": tensor ", in_quotes(entry.name), ": ", what,
                                 ": data_offsets [", entry.begin, ", ", entry.end, "]"));
         };
         const std::int64_t bytes = checked_bytes(entry.shape, entry.dtype);
-        if (bytes < 0) lie(str("too many elements: ", entry.shape));
-        if (entry.begin != end) lie(str("a gap or an overlap, byte ", end, " comes next"));
+        if (bytes < 0) fail(str("too many elements: ", entry.shape));
+        if (entry.begin != end) fail(str("a gap or an overlap, expected begin ", end));
         if (entry.end < entry.begin || entry.end - entry.begin != bytes)
-            lie(str(entry.shape, " of ", entry.dtype, " takes ", bytes, " bytes"));
-        if (entry.end > data_bytes) lie(str("beyond the end of the file, ", data_bytes, " bytes"));
+            fail(str(entry.shape, " of ", entry.dtype, " needs ", bytes, " bytes"));
+        if (entry.end > data_bytes) fail(str("past the end of the data, ", data_bytes, " bytes"));
         end = entry.end;
     }
     if (end != data_bytes)
         throw FileError(str(path, ": ", data_bytes - end, " bytes at the end belong to no tensor"));
 }
 
-// A byte that is neither 0 nor 1 is no bool that C++ could read.
+// Bytes other than 0 and 1 are not valid C++ bools.
 void check_booleans(const std::string& path, const Entry& entry, const void* data) {
     if (entry.dtype != DType::boolean) return;
     const auto* bytes = static_cast<const unsigned char*>(data);
     if (std::any_of(bytes, bytes + (entry.end - entry.begin), [](unsigned b) { return b > 1; }))
         throw FileError(
-            str(path, ": tensor ", in_quotes(entry.name), ": a BOOL is neither 0 nor 1"));
+            str(path, ": tensor ", in_quotes(entry.name), ": a BOOL byte is neither 0 nor 1"));
 }
 
 }  // namespace
@@ -77,8 +77,9 @@ void save_safetensors(AtomicFile& file, const NamedTensors& tensors, const Metad
     std::vector<std::string_view> names;
     for (const auto& [name, tensor] : sorted) names.push_back(name);
     std::sort(names.begin(), names.end());
-    if (const auto twin = std::adjacent_find(names.begin(), names.end()); twin != names.end())
-        throw ValueError(str("save_safetensors: a name twice: ", in_quotes(*twin)));
+    if (const auto duplicate = std::adjacent_find(names.begin(), names.end());
+        duplicate != names.end())
+        throw ValueError(str("save_safetensors: duplicate name: ", in_quotes(*duplicate)));
 
     const std::string header = write_safetensors_header(sorted, metadata);
     const auto length = static_cast<std::uint64_t>(header.size());
@@ -101,7 +102,7 @@ struct SafetensorsFile::State {
     InputFile file;
     std::string path = printable(file.path());
     std::vector<Entry> entries;
-    std::vector<std::uint32_t> by_name;  // entries in the order of their names
+    std::vector<std::uint32_t> by_name;  // indices of entries, sorted by name
     Metadata metadata;
     mutable std::once_flag mapped;
     mutable std::unique_ptr<MappedFile> map;
@@ -112,9 +113,9 @@ void SafetensorsFile::State::read_header() {
         throw FileError(str(path, ": too short for a safetensors file: ", file.size(), " bytes"));
     std::uint64_t length = 0;
     file.read_at(0, std::as_writable_bytes(std::span(&length, 1)));
-    if (length > kLongestSafetensorsHeader)
-        throw FileError(str(path, ": a header of ", length, " bytes, at most ",
-                            kLongestSafetensorsHeader, " are allowed; is it a safetensors file?"));
+    if (length > kMaxSafetensorsHeader)
+        throw FileError(str(path, ": header length ", length, " exceeds the limit of ",
+                            kMaxSafetensorsHeader, " bytes; is it a safetensors file?"));
     const std::int64_t data_begin = kLengthBytes + static_cast<std::int64_t>(length);
     if (data_begin > file.size())
         throw FileError(
@@ -122,9 +123,9 @@ void SafetensorsFile::State::read_header() {
     std::string header(length, '\0');
     file.read_at(kLengthBytes, std::as_writable_bytes(std::span(header)));
     try {
-        SafetensorsHeader said = read_safetensors_header(header);
-        entries = std::move(said.entries);
-        metadata = std::move(said.metadata);
+        SafetensorsHeader parsed = read_safetensors_header(header);
+        entries = std::move(parsed.entries);
+        metadata = std::move(parsed.metadata);
     } catch (const FileError& error) {
         throw FileError(path + ": " + error.what());
     }
@@ -137,9 +138,10 @@ void SafetensorsFile::State::read_header() {
         return entries[i].name;
     };
     std::ranges::sort(by_name, {}, name_of_index);
-    const auto twin = std::ranges::adjacent_find(by_name, {}, name_of_index);
-    if (twin != by_name.end())
-        throw FileError(str(path, ": a tensor's name twice: ", in_quotes(entries[*twin].name)));
+    const auto duplicate = std::ranges::adjacent_find(by_name, {}, name_of_index);
+    if (duplicate != by_name.end())
+        throw FileError(
+            str(path, ": duplicate tensor name: ", in_quotes(entries[*duplicate].name)));
 }
 
 const Entry* SafetensorsFile::State::find(const std::string& name) const {
@@ -194,4 +196,4 @@ Safetensors load_safetensors(const std::string& path) {
     return all;
 }
 
-}  // namespace axle::inline v0
+}  // namespace axle

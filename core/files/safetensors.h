@@ -20,7 +20,7 @@
 #include "core/files/file.h"
 #include "core/tensor.h"
 
-namespace axle::inline v0 {
+namespace axle {
 
 using Metadata = std::map<std::string, std::string>;
 using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
@@ -78,4 +78,4 @@ class SafetensorsFile {
     std::shared_ptr<const State> state_;
 };
 
-}  // namespace axle::inline v0
+}  // namespace axle

@@ -1,5 +1,5 @@
-// The header's text, both ways: an event parser that accepts the format and nothing else, and its
-// writer.
+// Reads and writes the header's text. The reader is an event parser that accepts exactly the
+// format.
 #include "core/files/safetensors_header.h"
 
 #include <utility>
@@ -8,15 +8,15 @@
 
 #include "core/files/file.h"
 
-namespace axle::inline v0 {
+namespace axle {
 namespace {
 
 using Entry = SafetensorsFile::Entry;
 
-constexpr std::size_t kLongestHeader = kLongestSafetensorsHeader;
+constexpr std::size_t kMaxHeader = kMaxSafetensorsHeader;
 constexpr const char* kMetadataKey = "__metadata__";
 
-// In the order of the format's own library, which a writer puts backwards.
+// In the order of the reference library. Files are written in reverse order.
 constexpr std::pair<const char*, DType> kDTypes[] = {
     {"BOOL", DType::boolean},    {"U8", DType::u8},           {"I8", DType::i8},
     {"F8_E5M2", DType::f8_e5m2}, {"F8_E4M3", DType::f8_e4m3}, {"F8_E8M0", DType::f8_e8m0},
@@ -26,7 +26,8 @@ constexpr std::pair<const char*, DType> kDTypes[] = {
     {"I64", DType::i64},         {"U64", DType::u64},
 };
 
-// Takes the header's events in. A method that returns false stops the parser, with the reason kept.
+// Receives the parser's events. A method that returns false stops the parser; the error is in
+// `reason`.
 class HeaderReader {
   public:
     bool null() { return unexpected("null"); }
@@ -43,7 +44,7 @@ class HeaderReader {
     bool end_array();
     template <class Exception>
     bool parse_error(std::size_t position, const std::string&, const Exception&) {
-        return refuse(str("the header is not JSON at its byte ", position));
+        return refuse(str("the header is not valid JSON at byte ", position));
     }
 
     std::string reason;
@@ -60,26 +61,26 @@ class HeaderReader {
     }
     bool unexpected(const char* what) {
         if (at_ == At::names && !in_metadata_)
-            return refuse(str(tensor(), what, " instead of an object"));
+            return refuse(str(tensor(), what, " where an object is expected"));
         if (at_ == At::metadata || in_metadata_)
-            return refuse(str("__metadata__ may hold only text: ", what));
+            return refuse(str("__metadata__ can contain only text: ", what));
         if (at_ == At::start) return refuse("the header is not an object");
-        return refuse(str(tensor(), what, " where the format has none"));
+        return refuse(str(tensor(), what, " is not allowed here"));
     }
     bool not_a_count(const std::string& text) {
         if (at_ != At::shape && at_ != At::offsets) return unexpected("a number");
-        return refuse(str(tensor(), "not a whole number that fits 63 bits: ", printable(text)));
+        return refuse(str(tensor(), "not an integer in [0, 2^63): ", printable(text)));
     }
     std::string tensor() const { return str("tensor ", in_quotes(entry_.name), ": "); }
     bool set_dtype(const std::string& name);
 
     At at_ = At::start;
     bool in_metadata_ = false;  // between its key and its object
-    bool had_metadata_ = false;
+    bool has_metadata_ = false;
     Entry entry_;
-    int had_ = kNone;      // fields of the entry
-    Field field_ = kNone;  // whose value comes next
-    int offsets_ = 0;      // how many have come
+    int fields_seen_ = kNone;  // a bit for each Field
+    Field field_ = kNone;      // the field whose value comes next
+    int offsets_ = 0;          // number of values read
     std::string text_key_;
 };
 
@@ -109,7 +110,7 @@ bool HeaderReader::set_dtype(const std::string& name) {
 bool HeaderReader::string(std::string& text) {
     if (at_ == At::metadata) {
         if (metadata.emplace(text_key_, text).second) return true;
-        return refuse(str("__metadata__ has a key twice: ", in_quotes(text_key_)));
+        return refuse(str("__metadata__ has a duplicate key: ", in_quotes(text_key_)));
     }
     if (at_ == At::tensor && field_ == kDType) return field_ = kNone, set_dtype(text);
     return unexpected("text");
@@ -119,8 +120,8 @@ bool HeaderReader::key(std::string& text) {
     if (at_ == At::metadata) return text_key_ = std::move(text), true;
     if (at_ == At::names) {
         in_metadata_ = text == kMetadataKey;
-        if (in_metadata_ && std::exchange(had_metadata_, true))
-            return refuse("a key twice: '__metadata__'");
+        if (in_metadata_ && std::exchange(has_metadata_, true))
+            return refuse("duplicate key: '__metadata__'");
         entry_ = {};
         entry_.name = std::move(text);
         return true;
@@ -130,8 +131,8 @@ bool HeaderReader::key(std::string& text) {
              : text == "data_offsets" ? kOffsets
                                       : kNone;
     if (field_ == kNone) return refuse(str(tensor(), "unknown field: ", in_quotes(text)));
-    if (had_ & field_) return refuse(str(tensor(), "a field twice: ", text));
-    had_ |= field_;
+    if (fields_seen_ & field_) return refuse(str(tensor(), "duplicate field: ", text));
+    fields_seen_ |= field_;
     return true;
 }
 
@@ -139,7 +140,7 @@ bool HeaderReader::start_object(std::size_t) {
     if (at_ == At::start) return at_ = At::names, true;
     if (at_ != At::names) return unexpected("an object");
     at_ = std::exchange(in_metadata_, false) ? At::metadata : At::tensor;
-    had_ = field_ = kNone;
+    fields_seen_ = field_ = kNone;
     offsets_ = 0;
     return true;
 }
@@ -147,7 +148,8 @@ bool HeaderReader::start_object(std::size_t) {
 bool HeaderReader::end_object() {
     if (at_ == At::names) return at_ = At::end, true;
     if (std::exchange(at_, At::names) == At::metadata) return true;
-    if (had_ != kAll) return refuse(str(tensor(), "dtype, shape or data_offsets is missing"));
+    if (fields_seen_ != kAll)
+        return refuse(str(tensor(), "dtype, shape or data_offsets is missing"));
     entries.push_back(std::move(entry_));
     return true;
 }
@@ -165,9 +167,9 @@ bool HeaderReader::end_array() {
 }
 
 void check_header_length(std::size_t length) {
-    if (length > kLongestHeader)
+    if (length > kMaxHeader)
         throw ValueError(str("save_safetensors: the header is too long: ", length,
-                             " bytes of at most ", kLongestHeader));
+                             " bytes of at most ", kMaxHeader));
 }
 
 std::string json_text(const std::string& text) {
@@ -188,7 +190,7 @@ int safetensors_rank(DType dtype) {
 }
 
 SafetensorsHeader read_safetensors_header(const std::string& text) {
-    // The parser would take a zero byte for the end and ignore what follows.
+    // The parser would stop at a zero byte and ignore the rest.
     if (!text.starts_with('{') || text.find('\0') != std::string::npos)
         throw FileError("the header is not JSON text that starts with '{'");
     HeaderReader reader;
@@ -210,8 +212,8 @@ std::string write_safetensors_header(const NamedTensors& sorted, const Metadata&
     for (const auto& [name, tensor] : sorted) {
         if (name == kMetadataKey)
             throw ValueError(
-                "save_safetensors: the format keeps this name to itself: '__metadata__'");
-        // Not by a stream: the host's locale may group digits.
+                "save_safetensors: the name is reserved by the format: '__metadata__'");
+        // Does not use a stream, because the host's locale may group digits.
         header += json_text(name) + R"(:{"dtype":")";
         header += kDTypes[safetensors_rank(tensor.dtype())].first;
         header += R"(","shape":[)";
@@ -229,4 +231,4 @@ std::string write_safetensors_header(const NamedTensors& sorted, const Metadata&
     return header;
 }
 
-}  // namespace axle::inline v0
+}  // namespace axle

@@ -7,9 +7,9 @@
 
 #include "core/files/safetensors.h"
 
-namespace axle::inline v0 {
+namespace axle {
 
-inline constexpr std::int64_t kLongestSafetensorsHeader = 100'000'000;
+inline constexpr std::int64_t kMaxSafetensorsHeader = 100'000'000;
 
 struct SafetensorsHeader {
     std::vector<SafetensorsFile::Entry> entries;  // in the order of the text
@@ -27,4 +27,4 @@ std::string write_safetensors_header(const NamedTensors& sorted, const Metadata&
 // Returns the position of a dtype in the format's list. Files are sorted by it, largest first.
 int safetensors_rank(DType dtype);
 
-}  // namespace axle::inline v0
+}  // namespace axle

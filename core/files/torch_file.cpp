@@ -18,7 +18,7 @@
 #include "core/files/zip.h"
 #include "core/storage.h"
 
-namespace axle::inline v0 {
+namespace axle {
 namespace {
 
 using Kind = Pickle::Kind;
@@ -26,7 +26,7 @@ using Value = Pickle::Value;
 
 constexpr std::string_view kSize = "torch.Size";
 constexpr std::string_view kParameter = "torch._utils._rebuild_parameter";
-// Of a storage that knows its dtype, and of one of bytes.
+// For storages with a dtype, and for untyped storages.
 constexpr std::string_view kTensor = "torch._utils._rebuild_tensor_v2";
 constexpr std::string_view kTensorOfBytes = "torch._utils._rebuild_tensor_v3";
 constexpr std::string_view kBytes = "torch.storage.UntypedStorage";
@@ -64,22 +64,22 @@ bool is_known(std::string_view name) {
            name == kBytes || dtype_of_storage(name) || dtype_named(name);
 }
 
-// An open file. Its failures are FileErrors with the bare reason.
+// An open file. Throws FileErrors with the bare reason.
 class TorchFile {
   public:
     TorchFile(const std::shared_ptr<MappedFile>& map, TorchFileOptions options)
         : options_(options), map_(map) {
-        if (!map_->bytes().empty() && map_->bytes()[0] == kPickleBegins)
+        if (!map_->bytes().empty() && map_->bytes()[0] == kPickleStart)
             throw FileError(
-                "is a bare pickle, of PyTorch before 1.6 or of something else; torch.load it and "
-                "torch.save it again");
+                "a bare pickle, from PyTorch before 1.6 or another program; load it with "
+                "torch.load and save it again with torch.save");
         for (StoredEntry& entry : read_stored_zip(map_->bytes())) {
             std::string name = entry.name;
             entries_.emplace(std::move(name), std::move(entry));
         }
         folder_ = find_folder();
         if (const StoredEntry* order = find("byteorder"); order != nullptr)
-            if (text_of(*order) != "little") fail("byteorder", "only little-endian is understood");
+            if (text_of(*order) != "little") fail("byteorder", "only little-endian is supported");
     }
 
     Tree read() {
@@ -92,15 +92,16 @@ class TorchFile {
         } catch (const FileError& error) {
             refuse(error.what());
         }
-        // A container that comes many times is copied as often; no checkpoint needs many.
-        left_ = 64 * entry.bytes.size() + kFreeCopies;
+        // A container that is referenced many times is copied each time. Real checkpoints do not
+        // need many copies.
+        copy_budget_ = 64 * entry.bytes.size() + kFreeCopyBytes;
         return tree_of(pickle_.root, 0);
     }
 
   private:
-    static constexpr std::byte kPickleBegins{0x80};
+    static constexpr std::byte kPickleStart{0x80};
     static constexpr std::string_view kPickle = "data.pkl";
-    static constexpr std::size_t kFreeCopies = std::size_t{1} << 26;  // bytes
+    static constexpr std::size_t kFreeCopyBytes = std::size_t{1} << 26;  // bytes
 
     // --- entries
     [[noreturn]] void fail(std::string_view entry, std::string_view reason) const {
@@ -112,14 +113,14 @@ class TorchFile {
         std::optional<std::string> folder;
         for (const auto& [name, entry] : entries_) {
             if (!name.ends_with(kEnd) || name.find('/') != name.size() - kEnd.size()) continue;
-            if (folder) throw FileError("two entries data.pkl");
+            if (folder) throw FileError("several entries named data.pkl");
             folder = name.substr(0, name.size() - kPickle.size());
         }
         if (!folder)
-            throw FileError("is a zip file, but not one of torch.save: it has no entry data.pkl");
+            throw FileError("a zip file, but not from torch.save: it has no entry data.pkl");
         if (entries_.contains(*folder + "constants.pkl"))
             throw FileError(
-                "is a TorchScript program, which is not executed; save its state_dict instead");
+                "a TorchScript program, which is not supported; save its state_dict instead");
         return *folder;
     }
     const StoredEntry* find(std::string_view name) const {
@@ -137,43 +138,44 @@ class TorchFile {
         if (!options_.check_crc) return;
         const auto* bytes = reinterpret_cast<const Bytef*>(entry.bytes.data());
         if (crc32_z(0, bytes, entry.bytes.size()) != entry.crc)
-            throw FileError(str("entry ", in_quotes(entry.name),
-                                ": is damaged: its bytes don't have its checksum"));
+            throw FileError(
+                str("entry ", in_quotes(entry.name), ": is corrupt: the checksum does not match"));
     }
 
     // --- storages
     struct Memory {
         std::shared_ptr<Storage> storage;
         std::int64_t bytes = 0;
-        bool has_flags = false;  // every byte is 0 or 1
+        bool are_booleans_checked = false;  // every byte is known to be 0 or 1
     };
-    struct StorageOf {
+    struct StorageRef {
         Memory* memory;
-        std::optional<DType> dtype;  // none of one of bytes
+        std::optional<DType> dtype;  // nullopt for an untyped storage
         std::string entry;
     };
 
     const Value& value(std::uint32_t id) const { return pickle_.values[id]; }
     const Value& item(const Value& of, std::size_t index, Kind kind) const {
         if (index >= of.items.size() || value(of.items[index]).kind != kind)
-            refuse("a tensor that is not described as torch.save does");
+            refuse("a tensor description has an unexpected structure");
         return value(of.items[index]);
     }
 
-    // ('storage', type, key, location, size), whatever the device that it was on.
-    StorageOf storage_of(const Value& reference) {
-        const Value& said = item(reference, 0, Kind::tuple);
-        if (said.items.size() != 5 || item(said, 0, Kind::text).text != "storage")
-            refuse("a reference to something else than a storage");
-        const std::string& type = item(said, 1, Kind::name).text;
-        StorageOf made{nullptr, dtype_of_storage(type), "data/" + item(said, 2, Kind::text).text};
-        if (!made.dtype && type != kBytes)
-            refuse(str("a storage of a type that is none: ", printable(type)));
+    // Reads ('storage', type, key, location, size). The location is ignored: tensors are loaded to
+    // the CPU.
+    StorageRef storage_of(const Value& reference) {
+        const Value& fields = item(reference, 0, Kind::tuple);
+        if (fields.items.size() != 5 || item(fields, 0, Kind::text).text != "storage")
+            refuse("a reference to something that is not a storage");
+        const std::string& type = item(fields, 1, Kind::name).text;
+        StorageRef made{nullptr, dtype_of_storage(type),
+                        "data/" + item(fields, 2, Kind::text).text};
+        if (!made.dtype && type != kBytes) refuse(str("unknown storage type: ", printable(type)));
         made.memory = &memory_of(made.entry);
         const std::int64_t size = made.dtype ? size_of(*made.dtype) : 1;
         if (made.memory->bytes % size != 0 ||
-            item(said, 4, Kind::integer).integer != made.memory->bytes / size)
-            fail(made.entry, "is not as long as its storage");
+            item(fields, 4, Kind::integer).integer != made.memory->bytes / size)
+            fail(made.entry, "has a different size than its storage");
         return made;
     }
     Memory& memory_of(const std::string& name) {
@@ -194,28 +196,28 @@ class TorchFile {
         }
         return memory;
     }
-    // A byte that is neither 0 nor 1 is no bool that C++ could read.
-    void check_flags(const StorageOf& storage) {
-        if (std::exchange(storage.memory->has_flags, true)) return;
+    // Bytes other than 0 and 1 are not valid C++ bools.
+    void check_booleans(const StorageRef& storage) {
+        if (std::exchange(storage.memory->are_booleans_checked, true)) return;
         if (std::ranges::any_of(at(storage.entry).bytes,
                                 [](std::byte b) { return std::to_integer<unsigned>(b) > 1; }))
-            fail(storage.entry, "holds booleans that are neither 0 nor 1");
+            fail(storage.entry, "contains booleans that are neither 0 nor 1");
     }
 
     // --- tensors
     template <class Sizes>
     Sizes sizes_of(const Value& tuple, const char* what) const {
         if (tuple.items.size() > kMaxDims)
-            refuse(str("a tensor of more than ", kMaxDims, " ", what));
+            refuse(str("a tensor with more than ", kMaxDims, " ", what));
         Sizes sizes;
         for (std::size_t i = 0; i < tuple.items.size(); ++i) {
             sizes.push_back(item(tuple, i, Kind::integer).integer);
-            if (sizes[static_cast<int>(i)] < 0) refuse(str("a tensor of negative ", what));
+            if (sizes[static_cast<int>(i)] < 0) refuse(str("a tensor with negative ", what));
         }
         return sizes;
     }
-    // Elements from the first to behind the last; none where they can't be counted.
-    static std::optional<std::int64_t> reach(const Shape& shape, const Strides& strides) {
+    // Returns the number of elements from the first to the last, or nullopt if it overflows.
+    static std::optional<std::int64_t> element_span(const Shape& shape, const Strides& strides) {
         std::int64_t end = 1;
         for (int d = 0; d < shape.size(); ++d) {
             std::int64_t length = 0;
@@ -225,28 +227,30 @@ class TorchFile {
         }
         return end;
     }
-    // (storage, offset, size, stride, requires_grad, hooks), and of bytes the dtype behind them.
-    Tensor tensor_of(const Value& arguments, bool of_bytes) {
-        const StorageOf storage = storage_of(item(arguments, 0, Kind::reference));
+    // Arguments: (storage, offset, size, stride, requires_grad, hooks), followed by the dtype in
+    // v3.
+    Tensor tensor_of(const Value& arguments, bool is_v3) {
+        const StorageRef storage = storage_of(item(arguments, 0, Kind::reference));
         const std::int64_t offset = item(arguments, 1, Kind::integer).integer;
         const auto shape = sizes_of<Shape>(item(arguments, 2, Kind::tuple), "sizes");
         const auto strides = sizes_of<Strides>(item(arguments, 3, Kind::tuple), "strides");
         const std::optional<DType> dtype =
-            of_bytes ? dtype_named(item(arguments, 6, Kind::name).text) : storage.dtype;
-        if (!dtype || of_bytes == storage.dtype.has_value())
-            refuse("a tensor whose dtype is not said once");
-        if (shape.size() != strides.size()) refuse("a tensor with sizes but not as many strides");
+            is_v3 ? dtype_named(item(arguments, 6, Kind::name).text) : storage.dtype;
+        if (!dtype || is_v3 == storage.dtype.has_value())
+            refuse("a tensor must have exactly one dtype");
+        if (shape.size() != strides.size())
+            refuse("a tensor with different numbers of sizes and strides");
         const std::int64_t count = numel(shape);
         if (count == 0) return Tensor::empty(shape, {.dtype = *dtype});
-        const std::int64_t room = storage.memory->bytes / size_of(*dtype);
-        const std::optional<std::int64_t> length = reach(shape, strides);
-        if (offset < 0 || offset > room || !length || *length > room - offset)
-            fail(storage.entry, str("a tensor of shape ", shape, " and strides ", strides,
-                                    " from element ", offset, " on is not within it"));
-        if (count > room)
+        const std::int64_t capacity = storage.memory->bytes / size_of(*dtype);
+        const std::optional<std::int64_t> length = element_span(shape, strides);
+        if (offset < 0 || offset > capacity || !length || *length > capacity - offset)
+            fail(storage.entry, str("a tensor with shape ", shape, " and strides ", strides,
+                                    " at element ", offset, " is out of bounds"));
+        if (count > capacity)
             fail(storage.entry,
-                 str("a tensor of shape ", shape, " repeats its elements; save it contiguous()"));
-        if (*dtype == DType::boolean) check_flags(storage);
+                 str("a tensor with shape ", shape, " repeats its elements; save it contiguous()"));
+        if (*dtype == DType::boolean) check_booleans(storage);
         auto impl = std::make_shared<Impl>();
         impl->shape = shape;
         impl->strides = strides;
@@ -257,10 +261,10 @@ class TorchFile {
     }
 
     // --- the tree
-    Tree called(std::uint32_t id, int depth) {
+    Tree call_result(std::uint32_t id, int depth) {
         if (const auto known = tensors_.find(id); known != tensors_.end()) return known->second;
         const std::string& function = value(value(id).items[0]).text;
-        if (!is_known(function)) return {};  // left out
+        if (!is_known(function)) return {};  // unknown_as_null
         const Value& arguments = value(value(id).items[1]);
         if (function == kSize) {
             static_cast<void>(item(arguments, 0, Kind::tuple));
@@ -272,22 +276,23 @@ class TorchFile {
         } else if (function == kParameter) {
             static_cast<void>(item(arguments, 0, Kind::call));
             const Tree data = tree_of(arguments.items[0], depth);
-            if (!data.is_tensor()) refuse("a parameter that is no tensor");
+            if (!data.is_tensor()) refuse("a parameter is not a tensor");
             tensor = data.tensor();
         } else {
-            refuse(str("a call of ", printable(function)));
+            refuse(str("unexpected call of ", printable(function)));
         }
         return tensors_.emplace(id, tensor).first->second;
     }
     std::string key_of(const Value& key) const {
         if (key.kind == Kind::text) return key.text;
-        if (key.kind != Kind::integer) refuse("a dict whose keys are neither text nor integers");
+        if (key.kind != Kind::integer) refuse("a dict has keys that are neither text nor integers");
         return std::to_string(key.integer);
     }
     Tree tree_of(std::uint32_t id, int depth) {
-        if (depth > kMaxTreeDepth) refuse(str("containers more than ", kMaxTreeDepth, " deep"));
+        if (depth > kMaxTreeDepth)
+            refuse(str("containers are nested deeper than ", kMaxTreeDepth, " levels"));
         const Value& v = value(id);
-        spend(sizeof(Tree) + v.text.size());
+        charge(sizeof(Tree) + v.text.size());
         switch (v.kind) {
             case Kind::none:
                 return {};
@@ -300,11 +305,11 @@ class TorchFile {
             case Kind::text:
                 return v.text;
             case Kind::name:
-                if (!is_known(v.text)) return {};  // left out
-                if (!dtype_named(v.text)) refuse(str("a value that is ", printable(v.text)));
+                if (!is_known(v.text)) return {};  // unknown_as_null
+                if (!dtype_named(v.text)) refuse(str("unexpected value: ", printable(v.text)));
                 return v.text;
             case Kind::call:
-                return called(id, depth + 1);
+                return call_result(id, depth + 1);
             case Kind::reference:
                 refuse("a storage without a tensor");
             case Kind::tuple:
@@ -317,23 +322,23 @@ class TorchFile {
             case Kind::dict:
                 return map_of(v, depth);
         }
-        refuse("a value of no kind");
+        refuse("a value has an invalid kind");
     }
     Tree map_of(const Value& dict, int depth) {
         Tree map = Tree::map();
         std::unordered_set<std::string> keys;
         for (std::size_t i = 0; i < dict.items.size(); i += 2) {
             std::string key = key_of(value(dict.items[i]));
-            spend(sizeof(Tree::Entry) + key.size());
-            if (!keys.insert(key).second) refuse(str("a key twice: ", in_quotes(key)));
+            charge(sizeof(Tree::Entry) + key.size());
+            if (!keys.insert(key).second) refuse(str("duplicate key: ", in_quotes(key)));
             Tree element = tree_of(dict.items[i + 1], depth + 1);
             map.entries().push_back({std::move(key), std::move(element)});
         }
         return map;
     }
-    void spend(std::size_t size) {
-        if (size > left_) refuse("values that come again and again, many times what it says");
-        left_ -= size;
+    void charge(std::size_t size) {
+        if (size > copy_budget_) refuse("repeated containers exceed the copy limit");
+        copy_budget_ -= size;
     }
 
     TorchFileOptions options_;
@@ -341,9 +346,9 @@ class TorchFile {
     std::map<std::string, StoredEntry> entries_;
     std::string folder_;  // "archive/"
     Pickle pickle_;
-    std::size_t left_ = 0;
+    std::size_t copy_budget_ = 0;
     std::map<std::string, Memory> memories_;
-    std::unordered_map<std::uint32_t, Tensor> tensors_;  // by their calls
+    std::unordered_map<std::uint32_t, Tensor> tensors_;  // by the id of their call
 };
 
 }  // namespace
@@ -354,9 +359,9 @@ Tree load_torch_file(const std::string& path, TorchFileOptions options) {
         return TorchFile(map, options).read();
     } catch (const FileError& error) {
         throw FileError(str(printable(path), ": ", error.what()));
-    } catch (const ShapeError& error) {  // more elements than can be counted
+    } catch (const ShapeError& error) {  // numel overflows int64
         throw FileError(str(printable(path), ": ", error.what()));
     }
 }
 
-}  // namespace axle::inline v0
+}  // namespace axle

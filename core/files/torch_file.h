@@ -9,7 +9,7 @@
 
 #include "core/tree/tree.h"
 
-namespace axle::inline v0 {
+namespace axle {
 
 struct TorchFileOptions {
     // Compares the data with the checksums in the file. Turn it off for files that PyTorch wrote
@@ -25,4 +25,4 @@ struct TorchFileOptions {
 // under the conditions of MappedFile (core/files/file.h).
 Tree load_torch_file(const std::string& path, TorchFileOptions options = {});
 
-}  // namespace axle::inline v0
+}  // namespace axle

@@ -1,5 +1,5 @@
-// The directory at the end of the file is what counts: headers before the entries may leave sizes
-// out, and only say here where the bytes begin.
+// Reads zip files through the directory at their end. The local header before an entry can lack
+// sizes; it is used only to find where the bytes begin.
 #include "core/files/zip.h"
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 #include "core/files/file.h"
 #include "kernels/error.h"
 
-namespace axle::inline v0 {
+namespace axle {
 namespace {
 
 constexpr std::uint32_t kEntrySignature = 0x02014b50, kLocalSignature = 0x04034b50;
@@ -16,14 +16,14 @@ constexpr std::uint32_t kEndSignature = 0x06054b50, kEnd64Signature = 0x06064b50
 constexpr std::uint32_t kLocator64Signature = 0x07064b50;
 constexpr std::uint64_t kEntryBytes = 46, kLocalBytes = 30, kEndBytes = 22, kEnd64Bytes = 56;
 constexpr std::uint64_t kLocator64Bytes = 20, kLongestComment = 0xffff;
-constexpr std::uint32_t kIn64 = 0xffffffff;  // the number is in the zip64 field
+constexpr std::uint32_t kStoredInZip64 = 0xffffffff;  // the number is in the zip64 field
 
 [[noreturn]] void fail(const std::string& reason) { throw FileError(reason); }
 [[noreturn]] void fail(std::string_view entry, const char* reason) {
     fail(str("entry ", in_quotes(entry), ": ", reason));
 }
 
-// A run of the file's bytes with numbers in little-endian order.
+// A range of the file's bytes; numbers are little-endian.
 class Bytes {
   public:
     explicit Bytes(std::span<std::byte> bytes) : bytes_(bytes) {}
@@ -35,7 +35,7 @@ class Bytes {
     }
     Bytes part(std::uint64_t begin, std::uint64_t length) const {
         if (begin > size() || length > size() - begin)
-            fail("is no whole zip file: its directory says more than it has");
+            fail("not a complete zip file: its directory points outside of it");
         return Bytes(bytes_.subspan(begin, length));
     }
     std::uint16_t u16(std::uint64_t at) const {
@@ -70,7 +70,7 @@ std::uint64_t find_end(const Bytes& file) {
             if (file.u32(at) == kEndSignature && file.u16(at + 20) == file.size() - kEndBytes - at)
                 return at;
     }
-    fail("is no whole zip file: it does not end with a directory");
+    fail("not a complete zip file: no directory at its end");
 }
 
 Directory find_directory(const Bytes& file) {
@@ -78,16 +78,18 @@ Directory find_directory(const Bytes& file) {
     const bool is_64 =
         end >= kLocator64Bytes && file.u32(end - kLocator64Bytes) == kLocator64Signature;
     if (!is_64) {
-        if (file.u16(end + 4) != 0 || file.u16(end + 6) != 0) fail("is one part of a zip file");
+        if (file.u16(end + 4) != 0 || file.u16(end + 6) != 0) fail("one part of a split zip file");
         return {file.u16(end + 10), file.u32(end + 12), file.u32(end + 16)};
     }
     const Bytes end64 = file.part(file.u64(end - kLocator64Bytes + 8), kEnd64Bytes);
-    if (end64.u32(0) != kEnd64Signature) fail("is no whole zip file: its zip64 end is missing");
-    if (end64.u32(16) != 0 || end64.u32(20) != 0) fail("is one part of a zip file");
+    if (end64.u32(0) != kEnd64Signature)
+        fail("not a complete zip file: its zip64 directory end is missing");
+    if (end64.u32(16) != 0 || end64.u32(20) != 0) fail("one part of a split zip file");
     return {end64.u64(32), end64.u64(40), end64.u64(48)};
 }
 
-// The numbers of an entry that don't fit 32 bits are in a field behind its name, in this order.
+// Numbers of an entry that do not fit 32 bits are stored in an extra field after its name, in this
+// order.
 void read_64(const Bytes& extra, std::uint64_t& size, std::uint64_t& stored,
              std::uint64_t& offset) {
     for (std::uint64_t at = 0; at + 4 <= extra.size();) {
@@ -97,7 +99,7 @@ void read_64(const Bytes& extra, std::uint64_t& size, std::uint64_t& stored,
         if (id != 1) continue;
         std::uint64_t next = 0;
         for (std::uint64_t* number : {&size, &stored, &offset}) {
-            if (*number != kIn64) continue;
+            if (*number != kStoredInZip64) continue;
             *number = field.u64(next);
             next += 8;
         }
@@ -111,24 +113,24 @@ StoredEntry read_entry(const Bytes& file, const Bytes& header, const Bytes& name
     read_64(extra, size, stored, offset);
     if ((flags & 1) != 0) fail(name.text(), "is encrypted");
     if (method != 0 || stored != size)
-        fail(name.text(), "is compressed; torch.save stores entries as they are");
+        fail(name.text(), "is compressed; torch.save does not compress entries");
     const Bytes local = file.part(offset, kLocalBytes);
     const std::uint64_t name_at = offset + kLocalBytes;
     if (local.u32(0) != kLocalSignature || file.part(name_at, local.u16(26)).text() != name.text())
-        fail(name.text(), "is not where the directory says");
+        fail(name.text(), "is not at the offset given in the directory");
     const Bytes bytes = file.part(name_at + local.u16(26) + local.u16(28), size);
     return {std::string(name.text()), bytes.span(), header.u32(16)};
 }
 
 void check_separate(std::vector<StoredEntry>& entries) {
     std::ranges::sort(entries, {}, &StoredEntry::name);
-    const auto twin = std::ranges::adjacent_find(entries, {}, &StoredEntry::name);
-    if (twin != entries.end()) fail(twin->name, "comes twice");
+    const auto duplicate = std::ranges::adjacent_find(entries, {}, &StoredEntry::name);
+    if (duplicate != entries.end()) fail(duplicate->name, "duplicate name");
     std::ranges::stable_sort(entries, {}, [](const StoredEntry& e) { return e.bytes.data(); });
     const std::byte* end = nullptr;
     for (const StoredEntry& entry : entries) {
         if (entry.bytes.empty()) continue;
-        if (entry.bytes.data() < end) fail(entry.name, "shares bytes with another");
+        if (entry.bytes.data() < end) fail(entry.name, "overlaps with another entry");
         end = entry.bytes.data() + entry.bytes.size();
     }
 }
@@ -143,7 +145,7 @@ std::vector<StoredEntry> read_stored_zip(std::span<std::byte> bytes) {
     std::uint64_t at = 0;
     for (std::uint64_t i = 0; i < directory.count; ++i) {
         const Bytes header = headers.part(at, kEntryBytes);
-        if (header.u32(0) != kEntrySignature) fail("has a damaged directory");
+        if (header.u32(0) != kEntrySignature) fail("the directory is corrupt");
         const std::uint64_t name = at + kEntryBytes, extra = name + header.u16(28),
                             comment = extra + header.u16(30);
         entries.push_back(read_entry(file, header, headers.part(name, header.u16(28)),
@@ -154,4 +156,4 @@ std::vector<StoredEntry> read_stored_zip(std::span<std::byte> bytes) {
     return entries;
 }
 
-}  // namespace axle::inline v0
+}  // namespace axle

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace axle::inline v0 {
+namespace axle {
 
 struct StoredEntry {
     std::string name;
@@ -21,4 +21,4 @@ struct StoredEntry {
 // file, or if an entry is compressed, encrypted or not completely in the file.
 std::vector<StoredEntry> read_stored_zip(std::span<std::byte> file);
 
-}  // namespace axle::inline v0
+}  // namespace axle

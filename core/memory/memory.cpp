@@ -1,6 +1,6 @@
-// Size classes: powers of two split in four, so that at most a fifth of a block is unused. Each
-// class keeps its freed blocks in a list under one mutex; a training step frees what it allocates,
-// so after the first step every request is a pop and a push.
+// The caching host allocator. Size classes are powers of two divided into four, so that at most a
+// fifth of a block is unused. Each class has a list of freed blocks; one mutex guards all. A
+// training step frees what it allocates, so after the first step every request is a pop and a push.
 #include "core/memory/memory.h"
 
 #include <algorithm>
@@ -33,7 +33,7 @@
 #define AXLE_UNPOISON(block, size) static_cast<void>(0)
 #endif
 
-namespace axle::inline v0::host_memory {
+namespace axle::host_memory {
 namespace {
 
 constexpr std::size_t kAlignment = 64;
@@ -41,7 +41,7 @@ constexpr std::size_t kHugePage = std::size_t{2} << 20;
 constexpr std::size_t kAddressSpace = std::size_t{1} << 47;
 constexpr int kClasses = 4 * 64;
 
-// 64, 128, 192, 256, then four steps an octave. Returns the class; `rounded` is its size.
+// Classes are 64, 128, 192, 256, then four per octave. Returns the class and its size in `rounded`.
 int class_of(std::size_t size, std::size_t& rounded) {
     if (size <= 4 * kAlignment) {
         rounded = (size + kAlignment - 1) / kAlignment * kAlignment;
@@ -69,19 +69,19 @@ void to_system(void* block, std::size_t, void*) noexcept { std::free(block); }
 
 struct Cache {
     std::mutex mutex;
-    std::vector<void*> freed[kClasses];  // of the present allocator
-    std::size_t size[kClasses] = {};     // of a class that has been asked for
+    std::vector<void*> freed[kClasses];  // of the current allocator
+    std::size_t size[kClasses] = {};     // set when a class is first used
     MemoryStats stats;
     std::int64_t limit = INT64_MAX;
 
-    // Allocators are numbered in the order of their use; the system is 0. Blocks of the others are
-    // found by their address, so that a process that sets none pays nothing.
+    // Allocators in the order of their first use; 0 is the system. Only blocks of the others are in
+    // `owners`, so that a process without a custom allocator has no overhead.
     std::vector<HostAllocator> allocators = {{from_system, to_system, nullptr}};
-    std::size_t present = 0;
+    std::size_t current_allocator = 0;
     std::unordered_map<void*, std::size_t> owners;
 };
 
-// Never destroyed: tensors may outlive it.
+// Never destroyed: tensors can outlive it.
 Cache& cache() {
     static auto* const instance = new Cache;
     return *instance;
@@ -93,8 +93,8 @@ std::size_t owner_of(const Cache& c, void* block) {
     return found == c.owners.end() ? 0 : found->second;
 }
 
-// To where the block came from.
-void give_back(Cache& c, void* block, std::size_t size) noexcept {
+// Returns the block to the allocator it came from.
+void return_block(Cache& c, void* block, std::size_t size) noexcept {
     AXLE_UNPOISON(block, size);
     const std::size_t owner = owner_of(c, block);
     if (owner != 0) c.owners.erase(block);
@@ -105,23 +105,23 @@ void give_back(Cache& c, void* block, std::size_t size) noexcept {
 
 void flush(Cache& c) noexcept {
     for (int i = 0; i < kClasses; ++i) {
-        for (void* block : c.freed[i]) give_back(c, block, c.size[i]);
+        for (void* block : c.freed[i]) return_block(c, block, c.size[i]);
         c.freed[i].clear();
     }
 }
 
-// Null where there is no memory, or none within the limit.
+// Returns null if there is no memory or the limit is reached.
 void* take_new(Cache& c, std::size_t size) {
     if (static_cast<std::int64_t>(size) > c.limit - c.stats.reserved) return nullptr;
-    const HostAllocator allocator = c.allocators[c.present];
+    const HostAllocator allocator = c.allocators[c.current_allocator];
     void* const block = allocator.allocate(size, kAlignment, allocator.context);
-    if (block == nullptr || c.present == 0) return block;
+    if (block == nullptr || c.current_allocator == 0) return block;
     const auto address = reinterpret_cast<std::uintptr_t>(block);
     try {
         if (address % kAlignment != 0)
-            throw UsageError(str("set_allocator: the allocator gave ", size,
-                                 " bytes that are not aligned to ", kAlignment));
-        c.owners.emplace(block, c.present);
+            throw UsageError(str("set_allocator: the allocator returned a block of ", size,
+                                 " bytes that is not aligned to ", kAlignment));
+        c.owners.emplace(block, c.current_allocator);
     } catch (...) {
         allocator.deallocate(block, size, allocator.context);
         throw;
@@ -171,7 +171,7 @@ void* allocate(std::size_t size) {
     c.stats.peak = std::max(c.stats.peak, c.stats.current);
     if (profiler::enabled())
         profiler::record_memory(static_cast<std::int64_t>(rounded), c.stats.current,
-                              c.stats.reserved);
+                                c.stats.reserved);
     return block;
 }
 
@@ -183,13 +183,13 @@ void deallocate(void* block, std::size_t size) noexcept {
     std::vector<void*>& freed = c.freed[class_of(size, rounded)];
     c.stats.current -= static_cast<std::int64_t>(rounded);
     AXLE_POISON(block, rounded);
-    if (c.stats.reserved > c.limit || owner_of(c, block) != c.present) {
-        give_back(c, block, rounded);
+    if (c.stats.reserved > c.limit || owner_of(c, block) != c.current_allocator) {
+        return_block(c, block, rounded);
     } else {
         try {
             freed.push_back(block);
         } catch (...) {
-            give_back(c, block, rounded);
+            return_block(c, block, rounded);
         }
     }
     if (profiler::enabled()) profiler::record_memory(0, c.stats.current, c.stats.reserved);
@@ -217,7 +217,7 @@ void empty_cache() {
 void set_allocator(const HostAllocator& allocator) {
     const bool system = allocator.allocate == nullptr && allocator.deallocate == nullptr;
     if (!system && (allocator.allocate == nullptr || allocator.deallocate == nullptr))
-        throw UsageError("set_allocator: needs both functions, or none for the system's");
+        throw UsageError("set_allocator: both functions are needed, or none to restore the system");
     Cache& c = cache();
     const std::lock_guard lock(c.mutex);
     const auto same = [&](const HostAllocator& a) {
@@ -228,7 +228,7 @@ void set_allocator(const HostAllocator& allocator) {
     if (!system) found = std::find_if(c.allocators.begin(), c.allocators.end(), same);
     if (found == c.allocators.end()) found = c.allocators.insert(found, allocator);
     flush(c);
-    c.present = static_cast<std::size_t>(found - c.allocators.begin());
+    c.current_allocator = static_cast<std::size_t>(found - c.allocators.begin());
 }
 
 void set_limit(std::int64_t bytes) {
@@ -239,4 +239,4 @@ void set_limit(std::int64_t bytes) {
     if (c.stats.reserved > c.limit) flush(c);
 }
 
-}  // namespace axle::inline v0::host_memory
+}  // namespace axle::host_memory

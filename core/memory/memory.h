@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace axle::inline v0 {
+namespace axle {
 
 // Sizes in bytes. Counts start at the start of the process or the last reset_peak().
 struct MemoryStats {
@@ -53,4 +53,4 @@ void set_allocator(const HostAllocator& allocator);
 void set_limit(std::int64_t bytes);
 
 }  // namespace host_memory
-}  // namespace axle::inline v0
+}  // namespace axle

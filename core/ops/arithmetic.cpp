@@ -2,10 +2,10 @@
 #include "core/ops/pointwise.h"
 #include "core/profiler/profiler.h"
 
-namespace axle::inline v0 {
+namespace axle {
 namespace {
 
-// True division and powers of integers are floating.
+// True division and powers of integers give f32.
 DType floating(DType t) { return is_floating(t) ? t : f32; }
 
 template <class F>
@@ -15,7 +15,7 @@ Tensor arithmetic(const char* op, F f, const Tensor& a, const Tensor& b) {
     return binary_forward(op, f, a, b, common, common);
 }
 
-// x with a number of the promoted dtype.
+// Converts x to the dtype promoted with the number b.
 Tensor promoted(const Tensor& x, Scalar b) { return to(x, promote(x.dtype(), b)); }
 
 }  // namespace
@@ -32,7 +32,7 @@ Tensor sub(const Tensor& a, const Tensor& b) {
     const profiler::OpScope scope("sub");
     check_device("sub", {&a, &b});
     if (a.dtype() == boolean && b.dtype() == boolean)
-        throw DTypeError("sub: booleans can't be subtracted; use ne for exclusive or");
+        throw DTypeError("sub: not supported for booleans; use ne for exclusive or");
     return record("sub", arithmetic("sub", kernels::formula::Sub{}, a, b), {a, b},
                   [](const Grads& dy, Needs needs) -> Grads {
                       return {dy[0], needs[1] ? neg(dy[0]) : Tensor()};
@@ -89,8 +89,8 @@ Tensor pow(const Tensor& a, Scalar exponent) {
     check_device("pow", {&a});
     if (is_integral(a.dtype()) && exponent.integral) {
         if (exponent.value < 0)
-            throw ValueError(str("pow: an integer to a negative power is no integer: ", a.dtype(),
-                                 " ^ ", exponent.value));
+            throw ValueError(str("pow: integers cannot have negative exponents: ", a.dtype(), " ^ ",
+                                 exponent.value));
         return unary("pow", kernels::formula::PowScalar{exponent.value}, promoted(a, exponent));
     }
     return unary("pow", kernels::formula::PowScalar{exponent.value},
@@ -126,7 +126,7 @@ Tensor pow(const Tensor& given, const Tensor& exponents) {
 
 namespace {
 
-// Each side gets the gradient where it was chosen, half of it in a tie.
+// The larger (smaller) operand gets the gradient; in a tie both get half.
 template <class F>
 Tensor extremum(const char* op, F f, const Tensor& a, const Tensor& b) {
     const profiler::OpScope scope(op);
@@ -153,4 +153,4 @@ Tensor minimum(const Tensor& a, const Tensor& b) {
     return extremum("minimum", kernels::formula::Minimum{}, a, b);
 }
 
-}  // namespace axle::inline v0
+}  // namespace axle

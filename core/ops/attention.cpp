@@ -11,7 +11,7 @@
 #include "core/random.h"
 #include "kernels/ops/rotary.h"
 
-namespace axle::inline v0 {
+namespace axle {
 namespace {
 
 constexpr const char* kAttention = "scaled_dot_product_attention";
@@ -27,14 +27,14 @@ void check_attention(const Tensor& q, const Tensor& k, const Tensor& v) {
     };
     if (q.dim() != 4 || k.dim() != 4 || v.dim() != 4)
         fail("q, k and v must have 4 dimensions [batch, heads, length, head size]");
-    if (k.shape() != v.shape()) fail("k and v must have one shape");
+    if (k.shape() != v.shape()) fail("the shapes of k and v differ");
     if (q.size(0) != k.size(0)) fail("batch sizes differ");
     if (q.size(3) != k.size(3)) fail("head sizes differ");
     if (q.size(1) != k.size(1) && (k.size(1) == 0 || q.size(1) % k.size(1) != 0))
-        fail("the heads of q must be a multiple of those of k");
+        fail("the number of heads of q must be a multiple of that of k");
 }
 
-// The mask with the shape of the scores, or undefined.
+// Returns the mask expanded to the shape of the scores, or undefined.
 Tensor score_mask(const Tensor& mask, const Tensor& q, const Tensor& k) {
     if (!mask.defined()) return {};
     check_device(kAttention, {&q, &mask});
@@ -42,29 +42,29 @@ Tensor score_mask(const Tensor& mask, const Tensor& q, const Tensor& k) {
         throw DTypeError(str(kAttention, ": the mask must be boolean or floating: ", mask.dtype()));
     if (grad_enabled() && mask.requires_grad())
         throw UsageError(
-            str(kAttention, ": there is no gradient for a mask: ", mask.shape(), "; detach it"));
+            str(kAttention, ": masks are not differentiable: ", mask.shape(), "; detach it"));
     const Shape scores = {q.size(0), q.size(1), q.size(2), k.size(2)};
     if (broadcast_shapes(kAttention, mask.shape(), scores) != scores)
-        throw ShapeError(str(kAttention, ": the mask does not broadcast to the scores: ",
+        throw ShapeError(str(kAttention, ": the mask cannot be broadcast to the scores: ",
                              mask.shape(), " and ", scores));
     return expand(mask, scores);
 }
 
 ConstView view_or_null(const Tensor& x) { return x.defined() ? x.view() : ConstView(); }
 
-// [B, H, T, D] in memory as [B, T, H, D]: joining the heads again is then free.
-Tensor heads_inside(const Shape& shape, const Tensor& like) {
+// Returns an empty [B, H, T, D] stored as [B, T, H, D], so that merging the heads needs no copy.
+Tensor empty_heads_inner(const Shape& shape, const Tensor& like) {
     return Tensor::empty({shape[0], shape[2], shape[1], shape[3]},
                          {.dtype = like.dtype(), .device = like.device()})
         .transpose(1, 2);
 }
 
-// Where a gradient goes: the layout of what it is the gradient of, if that is one of the two.
-Tensor gradient_of(const Tensor& x) {
-    return x.is_contiguous() ? empty_like(x) : heads_inside(x.shape(), x);
+// Returns an empty gradient of x, with the layout of x if x is contiguous or has inner heads.
+Tensor empty_gradient(const Tensor& x) {
+    return x.is_contiguous() ? empty_like(x) : empty_heads_inner(x.shape(), x);
 }
 
-// direction 1 or -1: the gradient of a rotation turns back.
+// direction is 1 or -1: the gradient rotates back.
 Tensor rotate(const Tensor& x, double base, std::int64_t offset, int direction) {
     Tensor y = empty_like(x);
     launch(x.device(),
@@ -94,12 +94,12 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
     if (params.dropout_p > 0)
         params.random = take_random(random_blocks(q.size(0) * q.size(1) * q.size(2) * k.size(2)));
 
-    Tensor y = heads_inside(q.shape(), q);
+    Tensor y = empty_heads_inner(q.shape(), q);
     Tensor lse = Tensor::empty({q.size(0), q.size(1), q.size(2)},
                                {.dtype = q.dtype() == f64 ? f64 : f32, .device = q.device()});
     launch(q.device(), [&](auto& on) {
         params.generator = kernels::attention(on, q.view(), k.view(), v.view(), view_or_null(mask),
-                                            params, y.view(), lse.view());
+                                              params, y.view(), lse.view());
     });
     return record(
         kAttention, y, {q, k, v},
@@ -107,9 +107,9 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
          lse = saved(lse), params](const Grads& dy, Needs needs) -> Grads {
             if (grad_enabled()) refuse_double_backward(kAttention);
             const Tensor at_q = q, at_k = k, at_v = v, at_mask = mask, at_y = y, at_lse = lse;
-            Tensor dq = needs[0] ? gradient_of(at_q) : Tensor();
-            Tensor dk = needs[1] ? gradient_of(at_k) : Tensor();
-            Tensor dv = needs[2] ? gradient_of(at_v) : Tensor();
+            Tensor dq = needs[0] ? empty_gradient(at_q) : Tensor();
+            Tensor dk = needs[1] ? empty_gradient(at_k) : Tensor();
+            Tensor dv = needs[2] ? empty_gradient(at_v) : Tensor();
             launch(at_q.device(), [&](auto& on) {
                 kernels::attention_backward(
                     on, dy[0].view(), at_q.view(), at_k.view(), at_v.view(), view_or_null(at_mask),
@@ -129,4 +129,4 @@ Tensor rotary_embedding(const Tensor& x, double base, std::int64_t offset) {
     return rotate(x, base, offset, 1);
 }
 
-}  // namespace axle::inline v0
+}  // namespace axle

@@ -9,7 +9,7 @@
 #include "core/ops.h"
 #include "core/profiler/profiler.h"
 
-namespace axle::inline v0 {
+namespace axle {
 namespace {
 
 void check_input(const char* op, const Tensor& x) {
@@ -18,8 +18,8 @@ void check_input(const char* op, const Tensor& x) {
     if (x.dim() < 2) throw ShapeError(str(op, ": x must be [N, C, ...]: x ", x.shape()));
 }
 
-// A vector over x's channels: undefined, or [C] on x's device, of a floating dtype that is f64
-// where x's is.
+// Checks a per-channel vector: undefined, or [C] on x's device with a floating dtype that is f64 if
+// and only if x's is.
 void check_channels(const char* op, const char* name, const Tensor& v, const Tensor& x) {
     if (!v.defined()) return;
     check_device(op, {&x, &v});
@@ -32,7 +32,7 @@ void check_channels(const char* op, const char* name, const Tensor& v, const Ten
                              ", ", x.dtype()));
 }
 
-// Of the statistics and of the parameters' gradients.
+// Options of the statistics and of the parameters' gradients.
 TensorOptions statistics_of(const Tensor& x) {
     return {.dtype = x.dtype() == f64 ? f64 : f32, .device = x.device()};
 }
@@ -40,7 +40,7 @@ TensorOptions statistics_of(const Tensor& x) {
 ConstView view_or_none(const Tensor& t) { return t.defined() ? t.view() : ConstView(); }
 View view_or_none(Tensor& t) { return t.defined() ? t.view() : View(); }
 
-// [C] as [1, C, 1, ...], to broadcast over x.
+// Reshapes [C] to [1, C, 1, ...], which broadcasts over x.
 Tensor along_channels(const Tensor& v, const Tensor& x) {
     Dims sizes;
     for (int d = 0; d < x.dim(); ++d) sizes.push_back(d == 1 ? v.size(0) : 1);
@@ -52,11 +52,12 @@ Dims all_but_channels(const Tensor& x) {
     return dims;
 }
 
-// The gradients of x, weight and bias as a composition of ops, for second derivatives, in the dtype
-// of the statistics. h is the normalised x; g_to_x turns the gradient of h into that of x. The
-// formulas stand in kernels/ops/channel_norm.h.
+// The gradients of x, weight and bias composed of ops, so that they can be differentiated; in the
+// dtype of the statistics. h is the normalized x; g_to_x converts the gradient of h to that of x.
+// The formulas are in kernels/ops/channel_norm.h.
 template <class F>
-Grads composed(const Tensor& dy, const Tensor& h, const Tensor& weight, Needs needs, F g_to_x) {
+Grads composed_gradients(const Tensor& dy, const Tensor& h, const Tensor& weight, Needs needs,
+                         F g_to_x) {
     Grads result(3);
     if (needs[0])
         result[0] =
@@ -66,25 +67,25 @@ Grads composed(const Tensor& dy, const Tensor& h, const Tensor& weight, Needs ne
     return result;
 }
 
-// The gradient of x where its own mean and rstd over `dims` normalised it to h.
-Tensor through_statistics(const Tensor& g, const Tensor& h, const Tensor& rstd, const Dims& dims) {
+// The gradient of x if h = (x - mean) * rstd with x's own statistics over `dims`.
+Tensor input_gradient(const Tensor& g, const Tensor& h, const Tensor& rstd, const Dims& dims) {
     return mul(rstd, sub(sub(g, mean(g, dims, true)), mul(h, mean(mul(g, h), dims, true))));
 }
 
-// mean and rstd are those of the forward pass; x's own are computed again where it gave them, to be
-// differentiated.
+// mean and rstd come from the forward pass. If they are x's own statistics, they are recomputed to
+// be differentiated.
 Grads batch_norm_gradients(const Tensor& dy_given, const Tensor& x_given, const Tensor& weight,
                            const Tensor& given_mean, const Tensor& given_rstd, bool own, double eps,
                            Needs needs) {
     const DType dtype = given_rstd.dtype();
     const Tensor dy = to(dy_given, dtype), x = to(x_given, dtype);
     const Dims dims = all_but_channels(x);
-    const Tensor centred = sub(x, own ? mean(x, dims, true) : along_channels(given_mean, x));
-    const Tensor rstd = own ? rsqrt(add(mean(mul(centred, centred), dims, true), eps))
+    const Tensor centered = sub(x, own ? mean(x, dims, true) : along_channels(given_mean, x));
+    const Tensor rstd = own ? rsqrt(add(mean(mul(centered, centered), dims, true), eps))
                             : along_channels(given_rstd, x);
-    const Tensor h = mul(centred, rstd);
-    return composed(dy, h, weight, needs, [&](const Tensor& g) {
-        return own ? through_statistics(g, h, rstd, dims) : mul(g, rstd);
+    const Tensor h = mul(centered, rstd);
+    return composed_gradients(dy, h, weight, needs, [&](const Tensor& g) {
+        return own ? input_gradient(g, h, rstd, dims) : mul(g, rstd);
     });
 }
 
@@ -95,19 +96,19 @@ Grads group_norm_gradients(const Tensor& dy_given, const Tensor& x_given, std::i
     const Shape grouped = {shape[0], groups,
                            shape[0] * groups == 0 ? 0 : x_given.numel() / (shape[0] * groups)};
     const Tensor x = reshape(to(x_given, dtype), grouped);
-    const Tensor centred = sub(x, mean(x, {-1}, true));
-    const Tensor rstd = rsqrt(add(mean(mul(centred, centred), {-1}, true), eps));
-    const Tensor h = mul(centred, rstd);
-    return composed(dy, reshape(h, shape), weight, needs, [&](const Tensor& g) {
-        return reshape(through_statistics(reshape(g, grouped), h, rstd, {-1}), shape);
+    const Tensor centered = sub(x, mean(x, {-1}, true));
+    const Tensor rstd = rsqrt(add(mean(mul(centered, centered), {-1}, true), eps));
+    const Tensor h = mul(centered, rstd);
+    return composed_gradients(dy, reshape(h, shape), weight, needs, [&](const Tensor& g) {
+        return reshape(input_gradient(reshape(g, grouped), h, rstd, {-1}), shape);
     });
 }
 
-// Gradients for a kernel to fill.
-struct Wanted {
+// Allocates the requested gradients, which a kernel fills.
+struct RequestedGrads {
     Tensor dx, dweight, dbias;
 
-    Wanted(const Tensor& x, Needs needs) {
+    RequestedGrads(const Tensor& x, Needs needs) {
         if (needs[0]) dx = empty_like(x);
         if (needs[1]) dweight = empty({x.size(1)}, statistics_of(x));
         if (needs[2]) dbias = empty({x.size(1)}, statistics_of(x));
@@ -115,8 +116,8 @@ struct Wanted {
     Grads grads() const { return {dx, dweight, dbias}; }
 };
 
-// The weight and the bias that don't exist want nothing.
-Needs existing(Needs needs, bool has_weight, bool has_bias) {
+// Clears the requests for gradients of undefined parameters.
+Needs drop_undefined(Needs needs, bool has_weight, bool has_bias) {
     needs.bits &= 1U | (has_weight ? 2U : 0U) | (has_bias ? 4U : 0U);
     return needs;
 }
@@ -161,8 +162,7 @@ Tensor batch_norm(const Tensor& x, Tensor running_mean, Tensor running_var, cons
     } else {
         const NoGrad no_grad;
         const DType dtype = statistics_of(x).dtype;
-        mean =
-            clone(to(running_mean, dtype));  // of this moment: training may go on before backward
+        mean = clone(to(running_mean, dtype));  // training can change it before backward
         rstd = rsqrt(add(to(running_var, dtype), eps));
         launch(x.device(), [&](auto& on) {
             kernels::batch_norm_apply(on, x.view(), std::as_const(mean).view(),
@@ -175,17 +175,17 @@ Tensor batch_norm(const Tensor& x, Tensor running_mean, Tensor running_var, cons
         [x = saved(x), weight = saved(weight), mean = saved(mean), rstd = saved(rstd),
          has_bias = bias.defined(), training, eps](const Grads& dy, Needs needs) -> Grads {
             const Tensor input = x, w = weight, m = mean, r = rstd;
-            needs = existing(needs, w.defined(), has_bias);
+            needs = drop_undefined(needs, w.defined(), has_bias);
             if (grad_enabled())
                 return batch_norm_gradients(dy[0], input, w, m, r, training, eps, needs);
-            Wanted wanted(input, needs);
+            RequestedGrads requested(input, needs);
             launch(input.device(), [&](auto& on) {
-                kernels::batch_norm_backward(on, dy[0].view(), input.view(), view_or_none(w),
-                                             m.view(), r.view(), training, view_or_none(wanted.dx),
-                                             view_or_none(wanted.dweight),
-                                             view_or_none(wanted.dbias));
+                kernels::batch_norm_backward(
+                    on, dy[0].view(), input.view(), view_or_none(w), m.view(), r.view(), training,
+                    view_or_none(requested.dx), view_or_none(requested.dweight),
+                    view_or_none(requested.dbias));
             });
-            return wanted.grads();
+            return requested.grads();
         });
 }
 
@@ -206,23 +206,23 @@ Tensor group_norm(const Tensor& x_given, std::int64_t groups, const Tensor& weig
         kernels::group_norm(on, x.view(), groups, view_or_none(weight), view_or_none(bias), eps,
                             y.view(), mean.view(), rstd.view());
     });
-    return record(
-        "group_norm", y, {x, weight, bias},
-        [x = saved(x), weight = saved(weight), mean = saved(mean), rstd = saved(rstd),
-         has_bias = bias.defined(), groups, eps](const Grads& dy, Needs needs) -> Grads {
-            const Tensor input = x, w = weight, m = mean, r = rstd;
-            needs = existing(needs, w.defined(), has_bias);
-            if (grad_enabled())
-                return group_norm_gradients(dy[0], input, groups, w, eps, r.dtype(), needs);
-            Wanted wanted(input, needs);
-            launch(input.device(), [&](auto& on) {
-                kernels::group_norm_backward(on, dy[0].view(), input.view(), groups,
-                                             view_or_none(w), m.view(), r.view(),
-                                             view_or_none(wanted.dx), view_or_none(wanted.dweight),
-                                             view_or_none(wanted.dbias));
-            });
-            return wanted.grads();
-        });
+    return record("group_norm", y, {x, weight, bias},
+                  [x = saved(x), weight = saved(weight), mean = saved(mean), rstd = saved(rstd),
+                   has_bias = bias.defined(), groups, eps](const Grads& dy, Needs needs) -> Grads {
+                      const Tensor input = x, w = weight, m = mean, r = rstd;
+                      needs = drop_undefined(needs, w.defined(), has_bias);
+                      if (grad_enabled())
+                          return group_norm_gradients(dy[0], input, groups, w, eps, r.dtype(),
+                                                      needs);
+                      RequestedGrads requested(input, needs);
+                      launch(input.device(), [&](auto& on) {
+                          kernels::group_norm_backward(
+                              on, dy[0].view(), input.view(), groups, view_or_none(w), m.view(),
+                              r.view(), view_or_none(requested.dx), view_or_none(requested.dweight),
+                              view_or_none(requested.dbias));
+                      });
+                      return requested.grads();
+                  });
 }
 
-}  // namespace axle::inline v0
+}  // namespace axle

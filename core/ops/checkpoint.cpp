@@ -1,5 +1,5 @@
-// Non-reentrant checkpointing: in the forward pass every saved tensor is replaced by its number;
-// the first number that the backward pass asks for runs f again and keeps what f saves then.
+// Non-reentrant checkpointing: the forward pass replaces every saved tensor by its number. When
+// backward unpacks the first number, f runs again and the tensors that it saves then are kept.
 #include <functional>
 
 #include "core/autograd/autocast.h"
@@ -7,7 +7,7 @@
 #include "core/ops.h"
 #include "core/random.h"
 
-namespace axle::inline v0 {
+namespace axle {
 namespace {
 
 using Function = std::function<Tensor(const std::vector<Tensor>&)>;
@@ -43,8 +43,9 @@ struct Frame {
         }
         set_generator_state(now);
         if (kept.size() != count)
-            throw UsageError(str("checkpoint: the function saved ", count, " tensors at first and ",
-                                 kept.size(), " when it was run again; it must be pure"));
+            throw UsageError(str("checkpoint: the function saved ", count,
+                                 " tensors in the first run and ", kept.size(),
+                                 " in the second; it must be pure"));
     }
 
     Tensor take(std::size_t number) {
@@ -62,20 +63,20 @@ Tensor checkpoint(const Function& f, const std::vector<Tensor>& inputs) {
     frame->inputs = inputs;
     frame->random = generator_state();
     frame->autocast = autocast_dtype();
-    struct Place {
+    struct SavedSlot {
         std::shared_ptr<Frame> frame;
         std::size_t number;
     };
     const SavedTensorHooksGuard hooks(
         {.pack = [frame](const Tensor&) -> std::shared_ptr<void> {
-             return std::make_shared<Place>(Place{frame, frame->count++});
+             return std::make_shared<SavedSlot>(SavedSlot{frame, frame->count++});
          },
          .unpack =
-             [](const std::shared_ptr<void>& form) {
-                 const auto& place = *static_cast<const Place*>(form.get());
-                 return place.frame->take(place.number);
+             [](const std::shared_ptr<void>& value) {
+                 const auto& slot = *static_cast<const SavedSlot*>(value.get());
+                 return slot.frame->take(slot.number);
              }});
     return f(inputs);
 }
 
-}  // namespace axle::inline v0
+}  // namespace axle

@@ -1,7 +1,7 @@
 #include "core/ops/pointwise.h"
 #include "core/profiler/profiler.h"
 
-namespace axle::inline v0 {
+namespace axle {
 namespace {
 
 template <class F>
@@ -11,7 +11,8 @@ Tensor compare(const char* op, F f, const Tensor& a, const Tensor& b) {
     return binary_forward(op, f, a, b, promote(a, b), boolean);
 }
 
-// The number as a 0-d tensor: it broadcasts, and does not raise the dtype within its category.
+// Converts the number to a 0-d tensor, which broadcasts and does not raise the dtype within its
+// category.
 template <class F>
 Tensor compare(const char* op, F f, const Tensor& a, Scalar b) {
     const profiler::OpScope scope(op);
@@ -73,8 +74,8 @@ Tensor masked_fill(const Tensor& x, const Tensor& mask, Scalar value) {
         throw DTypeError(str("masked_fill: the mask must be boolean: ", mask.dtype()));
     if (broadcast_shapes("masked_fill", x.shape(), mask.shape()) != x.shape())
         throw ShapeError(
-            str("masked_fill: mask ", mask.shape(), " doesn't broadcast to ", x.shape()));
+            str("masked_fill: mask ", mask.shape(), " cannot be broadcast to ", x.shape()));
     return where(mask, full({}, value, {.dtype = x.dtype(), .device = x.device()}), x);
 }
 
-}  // namespace axle::inline v0
+}  // namespace axle

@@ -1,5 +1,5 @@
-// A convolution is linear in its images and in its weight, and so are its gradients: three maps
-// that are each other's rules, so that derivatives of any order come out of them.
+// Convolution is linear in its input and in its weight, and so are its gradients. The three linear
+// maps are each other's gradients, so derivatives of any order work.
 #include "kernels/ops/conv.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 #include "core/ops.h"
 #include "core/profiler/profiler.h"
 
-namespace axle::inline v0 {
+namespace axle {
 namespace {
 
 using kernels::ConvGeometry;
@@ -27,7 +27,7 @@ Tensor bias_gradient(const Tensor& dy) { return sum(dy, {0, 2, 3}); }
 
 Size2 image_size(const Tensor& x) { return {x.size(2), x.size(3)}; }
 
-// To images of `size`. Each factor is kept for the gradient of the other alone.
+// Convolves to output size `size`. Each factor is saved only if the other one needs a gradient.
 Tensor forward(const Tensor& x, const Tensor& weight, const Tensor& bias,
                const ConvGeometry& geometry, Size2 size) {
     Tensor y = empty({x.size(0), weight.size(0), size.h, size.w}, {x.dtype(), x.device()});
@@ -86,17 +86,16 @@ Tensor weight_gradient(const Tensor& dy, const Tensor& x, const ConvGeometry& ge
                   });
 }
 
-// --- what both ops check
+// --- argument checks of both ops
 
-void check_range(const char* op, const char* name, Size2 value, std::int64_t least) {
-    constexpr std::int64_t kMost = INT32_MAX;
-    if (value.h < least || value.w < least || value.h > kMost || value.w > kMost)
-        throw ValueError(
-            str(op, ": ", name, " must be ", least == 0 ? "0 or more" : "positive", ": ", value));
+void check_range(const char* op, const char* name, Size2 value, std::int64_t min_value) {
+    constexpr std::int64_t kMax = INT32_MAX;
+    if (value.h < min_value || value.w < min_value || value.h > kMax || value.w > kMax)
+        throw ValueError(str(op, ": ", name, " must be ",
+                             min_value == 0 ? "0 or extra" : "positive", ": ", value));
 }
 
-// What `x` and `weight` must be for either direction; `in` is the dimension of weight that meets
-// the channels of x, `out` the other.
+// Checks `x` and `weight` for either direction.
 void check_operands(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias,
                     const ConvGeometry& geometry, bool is_transposed) {
     check_floating(op, x);
@@ -109,7 +108,7 @@ void check_operands(const char* op, const Tensor& x, const Tensor& weight, const
     for (const std::int64_t size : weight.shape())
         if (size == 0) throw ShapeError(str(op, ": weight is empty: ", operands()));
     if (weight.size(0) % geometry.groups != 0)
-        throw ShapeError(str(op, ": the first size of weight is no multiple of the groups: ",
+        throw ShapeError(str(op, ": size 0 of weight must be a multiple of groups: weight ",
                              weight.shape(), ", groups ", geometry.groups));
     const std::int64_t channels = is_transposed ? weight.size(0) : weight.size(1) * geometry.groups;
     const std::int64_t out = is_transposed ? weight.size(1) * geometry.groups : weight.size(0);
@@ -138,23 +137,24 @@ std::int64_t window(std::int64_t kernel, const kernels::ConvAxis& axis) {
     return axis.dilation * (kernel - 1) + 1;
 }
 
-// Kernels multiply these sizes (by some channels and images) to sizes of scratch memory.
+// Limits the padded sizes, which kernels multiply by channels and images to get sizes of scratch
+// memory.
 void check_padded(const char* op, Size2 padded, const Tensor& x, const ConvGeometry& geometry) {
-    constexpr std::int64_t kMost = std::int64_t{1} << 40;
-    if (padded.h <= kMost / padded.w) return;
+    constexpr std::int64_t kMax = std::int64_t{1} << 40;
+    if (padded.h <= kMax / padded.w) return;
     throw ShapeError(str(op, ": the padded images are too large, ", padded, ": x ", x.shape(),
                          ", padding ", Size2(geometry.h.padding, geometry.w.padding), ", stride ",
                          Size2(geometry.h.stride, geometry.w.stride), ", dilation ",
                          Size2(geometry.h.dilation, geometry.w.dilation)));
 }
 
-// A stride along less than two windows says nothing, and costs the least if it is 1.
+// With a single window the stride has no effect, and stride 1 is the cheapest.
 void drop_strides(ConvGeometry& geometry, Size2 windows) {
     if (windows.h == 1) geometry.h.stride = 1;
     if (windows.w == 1) geometry.w.stride = 1;
 }
 
-// f(x as a batch), the result with as many dimensions as x.
+// Calls f with x as a batch; the result has as many dimensions as x.
 template <class F>
 Tensor on_batch(const Tensor& x, F&& f) {
     return x.dim() == 4 ? f(x) : squeeze(f(unsqueeze(x, 0)), 0);
@@ -197,17 +197,17 @@ Tensor conv_transpose2d(const Tensor& x_in, const Tensor& weight_in, const Tenso
                                           options.dilation, options.groups);
     check_range("conv_transpose2d", "output_padding", options.output_padding, 0);
     check_operands("conv_transpose2d", x, weight, bias, geometry, true);
-    const auto size = [&](int dim, const kernels::ConvAxis& axis, std::int64_t more) {
-        if (more >= std::max(axis.stride, axis.dilation))
+    const auto size = [&](int dim, const kernels::ConvAxis& axis, std::int64_t extra) {
+        if (extra >= std::max(axis.stride, axis.dilation))
             throw ValueError(
                 str("conv_transpose2d: output_padding must be smaller than the stride "
                     "or the dilation: output_padding ",
                     options.output_padding, ", stride ", options.stride, ", dilation ",
                     options.dilation));
         const std::int64_t n = (x.size(dim) - 1) * axis.stride - 2 * axis.padding +
-                               window(weight.size(dim), axis) + more;
+                               window(weight.size(dim), axis) + extra;
         if (n < 1)
-            throw ShapeError(str("conv_transpose2d: nothing is left of the result: x ", x.shape(),
+            throw ShapeError(str("conv_transpose2d: the result would be empty: x ", x.shape(),
                                  ", weight ", weight.shape(), ", padding ", options.padding));
         return n;
     };
@@ -220,4 +220,4 @@ Tensor conv_transpose2d(const Tensor& x_in, const Tensor& weight_in, const Tenso
         x, [&](const Tensor& batch) { return transposed(batch, weight, bias, geometry, to); });
 }
 
-}  // namespace axle::inline v0
+}  // namespace axle

@@ -8,22 +8,22 @@
 #include "core/cuda/copy.h"
 #endif
 
-namespace axle::inline v0 {
+namespace axle {
 namespace {
 
-// A contiguous copy in another dtype or the same.
+// Returns a contiguous copy in the given dtype.
 Tensor copied(const Tensor& x, DType dtype) {
     if (dtype != x.dtype()) {
         check_compute("to", x);
         if (!is_compute(dtype))
-            throw DTypeError(str("to: a storage-only dtype can't be converted to: ", dtype));
+            throw DTypeError(str("to: cannot convert to a storage-only dtype: ", dtype));
     }
     Tensor y = Tensor::empty(x.shape(), {.dtype = dtype, .device = x.device()});
     launch(x.device(), [&](auto& on) { kernels::copy(on, x.view(), y.view()); });
     return y;
 }
 
-// The engine casts a gradient back to the input's dtype.
+// The engine casts the gradient back to the input's dtype.
 Tensor record_copy(const char* op, const Tensor& y, const Tensor& x) {
     return record(op, y, {x}, [](const Grads& dy, Needs) -> Grads { return {dy[0]}; });
 }
@@ -58,7 +58,7 @@ Tensor Tensor::pin_memory() const {
     if (x.is_pinned()) return x;
     const profiler::OpScope scope("pin_memory");
     if (!x.device().is_cpu())
-        throw DeviceError(str("pin_memory: only the CPU's memory can be pinned: ", x.device()));
+        throw DeviceError(str("pin_memory: only CPU tensors can be pinned: ", x.device()));
     Tensor y = Tensor::empty(x.shape(), {.dtype = x.dtype(), .pinned = true});
     launch(x.device(), [&](auto& on) { kernels::copy(on, x.view(), y.view()); });
     return record_copy("pin_memory", y, x);
@@ -77,4 +77,4 @@ Tensor contiguous(const Tensor& x) {
     return record_copy("contiguous", copied(x, x.dtype()), x);
 }
 
-}  // namespace axle::inline v0
+}  // namespace axle

@@ -7,7 +7,7 @@
 #include "core/profiler/profiler.h"
 #include "kernels/ops/copy.h"
 
-namespace axle::inline v0 {
+namespace axle {
 
 Tensor empty(const Shape& shape, TensorOptions options) { return Tensor::empty(shape, options); }
 
@@ -36,10 +36,10 @@ Tensor ones_like(const Tensor& x) { return full_like(x, 1); }
 
 Tensor arange(Scalar start, Scalar end, Scalar step, TensorOptions options) {
     const profiler::OpScope scope("arange");
-    if (step.value == 0) throw ValueError("arange: the step is zero");
+    if (step.value == 0) throw ValueError("arange: the step must not be 0");
     const double count = std::ceil((end.value - start.value) / step.value);
     if (!(count >= 0) || count > 0x1p53)
-        throw ValueError(str("arange: no such range: ", start.value, " to ", end.value,
+        throw ValueError(str("arange: invalid range: ", start.value, " to ", end.value,
                              " with step ", step.value));
     const bool requires_grad = std::exchange(options.requires_grad, false);
     Tensor y = Tensor::empty({static_cast<std::int64_t>(count)}, options);
@@ -56,7 +56,7 @@ namespace {
 template <class T>
 Tensor from_values(const std::vector<T>& values, const Shape& shape, TensorOptions options) {
     if (static_cast<std::int64_t>(values.size()) != numel(shape))
-        throw ShapeError(str("tensor: ", values.size(), " values for the shape ", shape));
+        throw ShapeError(str("tensor: got ", values.size(), " values for shape ", shape));
     const bool requires_grad = std::exchange(options.requires_grad, false);
     const Tensor source = Tensor::from_blob(const_cast<T*>(values.data()), shape, dtype_of<T>);
     Tensor y = Tensor::empty(shape, options);
@@ -77,4 +77,4 @@ Tensor tensor(const std::vector<std::int64_t>& values, const Shape& shape) {
     return from_values(values, shape, {.dtype = i64});
 }
 
-}  // namespace axle::inline v0
+}  // namespace axle

@@ -1,5 +1,5 @@
-// Two linear layers with an activation between. As one op its gradient saves a pass over the hidden
-// layer, for the product with weight2 can be multiplied with the activation's slope as it is
+// Two linear layers with an activation between them. As one op, backward saves a pass over the
+// hidden layer: the product with weight2 is multiplied by the activation's derivative while it is
 // written.
 #include <array>
 #include <tuple>
@@ -7,12 +7,12 @@
 #include "core/autograd/autocast.h"
 #include "core/ops/linear.h"
 
-namespace axle::inline v0 {
+namespace axle {
 namespace {
 
 constexpr const char* kOp = "feed_forward";
 
-// (dy weight2) activation'(at)
+// Returns (dy weight2) * activation'(at).
 Tensor hidden_gradient(const Tensor& dy, const Tensor& weight2, Activation activation,
                        const Tensor& at) {
     if (grad_enabled()) return activation_backward(kOp, activation, matmul(dy, weight2), at);
@@ -20,8 +20,9 @@ Tensor hidden_gradient(const Tensor& dy, const Tensor& weight2, Activation activ
     Shape shape = dy.shape();
     shape[shape.size() - 1] = weight2.size(1);
     const Tensor dz = empty(shape, {.dtype = dy.dtype(), .device = dy.device()});
-    const Tensor rows = fold(dy), slope_of = activation == Activation::none ? at : fold(at);
-    Tensor out = fold(dz);
+    const Tensor rows = flatten_rows(dy),
+                 slope_of = activation == Activation::none ? at : flatten_rows(at);
+    Tensor out = flatten_rows(dz);
     launch(dy.device(), [&](auto& on) {
         kernels::MatmulEpilogue epilogue;
         epilogue.activation = kernel_activation(activation);
@@ -52,43 +53,45 @@ Tensor feed_forward(const Tensor& x_in, const Tensor& weight1_in, const Tensor& 
     check_linear(kOp, hidden, weight2, bias2);
     shape[shape.size() - 1] = weight2.size(0);
     const Tensor y = empty(shape, options);
-    const Tensor behind[] = {x, weight1, bias1};
-    const bool passes_on = grad_enabled() && autograd::any_requires_grad(behind);
-    if (passes_on && saves_input(activation)) pre = empty_like(hidden);
+    const Tensor first_layer[] = {x, weight1, bias1};
+    const bool needs_input_grads = grad_enabled() && autograd::any_requires_grad(first_layer);
+    if (needs_input_grads && saves_input(activation)) pre = empty_like(hidden);
     write_linear(x, weight1, bias1, activation, pre, hidden);
     write_linear(hidden, weight2, bias2, Activation::none, {}, y);
     const bool keeps_hidden =
-        weight2.requires_grad() || (passes_on && activation == Activation::relu);
+        weight2.requires_grad() || (needs_input_grads && activation == Activation::relu);
 
     const auto dtype_of = [](const Tensor& t) { return t.defined() ? gradient_dtype(t) : f32; };
     const std::array dtypes = {dtype_of(x_in), dtype_of(weight1_in), dtype_of(bias1_in),
                                dtype_of(weight2_in), dtype_of(bias2_in)};
-    return record(
-        kOp, y, {x_in, weight1_in, bias1_in, weight2_in, bias2_in},
-        [x = saved(passes_on ? x : Tensor()), weight1 = saved(weight1), bias1 = saved(bias1),
-         pre = saved(pre), hidden = saved(keeps_hidden ? hidden : Tensor()),
-         weight2 = saved(weight2), activation, dtypes,
-         passes_on](const Grads& dy, Needs needs) -> Grads {
-            const auto wanted = [&](int i) {
-                return needs[i] ? std::optional(dtypes[static_cast<std::size_t>(i)]) : std::nullopt;
-            };
-            Tensor h = hidden, at = saves_input(activation) ? pre.get() : h;
-            const Tensor in = x, w1 = weight1, w2 = weight2;
-            // A second derivative needs the hidden layer with its history, and computes it again.
-            if (passes_on && grad_enabled()) {
-                const Tensor b1 = bias1;
-                h = linear(in, w1, b1, activation);
-                at = saves_input(activation) ? linear(in, w1, b1) : h;
-            }
-            Grads result(5);
-            std::tie(result[3], result[4]) =
-                parameter_gradients(dy[0], h, w2, wanted(3), wanted(4));
-            if (!passes_on) return result;
-            const Tensor dz = hidden_gradient(dy[0], w2, activation, at);
-            if (needs[0]) result[0] = matmul(dz, w1);
-            std::tie(result[1], result[2]) = parameter_gradients(dz, in, w1, wanted(1), wanted(2));
-            return result;
-        });
+    return record(kOp, y, {x_in, weight1_in, bias1_in, weight2_in, bias2_in},
+                  [x = saved(needs_input_grads ? x : Tensor()), weight1 = saved(weight1),
+                   bias1 = saved(bias1), pre = saved(pre),
+                   hidden = saved(keeps_hidden ? hidden : Tensor()), weight2 = saved(weight2),
+                   activation, dtypes, needs_input_grads](const Grads& dy, Needs needs) -> Grads {
+                      const auto requested = [&](int i) {
+                          return needs[i] ? std::optional(dtypes[static_cast<std::size_t>(i)])
+                                          : std::nullopt;
+                      };
+                      Tensor h = hidden, at = saves_input(activation) ? pre.get() : h;
+                      const Tensor in = x, w1 = weight1, w2 = weight2;
+                      // A second derivative needs the history of the hidden layer, so compute it
+                      // again.
+                      if (needs_input_grads && grad_enabled()) {
+                          const Tensor b1 = bias1;
+                          h = linear(in, w1, b1, activation);
+                          at = saves_input(activation) ? linear(in, w1, b1) : h;
+                      }
+                      Grads result(5);
+                      std::tie(result[3], result[4]) =
+                          parameter_gradients(dy[0], h, w2, requested(3), requested(4));
+                      if (!needs_input_grads) return result;
+                      const Tensor dz = hidden_gradient(dy[0], w2, activation, at);
+                      if (needs[0]) result[0] = matmul(dz, w1);
+                      std::tie(result[1], result[2]) =
+                          parameter_gradients(dz, in, w1, requested(1), requested(2));
+                      return result;
+                  });
 }
 
-}  // namespace axle::inline v0
+}  // namespace axle

@@ -12,7 +12,7 @@
 #include "kernels/float8.h"
 #include "kernels/ops/quantize.h"
 
-namespace axle::inline v0 {
+namespace axle {
 namespace {
 
 bool is_float8(DType dtype) { return dtype == DType::f8_e4m3 || dtype == DType::f8_e5m2; }
@@ -25,7 +25,7 @@ void check_matrix(const char* op, const Float8Tensor& x) {
 
 const float* factor_of(const Float8Tensor& x) { return x.scale.data<float>(); }
 
-// In f32, where sums of products of 8-bit floats are as good as any.
+// Computes the product in f32, which represents sums of products of 8-bit floats accurately enough.
 Tensor emulated(const Float8Tensor& a, const Float8Tensor& b, DType dtype) {
     const AutocastGuard no_autocast(std::nullopt);
     const Tensor sums = matmul(float8_values(a.values), transpose(float8_values(b.values), 0, 1));
@@ -98,7 +98,7 @@ Tensor float8_matmul(const Float8Tensor& a, const Float8Tensor& b,
         throw ShapeError(
             str(kOp, ": inner dimensions differ: ", a.values.shape(), " and ", b.values.shape()));
     if (options.emulate || !has_float8(a.values.device())) return emulated(a, b, options.dtype);
-    // f16 is no type of such a product.
+    // cuBLASLt has no f16 output for fp8 products.
     const DType out = options.dtype == f16 ? f32 : options.dtype;
     Tensor c =
         empty({a.values.size(0), b.values.size(0)}, {.dtype = out, .device = a.values.device()});
@@ -122,4 +122,4 @@ void update_float8_scales(const Float8History& rule, Tensor& history, Tensor& sc
     });
 }
 
-}  // namespace axle::inline v0
+}  // namespace axle

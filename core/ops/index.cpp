@@ -12,10 +12,11 @@
 #include "kernels/ops/copy.h"
 #include "kernels/ops/sort.h"
 
-namespace axle::inline v0 {
+namespace axle {
 namespace {
 
-// Every index lies in [0, size), else IndexError: at once on a CPU.
+// Throws IndexError unless all indices are in [0, size): immediately on a CPU, asynchronously on a
+// GPU.
 void check_range(const char* op, const Tensor& index, std::int64_t size) {
     kernels::BadIndex bad;
     launch(index.device(), [&]<class On>(On& on) {
@@ -34,30 +35,31 @@ void check_range(const char* op, const Tensor& index, std::int64_t size) {
                          " for a dimension of size ", size));
 }
 
-// An index of gather and scatter has the dimensions of what it goes with, and is no larger; dim is
-// free (-1: none is).
+// Checks that the index of gather or scatter has the dimensions of x and is not larger, except
+// along `dim` (-1: no exception).
 void check_fits(const char* op, int dim, const Tensor& index, const Tensor& x) {
     bool fits = index.dim() == x.dim();
     for (int d = 0; fits && d < x.dim(); ++d) fits = d == dim || index.shape()[d] <= x.shape()[d];
     if (fits) return;
-    const std::string free = dim < 0 ? "" : str(" beside dimension ", dim);
-    throw ShapeError(str(op, ": the index is larger", free, " or has other dimensions: index ",
-                         index.shape(), ", tensor ", x.shape()));
+    const std::string free = dim < 0 ? "" : str(" outside dimension ", dim);
+    throw ShapeError(str(op, ": the index is larger", free,
+                         " or has a different number of dimensions: index ", index.shape(),
+                         ", tensor ", x.shape()));
 }
 
 Tensor at_least_1d(const Tensor& x) { return x.dim() == 0 ? reshape(x, {1}) : x; }
 
-// 1-d indices of slices along dim, repeated over the slices of `shape`.
-Tensor across(const Tensor& index, int dim, const Shape& shape) {
-    Shape lined_up = shape;
-    for (std::int64_t& size : lined_up) size = 1;
-    lined_up[dim] = index.numel();
-    return expand(reshape(index, lined_up), shape);
+// Expands a 1-d index of slices along dim to `shape`.
+Tensor broadcast_index(const Tensor& index, int dim, const Shape& shape) {
+    Shape aligned = shape;
+    for (std::int64_t& size : aligned) size = 1;
+    aligned[dim] = index.numel();
+    return expand(reshape(index, aligned), shape);
 }
 
-// Zeros of `shape` with dy added at index: the gradient of reading there. Indices are known to lie
-// inside. f16 and bf16 are summed, and returned, in f32.
-Tensor scattered(const Shape& shape, int dim, const Tensor& index, const Tensor& dy) {
+// Returns zeros of `shape` with dy added at index: the gradient of reading from index. Indices must
+// be valid. f16 and bf16 are accumulated and returned in f32.
+Tensor scatter_to_zeros(const Shape& shape, int dim, const Tensor& index, const Tensor& dy) {
     const Tensor src = is_half(dy.dtype()) ? to(dy, f32) : dy;
     Tensor y = zeros(shape, {.dtype = src.dtype(), .device = src.device()});
     launch(y.device(),
@@ -68,13 +70,13 @@ Tensor scattered(const Shape& shape, int dim, const Tensor& index, const Tensor&
                   });
 }
 
-// The gradient of embedding, [rows, width]; again an op with a rule.
+// The gradient of embedding, [rows, width]; differentiable itself.
 Tensor embedding_gradient(const Tensor& dy, const Tensor& ids, std::int64_t rows,
                           std::int64_t padding) {
     const std::int64_t n = ids.numel(), width = dy.size(-1);
     if (dy.device().is_cuda() && n > kernels::kMaxSortedElements)
-        throw ValueError(str("embedding: a GPU differentiates at most ", kernels::kMaxSortedElements,
-                             " ids: ", ids.shape()));
+        throw ValueError(str("embedding: backward on a GPU supports at most ",
+                             kernels::kMaxSortedElements, " ids: ", ids.shape()));
     Tensor dweight = empty(
         {rows, width}, {.dtype = is_half(dy.dtype()) ? f32 : dy.dtype(), .device = dy.device()});
     const Tensor flat_ids = reshape(ids, {n}), flat_dy = reshape(dy.detach(), {n, width});
@@ -104,7 +106,7 @@ Tensor gather(const Tensor& x, std::int64_t dim, const Tensor& index) {
     launch(x.device(), [&](auto& on) { kernels::gather(on, d, x.view(), index.view(), y.view()); });
     return record("gather", y, {x},
                   [d, index = saved(index), shape = x.shape()](const Grads& dy, Needs) -> Grads {
-                      return {scattered(shape, d, index, dy[0])};
+                      return {scatter_to_zeros(shape, d, index, dy[0])};
                   });
 }
 
@@ -119,13 +121,14 @@ Tensor index_select(const Tensor& x, std::int64_t dim, const Tensor& index) {
     Shape shape = x.shape();
     shape[d] = index.numel();
     Tensor y = empty(shape, {.dtype = x.dtype(), .device = x.device()});
-    const Tensor slices = across(index, d, shape);
+    const Tensor slices = broadcast_index(index, d, shape);
     launch(x.device(),
            [&](auto& on) { kernels::gather(on, d, x.view(), slices.view(), y.view()); });
-    return record("index_select", y, {x},
-                  [d, index = saved(index), shape = x.shape()](const Grads& dy, Needs) -> Grads {
-                      return {scattered(shape, d, across(index, d, dy[0].shape()), dy[0])};
-                  });
+    return record(
+        "index_select", y, {x},
+        [d, index = saved(index), shape = x.shape()](const Grads& dy, Needs) -> Grads {
+            return {scatter_to_zeros(shape, d, broadcast_index(index, d, dy[0].shape()), dy[0])};
+        });
 }
 
 Tensor scatter_add(const Tensor& given, std::int64_t dim, const Tensor& index,
@@ -134,9 +137,10 @@ Tensor scatter_add(const Tensor& given, std::int64_t dim, const Tensor& index,
     check_device("scatter_add", {&given, &index, &added});
     check_index_dtype("scatter_add", index);
     check_compute("scatter_add", given);
-    // Autocast may have made one of them half as wide as the other.
+    // Autocast can make one of them half as wide as the other.
     const bool differ = autocast_dtype() && given.dtype() != added.dtype();
-    const Tensor x = differ ? autocast_to_f32(given) : given, src = differ ? autocast_to_f32(added) : added;
+    const Tensor x = differ ? autocast_to_f32(given) : given,
+                 src = differ ? autocast_to_f32(added) : added;
     check_same_dtype("scatter_add", x, src);
     if (x.dim() == 0)
         return reshape(scatter_add(reshape(x, {1}), dim, at_least_1d(index), at_least_1d(src)), {});
@@ -174,7 +178,7 @@ Tensor embedding(const Tensor& ids, const Tensor& weight, std::optional<std::int
     shape.push_back(width);
     Tensor y = empty(shape, {.dtype = weight.dtype(), .device = weight.device()});
     Tensor flat_y = reshape(y, {n, width});
-    const Tensor row_of = across(reshape(ids, {n}), 0, {n, width});
+    const Tensor row_of = broadcast_index(reshape(ids, {n}), 0, {n, width});
     launch(weight.device(),
            [&](auto& on) { kernels::gather(on, 0, weight.view(), row_of.view(), flat_y.view()); });
     return record("embedding", y, {weight},
@@ -221,17 +225,17 @@ Tensor triu(const Tensor& x, std::int64_t diagonal) { return triangle("triu", x,
 
 namespace {
 
-// What a kernel finds of x along d, k of each row, with its places there.
+// Runs a kernel that selects k elements of x along d; returns values and indices.
 template <class Kernel>
-std::pair<Tensor, Tensor> picked(const char* op, const Tensor& x, int d, std::int64_t k,
-                                 Kernel kernel) {
+std::pair<Tensor, Tensor> select_along(const char* op, const Tensor& x, int d, std::int64_t k,
+                                       Kernel kernel) {
     if (x.dim() == 0) {
-        const auto [values, indices] = picked(op, reshape(x, {1}), d, k, kernel);
+        const auto [values, indices] = select_along(op, reshape(x, {1}), d, k, kernel);
         return k == 0 ? std::pair(values, indices)
                       : std::pair(reshape(values, {}), reshape(indices, {}));
     }
     if (x.device().is_cuda() && x.shape()[d] > kernels::kMaxSortedElements)
-        throw ValueError(str(op, ": a GPU takes at most ", kernels::kMaxSortedElements,
+        throw ValueError(str(op, ": a GPU supports at most ", kernels::kMaxSortedElements,
                              " along a dimension: ", x.shape()));
     Shape shape = x.shape();
     shape[d] = k;
@@ -245,7 +249,7 @@ std::pair<Tensor, Tensor> picked(const char* op, const Tensor& x, int d, std::in
     values =
         record(op, values, {x},
                [d, indices = saved(indices), shape = x.shape()](const Grads& dy, Needs) -> Grads {
-                   return {scattered(shape, d, indices, dy[0])};
+                   return {scatter_to_zeros(shape, d, indices, dy[0])};
                });
     return {values, indices};
 }
@@ -259,9 +263,9 @@ std::pair<Tensor, Tensor> topk(const Tensor& x, std::int64_t k, std::int64_t dim
     const int d = wrap_dim("topk", dim, x.dim());
     const std::int64_t n = x.dim() == 0 ? 1 : x.shape()[d];
     if (k < 0 || k > n)
-        throw ValueError(str("topk: k must lie in [0, ", n, "]: ", k, " along dimension ", d,
-                             " of ", x.shape()));
-    return picked("topk", x, d, k, [&](auto& on, ConstView from, View values, View indices) {
+        throw ValueError(
+            str("topk: k must be in [0, ", n, "]: ", k, " along dimension ", d, " of ", x.shape()));
+    return select_along("topk", x, d, k, [&](auto& on, ConstView from, View values, View indices) {
         kernels::topk(on, largest, from, values, indices);
     });
 }
@@ -272,7 +276,7 @@ std::pair<Tensor, Tensor> sort(const Tensor& x, std::int64_t dim, bool descendin
     check_compute("sort", x);
     const int d = wrap_dim("sort", dim, x.dim());
     const std::int64_t n = x.dim() == 0 ? 1 : x.shape()[d];
-    return picked("sort", x, d, n, [&](auto& on, ConstView from, View values, View indices) {
+    return select_along("sort", x, d, n, [&](auto& on, ConstView from, View values, View indices) {
         kernels::sort(on, descending, from, values, indices);
     });
 }
@@ -282,4 +286,4 @@ Tensor argsort(const Tensor& x, std::int64_t dim, bool descending) {
     return sort(x.defined() ? x.detach() : x, dim, descending).second;
 }
 
-}  // namespace axle::inline v0
+}  // namespace axle

@@ -1,5 +1,5 @@
-// Resizing. Nearest and bilinear are linear maps: the gradient is the transposed map, whose
-// gradient is the map again.
+// Resizing. Nearest and bilinear interpolation are linear maps: the gradient is the transposed map,
+// and its gradient is the map itself.
 #include "kernels/ops/interpolate.h"
 
 #include <cmath>
@@ -10,7 +10,7 @@
 #include "core/ops.h"
 #include "core/profiler/profiler.h"
 
-namespace axle::inline v0 {
+namespace axle {
 namespace {
 
 Tensor transposed(const Tensor& dy, const kernels::Resize& resize, const Shape& shape);
@@ -23,7 +23,7 @@ Tensor resized(const Tensor& x, const kernels::Resize& resize, const Shape& shap
     });
 }
 
-// Halves are summed, and returned, in f32.
+// Half-precision gradients are accumulated and returned in f32.
 Tensor transposed(const Tensor& dy, const kernels::Resize& resize, const Shape& shape) {
     Tensor dx = empty(shape, {.dtype = dy.dtype() == f64 ? f64 : f32, .device = dy.device()});
     launch(dy.device(),
@@ -42,7 +42,7 @@ Size2 new_size(const Tensor& x, const InterpolateOptions& options) {
     const auto [h, w] = *options.scale_factor;
     const double height = std::floor(static_cast<double>(x.size(-2)) * h);
     const double width = std::floor(static_cast<double>(x.size(-1)) * w);
-    constexpr double kLimit = 0x1p62;  // beyond it the product of sizes overflows anyway
+    constexpr double kLimit = 0x1p62;  // larger sizes overflow the element count anyway
     if (!(h > 0 && w > 0 && height < kLimit && width < kLimit))
         throw ValueError(
             str("interpolate: scale_factor must be positive and finite: [", h, ", ", w, "]"));
@@ -55,18 +55,19 @@ Tensor interpolate(const Tensor& x, const InterpolateOptions& options) {
     const profiler::OpScope scope("interpolate");
     check_device("interpolate", {&x});
     check_floating("interpolate", x);
-    // Three dimensions are [N, C, L] to PyTorch, and not [C, H, W] as to the other ops on planes.
+    // As in PyTorch, three dimensions would mean [N, C, L], not [C, H, W] as in the other image
+    // ops.
     bool planes = x.dim() == 4;
     for (int d = 1; planes && d < x.dim(); ++d) planes = x.shape()[d] > 0;
     if (!planes)
         throw ShapeError(
-            str("interpolate: x must be [N, C, H, W], nothing but N empty: x ", x.shape()));
+            str("interpolate: x must be [N, C, H, W], and only N can be 0: x ", x.shape()));
     const bool bilinear = options.mode == Interpolation::bilinear;
     if (options.align_corners && !bilinear)
-        throw ValueError("interpolate: align_corners needs the mode bilinear");
+        throw ValueError("interpolate: align_corners needs mode bilinear");
     const Size2 size = new_size(x, options);
-    constexpr std::int64_t kMost = INT32_MAX;
-    if (size.h < 1 || size.w < 1 || size.h > kMost || size.w > kMost)
+    constexpr std::int64_t kMax = INT32_MAX;
+    if (size.h < 1 || size.w < 1 || size.h > kMax || size.w > kMax)
         throw ShapeError(str("interpolate: the new size must be positive and below 2^31: ", size,
                              " from x ", x.shape()));
     kernels::Resize resize = {.bilinear = bilinear, .align_corners = options.align_corners};
@@ -78,4 +79,4 @@ Tensor interpolate(const Tensor& x, const InterpolateOptions& options) {
     return resized(x, resize, shape);
 }
 
-}  // namespace axle::inline v0
+}  // namespace axle

@@ -1,16 +1,16 @@
-// Linear layers: a product, its bias and an activation in one pass.
+// Linear layers: product, bias and activation in one pass.
 #include "core/ops/linear.h"
 
 #include <tuple>
 
 #include "core/autograd/autocast.h"
 
-namespace axle::inline v0 {
+namespace axle {
 namespace {
 
 constexpr const char* kOp = "linear";
 
-// f(formula) for an activation that is not none.
+// Calls f(formula); activation must not be none.
 template <class F>
 Tensor with_formula(Activation activation, F&& f) {
     switch (activation) {
@@ -28,14 +28,14 @@ Tensor with_formula(Activation activation, F&& f) {
 Tensor bias_gradient(const Tensor& dz, DType dtype) {
     if (grad_enabled()) return dz;  // the engine sums it, differentiably
     Tensor db = empty({dz.size(-1)}, {.dtype = dtype, .device = dz.device()});
-    const Tensor rows = fold(dz);
+    const Tensor rows = flatten_rows(dz);
     launch(dz.device(), [&](auto& on) { kernels::column_sum(on, rows.view(), db.view()); });
     return db;
 }
 
-// dz^T x, laid out in memory as the weight is: one that is stored [in, out] gets a gradient that
-// its leaf can take over without a copy, and in the leaf's dtype without being rounded before.
-// A db that is defined gets the sum over the rows of dz, which are read anyway.
+// Returns dz^T x in the memory layout of the weight, so that the leaf of a weight stored as [in,
+// out] can take it over without a copy, and directly in the leaf's dtype without intermediate
+// rounding. If db is defined, it receives the sum over the rows of dz in the same pass.
 Tensor weight_gradient(const Tensor& dz, const Tensor& x, const Tensor& weight, DType dtype,
                        Tensor db) {
     const bool stored_transposed = weight.strides()[0] == 1 && weight.size(1) > 1;
@@ -65,8 +65,9 @@ void check_linear(const char* op, const Tensor& x, const Tensor& weight, const T
     if (weight.dim() != 2)
         throw ShapeError(str(op, ": weight must be [out, in]: ", weight.shape()));
     if (x.dim() == 0 || x.size(-1) != weight.size(1))
-        throw ShapeError(str(op, ": the width of x is not that of weight [out, in]: x ", x.shape(),
-                             ", weight ", weight.shape()));
+        throw ShapeError(str(op,
+                             ": the last dimension of x differs from in of weight [out, in]: x ",
+                             x.shape(), ", weight ", weight.shape()));
     if (!bias.defined()) return;
     check_same_dtype(op, x, bias);
     if (bias.shape() != Shape{weight.size(0)})
@@ -91,7 +92,7 @@ bool saves_input(Activation activation) {
 }
 
 Tensor activation_backward(const char* op, Activation activation, const Tensor& dy,
-                          const Tensor& kept) {
+                           const Tensor& kept) {
     if (activation == Activation::none) return dy;
     return with_formula(activation, [&](auto f) { return slope(op, f, dy, kept); });
 }
@@ -106,7 +107,7 @@ std::pair<Tensor, Tensor> parameter_gradients(const Tensor& dz, const Tensor& x,
     Tensor dw, db;
     const bool together = dw_dtype && db_dtype && !grad_enabled();
     if (together) db = empty({weight.size(0)}, {.dtype = *db_dtype, .device = dz.device()});
-    if (dw_dtype) dw = weight_gradient(fold(dz), fold(x), weight, *dw_dtype, db);
+    if (dw_dtype) dw = weight_gradient(flatten_rows(dz), flatten_rows(x), weight, *dw_dtype, db);
     if (db_dtype && !together) db = bias_gradient(dz, *db_dtype);
     return {dw, db};
 }
@@ -114,8 +115,8 @@ std::pair<Tensor, Tensor> parameter_gradients(const Tensor& dz, const Tensor& x,
 void write_linear(const Tensor& x, const Tensor& weight, const Tensor& bias, Activation activation,
                   const Tensor& pre, const Tensor& y) {
     const NoGrad no_grad;
-    const Tensor rows = fold(x), columns = transpose(weight, 0, 1);
-    Tensor out = fold(y), argument = pre.defined() ? fold(pre) : pre;
+    const Tensor rows = flatten_rows(x), columns = transpose(weight, 0, 1);
+    Tensor out = flatten_rows(y), argument = pre.defined() ? flatten_rows(pre) : pre;
     launch(x.device(), [&](auto& on) {
         kernels::MatmulEpilogue epilogue;
         epilogue.activation = kernel_activation(activation);
@@ -140,12 +141,12 @@ Tensor linear(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in
                                              (bias.defined() && bias.requires_grad()));
     if (recorded && saves_input(activation)) pre = empty(shape, options);
     write_linear(x, weight, bias, activation, pre, y);
-    // A second derivative needs the argument with its history, and computes it again.
+    // A second derivative needs the history of the activation's input, so compute it again.
     const bool keeps_x = weight.requires_grad() || saves_input(activation);
     const Tensor kept = activation == Activation::relu ? y : pre;
     const DType dw_dtype = gradient_dtype(weight_in);
     const DType db_dtype = bias.defined() ? gradient_dtype(bias_in) : dw_dtype;
-    // Gradients go to the operands as they came, past autocast.
+    // Gradients are returned for the original operands, before autocast.
     return record(kOp, y, {x_in, weight_in, bias_in},
                   [x = saved(keeps_x ? x : Tensor()), weight = saved(weight), bias = saved(bias),
                    kept = saved(kept), activation, dw_dtype,
@@ -153,7 +154,7 @@ Tensor linear(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in
                       const Tensor w = weight, b = bias;
                       const bool again = grad_enabled() && saves_input(activation);
                       const Tensor dz = activation_backward(kOp, activation, dy[0],
-                                                           again ? linear(x, w, b) : kept.get());
+                                                            again ? linear(x, w, b) : kept.get());
                       Grads result(3);
                       if (needs[0]) result[0] = matmul(dz, w);
                       std::tie(result[1], result[2]) = parameter_gradients(
@@ -163,4 +164,4 @@ Tensor linear(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in
                   });
 }
 
-}  // namespace axle::inline v0
+}  // namespace axle

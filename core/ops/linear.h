@@ -7,10 +7,10 @@
 #include "core/ops/pointwise.h"
 #include "kernels/ops/matmul.h"
 
-namespace axle::inline v0 {
+namespace axle {
 
 // Returns [..., width] viewed as [rows, width].
-inline Tensor fold(const Tensor& x) {
+inline Tensor flatten_rows(const Tensor& x) {
     if (x.dim() == 2) return x;
     std::int64_t rows = 1;
     for (int d = 0; d + 1 < x.dim(); ++d) rows *= x.shape()[d];
@@ -42,4 +42,4 @@ std::pair<Tensor, Tensor> parameter_gradients(const Tensor& dz, const Tensor& x,
                                               const Tensor& weight, std::optional<DType> dw_dtype,
                                               std::optional<DType> db_dtype);
 
-}  // namespace axle::inline v0
+}  // namespace axle

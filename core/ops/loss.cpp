@@ -10,10 +10,11 @@
 #include "core/profiler/profiler.h"
 #include "kernels/ops/matmul.h"
 
-namespace axle::inline v0 {
+namespace axle {
 namespace {
 
-// What a loss is computed in, and what it is returned in: under autocast f16 and bf16 become f32.
+// The dtype that a loss is computed in, and its result dtype: under autocast f16 and bf16 become
+// f32.
 DType wide_dtype(DType t) { return t == f64 ? f64 : f32; }
 DType result_dtype(DType t) { return autocast_dtype() ? wide_dtype(t) : t; }
 
@@ -22,7 +23,8 @@ void check_smoothing(const char* op, double smoothing) {
         throw ValueError(str(op, ": label_smoothing must be in [0, 1]: ", smoothing));
 }
 
-// Every target is ignored or a class, else IndexError: at once on a CPU.
+// Throws IndexError unless every target is a class or ignored: immediately on a CPU, asynchronously
+// on a GPU.
 void check_targets(const char* op, const Tensor& targets, std::int64_t classes,
                    std::int64_t ignore_index) {
     std::int64_t row = -1;
@@ -38,12 +40,12 @@ void check_targets(const char* op, const Tensor& targets, std::int64_t classes,
                          classes, " classes"));
 }
 
-// How many targets count, as a 0-d tensor.
+// Returns the number of targets that are not ignored, 0-d.
 Tensor valid_targets(const Tensor& targets, std::int64_t ignore_index, DType dtype) {
     return to(sum(ne(targets, Scalar(ignore_index))), dtype);
 }
 
-// The gradient of the losses by ops that have rules themselves; dloss [N].
+// The gradient of the losses composed of differentiable ops; dloss is [N].
 Tensor composed_gradient(const Tensor& logits, const Tensor& targets, const Tensor& dloss,
                          const CrossEntropyOptions& options) {
     const Tensor ignored = eq(targets, Scalar(options.ignore_index));
@@ -66,20 +68,20 @@ Tensor cross_entropy_gradient(const Tensor& logits, const Tensor& targets, const
     return dlogits;
 }
 
-// What linear_cross_entropy finds in one pass over the rows.
+// The results of linear_cross_entropy's single pass over the rows.
 struct LinearLoss {
     Tensor losses;       // [N]
-    Tensor dx, dweight;  // of the sum of the losses, where wanted
+    Tensor dx, dweight;  // gradients of the summed losses, if requested
 };
 
-// Rows of logits at a time: about 4 MiB, but enough of them that reading and packing the weight,
-// and adding to its gradient, cost little beside the products.
+// Returns the rows of logits per chunk: about 4 MiB, but enough that reading and packing the weight
+// and accumulating its gradient cost little compared to the products.
 std::int64_t chunk_rows(std::int64_t classes, DType dtype) {
-    constexpr std::int64_t kBytes = std::int64_t{4} << 20, kFewest = 256;
-    return std::max(kFewest, kBytes / std::max<std::int64_t>(1, classes * size_of(dtype)));
+    constexpr std::int64_t kBytes = std::int64_t{4} << 20, kMinRows = 256;
+    return std::max(kMinRows, kBytes / std::max<std::int64_t>(1, classes * size_of(dtype)));
 }
 
-// dlogits overwrite the logits where these are not wider than x and weight.
+// dlogits overwrite the logits unless the logits are wider than x and weight.
 LinearLoss linear_losses(const Tensor& x, const Tensor& weight, const Tensor& targets,
                          const CrossEntropyOptions& options, bool wants_dx, bool wants_dweight) {
     const std::int64_t n = x.size(0), classes = weight.size(0);
@@ -170,7 +172,7 @@ Tensor linear_cross_entropy(const Tensor& input, const Tensor& matrix, const Ten
     check_floating(kOp, input);
     check_index_dtype(kOp, targets);
     if (options.reduction == Reduction::none)
-        throw ValueError(str(kOp, ": the reduction must be mean or sum"));
+        throw ValueError(str(kOp, ": reduction must be mean or sum"));
     if (input.dim() != 2 || matrix.dim() != 2 || targets.dim() != 1 ||
         input.size(1) != matrix.size(1) || input.size(0) != targets.size(0))
         throw ShapeError(str(kOp, ": needs x [N, K], weight [classes, K] and targets [N]: ",
@@ -181,13 +183,13 @@ Tensor linear_cross_entropy(const Tensor& input, const Tensor& matrix, const Ten
     check_same_dtype(kOp, x, weight);
     const DType result = result_dtype(x.dtype());
 
-    const bool records = grad_enabled();
+    const bool is_recorded = grad_enabled();
     Tensor y, divisor;
     LinearLoss pass;
     {
         const NoGrad no_grad;
-        pass = linear_losses(x, weight, targets, options, records && x.requires_grad(),
-                             records && weight.requires_grad());
+        pass = linear_losses(x, weight, targets, options, is_recorded && x.requires_grad(),
+                             is_recorded && weight.requires_grad());
         y = sum(pass.losses);
         if (options.reduction == Reduction::mean) {
             divisor = valid_targets(targets, options.ignore_index, y.dtype());
@@ -195,15 +197,15 @@ Tensor linear_cross_entropy(const Tensor& input, const Tensor& matrix, const Ten
         }
         y = to(y, result);
     }
-    // The gradients are those of the sum, so that 16-bit ones do not underflow before loss scaling.
-    // They go to the operands as they came, past autocast.
+    // dx and dweight are gradients of the sum, so that 16-bit gradients do not underflow before
+    // loss scaling. Gradients are returned for the original operands, before autocast.
     return record(kOp, y, {input, matrix},
                   [dx = saved(pass.dx), dweight = saved(pass.dweight), divisor = saved(divisor)](
                       const Grads& dy, Needs needs) -> Grads {
                       if (grad_enabled()) refuse_double_backward(kOp);
                       const Tensor by = divisor;
                       Tensor factor = dy[0];
-                      // Without a valid target the sum has no gradient either: 0, not 0 / 0.
+                      // Without a valid target the gradient of the sum is also 0: avoid 0 / 0.
                       if (by.defined())
                           factor = div(to(factor, by.dtype()), clamp(by, 1.0, std::nullopt));
                       return {needs[0] ? mul(dx, factor) : Tensor(),
@@ -224,4 +226,4 @@ Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction) {
     return reduction == Reduction::mean ? mean(square) : sum(square);
 }
 
-}  // namespace axle::inline v0
+}  // namespace axle

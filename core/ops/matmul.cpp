@@ -1,15 +1,15 @@
-// Matrix products. A batch that meets a single matrix becomes more rows of one product, forward and
-// in the gradient of the matrix.
+// Matrix products. A batch times a single matrix is computed as one product with more rows, in
+// forward and in the gradient of the matrix.
 #include "kernels/ops/matmul.h"
 
 #include "core/autograd/autocast.h"
 #include "core/ops/linear.h"
 #include "core/profiler/profiler.h"
 
-namespace axle::inline v0 {
+namespace axle {
 namespace {
 
-// The view of x [..., r, c] with the batch dimensions of the product: stride 0 where x repeats.
+// Returns the view of x [..., r, c] with the product's batch dimensions; stride 0 where x repeats.
 ConstView with_batch(const Tensor& x, const Shape& batch) {
     const ConstView v = x.view();
     ConstView result;
@@ -36,11 +36,12 @@ Shape common_batch(const Tensor& a, const Tensor& b) {
     try {
         return broadcast_shapes("matmul", left, right);
     } catch (const ShapeError&) {
-        throw ShapeError(str("matmul: batches don't broadcast: ", a.shape(), " @ ", b.shape()));
+        throw ShapeError(
+            str("matmul: batch dimensions cannot be broadcast: ", a.shape(), " @ ", b.shape()));
     }
 }
 
-// Two tensors of at least two dimensions and one dtype, whose inner dimensions agree.
+// Both have at least two dimensions, one dtype and matching inner dimensions.
 Tensor product(const Tensor& a, const Tensor& b) {
     const Shape batch = common_batch(a, b);
     Shape shape = batch;
@@ -50,7 +51,7 @@ Tensor product(const Tensor& a, const Tensor& b) {
     launch(a.device(), [&](auto& on) {
         kernels::matmul(on, with_batch(a, batch), with_batch(b, batch), c.view());
     });
-    // Each factor is kept for the gradient of the other alone.
+    // Each factor is saved only if the other one needs a gradient.
     return record(
         "matmul", c, {a, b},
         [a = saved(b.requires_grad() ? a : Tensor()), b = saved(a.requires_grad() ? b : Tensor())](
@@ -71,9 +72,10 @@ Tensor matmul(const Tensor& a_in, const Tensor& b_in) {
     check_compute("matmul", a);
     check_same_dtype("matmul", a, b);
     if (a.dtype() == boolean)
-        throw DTypeError("matmul: booleans have no product, convert them to an integer dtype");
+        throw DTypeError("matmul: not supported for booleans; convert them to an integer dtype");
     if (a.dim() == 0 || b.dim() == 0)
-        throw ShapeError(str("matmul: a 0-d operand, use mul: ", a.shape(), " @ ", b.shape()));
+        throw ShapeError(
+            str("matmul: 0-d operands are not supported; use mul: ", a.shape(), " @ ", b.shape()));
     if (a.size(-1) != b.size(b.dim() == 1 ? 0 : -2))
         throw ShapeError(str("matmul: inner dimensions differ: ", a.shape(), " @ ", b.shape()));
 
@@ -82,7 +84,7 @@ Tensor matmul(const Tensor& a_in, const Tensor& b_in) {
     if (a.dim() == 2 || b.dim() > 2) return product(a, b);
     Shape shape = a.shape();
     shape[shape.size() - 1] = b.size(1);
-    return view(product(fold(a), b), shape);
+    return view(product(flatten_rows(a), b), shape);
 }
 
-}  // namespace axle::inline v0
+}  // namespace axle

@@ -7,11 +7,11 @@
 #include "core/ops.h"
 #include "core/profiler/profiler.h"
 
-namespace axle::inline v0 {
+namespace axle {
 namespace {
 
-// A weight or a bias: undefined, or [width] on x's device, of a floating dtype that is f64 where
-// x's is.
+// Checks a weight or bias: undefined, or [width] on x's device with a floating dtype that is f64 if
+// and only if x's is.
 void check_vector(const char* op, const char* name, const Tensor& v, const Tensor& x) {
     if (!v.defined()) return;
     check_device(op, {&x, &v});
@@ -27,7 +27,7 @@ void check_vector(const char* op, const char* name, const Tensor& v, const Tenso
 void check_input(const char* op, const Tensor& x) {
     check_device(op, {&x});
     check_floating(op, x);
-    if (x.dim() == 0) throw ShapeError(str(op, ": x needs a dimension to normalise: ", x.shape()));
+    if (x.dim() == 0) throw ShapeError(str(op, ": x must have at least 1 dimension: ", x.shape()));
 }
 
 // The dtype that rows are computed in.
@@ -41,19 +41,19 @@ Tensor row_statistic(const Tensor& x) {
 ConstView view_or_none(const Tensor& t) { return t.defined() ? t.view() : ConstView(); }
 View view_or_none(Tensor& t) { return t.defined() ? t.view() : View(); }
 
-// The gradients of x, weight and bias as a composition of ops, for second derivatives. The formula
-// stands in kernels/ops/norm.h.
+// The gradients of x, weight and bias composed of ops, so that they can be differentiated. The
+// formula is in kernels/ops/norm.h.
 Grads norm_gradients(const Tensor& dy_given, const Tensor& x_given, const Tensor& weight,
-                     double eps, bool centred, Needs needs) {
+                     double eps, bool centered, Needs needs) {
     const Tensor x = to(x_given, row_dtype(x_given)), dy = to(dy_given, x.dtype());
-    const Tensor c = centred ? sub(x, mean(x, {-1}, true)) : x;
+    const Tensor c = centered ? sub(x, mean(x, {-1}, true)) : x;
     const Tensor rstd = rsqrt(add(mean(mul(c, c), {-1}, true), eps));
     const Tensor h = mul(c, rstd);
     Grads result(3);
     if (needs[0]) {
         const Tensor g = weight.defined() ? mul(dy, to(weight, x.dtype())) : dy;
         const Tensor inner = sub(g, mul(h, mean(mul(g, h), {-1}, true)));
-        result[0] = mul(rstd, centred ? sub(inner, mean(g, {-1}, true)) : inner);
+        result[0] = mul(rstd, centered ? sub(inner, mean(g, {-1}, true)) : inner);
     }
     if (weight.defined() && needs[1]) result[1] = sum_to(mul(dy, h), weight.shape());
     if (needs[2]) result[2] = sum_to(dy, {x.size(-1)});
@@ -125,4 +125,4 @@ Tensor rms_norm(const Tensor& x_given, const Tensor& weight_given, double eps) {
                   });
 }
 
-}  // namespace axle::inline v0
+}  // namespace axle

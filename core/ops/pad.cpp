@@ -1,5 +1,5 @@
-// Padding and flipping. A constant border is filled around a copy, and its gradient is the opposite
-// padding; the other modes join views of x, so that their gradients come from those ops.
+// Padding and flipping. A constant border is filled around a copy; its gradient is the opposite
+// padding. The other modes concatenate views of x and get their gradients from those ops.
 #include <algorithm>
 #include <cstdint>
 #include <vector>
@@ -11,10 +11,10 @@
 #include "core/profiler/profiler.h"
 #include "kernels/ops/copy.h"
 
-namespace axle::inline v0 {
+namespace axle {
 namespace {
 
-// What is added before and after one dimension.
+// The padding of one dimension.
 struct Sides {
     int dim;
     std::int64_t before, after;
@@ -24,9 +24,9 @@ std::vector<Sides> sides_of(const Tensor& x, const Dims& padding) {
     if (padding.size() % 2 != 0 || padding.size() / 2 > x.dim())
         throw ShapeError(str("pad: the padding must be pairs for the last dimensions: padding ",
                              padding, ", x ", x.shape()));
-    constexpr std::int64_t kMost = INT32_MAX;  // what arithmetic on sizes can't overflow with
+    constexpr std::int64_t kMax = INT32_MAX;  // arithmetic on smaller sizes cannot overflow
     for (const std::int64_t n : padding)
-        if (n > kMost || n < -kMost)
+        if (n > kMax || n < -kMax)
             throw ValueError(str("pad: the padding must be below 2^31: ", padding));
     std::vector<Sides> all;
     for (int i = 0; i < padding.size(); i += 2)
@@ -34,7 +34,7 @@ std::vector<Sides> sides_of(const Tensor& x, const Dims& padding) {
     return all;
 }
 
-// The part of x that negative padding leaves.
+// Returns the part of x that remains after negative padding.
 Tensor cropped(const Tensor& x, const Dims& padding, const std::vector<Sides>& all) {
     Tensor y = x;
     for (const auto& [d, before, after] : all) {
@@ -42,7 +42,7 @@ Tensor cropped(const Tensor& x, const Dims& padding, const std::vector<Sides>& a
         const std::int64_t end = x.shape()[d] - std::max<std::int64_t>(-after, 0);
         if (end < start || x.shape()[d] + before + after < 0)
             throw ShapeError(
-                str("pad: more is cropped than there is: padding ", padding, ", x ", x.shape()));
+                str("pad: cannot crop more than the size: padding ", padding, ", x ", x.shape()));
         y = narrow(y, d, start, end - start);
     }
     return y;
@@ -57,10 +57,10 @@ Tensor constant_pad(const Tensor& x, const Dims& padding, Scalar value) {
         const NoGrad no_grad;
         const Tensor inner = cropped(x, padding, all);
         y = full(shape, value, {.dtype = x.dtype(), .device = x.device()});
-        Tensor place = y;
+        Tensor inner_part = y;
         for (const auto& [d, before, after] : all)
-            place = narrow(place, d, std::max<std::int64_t>(before, 0), inner.shape()[d]);
-        launch(x.device(), [&](auto& on) { kernels::copy(on, inner.view(), place.view()); });
+            inner_part = narrow(inner_part, d, std::max<std::int64_t>(before, 0), inner.shape()[d]);
+        launch(x.device(), [&](auto& on) { kernels::copy(on, inner.view(), inner_part.view()); });
     }
     Dims opposite = padding;
     for (std::int64_t& n : opposite) n = -n;
@@ -69,23 +69,23 @@ Tensor constant_pad(const Tensor& x, const Dims& padding, Scalar value) {
     });
 }
 
-// `count` elements of dimension d that repeat the one at `from`.
+// Returns `count` copies of the element at `from` along dimension d.
 Tensor repeated(const Tensor& x, int d, std::int64_t from, std::int64_t count) {
     Shape shape = x.shape();
     shape[d] = count;
     return expand(narrow(x, d, from, 1), shape);
 }
 
-void check_room(PadMode mode, const Dims& padding, std::int64_t most, const Tensor& x,
+void check_room(PadMode mode, const Dims& padding, std::int64_t limit, const Tensor& x,
                 const Sides& sides) {
-    if (sides.before <= most && sides.after <= most) return;
+    if (sides.before <= limit && sides.after <= limit) return;
     const char* names[] = {"constant", "reflect", "replicate", "circular"};
-    throw ShapeError(str("pad: ", names[static_cast<int>(mode)], " adds at most ", most,
-                         " to either side of dimension ", sides.dim, ": padding ", padding, ", x ",
+    throw ShapeError(str("pad: ", names[static_cast<int>(mode)], " supports at most ", limit,
+                         " on either side of dimension ", sides.dim, ": padding ", padding, ", x ",
                          x.shape()));
 }
 
-// One dimension of a mode that repeats x, cropped already but for `source`.
+// Pads one dimension in a mode that repeats x. `body` is the cropped `source`.
 Tensor pad_dim(const Tensor& source, const Tensor& body, const Sides& sides, PadMode mode) {
     const auto& [d, before, after] = sides;
     const std::int64_t size = source.shape()[d];
@@ -112,18 +112,17 @@ Tensor pad(const Tensor& x, const Dims& padding, PadMode mode, Scalar value) {
     const profiler::OpScope scope("pad");
     check_device("pad", {&x});
     if (mode == PadMode::constant) return constant_pad(x, padding, value);
-    if (value.value != 0)
-        throw ValueError(str("pad: a value needs the mode constant: ", value.value));
+    if (value.value != 0) throw ValueError(str("pad: value needs mode constant: ", value.value));
     Tensor y = x;
     bool is_view = true;
     for (const Sides& sides : sides_of(x, padding)) {
         const Tensor body = cropped(y, padding, {sides});
         const std::int64_t size = y.shape()[sides.dim];
-        const std::int64_t most = mode == PadMode::circular ? body.shape()[sides.dim]
-                                  : mode == PadMode::reflect || size == 0
-                                      ? std::max<std::int64_t>(size - 1, 0)
-                                      : INT64_MAX;
-        check_room(mode, padding, most, x, sides);
+        const std::int64_t limit = mode == PadMode::circular ? body.shape()[sides.dim]
+                                   : mode == PadMode::reflect || size == 0
+                                       ? std::max<std::int64_t>(size - 1, 0)
+                                       : INT64_MAX;
+        check_room(mode, padding, limit, x, sides);
         y = pad_dim(y, body, sides, mode);
         is_view = is_view && sides.before <= 0 && sides.after <= 0;
     }
@@ -136,7 +135,7 @@ Tensor flip(const Tensor& x, const Dims& dims) {
     unsigned flipped = 0;
     for (const std::int64_t dim : dims) {
         const unsigned bit = 1u << wrap_dim("flip", dim, x.dim());
-        if (flipped & bit) throw ValueError(str("flip: a dimension comes twice: ", dims));
+        if (flipped & bit) throw ValueError(str("flip: duplicate dimension: ", dims));
         flipped |= bit;
     }
     Tensor y = empty(x.shape(), {.dtype = x.dtype(), .device = x.device()});
@@ -156,4 +155,4 @@ Tensor flip(const Tensor& x, const Dims& dims) {
                   [dims](const Grads& dy, Needs) -> Grads { return {flip(dy[0], dims)}; });
 }
 
-}  // namespace axle::inline v0
+}  // namespace axle

@@ -8,7 +8,7 @@
 #include "core/profiler/profiler.h"
 #include "kernels/ops/pointwise.h"
 
-namespace axle::inline v0 {
+namespace axle {
 
 // Returns f(a, b), computed in the dtype `common` and broadcast. The result has dtype `result`.
 template <class F>
@@ -63,4 +63,4 @@ Tensor unary(const char* op, F f, const Tensor& x) {
     });
 }
 
-}  // namespace axle::inline v0
+}  // namespace axle

@@ -1,5 +1,5 @@
-// Pooling. The gradient of a mean is a linear map whose own gradient is the mean again; that of a
-// maximum scatters to the recorded places, and its gradient gathers from them.
+// Pooling. The gradient of a mean is a linear map whose gradient is the mean itself. The gradient
+// of a maximum scatters to the recorded positions, and its gradient gathers from them.
 #include "kernels/ops/pool.h"
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 #include "core/profiler/profiler.h"
 #include "kernels/ops/index.h"
 
-namespace axle::inline v0 {
+namespace axle {
 namespace {
 
 void check_planes(const char* op, const Tensor& x) {
@@ -21,12 +21,12 @@ void check_planes(const char* op, const Tensor& x) {
     for (int d = x.dim() == 4 ? 1 : 0; planes && d < x.dim(); ++d) planes = x.shape()[d] > 0;
     if (!planes)
         throw ShapeError(
-            str(op, ": x must be [N, C, H, W] or [C, H, W], nothing but N empty: x ", x.shape()));
+            str(op, ": x must be [N, C, H, W] or [C, H, W], and only N can be 0: x ", x.shape()));
 }
 
 void check_positive(const char* op, const char* name, Size2 size) {
-    constexpr std::int64_t kMost = INT32_MAX;  // what arithmetic on sizes can't overflow with
-    if (size.h < 1 || size.w < 1 || size.h > kMost || size.w > kMost)
+    constexpr std::int64_t kMax = INT32_MAX;  // arithmetic on smaller sizes cannot overflow
+    if (size.h < 1 || size.w < 1 || size.h > kMax || size.w > kMax)
         throw ValueError(str(op, ": ", name, " must be positive and below 2^31: ", size));
 }
 
@@ -38,12 +38,12 @@ void check_padding(const char* op, Size2 padding, Size2 kernel) {
                              padding, ", kernel ", kernel));
 }
 
-// Windows that fit on an axis; with ceil_mode one more that begins inside.
+// Returns the number of windows on an axis; ceil_mode adds one that starts inside.
 std::int64_t windows(const kernels::PoolAxis& axis, std::int64_t in, bool ceil_mode) {
     const std::int64_t extent = axis.dilation * (axis.kernel - 1) + 1;
-    const std::int64_t room = in + 2 * axis.padding - extent;
-    if (room < 0 && (!ceil_mode || room <= -axis.stride)) return 0;
-    const std::int64_t count = (room + (ceil_mode ? axis.stride - 1 : 0)) / axis.stride + 1;
+    const std::int64_t free_space = in + 2 * axis.padding - extent;
+    if (free_space < 0 && (!ceil_mode || free_space <= -axis.stride)) return 0;
+    const std::int64_t count = (free_space + (ceil_mode ? axis.stride - 1 : 0)) / axis.stride + 1;
     return ceil_mode && (count - 1) * axis.stride >= in + axis.padding ? count - 1 : count;
 }
 
@@ -64,18 +64,19 @@ Shape with_planes(Shape shape, Size2 size) {
     return shape;
 }
 
-// The dtype of a gradient: halves are summed, and returned, in f32.
+// The dtype of a gradient: half precision is accumulated and returned in f32.
 DType sum_dtype(const Tensor& dy) { return dy.dtype() == f64 ? f64 : f32; }
 
-// Zeros of `shape` with dy added at the places of each plane.
+// Returns zeros of `shape` with dy added at the positions of each plane.
 Tensor max_gradient(const char* op, const Tensor& dy_given, const Tensor& indices,
                     const Shape& shape) {
     const Tensor dy = to(dy_given, sum_dtype(dy_given));
     Tensor dx = zeros(shape, {.dtype = dy.dtype(), .device = dy.device()});
     Tensor to_planes = flatten(dx, -2);
-    const Tensor from = flatten(dy.detach(), -2), places = flatten(indices, -2);
+    const Tensor from = flatten(dy.detach(), -2), positions = flatten(indices, -2);
     launch(dx.device(), [&](auto& on) {
-        kernels::scatter_add(on, places.dim() - 1, places.view(), from.view(), to_planes.view());
+        kernels::scatter_add(on, positions.dim() - 1, positions.view(), from.view(),
+                             to_planes.view());
     });
     return record(op, dx, {dy}, [indices = saved(indices)](const Grads& ddx, Needs) -> Grads {
         const Tensor at = indices;
@@ -83,7 +84,7 @@ Tensor max_gradient(const char* op, const Tensor& dy_given, const Tensor& indice
     });
 }
 
-// The indices are undefined where neither the caller nor a gradient wants them.
+// The indices are undefined if neither the caller nor a gradient needs them.
 std::pair<Tensor, Tensor> max_pool(const char* op, const Tensor& x, const kernels::Pool& pool,
                                    Size2 size, bool wants_indices) {
     const Shape shape = with_planes(x.shape(), size);
@@ -192,4 +193,4 @@ Tensor adaptive_avg_pool2d(const Tensor& x, Size2 size) {
     return mean_pool("adaptive_avg_pool2d", x, {.adaptive = true}, size);
 }
 
-}  // namespace axle::inline v0
+}  // namespace axle

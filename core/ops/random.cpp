@@ -12,11 +12,11 @@
 #include "kernels/ops/random.h"
 #include "kernels/ops/sort.h"
 
-namespace axle::inline v0 {
+namespace axle {
 namespace {
 
-// fill(contiguous tensor, its part of the generator) on x or, where x has gaps, on a copy. On meta
-// nothing is drawn.
+// Calls fill(tensor, its random numbers) on x, or on a contiguous copy if x is strided. Draws
+// nothing on meta.
 template <class Fill>
 void fill_random(Tensor& x, Fill&& fill) {
     if (x.device().is_meta()) return;
@@ -30,7 +30,7 @@ void fill_random(Tensor& x, Fill&& fill) {
     x.impl()->storage->bump_version();
 }
 
-// A new tensor after fill(tensor).
+// Returns a new tensor after fill(tensor).
 template <class Fill>
 Tensor filled(const Shape& shape, TensorOptions options, Fill&& fill) {
     const bool requires_grad = std::exchange(options.requires_grad, false);
@@ -40,16 +40,17 @@ Tensor filled(const Shape& shape, TensorOptions options, Fill&& fill) {
     return y;
 }
 
-Tensor dropped(const Tensor& x, double p, kernels::Philox random) {
+Tensor apply_dropout(const Tensor& x, double p, kernels::Philox random) {
     const Tensor dense = contiguous(x.detach());
     Tensor y = empty_like(x);
     launch(x.device(), [&](auto& on) { kernels::dropout(on, random, p, dense.view(), y.view()); });
     return record("dropout", y, {x}, [p, random](const Grads& dy, Needs) -> Grads {
-        return {dropped(dy[0], p, random)};
+        return {apply_dropout(dy[0], p, random)};
     });
 }
 
-// Something can be drawn from every row, else ValueError: at once on a CPU.
+// Throws ValueError unless enough weights of each row can be drawn: immediately on a CPU,
+// asynchronously on a GPU.
 void check_weights(const Tensor& weights, std::int64_t needed, std::int64_t samples) {
     launch(weights.device(), [&]<class On>(On& on) {
         if constexpr (std::is_same_v<On, kernels::Cpu>) {
@@ -63,8 +64,8 @@ void check_weights(const Tensor& weights, std::int64_t needed, std::int64_t samp
     });
 }
 
-// The range of whole numbers that a dtype holds, each exactly.
-std::pair<double, double> whole_range(DType t) {
+// Returns the range of integers that a dtype represents exactly.
+std::pair<double, double> exact_integer_range(DType t) {
     if (t == boolean) return {0, 1};
     if (t == u8) return {0, 255};
     if (t == i32) return {-0x1p31, 0x1p31 - 1};
@@ -82,7 +83,7 @@ Tensor& Tensor::uniform_(double low, double high) {
     check_in_place("uniform_", *this);
     check_floating("uniform_", *this);
     if (!(low <= high) || !std::isfinite(high - low))
-        throw ValueError(str("uniform_: not a finite range: ", low, " to ", high));
+        throw ValueError(str("uniform_: the range must be finite: ", low, " to ", high));
     fill_random(*this, [&](Tensor& x, kernels::Philox random) {
         launch(x.device(), [&](auto& on) { kernels::uniform(on, random, low, high, x.view()); });
     });
@@ -113,11 +114,12 @@ Tensor randint(std::int64_t low, std::int64_t high, const Shape& shape, TensorOp
     std::int64_t range = 0;
     if (low >= high || __builtin_sub_overflow(high, low, &range) || range > std::int64_t{1} << 32)
         throw ValueError(
-            str("randint: the range must hold 1 to 2^32 numbers: [", low, ", ", high, ")"));
-    const auto [least, most] = whole_range(options.dtype);
-    if (static_cast<double>(low) < least || static_cast<double>(high - 1) > most)
+            str("randint: the range must contain 1 to 2^32 numbers: [", low, ", ", high, ")"));
+    const auto [lowest, highest] = exact_integer_range(options.dtype);
+    if (static_cast<double>(low) < lowest || static_cast<double>(high - 1) > highest)
         throw ValueError(str("randint: ", options.dtype,
-                             " doesn't hold every number of the range: [", low, ", ", high, ")"));
+                             " cannot represent all numbers of the range: [", low, ", ", high,
+                             ")"));
     return filled(shape, options, [&](Tensor& y) {
         check_compute("randint", y);
         const bool index = y.dtype() == i64 || y.dtype() == i32;
@@ -134,10 +136,10 @@ Tensor dropout(const Tensor& x, double p, bool training) {
     const profiler::OpScope scope("dropout");
     check_device("dropout", {&x});
     check_floating("dropout", x);
-    if (!(p >= 0 && p <= 1)) throw ValueError(str("dropout: p must lie in [0, 1]: ", p));
+    if (!(p >= 0 && p <= 1)) throw ValueError(str("dropout: p must be in [0, 1]: ", p));
     if (!training || p == 0) return x;
-    if (x.device().is_meta()) return dropped(x, p, {});
-    return dropped(x, p, take_random(random_blocks(x.numel())));
+    if (x.device().is_meta()) return apply_dropout(x, p, {});
+    return apply_dropout(x, p, take_random(random_blocks(x.numel())));
 }
 
 Tensor multinomial(const Tensor& weights, std::int64_t samples, bool replacement) {
@@ -145,13 +147,13 @@ Tensor multinomial(const Tensor& weights, std::int64_t samples, bool replacement
     const Device device = check_device("multinomial", {&weights});
     check_floating("multinomial", weights);
     if (weights.dim() == 0) throw ShapeError("multinomial: needs weights [..., n]: []");
-    if (samples < 1) throw ValueError(str("multinomial: needs at least one sample: ", samples));
+    if (samples < 1) throw ValueError(str("multinomial: needs at lowest one sample: ", samples));
     const std::int64_t n = weights.size(-1);
     if (!replacement && samples > n)
         throw ValueError(str("multinomial: more samples than weights without replacement: ",
                              samples, " of ", weights.shape()));
     if (device.is_cuda() && !replacement && n > kernels::kMaxSortedElements)
-        throw ValueError(str("multinomial: a GPU takes at most ", kernels::kMaxSortedElements,
+        throw ValueError(str("multinomial: a GPU supports at most ", kernels::kMaxSortedElements,
                              " weights without replacement: ", weights.shape()));
     check_weights(weights, replacement ? 1 : samples, samples);
     Shape shape = weights.shape();
@@ -166,4 +168,4 @@ Tensor multinomial(const Tensor& weights, std::int64_t samples, bool replacement
     return y;
 }
 
-}  // namespace axle::inline v0
+}  // namespace axle

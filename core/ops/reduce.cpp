@@ -10,31 +10,31 @@
 #include "core/ops.h"
 #include "core/profiler/profiler.h"
 
-namespace axle::inline v0 {
+namespace axle {
 namespace {
 
-// What a reduction of x over dims gives: `kept` has size 1 in the reduced dimensions, `result` is
-// `kept` or goes without them.
+// The shapes of a reduction: `kept` has size 1 in the reduced dimensions; `result` is the same, or
+// lacks them without keepdim.
 struct Reduced {
     Shape kept, result;
-    std::int64_t n = 1;  // elements that one result takes in
+    std::int64_t n = 1;  // elements per result
 };
 
 Reduced reduced(const char* op, const Tensor& x, const Dims& dims, bool keepdim) {
     check_device(op, {&x});
     check_compute(op, x);
-    std::array<bool, kMaxDims> gone = {};
-    if (dims.empty()) gone.fill(true);
+    std::array<bool, kMaxDims> is_reduced = {};
+    if (dims.empty()) is_reduced.fill(true);
     for (const std::int64_t dim : dims) {
-        bool& one = gone[wrap_dim(op, dim, x.dim())];
-        if (one) throw ValueError(str(op, ": a dimension is named twice: ", dims));
-        one = true;
+        bool& flag = is_reduced[wrap_dim(op, dim, x.dim())];
+        if (flag) throw ValueError(str(op, ": duplicate dimension: ", dims));
+        flag = true;
     }
     Reduced r;
     for (int d = 0; d < x.dim(); ++d) {
-        r.kept.push_back(gone[d] ? 1 : x.shape()[d]);
-        if (gone[d]) r.n *= x.shape()[d];
-        if (!gone[d] || keepdim) r.result.push_back(r.kept[d]);
+        r.kept.push_back(is_reduced[d] ? 1 : x.shape()[d]);
+        if (is_reduced[d]) r.n *= x.shape()[d];
+        if (!is_reduced[d] || keepdim) r.result.push_back(r.kept[d]);
     }
     return r;
 }
@@ -43,7 +43,7 @@ Tensor empty_result(const Tensor& x, const Reduced& r, DType dtype) {
     return empty(r.result, {dtype, x.device()});
 }
 
-// The same elements under a shape that differs in sizes of 1 only.
+// A view of the same elements with a shape that differs only in sizes of 1.
 View view_as(Tensor& y, const Shape& kept) {
     View v = y.view();
     const Strides strides = contiguous_strides(kept);
@@ -52,14 +52,14 @@ View view_as(Tensor& y, const Shape& kept) {
     return v;
 }
 
-// A result's gradient, or a result, as every element of x saw it.
-Tensor spread(const Tensor& dy, const Shape& kept, const Shape& x) {
+// Expands a result or its gradient to the shape of x.
+Tensor expand_to_input(const Tensor& dy, const Shape& kept, const Shape& x) {
     return expand(reshape(dy, kept), x);
 }
 
 void check_not_empty(const char* op, const Tensor& x, const Reduced& r) {
     if (r.n == 0 && numel(r.result) > 0)
-        throw ValueError(str(op, ": nothing to choose from: ", x.shape()));
+        throw ValueError(str(op, ": the reduced dimensions are empty: ", x.shape()));
 }
 
 // Equal elements share the gradient.
@@ -74,10 +74,10 @@ Tensor extreme(const char* op, const Tensor& x, const Dims& dims, bool keepdim, 
                   [x = saved(x), y = saved(y), kept = r.kept](const Grads& dy, Needs) -> Grads {
                       const Tensor input = x;
                       const Tensor hit = to(eq(input, reshape(y, kept)), input.dtype());
-                      Dims gone;
+                      Dims is_reduced;
                       for (int d = 0; d < kept.size(); ++d)
-                          if (kept[d] == 1) gone.push_back(d);
-                      const Tensor ties = gone.empty() ? hit : sum(hit, gone, true);
+                          if (kept[d] == 1) is_reduced.push_back(d);
+                      const Tensor ties = is_reduced.empty() ? hit : sum(hit, is_reduced, true);
                       return {mul(hit, div(reshape(dy[0], kept), ties))};
                   });
 }
@@ -102,7 +102,7 @@ Tensor sum(const Tensor& given, const Dims& dims, bool keepdim) {
     launch(x.device(), [&](auto& on) { kernels::sum(on, x.view(), view_as(y, r.kept)); });
     return record("sum", y, {x},
                   [kept = r.kept, shape = x.shape()](const Grads& dy, Needs) -> Grads {
-                      return {spread(dy[0], kept, shape)};
+                      return {expand_to_input(dy[0], kept, shape)};
                   });
 }
 
@@ -114,7 +114,7 @@ Tensor mean(const Tensor& x, const Dims& dims, bool keepdim) {
     launch(x.device(), [&](auto& on) { kernels::mean(on, x.view(), view_as(y, r.kept)); });
     return record("mean", y, {x}, [r, shape = x.shape()](const Grads& dy, Needs) -> Grads {
         const auto n = static_cast<double>(std::max<std::int64_t>(1, r.n));
-        return {spread(div(dy[0], n), r.kept, shape)};
+        return {expand_to_input(div(dy[0], n), r.kept, shape)};
     });
 }
 
@@ -174,4 +174,4 @@ Tensor sum_to(const Tensor& x, const Shape& shape) {
     });
 }
 
-}  // namespace axle::inline v0
+}  // namespace axle

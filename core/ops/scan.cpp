@@ -8,10 +8,10 @@
 #include "core/profiler/profiler.h"
 #include "kernels/walk.h"
 
-namespace axle::inline v0 {
+namespace axle {
 namespace {
 
-// The same elements, the last dimension from its end.
+// Reverses the last dimension of a view.
 template <class V>
 V reversed(V x) {
     if (x.numel() == 0) return x;
@@ -21,17 +21,17 @@ V reversed(V x) {
     return x;
 }
 
-Tensor running_totals(const Tensor& x, int dim, bool backwards) {
+Tensor cumulative_sum(const Tensor& x, int dim, bool reverse) {
     Tensor y = empty_like(x);
     const Tensor rows = transpose(x.detach(), dim, -1);
     Tensor rows_of_y = transpose(y, dim, -1);
     launch(x.device(), [&](auto& on) {
         const ConstView from = rows.view();
         const View to = rows_of_y.view();
-        kernels::cumsum(on, backwards ? reversed(from) : from, backwards ? reversed(to) : to);
+        kernels::cumsum(on, reverse ? reversed(from) : from, reverse ? reversed(to) : to);
     });
-    return record("cumsum", y, {x}, [dim, backwards](const Grads& dy, Needs) -> Grads {
-        return {running_totals(dy[0], dim, !backwards)};
+    return record("cumsum", y, {x}, [dim, reverse](const Grads& dy, Needs) -> Grads {
+        return {cumulative_sum(dy[0], dim, !reverse)};
     });
 }
 
@@ -44,7 +44,7 @@ Tensor cumsum(const Tensor& given, std::int64_t dim) {
     const int d = wrap_dim("cumsum", dim, given.dim());
     const Tensor x = is_floating(given.dtype()) ? autocast_to_f32(given) : to(given, i64);
     if (x.dim() == 0) return clone(x);
-    return running_totals(x, d, false);
+    return cumulative_sum(x, d, false);
 }
 
-}  // namespace axle::inline v0
+}  // namespace axle

@@ -7,10 +7,10 @@
 #include "core/ops.h"
 #include "core/profiler/profiler.h"
 
-namespace axle::inline v0 {
+namespace axle {
 namespace {
 
-// A view with dimension dim moved to the end, of at least one dimension: the form of the kernels.
+// Moves dimension dim of a view to the end and makes a 0-d view 1-d, as the kernels require.
 template <class AnyView>
 AnyView dim_last(AnyView v, int dim) {
     if (v.ndim == 0) {
@@ -75,4 +75,4 @@ Tensor log_softmax(const Tensor& given, std::int64_t dim) {
     });
 }
 
-}  // namespace axle::inline v0
+}  // namespace axle

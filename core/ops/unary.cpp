@@ -4,20 +4,20 @@
 #include "core/autograd/autocast.h"
 #include "core/ops/pointwise.h"
 
-namespace axle::inline v0 {
+namespace axle {
 namespace {
 
-// Integers are computed in f32, as PyTorch does.
+// Integers are converted to f32, as in PyTorch.
 Tensor floating(const Tensor& x) { return x.defined() && is_integral(x.dtype()) ? to(x, f32) : x; }
 
-// And what grows or shrinks fast isn't computed in half precision.
+// Functions that grow or shrink fast are also not computed in half precision.
 Tensor wide(const Tensor& x) { return autocast_to_f32(floating(x)); }
 
 }  // namespace
 
 Tensor neg(const Tensor& x) {
     if (x.defined() && x.dtype() == boolean)
-        throw DTypeError("neg: a boolean has no negative; use eq(x, 0) for not");
+        throw DTypeError("neg: not supported for booleans; use eq(x, 0) for logical not");
     return unary("neg", kernels::formula::Neg{}, x);
 }
 Tensor abs(const Tensor& x) { return unary("abs", kernels::formula::Abs{}, x); }
@@ -38,10 +38,10 @@ Tensor gelu(const Tensor& x, Gelu form) {
 }
 
 Tensor clamp(const Tensor& x, std::optional<double> low, std::optional<double> high) {
-    if (!low && !high) throw ValueError("clamp: neither bound is given");
+    if (!low && !high) throw ValueError("clamp: needs at least one bound");
     constexpr double kInfinity = std::numeric_limits<double>::infinity();
     const kernels::formula::Clamp f{low.value_or(-kInfinity), high.value_or(kInfinity)};
     return unary("clamp", f, x);
 }
 
-}  // namespace axle::inline v0
+}  // namespace axle

@@ -1,6 +1,6 @@
-// Each thread appends to a queue of chunks that it alone writes and that collect() alone reads, so
-// that neither waits for the other. Self times need no second pass: open scopes of a thread form a
-// list, and a scope that closes adds its time to the one around it.
+// The profiler's recording. Each thread appends to its own queue of chunks, which only collect()
+// reads, so neither waits for the other. Self times need no second pass: the open scopes of a
+// thread form a list, and a closing scope adds its time to the enclosing one.
 #include "core/profiler/profiler.h"
 
 #include <array>
@@ -15,7 +15,7 @@
 #include "core/memory/memory.h"
 #include "core/tensor.h"
 
-namespace axle::inline v0::profiler {
+namespace axle::profiler {
 namespace {
 
 std::int64_t now() {
@@ -24,17 +24,17 @@ std::int64_t now() {
         .count();
 }
 
-// A scope, or a sample of the allocator where the name is null.
+// A scope, or a sample of the allocator if the name is null.
 struct Record {
     const char* name = nullptr;
     Category category = Category::op;
     std::uint32_t recording = 0;
     std::int64_t start = 0, end = 0, self = 0;
-    std::int64_t bytes = 0, self_bytes = 0;  // or: current and reserved
+    std::int64_t bytes = 0, self_bytes = 0;  // in samples: current and reserved bytes
     std::unique_ptr<std::vector<Shape>> shapes;
 };
 
-// One writer, one reader, no lock.
+// A lock-free queue with one writer and one reader.
 class Queue {
   public:
     Queue() : head_(new Chunk), tail_(head_) {}
@@ -44,7 +44,7 @@ class Queue {
     Queue(const Queue&) = delete;
     Queue& operator=(const Queue&) = delete;
 
-    // A record for which there is no memory is lost: a profile must not end the program.
+    // Drops the record if there is no memory, because profiling must not end the program.
     void push(Record record) noexcept {
         std::size_t size = tail_->size.load(std::memory_order_relaxed);
         if (size == kRecords) {
@@ -58,7 +58,7 @@ class Queue {
         tail_->size.store(size + 1, std::memory_order_release);
     }
 
-    // take(record) for every record that has been pushed.
+    // Calls take(record) for every record pushed so far.
     template <class Take>
     void drain(Take&& take) {
         for (;;) {
@@ -79,48 +79,50 @@ class Queue {
         std::atomic<Chunk*> next = nullptr;
     };
 
-    Chunk* head_;           // of the reader
-    std::size_t read_ = 0;  // records of head_ that were taken
-    Chunk* tail_;           // of the writer
+    Chunk* head_;           // used by the reader
+    std::size_t read_ = 0;  // records taken from head_
+    Chunk* tail_;           // used by the writer
 };
 
 struct ThreadLog {
     int number = 0;
     std::atomic<const char*> name = nullptr;
     Queue queue;
-    // Of the thread alone:
+    // Used only by the thread itself:
     Scope* innermost = nullptr;
     std::int64_t allocated = 0;  // bytes since its first scope
 };
 
 struct Registry {
     std::mutex mutex;
-    std::vector<std::shared_ptr<ThreadLog>> logs;  // a log that only we hold is of a thread gone by
+    // A log owned only by the registry belongs to a thread that has exited.
+    std::vector<std::shared_ptr<ThreadLog>> logs;
     std::set<std::string, std::less<>> names;
     int threads = 0;
     std::uint32_t recordings = 0;
     std::int64_t start = 0;
 };
 
-// Never destroyed: threads may outlive main.
+// Never destroyed: threads can outlive main.
 Registry& registry() {
     static auto* const instance = new Registry;
     return *instance;
 }
 
-// What the running recording wants; written before `recording` is.
+// Options of the running recording; written before `recording`.
 std::atomic<bool> records_shapes = false;
 std::atomic<bool> profiles_memory = false;
 
-// Plain pointers, so that destructors of other thread-local objects may still open scopes, in vain.
+// Plain pointers, so that destructors of other thread-local objects can still open scopes; these
+// are not recorded.
 thread_local ThreadLog* current_log = nullptr;
-thread_local bool thread_ends = false;
+thread_local bool thread_is_ending = false;
 thread_local const char* thread_name = nullptr;
 
 struct LogHolder {
     ~LogHolder() {
         current_log = nullptr;
-        thread_ends = true;
+        thread_is_ending = true;
     }
     std::shared_ptr<ThreadLog> log;
 };
@@ -137,9 +139,9 @@ ThreadLog* make_log() {
     return current_log = holder.log.get();
 }
 
-// Null where there is no memory for one, or the thread is about to end.
+// Returns null if there is no memory or the thread is exiting.
 ThreadLog* this_log() noexcept {
-    if (current_log != nullptr || thread_ends) return current_log;
+    if (current_log != nullptr || thread_is_ending) return current_log;
     try {
         return make_log();
     } catch (...) {
@@ -147,7 +149,7 @@ ThreadLog* this_log() noexcept {
     }
 }
 
-std::string shown_name(const Record& record) {
+std::string display_name(const Record& record) {
     if (record.category == Category::backward) return str(record.name, " backward");
     if (record.category == Category::optimizer) return str(record.name, ".step");
     return record.name;
@@ -159,7 +161,7 @@ void add_to(Trace& trace, Record&& record, int thread) {
         return;
     }
     trace.events.push_back(
-        {.name = shown_name(record),
+        {.name = display_name(record),
          .category = record.category,
          .thread = thread,
          .start = record.start,
@@ -170,11 +172,11 @@ void add_to(Trace& trace, Record&& record, int thread) {
          .operands = record.shapes ? std::move(*record.shapes) : std::vector<Shape>()});
 }
 
-// What the threads have pushed for this recording; what is left from another is dropped. Under the
-// registry's mutex.
+// Moves the records of recording `of` to the trace and drops those of earlier recordings. The
+// registry's mutex must be held.
 void drain(Registry& r, std::uint32_t of, Trace& trace) {
     for (const std::shared_ptr<ThreadLog>& log : r.logs) {
-        bool any = false;  // scope
+        bool any = false;  // true if the thread has a scope in this recording
         log->queue.drain([&](Record&& record) {
             if (record.recording != of) return;
             any |= record.name != nullptr;
@@ -195,22 +197,22 @@ void start(Options options) {
     const MemoryStats memory = host_memory::stats();
     Registry& r = registry();
     const std::lock_guard lock(r.mutex);
-    if (enabled()) throw UsageError("profiler: start: a recording runs already");
+    if (enabled()) throw UsageError("profiler: start: a recording is already running");
     if (log != nullptr && r.recordings == 0 && log->name == nullptr) log->name = "main";
     records_shapes = options.record_shapes;
     profiles_memory = options.profile_memory;
     r.start = now();
-    // 0 means that nothing records.
+    // 0 means that no recording is running.
     if (++r.recordings == 0) ++r.recordings;
     recording.store(r.recordings);
-    // Without a log, record_memory would want the mutex to make one.
+    // Without a log, record_memory would lock the mutex to create one.
     if (options.profile_memory && log != nullptr) record_memory(0, memory.current, memory.reserved);
 }
 
 void collect(Trace& trace) {
     Registry& r = registry();
     const std::lock_guard lock(r.mutex);
-    if (!enabled()) throw UsageError("profiler: collect: no recording runs");
+    if (!enabled()) throw UsageError("profiler: collect: no recording is running");
     drain(r, recording.load(), trace);
 }
 
@@ -223,7 +225,7 @@ Trace stop() {
 void stop(Trace& trace) {
     Registry& r = registry();
     const std::lock_guard lock(r.mutex);
-    if (!enabled()) throw UsageError("profiler: stop: no recording runs");
+    if (!enabled()) throw UsageError("profiler: stop: no recording is running");
     const std::uint32_t ended = recording.exchange(0);
     records_shapes = profiles_memory = false;
     drain(r, ended, trace);
@@ -263,10 +265,10 @@ void Scope::close() noexcept {
     std::unique_ptr<std::vector<Shape>> shapes(shapes_);
     ThreadLog* const log = current_log;
     if (log == nullptr) return;
-    // Scopes that are held otherwise than on the stack may end in any order.
-    Scope** place = &log->innermost;
-    while (*place != this) place = &(*place)->parent_;
-    *place = parent_;
+    // Scopes that are not on the stack can close in any order.
+    Scope** link = &log->innermost;
+    while (*link != this) link = &(*link)->parent_;
+    *link = parent_;
     const std::int64_t total = end - start_, bytes = log->allocated - bytes_before_;
     if (parent_ != nullptr) {
         parent_->inner_ += total;
@@ -287,7 +289,7 @@ void Scope::close() noexcept {
 void Communication::begin(std::string_view name) noexcept {
     try {
         name_ = intern_name(name);
-    } catch (...) {  // without memory it is left out
+    } catch (...) {  // no memory: the event is dropped
         return;
     }
     recording_ = recording.load(std::memory_order_acquire);
@@ -316,7 +318,7 @@ void record_operands(const char* op, std::initializer_list<const Tensor*> tensor
         shapes->reserve(tensors.size());
         for (const Tensor* t : tensors) shapes->push_back(t->shape());
         scope->shapes_ = shapes.release();
-    } catch (...) {  // NOLINT(bugprone-empty-catch): without memory the shapes are left out
+    } catch (...) {  // NOLINT(bugprone-empty-catch): no memory: drop the shapes
     }
 }
 
@@ -336,4 +338,4 @@ void record_memory(std::int64_t allocated, std::int64_t current, std::int64_t re
                      .shapes = nullptr});
 }
 
-}  // namespace axle::inline v0::profiler
+}  // namespace axle::profiler

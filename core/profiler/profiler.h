@@ -26,7 +26,7 @@
 #include "core/profiler/trace.h"
 #include "kernels/error.h"
 
-namespace axle::inline v0 {
+namespace axle {
 
 class Tensor;
 
@@ -142,4 +142,4 @@ void record_operands(const char* op, std::initializer_list<const Tensor*> tensor
 void record_memory(std::int64_t allocated, std::int64_t current, std::int64_t reserved) noexcept;
 
 }  // namespace profiler
-}  // namespace axle::inline v0
+}  // namespace axle

@@ -11,7 +11,7 @@
 #include "core/text/text.h"
 #include "kernels/error.h"
 
-namespace axle::inline v0::profiler {
+namespace axle::profiler {
 
 const char* category_name(Category category) {
     switch (category) {
@@ -47,16 +47,16 @@ std::string fixed(double value, int precision) {
     return format_number(value, std::chars_format::fixed, precision);
 }
 
-// What rows are made of: PyTorch, too, takes the steps of a loop together.
+// Returns the row's name. Like PyTorch, merges the steps of a loop into one row.
 std::string key_of(const Event& event) {
     return event.name.starts_with("ProfilerStep#") ? "ProfilerStep*" : event.name;
 }
 
-// Indices of the events so that a scope comes before those inside it.
-std::vector<std::size_t> outermost_first(const std::vector<Event>& events) {
+// Returns the indices of the events, sorted such that a scope comes before the scopes nested in it.
+std::vector<std::size_t> sort_outermost_first(const std::vector<Event>& events) {
     std::vector<std::size_t> order(events.size());
     for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-    // Of two scopes with the same times, the one that ended later is the outer one.
+    // Of two scopes with equal times, the one that ended later is the outer one.
     std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
         const Event &x = events[a], &y = events[b];
         return std::tuple(x.thread, x.start, -x.end, -static_cast<std::int64_t>(a)) <
@@ -69,35 +69,37 @@ std::vector<std::size_t> outermost_first(const std::vector<Event>& events) {
 
 std::vector<Row> key_averages(const Trace& trace, bool group_by_input_shape) {
     std::vector<Row> rows;
-    std::map<std::tuple<std::string, Category, std::string>, std::size_t> places;
+    std::map<std::tuple<std::string, Category, std::string>, std::size_t> row_index;
     struct Open {
         std::int64_t end;
         std::size_t row;
     };
-    std::vector<Open> around;
+    std::vector<Open> open_scopes;
     int thread = -1;
     std::int64_t all = 0;
-    for (const std::size_t i : outermost_first(trace.events)) {
+    for (const std::size_t i : sort_outermost_first(trace.events)) {
         const Event& event = trace.events[i];
         const std::string name = key_of(event);
-        const auto [place, added] = places.try_emplace(
+        const auto [entry, added] = row_index.try_emplace(
             {name, event.category, group_by_input_shape ? shapes_text(event.operands) : ""},
             rows.size());
-        const std::size_t at = place->second;
+        const std::size_t at = entry->second;
         if (added)
             rows.push_back(
                 {.name = name,
                  .category = event.category,
                  .operands = group_by_input_shape ? event.operands : std::vector<Shape>()});
-        if (event.thread != thread) around.clear();
+        if (event.thread != thread) open_scopes.clear();
         thread = event.thread;
         bool nested = false;
         if (event.category != Category::communication) {
-            while (!around.empty() && around.back().end < event.end) around.pop_back();
-            while (!around.empty() && around.back().end <= event.start) around.pop_back();
-            nested = std::any_of(around.begin(), around.end(),
+            while (!open_scopes.empty() && open_scopes.back().end < event.end)
+                open_scopes.pop_back();
+            while (!open_scopes.empty() && open_scopes.back().end <= event.start)
+                open_scopes.pop_back();
+            nested = std::any_of(open_scopes.begin(), open_scopes.end(),
                                  [at](const Open& open) { return open.row == at; });
-            around.push_back({event.end, at});
+            open_scopes.push_back({event.end, at});
         }
         Row& row = rows[at];
         ++row.calls;
@@ -128,13 +130,14 @@ void sort_rows(std::vector<Row>& rows, const std::string& sort_by) {
          [](const Row& a, const Row& b) { return a.self_bytes > b.self_bytes; }},
         {"memory_usage", [](const Row& a, const Row& b) { return a.bytes > b.bytes; }},
         {"name", [](const Row& a, const Row& b) { return a.name < b.name; }}};
-    std::string wanted = sort_by;
-    if (const std::size_t at = wanted.find("cpu_"); at != std::string::npos) wanted.erase(at, 4);
+    std::string key_name = sort_by;
+    if (const std::size_t at = key_name.find("cpu_"); at != std::string::npos)
+        key_name.erase(at, 4);
     for (const auto& [key, less] : keys)
-        if (wanted == key) return std::stable_sort(rows.begin(), rows.end(), less);
-    throw ValueError(str("profiler: no such key to sort by: '", printable(sort_by),
-                         "'; there are self_cpu_time_total, cpu_time_total, cpu_time, count, "
-                         "self_cpu_memory_usage, cpu_memory_usage and name"));
+        if (key_name == key) return std::stable_sort(rows.begin(), rows.end(), less);
+    throw ValueError(str("profiler: unknown sort key: '", printable(sort_by),
+                         "'; expected self_cpu_time_total, cpu_time_total, cpu_time, count, "
+                         "self_cpu_memory_usage, cpu_memory_usage or name"));
 }
 
 std::string format_time(std::int64_t ns) {
@@ -161,8 +164,8 @@ std::string percent(std::int64_t part, std::int64_t whole) {
 
 using Line = std::vector<std::string>;
 
-// Columns as wide as their widest cell, names to the left and numbers to the right.
-std::string aligned(const std::vector<Line>& lines, const std::vector<bool>& left) {
+// Pads columns to their widest cell; names are aligned left, numbers right.
+std::string align_columns(const std::vector<Line>& lines, const std::vector<bool>& left) {
     std::vector<std::size_t> width(left.size(), 0);
     for (const Line& line : lines)
         for (std::size_t c = 0; c < line.size(); ++c) width[c] = std::max(width[c], line[c].size());
@@ -199,16 +202,16 @@ std::string table(std::vector<Row> rows, const TableOptions& options) {
     for (std::size_t i = 0; i < std::min(rows.size(), options.row_limit); ++i) {
         const Row& row = rows[i];
         std::string name = printable(row.name);
-        if (const std::size_t most = std::max<std::size_t>(4, options.max_name_column_width);
-            name.size() > most)
-            name = name.substr(0, most - 3) + "...";
+        if (const std::size_t max_width = std::max<std::size_t>(4, options.max_name_column_width);
+            name.size() > max_width)
+            name = name.substr(0, max_width - 3) + "...";
         lines.push_back({name, category_name(row.category), percent(row.self, all),
                          format_time(row.self), percent(row.total, all), format_time(row.total),
                          format_time(row.total / std::max<std::int64_t>(1, row.calls)),
                          str(row.calls), format_bytes(row.self_bytes), format_bytes(row.bytes)});
         if (shapes) lines.back().push_back(shapes_text(row.operands));
     }
-    return aligned(lines, left) + "Self time total: " + format_time(all) + "\n";
+    return align_columns(lines, left) + "Self time total: " + format_time(all) + "\n";
 }
 
 // --- the file
@@ -219,7 +222,7 @@ std::string quoted(const std::string& text) {
     return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-// Writes in pieces: a trace may be long.
+// Writes the file in pieces, because a trace can be long.
 class TraceWriter {
   public:
     TraceWriter(AtomicFile& file, const Trace& trace, int process)
@@ -262,8 +265,8 @@ class TraceWriter {
     void add_event(const Event& event) {
         if (event.category == Category::communication) {
             ++asynchronous_;
-            add_edge("b", event, event.start);
-            add_edge("e", event, event.end);
+            add_async_end("b", event, event.start);
+            add_async_end("e", event, event.end);
             return;
         }
         std::string args = str("{\"self us\":", micros(event.self), ",\"bytes\":", event.bytes,
@@ -276,8 +279,8 @@ class TraceWriter {
                 args, "}}"));
     }
 
-    // One end of an asynchronous event.
-    void add_edge(const char* phase, const Event& event, std::int64_t at) {
+    // Adds the begin or the end of an asynchronous event.
+    void add_async_end(const char* phase, const Event& event, std::int64_t at) {
         add(str(R"({"ph":")", phase, R"(","name":)", quoted(event.name), R"(,"cat":")",
                 category_name(event.category), R"(","id":)", asynchronous_, R"(,"pid":)", process_,
                 R"(,"tid":)", event.thread, R"(,"ts":)", time(at), "}"));
@@ -303,4 +306,4 @@ void export_chrome_trace(const Trace& trace, const std::string& path, int proces
                           [&](AtomicFile& file) { TraceWriter(file, trace, process).write(); });
 }
 
-}  // namespace axle::inline v0::profiler
+}  // namespace axle::profiler

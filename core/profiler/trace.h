@@ -9,7 +9,7 @@
 
 #include "core/shape.h"
 
-namespace axle::inline v0::profiler {
+namespace axle::profiler {
 
 // Communication runs concurrently with the scopes of its thread and does not reduce their self
 // time.
@@ -82,4 +82,4 @@ std::string format_bytes(std::int64_t bytes);
 // several ranks when they are merged. Throws FileError.
 void export_chrome_trace(const Trace& trace, const std::string& path, int process = 0);
 
-}  // namespace axle::inline v0::profiler
+}  // namespace axle::profiler

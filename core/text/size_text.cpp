@@ -9,13 +9,13 @@
 #include "core/text/text.h"
 #include "kernels/error.h"
 
-namespace axle::inline v0 {
+namespace axle {
 namespace {
 
 struct Unit {
     std::string_view name;  // in upper case
     double bytes;
-    bool has_bits;  // that a small b stands for
+    bool has_bits;  // a lower-case b means bits
 };
 constexpr Unit kAccelerateUnits[] = {{"GIB", 1 << 30, false}, {"MIB", 1 << 20, false},
                                      {"KIB", 1 << 10, false}, {"GB", 1e9, true},
@@ -60,7 +60,7 @@ std::optional<std::int64_t> bytes_in(std::string_view text, std::span<const Unit
     return std::nullopt;
 }
 
-// Halves to even, as Python's round does: the digits of the number itself decide.
+// Rounds halves to even, as Python's round(): the exact digits of the number decide.
 std::string two_digits(double value) {
     std::string text = format_number(value, std::chars_format::fixed, 2);
     return text.ends_with('0') ? text.substr(0, text.size() - 1) : text;
@@ -85,7 +85,8 @@ std::int64_t convert_file_size_to_int(std::string_view size) {
                          "; use an integer for bytes, or a number with a unit, as in '5.0GB'"));
 }
 std::int64_t convert_file_size_to_int(std::int64_t size) {
-    if (size < 0) throw ValueError(str("convert_file_size_to_int: negative: ", size));
+    if (size < 0)
+        throw ValueError(str("convert_file_size_to_int: the size cannot be negative: ", size));
     return size;
 }
 
@@ -95,4 +96,4 @@ std::int64_t parse_size_to_int(std::string_view size) {
                          "; use a number with TB, GB, MB or KB, as in '5GB'"));
 }
 
-}  // namespace axle::inline v0
+}  // namespace axle

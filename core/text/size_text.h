@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace axle::inline v0 {
+namespace axle {
 
 // Returns "1023 bytes", "1.0 KB", "413.18 MB": units of 1024 and two decimals, as Accelerate does.
 // Below 1 KB only non-integer numbers have decimals.
@@ -22,4 +22,4 @@ std::int64_t convert_file_size_to_int(std::int64_t size);
 // always bytes.
 std::int64_t parse_size_to_int(std::string_view size);
 
-}  // namespace axle::inline v0
+}  // namespace axle

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
-namespace axle::inline v0 {
+namespace axle {
 namespace {
 
 std::size_t edit_distance(std::string_view a, std::string_view b) {
@@ -33,9 +33,9 @@ std::size_t utf8_length(std::string_view text) {
         if ((byte(i) & 0xc0u) != 0x80u) return 0;
         code = code << 6 | (byte(i) & 0x3fu);
     }
-    static constexpr std::uint32_t kLeast[] = {0, 0, 0xa0, 0x800, 0x10000};
+    static constexpr std::uint32_t kMinCode[] = {0, 0, 0xa0, 0x800, 0x10000};
     const bool surrogate = code >= 0xd800 && code < 0xe000;
-    return code < kLeast[length] || code > 0x10ffff || surrogate ? 0 : length;
+    return code < kMinCode[length] || code > 0x10ffff || surrogate ? 0 : length;
 }
 
 std::string format_number(double value, std::chars_format format, int precision) {
@@ -59,15 +59,15 @@ std::string replace_invalid_utf8(std::string_view text) {
 
 std::string nearest(std::string_view name, const std::vector<std::string>& candidates) {
     std::string best;
-    std::size_t least = std::max<std::size_t>(2, (name.size() + 2) / 3) + 1;
+    std::size_t min_distance = std::max<std::size_t>(2, (name.size() + 2) / 3) + 1;
     for (const std::string& candidate : candidates) {
-        // No fewer edits than this: a name of megabytes in somebody's file costs nothing.
+        // The length difference is a lower bound of the distance, so very long names cost nothing.
         const std::size_t longer = std::max(name.size(), candidate.size());
-        if (longer - std::min(name.size(), candidate.size()) >= least) continue;
+        if (longer - std::min(name.size(), candidate.size()) >= min_distance) continue;
         const std::size_t distance = edit_distance(name, candidate);
-        if (distance < least) least = distance, best = candidate;
+        if (distance < min_distance) min_distance = distance, best = candidate;
     }
     return best;
 }
 
-}  // namespace axle::inline v0
+}  // namespace axle

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace axle::inline v0 {
+namespace axle {
 
 // Returns the candidate with the smallest edit distance to `name`, or "" if more than a third of
 // the letters differ.
@@ -23,4 +23,4 @@ std::string replace_invalid_utf8(std::string_view text);
 // Formats like printf("%.*f") and its variants in the C locale, regardless of the program's locale.
 std::string format_number(double value, std::chars_format format, int precision);
 
-}  // namespace axle::inline v0
+}  // namespace axle

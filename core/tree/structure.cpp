@@ -2,11 +2,11 @@
 
 #include <algorithm>
 
-namespace axle::inline v0::structure {
+namespace axle::structure {
 
 Tree sorted_by_key(Tree map) {
     std::ranges::sort(map.entries(), {}, &Tree::Entry::key);
     return map;
 }
 
-}  // namespace axle::inline v0::structure
+}  // namespace axle::structure

@@ -31,7 +31,7 @@
 #include "core/tree/tree_utils.h"
 #include "kernels/error.h"
 
-namespace axle::inline v0 {
+namespace axle {
 
 // Converts a T to a Tree, to(value), and back, from(like, tree). `like` is the original value; it
 // provides what a tree cannot store. Can be specialized for user types.
@@ -332,4 +332,4 @@ T pad_input_tensors(const T& value, std::int64_t batch_size, int num_processes,
         value, [&](const Tree& t) { return pad_input_tensors(t, batch_size, num_processes, dim); });
 }
 
-}  // namespace axle::inline v0
+}  // namespace axle

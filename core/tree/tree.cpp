@@ -11,7 +11,7 @@
 #include "core/files/file.h"
 #include "core/tree/tree_utils.h"
 
-namespace axle::inline v0 {
+namespace axle {
 namespace {
 
 constexpr const char* kNan = "NaN";
@@ -23,30 +23,30 @@ void check_depth(const char* op, int depth) {
         throw ValueError(str(op, ": the tree is nested deeper than ", kMaxTreeDepth, " levels"));
 }
 
-// n log n, so that a file of a million keys is no attack.
+// Takes n log n time, so that a file with a million keys is not an attack.
 void check_keys(const char* op, const Tree::Map& entries) {
     if (entries.size() < 2) return;
     std::vector<std::string_view> keys;
     keys.reserve(entries.size());
     for (const Tree::Entry& entry : entries) keys.push_back(entry.key);
     std::sort(keys.begin(), keys.end());
-    const auto twice = std::adjacent_find(keys.begin(), keys.end());
-    if (twice != keys.end())
-        throw ValueError(str(op, ": the key ", in_quotes(*twice), " comes twice"));
+    const auto duplicate = std::adjacent_find(keys.begin(), keys.end());
+    if (duplicate != keys.end())
+        throw ValueError(str(op, ": duplicate key: ", in_quotes(*duplicate)));
 }
 
 std::string keys_of(const Tree::Map& entries) {
-    constexpr std::size_t kShown = 32, kLongest = 1000;
+    constexpr std::size_t kShown = 32, kMaxLength = 1000;
     if (entries.empty()) return "none";
     std::string text;
     std::size_t i = 0;
-    for (; i < std::min(entries.size(), kShown) && text.size() < kLongest; ++i)
+    for (; i < std::min(entries.size(), kShown) && text.size() < kMaxLength; ++i)
         text += (i == 0 ? "" : ", ") + in_quotes(entries[i].key);
     if (i < entries.size()) text += str(" and ", entries.size() - i, " more");
     return text;
 }
 
-// Shortest round trip, with a mark that tells it from an integer.
+// Returns the shortest text that round-trips, with a mark that distinguishes it from an integer.
 std::string number_text(double value) {
     std::array<char, 32> digits;
     const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr;
@@ -55,10 +55,10 @@ std::string number_text(double value) {
     return text;
 }
 
-// Writes JSON, and with `for_people` also what JSON can't hold.
+// Writes JSON. With `for_display`, also writes tensors and other values that JSON does not support.
 class Writer {
   public:
-    Writer(int indent, bool for_people) : indent_(indent), for_people_(for_people) {}
+    Writer(int indent, bool for_display) : indent_(indent), for_display_(for_display) {}
 
     std::string text;
 
@@ -89,13 +89,13 @@ class Writer {
 
   private:
     void write_tensor(const Tensor& tensor) {
-        if (!for_people_)
-            throw ValueError(str("to_json: a tensor can't be written as JSON: ", tensor.dtype(),
+        if (!for_display_)
+            throw ValueError(str("to_json: tensors cannot be written as JSON: ", tensor.dtype(),
                                  " ", tensor.shape(), "; save tensors to safetensors"));
         text += str(tensor.dtype(), " ", tensor.shape());
     }
     void write_number(double value) {
-        if (std::isfinite(value) || for_people_) {
+        if (std::isfinite(value) || for_display_) {
             text += number_text(value);
         } else if (std::isnan(value)) {
             write_string(kNan);
@@ -106,7 +106,7 @@ class Writer {
     void write_string(const std::string& value) {
         using Json = nlohmann::json;
         const auto handler =
-            for_people_ ? Json::error_handler_t::replace : Json::error_handler_t::strict;
+            for_display_ ? Json::error_handler_t::replace : Json::error_handler_t::strict;
         try {
             text += Json(value).dump(-1, ' ', false, handler);
         } catch (const Json::exception&) {
@@ -149,11 +149,11 @@ class Writer {
     }
 
     int indent_;
-    bool for_people_;
+    bool for_display_;
 };
 
-// Receives the parser's events. The parser keeps no stack of calls, and neither does this: the open
-// lists and maps lie in a vector, each moved into its parent when it closes.
+// Receives the events of the JSON parser. Neither the parser nor this class recurses: open lists
+// and maps are in a vector, and each moves into its parent when it closes.
 class Reader : public nlohmann::json_sax<nlohmann::json> {
   public:
     Tree root;
@@ -163,13 +163,13 @@ class Reader : public nlohmann::json_sax<nlohmann::json> {
     bool number_integer(number_integer_t value) override { return add(value); }
     bool number_unsigned(number_unsigned_t value) override {
         if (value > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()))
-            throw ValueError(str("from_json: an integer is beyond 64 bits: ", value));
+            throw ValueError(str("from_json: an integer exceeds 64 bits: ", value));
         return add(static_cast<std::int64_t>(value));
     }
-    // The point is that of the program's locale.
+    // The text uses the decimal point of the program's locale.
     bool number_float(number_float_t value, const string_t& digits) override {
         if (digits.find_first_not_of("-0123456789") == std::string::npos)
-            throw ValueError(str("from_json: an integer is beyond 64 bits: ", printable(digits)));
+            throw ValueError(str("from_json: an integer exceeds 64 bits: ", printable(digits)));
         return add(value);
     }
     bool string(string_t& value) override { return add(std::move(value)); }
@@ -276,25 +276,25 @@ Tree Tree::map() {
 }
 
 void Tree::throw_beyond_int64(std::uint64_t value) {
-    throw ValueError(str("Tree: an integer is beyond 64 bits: ", value));
+    throw ValueError(str("Tree: an integer exceeds 64 bits: ", value));
 }
 
-void Tree::throw_not(const char* wanted) const {
+void Tree::throw_wrong_kind(const char* wanted) const {
     std::string found = name_of(kind());
-    if (is_map()) found += str(" with the keys ", keys_of(entries()));
+    if (is_map()) found += str(" with keys ", keys_of(entries()));
     if (is_string()) found += str(" (", in_quotes(string()), ")");
-    throw ValueError(str("Tree: wanted ", wanted, ", but this is ", found));
+    throw ValueError(str("Tree: expected ", wanted, ", got ", found));
 }
 
 const Tensor& Tree::tensor() const {
     if (const Tensor* tensor = std::get_if<Tensor>(&value_)) return *tensor;
-    throw_not("a tensor");
+    throw_wrong_kind("a tensor");
 }
 Tensor& Tree::tensor() { return const_cast<Tensor&>(std::as_const(*this).tensor()); }
 
 std::int64_t Tree::integer() const {
     if (const auto* value = std::get_if<std::int64_t>(&value_)) return *value;
-    throw_not("an integer");
+    throw_wrong_kind("an integer");
 }
 
 double Tree::number() const {
@@ -305,34 +305,34 @@ double Tree::number() const {
         if (string() == kInfinity) return std::numeric_limits<double>::infinity();
         if (string() == kMinusInfinity) return -std::numeric_limits<double>::infinity();
     }
-    throw_not("a number");
+    throw_wrong_kind("a number");
 }
 
 bool Tree::boolean() const {
     if (const bool* value = std::get_if<bool>(&value_)) return *value;
-    throw_not("a boolean");
+    throw_wrong_kind("a boolean");
 }
 
 const std::string& Tree::string() const {
     if (const auto* text = std::get_if<std::string>(&value_)) return *text;
-    throw_not("a string");
+    throw_wrong_kind("a string");
 }
 
 std::size_t Tree::size() const {
     if (is_list()) return elements().size();
     if (is_map()) return entries().size();
-    throw_not("a list or a map");
+    throw_wrong_kind("a list or a map");
 }
 
 const Tree::List& Tree::elements() const {
     if (const List* list = std::get_if<List>(&value_)) return *list;
-    throw_not("a list");
+    throw_wrong_kind("a list");
 }
 Tree::List& Tree::elements() { return const_cast<List&>(std::as_const(*this).elements()); }
 
 const Tree::Map& Tree::entries() const {
     if (const Map* map = std::get_if<Map>(&value_)) return *map;
-    throw_not("a map");
+    throw_wrong_kind("a map");
 }
 Tree::Map& Tree::entries() { return const_cast<Map&>(std::as_const(*this).entries()); }
 
@@ -344,7 +344,7 @@ const Tree* Tree::find(std::string_view key) const {
 
 const Tree& Tree::operator[](std::string_view key) const {
     if (const Tree* value = find(key)) return *value;
-    throw IndexError(str("Tree: no key ", in_quotes(key), "; there are: ", keys_of(entries())));
+    throw IndexError(str("Tree: no key ", in_quotes(key), "; existing keys: ", keys_of(entries())));
 }
 Tree& Tree::operator[](std::string_view key) {
     return const_cast<Tree&>(std::as_const(*this)[key]);
@@ -353,7 +353,8 @@ Tree& Tree::operator[](std::string_view key) {
 const Tree& Tree::at(std::int64_t index) const {
     const List& list = elements();
     if (index < 0 || index >= static_cast<std::int64_t>(list.size()))
-        throw IndexError(str("Tree: no element ", index, " in a list of ", list.size()));
+        throw IndexError(
+            str("Tree: index ", index, " out of range for a list of size ", list.size()));
     return list[static_cast<std::size_t>(index)];
 }
 
@@ -384,9 +385,9 @@ std::string to_json(const Tree& tree, int indent) {
 }
 
 Tree from_json(std::string_view text) {
-    // The parser would take a zero byte for the end and ignore what follows.
+    // The parser would stop at a zero byte and ignore the rest.
     if (const std::size_t zero = text.find('\0'); zero != std::string_view::npos)
-        throw ValueError(str("from_json: a zero byte at byte ", zero));
+        throw ValueError(str("from_json: unexpected zero byte at offset ", zero));
     Reader reader;
     nlohmann::json::sax_parse(text, &reader);
     return std::move(reader.root);
@@ -398,4 +399,4 @@ std::ostream& operator<<(std::ostream& out, const Tree& tree) {
     return out << writer.text;
 }
 
-}  // namespace axle::inline v0
+}  // namespace axle

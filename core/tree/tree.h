@@ -22,7 +22,7 @@
 
 #include "core/tensor.h"
 
-namespace axle::inline v0 {
+namespace axle {
 
 // The maximum depth of a Tree. Functions that walk a Tree throw ValueError beyond it, so that no
 // file or remote process can exhaust the stack. A single tensor has depth 0.
@@ -113,7 +113,7 @@ class Tree {
         return static_cast<std::int64_t>(value);
     }
     [[noreturn]] static void throw_beyond_int64(std::uint64_t value);
-    [[noreturn]] void throw_not(const char* wanted) const;
+    [[noreturn]] void throw_wrong_kind(const char* wanted) const;
     const Tree& at(std::int64_t index) const;
 
     // Alternatives are in the order of Kind.
@@ -157,4 +157,4 @@ Tree from_json(std::string_view text);
 // Prints a summary with tensors as dtype and shape: {"labels": int64 [8], "lr": 0.1}.
 std::ostream& operator<<(std::ostream& out, const Tree& tree);
 
-}  // namespace axle::inline v0
+}  // namespace axle

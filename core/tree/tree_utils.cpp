@@ -8,7 +8,7 @@
 #include "core/ops.h"
 #include "kernels/error.h"
 
-namespace axle::inline v0 {
+namespace axle {
 namespace {
 
 constexpr const char* kRoot = "batch";
@@ -18,14 +18,15 @@ void check_depth(const char* op, int depth) {
         throw ValueError(str(op, ": nested deeper than ", kMaxTreeDepth, " levels"));
 }
 
-Tree map_at(const char* op, const Tree& tree, const LeafFunction& f, const std::string& place,
+Tree map_at(const char* op, const Tree& tree, const LeafFunction& f, const std::string& path,
             int depth) {
     check_depth(op, depth);
     if (tree.is_list()) {
         Tree::List elements;
         elements.reserve(tree.size());
         for (const Tree& element : tree.elements())
-            elements.push_back(map_at(op, element, f, place_of(place, elements.size()), depth + 1));
+            elements.push_back(
+                map_at(op, element, f, member_path(path, elements.size()), depth + 1));
         return elements;
     }
     if (tree.is_map()) {
@@ -33,40 +34,41 @@ Tree map_at(const char* op, const Tree& tree, const LeafFunction& f, const std::
         result.entries().reserve(tree.size());
         for (const auto& [key, value] : tree.entries())
             result.entries().push_back(
-                {key, map_at(op, value, f, place_of(place, key), depth + 1)});
+                {key, map_at(op, value, f, member_path(path, key), depth + 1)});
         return result;
     }
     if (tree.is_null() && depth > 0) return tree;
-    return f(tree, place);
+    return f(tree, path);
 }
 
-[[noreturn]] void throw_no_tensor(const char* op, const Tree& leaf, const std::string& place) {
-    throw ValueError(str(op, ": ", place, " is ", name_of(leaf.kind()), ", not a tensor"));
+[[noreturn]] void throw_not_tensor(const char* op, const Tree& leaf, const std::string& path) {
+    throw ValueError(str(op, ": ", path, " is ", name_of(leaf.kind()), ", not a tensor"));
 }
 
-// f(tensor, place) for every tensor; other leaves stay.
+// Replaces every tensor by f(tensor, path); other leaves are kept.
 template <class F>
 Tree map_tensors_at(const char* op, const Tree& tree, F&& f) {
-    return map_leaves(op, tree, [&](const Tree& leaf, const std::string& place) -> Tree {
+    return map_leaves(op, tree, [&](const Tree& leaf, const std::string& path) -> Tree {
         if (!leaf.is_tensor()) return leaf;
-        return f(leaf.tensor(), place);
+        return f(leaf.tensor(), path);
     });
 }
 
-// The member of each tree that a list or map has in common.
+// Returns the element `index` of each tree.
 std::vector<const Tree*> members(const std::vector<const Tree*>& trees, std::size_t index) {
     std::vector<const Tree*> all;
     for (const Tree* tree : trees) all.push_back(&tree->elements()[index]);
     return all;
 }
 
-Tensor join(const std::vector<const Tree*>& trees, std::int64_t dim, const std::string& place) {
+Tensor concatenate_tensors(const std::vector<const Tree*>& trees, std::int64_t dim,
+                           const std::string& path) {
     std::vector<Tensor> tensors;
     for (const Tree* tree : trees) tensors.push_back(tree->tensor());
     const Tensor& first = tensors[0];
     if (dim < -first.dim() || dim >= first.dim())
         throw ShapeError(
-            str("concatenate: ", place, " has no dimension ", dim, ": ", first.shape()));
+            str("concatenate: ", path, " has no dimension ", dim, ": ", first.shape()));
     const std::int64_t joined = dim < 0 ? dim + first.dim() : dim;
     for (std::size_t i = 1; i < tensors.size(); ++i) {
         const Tensor& other = tensors[i];
@@ -74,33 +76,34 @@ Tensor join(const std::vector<const Tree*>& trees, std::int64_t dim, const std::
         for (int d = 0; fits && d < first.dim(); ++d)
             fits = d == joined || other.shape()[d] == first.shape()[d];
         if (!fits)
-            throw ShapeError(str("concatenate: ", place, " differs beyond dimension ", dim, ": ",
+            throw ShapeError(str("concatenate: ", path, " differs outside dimension ", dim, ": ",
                                  first.shape(), " in item 0 and ", other.shape(), " in item ", i));
         if (other.device() != first.device())
-            throw DeviceError(str("concatenate: ", place, " is on ", first.device(),
+            throw DeviceError(str("concatenate: ", path, " is on ", first.device(),
                                   " in item 0 and on ", other.device(), " in item ", i));
     }
     return cat(tensors, joined);
 }
 
 Tree concatenate_at(const std::vector<const Tree*>& trees, std::int64_t dim,
-                    const std::string& place, int depth) {
+                    const std::string& path, int depth) {
     check_depth("concatenate", depth);
     const Tree& first = *trees[0];
     for (std::size_t i = 1; i < trees.size(); ++i) {
         const Tree& other = *trees[i];
         if (other.kind() != first.kind())
-            throw ValueError(str("concatenate: ", place, " is ", name_of(first.kind()),
+            throw ValueError(str("concatenate: ", path, " is ", name_of(first.kind()),
                                  " in item 0 and ", name_of(other.kind()), " in item ", i));
         if ((first.is_list() || first.is_map()) && other.size() != first.size())
-            throw ValueError(str("concatenate: ", place, " has ", first.size(),
+            throw ValueError(str("concatenate: ", path, " has ", first.size(),
                                  " members in item 0 and ", other.size(), " in item ", i));
     }
-    if (first.is_tensor()) return join(trees, dim, place);
+    if (first.is_tensor()) return concatenate_tensors(trees, dim, path);
     if (first.is_list()) {
         Tree result = Tree::list();
         for (std::size_t k = 0; k < first.size(); ++k)
-            result.push_back(concatenate_at(members(trees, k), dim, place_of(place, k), depth + 1));
+            result.push_back(
+                concatenate_at(members(trees, k), dim, member_path(path, k), depth + 1));
         return result;
     }
     if (first.is_map()) {
@@ -111,33 +114,33 @@ Tree concatenate_at(const std::vector<const Tree*>& trees, std::int64_t dim,
                 column.push_back(trees[i]->find(key));
                 if (column.back() == nullptr)
                     throw ValueError(
-                        str("concatenate: ", place_of(place, key), " is missing in item ", i));
+                        str("concatenate: ", member_path(path, key), " is missing in item ", i));
             }
             result.entries().push_back(
-                {key, concatenate_at(column, dim, place_of(place, key), depth + 1)});
+                {key, concatenate_at(column, dim, member_path(path, key), depth + 1)});
         }
         return result;
     }
     if (trees.size() > 1 && !(first.is_null() && depth > 0))
-        throw ValueError(str("concatenate: ", place, " is ", name_of(first.kind()),
-                             ", not a tensor, and there are ", trees.size(), " of them"));
+        throw ValueError(str("concatenate: ", path, " is ", name_of(first.kind()),
+                             ", not a tensor, and cannot be merged from ", trees.size(), " items"));
     return first;
 }
 
-// The first leaf that is there, and its place.
-const Tree& first_leaf(const char* op, const Tree& tree, std::string& place, int depth = 0) {
+// Returns the first leaf that is not null, and its path.
+const Tree& first_leaf(const char* op, const Tree& tree, std::string& path, int depth = 0) {
     check_depth(op, depth);
     if (tree.is_list()) {
         for (std::size_t i = 0; i < tree.size(); ++i)
             if (const Tree& element = tree.elements()[i]; !element.is_null()) {
-                place = place_of(place, i);
-                return first_leaf(op, element, place, depth + 1);
+                path = member_path(path, i);
+                return first_leaf(op, element, path, depth + 1);
             }
     } else if (tree.is_map()) {
         for (const auto& [key, value] : tree.entries())
             if (!value.is_null()) {
-                place = place_of(place, key);
-                return first_leaf(op, value, place, depth + 1);
+                path = member_path(path, key);
+                return first_leaf(op, value, path, depth + 1);
             }
     }
     return tree;
@@ -164,15 +167,15 @@ Tree send_at(const Tree& tree, Device device, bool non_blocking,
     return result;
 }
 
-// Values in row-major order as lists of lists.
+// Converts values in row-major order to nested lists.
 template <class T>
 Tree nested(std::span<const T> values, std::span<const std::int64_t> shape) {
     if (shape.empty()) return values[0];
     Tree list = Tree::list();
     const auto rows = static_cast<std::size_t>(shape[0]);
-    const std::size_t each = rows == 0 ? 0 : values.size() / rows;
+    const std::size_t stride = rows == 0 ? 0 : values.size() / rows;
     for (std::size_t i = 0; i < rows; ++i)
-        list.push_back(nested(values.subspan(i * each, each), shape.subspan(1)));
+        list.push_back(nested(values.subspan(i * stride, stride), shape.subspan(1)));
     return list;
 }
 
@@ -203,11 +206,11 @@ const char* name_of(Tree::Kind kind) {
     return names[static_cast<std::size_t>(kind)];
 }
 
-std::string place_of(const std::string& place, const std::string& key) {
-    return place + "[\"" + printable(key) + "\"]";
+std::string member_path(const std::string& path, const std::string& key) {
+    return path + "[\"" + printable(key) + "\"]";
 }
-std::string place_of(const std::string& place, std::size_t index) {
-    return str(place, '[', index, ']');
+std::string member_path(const std::string& path, std::size_t index) {
+    return str(path, '[', index, ']');
 }
 
 Tree map_leaves(const char* op, const Tree& tree, const LeafFunction& f) {
@@ -217,44 +220,43 @@ Tree map_leaves(const char* op, const Tree& tree, const LeafFunction& f) {
 Tree recursively_apply(const std::function<Tree(const Tree&)>& f, const Tree& tree,
                        const std::function<bool(const Tree&)>& test, bool error_on_other_type) {
     constexpr const char* op = "recursively_apply";
-    return map_leaves(op, tree, [&](const Tree& leaf, const std::string& place) {
+    return map_leaves(op, tree, [&](const Tree& leaf, const std::string& path) {
         if (test(leaf)) return f(leaf);
         if (error_on_other_type)
-            throw ValueError(str(op, ": ", place, " is ", name_of(leaf.kind()),
-                                 ", which the function is not for"));
+            throw ValueError(str(op, ": ", path, " is ", name_of(leaf.kind()),
+                                 ", which does not pass the test"));
         return leaf;
     });
 }
 
 Tree concatenate(const std::vector<Tree>& trees, std::int64_t dim) {
-    if (trees.empty()) throw ValueError("concatenate: there are no items");
+    if (trees.empty()) throw ValueError("concatenate: needs at least one item");
     std::vector<const Tree*> items;
     for (const Tree& tree : trees) items.push_back(&tree);
     return concatenate_at(items, dim, kRoot, 0);
 }
 
 Tree slice_tensors(const Tree& tree, std::int64_t begin, std::int64_t end) {
-    return map_tensors_at("slice_tensors", tree, [&](const Tensor& t, const std::string& place) {
-        if (t.dim() == 0)
-            throw ShapeError(str("slice_tensors: ", place, " is 0-d: it has no rows"));
+    return map_tensors_at("slice_tensors", tree, [&](const Tensor& t, const std::string& path) {
+        if (t.dim() == 0) throw ShapeError(str("slice_tensors: ", path, " is 0-d: it has no rows"));
         return t.slice(0, begin, end);
     });
 }
 
 std::int64_t find_batch_size(const Tree& tree) {
     constexpr const char* op = "find_batch_size";
-    std::string place = kRoot;
-    const Tree& leaf = first_leaf(op, tree, place);
+    std::string path = kRoot;
+    const Tree& leaf = first_leaf(op, tree, path);
     if (leaf.is_list() || leaf.is_map())
-        throw ValueError(str(op, ": ", place, " is ", name_of(leaf.kind()), " without a tensor"));
-    if (!leaf.is_tensor()) throw_no_tensor(op, leaf, place);
-    if (leaf.tensor().dim() == 0) throw ValueError(str(op, ": ", place, " is 0-d: it has no rows"));
+        throw ValueError(str(op, ": ", path, " is ", name_of(leaf.kind()), " without a tensor"));
+    if (!leaf.is_tensor()) throw_not_tensor(op, leaf, path);
+    if (leaf.tensor().dim() == 0) throw ValueError(str(op, ": ", path, " is 0-d: it has no rows"));
     return leaf.tensor().shape()[0];
 }
 
 std::optional<std::int64_t> ignorant_find_batch_size(const Tree& tree) {
-    std::string place = kRoot;
-    const Tree& leaf = first_leaf("ignorant_find_batch_size", tree, place);
+    std::string path = kRoot;
+    const Tree& leaf = first_leaf("ignorant_find_batch_size", tree, path);
     if (!leaf.is_tensor() || leaf.tensor().dim() == 0) return std::nullopt;
     return leaf.tensor().shape()[0];
 }
@@ -301,16 +303,14 @@ Tree pad_input_tensors(const Tree& tree, std::int64_t batch_size, int num_proces
                        std::int64_t dim) {
     constexpr const char* op = "pad_input_tensors";
     if (batch_size < 0 || num_processes < 1)
-        throw ValueError(str(op,
-                             ": a batch size is not negative, and there is one process at "
-                             "least: batch size ",
+        throw ValueError(str(op, ": needs batch_size >= 0 and num_processes >= 1: batch size ",
                              batch_size, ", ", num_processes, " processes"));
     const std::int64_t missing = (num_processes - batch_size % num_processes) % num_processes;
-    return map_leaves(op, tree, [&](const Tree& leaf, const std::string& place) -> Tree {
-        if (!leaf.is_tensor()) throw_no_tensor(op, leaf, place);
+    return map_leaves(op, tree, [&](const Tree& leaf, const std::string& path) -> Tree {
+        if (!leaf.is_tensor()) throw_not_tensor(op, leaf, path);
         const Tensor& t = leaf.tensor();
         if (dim < -t.dim() || dim >= t.dim() || t.size(dim) != batch_size)
-            throw ShapeError(str(op, ": ", place, " has no ", batch_size, " rows: ", t.shape(),
+            throw ShapeError(str(op, ": ", path, " has no ", batch_size, " rows: ", t.shape(),
                                  ", dimension ", dim));
         if (missing == 0) return t;
         Shape shape = t.shape();
@@ -320,4 +320,4 @@ Tree pad_input_tensors(const Tree& tree, std::int64_t batch_size, int num_proces
     });
 }
 
-}  // namespace axle::inline v0
+}  // namespace axle

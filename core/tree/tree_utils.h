@@ -16,17 +16,17 @@
 
 #include "core/tree/tree.h"
 
-namespace axle::inline v0 {
+namespace axle {
 
 // Returns "a string", "a list", ...
 const char* name_of(Tree::Kind kind);
 // Returns the path of a member of the value at `place`: batch["key"], batch[2].
-std::string place_of(const std::string& place, const std::string& key);
-std::string place_of(const std::string& place, std::size_t index);
+std::string member_path(const std::string& path, const std::string& key);
+std::string member_path(const std::string& path, std::size_t index);
 
 // Returns the tree with every leaf replaced by f(leaf, place). Throws ValueError, starting with op,
 // beyond kMaxTreeDepth.
-using LeafFunction = std::function<Tree(const Tree& leaf, const std::string& place)>;
+using LeafFunction = std::function<Tree(const Tree& leaf, const std::string& path)>;
 Tree map_leaves(const char* op, const Tree& tree, const LeafFunction& f);
 
 // Returns the tree with every leaf that passes the test replaced by f(leaf). Other leaves are kept,
@@ -75,4 +75,4 @@ Tree listify(const Tree& tree);
 Tree pad_input_tensors(const Tree& tree, std::int64_t batch_size, int num_processes,
                        std::int64_t dim = 0);
 
-}  // namespace axle::inline v0
+}  // namespace axle

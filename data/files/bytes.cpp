@@ -6,7 +6,7 @@
 #include "core/files/file.h"
 #include "kernels/error.h"
 
-namespace axle::inline v0::data {
+namespace axle::data {
 namespace {
 
 std::uint16_t swapped(std::uint16_t x) { return __builtin_bswap16(x); }
@@ -42,4 +42,4 @@ std::span<std::byte> bytes_of(const Tensor& contiguous) {
             static_cast<std::size_t>(contiguous.numel() * size_of(contiguous.dtype()))};
 }
 
-}  // namespace axle::inline v0::data
+}  // namespace axle::data

@@ -1,4 +1,4 @@
-// Private to data: what the readers of binary files share.
+// Private to data: helpers of the readers of binary files.
 #pragma once
 
 #include <cstddef>
@@ -8,17 +8,17 @@
 
 #include "core/tensor.h"
 
-namespace axle::inline v0::data {
+namespace axle::data {
 
-// FileError `name: byte 12: what`. The name may be anybody's text (printable).
+// Throws FileError `name: byte 12: what`. The name is made printable.
 [[noreturn]] void throw_at_byte(const std::string& name, std::int64_t offset,
-                              const std::string& what);
+                                const std::string& what);
 
-// Turns each element around: big endian to little endian and back. The span is a whole number of
-// elements, `width` is 1, 2, 4 or 8.
+// Reverses the bytes of each element (big to little endian and back). `width` is 1, 2, 4 or 8; the
+// span must be a whole number of elements.
 void swap_bytes(std::span<std::byte> elements, std::int64_t width);
 
-// The elements of a tensor on the CPU without gaps, as bytes.
+// Returns the elements of a contiguous CPU tensor as bytes.
 std::span<std::byte> bytes_of(const Tensor& contiguous);
 
-}  // namespace axle::inline v0::data
+}  // namespace axle::data

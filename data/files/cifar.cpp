@@ -9,7 +9,7 @@
 #include "data/files/bytes.h"
 #include "kernels/error.h"
 
-namespace axle::inline v0::data {
+namespace axle::data {
 namespace {
 
 constexpr std::int64_t kPixels = 3 * 32 * 32;
@@ -107,4 +107,4 @@ Tree parse_cifar100(std::span<const std::byte> bytes, const std::string& name) {
     return read_records({&file, 1}, kCifar100);
 }
 
-}  // namespace axle::inline v0::data
+}  // namespace axle::data

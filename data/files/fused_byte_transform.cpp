@@ -4,7 +4,7 @@
 #include "data/files/rows.h"
 #include "kernels/thread_pool.h"
 
-namespace axle::inline v0::data {
+namespace axle::data {
 
 std::optional<FusedByteTransform> FusedByteTransform::of(std::span<const Transform> transforms) {
     FusedByteTransform pass;
@@ -94,4 +94,4 @@ Tensor FusedByteTransform::apply_rows(const Tensor& images, std::span<const std:
                 [&](std::int64_t i) { return indices[static_cast<std::size_t>(i)]; });
 }
 
-}  // namespace axle::inline v0::data
+}  // namespace axle::data

@@ -1,4 +1,4 @@
-// Private to data: the usual transforms of images of bytes in one pass over memory.
+// Private to data: the common transforms of u8 images, fused into one pass over memory.
 #pragma once
 
 #include <cstddef>
@@ -10,30 +10,32 @@
 #include "data/transforms.h"
 #include "kernels/ops/decode.h"
 
-namespace axle::inline v0::data {
+namespace axle::data {
 
-// The place of a window's first pixel; a window may reach beyond the image.
+// The position of a window's first pixel. Windows can extend past the image.
 struct Corner {
     std::int64_t top, left;
 };
 
-// [RandomCrop] [RandomHorizontalFlip] ToFloat [Normalize], which it draws and rounds like. Images
-// of anything but bytes, and what these would refuse, go through them one by one.
+// [RandomCrop] [RandomHorizontalFlip] ToFloat [Normalize], with the same random numbers and
+// rounding as the separate transforms. Images that are not u8 or that a transform would refuse are
+// passed through the separate transforms.
 class FusedByteTransform {
   public:
-    // The longest such row of transforms at the start of these; nothing if there is none.
+    // Returns the longest fusable sequence at the start of `transforms`, or nullopt if there is
+    // none.
     static std::optional<FusedByteTransform> of(std::span<const Transform> transforms);
     std::size_t length() const { return steps_.size(); }
 
     Tensor operator()(const Tensor& images, std::span<SampleRandom> random) const;
-    // The same of images[indices], which are read where they are.
+    // Equal to applying it to images[indices], without copying the rows first.
     Tensor apply_rows(const Tensor& images, std::span<const std::int64_t> indices,
-                   std::span<SampleRandom> random) const;
+                      std::span<SampleRandom> random) const;
 
   private:
-    // Of images with as many in a batch.
+    // Returns whether a batch of these images can be fused.
     bool takes(const Tensor& images, std::int64_t batch, std::span<SampleRandom> random) const;
-    // row(i) is the image that becomes the i-th one.
+    // row(i) returns the index of the image that becomes image i of the batch.
     template <class Row>
     Tensor pass(const Tensor& images, std::int64_t batch, std::span<SampleRandom> random,
                 Row row) const;
@@ -42,7 +44,7 @@ class FusedByteTransform {
     std::optional<RandomCrop> crop_;
     std::optional<RandomHorizontalFlip> flip_;
     std::uint8_t fill_ = 0;
-    std::vector<kernels::ByteScale> scales_;  // of each channel, or one for all
+    std::vector<kernels::ByteScale> scales_;  // for each channel, or one for all
 };
 
-}  // namespace axle::inline v0::data
+}  // namespace axle::data

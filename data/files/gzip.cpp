@@ -8,7 +8,7 @@
 
 #include "data/files/bytes.h"
 
-namespace axle::inline v0::data {
+namespace axle::data {
 namespace {
 
 constexpr std::size_t kMostAtOnce = 1u << 30;  // zlib counts in 32 bits
@@ -80,4 +80,4 @@ void GzipReader::refuse(const std::string& what) const {
     throw_at_byte(name_, size_ - std::ssize(rest_) - std::int64_t{stream_->avail_in}, what);
 }
 
-}  // namespace axle::inline v0::data
+}  // namespace axle::data

@@ -1,5 +1,5 @@
-// Private to data: gzip data, inflated piece by piece: nobody has to believe what a compressed file
-// says about its size.
+// Private to data: incremental gzip decompression, so that the size stated in a file need not be
+// trusted.
 #pragma once
 
 #include <cstddef>
@@ -10,22 +10,23 @@
 
 struct z_stream_s;  // zlib's
 
-namespace axle::inline v0::data {
+namespace axle::data {
 
-// Whether the bytes start as gzip data do.
+// Returns whether the bytes start with the gzip magic number.
 bool is_gzip(std::span<const std::byte> bytes);
 
-// Reads gzip data (RFC 1952) of one or more members, which must outlive the reader. Damage is a
-// FileError with the name, the offset in the compressed bytes and the reason. One thread at a time.
+// Reads gzip data (RFC 1952) with one or more members. The data must outlive the reader. Corrupt
+// data throws FileError with the name, the offset in the compressed bytes and the reason. Not
+// thread-safe.
 class GzipReader {
   public:
-    // Deflate can't shrink anything further: 258 bytes take two bits.
+    // The maximum compression ratio of deflate: 258 bytes from two bits.
     static constexpr std::int64_t kMaxInflateRatio = 1032;
 
     GzipReader(std::span<const std::byte> bytes, std::string name);
 
-    // The next bytes, fewer than out holds only at the end. All members are then whole, with the
-    // right checksums, and nothing follows them.
+    // Reads the next bytes; returns fewer than out.size() only at the end, after all members were
+    // complete with correct checksums and without trailing data.
     std::size_t read(std::span<std::byte> out);
 
   private:
@@ -39,9 +40,9 @@ class GzipReader {
 
     std::string name_;
     std::int64_t size_;
-    std::span<const std::byte> rest_;  // not yet given to zlib
+    std::span<const std::byte> rest_;  // not yet passed to zlib
     std::unique_ptr<z_stream_s, End> stream_;
     bool ended_ = false;
 };
 
-}  // namespace axle::inline v0::data
+}  // namespace axle::data

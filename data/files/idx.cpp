@@ -12,7 +12,7 @@
 #include "data/files/gzip.h"
 #include "kernels/error.h"
 
-namespace axle::inline v0::data {
+namespace axle::data {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "idx elements are turned around");
@@ -136,4 +136,4 @@ Tensor parse_idx(std::span<const std::byte> bytes, const std::string& name, IdxO
     return elements;
 }
 
-}  // namespace axle::inline v0::data
+}  // namespace axle::data

@@ -8,7 +8,7 @@
 #include "data/files/idx.h"
 #include "kernels/error.h"
 
-namespace axle::inline v0::data {
+namespace axle::data {
 namespace {
 
 constexpr std::int64_t kSide = 28, kClasses = 10;
@@ -59,4 +59,4 @@ TensorDataset mnist(const std::string& folder, bool train) {
     return TensorDataset(Tree{{"image", images}, {"label", labels}});
 }
 
-}  // namespace axle::inline v0::data
+}  // namespace axle::data

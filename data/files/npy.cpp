@@ -11,7 +11,7 @@
 #include "data/files/npy_header.h"
 #include "kernels/error.h"
 
-namespace axle::inline v0::data {
+namespace axle::data {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "arrays are stored little-endian");
@@ -76,4 +76,4 @@ void save_npy(const std::string& path, const Tensor& tensor) {
     });
 }
 
-}  // namespace axle::inline v0::data
+}  // namespace axle::data

@@ -8,7 +8,7 @@
 #include "data/files/bytes.h"
 #include "kernels/error.h"
 
-namespace axle::inline v0::data {
+namespace axle::data {
 namespace {
 
 constexpr std::string_view kMagic = "\x93NUMPY";
@@ -228,4 +228,4 @@ std::string write_npy_header(DType dtype, const Shape& shape) {
     return header + dict;
 }
 
-}  // namespace axle::inline v0::data
+}  // namespace axle::data

@@ -1,4 +1,4 @@
-// Private to data: the header of an .npy file: a Python dict in text.
+// Private to data: the header of an .npy file, a Python dict as text.
 #pragma once
 
 #include <cstddef>
@@ -7,20 +7,21 @@
 
 #include "core/shape.h"
 
-namespace axle::inline v0::data {
+namespace axle::data {
 
 struct NpyHeader {
     DType dtype = DType::f32;
     bool big_endian = false;
     bool fortran_order = false;
     Shape shape;
-    std::size_t bytes = 0;  // where the elements start
+    std::size_t bytes = 0;  // offset of the elements
 };
 
-// From the first bytes of a file. FileError with the offset.
+// Reads the header from the first bytes of a file. Throws FileError with the offset.
 NpyHeader read_npy_header(std::span<const std::byte> bytes, const std::string& name);
 
-// That of a C-ordered, little-endian array. DTypeError for a dtype that NumPy lacks.
+// Returns the header of a C-ordered, little-endian array. Throws DTypeError for dtypes that NumPy
+// lacks.
 std::string write_npy_header(DType dtype, const Shape& shape);
 
-}  // namespace axle::inline v0::data
+}  // namespace axle::data

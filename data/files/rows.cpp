@@ -6,7 +6,7 @@
 
 #include "core/ops.h"
 
-namespace axle::inline v0::data {
+namespace axle::data {
 namespace {
 
 // Rows of a length that the compiler knows. They lie anywhere: memory is asked for them early.
@@ -63,4 +63,4 @@ Tensor select_rows(const Tensor& t, std::span<const std::int64_t> indices) {
     return batch;
 }
 
-}  // namespace axle::inline v0::data
+}  // namespace axle::data

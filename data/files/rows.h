@@ -1,4 +1,4 @@
-// Private to data: rows of a tensor, in any order.
+// Private to data: gathers rows of a tensor.
 #pragma once
 
 #include <cstdint>
@@ -6,9 +6,9 @@
 
 #include "core/tensor.h"
 
-namespace axle::inline v0::data {
+namespace axle::data {
 
-// Rows `indices` of t, as index_select, but faster on the CPU. The indices must be those of rows.
+// Returns t[indices], like index_select, but faster on the CPU. Indices must be in range.
 Tensor select_rows(const Tensor& t, std::span<const std::int64_t> indices);
 
-}  // namespace axle::inline v0::data
+}  // namespace axle::data

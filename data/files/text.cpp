@@ -8,7 +8,7 @@
 #include "core/tree/tree.h"
 #include "kernels/error.h"
 
-namespace axle::inline v0::data {
+namespace axle::data {
 namespace {
 
 [[noreturn]] void refuse_id(std::int64_t id, std::int64_t vocab_size) {
@@ -163,4 +163,4 @@ std::string CharTokenizer::decode(std::span<const std::int64_t> ids) const {
     return text;
 }
 
-}  // namespace axle::inline v0::data
+}  // namespace axle::data

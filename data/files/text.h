@@ -1,4 +1,4 @@
-// Text: reading it, and turning it into token ids and back.
+// Text files and tokenizers.
 #pragma once
 
 #include <array>
@@ -9,23 +9,24 @@
 #include <unordered_map>
 #include <vector>
 
-namespace axle::inline v0::data {
+namespace axle::data {
 
-// A whole file as it is. FileError if it is missing or empty.
+// Returns the contents of a file. Throws FileError if it is missing or empty.
 std::string read_text(const std::string& path);
 
+// Converts text to token ids and back.
 class Tokenizer {
   public:
     virtual ~Tokenizer() = default;
     // Ids are in [0, vocab_size()).
     virtual std::int64_t vocab_size() const = 0;
-    // ValueError for text that the vocabulary doesn't cover.
+    // Throws ValueError if the vocabulary does not cover the text.
     virtual std::vector<std::int64_t> encode(std::string_view text) const = 0;
-    // IndexError for an id beyond the vocabulary.
+    // Throws IndexError for an id outside the vocabulary.
     virtual std::string decode(std::span<const std::int64_t> ids) const = 0;
 };
 
-// A token is a byte, its id the byte's value. Takes any text.
+// Tokens are bytes; the id is the byte's value. Accepts any text.
 class ByteTokenizer : public Tokenizer {
   public:
     std::int64_t vocab_size() const override { return 256; }
@@ -33,13 +34,14 @@ class ByteTokenizer : public Tokenizer {
     std::string decode(std::span<const std::int64_t> ids) const override;
 };
 
-// A token is a character (a Unicode code point). All texts are UTF-8; what isn't is a ValueError
-// with the number of the byte.
+// Tokens are characters (Unicode code points). Text must be UTF-8; invalid text throws ValueError
+// with the byte's offset.
 class CharTokenizer : public Tokenizer {
   public:
-    // The characters of a text, sorted.
+    // Builds the vocabulary from the characters of a text, sorted.
     static CharTokenizer from_text(std::string_view text);
-    // What to_json gave: {"type": "char", "vocab": "\n !,"}, ids in the order of the characters.
+    // Reads the result of to_json(): {"type": "char", "vocab": "\n !,"}; ids are positions in
+    // "vocab".
     static CharTokenizer from_json(std::string_view json);
     std::string to_json() const;
 
@@ -49,12 +51,12 @@ class CharTokenizer : public Tokenizer {
 
   private:
     explicit CharTokenizer(std::vector<std::string> chars);
-    // -1 if there is none.
+    // Returns -1 if the character is not in the vocabulary.
     std::int64_t id_of(std::string_view character) const;
 
-    std::vector<std::string> chars_;                             // UTF-8 of each id
+    std::vector<std::string> chars_;                             // UTF-8 by id
     std::array<std::int64_t, 128> ascii_ids_;                    // the fast path
     std::unordered_map<std::uint32_t, std::int64_t> other_ids_;  // by code point
 };
 
-}  // namespace axle::inline v0::data
+}  // namespace axle::data

@@ -15,7 +15,7 @@
 #include "kernels/ops/decode.h"
 #include "kernels/philox.h"
 
-namespace axle::inline v0::data {
+namespace axle::data {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "token files are read as they lie");
@@ -192,4 +192,4 @@ std::int64_t RandomBlockDataset::start(std::int64_t index) const {
     return static_cast<std::int64_t>(draw % static_cast<std::uint64_t>(starts()));
 }
 
-}  // namespace axle::inline v0::data
+}  // namespace axle::data

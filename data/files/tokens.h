@@ -1,4 +1,4 @@
-// Token sequences, in memory or mapped from a file, and the language modelling datasets over them.
+// Token sequences, in memory or memory-mapped, and language modeling datasets over them.
 #pragma once
 
 #include <cstdint>
@@ -8,27 +8,28 @@
 
 #include "data/dataset.h"
 
-namespace axle::inline v0::data {
+namespace axle::data {
 
 struct TokenFileOptions {
-    // Bytes of one token, 2 or 4. 0 goes by the name: 4 for *.u32 and *.u32.bin, else 2.
+    // Bytes per token, 2 or 4. 0 derives it from the name: 4 for *.u32 and *.u32.bin, else 2.
     int bytes = 0;
-    // If given, every token of the file is checked against it.
+    // If set, every token of the file is checked against it.
     std::int64_t vocab_size = 0;
 };
 
-// An immutable sequence of tokens; copies share it. Ids are kept in 2 bytes where all of them fit,
-// else in 4.
+// An immutable token sequence. Copies share it. Ids are stored in 2 bytes if all fit, else in 4.
+// Can be read from several threads.
 class Tokens {
   public:
-    // ValueError for ids that are negative or beyond 32 bits.
+    // Throws ValueError for ids that are negative or need more than 32 bits.
     explicit Tokens(std::span<const std::int64_t> ids);
-    // Maps a file of raw little-endian integers and nothing else, as nanoGPT's train.bin: only what
-    // is touched is read. FileError if it is missing, empty, not a whole number of tokens, or has
-    // an id beyond vocab_size. The file must not be truncated while it is mapped (MappedFile).
+    // Maps a file of raw little-endian integers without a header, such as nanoGPT's train.bin. Only
+    // accessed pages are read. Throws FileError if the file is missing, empty or not a whole number
+    // of tokens, or has an id >= vocab_size. The file must not be truncated while it is mapped
+    // (MappedFile).
     static Tokens open(const std::string& path, TokenFileOptions options = {});
-    // Writes such a file, whole or not at all. `bytes` is that of the options; ValueError if an id
-    // doesn't fit.
+    // Writes such a file atomically. `bytes` is as in TokenFileOptions. Throws ValueError if an id
+    // does not fit.
     void save(const std::string& path, int bytes = 0) const;
 
     std::int64_t size() const { return size_; }
@@ -36,11 +37,11 @@ class Tokens {
         return bytes_ == 2 ? std::int64_t{as<std::uint16_t>()[i]}
                            : std::int64_t{as<std::uint32_t>()[i]};
     }
-    // Tokens start to start + out.size() - 1.
+    // Copies tokens [start, start + out.size()).
     void copy(std::int64_t start, std::span<std::int64_t> out) const;
-    // A hint: these are copied soon.
+    // Hints that these tokens will be copied soon.
     void prefetch(std::int64_t start, std::int64_t n) const;
-    // -1 if there is none. Reads all tokens.
+    // Returns the largest id, or -1 if there are no tokens. Reads all tokens.
     std::int64_t max() const;
 
   private:
@@ -56,16 +57,16 @@ class Tokens {
     int bytes_ = 2;
 };
 
-// Entropy of the tokens' frequencies in nats: the loss of the best model that ignores context, and
-// so the least that training must get below. 0 for no tokens.
+// Returns the entropy of the token frequencies in nats: the loss of the best model that ignores
+// context, and thus an upper bound for a useful model. 0 if there are no tokens.
 double unigram_entropy(const Tokens& tokens);
 
-// Samples {"input_ids": [block], "labels": [block]}, i64: the tokens from a start on, and those one
-// later. Sample i starts at i * block: all blocks in order, for evaluation; what is left at the end
+// Samples {"input_ids": [block], "labels": [block]}, i64; labels are the input shifted by one
+// token. Sample i starts at i * block: consecutive blocks, for evaluation. The remainder at the end
 // is dropped.
 class BlockDataset : public Dataset {
   public:
-    // ValueError if there are fewer than block + 1 tokens.
+    // Throws ValueError if there are fewer than block + 1 tokens.
     BlockDataset(Tokens tokens, std::int64_t block);
     std::int64_t size() const override { return (tokens_.size() - 1) / block_; }
     Tree get(std::int64_t index) const override;
@@ -73,7 +74,7 @@ class BlockDataset : public Dataset {
 
   protected:
     virtual std::int64_t start(std::int64_t index) const { return index * block_; }
-    // Where a block may start: [0, starts()).
+    // The number of positions where a block can start.
     std::int64_t starts() const { return tokens_.size() - block_; }
 
   private:
@@ -81,9 +82,9 @@ class BlockDataset : public Dataset {
     std::int64_t block_;
 };
 
-// Blocks that start anywhere, each start as likely (nanoGPT's get_batch). The start of sample i is
-// a pure function of seed and i: read it in order, with as many samples as the run will take (steps
-// times batch size), and nothing needs shuffling.
+// Blocks at uniformly random positions (nanoGPT's get_batch). The position of sample i is a pure
+// function of seed and i. Set size to the number of samples that the run uses (steps times batch
+// size) and read them in order; no shuffling is needed.
 class RandomBlockDataset : public BlockDataset {
   public:
     RandomBlockDataset(Tokens tokens, std::int64_t block, std::int64_t size,
@@ -98,4 +99,4 @@ class RandomBlockDataset : public BlockDataset {
     std::uint64_t seed_;
 };
 
-}  // namespace axle::inline v0::data
+}  // namespace axle::data

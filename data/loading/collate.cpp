@@ -7,7 +7,7 @@
 
 #include "core/ops.h"
 
-namespace axle::inline v0::data {
+namespace axle::data {
 namespace {
 
 // One member of every sample, and its name for messages: "image.mask", "boxes[0]", "" at the root.
@@ -139,4 +139,4 @@ Tree collate(std::span<const Tree> samples) {
     return collate_column(column, "", 0);
 }
 
-}  // namespace axle::inline v0::data
+}  // namespace axle::data

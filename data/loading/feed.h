@@ -1,4 +1,4 @@
-// Feeds: where the batches of a pass come from. For what prepares loaders; loops don't see them.
+// Feeds: the sources of a pass's batches. Used by code that prepares loaders, not by loops.
 #pragma once
 
 #include <cstdint>
@@ -7,35 +7,34 @@
 
 #include "core/tree/tree.h"
 
-namespace axle::inline v0::data {
+namespace axle::data {
 
 class DataLoader;
 
 struct Batch {
     Tree tree = {};
     std::int64_t samples = 0;
-    // How many of these, the last ones, the pass has had already: they only fill the batch up.
+    // The last `repeated` samples were already visited in this pass; they only fill the batch.
     std::int64_t repeated = 0;
-    bool last = false;  // of the pass
-    // Samples that all processes together have in this step and have not had before; -1 if that is
-    // not known.
+    bool last = false;  // the last batch of the pass
+    // Number of new samples in this step across all processes, or -1 if unknown.
     std::int64_t real_samples = -1;
 };
 
-// Destroying it leaves the pass.
+// The batches of one pass. Destroying it leaves the pass. Used on the loop's thread.
 class Feed {
   public:
     virtual ~Feed() = default;
-    // The next batch; nothing behind the last one. On the loop's thread.
+    // Returns the next batch, or nullopt after the last one.
     virtual std::optional<Batch> next() = 0;
 };
 
-// How batches that one process reads reach the others.
+// Distributes batches that one process reads to the other processes.
 class Dispatch {
   public:
     virtual ~Dispatch() = default;
-    // A pass of the loader's epoch without its first `steps` steps.
+    // Starts a pass of the loader's epoch, without its first `steps` steps.
     virtual std::unique_ptr<Feed> start(DataLoader& loader, std::int64_t steps) = 0;
 };
 
-}  // namespace axle::inline v0::data
+}  // namespace axle::data

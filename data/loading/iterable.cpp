@@ -4,7 +4,7 @@
 
 #include "kernels/error.h"
 
-namespace axle::inline v0::data {
+namespace axle::data {
 namespace {
 
 class GeneratorStream : public Stream {
@@ -222,4 +222,4 @@ std::optional<std::int64_t> IterableDatasetShard::size() const {
     return (*samples / round + (!drop_last_ && *samples % round != 0 ? 1 : 0)) * part();
 }
 
-}  // namespace axle::inline v0::data
+}  // namespace axle::data

@@ -1,4 +1,4 @@
-// Iterable datasets: samples that come one after another, where none can be asked for by its index.
+// Iterable datasets: samples in sequence, without access by index.
 #pragma once
 
 #include <cstdint>
@@ -12,42 +12,43 @@
 #include "data/loading/shard.h"
 #include "data/sampler.h"
 
-namespace axle::inline v0::data {
+namespace axle::data {
 
-// The samples of one pass. One thread at a time.
+// The samples of one pass. Not thread-safe.
 class Stream {
   public:
     virtual ~Stream() = default;
-    // The next sample; nothing at the end, however often it is asked for.
+    // Returns the next sample, or nullopt at the end and in every later call.
     virtual std::optional<Tree> next() = 0;
-    // Leaves out n samples, and says how many of them there were. Override it where they needn't be
-    // read.
+    // Skips n samples and returns how many existed. Override it if samples can be skipped without
+    // reading them.
     virtual std::int64_t skip(std::int64_t n);
-    // Whether the pass has had the latest sample already, which fills a batch up.
+    // Returns whether the latest sample was already visited in this pass and only fills a batch.
     virtual bool repeated() const { return false; }
 };
 
+// Base class of datasets that are read in sequence.
 class IterableDataset {
   public:
     virtual ~IterableDataset() = default;
-    // The samples of an epoch, a pure function of the epoch: that is what makes resuming exact. The
+    // Returns the samples of an epoch, a pure function of the epoch; this makes resuming exact. The
     // stream may refer to this dataset and does not outlive it.
     virtual std::unique_ptr<Stream> stream(std::int64_t epoch) const = 0;
-    // Samples in a pass, where that is known.
+    // Returns the number of samples in a pass, if known.
     virtual std::optional<std::int64_t> size() const { return std::nullopt; }
-    // Null where nothing is random.
+    // Returns nullptr if the order is not random.
     virtual std::shared_ptr<Generator> generator() const { return nullptr; }
-    // Parts that can be read on their own, such as files. Where there is one for each process at
-    // least, processes read shards of their own, and nobody reads everything.
+    // Returns the number of parts that can be read independently, such as files. If there is at
+    // least one per process, each process reads its own shards instead of the whole dataset.
     virtual std::int64_t num_shards() const { return 1; }
-    // What falls to one of num_shards readers, of whom there are no more than shards: together they
-    // have each sample once. Nothing is read yet.
+    // Returns the part of reader `index` of num_shards readers; num_shards must not exceed
+    // num_shards(). Together the readers get each sample once. Reads nothing yet.
     virtual std::shared_ptr<const IterableDataset> shard(std::int64_t num_shards,
                                                          std::int64_t index) const;
 };
 
-// An iterable dataset made of a function that starts an epoch and returns the function that gives
-// its samples:
+// A dataset defined by a function that starts an epoch and returns a function that returns the next
+// sample:
 //     data::from_generator([](std::int64_t epoch) {
 //         return [lines = open(epoch)]() mutable { return lines.next(); };
 //     });
@@ -70,13 +71,13 @@ inline GeneratorDataset from_generator(
     return GeneratorDataset(std::move(start), size);
 }
 
-// Datasets one after another, of which each is a shard: reader i of n has those at i, i + n, ...
+// Concatenates datasets, each of which is a shard: reader i of n gets the datasets i, i + n, ...
 //     data::from_shards({lines_of("a.txt"), lines_of("b.txt")})
 class ShardedDataset : public IterableDataset {
   public:
     explicit ShardedDataset(std::vector<std::shared_ptr<const IterableDataset>> shards);
     std::unique_ptr<Stream> stream(std::int64_t epoch) const override;
-    // Known where those of all shards are.
+    // Known if the sizes of all shards are known.
     std::optional<std::int64_t> size() const override;
     std::int64_t num_shards() const override { return static_cast<std::int64_t>(shards_.size()); }
     std::shared_ptr<const IterableDataset> shard(std::int64_t num_shards,
@@ -90,13 +91,13 @@ inline ShardedDataset from_shards(std::vector<std::shared_ptr<const IterableData
     return ShardedDataset(std::move(shards));
 }
 
-// accelerate.data_loader.IterableDatasetShard: one process's samples. Of every batch_size samples
-// (with split_batches), or batch_size * num_processes of them, each process takes its part. What
-// the last part lacks is filled up with samples from the first, unless drop_last leaves it out.
-// Every process reads all samples, of which it keeps its own and the first part.
+// accelerate.data_loader.IterableDatasetShard: the samples of one process. Samples are taken in
+// groups of batch_size (with split_batches) or batch_size * num_processes, and each process gets
+// its part of every group. An incomplete last group is filled with samples of the first group, or
+// dropped with drop_last. Every process reads all samples; it stores its part and the first group.
 class IterableDatasetShard : public IterableDataset {
   public:
-    // ValueErrors of check_shard(). even_batches doesn't count: shards are even.
+    // Throws the ValueErrors of check_shard(). Ignores even_batches: shards are always even.
     IterableDatasetShard(std::shared_ptr<const IterableDataset> whole, std::int64_t batch_size,
                          bool drop_last, ShardOptions options);
     // `whole` must outlive the shard.
@@ -116,4 +117,4 @@ class IterableDatasetShard : public IterableDataset {
     ShardOptions options_;
 };
 
-}  // namespace axle::inline v0::data
+}  // namespace axle::data

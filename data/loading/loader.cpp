@@ -11,7 +11,7 @@
 #include "data/loading/source.h"
 #include "kernels/error.h"
 
-namespace axle::inline v0::data {
+namespace axle::data {
 namespace {
 
 void check_options(const LoaderOptions& options) {
@@ -317,4 +317,4 @@ std::int64_t SkipDataLoader::len() const {
     return all - num_batches_;
 }
 
-}  // namespace axle::inline v0::data
+}  // namespace axle::data

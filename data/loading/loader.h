@@ -1,4 +1,4 @@
-// DataLoader: batches of a dataset, pass after pass.
+// DataLoader: the batches of a dataset, in one or more passes.
 //
 //     data::DataLoader loader(train_set, {.batch_size = 32, .shuffle = true, .num_workers = 2});
 //     for (int epoch = 0; epoch < 3; ++epoch)
@@ -25,71 +25,72 @@
 #include "data/loading/shard.h"
 #include "data/sampler.h"
 
-namespace axle::inline v0::data {
+namespace axle::data {
 
 class Prefetcher;
 class BatchSource;
 struct Parts;
 struct BatchMaker;
 
-// What an Accelerator does around a pass. Called on the loop's thread.
+// Called by a loader during a pass, on the loop's thread. Set by Accelerator::prepare.
 struct LoaderHooks {
     virtual ~LoaderHooks() = default;
-    // Before anything of the pass is asked for: the sampler's seed may still change.
+    // Called before the pass reads anything; may still change the sampler's seed.
     virtual void begin(DataLoader& loader) = 0;
-    // What the loop gets of the batches that this process reads.
+    // Wraps the batches that this process reads; the loop gets the batches of the result.
     virtual std::unique_ptr<Feed> feed(DataLoader&, std::unique_ptr<Feed> own) { return own; }
-    // With every batch before the loop sees it; end_of_dataloader() is already right. May change
-    // the batch, mostly by moving its tensors to a device.
+    // Called with every batch before the loop gets it, when end_of_dataloader() is already set. Can
+    // modify the batch, usually to move its tensors to a device.
     virtual void batch(DataLoader& loader, Tree& batch) = 0;
-    // A batch could not be had. end() follows.
+    // Called if a batch could not be produced; end() follows.
     virtual void failed(DataLoader&, const char* /*why*/) {}
-    // The pass is complete, was left, or threw.
+    // Called when the pass is complete, was left or threw.
     virtual void end(DataLoader& loader) noexcept = 0;
 };
 
-// In PyTorch's order.
+// Fields are in PyTorch's order.
 struct LoaderOptions {
     std::int64_t batch_size = 1;
-    // A RandomSampler with `seed`.
+    // Uses a RandomSampler with `seed`.
     bool shuffle = false;
-    std::shared_ptr<const Sampler> sampler = {};  // instead of shuffle
-    std::shared_ptr<const BatchSampler> batch_sampler =
-        {};  // instead of all of the above, drop_last
-    // Threads that make batches ahead; 0 makes them in the loop's own thread. Batches are the same.
+    std::shared_ptr<const Sampler> sampler = {};  // replaces shuffle
+    // Replaces batch_size, shuffle, sampler and drop_last.
+    std::shared_ptr<const BatchSampler> batch_sampler = {};
+    // Threads that produce batches ahead. 0 uses the loop's thread. The batches do not depend on
+    // it.
     int num_workers = 0;
-    Collate collate_fn = {};  // instead of Dataset::get_batch
-    // Batches lie in page-locked memory, which a GPU copies while the program goes on. Nothing
-    // where there is no GPU.
+    Collate collate_fn = {};  // replaces Dataset::get_batch
+    // Puts batches into page-locked memory, which a GPU can copy asynchronously. Ignored without a
+    // GPU.
     bool pin_memory = false;
     bool drop_last = false;
-    int prefetch_factor = 2;  // batches ahead, for each worker
-    // Of shuffle; without it, that of the default generator when the loader is made (manual_seed).
+    int prefetch_factor = 2;  // batches ahead per worker
+    // Seed of shuffle. Defaults to the seed of the default generator at construction (manual_seed).
     std::optional<std::uint64_t> seed = {};
 };
 
-// A pass is one trip through the sampler's order of the current epoch, over the dataset as it is in
-// that epoch (Dataset::in_epoch), or through an iterable dataset's stream of that epoch. A complete
-// pass advances the epoch. A pass that is left early (break, return, exception) leaves no trace:
-// the next one is the same epoch from its first batch.
+// Iterates over the batches of a dataset. A pass visits the samples in the sampler's order for the
+// current epoch (Dataset::in_epoch), or reads an iterable dataset's stream of that epoch. A
+// complete pass advances the epoch. A pass that is left early (break, return, exception) has no
+// effect: the next pass starts the same epoch from its first batch.
 //
-// Of an iterable dataset, one thread at a time reads samples in order, a batch ahead, and
-// num_workers of them collate: what takes time is better done in collate_fn.
+// Iterable datasets: one thread at a time reads samples in order, one batch ahead, and num_workers
+// threads collate. Do expensive work in collate_fn.
 //
-// On several processes, each reads its own share of the batches (shard()), or one reads all and
-// hands out (dispatch()); a step is what all of them get at once. Of an iterable dataset with
-// shards, a process's share is what its shards have, if there are enough of them and batches are
-// not split.
+// Several processes: each process reads its own share of the batches (shard()), or one process
+// reads all and distributes them (dispatch()). A step is the batches of all processes together. If
+// an iterable dataset has enough shards and batches are not split, each process reads its own
+// shards.
 //
-// An exception of the dataset arrives in the loop with its type, the numbers of batch and sample
-// before its text, and the loader can be used again. Between passes no worker touches the dataset.
-// One thread at a time; one pass at a time.
+// Exceptions from the dataset reach the loop with their type; batch and sample numbers are added to
+// their text. The loader can be used again afterwards. Workers do not access the dataset between
+// passes. Not thread-safe; one pass at a time.
 class DataLoader {
   public:
     class Iterator;
 
-    // The dataset must outlive the loader; a temporary moves in. Options that contradict each other
-    // are ValueErrors.
+    // `dataset` must outlive the loader; a temporary is moved in. Throws ValueError for
+    // contradictory options.
     explicit DataLoader(const Dataset& dataset, LoaderOptions options = {});
     explicit DataLoader(std::shared_ptr<const Dataset> dataset, LoaderOptions options = {});
     explicit DataLoader(const IterableDataset& dataset, LoaderOptions options = {});
@@ -106,116 +107,121 @@ class DataLoader {
               std::shared_ptr<const IterableDataset>(std::make_shared<D>(std::forward<D>(dataset))),
               std::move(options)) {}
     ~DataLoader();
-    // Neither copied nor moved: loops and an Accelerator hold on to its address.
+    // Neither copyable nor movable: loops and Accelerators hold its address.
     DataLoader(const DataLoader&) = delete;
     DataLoader& operator=(const DataLoader&) = delete;
 
-    // Starts a pass; UsageError while another one runs.
+    // Starts a pass. Throws UsageError during another pass.
     Iterator begin();
     std::default_sentinel_t end() const { return {}; }
-    // Batches of a full pass, of this process; UsageError for an iterable dataset of unknown size.
+    // Returns the number of this process's batches in a full pass. Throws UsageError for an
+    // iterable dataset of unknown size.
     std::int64_t len() const;
-    // 0 if it varies. Of this process's batches, and of all processes' together.
+    // Return the batch size of this process and of all processes together; 0 if it varies.
     std::int64_t batch_size() const;
     std::int64_t total_batch_size() const;
     bool drop_last() const;
-    bool pin_memory() const;  // false where there is no GPU
+    bool pin_memory() const;  // false without a GPU
     // Samples of the dataset; UsageError if that is not known.
     std::int64_t total_dataset_length() const;
 
     // --- in the loop body
-    // Whether this is the last batch of the pass. false outside.
+    // Returns whether this is the last batch of the pass; false outside a pass.
     bool end_of_dataloader() const { return running_ && current_.last; }
-    // How many samples the last step has for all processes together where it isn't full; 0 where it
-    // is, -1 where that isn't known (yet), with drop_last, and outside. With dispatch(), and where
-    // processes read shards of their own, it is known in the last step alone, and full steps count
-    // too: as accelerate's.
+    // Returns the number of samples in the last step, across all processes, if that step is not
+    // full; 0 if it is full; -1 if unknown (yet), with drop_last, and outside a pass. With
+    // dispatch() and with own shards it is known only in the last step and is also returned for
+    // full steps, as in Accelerate.
     std::int64_t remainder() const;
-    // Samples in this process's batch, and how many of them, the first ones, the pass has not had
-    // before: the others only fill it up. What results are gathered and measured by.
+    // Return the number of samples in this process's batch, and how many of them (the first ones)
+    // are new in this pass; the rest only fills the batch. Use the latter for gathering and
+    // metrics.
     std::int64_t batch_samples() const { return current_.samples; }
     std::int64_t valid_samples() const { return current_.samples - current_.repeated; }
 
-    // --- where it stands
-    // That of the running pass, or of the next one.
+    // --- position and state
+    // Returns the epoch of the running or next pass.
     std::int64_t epoch() const { return epoch_; }
-    // Batches handed out by the running pass, or those that the next one leaves out.
+    // Returns the number of batches that the running pass has yielded, or that the next pass skips.
     std::int64_t position() const { return position_; }
-    // Another epoch than the current one also forgets a position to resume from. Not during a pass
-    // (UsageError), as all that follows but state_dict.
+    // Sets the epoch of the next pass. Changing it resets the position. Like all functions below
+    // except state_dict(), throws UsageError during a pass.
     void set_epoch(std::int64_t epoch);
-    // The next pass, and only that, starts at batch n; the batches before it are not made. A pass
-    // without any batch left is complete at once.
+    // Makes the next pass, and only that one, start at batch n without producing the batches before
+    // it. If no batch is left, the pass is complete at once.
     void skip_first_batches(std::int64_t n);
-    // Exact at any time: taken in the loop body of batch k it resumes at batch k + 1, taken in that
-    // of the last step at the next epoch. Good for any number of processes with the same total
-    // batch size; where they read shards of their own, for one that divides the number that began
-    // the pass. The order's seed is part of it.
+    // Saves the position exactly, at any time: a state taken in the loop body of batch k resumes at
+    // batch k + 1; taken in the last step, it resumes at the next epoch. It can be loaded with any
+    // number of processes that has the same total batch size; with own shards, that number must
+    // divide the number of processes that began the pass. Includes the seed of the order.
     Tree state_dict() const;
-    // ValueError if the saved position makes no sense for this loader: another total batch size,
-    // another number of samples.
+    // Throws ValueError if the saved position does not fit this loader: the total batch size or the
+    // number of samples differs.
     void load_state_dict(const Tree& state);
 
-    // --- for what prepares it
-    // Null for an iterable dataset, and the other way round.
+    // --- for code that prepares the loader
+    // Exactly one of the two is not null.
     const Dataset* dataset() const { return dataset_.get(); }
     const IterableDataset* iterable_dataset() const { return iterable_.get(); }
-    // That of the sampler, else the batch sampler's, else the iterable dataset's; null where
+    // Returns the generator of the sampler, the batch sampler or the iterable dataset; nullptr if
     // nothing is random.
     std::shared_ptr<Generator> generator() const;
-    // Null for an iterable dataset. The one that was given, of all processes.
+    // Returns the original batch sampler, of all processes. nullptr for an iterable dataset.
     const std::shared_ptr<const BatchSampler>& batch_sampler() const { return whole_; }
     void set_batch_sampler(std::shared_ptr<const BatchSampler> batch_sampler);
-    // From the next pass on it reads one process's share, or, with nothing, all. ValueErrors of
-    // check_shard().
+    // From the next pass on, reads one process's share, or everything if nullopt. Throws the
+    // ValueErrors of check_shard().
     void shard(std::optional<ShardOptions> options);
-    // From the next pass on batches come from `dispatch`, which hands out what one process reads;
-    // even_batches is of no account.
+    // From the next pass on, gets batches from `dispatch`, which distributes what one process
+    // reads. Ignores even_batches.
     void dispatch(std::shared_ptr<Dispatch> dispatch, ShardOptions options);
     const std::optional<ShardOptions>& shard_options() const { return shard_; }
     bool is_dispatched() const { return dispatch_ != nullptr; }
-    // Whether processes read shards of their own, of which one may have more than another.
+    // Returns whether processes read their own shards; they can then have different numbers of
+    // batches.
     bool reads_own_shards() const { return parts() > 1 && processes() > 1; }
-    // Whether these processes are to have as many steps: a gate's feed() sees to that.
+    // Returns whether the processes must have equal numbers of steps. LoaderHooks::feed()
+    // implements that.
     bool needs_even_steps() const { return reads_own_shards() && parts_need_even_steps(parts()); }
-    // For a dispatch: what this process reads in a pass of the epoch, whole, from a batch on. One
-    // at a time.
+    // For a Dispatch: starts a pass in which this process reads everything, from first_batch on.
+    // One at a time.
     std::unique_ptr<Feed> read_whole(std::int64_t first_batch);
-    // For a gate's begin(): the pass that begins is of another epoch than epoch().
+    // Called by LoaderHooks::begin(): sets the epoch of the pass that begins.
     void begin_epoch(std::int64_t epoch);
-    // Null takes it away.
+    // nullptr removes the hooks.
     void set_hooks(std::shared_ptr<LoaderHooks> hooks) { hooks_ = std::move(hooks); }
 
   private:
     class OwnFeed;
 
-    explicit DataLoader(LoaderOptions&& options);  // what needs no dataset
+    explicit DataLoader(LoaderOptions&& options);  // shared by all constructors
     void check_idle(const char* what) const;
-    // Batches of a pass of the whole dataset, and steps of a pass of the process that has most; if
-    // known.
+    // The number of batches in a pass of the whole dataset, and the number of steps of the process
+    // that has most; if known.
     std::optional<std::int64_t> whole_len() const;
     std::optional<std::int64_t> steps() const { return steps(parts()); }
     std::optional<std::int64_t> steps(std::int64_t parts) const;
     std::optional<std::int64_t> num_samples() const;  // if known
     std::int64_t processes() const { return shard_ ? shard_->num_processes : 1; }
-    // Of a pass in which processes read shards of their own: as many as processes began it. Else 1.
-    std::int64_t own_parts() const;  // of one that begins now
+    // The number of parts of a pass with own shards: the number of processes that began it.
+    // Otherwise 1.
+    std::int64_t own_parts() const;  // of a pass that begins now
     std::int64_t parts() const { return resumed_parts_.value_or(own_parts()); }
     bool fits_parts(std::int64_t parts) const;
     bool parts_need_even_steps(std::int64_t parts) const;
     Parts parts_read(std::int64_t parts, bool by_all) const;
-    // position(), but no farther than a pass can go.
+    // Returns position(), limited to the length of a pass.
     std::int64_t reachable_position() const;
     void go_to(std::int64_t position, std::optional<std::int64_t> parts = {});
     void update_own_batches();
     std::shared_ptr<BatchSource> source(const std::shared_ptr<const BatchSampler>& batches,
-                                   std::shared_ptr<const IterableDataset> iterable,
-                                   std::int64_t batch_size, std::int64_t first) const;
+                                        std::shared_ptr<const IterableDataset> iterable,
+                                        std::int64_t batch_size, std::int64_t first) const;
     std::unique_ptr<Feed> read_share();
-    // Calls f; the gate hears of what it throws.
+    // Calls f. If it throws, the hooks' failed() is called.
     template <class F>
     void notify_on_failure(F&& f);
-    // The next batch in current_, or false: the pass is complete and finished.
+    // Reads the next batch into current_. Returns false if the pass is complete and finished.
     bool advance();
     void finish(bool complete) noexcept;
 
@@ -232,16 +238,16 @@ class DataLoader {
 
     std::int64_t epoch_ = 0;
     std::int64_t position_ = 0;
-    std::optional<std::int64_t> resumed_parts_;  // of the pass that the position is of
-    // Of the running pass.
+    std::optional<std::int64_t> resumed_parts_;  // of the pass that position_ belongs to
+    // State of the running pass.
     bool running_ = false;
-    bool has_steps_ = false;  // for some process, if not for this one
+    bool has_steps_ = false;  // for any process
     std::unique_ptr<Feed> feed_;
     Batch current_;
 };
 
-// Destroying it leaves the pass, and so does an exception of ++, which brings it to its end. A
-// batch is valid until ++; its tensors are for keeps.
+// Iterates over a pass. Destroying it leaves the pass; an exception in ++ also ends it. A batch is
+// valid until the next ++, its tensors for as long as they are referenced.
 class DataLoader::Iterator {
   public:
     using value_type = Tree;
@@ -275,17 +281,18 @@ class DataLoader::Iterator {
     DataLoader* loader_;  // null at the end
 };
 
-// accelerate.skip_first_batches: a loader without its first batches, in every pass over this view.
-// Loops over the loader itself are whole. Nothing that is skipped is read where the dataset has
-// indices, or a stream that can skip.
+// accelerate.skip_first_batches: a view of a loader without its first batches, in every pass over
+// the view. Loops over the loader itself are not affected. Skipped samples are not read if the
+// dataset has indices or its stream can skip.
 //     for (auto& batch : data::skip_first_batches(loader, 100)) ...
 class SkipDataLoader {
   public:
-    // ValueError for a negative number. The loader must outlive the view.
+    // The loader must outlive the view. Throws ValueError if num_batches is negative.
     SkipDataLoader(DataLoader& loader, std::int64_t num_batches);
     DataLoader::Iterator begin();
     std::default_sentinel_t end() const { return {}; }
-    // Batches of a pass, as Python's len(): ValueError where more is skipped than there is.
+    // Returns the number of batches in a pass. Throws ValueError if more batches are skipped than
+    // exist.
     std::int64_t len() const;
     DataLoader& loader() const { return *loader_; }
 
@@ -298,4 +305,4 @@ inline SkipDataLoader skip_first_batches(DataLoader& loader, std::int64_t num_ba
     return {loader, num_batches};
 }
 
-}  // namespace axle::inline v0::data
+}  // namespace axle::data

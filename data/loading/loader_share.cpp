@@ -3,7 +3,7 @@
 #include "data/loading/own_shards.h"
 #include "kernels/error.h"
 
-namespace axle::inline v0::data {
+namespace axle::data {
 
 void DataLoader::set_batch_sampler(std::shared_ptr<const BatchSampler> batch_sampler) {
     check_idle("set_batch_sampler");
@@ -133,4 +133,4 @@ void DataLoader::load_state_dict(const Tree& state) {
         go_to(position, parts);
 }
 
-}  // namespace axle::inline v0::data
+}  // namespace axle::data

@@ -6,7 +6,7 @@
 #include "data/dataset.h"
 #include "kernels/error.h"
 
-namespace axle::inline v0::data {
+namespace axle::data {
 namespace {
 
 std::shared_ptr<const IterableDataset> part_of(const IterableDataset& whole, std::int64_t count,
@@ -124,4 +124,4 @@ std::unique_ptr<Stream> OwnShards::stream(std::int64_t epoch) const {
     return std::make_unique<StepStream>(std::move(streams), parts_);
 }
 
-}  // namespace axle::inline v0::data
+}  // namespace axle::data

@@ -1,8 +1,8 @@
-// Private to data/loading/loader.cpp: a pass in which processes read shards of their own.
+// Private to data/loading/loader.cpp: passes in which each process reads its own shards.
 //
-// The pass is read in parts, as many as the processes that began it. Of a step each part gives as
-// many rows as the others, while it has any. A process reads one part, or several that follow one
-// another where there are fewer processes by now.
+// A pass is divided into parts, one for each process that began it. Each part contributes the same
+// number of rows to every step, as long as it has any. A process reads one part, or several
+// consecutive parts if the pass is resumed with fewer processes.
 #pragma once
 
 #include <cstdint>
@@ -12,22 +12,22 @@
 
 #include "data/loading/iterable.h"
 
-namespace axle::inline v0::data {
+namespace axle::data {
 
 struct Parts {
-    std::int64_t count = 1;              // of the pass
-    std::int64_t first = 0, number = 1;  // of these, the ones that are read here
-    std::int64_t rows = 1;               // of each, in a step
+    std::int64_t count = 1;              // of the whole pass
+    std::int64_t first = 0, number = 1;  // the parts that are read here
+    std::int64_t rows = 1;               // of each part, in a step
     bool drop_last = false;
-    // A step's rows are as many as can be, the first ones again where the parts lack them; with
-    // drop_last only steps for which each part has all rows. Else one part is read here, as it is.
+    // Fills steps with the first rows if parts run out; with drop_last, uses only steps that are
+    // complete in all parts. If false, one part is read here and used unchanged.
     bool even = true;
 };
 
-// Steps of the parts read here; nothing where a size is unknown.
+// Returns the number of steps of the parts read here, or nullopt if a size is unknown.
 std::optional<std::int64_t> steps_of(const IterableDataset& whole, const Parts& parts);
 
-// Their samples, step by step: real ones first.
+// The samples of the parts, step by step; new samples come before repeated ones.
 class OwnShards : public IterableDataset {
   public:
     OwnShards(const IterableDataset& whole, const Parts& parts);
@@ -38,4 +38,4 @@ class OwnShards : public IterableDataset {
     std::vector<std::shared_ptr<const IterableDataset>> datasets_;
 };
 
-}  // namespace axle::inline v0::data
+}  // namespace axle::data

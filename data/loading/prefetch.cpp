@@ -8,7 +8,7 @@
 #include "kernels/thread.h"
 #include "kernels/thread_pool.h"
 
-namespace axle::inline v0::data {
+namespace axle::data {
 
 Prefetcher::Prefetcher(int workers, std::size_t capacity) : workers_(workers), ring_(capacity) {}
 
@@ -114,4 +114,4 @@ void Prefetcher::make(std::unique_lock<std::mutex>& lock, BatchDraft draft, Slot
     lock.lock();
 }
 
-}  // namespace axle::inline v0::data
+}  // namespace axle::data

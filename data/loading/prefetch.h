@@ -1,5 +1,5 @@
-// Private to data/loading/loader.cpp: worker threads that make the batches of a pass ahead of the
-// loop.
+// Private to data/loading/loader.cpp: worker threads that produce the batches of a pass ahead of
+// the loop.
 #pragma once
 
 #include <condition_variable>
@@ -15,44 +15,46 @@
 #include "core/tree/tree.h"
 #include "data/loading/feed.h"
 
-namespace axle::inline v0::data {
+namespace axle::data {
 
-// What a batch is made of.
+// The input from which one batch is made.
 struct BatchDraft {
-    std::int64_t number = 0;         // of the batch, in the pass
-    std::vector<Tree> samples = {};  // of an iterable dataset
-    std::int64_t repeated = 0;       // the last of these
+    std::int64_t number = 0;         // of the batch in the pass
+    std::vector<Tree> samples = {};  // only for iterable datasets
+    std::int64_t repeated = 0;       // the last `repeated` samples only fill the batch
     bool last = false;
 };
 
-// What a pass is made of: drafts, drawn one after another, and batches made of them at once.
+// Produces the batches of a pass in two steps: drafts are drawn one at a time, and batches are made
+// from them concurrently.
 class BatchSource {
   public:
     virtual ~BatchSource() = default;
-    // One thread at a time; false behind the last.
+    // Called by one thread at a time. Returns false after the last draft.
     virtual bool draw(BatchDraft& draft) = 0;
     virtual Batch make(BatchDraft draft) const = 0;
 };
 
-// Threads are started by the first pass and kept until the end: later passes start none. The
-// functions are called by one thread, that of the loop.
+// A pool of worker threads. Threads are started by the first pass and kept until destruction. All
+// functions must be called by one thread, the loop's.
 //
-// Each worker draws the next draft, makes the batch, and puts it into its slot of a ring as large
-// as the batches that may exist at once. next() empties the slots in order, so what the loop sees
-// does not depend on the workers' number or speed.
+// Each worker draws the next draft, makes the batch and stores it in a slot of a ring, which bounds
+// the number of batches that exist at once. next() takes the slots in order, so the result does not
+// depend on the number or speed of the workers.
 class Prefetcher {
   public:
-    // At most `capacity` batches are ready or being made.
+    // At most `capacity` batches are ready or in progress.
     Prefetcher(int workers, std::size_t capacity);
     ~Prefetcher();
     Prefetcher(const Prefetcher&) = delete;
     Prefetcher& operator=(const Prefetcher&) = delete;
 
-    // stop() has been called since the last start.
+    // stop() must have been called after the previous start.
     void start(std::shared_ptr<BatchSource> source);
-    // The next batch, nothing behind the last one, or what drawing or making it threw.
+    // Returns the next batch, or nullopt after the last one. Rethrows what drawing or making it
+    // threw.
     std::optional<Batch> next();
-    // Forgets the pass. On return no worker is inside the source.
+    // Ends the pass. When it returns, no worker accesses the source.
     void stop() noexcept;
 
   private:
@@ -64,7 +66,7 @@ class Prefetcher {
 
     void start_threads();
     void work();
-    // Both with the lock held before and after, and not in between.
+    // Both are entered and left with the lock held, and release it in between.
     bool draw(std::unique_lock<std::mutex>& lock, BatchDraft& draft, std::exception_ptr& error);
     void make(std::unique_lock<std::mutex>& lock, BatchDraft draft, Slot& slot);
     Slot& slot_of(std::int64_t batch) {
@@ -78,16 +80,16 @@ class Prefetcher {
     const int workers_;
     std::vector<std::thread> threads_;
 
-    std::mutex mutex_;  // guards what follows
+    std::mutex mutex_;  // guards the members below
     std::condition_variable wake_workers_, wake_loop_;
     std::shared_ptr<BatchSource> source_;
     std::vector<Slot> ring_;
-    std::int64_t given_ = 0;  // to the loop, since the start
+    std::int64_t given_ = 0;  // to the loop, since start()
     std::int64_t drawn_ = 0;
     bool drawn_all_ = false;
-    bool drawing_ = false;  // a worker inside draw()
-    int busy_ = 0;          // workers inside the source
+    bool drawing_ = false;  // a worker is in draw()
+    int busy_ = 0;          // workers that use the source
     bool quit_ = false;
 };
 
-}  // namespace axle::inline v0::data
+}  // namespace axle::data

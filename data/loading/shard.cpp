@@ -6,7 +6,7 @@
 
 #include "kernels/error.h"
 
-namespace axle::inline v0::data {
+namespace axle::data {
 namespace {
 
 using Indices = std::vector<std::int64_t>;
@@ -108,4 +108,4 @@ BatchOrder BatchSamplerShard::turns(std::int64_t epoch) const {
     };
 }
 
-}  // namespace axle::inline v0::data
+}  // namespace axle::data

@@ -1,4 +1,4 @@
-// One process's share of a batch sampler: every process reads other batches of the same order.
+// The share of one process of a batch sampler's batches.
 #pragma once
 
 #include <cstdint>
@@ -7,37 +7,36 @@
 
 #include "data/sampler.h"
 
-namespace axle::inline v0::data {
+namespace axle::data {
 
 struct ShardOptions {
     std::int64_t num_processes = 1, process_index = 0;
-    // The sampler's batch is the batch of all processes, and each takes its part of it; else each
-    // takes every num_processes-th batch.
+    // Splits each batch of the sampler between the processes. If false, each process takes every
+    // num_processes-th batch.
     bool split_batches = false;
-    // Every process gets as many batches, all of them full: what is missing at the end is filled up
-    // with samples from the beginning of the pass. A sampler without a batch size is filled up with
-    // whole batches.
+    // Gives all processes the same number of full batches: missing samples are taken from the
+    // beginning of the pass. A sampler without a fixed batch size is filled with whole batches.
     bool even_batches = true;
 };
 
-// ValueErrors that begin with `who`: for a process that doesn't exist, and for split_batches with a
-// batch size that varies (0) or that the number of processes doesn't divide.
+// Throws ValueError, starting with `who`, if the process index is out of range, or if split_batches
+// is set and the batch size varies (0) or is not divisible by the number of processes.
 void check_shard(const char* who, const ShardOptions& options, std::int64_t batch_size);
 
-// As accelerate.data_loader.BatchSamplerShard. With drop_last of the sampler, a last round that is
-// not complete for all processes is left out for all of them.
+// As accelerate.data_loader.BatchSamplerShard. If the sampler has drop_last, a last round that is
+// incomplete for any process is dropped for all.
 class BatchSamplerShard : public BatchSampler {
   public:
-    // ValueErrors of check_shard().
+    // Throws the ValueErrors of check_shard().
     BatchSamplerShard(std::shared_ptr<const BatchSampler> whole, ShardOptions options);
 
-    // What this process gets in a pass.
+    // The batches of this process.
     std::int64_t size() const override;
     BatchOrder order(std::int64_t epoch) const override;
-    // Of this process's batches.
+    // The batch size of this process.
     std::int64_t batch_size() const override;
     bool drop_last() const override { return whole_->drop_last(); }
-    // Of all processes.
+    // The samples of all processes.
     std::optional<std::int64_t> num_samples() const override { return whole_->num_samples(); }
     std::shared_ptr<Generator> generator() const override { return whole_->generator(); }
 
@@ -49,4 +48,4 @@ class BatchSamplerShard : public BatchSampler {
     ShardOptions options_;
 };
 
-}  // namespace axle::inline v0::data
+}  // namespace axle::data

@@ -5,7 +5,7 @@
 #include "core/profiler/profiler.h"
 #include "kernels/error.h"
 
-namespace axle::inline v0::data {
+namespace axle::data {
 
 Tree BatchMaker::batch_of(std::vector<Tree>& samples) const {
     return pinned(collate_fn ? collate_fn(samples) : collate(samples));
@@ -117,4 +117,4 @@ Batch StreamSource::make(BatchDraft draft) const {
     }
 }
 
-}  // namespace axle::inline v0::data
+}  // namespace axle::data

@@ -1,4 +1,4 @@
-// Private to data/loading/loader.cpp: passes over a dataset.
+// Private to data/loading/loader.cpp: batch sources for datasets and iterable datasets.
 #pragma once
 
 #include <cstdint>
@@ -13,19 +13,19 @@
 #include "data/loading/prefetch.h"
 #include "data/sampler.h"
 
-namespace axle::inline v0::data {
+namespace axle::data {
 
-// What batches are made with.
+// Collates samples and pins batches.
 struct BatchMaker {
     Collate collate_fn;
     bool pin_memory = false;
 
-    // `samples` may be left in an unspecified state.
+    // Moves from `samples`.
     Tree batch_of(std::vector<Tree>& samples) const;
     Tree pinned(Tree batch) const;
 };
 
-// The batches first to end - 1 of an order. `dataset` must outlive the pass.
+// Batches [first, end) of an order. `dataset` must outlive the pass.
 class OrderedSource : public BatchSource {
   public:
     OrderedSource(std::shared_ptr<const Dataset> dataset, BatchOrder order, BatchMaker batch_maker,
@@ -40,28 +40,29 @@ class OrderedSource : public BatchSource {
     std::int64_t next_, end_;
 };
 
-// A stream, batch_size samples at a time, without the first batches.
+// Groups a stream into batches of batch_size, without the first `first` batches.
 class StreamSource : public BatchSource {
   public:
     StreamSource(std::shared_ptr<const IterableDataset> dataset, std::int64_t epoch,
-                 std::int64_t batch_size, bool drop_last, BatchMaker batch_maker, std::int64_t first);
+                 std::int64_t batch_size, bool drop_last, BatchMaker batch_maker,
+                 std::int64_t first);
     bool draw(BatchDraft& draft) override;
     Batch make(BatchDraft draft) const override;
 
   private:
     void open();
-    BatchDraft read();  // no samples at the end
+    BatchDraft read();  // returns no samples at the end
     void look_ahead() noexcept;
 
     std::shared_ptr<const IterableDataset> dataset_;
-    std::unique_ptr<Stream> stream_;  // started by the first draw
+    std::unique_ptr<Stream> stream_;  // created by the first draw
     std::int64_t epoch_, batch_size_;
     bool drop_last_;
     BatchMaker batch_maker_;
     std::int64_t next_;
-    // The end shows only where nothing more is read.
+    // The next draft, read ahead to find out which batch is the last.
     BatchDraft ahead_;
-    std::exception_ptr error_;  // of reading ahead: it comes after the batch before it
+    std::exception_ptr error_;  // thrown while reading ahead; reported after the batch before it
 };
 
-}  // namespace axle::inline v0::data
+}  // namespace axle::data

@@ -1,5 +1,4 @@
-// NCCL as a DeviceEngine: communicators, each with a stream of its own, and a thread that looks
-// after them.
+// The NCCL engine: communicators with a stream each, and a watchdog thread.
 #include <algorithm>
 #include <condition_variable>
 #include <deque>
@@ -18,14 +17,14 @@
 #include "kernels/error.h"
 #include "kernels/thread.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kWatch{100};
-constexpr int kPriority = -1;  // what others wait for goes first
+constexpr milliseconds kWatchInterval{100};
+constexpr int kPriority = -1;  // communication takes precedence, because other ranks wait for it
 
 ncclDataType_t type_of(DType t) {
     switch (t) {
@@ -48,10 +47,10 @@ ncclDataType_t type_of(DType t) {
         case DType::u32:
             return ncclUint32;
         case DType::u8:
-        case DType::boolean:  // 0 and 1, of which max is any and min is all
+        case DType::boolean:  // stored as 0 and 1, so max is any and min is all
             return ncclUint8;
         default:
-            throw DTypeError(str("NCCL can't reduce ", t));
+            throw DTypeError(str("NCCL does not support ", t));
     }
 }
 
@@ -77,8 +76,8 @@ std::size_t bytes_of(const Tensor& x) {
 
 bool holds_something(const Tensor& x) { return x.defined() && x.numel() > 0; }
 
-// How the engine ended, for works that outlive it.
-class Fate {
+// The engine's error, shared with pending works that outlive the engine.
+class EngineError {
   public:
     void fail(const std::string& text) {
         const std::lock_guard lock(mutex_);
@@ -99,11 +98,11 @@ class Fate {
 
 class Queued final : public DeviceWork {
   public:
-    Queued(int device, std::shared_ptr<const Fate> fate)
-        : device_(device), fate_(std::move(fate)) {}
+    Queued(int device, std::shared_ptr<const EngineError> fate)
+        : device_(device), engine_error_(std::move(fate)) {}
 
     void wait() override {
-        fate_->check();
+        engine_error_->check();
         done.wait(cuda::current_stream(device_));
     }
     bool is_completed() const override { return done.query(); }
@@ -112,7 +111,7 @@ class Queued final : public DeviceWork {
 
   private:
     int device_;
-    std::shared_ptr<const Fate> fate_;
+    std::shared_ptr<const EngineError> engine_error_;
 };
 
 struct Channel {
@@ -210,9 +209,10 @@ class NcclEngine final : public DeviceEngine {
     }
     Started scatter(const Tensor& part, const Tensor& whole, int root) override {
         return queue("scatter", {part, whole}, [&](ncclComm_t comm, cudaStream_t stream) {
-            const ncclResult_t asked =
+            const ncclResult_t received =
                 nccl()->recv(part.raw_data(), bytes_of(part), ncclUint8, root, comm, stream);
-            if (rank_ != root || (asked != ncclSuccess && asked != ncclInProgress)) return asked;
+            if (rank_ != root || (received != ncclSuccess && received != ncclInProgress))
+                return received;
             return each_part(whole, even(part), [&](int r, char* from, std::size_t bytes) {
                 return nccl()->send(from, bytes, ncclUint8, r, comm, stream);
             });
@@ -232,9 +232,9 @@ class NcclEngine final : public DeviceEngine {
 
     void abort() noexcept override {
         try {
-            fate_->fail(control_.failure().value_or(""));
+            engine_error_->fail(control_.failure().value_or(""));
         } catch (...) {
-            fate_->fail("");
+            engine_error_->fail("");
         }
         const std::lock_guard lock(mutex_);
         group_.comm.abort();
@@ -253,7 +253,7 @@ class NcclEngine final : public DeviceEngine {
         return std::vector<std::int64_t>(static_cast<std::size_t>(size_), part.numel());
     }
 
-    // call(rank, part, bytes) for the parts of x that are not empty; what failed first.
+    // Calls call(rank, part, bytes) for the non-empty parts of x. Returns the first error.
     template <class Call>
     static ncclResult_t each_part(const Tensor& x, std::span<const std::int64_t> counts,
                                   Call call) {
@@ -270,7 +270,7 @@ class NcclEngine final : public DeviceEngine {
 
     std::function<std::string()> failure() {
         return [this] {
-            const std::string own = fate_->text();
+            const std::string own = engine_error_->text();
             return own.empty() ? control_.failure().value_or("") : own;
         };
     }
@@ -282,15 +282,15 @@ class NcclEngine final : public DeviceEngine {
 
     template <class Call>
     Started queue_on(Channel& channel, const char* what, std::vector<Tensor> tensors, Call call) {
-        fate_->check();
+        engine_error_->check();
         if (is_capturing())
             throw UsageError(
-                str(what, ": waits for other processes, which a captured graph can't"));
+                str(what, ": collectives cannot be captured in a graph"));
         for (const Tensor& x : tensors)
             if (x.defined() && x.device() != Device::cuda(device_))
                 throw DeviceError(str(what, ": a tensor on ", x.device(),
                                       ", where the group's GPU is ", Device::cuda(device_)));
-        const auto work = std::make_shared<Queued>(device_, fate_);
+        const auto work = std::make_shared<Queued>(device_, engine_error_);
         if (std::none_of(tensors.begin(), tensors.end(), holds_something)) return work;
         channel.stream.wait_stream(cuda::current_stream(device_));
         channel.comm.run(timeout_, [&](ncclComm_t comm) {
@@ -305,8 +305,8 @@ class NcclEngine final : public DeviceEngine {
         return work;
     }
 
-    // Of messages from one rank to another: one way alone, so that two that send to each other
-    // first don't wait for each other.
+    // Returns the channel for messages from one rank to another. Each direction has its own
+    // channel, so that two ranks that both send first do not wait for each other.
     Channel& channel(int from, int to) {
         Channel* found = nullptr;
         bool made = false;
@@ -332,15 +332,15 @@ class NcclEngine final : public DeviceEngine {
     void watch() {
         std::unique_lock lock(mutex_);
         while (!leaving_) {
-            woken_.wait_for(lock, kWatch);
+            woken_.wait_for(lock, kWatchInterval);
             const std::string error = find_error();
             if (error.empty()) continue;
             lock.unlock();
-            fate_->fail(error);
+            engine_error_->fail(error);
             try {
                 if (!control_.failure())
                     control_.report(str("rank ", control_.rank(), ": ", error));
-            } catch (const Error&) {  // one that was heard meanwhile
+            } catch (const Error&) {  // reported already
             }
             abort();
             return;
@@ -366,7 +366,7 @@ class NcclEngine final : public DeviceEngine {
     const std::string name_;
     const int rank_, size_, device_;
     const milliseconds timeout_;
-    const std::shared_ptr<Fate> fate_ = std::make_shared<Fate>();
+    const std::shared_ptr<EngineError> engine_error_ = std::make_shared<EngineError>();
     Channel group_;
     std::mutex mutex_;
     std::map<std::pair<int, int>, std::unique_ptr<Channel>> pairs_;
@@ -384,4 +384,4 @@ std::unique_ptr<DeviceEngine> open_nccl(Control& control, const std::string& nam
     return std::make_unique<NcclEngine>(control, name, rank, size, device, timeout, token);
 }
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

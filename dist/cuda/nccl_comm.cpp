@@ -7,15 +7,15 @@
 
 #include "kernels/error.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kParting{3000};
-constexpr milliseconds kPatience{1000};
+constexpr milliseconds kFinalizeTimeout{3000};
+constexpr milliseconds kLockTimeout{1000};
 
 }  // namespace
 
@@ -46,7 +46,7 @@ void NcclComm::connect(int rank, int size, const std::string& id, milliseconds t
         if (aborted_) throw CommError("NCCL: aborted");
         check(nccl()->init(&comm_, size, unique, rank, &config), "ncclCommInitRankConfig");
     }
-    settle(timeout);
+    wait_until_settled(timeout);
 }
 
 void NcclComm::run(milliseconds timeout, const std::function<void(ncclComm_t)>& calls) {
@@ -62,7 +62,7 @@ void NcclComm::run(milliseconds timeout, const std::function<void(ncclComm_t)>& 
         }
         check(nccl()->group_end(), "ncclGroupEnd", comm_);
     }
-    settle(timeout);
+    wait_until_settled(timeout);
 }
 
 bool NcclComm::is_settled() {
@@ -74,13 +74,13 @@ bool NcclComm::is_settled() {
     return state == ncclSuccess;
 }
 
-void NcclComm::settle(milliseconds timeout) {
+void NcclComm::wait_until_settled(milliseconds timeout) {
     const auto deadline = Clock::now() + timeout;
     microseconds nap{5};
     while (!is_settled()) {
         if (const std::string failure = failure_(); !failure.empty()) throw CommError(failure);
         if (Clock::now() > deadline)
-            throw CommError(str("NCCL: the others did not come within ", timeout.count(), " ms"));
+            throw CommError(str("NCCL: other ranks did not respond within ", timeout.count(), " ms"));
         std::this_thread::sleep_for(nap);
         nap = std::min(nap * 2, microseconds(2000));
     }
@@ -100,7 +100,7 @@ std::string NcclComm::async_error() {
 }
 
 void NcclComm::abort() noexcept {
-    const std::unique_lock lock(mutex_, kPatience);
+    const std::unique_lock lock(mutex_, kLockTimeout);
     aborted_ = true;
     if (comm_ != nullptr) nccl()->abort(std::exchange(comm_, nullptr));
 }
@@ -109,11 +109,11 @@ NcclComm::~NcclComm() {
     if (comm_ == nullptr) return;
     try {
         check(nccl()->finalize(comm_), "ncclCommFinalize", comm_);
-        settle(kParting);
+        wait_until_settled(kFinalizeTimeout);
         nccl()->destroy(std::exchange(comm_, nullptr));
-    } catch (const std::exception&) {  // with work under way that nobody waits for
+    } catch (const std::exception&) {  // the pending work is abandoned
         abort();
     }
 }
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

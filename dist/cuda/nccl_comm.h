@@ -9,7 +9,7 @@
 
 #include "dist/cuda/nccl_library.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 
 class NcclComm {
   public:
@@ -38,7 +38,7 @@ class NcclComm {
     void abort() noexcept;
 
   private:
-    void settle(std::chrono::milliseconds timeout);
+    void wait_until_settled(std::chrono::milliseconds timeout);
     bool is_settled();
 
     std::function<std::string()> failure_;
@@ -47,4 +47,4 @@ class NcclComm {
     bool aborted_ = false;
 };
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

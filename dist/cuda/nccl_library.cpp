@@ -3,7 +3,7 @@
 #include "kernels/cuda/library.h"
 #include "kernels/error.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 namespace {
 
 struct Opened {
@@ -33,8 +33,8 @@ struct Opened {
             library.bind("ncclAllGather", f.all_gather);
             library.bind("ncclSend", f.send);
             library.bind("ncclRecv", f.recv);
-        } catch (const CudaError& error) {
-            error = error.what();
+        } catch (const CudaError& e) {
+            error = e.what();
         }
     }
 };
@@ -50,4 +50,4 @@ const Nccl* nccl() { return opened().error.empty() ? &opened().functions : nullp
 
 const std::string& nccl_error() { return opened().error; }
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

@@ -9,7 +9,7 @@
 #include "dist/cuda/nccl_api.h"
 #endif
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 
 struct Nccl {
     decltype(&ncclGetVersion) get_version;
@@ -37,4 +37,4 @@ const Nccl* nccl();
 // Returns the reason why nccl() is null.
 const std::string& nccl_error();
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

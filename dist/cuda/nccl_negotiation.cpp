@@ -1,4 +1,4 @@
-// Whether the processes of a group can use NCCL.
+// The decision whether a group uses NCCL.
 #include <cuda_runtime_api.h>
 
 #include "core/cuda.h"
@@ -6,33 +6,35 @@
 #include "dist/group/device_engine.h"
 #include "kernels/error.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 namespace {
 
 using std::chrono::milliseconds;
 
-// The bus is what NCCL tells GPUs apart by: parts of one (MIG) count as the same.
-DeviceDescription offer_of(int device) {
-    DeviceDescription offer;
-    offer.machine = machine_id();
+// NCCL identifies GPUs by their bus id: parts of one GPU (MIG) count as the same.
+DeviceDescription describe_device(int device) {
+    DeviceDescription device_description;
+    device_description.machine = machine_id();
     if (!cuda::is_available()) {
-        offer.trouble = "no GPU: " + cuda::why_unavailable();
-        return offer;
+        device_description.error = "no GPU: " + cuda::why_unavailable();
+        return device_description;
     }
     if (device < 0 || device >= cuda::device_count()) {
-        offer.trouble = str("there is no cuda:", device, " among ", cuda::device_count());
-        return offer;
+        device_description.error =
+            str("cuda:", device, " does not exist: ", cuda::device_count(), " GPUs");
+        return device_description;
     }
     cudaDeviceProp properties;
     const cudaError_t error = cudaGetDeviceProperties(&properties, device);
     if (error != cudaSuccess)
-        offer.trouble = cudaGetErrorString(error);
+        device_description.error = cudaGetErrorString(error);
     else if (nccl() == nullptr)
-        offer.trouble = nccl_error();
+        device_description.error = nccl_error();
     else
-        NcclComm::check(nccl()->get_version(&offer.version), "ncclGetVersion");
-    offer.gpu = str(properties.pciDomainID, ':', properties.pciBusID, ':', properties.pciDeviceID);
-    return offer;
+        NcclComm::check(nccl()->get_version(&device_description.version), "ncclGetVersion");
+    device_description.gpu =
+        str(properties.pciDomainID, ':', properties.pciBusID, ':', properties.pciDeviceID);
+    return device_description;
 }
 
 }  // namespace
@@ -41,11 +43,11 @@ NcclNegotiation negotiate_nccl(Control& control, const std::string& name, int ra
                                int device, milliseconds timeout) {
     DeviceDescription own;
     try {
-        own = offer_of(device);
+        own = describe_device(device);
     } catch (const Error& error) {
-        own.trouble = error.what();
+        own.error = error.what();
     }
     return compare_devices(control, name, rank, size, own, timeout, NcclComm::make_id);
 }
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

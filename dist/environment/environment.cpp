@@ -8,7 +8,7 @@
 #include "dist/transport/launcher_channel.h"
 #include "kernels/error.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 namespace {
 
 constexpr std::int64_t kMaxProcesses = 65536;
@@ -30,9 +30,9 @@ class Reader {
         const char* end = text->data() + text->size();
         const auto [stop, error] = std::from_chars(text->data(), end, value);
         if (error != std::errc() || stop != end)
-            throw ValueError(str("environment: ", name, " is no number: ", in_quotes(*text)));
+            throw ValueError(str("environment: ", name, " is not a number: ", in_quotes(*text)));
         if (value < low || value > high) {
-            throw ValueError(str("environment: ", name, " is out of its range: ", value,
+            throw ValueError(str("environment: ", name, " is out of range: ", value,
                                  " is not from ", low, " to ", high));
         }
         return value;
@@ -44,7 +44,7 @@ class Reader {
         const auto value = number(name, low, high);
         if (!value) {
             throw ValueError(
-                str("environment: ", name, " is missing beside ", beside, ": set both or neither"));
+                str("environment: ", name, " is missing but ", beside, " is set: set both or neither"));
         }
         return *value;
     }
@@ -153,7 +153,7 @@ void read_slurm(const Reader& reader, Environment& e) {
     const auto local = tasks ? tasks_of_node(*tasks, e.node_rank) : std::optional(e.world_size);
     if (!local || *local > e.world_size) {
         throw ValueError(
-            str("environment: SLURM_STEP_TASKS_PER_NODE says nothing sensible of node ",
+            str("environment: SLURM_STEP_TASKS_PER_NODE is invalid for node ",
                 e.node_rank, ": ", in_quotes(tasks.value_or(""))));
     }
     e.local_world_size = *local;
@@ -186,19 +186,19 @@ void read_master(const Reader& reader, Environment& e) {
     const bool told = reader.has("MASTER_ADDR") || e.launcher == "slurm";
     if (auto address = reader.find("MASTER_ADDR")) {
         if (address->empty() || address->size() > 255)
-            throw ValueError("environment: MASTER_ADDR is no address: " + in_quotes(*address));
+            throw ValueError("environment: MASTER_ADDR is not an address: " + in_quotes(*address));
         e.master_addr = *address;
     }
     if (!told && e.local_world_size < e.world_size) {
         throw ValueError(str("environment: MASTER_ADDR is missing, but only ", e.local_world_size,
                              " of ", e.world_size,
-                             " processes are on this machine: set it to the address of rank 0's"));
+                             " processes are on this machine: set it to the address of rank 0's machine"));
     }
     e.master_port = as_int(reader.number("MASTER_PORT", 0, 65535).value_or(e.master_port));
     if (e.master_port == 0 && e.world_size > 1) {
         throw ValueError(
             str("environment: MASTER_PORT is 0, but ", e.world_size,
-                " processes have to find each other: set it to a free port of rank 0"));
+                " processes must connect: set it to a free port on rank 0's machine"));
     }
 }
 
@@ -236,4 +236,4 @@ Environment read_environment(const Variables& variables) {
     return e;
 }
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 
 // The default is a job with a single process.
 struct Environment {
@@ -45,4 +45,4 @@ Environment read_environment(const Variables& variables = process_variable);
 // if the list is malformed or names more than 65536 hosts.
 std::vector<std::string> expand_nodelist(std::string_view list);
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

@@ -18,7 +18,7 @@
 #include "dist/transport/owned_fd.h"
 #include "kernels/error.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 namespace {
 
 std::string value_of(const char* name) {
@@ -40,9 +40,9 @@ void check_variables(const JobVariables& variables) {
     using namespace std::string_view_literals;
     for (const auto& [name, value] : variables) {
         if (name.empty() || name.find_first_of("=\n\0"sv) != std::string::npos)
-            throw ValueError(str("launch: no name of a variable: ", in_quotes(name)));
+            throw ValueError(str("launch: not a valid variable name: ", in_quotes(name)));
         if (value.find_first_of("\n\0"sv) != std::string::npos)
-            throw ValueError(str("launch: the value of ", name, " has a line end or a zero byte"));
+            throw ValueError(str("launch: the value of ", name, " contains a line end or a zero byte"));
     }
 }
 
@@ -86,7 +86,7 @@ std::string make_job_token() {
     for (std::size_t done = 0; done < sizeof bytes;) {
         const ssize_t size = ::getrandom(bytes + done, sizeof bytes - done, 0);
         if (size < 0 && errno != EINTR)
-            throw Error(str("launch: no random bytes: ", std::generic_category().message(errno)));
+            throw Error(str("launch: cannot get random bytes: ", std::generic_category().message(errno)));
         if (size > 0) done += static_cast<std::size_t>(size);
     }
     std::string token;
@@ -98,7 +98,7 @@ ReservedPort::ReservedPort(int port) {
     sockaddr_in where = {};
     where.sin_family = AF_INET;
     where.sin_port = htons(static_cast<in_port_t>(port));
-    if (port < 0 || port > 65535) throw ValueError(str("launch: no port: ", port));
+    if (port < 0 || port > 65535) throw ValueError(str("launch: not a port number: ", port));
     where.sin_addr.s_addr = htonl(INADDR_ANY);  // the socket does not listen
     OwnedFd fd = adopt_fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), "socket");
     auto* const any = reinterpret_cast<sockaddr*>(&where);
@@ -122,4 +122,4 @@ ReservedPort::ReservedPort(int port) {
 
 ReservedPort::~ReservedPort() { ::close(fd_); }
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

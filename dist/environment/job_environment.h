@@ -4,7 +4,7 @@
 #include <map>
 #include <string>
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 
 using JobVariables = std::map<std::string, std::string>;
 
@@ -14,4 +14,4 @@ void check_variables(const JobVariables& variables);
 // Sets the variables that hold the restart count, for programs that resume from a checkpoint.
 void add_restarts(JobVariables& variables, int attempt, int max_restarts);
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

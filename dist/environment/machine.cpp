@@ -14,7 +14,7 @@
 #include "dist/launch/launch.h"
 #include "kernels/error.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 namespace {
 
 std::vector<int> usable_cpus() {
@@ -81,4 +81,4 @@ std::vector<int> cpus_of(const JobNode& place, int local_rank) {
     return share_of(physical_cores(), local_rank, place.local_world_size);
 }
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

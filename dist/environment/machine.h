@@ -3,7 +3,7 @@
 
 #include <vector>
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 
 // Returns the CPUs of each core that this process may run on, ordered by NUMA node.
 std::vector<std::vector<int>> physical_cores();
@@ -11,4 +11,4 @@ std::vector<std::vector<int>> physical_cores();
 // Returns the CPUs of part `part` of `parts`, which are as equal in size as possible.
 std::vector<int> share_of(const std::vector<std::vector<int>>& cores, int part, int parts);
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

@@ -7,7 +7,7 @@
 #include "dist/environment/environment.h"
 #include "kernels/error.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 namespace {
 
 constexpr std::size_t kMaxHosts = 65536;
@@ -101,4 +101,4 @@ class Nodelist {
 
 std::vector<std::string> expand_nodelist(std::string_view list) { return Nodelist(list).expand(); }
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

@@ -20,7 +20,7 @@
 #include <pthread.h>
 #include <sched.h>
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 
 namespace transport = gloo::transport;
 using std::chrono::milliseconds;
@@ -35,7 +35,7 @@ struct GlooMesh {
     std::shared_ptr<transport::Context> context;
     std::mutex mutex;
     bool aborted = false;
-    std::set<GlooMessage*> messages;  // under way
+    std::set<GlooMessage*> messages;  // in progress
 };
 
 namespace {
@@ -46,7 +46,7 @@ void say(GlooError* error, const char* text) noexcept {
     error->text[length] = '\0';
 }
 
-// What f returns; after an exception `failed`, and its text.
+// Returns f(), or `failed` after an exception, whose text it writes to the error.
 template <class F, class R = std::invoke_result_t<F>>
 R guarded(GlooError* error, R failed, F&& f) noexcept {
     try {
@@ -59,7 +59,7 @@ R guarded(GlooError* error, R failed, F&& f) noexcept {
     return failed;
 }
 
-// Gloo's thread inherits that it does not preempt others as soon as it has something to do. It
+// Gives Gloo's thread a scheduling policy without wakeup preemption. Otherwise it
 // would do so while a thread of ours holds the lock of a pair, in the very call that wakes it or
 // its like in another process, and then poll that lock for the rest of its time slice.
 std::shared_ptr<transport::Device> make_device(const char* address) {
@@ -80,7 +80,7 @@ GlooMesh* open(int rank, int size, const char* address, std::int64_t connect_ms,
         const auto device = make_device(address);
         auto mesh = std::make_unique<GlooMesh>();
         mesh->context = device->createContext(rank, size);
-        // A pair waits five times its timeout for its connection.
+        // A pair waits for its connection for five times its timeout.
         mesh->context->setTimeout(milliseconds(std::max<std::int64_t>(1, connect_ms / 5)));
         for (int peer = 0; peer < size; ++peer)
             if (peer != rank) mesh->context->createPair(peer);
@@ -189,4 +189,4 @@ extern "C" [[gnu::visibility("default")]] const GlooFunctions* axle_gloo_functio
     return version == kGlooVersion ? &kFunctions : nullptr;
 }
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

@@ -11,7 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 
 struct GlooError {
     char text[1024];
@@ -64,4 +64,4 @@ using GlooEntry = const GlooFunctions* (*)(std::uint32_t version);
 
 }  // extern "C"
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

@@ -3,10 +3,10 @@
 
 #include <string>
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 
 // Returns the path of Gloo's module (libaxle_gloo.so), or "not found: " and the places that were
 // searched.
 std::string find_gloo();
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

@@ -15,27 +15,29 @@
 #include "dist/group/reduce.h"
 #include "kernels/exec.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 namespace {
 
 using Bytes = std::int64_t;
 
-// Up to so many bytes from all others together, everybody gets everything and reduces it alone:
-// one step rather than two.
-constexpr Bytes kReducedByAll = 128 << 10;
-// Parts of a larger one that are under way at a time, to each: while one is reduced the next moves.
+// Up to this total size received from the other ranks, every rank receives all inputs and reduces
+// them itself: one step instead of two.
+constexpr Bytes kMaxReducedByAll = 128 << 10;
+// Size of the parts of a larger reduction that are in flight to each rank: while one part is
+// reduced, the next is transferred.
 constexpr Bytes kPart = 512 << 10;
-// A larger broadcast is cut among all, who pass their parts on: the root sends it once.
+// A larger broadcast is scattered over the ranks, which then exchange their parts, so that the root
+// sends it only once.
 constexpr Bytes kBroadcastWhole = 64 << 10;
 
-// Kinds of messages, apart from each other between two ranks.
+// Slots of internal messages, and the first slot for user messages.
 enum Slot : std::uint64_t { kData = 1, kResult = 2, kUser = std::uint64_t{1} << 32 };
 
-// Messages under way, all of which must end before their memory is somebody else's. After an
-// exception that is so too: a message lets go of its memory when it is destroyed.
-class Flight {
+// A set of messages in flight. All must end before their memory is reused; after an exception, the
+// destructors of the messages ensure this.
+class MessageSet {
   public:
-    explicit Flight(Transport& transport) : transport_(transport) {}
+    explicit MessageSet(Transport& transport) : transport_(transport) {}
 
     void send(const void* data, Bytes bytes, int to, Slot slot = kData) {
         if (bytes > 0) messages_.push_back(transport_.send(data, bytes, to, slot));
@@ -43,7 +45,7 @@ class Flight {
     void receive(void* data, Bytes bytes, int from, Slot slot = kData) {
         if (bytes > 0) messages_.push_back(transport_.receive(data, bytes, from, slot));
     }
-    void land() {
+    void wait() {
         for (const auto& message : messages_) message->wait();
         messages_.clear();
     }
@@ -78,9 +80,10 @@ class Collectives final : public HostEngine {
     void abort() noexcept override { transport_->abort(); }
 
   private:
-    // The others, each rank beginning with its next, so that nobody is everybody's first.
+    // Calls f with each other rank, starting with the next one, so that not all ranks start with
+    // the same peer.
     template <class F>
-    void for_others(F&& f) const {
+    void for_other_ranks(F&& f) const {
         for (int i = 1; i < size_; ++i) f((rank_ + i) % size_);
     }
     std::byte* staging(std::size_t which, Bytes bytes);
@@ -92,11 +95,11 @@ class Collectives final : public HostEngine {
     std::unique_ptr<Transport> transport_;
     const int rank_, size_;
     kernels::Cpu cpu_;
-    std::array<std::vector<std::byte>, 3> staging_;  // kept, as scratch memory is
+    std::array<std::vector<std::byte>, 3> staging_;  // reused as scratch memory
 };
 
-// Where the parts of a whole begin that is cut evenly: part i is [i], [i + 1].
-std::vector<std::int64_t> cut(std::int64_t whole, int parts) {
+// Returns the boundaries of `parts` nearly equal parts: part i is [begins[i], begins[i + 1]).
+std::vector<std::int64_t> even_parts(std::int64_t whole, int parts) {
     std::vector<std::int64_t> begins;
     const std::int64_t least = whole / parts, rest = whole % parts;
     for (int i = 0; i <= parts; ++i) begins.push_back(least * i + std::min<std::int64_t>(i, rest));
@@ -120,7 +123,7 @@ std::byte* Collectives::staging(std::size_t which, Bytes bytes) {
     return memory.data();
 }
 
-// staged holds the runs of the others, one after another in the order of ranks.
+// `staged` holds the data of the other ranks, consecutive in rank order.
 void Collectives::reduce_staged(std::byte* out, const std::byte* own, const std::byte* staged,
                                 std::int64_t numel, DType dtype, ReduceOp op) {
     std::vector<const void*> runs;
@@ -139,7 +142,7 @@ void Collectives::all_reduce(void* data, std::int64_t numel, DType dtype, Reduce
     transport_->connect_all();
     if (numel == 0) return;
     auto* const bytes = static_cast<std::byte*>(data);
-    if (numel * size_of(dtype) * (size_ - 1) <= kReducedByAll)
+    if (numel * size_of(dtype) * (size_ - 1) <= kMaxReducedByAll)
         return reduce_by_all(bytes, numel, dtype, op);
     reduce_in_parts(bytes, numel, dtype, op);
 }
@@ -147,18 +150,18 @@ void Collectives::all_reduce(void* data, std::int64_t numel, DType dtype, Reduce
 void Collectives::reduce_by_all(std::byte* data, std::int64_t numel, DType dtype, ReduceOp op) {
     const Bytes bytes = numel * size_of(dtype);
     std::byte* const staged = staging(0, bytes * (size_ - 1));
-    Flight flight(*transport_);
-    for_others([&](int other) {
-        flight.receive(staged + bytes * (other < rank_ ? other : other - 1), bytes, other);
+    MessageSet messages(*transport_);
+    for_other_ranks([&](int other) {
+        messages.receive(staged + bytes * (other < rank_ ? other : other - 1), bytes, other);
     });
-    for_others([&](int other) { flight.send(data, bytes, other); });
-    flight.land();
+    for_other_ranks([&](int other) { messages.send(data, bytes, other); });
+    messages.wait();
     reduce_staged(data, data, staged, numel, dtype, op);
 }
 
-// A segment of the whole is cut among the ranks: parts come in, the sum goes out. Three segments
-// are under way at a time, in different steps. A rank's result comes into the part that was sent to
-// it: it can't come before that has arrived there.
+// Each segment is divided among the ranks: a rank receives its part from all ranks and sends the
+// sum back. Three segments are in flight, in different steps. A rank receives a result into the
+// memory from which it sent that part: the result cannot arrive before the part has.
 void Collectives::reduce_in_parts(std::byte* data, std::int64_t numel, DType dtype, ReduceOp op) {
     const Bytes width = size_of(dtype);
     const std::int64_t segment = kPart / width * size_;
@@ -167,7 +170,7 @@ void Collectives::reduce_in_parts(std::byte* data, std::int64_t numel, DType dty
         std::byte* data = nullptr;
         std::byte* staged = nullptr;
         std::vector<std::int64_t> begins;
-        Flight parts, results;
+        MessageSet parts, results;
     };
     std::array<Segment, 3> segments{Segment(*transport_), Segment(*transport_),
                                     Segment(*transport_)};
@@ -179,27 +182,27 @@ void Collectives::reduce_in_parts(std::byte* data, std::int64_t numel, DType dty
     const auto start = [&](std::int64_t begin, std::size_t which) {
         Segment& s = segments[which];
         s.data = data + begin * width;
-        s.begins = cut(std::min(segment, numel - begin), size_);
+        s.begins = even_parts(std::min(segment, numel - begin), size_);
         const Bytes own = part(s, rank_).second;
         s.staged = staging(which, own * (size_ - 1));
-        for_others([&](int other) {
+        for_other_ranks([&](int other) {
             s.parts.receive(s.staged + own * (other < rank_ ? other : other - 1), own, other);
         });
-        for_others([&](int other) {
+        for_other_ranks([&](int other) {
             const auto [bytes, size] = part(s, other);
             s.parts.send(bytes, size, other);
         });
     };
     const auto finish = [&](std::size_t which) {
         Segment& s = segments[which];
-        s.parts.land();
-        for_others([&](int other) {
+        s.parts.wait();
+        for_other_ranks([&](int other) {
             const auto [bytes, size] = part(s, other);
             s.results.receive(bytes, size, other, kResult);
         });
         const auto [bytes, size] = part(s, rank_);
         reduce_staged(bytes, bytes, s.staged, size / width, dtype, op);
-        for_others([&, own = bytes, length = size](int other) {
+        for_other_ranks([&, own = bytes, length = size](int other) {
             s.results.send(own, length, other, kResult);
         });
     };
@@ -209,9 +212,9 @@ void Collectives::reduce_in_parts(std::byte* data, std::int64_t numel, DType dty
     for (std::int64_t begin = 0; begin < numel; begin += segment, turn = (turn + 1) % 3) {
         if (begin + segment < numel) start(begin + segment, (turn + 1) % 3);
         finish(turn);
-        segments[(turn + 2) % 3].results.land();
+        segments[(turn + 2) % 3].results.wait();
     }
-    segments[(turn + 2) % 3].results.land();
+    segments[(turn + 2) % 3].results.wait();
 }
 
 void Collectives::reduce_scatter(void* out, const void* in, std::int64_t numel, DType dtype,
@@ -221,16 +224,15 @@ void Collectives::reduce_scatter(void* out, const void* in, std::int64_t numel, 
     const std::int64_t piece = kPart / width;
     const auto* const from = static_cast<const std::byte*>(in);
     auto* const to = static_cast<std::byte*>(out);
-    std::array<Flight, 2> flights{Flight(*transport_), Flight(*transport_)};
+    std::array<MessageSet, 2> sets{MessageSet(*transport_), MessageSet(*transport_)};
     const auto start = [&](std::int64_t begin, std::size_t which) {
         const Bytes bytes = std::min(piece, numel - begin) * width;
         std::byte* const staged = staging(which, bytes * (size_ - 1));
-        for_others([&](int other) {
-            flights[which].receive(staged + bytes * (other < rank_ ? other : other - 1), bytes,
-                                   other);
+        for_other_ranks([&](int other) {
+            sets[which].receive(staged + bytes * (other < rank_ ? other : other - 1), bytes, other);
         });
-        for_others([&](int other) {
-            flights[which].send(from + whole * other + begin * width, bytes, other);
+        for_other_ranks([&](int other) {
+            sets[which].send(from + whole * other + begin * width, bytes, other);
         });
     };
 
@@ -238,7 +240,7 @@ void Collectives::reduce_scatter(void* out, const void* in, std::int64_t numel, 
     std::size_t turn = 0;
     for (std::int64_t begin = 0; begin < numel; begin += piece, turn = 1 - turn) {
         if (begin + piece < numel) start(begin + piece, 1 - turn);
-        flights[turn].land();
+        sets[turn].wait();
         reduce_staged(to + begin * width, from + whole * rank_ + begin * width,
                       staging_[turn].data(), std::min(piece, numel - begin), dtype, op);
     }
@@ -249,14 +251,14 @@ void Collectives::all_gather(void* out, const void* in, std::span<const std::int
     const std::vector<Bytes> offsets = offsets_of(bytes);
     auto* const to = static_cast<std::byte*>(out);
     const auto own = static_cast<std::size_t>(rank_);
-    Flight flight(*transport_);
-    for_others([&](int other) {
+    MessageSet messages(*transport_);
+    for_other_ranks([&](int other) {
         const auto i = static_cast<std::size_t>(other);
-        flight.receive(to + offsets[i], bytes[i], other);
+        messages.receive(to + offsets[i], bytes[i], other);
     });
-    for_others([&](int other) { flight.send(in, bytes[own], other); });
+    for_other_ranks([&](int other) { messages.send(in, bytes[own], other); });
     copy_bytes(to + offsets[own], in, bytes[own]);
-    flight.land();
+    messages.wait();
 }
 
 void Collectives::all_to_all(void* out, std::span<const std::int64_t> out_bytes, const void* in,
@@ -267,70 +269,70 @@ void Collectives::all_to_all(void* out, std::span<const std::int64_t> out_bytes,
     const auto* const data = static_cast<const std::byte*>(in);
     const auto own = static_cast<std::size_t>(rank_);
     assert(out_bytes[own] == in_bytes[own]);
-    Flight flight(*transport_);
-    for_others([&](int other) {
+    MessageSet messages(*transport_);
+    for_other_ranks([&](int other) {
         const auto i = static_cast<std::size_t>(other);
-        flight.receive(into + to[i], out_bytes[i], other);
+        messages.receive(into + to[i], out_bytes[i], other);
     });
-    for_others([&](int other) {
+    for_other_ranks([&](int other) {
         const auto i = static_cast<std::size_t>(other);
-        flight.send(data + from[i], in_bytes[i], other);
+        messages.send(data + from[i], in_bytes[i], other);
     });
     copy_bytes(into + to[own], data + from[own], in_bytes[own]);
-    flight.land();
+    messages.wait();
 }
 
 void Collectives::gather(void* out, const void* in, std::span<const std::int64_t> bytes, int root) {
     const auto own = static_cast<std::size_t>(rank_);
-    Flight flight(*transport_);
+    MessageSet messages(*transport_);
     if (rank_ != root) {
-        flight.send(in, bytes[own], root);
-        return flight.land();
+        messages.send(in, bytes[own], root);
+        return messages.wait();
     }
     const std::vector<Bytes> offsets = offsets_of(bytes);
     auto* const to = static_cast<std::byte*>(out);
-    for_others([&](int other) {
+    for_other_ranks([&](int other) {
         const auto i = static_cast<std::size_t>(other);
-        flight.receive(to + offsets[i], bytes[i], other);
+        messages.receive(to + offsets[i], bytes[i], other);
     });
     copy_bytes(to + offsets[own], in, bytes[own]);
-    flight.land();
+    messages.wait();
 }
 
 void Collectives::scatter(void* out, const void* in, std::span<const std::int64_t> bytes,
                           int root) {
     const auto own = static_cast<std::size_t>(rank_);
-    Flight flight(*transport_);
+    MessageSet messages(*transport_);
     if (rank_ != root) {
-        flight.receive(out, bytes[own], root);
-        return flight.land();
+        messages.receive(out, bytes[own], root);
+        return messages.wait();
     }
     const std::vector<Bytes> offsets = offsets_of(bytes);
     const auto* const from = static_cast<const std::byte*>(in);
-    for_others([&](int other) {
+    for_other_ranks([&](int other) {
         const auto i = static_cast<std::size_t>(other);
-        flight.send(from + offsets[i], bytes[i], other);
+        messages.send(from + offsets[i], bytes[i], other);
     });
     copy_bytes(out, from + offsets[own], bytes[own]);
-    flight.land();
+    messages.wait();
 }
 
 void Collectives::broadcast(void* data, std::int64_t bytes, int root) {
     if (bytes <= kBroadcastWhole || size_ == 2) {
-        Flight flight(*transport_);
-        if (rank_ != root) flight.receive(data, bytes, root);
-        if (rank_ == root) for_others([&](int other) { flight.send(data, bytes, other); });
-        return flight.land();
+        MessageSet messages(*transport_);
+        if (rank_ != root) messages.receive(data, bytes, root);
+        if (rank_ == root) for_other_ranks([&](int other) { messages.send(data, bytes, other); });
+        return messages.wait();
     }
     transport_->connect_all();
-    const std::vector<Bytes> begins = cut(bytes, size_);
+    const std::vector<Bytes> begins = even_parts(bytes, size_);
     auto* const whole = static_cast<std::byte*>(data);
     const auto part = [&](int rank) {
         const auto i = static_cast<std::size_t>(rank);
         return std::pair(whole + begins[i], begins[i + 1] - begins[i]);
     };
-    Flight own(*transport_), others(*transport_);
-    for_others([&](int other) {
+    MessageSet own(*transport_), others(*transport_);
+    for_other_ranks([&](int other) {
         const auto [bytes_of_other, length] = part(other);
         if (rank_ == root) own.send(bytes_of_other, length, other);
         if (rank_ != root && other != root) others.receive(bytes_of_other, length, other, kResult);
@@ -341,11 +343,11 @@ void Collectives::broadcast(void* data, std::int64_t bytes, int root) {
         const auto [roots, size_of_roots] = part(root);
         others.receive(roots, size_of_roots, root, kResult);
     }
-    own.land();
-    for_others([&, from = mine, size = length](int other) {
+    own.wait();
+    for_other_ranks([&, from = mine, size = length](int other) {
         if (other != root) others.send(from, size, other, kResult);
     });
-    others.land();
+    others.wait();
 }
 
 void Collectives::barrier() {
@@ -360,4 +362,4 @@ std::unique_ptr<HostEngine> make_collectives(std::unique_ptr<Transport> transpor
     return std::make_unique<Collectives>(std::move(transport));
 }
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

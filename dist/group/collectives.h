@@ -12,8 +12,8 @@
 #include "dist/group/engine.h"
 #include "dist/transport/transport.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 
 std::unique_ptr<HostEngine> make_collectives(std::unique_ptr<Transport> transport);
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

@@ -10,7 +10,7 @@
 #include "dist/rendezvous/control.h"
 #include "kernels/error.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 namespace {
 
 std::string text_of(const DeviceDescription& offer) {
@@ -39,13 +39,13 @@ std::string find_nccl_obstacle(const std::vector<DeviceDescription>& offers) {
         const DeviceDescription& offer = offers[rank];
         if (!offer.error.empty()) return str("rank ", rank, ": ", offer.error);
         if (offer.version != offers[0].version)
-            return str("NCCL is not the same everywhere: rank 0 has ",
+            return str("NCCL versions differ: rank 0 has ",
                        version_text(offers[0].version), ", rank ", rank, " has ",
                        version_text(offer.version));
         const auto [user, alone] = users.try_emplace({offer.machine, offer.gpu}, rank);
         if (!alone)
             return str("ranks ", user->second, " and ", rank, " share a GPU, ", offer.gpu,
-                       ": NCCL needs one for each");
+                       ": NCCL needs one GPU per rank");
     }
     return {};
 }
@@ -59,7 +59,7 @@ NcclNegotiation compare_devices(Control& control, const std::string& name, int r
         control.set(key(rank), text_of(own));
         const std::string verdict = control.get(verdict_key, timeout);
         if (verdict.starts_with('+')) return {.error = {}, .token = verdict.substr(1)};
-        return {.error = verdict.empty() ? "rank 0 says nothing" : verdict.substr(1), .token = {}};
+        return {.error = verdict.empty() ? "no reply from rank 0" : verdict.substr(1), .token = {}};
     }
     NcclNegotiation result;
     try {
@@ -68,7 +68,7 @@ NcclNegotiation compare_devices(Control& control, const std::string& name, int r
         result.error = find_nccl_obstacle(offers);
         if (result.error.empty()) result.token = make_token();
     } catch (const CommError&) {
-        throw;  // somebody is missing
+        throw;  // a rank is missing
     } catch (const Error& error) {
         result.error = error.what();
     }
@@ -84,4 +84,4 @@ std::string machine_id() {
     return ::gethostname(name, sizeof name - 1) == 0 ? name : "this machine";
 }
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

@@ -12,7 +12,7 @@
 #include "core/tensor.h"
 #include "dist/group/process_group.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 
 class Control;
 
@@ -96,4 +96,4 @@ NcclNegotiation compare_devices(Control& control, const std::string& name, int r
 // Returns an id that differs between machines with the same name.
 std::string machine_id();
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

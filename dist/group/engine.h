@@ -13,7 +13,7 @@
 #include "dist/group/process_group.h"
 #include "kernels/dtype.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 
 class Control;
 
@@ -53,4 +53,4 @@ class HostEngine {
 std::unique_ptr<HostEngine> open_gloo(Control& control, const std::string& name, int rank, int size,
                                       std::chrono::milliseconds timeout);
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

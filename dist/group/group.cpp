@@ -10,13 +10,13 @@
 #include "kernels/error.h"
 #include "kernels/ops/copy.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 
 namespace {
 
 using std::chrono::milliseconds;
 
-// What is under way when a group is left gets so long to end.
+// How long the destructor of a group waits for running collectives.
 constexpr milliseconds kParting{5000};
 
 constexpr Queues::Key kCollectives{-1, -1, false};
@@ -70,14 +70,14 @@ ProcessGroup::Impl::Impl(std::shared_ptr<Job> job_, std::uint32_t id_, std::vect
       rank(rank_),
       backend(global_ranks.size() > 1 ? "gloo" : "none") {}
 
-// Others may never come for what is under way, as when an exception ends this process alone.
+// Running collectives may never complete, for example if an exception ends only this process.
 ProcessGroup::Impl::~Impl() {
     if (job == nullptr || alone()) return;
     if (!queues_.drained(std::min(kParting, job->timeout()))) {
         try {
             job->control().report(
-                str("rank ", job->control().rank(), " left a process group with work under way"));
-        } catch (const Error&) {  // then the others know of another failure
+                str("rank ", job->control().rank(), " left a process group with running collectives"));
+        } catch (const Error&) {  // the other ranks have received another failure
         }
     }
     queues_.stop();
@@ -100,8 +100,8 @@ HostEngine& ProcessGroup::Impl::engine() {
     return *engine_;
 }
 
-// Runs what may fail, finds out what an engine's failure comes from, and lets nobody wait for this
-// rank.
+// Runs `run` and returns its error, or null. If an engine fails, looks up the cause of the failure
+// and reports it, so that no rank waits for this one.
 std::exception_ptr ProcessGroup::Impl::attempt(const std::string& activity,
                                                const std::function<void()>& run) {
     Control& control = job->control();
@@ -116,7 +116,7 @@ std::exception_ptr ProcessGroup::Impl::attempt(const std::string& activity,
         error = std::current_exception();
         try {
             if (!control.failure()) control.report(str("rank ", control.rank(), ": ", e.what()));
-        } catch (const Error&) {  // one that was heard meanwhile
+        } catch (const Error&) {  // reported already
         }
     }
     return error;
@@ -175,7 +175,7 @@ void check_tensor(const char* op, const Tensor& x) {
 
 void check_rank(const char* op, const char* what, int rank, int size) {
     if (rank < 0 || rank >= size)
-        throw IndexError(str(op, ": there is no ", what, " ", rank, " in a group of ", size));
+        throw IndexError(str(op, ": ", what, " ", rank, " is out of range in a group of ", size));
 }
 
 void check_same(const char* op, const Tensor& out, const Tensor& x) {
@@ -188,7 +188,7 @@ void check_same(const char* op, const Tensor& out, const Tensor& x) {
 
 void check_first_dimension(const char* op, const Tensor& x, int size) {
     if (x.dim() == 0 || x.size(0) != size)
-        throw ShapeError(str(op, ": the first dimension is not the number of processes, ", size,
+        throw ShapeError(str(op, ": the first dimension must be the number of processes, ", size,
                              ": ", x.shape()));
 }
 
@@ -197,4 +197,4 @@ Shape without_first_dimension(Shape shape) {
     return shape;
 }
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

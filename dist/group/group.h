@@ -17,7 +17,7 @@
 #include "dist/group/work.h"
 #include "dist/rendezvous/control.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 
 // The state shared by all groups of a process: the control connection, and the engines to abort
 // when a rank fails.
@@ -130,4 +130,4 @@ void check_first_dimension(const char* op, const Tensor& x, int size);  // Shape
 
 Shape without_first_dimension(Shape shape);
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

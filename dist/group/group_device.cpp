@@ -1,11 +1,11 @@
-// What a group does with tensors on a GPU where it has an engine for them.
+// ProcessGroup::Impl: collectives on GPU tensors with a GPU engine.
 #include <utility>
 
 #include "core/graph.h"
 #include "dist/group/group.h"
 #include "kernels/error.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 
 std::string ProcessGroup::Impl::negotiate_nccl_backend() {
 #if AXLE_CUDA
@@ -24,7 +24,7 @@ std::string ProcessGroup::Impl::negotiate_nccl_backend() {
 bool ProcessGroup::Impl::is_sent_between_gpus(const char* op, const Tensor& x) const {
     if (nccl_token_.empty() || !x.device().is_cuda()) return false;
     if (is_capturing())
-        throw UsageError(str(op, ": waits for other processes, which a captured graph can't"));
+        throw UsageError(str(op, ": collectives cannot be captured in a graph"));
     if (x.device().index != job->device())
         throw DeviceError(str(op, ": a tensor on ", x.device(), ", where this process has ",
                               Device::cuda(job->device())));
@@ -43,8 +43,8 @@ DeviceEngine& ProcessGroup::Impl::device_engine() {
     return *device_engine_;
 }
 
-// The agreement is looked at behind, unless the engine wants it first. A collective that nobody
-// agrees to ends with the failure that comes of it.
+// The agreement is checked in the background, unless the engine requires it first. If the calls
+// turn out to differ, the resulting failure aborts the collective.
 Work ProcessGroup::Impl::start_on_gpu(
     CollectiveCall call, const std::function<DeviceEngine::Started(DeviceEngine&)>& queue,
     std::function<void()> finish) {
@@ -73,4 +73,4 @@ Work ProcessGroup::Impl::start_on_gpu(
     return Work(state);
 }
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

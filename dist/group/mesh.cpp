@@ -7,7 +7,7 @@
 #include "core/files/file.h"
 #include "kernels/error.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 namespace {
 
 std::string text_of(const std::vector<DeviceMesh::Dimension>& dimensions) {
@@ -21,17 +21,17 @@ void check(const ProcessGroup& group, const std::vector<DeviceMesh::Dimension>& 
     std::set<std::string> names;
     std::int64_t product = 1;
     for (const auto& [name, size] : dimensions) {
-        if (name.empty()) throw ValueError("DeviceMesh: a dimension without a name");
+        if (name.empty()) throw ValueError("DeviceMesh: a dimension has no name");
         if (!names.insert(name).second)
-            throw ValueError(str("DeviceMesh: the name ", in_quotes(name), " comes twice"));
+            throw ValueError(str("DeviceMesh: the name ", in_quotes(name), " is repeated"));
         if (size < 1 || size > group.size())
-            throw ValueError(str("DeviceMesh: sizes are from 1 to the number of processes, ",
+            throw ValueError(str("DeviceMesh: sizes must be from 1 to the number of processes, ",
                                  group.size(), ": ", text_of(dimensions)));
         product *= size;
         if (product > group.size()) break;
     }
     if (product != group.size())
-        throw ValueError(str("DeviceMesh: the sizes don't multiply to the number of processes, ",
+        throw ValueError(str("DeviceMesh: the product of the sizes is not the number of processes, ",
                              group.size(), ": ", text_of(dimensions)));
 }
 
@@ -56,7 +56,7 @@ std::shared_ptr<ProcessGroup> DeviceMesh::flatten(const std::vector<std::string>
     std::set<std::size_t> within;
     for (const std::string& name : names)
         if (!within.insert(find(name)).second)
-            throw ValueError(str("DeviceMesh: the name ", in_quotes(name), " comes twice"));
+            throw ValueError(str("DeviceMesh: the name ", in_quotes(name), " is repeated"));
     int color = 0;
     for (std::size_t d = 0; d < dimensions_.size(); ++d)
         if (!within.contains(d)) color = color * dimensions_[d].size + coordinates_[d];
@@ -66,8 +66,8 @@ std::shared_ptr<ProcessGroup> DeviceMesh::flatten(const std::vector<std::string>
 std::size_t DeviceMesh::find(const std::string& name) const {
     for (std::size_t d = 0; d < dimensions_.size(); ++d)
         if (dimensions_[d].name == name) return d;
-    throw ValueError(str("DeviceMesh: no dimension is named ", in_quotes(name), ": there are ",
+    throw ValueError(str("DeviceMesh: unknown dimension ", in_quotes(name), ": the mesh has ",
                          text_of(dimensions_)));
 }
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

@@ -12,7 +12,7 @@
 
 #include "dist/group/process_group.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 
 class DeviceMesh {
   public:
@@ -54,4 +54,4 @@ class DeviceMesh {
     std::vector<std::shared_ptr<ProcessGroup>> groups_;  // by dimension
 };
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

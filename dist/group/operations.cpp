@@ -14,7 +14,7 @@
 #include "dist/group/tree_agreement.h"
 #include "kernels/error.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 namespace {
 
 constexpr std::array kReductions = {"none", "sum", "mean", "max", "min"};
@@ -23,16 +23,16 @@ void check_from(const OperationCall& call, int from, int size) {
     check_rank(call.op, "from", from, size);
 }
 
-// The shape of a row; of what has none, nothing.
-std::optional<Shape> but_rows(const Shape& shape) {
+// Returns the shape of a row, or nullopt for 0-d tensors.
+std::optional<Shape> row_shape(const Shape& shape) {
     if (shape.size() == 0) return std::nullopt;
     return without_first_dimension(shape);
 }
 
 // --- objects
 
-// Everybody's objects at one place as one.
-Tree joined(const std::vector<const Tree*>& objects, const std::string& place) {
+// Combines the objects of all ranks at one place.
+Tree combine_objects(const std::vector<const Tree*>& objects, const std::string& place) {
     const Tree& first = *objects[0];
     const auto container = [](const Tree& t) { return t.is_list() || t.is_map(); };
     for (std::size_t rank = 1; rank < objects.size(); ++rank) {
@@ -56,17 +56,17 @@ Tree joined(const std::vector<const Tree*>& objects, const std::string& place) {
     for (std::size_t rank = 1; rank < objects.size(); ++rank)
         for (const auto& [key, value] : objects[rank]->entries())
             if (!first.contains(key))
-                throw ValueError(str("gather_object: ", place_of(place, key), " is there on rank ",
+                throw ValueError(str("gather_object: ", member_path(place, key), " exists on rank ",
                                      rank, ", not on rank 0"));
     for (const auto& [key, value] : first.entries()) {
         std::vector<const Tree*> column;
         for (std::size_t rank = 0; rank < objects.size(); ++rank) {
             column.push_back(objects[rank]->find(key));
             if (column.back() == nullptr)
-                throw ValueError(str("gather_object: ", place_of(place, key),
-                                     " is there on rank 0, not on rank ", rank));
+                throw ValueError(str("gather_object: ", member_path(place, key),
+                                     " exists on rank 0, not on rank ", rank));
         }
-        result.entries().push_back({key, joined(column, place_of(place, key))});
+        result.entries().push_back({key, combine_objects(column, member_path(place, key))});
     }
     return result;
 }
@@ -92,12 +92,12 @@ void check_reduction(DType dtype, const std::string& place, Reduction reduction,
         throw DTypeError(str("reduce: ", place, ": ", what..., ": ", dtype));
     };
     const bool picks = reduction == Reduction::max || reduction == Reduction::min;
-    if (!is_integral(dtype)) refuse("this dtype is not computed with");
+    if (!is_integral(dtype)) refuse("storage-only dtype");
     if (reduction == Reduction::mean)
-        refuse("the mean of integers is none; convert them to a floating dtype, or take the sum");
+        refuse("integers have no mean; convert them to a floating dtype, or use sum");
     if (dtype == boolean && !picks)
-        refuse("booleans have max (any) and min (all); convert them to an integer dtype");
-    if (scale != 1) refuse("integers are not scaled; convert them to a floating dtype");
+        refuse("booleans support only max (any) and min (all); convert them to an integer dtype");
+    if (scale != 1) refuse("integers cannot be scaled; convert them to a floating dtype");
 }
 
 // --- padding
@@ -105,7 +105,7 @@ void check_reduction(DType dtype, const std::string& place, Reduction reduction,
 double pad_value(const char* op, const std::string& place, DType dtype, double value) {
     if (is_floating(dtype) || dtype == boolean) return value;
     if (!is_integral(dtype))
-        throw DTypeError(str(op, ": ", place, ": this dtype is not computed with: ", dtype));
+        throw DTypeError(str(op, ": ", place, ": storage-only dtype: ", dtype));
     const double whole = std::trunc(value);
     const auto within = [&](auto low, auto high) {
         return whole >= static_cast<double>(low) && whole <= static_cast<double>(high);
@@ -113,7 +113,7 @@ double pad_value(const char* op, const std::string& place, DType dtype, double v
     const bool fits = dtype == u8    ? within(0, 255)
                       : dtype == i32 ? within(INT32_MIN, INT32_MAX)
                                      : within(-9.2e18, 9.2e18);
-    if (!fits) throw ValueError(str(op, ": ", place, ": pad_index is no ", dtype, ": ", value));
+    if (!fits) throw ValueError(str(op, ": ", place, ": pad_index does not fit into ", dtype, ": ", value));
     return whole;
 }
 
@@ -132,8 +132,8 @@ Tensor padded(const Tensor& t, int dim, std::int64_t missing, double value, bool
 Reduction reduction_of(std::string_view name) {
     for (std::size_t i = 0; i < kReductions.size(); ++i)
         if (name == kReductions[i]) return static_cast<Reduction>(i);
-    throw ValueError(str("reduce: there is no reduction ", in_quotes(name),
-                         "; there are none, sum, mean, max and min"));
+    throw ValueError(str("reduce: unknown reduction ", in_quotes(name),
+                          ": use none, sum, mean, max or min"));
 }
 
 const char* name_of(Reduction reduction) {
@@ -143,7 +143,7 @@ const char* name_of(Reduction reduction) {
 Tree gather(ProcessGroup& group, const Tree& tree) {
     if (group.size() == 1) return tree;
     const TreeAgreement agreement(group, {.op = "gather"}, tree);
-    agreement.check_same_shapes("; pad_across_processes makes them equal");
+    agreement.check_same_shapes("; use pad_across_processes first");
     std::vector<Tree> results(agreement.leaves().size());
     std::vector<Work> works;
     for (const Column& column : agreement.columns()) {
@@ -170,7 +170,7 @@ Tree gather_rows(ProcessGroup& group, const Tree& tree) {
     std::vector<Tree> results(agreement.leaves().size());
     for (const Column& column : agreement.columns()) {
         for (const Shape& shape : column.shapes)
-            if (but_rows(shape) != but_rows(column.shapes[0]))
+            if (row_shape(shape) != row_shape(column.shapes[0]))
                 agreement.throw_shapes(column, "; only the numbers of rows may differ");
         const Tensor x = agreement.own(column).detach();
         results[column.index] =
@@ -185,13 +185,14 @@ Tree gather_object(ProcessGroup& group, const Tree& object) {
         gather_or_throw(group, "gather_object", [&]() -> Tree { return object; });
     std::vector<const Tree*> objects;
     for (const Tree& each : descriptions) objects.push_back(&each);
-    return joined(objects, "object");
+    return combine_objects(objects, "object");
 }
 
 Tree reduce(ProcessGroup& group, const Tree& tree, Reduction reduction, double scale) {
     if (reduction == Reduction::none) return tree;
     std::vector<Tree> results;
-    std::vector<std::vector<Tensor>> runs;  // of one dtype and device, in the same order everywhere
+    std::vector<std::vector<Tensor>>
+        runs;  // grouped by dtype and device, in the same order on all ranks
     const auto add = [&](const Tensor& t, const std::string& place) {
         check_reduction(t.dtype(), place, reduction, scale);
         const Tensor copy = t.detach().clone();
@@ -206,8 +207,8 @@ Tree reduce(ProcessGroup& group, const Tree& tree, Reduction reduction, double s
             results.push_back(leaf.value.is_tensor() ? Tree(add(leaf.value.tensor(), leaf.place))
                                                      : leaf.value);
     } else {
-        const TreeAgreement agreement(
-            group, {"reduce", str(name_of(reduction), " times ", scale)}, tree);
+        const TreeAgreement agreement(group, {"reduce", str(name_of(reduction), " times ", scale)},
+                                      tree);
         agreement.check_same_shapes();
         results.resize(agreement.leaves().size());
         for (const Column& column : agreement.columns())
@@ -245,7 +246,7 @@ Tree& broadcast_object_list(ProcessGroup& group, Tree& objects, int from) {
     const auto descriptions = [&]() -> Tree {
         check_from(call, from, group.size());
         if (!objects.is_list())
-            throw ValueError(str(call.op, ": wanted a list, not ", axle::name_of(objects.kind())));
+            throw ValueError(str(call.op, ": expected a list, not ", axle::name_of(objects.kind())));
         return group.rank() == from ? objects : Tree();
     };
     if (group.size() == 1) {
@@ -269,8 +270,7 @@ Tree pad_across_processes(ProcessGroup& group, const Tree& tree, std::int64_t di
         results[column.index] = own.detach();
         for (const Shape& shape : column.shapes)
             if (shape.size() != own.dim())
-                agreement.throw_shapes(column,
-                                                "; the number of dimensions must be the same");
+                agreement.throw_shapes(column, "; the number of dimensions must be the same");
         if (dim < -own.dim() || dim >= own.dim()) continue;
         const int d = static_cast<int>(dim < 0 ? dim + own.dim() : dim);
         std::int64_t longest = 0, shortest = own.shape()[d];
@@ -306,8 +306,8 @@ Tensor copy_tensor_to_devices(ProcessGroup& group, const std::optional<Tensor>& 
         from = rank;
     }
     if (count != 1)
-        throw ValueError(str(op, ": one process has the tensor, but here ",
-                             count == 0 ? "none has one" : "several have one: ranks " + holders));
+        throw ValueError(str(op, ": exactly one process must pass a tensor, but ",
+                             count == 0 ? "none does" : "several do: ranks " + holders));
     const LeafDescription held(descriptions[from]);
     const bool holds = static_cast<int>(from) == group.rank();
     const Tensor copy = holds ? tensor->detach().to(device).contiguous()
@@ -316,4 +316,4 @@ Tensor copy_tensor_to_devices(ProcessGroup& group, const std::optional<Tensor>& 
     return copy;
 }
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

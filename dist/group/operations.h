@@ -24,7 +24,7 @@
 #include "core/tree/tree.h"
 #include "dist/group/process_group.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 
 enum class Reduction : std::uint8_t { none, sum, mean, max, min };
 // Parses "none", "sum", "mean", "max" or "min". Throws ValueError for other names.
@@ -125,4 +125,4 @@ T pad_across_processes(ProcessGroup& group, const T& value, std::int64_t dim = 0
     });
 }
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

@@ -21,7 +21,7 @@
 #include "dist/group/reduce.h"
 #include "kernels/error.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 namespace {
 
 using std::chrono::milliseconds;
@@ -45,14 +45,14 @@ milliseconds timeout_of_environment() {
 void check_backend(const std::string& backend) {
     if (backend.empty() || backend == "gloo") return;
     if (backend != "nccl")
-        throw ValueError(str("ProcessGroup: there is no backend ", in_quotes(backend),
-                             "; there are gloo and nccl"));
+        throw ValueError(str("ProcessGroup: unknown backend ", in_quotes(backend),
+                              ": use gloo or nccl"));
 #if !AXLE_CUDA
-    throw ValueError("ProcessGroup: this build of Axle has no NCCL: use gloo");
+    throw ValueError("ProcessGroup: this build of Axle has no NCCL support: use gloo");
 #endif
 }
 
-// This process's GPU: its own on this machine, or the one that it is shown.
+// Returns the GPU of this process: the one with its local rank, modulo the visible GPUs.
 int device_of(const Environment& environment, const std::string& backend) {
     if (backend == "gloo") return -1;
     return environment.local_rank % std::max(1, cuda::device_count());
@@ -91,7 +91,7 @@ std::shared_ptr<ProcessGroup> ProcessGroup::create(const Environment& environmen
     auto impl = std::make_unique<Impl>(std::move(job), 0, std::move(ranks), rank);
     const std::string error = impl->negotiate_nccl_backend();
     if (options.backend == "nccl" && !error.empty())
-        throw CommError(str("ProcessGroup: NCCL can't be used: ", error));
+        throw CommError(str("ProcessGroup: NCCL cannot be used: ", error));
     return std::make_shared<ProcessGroup>(std::move(impl));
 }
 
@@ -165,7 +165,7 @@ Work ProcessGroup::broadcast_async(const Tensor& x, int root) {
         });
 }
 
-// The engines reduce for everybody: the root's link would carry as much either way.
+// Uses all_reduce: the root's link would carry as much data with a true reduce.
 void ProcessGroup::reduce(const Tensor& x, int root, ReduceOp op) {
     check_tensor("reduce", x);
     check_in_place("reduce", x);
@@ -250,4 +250,4 @@ void ProcessGroup::set_missing_reason(const std::string& why) {
     if (!impl_->alone()) impl_->job->control().set_missing_reason(why);
 }
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

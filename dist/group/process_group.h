@@ -22,7 +22,7 @@
 #include "core/tree/tree.h"
 #include "dist/environment/environment.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 
 // How values of several processes are combined. `mean` needs a floating dtype (DTypeError). f16 and
 // bf16 are computed in f32 and rounded once (NCCL computes in the dtype and rounds at each step).
@@ -157,4 +157,4 @@ class ProcessGroup {
     std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

@@ -1,4 +1,4 @@
-// The collectives that move tensors without computing, sizes that are the ranks' own among them.
+// Collectives that move tensors without reducing them, with equal or different sizes on the ranks.
 #include <cstdint>
 #include <span>
 #include <string>
@@ -11,7 +11,7 @@
 #include "dist/group/process_group.h"
 #include "kernels/error.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 namespace {
 
 Shape with_ranks(int ranks, const Shape& shape) {
@@ -20,7 +20,7 @@ Shape with_ranks(int ranks, const Shape& shape) {
     return all;
 }
 
-// What a rank tells the others of a tensor whose shape may differ.
+// Number of counts that describe the shape of a tensor.
 constexpr std::size_t kShapeCounts = 1 + kMaxDims;
 
 void add_shape(std::vector<std::int64_t>& counts, const Shape& shape) {
@@ -30,7 +30,7 @@ void add_shape(std::vector<std::int64_t>& counts, const Shape& shape) {
 
 Shape shape_in(const std::vector<std::int64_t>& counts, std::size_t at) {
     if (counts.size() < at + kShapeCounts || counts[at] < 0 || counts[at] > kMaxDims)
-        throw CommError("what another process says of its tensor makes no sense");
+        throw CommError("invalid description of another rank's tensor");
     return Shape(std::span(counts).subspan(at + 1, static_cast<std::size_t>(counts[at])));
 }
 
@@ -82,7 +82,7 @@ Work ProcessGroup::all_gather_into_async(const Tensor& out, const Tensor& x) {
 std::vector<Tensor> ProcessGroup::all_gather_uneven(const Tensor& x) {
     check_tensor("all_gather_uneven", x);
     if (x.dim() == 0)
-        throw ShapeError("all_gather_uneven: a 0-d tensor has no first dimension to differ in");
+        throw ShapeError("all_gather_uneven: 0-d tensors are not allowed");
     if (impl_->alone()) return {x.detach().clone()};
     CollectiveCall call{.op = Collective::all_gather_uneven, .dtype = x.dtype()};
     add_shape(call.counts, x.shape());
@@ -161,7 +161,7 @@ std::vector<Tensor> ProcessGroup::all_to_all_uneven(const std::vector<Tensor>& s
         check_same(kOp, x, first);
         if (x.dim() == 0 || first.dim() == 0 ||
             without_first_dimension(x.shape()) != without_first_dimension(first.shape()))
-            throw ShapeError(str(kOp, ": tensors may differ in their first dimension alone: ",
+            throw ShapeError(str(kOp, ": tensors may differ only in their first dimension: ",
                                  x.shape(), " and ", first.shape()));
     }
     if (impl_->alone()) return {first.detach().clone()};
@@ -263,7 +263,7 @@ Tensor ProcessGroup::scatter(const Tensor& x, int root) {
                 const auto& descriptions = counts[static_cast<std::size_t>(root)];
                 const Shape shape = shape_in(descriptions, 1);
                 if (descriptions[0] < 0 || descriptions[0] > static_cast<std::int64_t>(DType::c64))
-                    throw CommError("scatter: the root names no dtype");
+                    throw CommError("scatter: invalid dtype from the root");
                 part = whole_on_host(shape, static_cast<DType>(descriptions[0]));
                 const std::vector<std::int64_t> bytes(counts.size(),
                                                       part.numel() * size_of(part.dtype()));
@@ -274,4 +274,4 @@ Tensor ProcessGroup::scatter(const Tensor& x, int root) {
     return is_root ? part.to(x.device()) : part;
 }
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

@@ -1,5 +1,4 @@
-// The parts of ProcessGroup that are no collectives of tensors: messages of two, objects, groups of
-// some.
+// ProcessGroup: point-to-point messages, collectives on objects, and subgroups.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -16,10 +15,10 @@
 #include "dist/group/tree_bytes.h"
 #include "kernels/error.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 namespace {
 
-// Goes before a tensor's elements, so that the receiver knows before it takes them.
+// Sent before a tensor's elements, so that the receiver can check dtype and shape first.
 struct Header {
     std::int64_t dtype = 0, ndim = 0;
     std::array<std::int64_t, kMaxDims> shape = {};
@@ -41,23 +40,23 @@ struct Header {
 
 void check_peer(const char* op, const char* what, int peer, int tag, const ProcessGroup& group) {
     check_rank(op, what, peer, group.size());
-    if (peer == group.rank()) throw ValueError(str(op, ": rank ", peer, " is this process itself"));
-    if (tag < 0) throw ValueError(str(op, ": a tag is not negative: ", tag));
+    if (peer == group.rank()) throw ValueError(str(op, ": rank ", peer, " is this process"));
+    if (tag < 0) throw ValueError(str(op, ": a tag must not be negative: ", tag));
 }
 
-// A message with a tag is two for the engine.
+// Each user message consists of two engine messages: header and data.
 std::uint64_t header_tag(int tag) { return 2 * static_cast<std::uint64_t>(tag); }
 std::uint64_t data_tag(int tag) { return header_tag(tag) + 1; }
 
 std::int64_t length_of(const std::string& bytes) { return static_cast<std::int64_t>(bytes.size()); }
 
-Tree part_of(const std::string& all, std::int64_t begin, std::int64_t length) {
+Tree tree_in(const std::string& all, std::int64_t begin, std::int64_t length) {
     return from_bytes(std::string_view(all).substr(static_cast<std::size_t>(begin),
                                                    static_cast<std::size_t>(length)));
 }
 
-// The first counts of all, which are lengths, and a place for as many bytes.
-std::pair<std::vector<std::int64_t>, std::string> place_for(const Counts& counts) {
+// Returns the byte counts of all ranks and a buffer for their sum.
+std::pair<std::vector<std::int64_t>, std::string> buffer_for(const Counts& counts) {
     std::vector<std::int64_t> lengths;
     std::int64_t sum = 0;
     for (const auto& descriptions : counts) {
@@ -71,13 +70,13 @@ std::vector<Tree> trees_in(const std::string& all, const std::vector<std::int64_
     std::vector<Tree> trees;
     std::int64_t begin = 0;
     for (const std::int64_t length : lengths) {
-        trees.push_back(part_of(all, begin, length));
+        trees.push_back(tree_in(all, begin, length));
         begin += length;
     }
     return trees;
 }
 
-constexpr const char* kGroups = "dist/groups";  // numbers given out
+constexpr const char* kGroups = "dist/groups";  // key of the counter of group ids
 
 }  // namespace
 
@@ -123,7 +122,7 @@ std::vector<Tree> ProcessGroup::all_gather_object(const Tree& object) {
     impl_
         ->start({.op = Collective::all_gather_object, .counts = {length_of(own)}},
                 [&](const Counts& counts) {
-                    std::tie(lengths, all) = place_for(counts);
+                    std::tie(lengths, all) = buffer_for(counts);
                     impl_->engine().all_gather(all.data(), own.data(), lengths);
                 })
         .wait();
@@ -140,7 +139,7 @@ std::vector<Tree> ProcessGroup::gather_object(const Tree& object, int root) {
         ->start({.op = Collective::gather_object, .root = root, .counts = {length_of(own)}},
                 [&](const Counts& counts) {
                     if (rank() == root) {
-                        std::tie(lengths, all) = place_for(counts);
+                        std::tie(lengths, all) = buffer_for(counts);
                         return impl_->engine().gather(all.data(), own.data(), lengths, root);
                     }
                     std::vector<std::int64_t> needed(counts.size());
@@ -198,10 +197,10 @@ Tree ProcessGroup::scatter_object(const std::vector<Tree>& objects, int root) {
 }
 
 std::shared_ptr<ProcessGroup> ProcessGroup::new_group(const std::vector<int>& ranks) {
-    if (ranks.empty()) throw ValueError("new_group: a group has one rank at least");
+    if (ranks.empty()) throw ValueError("new_group: no ranks given");
     for (const int member : ranks) check_rank("new_group", "rank", member, size());
     if (std::set<int>(ranks.begin(), ranks.end()).size() != ranks.size())
-        throw ValueError("new_group: a rank comes twice");
+        throw ValueError("new_group: a rank is repeated");
     if (impl_->alone()) return impl_->make_group(ranks, impl_->id);
 
     CollectiveCall call{.op = Collective::new_group,
@@ -217,7 +216,7 @@ std::shared_ptr<ProcessGroup> ProcessGroup::new_group(const std::vector<int>& ra
                         if (!std::equal(ranks.begin(), ranks.end(), counts[i].begin() + 1,
                                         counts[i].end()))
                             throw CommError(str("new_group: ranks ", i, " and ", rank(),
-                                                " want groups of different ranks"));
+                                                " pass different ranks"));
                 })
         .wait();
     return impl_->make_group(ranks, static_cast<std::uint32_t>(number));
@@ -231,7 +230,7 @@ std::shared_ptr<ProcessGroup> ProcessGroup::split(int color) {
         ->start({.op = Collective::new_group, .counts = {last, color}},
                 [&](const Counts& counts) { descriptions = counts; })
         .wait();
-    std::set<std::int64_t> lower;  // colors
+    std::set<std::int64_t> lower;  // colors below `color`
     std::vector<int> ranks;
     for (int member = 0; member < size(); ++member) {
         const std::int64_t theirs = descriptions[static_cast<std::size_t>(member)].at(1);
@@ -242,4 +241,4 @@ std::shared_ptr<ProcessGroup> ProcessGroup::split(int color) {
     return impl_->make_group(ranks, static_cast<std::uint32_t>(number));
 }
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

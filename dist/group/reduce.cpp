@@ -9,12 +9,12 @@
 #include "kernels/ops/copy.h"
 #include "kernels/ops/pointwise.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 namespace {
 
 namespace formula = kernels::formula;
 
-// Elements of a block: what the tree keeps between its levels stays in the nearer caches.
+// Elements per block, chosen so that the intermediate results of the tree stay in the cache.
 constexpr std::int64_t kBlock = 16384;
 
 template <class V, class Pointer>
@@ -42,7 +42,7 @@ void combine(kernels::Cpu& on, ReduceOp op, ConstView a, ConstView b, View y) {
     }
 }
 
-// One block of all runs, [begin, begin + numel).
+// Reduces the block [begin, begin + numel) of all inputs.
 class Tree {
   public:
     Tree(kernels::Cpu& on, std::span<const void* const> from, DType dtype, ReduceOp op)
@@ -74,8 +74,8 @@ class Tree {
                                  dtype_, numel_);
     }
 
-    // y = the runs [begin, end) combined. y is a source at most in the last step of all, when no
-    // other reads it any more.
+    // Sets y to the combination of inputs [begin, end). y may be one of the inputs only in the last
+    // step, when no other step reads it.
     void combine_range(int begin, int end, View y) {
         const int runs = end - begin;
         if (runs == 1) return kernels::copy(on_, source(begin), y);
@@ -118,12 +118,12 @@ const char* name_of(ReduceOp op) {
 
 void check_reducible(const char* where, DType dtype, ReduceOp op) {
     if (!is_compute(dtype))
-        throw DTypeError(str(where, ": ", dtype, " is not a dtype that is computed with"));
+        throw DTypeError(str(where, ": ", dtype, " is a storage-only dtype"));
     if (op == ReduceOp::mean && !is_floating(dtype))
-        throw DTypeError(str(where, ": mean is of floating dtypes alone: ", dtype));
+        throw DTypeError(str(where, ": mean needs a floating dtype: ", dtype));
     if (dtype == boolean && op != ReduceOp::max && op != ReduceOp::min)
         throw DTypeError(
-            str(where, ": bool has max (any) and min (all) alone: ", name_of(op), " of bool"));
+            str(where, ": bool supports only max (any) and min (all): ", name_of(op), " of bool"));
 }
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

@@ -8,7 +8,7 @@
 #include "kernels/dtype.h"
 #include "kernels/exec.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 
 // Sets out[i] to the reduction of from[0][i], from[1][i], ...; `out` may be one of the inputs.
 // Values are combined in a binary tree over neighbours, ((r0 + r1) + (r2 + r3)) + r4, independent
@@ -22,4 +22,4 @@ const char* name_of(ReduceOp op);
 // Throws DTypeError if the dtype does not support the op; see ReduceOp.
 void check_reducible(const char* where, DType dtype, ReduceOp op);
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

@@ -7,7 +7,7 @@
 #include "dist/group/tree_bytes.h"
 #include "kernels/error.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 namespace {
 
 struct ErrorType {
@@ -90,7 +90,7 @@ std::vector<Tree> gather_or_throw(ProcessGroup& group, std::string_view op,
     std::vector<Tree> all;
     try {
         all = group.all_gather_object(own);
-    } catch (const CommError&) {  // perhaps for the very reason of the error
+    } catch (const CommError&) {  // possibly caused by the same failure
         if (error) std::rethrow_exception(error);
         throw;
     }
@@ -108,4 +108,4 @@ std::vector<Tree> gather_or_throw(ProcessGroup& group, std::string_view op,
     return descriptions;
 }
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

@@ -10,7 +10,7 @@
 #include "core/tree/tree.h"
 #include "dist/group/process_group.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 
 // Describes an error, to be sent to other processes and thrown there.
 Tree describe_error(const std::exception_ptr& error);
@@ -25,4 +25,4 @@ std::vector<Tree> gather_or_throw(ProcessGroup& group, std::string_view op,
                                   const std::function<Tree()>& saying,
                                   const std::string& call = {});
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

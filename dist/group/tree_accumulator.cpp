@@ -5,7 +5,7 @@
 #include "core/autograd/autograd.h"
 #include "core/ops.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 
 void TreeAccumulator::push(Tensor term) {
     const NoGrad no_grad;
@@ -37,4 +37,4 @@ void TreeAccumulator::clear() {
     count_ = 0;
 }
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

@@ -9,7 +9,7 @@
 
 #include "core/tensor.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 
 // A binary counter of partial sums: ((m0 + m1) + (m2 + m3)) + ...
 class TreeAccumulator {
@@ -26,4 +26,4 @@ class TreeAccumulator {
     std::int64_t count_ = 0;
 };
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

@@ -7,7 +7,7 @@
 #include "dist/group/shared_error.h"
 #include "kernels/error.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 namespace {
 
 // "rank 0 [2], rank 1 [3]"
@@ -76,9 +76,9 @@ TreeAgreement::TreeAgreement(ProcessGroup& group, const OperationCall& call, con
         return descriptions;
     };
     std::vector<Row> descriptions;
-    for (const Tree& descriptions : gather_or_throw(group, op_, described, call.text())) {
+    for (const Tree& of_rank : gather_or_throw(group, op_, described, call.text())) {
         descriptions.emplace_back();
-        for (const Tree& each : descriptions.elements()) descriptions.back().emplace_back(each);
+        for (const Tree& leaf : of_rank.elements()) descriptions.back().emplace_back(leaf);
     }
     check_places(descriptions);
     for (std::size_t i = 0; i < order.size(); ++i) {
@@ -90,7 +90,7 @@ TreeAgreement::TreeAgreement(ProcessGroup& group, const OperationCall& call, con
     }
 }
 
-// Sorted places differ first where one rank has what another lacks.
+// The places are sorted, so the first difference is a leaf that one rank lacks.
 void TreeAgreement::check_places(const std::vector<Row>& descriptions) const {
     const Row& first = descriptions[0];
     for (std::size_t rank = 1; rank < descriptions.size(); ++rank) {
@@ -101,8 +101,8 @@ void TreeAgreement::check_places(const std::vector<Row>& descriptions) const {
         if (a == first.end() && b == other.end()) continue;
         const bool has = a == first.end() || (b != other.end() && b->place < a->place);
         throw ValueError(
-            str(op_, ": the ranks' values are not built alike: ", has ? b->place : a->place,
-                " is there on rank ", has ? rank : 0, ", not on rank ", has ? 0 : rank));
+            str(op_, ": the ranks' values differ in structure: ", has ? b->place : a->place,
+                " exists on rank ", has ? rank : 0, ", not on rank ", has ? 0 : rank));
     }
 }
 
@@ -140,4 +140,4 @@ void TreeAgreement::throw_shapes(const Column& column, const char* fix) const {
                          by_rank(shapes.size(), [&](auto rank) { return shapes[rank]; }), fix));
 }
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

@@ -10,7 +10,7 @@
 #include "core/tree/tree.h"
 #include "dist/group/process_group.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 
 // An operation's name for error messages, and the arguments that must be equal on all ranks.
 struct OperationCall {
@@ -78,4 +78,4 @@ class TreeAgreement {
     std::vector<Column> columns_;
 };
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

@@ -11,7 +11,7 @@
 #include "core/ops.h"
 #include "kernels/error.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 namespace {
 
 // A kind, then
@@ -126,7 +126,7 @@ class Reader {
     }
 
     std::string_view take(std::uint64_t length) {
-        if (length > rest_.size()) fail("it ends too early");
+        if (length > rest_.size()) fail("it is truncated");
         const std::string_view taken = rest_.substr(0, length);
         rest_.remove_prefix(length);
         return taken;
@@ -145,7 +145,7 @@ class Reader {
     // Every element takes a byte at least.
     std::uint64_t take_count() {
         const auto count = take_number<std::uint64_t>();
-        if (count > rest_.size()) fail("it ends too early");
+        if (count > rest_.size()) fail("it is truncated");
         return count;
     }
     std::string_view take_text() { return take(take_number<std::uint64_t>()); }
@@ -188,4 +188,4 @@ Tree from_bytes(std::string_view bytes) {
     return tree;
 }
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

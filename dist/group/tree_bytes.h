@@ -7,11 +7,11 @@
 
 #include "core/tree/tree.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 
 // Throws ValueError for a tree deeper than kMaxTreeDepth, and DeviceError for a meta tensor.
 std::string to_bytes(const Tree& tree);
 // Throws CommError for bytes that to_bytes() does not write.
 Tree from_bytes(std::string_view bytes);
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

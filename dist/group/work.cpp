@@ -4,7 +4,7 @@
 
 #include "kernels/thread.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 
 void Work::wait() {
     if (state_ == nullptr) return;
@@ -76,4 +76,4 @@ void Queues::serve() {
     }
 }
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

@@ -15,7 +15,7 @@
 #include "dist/group/device_engine.h"
 #include "dist/group/process_group.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 
 struct Work::State {
     std::mutex mutex;
@@ -69,4 +69,4 @@ class Queues {
     std::vector<std::thread> threads_;
 };
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

@@ -20,7 +20,7 @@
 
 #include "kernels/error.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 namespace {
 
 constexpr int kReadsAtOnce = 64;  // limits the work for a child that writes continuously
@@ -88,7 +88,7 @@ Child::Child(const ChildPlan& plan, Surroundings surroundings) : rank_(plan.rank
                             ::getpid(), channel.second.get(), reason.second.get()};
     pid_ = ::fork();
     if (pid_ < 0)
-        throw Error(str("launch: no process for rank ", rank_, ": ",
+        throw Error(str("launch: cannot start a process for rank ", rank_, ": ",
                         std::generic_category().message(errno)));
     if (pid_ == 0) run_as_child(side);
     ::setpgid(pid_, pid_);  // parent and child both do it, so that neither has to wait
@@ -184,4 +184,4 @@ std::set<pid_t> living_groups() {
     return groups;
 }
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

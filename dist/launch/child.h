@@ -15,7 +15,7 @@
 #include "dist/transport/launcher_channel.h"
 #include "dist/transport/owned_fd.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 
 // Runs in the child process and returns its exit code; `reason` is a descriptor to which it can
 // write why it fails. After a fork in a multi-threaded process it must not allocate memory before
@@ -84,4 +84,4 @@ class Child {
 // without /proc.
 std::set<pid_t> living_groups();
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

@@ -14,7 +14,7 @@
 #include "core/log.h"
 #include "kernels/error.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 namespace {
 
 constexpr std::size_t kMaxQueued = std::size_t{1} << 20;
@@ -114,7 +114,7 @@ bool ChildOutput::read_some(Stream& stream) {
 void ChildOutput::take(Stream& stream, const std::string& text) {
     if (stream.log && !write_all(stream.log.get(), text)) {
         log(LogLevel::warning,
-            "launch: a log is not written any more: ", std::generic_category().message(errno));
+            "launch: cannot continue a log: ", std::generic_category().message(errno));
         stream.log.reset();
     }
     stream.line += text;
@@ -158,4 +158,4 @@ void ChildOutput::write_pieces(bool wait) {
     }
 }
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

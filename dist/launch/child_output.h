@@ -11,7 +11,7 @@
 
 #include "dist/transport/owned_fd.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 
 // Shown lines are never interleaved and are prefixed with "[rank 1] ".
 class ChildOutput {
@@ -57,4 +57,4 @@ class ChildOutput {
     std::size_t queued_ = 0;
 };
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

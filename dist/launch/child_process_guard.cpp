@@ -15,7 +15,7 @@
 
 #include "kernels/error.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 namespace {
 
 constexpr pid_t kQuit = 0;
@@ -63,11 +63,11 @@ ChildProcessGuard::ChildProcessGuard(std::size_t most) {
     std::vector<pid_t> groups(most, 0);
     int ends[2];
     if (::pipe2(ends, O_CLOEXEC) != 0)
-        throw Error(str("launch: no pipe: ", std::generic_category().message(errno)));
+        throw Error(str("launch: cannot create a pipe: ", std::generic_category().message(errno)));
     const OwnedFd reads = adopt_fd(ends[0], "pipe");
     pipe_ = adopt_fd(ends[1], "pipe");
     pid_ = ::fork();
-    if (pid_ < 0) throw Error(str("launch: no process: ", std::generic_category().message(errno)));
+    if (pid_ < 0) throw Error(str("launch: cannot start a process: ", std::generic_category().message(errno)));
     if (pid_ == 0) run_guard(reads.get(), groups);
 }
 
@@ -84,4 +84,4 @@ void ChildProcessGuard::send_line(pid_t group) {
     while (::write(pipe_.get(), &group, sizeof group) < 0 && errno == EINTR) continue;
 }
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

@@ -7,7 +7,7 @@
 
 #include "dist/transport/owned_fd.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 
 // PR_SET_PDEATHSIG ends a child when its launcher dies, but not the processes that the child
 // started. The guard process kills the child's whole process group.
@@ -32,4 +32,4 @@ class ChildProcessGuard {
     pid_t pid_ = -1;
 };
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

@@ -6,7 +6,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 namespace {
 
 bool is_ignored(int signal) {
@@ -49,4 +49,4 @@ std::vector<int> InterceptedSignals::take() {
     return taken;
 }
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

@@ -7,7 +7,7 @@
 
 #include "dist/transport/owned_fd.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 
 // Blocks SIGPIPE, and SIGINT, SIGTERM, SIGHUP and SIGQUIT unless the process ignores them, in this
 // thread. Signal dispositions do not change. The destructor restores the signal mask.
@@ -31,4 +31,4 @@ class InterceptedSignals {
     bool pipe_was_pending_ = false;
 };
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

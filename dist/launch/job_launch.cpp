@@ -8,7 +8,7 @@
 
 #include "dist/transport/socket.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 namespace {
 
 JobFailure failure_of(const Child& child) {
@@ -207,4 +207,4 @@ JobLaunchResult JobLaunch::result() {
     return result;
 }
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

@@ -14,7 +14,7 @@
 #include "dist/launch/intercepted_signals.h"
 #include "dist/launch/launch.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 
 struct JobLaunchOptions {
     std::chrono::milliseconds monitor_interval{100}, patience{2000}, grace{30000};
@@ -67,4 +67,4 @@ class JobLaunch {
     bool was_stopped_ = false;
 };
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

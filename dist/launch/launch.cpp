@@ -19,12 +19,12 @@
 #include "dist/transport/launcher_channel.h"
 #include "kernels/error.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 namespace {
 
 void check(const LaunchOptions& o) {
     if (o.num_processes == 0)
-        throw ValueError("launch: num_processes must be given: how many of this machine");
+        throw ValueError("launch: num_processes is required: the number of processes on this machine");
     if (o.num_processes < 0)
         throw ValueError(str("launch: num_processes must be positive: ", o.num_processes));
     if (o.num_nodes < 1) throw ValueError(str("launch: num_nodes must be positive: ", o.num_nodes));
@@ -32,7 +32,7 @@ void check(const LaunchOptions& o) {
         throw ValueError(
             str("launch: node_rank must be below num_nodes: ", o.node_rank, " of ", o.num_nodes));
     if (o.use_port < 0 || o.use_port > 65535)
-        throw ValueError(str("launch: no port: ", o.use_port));
+        throw ValueError(str("launch: not a port number: ", o.use_port));
     if (o.num_nodes > 1 && o.use_port == 0)
         throw ValueError("launch: use_port must be given, the same on all machines");
     if (o.max_restarts < 0)
@@ -51,8 +51,8 @@ std::string token_of(const LaunchOptions& options) {
     const char* const token = std::getenv("AXLE_JOB_TOKEN");
     if (token == nullptr || *token == '\0')
         throw UsageError(
-            "launch: several machines need a secret that they share: set AXLE_JOB_TOKEN to the "
-            "same on each");
+            "launch: a job on several machines needs a shared secret: set AXLE_JOB_TOKEN to the "
+            "same value on each");
     return token;
 }
 
@@ -82,7 +82,7 @@ int run_in_child(const std::function<void()>& f, int rank, int reason) {
     } catch (const std::exception& error) {
         failure = error.what();
     } catch (...) {
-        failure = "an exception that is no std::exception";
+        failure = "an exception not derived from std::exception";
     }
     if (failure) {
         failure->resize(
@@ -144,8 +144,8 @@ void launch_function(const LaunchOptions& options, const std::function<void()>& 
     const std::string lost = fork_unsafe_state();
     if (!lost.empty())
         throw UsageError(str("launch: this process has ", lost,
-                             " already, which the processes that it starts would not have: launch "
-                             "before the first computation"));
+                             ", which does not survive a fork: call launch before the first "
+                             "computation"));
     for (int restart = 0;; ++restart) {
         std::unique_ptr<ReservedPort> port;
         JobNode place{.local_world_size = options.num_processes,
@@ -172,4 +172,4 @@ void launch_function(const LaunchOptions& options, const std::function<void()>& 
     }
 }
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 
 // The fields are in the order of notebook_launcher's arguments.
 struct LaunchOptions {
@@ -133,4 +133,4 @@ class ReservedPort {
     int fd_ = -1, port_ = 0;
 };
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

@@ -19,7 +19,7 @@
 #include "dist/transport/launcher_channel.h"
 #include "kernels/error.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 namespace {
 
 constexpr int kCannotExecute = 126, kNotFound = 127;  // as in a shell
@@ -33,7 +33,7 @@ std::string path_of(const std::string& program) {
     if (program.find('/') != std::string::npos) {
         if (is_program(program)) return program;
         const char* const why =
-            ::access(program.c_str(), F_OK) != 0 ? "there is no such file" : "this is no program";
+            ::access(program.c_str(), F_OK) != 0 ? "no such file" : "not an executable file";
         throw FileError(str("launch: ", printable(program), ": ", why));
     }
     const char* const listed = std::getenv("PATH");
@@ -45,7 +45,7 @@ std::string path_of(const std::string& program) {
         if (end == folders.size()) break;
         folders.remove_prefix(end + 1);
     }
-    throw FileError(str("launch: there is no program ", in_quotes(program), " in PATH"));
+    throw FileError(str("launch: program ", in_quotes(program), " was not found in PATH"));
 }
 
 int number_in(const JobVariables& environment, const char* name, std::size_t otherwise) {
@@ -102,10 +102,10 @@ struct Program {
 };
 
 ChildPlan plan_for(const Command& command, std::size_t place, const JobVariables& of_restart) {
-    if (command.arguments.empty()) throw ValueError("launch: a command without a program");
+    if (command.arguments.empty()) throw ValueError("launch: a command has no program");
     for (const std::string& argument : command.arguments)
         if (argument.find('\0') != std::string::npos)
-            throw ValueError("launch: an argument has a zero byte");
+            throw ValueError("launch: an argument contains a zero byte");
     JobVariables environment = of_restart;
     environment.insert(command.environment.begin(), command.environment.end());
     check_variables(environment);
@@ -143,15 +143,15 @@ void check_options(const SuperviseOptions& options) {
         throw ValueError(str("launch: the number of restarts is negative: ", options.max_restarts));
     if (options.monitor_interval <= milliseconds(0) || options.grace < milliseconds(0) ||
         options.patience < milliseconds(0))
-        throw ValueError("launch: a time is negative, or the monitor interval is zero");
+        throw ValueError("launch: times must not be negative, and monitor_interval must be positive");
     if (options.tee < 0 || options.tee > 3)
-        throw ValueError(str("launch: tee is 0, 1, 2 or 3: ", options.tee));
+        throw ValueError(str("launch: tee must be 0, 1, 2 or 3: ", options.tee));
 }
 
 }  // namespace
 
 int supervise(const std::vector<Command>& commands, const SuperviseOptions& options) {
-    if (commands.empty()) throw ValueError("launch: there is nothing to start");
+    if (commands.empty()) throw ValueError("launch: no commands given");
     check_options(options);
     for (int restart = 0;; ++restart) {
         const JobVariables environment = environment_of_restart(options, restart);
@@ -176,4 +176,4 @@ int supervise(const std::vector<Command>& commands, const SuperviseOptions& opti
     }
 }
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

@@ -7,10 +7,10 @@
 #include "core/autograd/autograd.h"
 #include "core/ops.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 namespace {
 
-// What may share memory.
+// Tensors of one kind can share a buffer.
 struct Kind {
     DType dtype;
     Device device;
@@ -21,7 +21,7 @@ std::size_t bytes_of(const Tensor& t, DType dtype) {
     return static_cast<std::size_t>(t.numel()) * size_of(dtype);
 }
 
-// A run of tensors that is still growing, with the place of its last one in the order.
+// A group of tensors that is still growing; `last` is the position of its last member in the order.
 struct Run {
     Kind kind;
     bool is_first = true;
@@ -29,7 +29,7 @@ struct Run {
     std::size_t bytes = 0, last = 0;
 };
 
-// Cuts an order into runs of one kind each, in the order of their last members.
+// Divides an order into groups of one kind each, sorted by the position of their last members.
 template <class KindOf, class BytesOf>
 std::vector<std::vector<std::size_t>> cut(const std::vector<std::size_t>& order, KindOf kind_of,
                                           BytesOf size, std::size_t first_limit,
@@ -63,7 +63,7 @@ std::vector<Tensor> chosen(const std::vector<Tensor>& from, const std::vector<st
     return result;
 }
 
-// What travels together, without history; nothing where nobody else is.
+// Returns detached tensors grouped into messages; none if the group has one process.
 std::vector<std::vector<Tensor>> messages(const ProcessGroup& group,
                                           const std::vector<Tensor>& tensors) {
     constexpr std::size_t kBytes = std::size_t{64} << 20;
@@ -131,10 +131,10 @@ std::vector<GradientBucket> make_buckets(const std::vector<Tensor>& parameters,
 }
 
 GradientBucket make_zero_bucket(const GradientBucket& bucket) {
-    GradientBucket twin = bucket;
-    twin.buffer = zeros_like(bucket.buffer);
-    twin.gradients = views_in(twin.buffer, twin.parameters);
-    return twin;
+    GradientBucket zero = bucket;
+    zero.buffer = zeros_like(bucket.buffer);
+    zero.gradients = views_in(zero.buffer, zero.parameters);
+    return zero;
 }
 
 bool is_alias(const Tensor& a, const Tensor& b) {
@@ -163,4 +163,4 @@ void average_together(ProcessGroup& group, const std::vector<Tensor>& tensors) {
         group.all_reduce(members, ReduceOp::mean);
 }
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

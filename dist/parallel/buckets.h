@@ -6,7 +6,7 @@
 
 #include "dist/parallel/data_parallel.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 
 // Returns the dtype in which gradients of this parameter are accumulated.
 DType gradient_dtype(const Tensor& parameter);
@@ -35,4 +35,4 @@ bool is_alias(const Tensor& a, const Tensor& b);
 void broadcast_together(ProcessGroup& group, const std::vector<Tensor>& tensors, int root);
 void average_together(ProcessGroup& group, const std::vector<Tensor>& tensors);
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

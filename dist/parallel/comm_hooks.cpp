@@ -1,10 +1,10 @@
-// The hooks that reduce a bucket as a whole.
+// Hooks that reduce a bucket in one operation.
 #include "core/autograd/autograd.h"
 #include "core/ops.h"
 #include "dist/parallel/data_parallel.h"
 #include "dist/parallel/mean.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 namespace {
 
 class Mean : public CommHook {
@@ -39,4 +39,4 @@ std::shared_ptr<CommHook> all_reduce_hook() { return std::make_shared<Mean>(f32)
 std::shared_ptr<CommHook> fp16_compress_hook() { return std::make_shared<Mean>(f16); }
 std::shared_ptr<CommHook> bf16_compress_hook() { return std::make_shared<Mean>(bf16); }
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

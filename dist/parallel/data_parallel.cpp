@@ -8,7 +8,7 @@
 #include "dist/parallel/buckets.h"
 #include "dist/parallel/data_parallel_impl.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 namespace {
 
 std::vector<Tensor> tensors_of(const nn::StateDict& state) {
@@ -26,20 +26,20 @@ nn::StateDict trained(const nn::Module& model) {
     return result;
 }
 
-std::string described(const std::string& name, const Tensor& t) {
+std::string describe(const std::string& name, const Tensor& t) {
     return str(name, " ", t.dtype(), " ", t.shape(), t.requires_grad() ? "" : " frozen");
 }
 
-// One line for each tensor of the model.
-Tree described(const nn::Module& model) {
+// Returns one line for each tensor of the model.
+Tree describe(const nn::Module& model) {
     Tree lines = Tree::list();
     for (const nn::StateDict& state : {model.named_parameters(), model.named_buffers()})
-        for (const auto& [name, tensor] : state) lines.push_back(described(name, tensor));
+        for (const auto& [name, tensor] : state) lines.push_back(describe(name, tensor));
     return lines;
 }
 
-// Empty, or how the first tensor that differs does.
-std::string difference(const Tree& lines, const Tree& expected) {
+// Returns how the first differing tensor differs, or "".
+std::string find_difference(const Tree& lines, const Tree& expected) {
     const auto line = [](const Tree& of, std::size_t i) {
         return i < of.size() ? of.elements()[i].string() : std::string("nothing more");
     };
@@ -49,11 +49,11 @@ std::string difference(const Tree& lines, const Tree& expected) {
     return {};
 }
 
-// Throws on every rank if one has another model than rank 0.
+// Throws on every rank if a rank's model differs from rank 0's.
 void check_same_model(const nn::Module& model, ProcessGroup& group) {
     if (group.size() == 1) return;
-    const Tree lines = described(model);
-    const Tree differs = difference(lines, group.broadcast_object(lines));
+    const Tree lines = describe(model);
+    const Tree differs = find_difference(lines, group.broadcast_object(lines));
     const std::vector<Tree> all = group.all_gather_object(differs);
     for (std::size_t rank = 0; rank < all.size(); ++rank)
         if (!all[rank].string().empty())
@@ -108,7 +108,7 @@ Tensor DataParallel::sum(const Tensor& number) {
 void DataParallel::before_forward() {
     Impl& impl = *impl_;
     if (!impl.broadcasts_buffers || !impl.model.is_training()) return;
-    // Where gradients were this process's alone, so are the statistics.
+    // Buffers computed without sync are local, so they are not broadcast.
     const bool reduces = syncs() && !impl.reducer.is_local;
     if (!std::exchange(impl.buffers_are_due, reduces)) return;
     int root = 0;
@@ -124,4 +124,4 @@ const std::vector<GradientBucket>& DataParallel::buckets() const {
     return impl_->reducer.buckets();
 }
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

@@ -26,7 +26,7 @@
 #include "dist/group/process_group.h"
 #include "nn/module.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 
 // A contiguous 1-d buffer of gradients that are reduced together.
 struct GradientBucket {
@@ -163,4 +163,4 @@ class [[nodiscard]] Join {
     std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

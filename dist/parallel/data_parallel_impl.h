@@ -7,7 +7,7 @@
 #include "dist/parallel/data_parallel.h"
 #include "dist/parallel/reducer.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 
 struct DataParallel::Impl {
     Impl(nn::Module& model_, std::shared_ptr<ProcessGroup> group_, DataParallelOptions options);
@@ -27,4 +27,4 @@ struct DataParallel::Impl {
     Reducer reducer;
 };
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

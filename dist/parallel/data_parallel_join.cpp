@@ -1,5 +1,5 @@
-// Before each group of collectives, everybody says what comes next: one number per rank. A rank
-// without data hears it from the others and answers.
+// Before each group of collectives, the ranks exchange their next step: one number per rank. A rank
+// without data takes part in the steps of the others.
 #include <algorithm>
 #include <exception>
 #include <utility>
@@ -7,10 +7,10 @@
 #include "core/ops.h"
 #include "dist/parallel/data_parallel_impl.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 namespace {
 
-// What a rank does next: a step, of one of the models.
+// Encodes the next step of a rank and the index of the model.
 using Code = std::int64_t;
 constexpr Code kOutOfData = 0;
 constexpr Code kSteps = 5;
@@ -21,7 +21,7 @@ Code code_of(std::size_t model, Step step) {
 std::size_t model_of(Code code) { return static_cast<std::size_t>(code / kSteps); }
 Step step_of(Code code) { return static_cast<Step>(code % kSteps); }
 
-// The codes by rank, where `own` is this one's.
+// Returns the codes of all ranks; `own` is this rank's.
 std::vector<Code> exchange(ProcessGroup& group, Code own) {
     Tensor codes = zeros({group.size()}, {i64});
     auto* const code = codes.data<std::int64_t>();
@@ -37,7 +37,7 @@ std::string text_of(Code code) {
     return model_of(code) == 0 ? text : str(text, " of model ", model_of(code));
 }
 
-// What those with data do next; kOutOfData if nobody has any.
+// Returns the next step of the ranks with data, or kOutOfData if there are none.
 Code common(const std::vector<Code>& codes) {
     Code next = kOutOfData;
     for (const Code code : codes) {
@@ -58,7 +58,7 @@ void check_nobody_is_out(const std::vector<Code>& codes) {
     const auto out = std::find(codes.begin(), codes.end(), kOutOfData);
     if (out != codes.end())
         throw UsageError(
-            str("join: rank ", out - codes.begin(), " has no more batches, but others have"));
+            str("join: rank ", out - codes.begin(), " has no more batches, but other ranks have"));
 }
 
 }  // namespace
@@ -69,7 +69,7 @@ struct Join::Impl {
     Options options;
     int exceptions = std::uncaught_exceptions();
 
-    // The steps by rank.
+    // Exchanges the next step and returns the steps of all ranks.
     std::vector<Step> announce(std::size_t model, Step step) const {
         const std::vector<Code> codes = exchange(group, code_of(model, step));
         common(codes);
@@ -80,8 +80,8 @@ struct Join::Impl {
         return steps;
     }
 
-    // Until nobody has data.
-    void answer() const {
+    // Takes part in the steps of the other ranks until no rank has data.
+    void shadow_others() const {
         bool is_last = true;
         for (;;) {
             const std::vector<Code> codes = exchange(group, kOutOfData);
@@ -105,7 +105,7 @@ struct Join::Impl {
         for (DataParallel::Impl* model : models) model->take_model_of(last);
     }
 
-    // The highest rank that was among the last with data.
+    // Returns the highest rank among the last ranks with data.
     int highest_of(bool is_last) const {
         const Tensor rank = tensor({is_last ? group.rank() : -1.0}, {1}, {i64});
         group.all_reduce(rank, ReduceOp::max);
@@ -114,14 +114,14 @@ struct Join::Impl {
 };
 
 Join::Join(const std::vector<DataParallel*>& replicas, Options options) {
-    if (replicas.empty()) throw UsageError("join: of no model");
+    if (replicas.empty()) throw UsageError("join: no models given");
     std::vector<DataParallel::Impl*> models;
     for (DataParallel* one : replicas) {
         models.push_back(one->impl_.get());
         if (models.back()->reducer.announce)
-            throw UsageError("join: there is a Join of this model already");
+            throw UsageError("join: the model already has a Join");
         if (models.back()->group != models.front()->group)
-            throw UsageError("join: the models are of different process groups");
+            throw UsageError("join: the models belong to different process groups");
     }
     ProcessGroup& group = *models.front()->group;
     impl_ = std::make_unique<Impl>(Impl{std::move(models), group, options});
@@ -141,8 +141,8 @@ void Join::finish() {
         model->reducer.announce = nullptr;
         model->reducer.divides_by_all = true;
     }
-    // A rank that fails leaves the others to their errors.
-    if (std::uncaught_exceptions() == impl->exceptions) impl->answer();
+    // If this rank failed, the other ranks get their own errors.
+    if (std::uncaught_exceptions() == impl->exceptions) impl->shadow_others();
 }
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

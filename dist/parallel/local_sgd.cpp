@@ -6,7 +6,7 @@
 #include "dist/parallel/buckets.h"
 #include "dist/parallel/data_parallel_impl.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 
 LocalSgd::LocalSgd(DataParallel& replicas, std::shared_ptr<ProcessGroup> group,
                    const nn::Module& model, std::int64_t local_sgd_steps, bool enabled)
@@ -35,7 +35,7 @@ LocalSgd::~LocalSgd() noexcept(false) {
     if (std::uncaught_exceptions() == exceptions_)
         finish();
     else
-        let_reduce();
+        resume_reduction();
 }
 
 void LocalSgd::step() {
@@ -44,14 +44,14 @@ void LocalSgd::step() {
 
 void LocalSgd::finish() {
     if (!std::exchange(enabled_, false)) return;
-    let_reduce();
+    resume_reduction();
     average();
 }
 
-void LocalSgd::let_reduce() {
+void LocalSgd::resume_reduction() {
     if (replicas_ != nullptr) replicas_->impl_->reducer.is_local = false;
 }
 
 void LocalSgd::average() { average_together(*group_, parameters_); }
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

@@ -16,7 +16,7 @@
 
 #include "dist/parallel/data_parallel.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 
 // Like Accelerate's LocalSGD. While it exists, gradients are not reduced. The optimizer's state is
 // never averaged.
@@ -43,7 +43,7 @@ class [[nodiscard]] LocalSgd {
     LocalSgd(DataParallel* replicas, std::shared_ptr<ProcessGroup> group, const nn::Module& model,
              std::int64_t local_sgd_steps, bool enabled);
     void average();
-    void let_reduce();
+    void resume_reduction();
 
     std::shared_ptr<ProcessGroup> group_;
     std::vector<Tensor> parameters_;
@@ -53,4 +53,4 @@ class [[nodiscard]] LocalSgd {
     DataParallel* replicas_ = nullptr;  // its reduction is turned off
 };
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

@@ -1,6 +1,6 @@
-// PowerSGD: a gradient M [n, m] travels as P [n, r] and Q [m, r] with M ~ P Q^T. One step of power
-// iteration a time: P = mean(M) Q, made orthonormal; Q = mean(M)^T P. What is lost on a rank is
-// added to its next gradient.
+// PowerSGD: a gradient M [n, m] is communicated as P [n, r] and Q [m, r] with M ~ P Q^T. Each
+// reduction does one power iteration step: P = mean(M) Q, orthonormalized; Q = mean(M)^T P. The
+// approximation error of a rank is added to its next gradient (error feedback).
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -13,10 +13,10 @@
 #include "dist/parallel/data_parallel.h"
 #include "dist/parallel/mean.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 namespace {
 
-// Numbers that only depend on the seed, the same on every rank.
+// Normally distributed numbers that depend only on the seed, and so are equal on all ranks.
 class Normal {
   public:
     explicit Normal(std::uint64_t seed) : state_(seed) {}
@@ -26,7 +26,8 @@ class Normal {
     }
 
   private:
-    // Of (0, 1]: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014.
+    // Uniform in (0, 1]: Steele, Lea, Flood, "Fast splittable pseudorandom number generators",
+    // 2014.
     double uniform() {
         std::uint64_t z = state_ += 0x9e3779b97f4a7c15;
         z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
@@ -39,8 +40,8 @@ class Normal {
 
 Tensor norm_of(const Tensor& column) { return sqrt(sum(mul(column, column))); }
 
-// Column i without what lies in the columns before it; projected twice, for the first time leaves
-// as much as rounding adds.
+// Removes from column i its components along the earlier columns. Projects twice, because the first
+// projection leaves rounding errors.
 Tensor without_earlier(const Tensor& matrix, std::int64_t i, Tensor column) {
     if (i == 0) return column;
     const Tensor earlier = narrow(matrix, 1, 0, i);
@@ -49,8 +50,8 @@ Tensor without_earlier(const Tensor& matrix, std::int64_t i, Tensor column) {
     return column;
 }
 
-// Makes the columns orthonormal. One that is a combination of those before it is replaced by
-// `otherwise`'s, and is zero if that is none better.
+// Makes the columns orthonormal. A column that depends linearly on earlier ones is replaced by the
+// one of `otherwise`, or by zeros if that depends on them too.
 void make_orthonormal(const Tensor& matrix, const Tensor& otherwise = {}) {
     const double tolerance = matrix.dtype() == f64 ? 1e-12 : 1e-5;
     for (std::int64_t i = 0; i < matrix.size(1); ++i) {
@@ -73,11 +74,11 @@ struct Factors {
     Tensor p, q;
 };
 
-// What a bucket keeps from one reduction to the next.
+// The state that a bucket keeps between reductions.
 struct Memory {
-    std::vector<Tensor> parameters = {};  // that it is of
+    std::vector<Tensor> parameters = {};  // the bucket's parameters
     Tensor error = {};
-    Tensor q = {}, random = {};  // flat; random is what q began with
+    Tensor q = {}, random = {};  // flat; `random` is the initial q
 };
 
 class PowerSgd : public CommHook {
@@ -102,10 +103,10 @@ class PowerSgd : public CommHook {
     }
 
   private:
-    // One reduction of one bucket.
+    // The state of one reduction of one bucket.
     struct Reduction {
         Tensor buffer;  // the bucket's
-        Tensor input;   // the buffer with the error, or the square that it fills
+        Tensor input;   // the buffer plus the error, or a square matrix that contains it
         std::vector<Tensor> whole;
         std::vector<Factors> factors;
         Tensor rest, p, q;  // flat
@@ -144,7 +145,7 @@ class PowerSgd : public CommHook {
             at += t.numel();
         }
         if (!r.factors.empty()) finish_factors(r, group);
-        if (options_.use_error_feedback) remember_error(r, memory);
+        if (options_.use_error_feedback) update_error(r, memory);
         if (options_.warm_start)
             memory.q = r.q;
         else
@@ -163,8 +164,8 @@ class PowerSgd : public CommHook {
             f.matrix.detach().copy_(matmul(f.p, transpose(f.q, 0, 1)));
     }
 
-    // What went in without what came out; nothing is lost of what travels whole.
-    static void remember_error(const Reduction& r, Memory& memory) {
+    // Error feedback: input minus reconstruction (zero for gradients sent uncompressed).
+    static void update_error(const Reduction& r, Memory& memory) {
         memory.error = sub(memory.error, r.input);
         for (const Tensor& t : r.whole) {
             const std::int64_t start = t.impl()->offset - r.input.impl()->offset;
@@ -184,7 +185,7 @@ class PowerSgd : public CommHook {
         return memory;
     }
 
-    // Which gradients are worth compressing, with room for their factors.
+    // Selects the gradients worth compressing and allocates their factors.
     Reduction cut(const GradientBucket& bucket) const {
         Reduction r;
         r.buffer = bucket.buffer;
@@ -199,7 +200,7 @@ class PowerSgd : public CommHook {
         } else {
             r.input = bucket.buffer;
             for (const Tensor& g : bucket.gradients) {
-                if (g.dim() >= 2 && g.numel() > 0 && is_worth_it(view(g, {g.size(0), -1})))
+                if (g.dim() >= 2 && g.numel() > 0 && is_worth_compressing(view(g, {g.size(0), -1})))
                     matrices.push_back(view(g, {g.size(0), -1}));
                 else
                     r.whole.push_back(g);
@@ -218,7 +219,7 @@ class PowerSgd : public CommHook {
         return r;
     }
 
-    // Q of the last time, or random numbers; orthonormal.
+    // Initializes Q with that of the previous reduction, or random numbers, and orthonormalizes it.
     void begin_q(Reduction& r, Memory& memory, std::size_t index) const {
         if (r.factors.empty()) return;
         const bool is_warm = memory.q.defined();
@@ -240,7 +241,7 @@ class PowerSgd : public CommHook {
     std::int64_t rank(const Tensor& matrix) const {
         return std::min({matrix.size(0), matrix.size(1), options_.matrix_approximation_rank});
     }
-    bool is_worth_it(const Tensor& matrix) const {
+    bool is_worth_compressing(const Tensor& matrix) const {
         const auto compressed =
             static_cast<double>((matrix.size(0) + matrix.size(1)) * rank(matrix));
         return compressed * options_.min_compression_rate < static_cast<double>(matrix.numel());
@@ -265,4 +266,4 @@ std::shared_ptr<CommHook> power_sgd_hook(PowerSgdOptions options, bool batched) 
     return std::make_shared<PowerSgd>(options, batched);
 }
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

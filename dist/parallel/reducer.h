@@ -15,7 +15,7 @@
 #include "dist/group/tree_accumulator.h"
 #include "dist/parallel/data_parallel.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 
 // The next step of a rank, while some ranks may be out of data; `none` means that the rank is.
 enum class Step : std::uint8_t { none, forward, gather, reduce, sum };
@@ -57,10 +57,10 @@ class Reducer {
         std::uint64_t when = 0;  // logical time at which its gradient became final
         // Deterministic mode: the gradient before the accumulation window, and the one visible
         // until the window ends.
-        Tensor base = {}, shown = {};
+        Tensor before_window = {}, visible = {};
     };
     // Finds the parameter of a leaf by its address, for passes of any thread.
-    struct Door {
+    struct HookState {
         std::unordered_map<const axle::Impl*, std::size_t> index;
         std::atomic<std::thread::id> inside{};  // the thread whose pass is running
         Reducer* reducer;
@@ -70,11 +70,11 @@ class Reducer {
         bool reduces = false;   // over the ranks
         bool delivers = false;  // writes the parameters' gradients
         bool in_tree = false;   // sums micro-batches in an order independent of the number of ranks
-        bool learns = false;    // records which parameters a static graph reaches
+        bool records = false;   // records which parameters a static graph reaches
         double scale = 1;       // of the mean, if ranks without data don't count
     };
-    struct Flight {
-        explicit Flight(const std::string& name) : event(name) {}
+    struct PendingReduction {
+        explicit PendingReduction(const std::string& name) : event(name) {}
         profiler::Communication event;
         CommHook::Pending pending;
     };
@@ -88,23 +88,23 @@ class Reducer {
 
     void begin(const std::vector<std::size_t>& reached, int depth);
     void begin_inner(const std::vector<std::size_t>& reached);
-    bool is_over_at_begin(const Parameter& p) const;
+    bool is_final_at_begin(const Parameter& p) const;
     void make_ready(std::size_t index);
-    void fill(Parameter& p);
+    void copy_to_bucket(Parameter& p);
     void start_full_buckets();
     void end();
     void close_parameters();
-    void learn_order();
-    bool agrees() const;
-    void agree(std::vector<bool>& used);
+    void record_order();
+    bool must_exchange_used() const;
+    void exchange_used(std::vector<bool>& used);
     std::vector<bool> used_somewhere();
-    void finish_flights();
+    void finish_reductions();
     void deliver(const std::vector<bool>& used);
     void deliver(Parameter& p);
     void gather_in_tree(const std::vector<bool>& used);
-    void take_gradients();
+    void detach_gradients();
     void close_window();
-    void abandon() noexcept;
+    void cancel() noexcept;
     void reset();
     std::string name_some(const std::vector<std::size_t>& which) const;
 
@@ -116,20 +116,20 @@ class Reducer {
     std::vector<GradientBucket> buckets_;
     std::vector<std::size_t> waiting_;  // gradients that each bucket still needs
     std::size_t started_ = 0;
-    std::deque<Flight> flights_;
+    std::deque<PendingReduction> reductions_;
     Pass pass_;
 
-    bool learns_order_ = false;
+    bool records_order_ = false;
     bool rebuild_is_due_ = false;
     std::vector<std::size_t> order_;  // in which gradients became final
     std::uint64_t clock_ = 0;
-    bool knows_graph_ = false;       // a static graph's parameters are known: those reached here
+    bool graph_is_known_ = false;    // a static graph's parameters are known: those reached here
     std::vector<bool> static_used_;  // and those reached on any rank
 
     std::vector<TreeAccumulator> trees_;  // by bucket, while an accumulation window is open
 
-    std::shared_ptr<Door> door_;
+    std::shared_ptr<HookState> hook_state_;
     std::vector<autograd::HookHandle> hooks_;
 };
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

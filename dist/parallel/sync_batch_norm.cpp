@@ -7,7 +7,7 @@
 #include "core/profiler/profiler.h"
 #include "nn/layers/norm.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 namespace {
 
 Dims all_but_channels(const Tensor& x) {
@@ -16,7 +16,7 @@ Dims all_but_channels(const Tensor& x) {
     return dims;
 }
 
-// [C] as [1, C, 1, ...], to broadcast over x.
+// Reshapes [C] to [1, C, 1, ...], to broadcast over x.
 Tensor along_channels(const Tensor& v, const Tensor& x) {
     Dims sizes;
     for (int d = 0; d < x.dim(); ++d) sizes.push_back(d == 1 ? v.size(0) : 1);
@@ -25,15 +25,15 @@ Tensor along_channels(const Tensor& v, const Tensor& x) {
 
 DType statistics_dtype(const Tensor& x) { return x.dtype() == f64 ? f64 : f32; }
 
-// Of the values of each channel on all ranks.
+// Statistics of each channel over all ranks.
 struct Statistics {
     double count = 0;
-    Tensor mean, var;  // [C]; var is the biased one
+    Tensor mean, var;  // var is biased
 };
 
-// Each rank's count, mean and sum of squares about it give everybody's (Chan, Golub, LeVeque,
-// "Updating formulae and a pairwise algorithm for computing sample variances", 1979). In f64, so
-// that counts are whole and little is lost where the means lie far apart.
+// Combines each rank's count, mean and sum of squared deviations (Chan, Golub, LeVeque, "Updating
+// formulae and a pairwise algorithm for computing sample variances", 1979). Uses f64 for exact
+// counts and small errors if the means are far apart.
 Statistics statistics_of(const Tensor& x_given, ProcessGroup& group) {
     const Tensor x = to(x_given, statistics_dtype(x_given));
     const std::int64_t channels = x.size(1);
@@ -63,7 +63,7 @@ void move_running(Tensor running, const Tensor& value, double momentum) {
     running.add_(to(value, running.dtype()), momentum);
 }
 
-// What the backward pass needs, and where its sums are added up.
+// What the backward pass needs.
 struct Saved {
     SavedTensor x, weight;
     Tensor mean, rstd;  // [C]
@@ -152,4 +152,4 @@ int convert_sync_batchnorm(nn::Module& module, const std::shared_ptr<ProcessGrou
     return count;
 }
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

@@ -6,7 +6,7 @@
 #include "dist/group/process_group.h"
 #include "nn/module.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 
 // Makes every nn::BatchNorm in the module use, in training mode, the statistics over the batches of
 // all ranks, for normalization and for its running statistics. Batch sizes may differ between
@@ -17,4 +17,4 @@ namespace axle::inline v0::dist {
 // reductions.
 int convert_sync_batchnorm(nn::Module& module, const std::shared_ptr<ProcessGroup>& group);
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

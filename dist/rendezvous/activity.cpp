@@ -7,7 +7,7 @@
 #include "dist/rendezvous/wire.h"
 #include "kernels/error.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 
 std::string name_of_collective(const CollectiveCall& call) {
     const std::string text = str(name_of(call.op), " #", call.sequence);
@@ -41,7 +41,7 @@ std::string death_text(const Process& process, const std::optional<ChildEnd>& en
 
 std::string frozen_text(const Process& process, std::chrono::nanoseconds silence,
                         const std::string& activity) {
-    return str(process.text(), " is frozen: silent for ", seconds_text(silence), ", ",
+    return str(process.text(), " is frozen: no heartbeat for ", seconds_text(silence), ", ",
                activity.empty() ? "last in no collective" : "last in " + activity);
 }
 
@@ -50,4 +50,4 @@ std::string seconds_text(std::chrono::nanoseconds time) {
     return format_number(seconds, std::chars_format::general, 2) + " s";
 }
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

@@ -10,7 +10,7 @@
 #include "dist/rendezvous/control.h"
 #include "dist/transport/launcher_channel.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 
 // "all_reduce #12", "all_reduce #12 of group 3"
 std::string name_of_collective(const CollectiveCall& call);
@@ -52,11 +52,11 @@ std::string cause_text(const ChildEnd& end);
 // "... died: signal 9 (Killed) during all_reduce #12"
 std::string death_text(const Process& process, const std::optional<ChildEnd>& end,
                        const std::string& activity);
-// "... is frozen: silent for 8 s, last in all_reduce #12"
+// "... is frozen: no heartbeat for 8 s, last in all_reduce #12"
 std::string frozen_text(const Process& process, std::chrono::nanoseconds silence,
                         const std::string& activity);
 
 // "8 s", "0.5 s"
 std::string seconds_text(std::chrono::nanoseconds time);
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

@@ -6,7 +6,7 @@
 
 #include "kernels/error.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 namespace {
 
 constexpr std::size_t kMaxRounds = 65536;
@@ -122,7 +122,7 @@ std::optional<Agreement> Agreements::announce_call(int rank, const CollectiveCal
     Group& group = group_of(rank, call.group);
     const std::size_t index = group.indices.at(rank);
     if (call.sequence != group.last[index] + 1 || group.rounds.size() == kMaxRounds) {
-        throw CommError(str("control: rank ", rank, " proposes collective #", call.sequence,
+        throw CommError(str("control: rank ", rank, " calls collective #", call.sequence,
                             " of group ", call.group, " after #", group.last[index]));
     }
     group.last[index] = call.sequence;
@@ -178,14 +178,14 @@ void Agreements::check_unavailable(std::uint32_t id, const Group& group, const R
         const auto& [how, why] = absent->second;
         throw CommError(str("rank ", rank, ' ', how, ", but ",
                             name_of_round(id, group.ranks, round.first.sequence), " (",
-                            name_of(round.first.op), ") waits for it",
-                            why.empty() ? "" : str(": it says: ", why)));
+                            name_of(round.first.op), ") needs it",
+                            why.empty() ? "" : str(": ", why)));
     }
 }
 
 void Agreements::leave(int rank, const std::string& why) { set_unavailable(rank, "has left", why); }
 void Agreements::mark_missing(int rank, const std::string& why) {
-    set_unavailable(rank, "does not come", why);
+    set_unavailable(rank, "makes no more calls", why);
 }
 
 void Agreements::set_unavailable(int rank, const char* how, const std::string& why) {
@@ -209,4 +209,4 @@ std::optional<Agreements::Missing> Agreements::missing(std::uint32_t id,
     return missing;
 }
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

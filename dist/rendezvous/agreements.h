@@ -11,7 +11,7 @@
 
 #include "dist/rendezvous/wire.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 
 // Returns "rank 3" or "ranks 1, 3"; long lists are cut off with "and 97 more".
 std::string ranks_text(const std::vector<int>& ranks);
@@ -70,4 +70,4 @@ class Agreements {
     std::map<int, Unavailable> unavailable_;  // by rank
 };
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

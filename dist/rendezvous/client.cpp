@@ -8,7 +8,7 @@
 #include "core/files/file.h"
 #include "kernels/error.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 namespace {
 
 using std::chrono::milliseconds;
@@ -65,7 +65,7 @@ void Client::dispatch(const Frame& frame) {
         case Kind::leave:
             disconnected_ = true;
             return fail(
-                {server_process_.text() + " has left, and with it what keeps the others together",
+                {server_process_.text() + " has left, and the job cannot continue without it",
                  0, "", 0},
                 false);
         default:
@@ -78,7 +78,7 @@ void Client::on_agreement(Agreement agreement) {
     const auto round = rounds_.find({agreement.group, agreement.sequence});
     if (group == groups_.end() || round == rounds_.end() ||
         agreement.counts.size() != group->second.size * agreement.each) {
-        throw CommError("control: not a message: an agreement that nobody asked for");
+        throw CommError("control: not a message: an unexpected agreement");
     }
     if (group->second.has_server) {
         server_activity_.announce_call(
@@ -222,4 +222,4 @@ void Client::notify_launcher() {
                      known ? failure.sequence : activity_.sequence()});
 }
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

@@ -23,7 +23,7 @@
 #include "dist/transport/launcher_connection.h"
 #include "dist/transport/socket.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 
 // A process's connection to the server. A thread that waits for a reply reads the connection itself
 // (one at a time) and distributes the replies for other threads. The background thread reads only
@@ -142,4 +142,4 @@ class Client final : public Control {
     std::thread thread_;
 };
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

@@ -12,7 +12,7 @@
 #include "kernels/error.h"
 #include "kernels/thread.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 namespace {
 
 using std::chrono::milliseconds;
@@ -30,11 +30,11 @@ std::string address_of(const Address& server) {
 
 void check_key(const std::string& key) {
     if (key.size() <= kMaxKey) return;
-    throw ValueError(str("store: a key has at most ", kMaxKey, " bytes, this one ", key.size()));
+    throw ValueError(str("store: a key has at most ", kMaxKey, " bytes, not ", key.size()));
 }
 
 std::string no_answer(const std::string& key, milliseconds timeout) {
-    return str("store: rank 0 did not answer about ", in_quotes(key), " within ",
+    return str("store: no reply from rank 0 for key ", in_quotes(key), " within ",
                seconds_text(timeout));
 }
 
@@ -122,7 +122,7 @@ void Client::send_frame(std::string_view frame) {
     } catch (const SocketError& error) {
         Lock lock(mutex_);
         if (error.code == ETIMEDOUT)
-            fail({server_process_.text() + " takes no messages", 0, "", 0});
+            fail({server_process_.text() + " does not read its messages", 0, "", 0});
         on_disconnect();
         wait_for_failure(lock);
         check(lock);
@@ -166,7 +166,7 @@ void Client::set(const std::string& key, std::string_view value) {
 std::string Client::get(const std::string& key, milliseconds timeout) {
     check_key(key);
     return request(Get{0, key}, timeout,
-                   str("store: nobody has set ", in_quotes(key), " within ", seconds_text(timeout)))
+                   str("store: key ", in_quotes(key), " was not set within ", seconds_text(timeout)))
         .text;
 }
 
@@ -221,7 +221,7 @@ std::vector<std::vector<std::int64_t>> Client::wait_for_agreement(std::uint32_t 
     const auto agreement = std::move(rounds_.extract(round).mapped().agreement);
     if (!agreement) {
         throw CommError(str(activity_.text(), ": no agreement within ",
-                            seconds_text(options_.timeout), ", and rank 0 does not say why"));
+                            seconds_text(options_.timeout), ", and no reply from rank 0"));
     }
     std::vector<std::vector<std::int64_t>> counts(groups_.at(group).size);
     auto at = agreement->counts.begin();
@@ -287,4 +287,4 @@ std::unique_ptr<Control> Control::join(const Environment& environment,
     return std::make_unique<Client>(environment, options);
 }
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

@@ -30,7 +30,7 @@
 #include "dist/group/process_group.h"
 #include "kernels/dtype.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 
 enum class Collective : std::uint8_t {
     all_reduce,
@@ -131,4 +131,4 @@ class Control {
     [[noreturn]] virtual void throw_failure(const std::string& otherwise) = 0;
 };
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

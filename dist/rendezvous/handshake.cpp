@@ -8,7 +8,7 @@
 
 #include "kernels/error.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 namespace {
 
 constexpr int kPorts = 16;
@@ -91,4 +91,4 @@ bool is_signed(const Message& message, const Key& key, const Nonces& nonces) {
 template bool is_signed(const JoinRequest&, const Key&, const Nonces&);
 template bool is_signed(const JoinReply&, const Key&, const Nonces&);
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

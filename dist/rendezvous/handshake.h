@@ -16,7 +16,7 @@
 #include "dist/environment/environment.h"
 #include "dist/rendezvous/wire.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 
 using Key = std::array<std::uint8_t, 32>;
 
@@ -39,4 +39,4 @@ void sign(Message& message, const Key& key, const Nonces& nonces);
 template <class Message>
 bool is_signed(const Message& message, const Key& key, const Nonces& nonces);
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

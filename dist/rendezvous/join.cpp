@@ -15,7 +15,7 @@
 #include "dist/rendezvous/handshake.h"
 #include "kernels/error.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 namespace {
 
 constexpr std::chrono::seconds kHandshake{5};
@@ -43,7 +43,7 @@ Frame read_frame(Connected& connected, TimePoint deadline) {
         if (const auto frame = connected.in.next(Sender::server)) return *frame;
         if (!wait_readable(connected.socket, deadline))
             throw CommError(str(connected.address.text(), " does not answer"));
-        if (!receive(connected)) throw CommError(str(connected.address.text(), " has hung up"));
+        if (!receive(connected)) throw CommError(str(connected.address.text(), " closed the connection"));
     }
 }
 
@@ -75,7 +75,7 @@ class Joiner {
             read_launcher();
             const TimePoint now = Clock::now();
             if (now >= deadline_) {
-                throw CommError(str("join: rank 0 did not come within ",
+                throw CommError(str("join: rank 0 was not reachable within ",
                                     seconds_text(options_.join_timeout), ": ", reason_));
             }
             std::this_thread::sleep_until(std::min(now + pause, deadline_));
@@ -135,8 +135,8 @@ class Joiner {
         send_all(connected.socket, encode(join_request), deadline);
         const auto accept_member = expect<JoinReply>(connected, deadline);
         if (!is_signed(accept_member, key_, nonces)) {
-            throw Refused(str("join: what answers at ", connected.address.text(),
-                              " does not know the job's token (AXLE_JOB_TOKEN)"));
+            throw Refused(str("join: the server at ", connected.address.text(),
+                              " does not have the job's token (AXLE_JOB_TOKEN)"));
         }
         connected.server = {0, accept_member.pid, accept_member.host};
     }
@@ -146,7 +146,7 @@ class Joiner {
         const Frame frame = read_frame(connected, deadline);
         if (frame.kind == Message::kind) return decode<Message>(frame.body);
         if (frame.kind != Kind::join_refusal)
-            throw CommError(str(connected.address.text(), " is no rank 0 of Axle"));
+            throw CommError(str(connected.address.text(), " is not an Axle server"));
         const auto join_refusal = decode<JoinRefusal>(frame.body);
         const std::string text = str("rank 0 at ", connected.address.text(), " refuses rank ",
                                      environment_.rank, ": ", printable(join_refusal.text));
@@ -164,7 +164,7 @@ class Joiner {
                 throw CommError(str("join: ", connected.server.text(), " does not answer"));
             if (entries[0].revents != 0 && !receive(connected)) {
                 throw CommError(
-                    str("join: ", connected.server.text(), " died before all had come"));
+                    str("join: ", connected.server.text(), " died before all ranks had joined"));
             }
             read_launcher();
             forward_child_ends(connected);
@@ -180,7 +180,7 @@ class Joiner {
             if (frame->kind == Kind::failure) throw CommError(decode<Failure>(frame->body).text);
             if (frame->kind != Kind::leave) continue;
             throw CommError(
-                str("join: ", connected.server.text(), " has left before all had come"));
+                str("join: ", connected.server.text(), " has left before all ranks had joined"));
         }
     }
 
@@ -199,7 +199,7 @@ class Joiner {
         for (const ChildEnd& end : launcher_.read()) {
             ends_.push_back(end);
             if (end.rank == 0)
-                throw Refused("join: rank 0 died before all had come: " + cause_text(end));
+                throw Refused("join: rank 0 died before all ranks had joined: " + cause_text(end));
         }
     }
 
@@ -222,4 +222,4 @@ Connected join_server(const Environment& environment, const ControlOptions& opti
     return Joiner(environment, options, launcher, own).join();
 }
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

@@ -10,7 +10,7 @@
 #include "dist/transport/launcher_connection.h"
 #include "dist/transport/socket.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 
 struct Connected {
     Socket socket;
@@ -26,4 +26,4 @@ struct Connected {
 Connected join_server(const Environment& environment, const ControlOptions& options,
                       LauncherConnection& launcher, const Address* own);
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

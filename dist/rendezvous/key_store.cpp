@@ -6,7 +6,7 @@
 #include "core/files/file.h"
 #include "kernels/error.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 namespace {
 
 constexpr std::size_t kMaxSize = 1 << 30;
@@ -19,7 +19,7 @@ std::vector<Waiter> KeyStore::set(const std::string& key, std::string value, Sto
     const std::size_t before = found == values_.end() ? 0 : key.size() + found->second.size();
     const std::size_t after = key.size() + value.size();
     if (size_ - before + after > kMaxSize) {
-        reply.refused = str("store: there is no room for ", in_quotes(key), ": a job's keys hold ",
+        reply.refused = str("store: no room for ", in_quotes(key), ": a job's keys hold ",
                             size_, " bytes, and at most ", kMaxSize);
         return {};
     }
@@ -39,12 +39,12 @@ std::vector<Waiter> KeyStore::add(const std::string& key, std::int64_t delta, St
         const char* end = text->data() + text->size();
         const auto [stop, error] = std::from_chars(text->data(), end, value);
         if (error != std::errc() || stop != end) {
-            reply.refused = str("store: the value of ", in_quotes(key), " is no number");
+            reply.refused = str("store: the value of ", in_quotes(key), " is not a number");
             return {};
         }
     }
     if (__builtin_add_overflow(value, delta, &reply.sum)) {
-        reply.refused = str("store: the sum at ", in_quotes(key), " is beyond 64 bits");
+        reply.refused = str("store: the sum at ", in_quotes(key), " overflows 64 bits");
         return {};
     }
     return set(key, std::to_string(reply.sum), reply);
@@ -57,7 +57,7 @@ const std::string* KeyStore::find(const std::string& key) const {
 
 void KeyStore::wait(const std::string& key, const Waiter& waiter) {
     if (waiting_.size() == kMaxWaiters)
-        throw CommError("store: too many wait for keys that nobody has set");
+        throw CommError("store: too many requests wait for keys that are not set");
     waiting_.emplace_back(key, waiter);
 }
 
@@ -71,4 +71,4 @@ void KeyStore::leave(int rank) {
     std::erase_if(waiting_, [&](const auto& entry) { return entry.second.rank == rank; });
 }
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

@@ -10,7 +10,7 @@
 
 #include "dist/rendezvous/wire.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 
 // A pending Get request of a rank.
 struct Waiter {
@@ -39,4 +39,4 @@ class KeyStore {
     std::size_t size_ = 0;  // total bytes of keys and values
 };
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

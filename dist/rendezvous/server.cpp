@@ -12,7 +12,7 @@
 #include "kernels/error.h"
 #include "kernels/thread.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 namespace {
 
 constexpr std::size_t kScratch = 64 << 10;
@@ -48,7 +48,7 @@ Socket listen_for(const Environment& environment, Address& address) {
         }
     }
     throw CommError(
-        str("join: rank 0 can't serve ", in_quotes(environment.master_addr), ": ", tried,
+        str("join: rank 0 cannot listen at ", in_quotes(environment.master_addr), ": ", tried,
             ": MASTER_ADDR must be an address of rank 0's machine, and MASTER_PORT free"));
 }
 
@@ -80,8 +80,8 @@ Server::Server(const Environment& environment, const ControlOptions& options)
     if (epoll_.descriptor() < 0) throw SocketError("epoll", errno);
     if (!address_.is_loopback() && !environment.token_is_secret) {
         log(LogLevel::warning, "rank 0 listens at ", address_.text(),
-            " for other machines, and whoever reaches it can join the job: set AXLE_JOB_TOKEN to "
-            "the same secret for all of its processes");
+            " for other machines without a secret token, so any process that reaches it can join "
+            "the job: set AXLE_JOB_TOKEN to the same secret for all processes");
     }
     for (const Socket* socket : {&listener_, &leave_event_}) {
         epoll_event event{};
@@ -102,7 +102,7 @@ void Server::run() noexcept {
         loop();
         end();
     } catch (const std::exception& error) {
-        log(LogLevel::error, "rank 0 serves no more: ", error.what());
+        log(LogLevel::error, "rank 0: the server stopped: ", error.what());
     }
     connections_.clear();
 }
@@ -250,4 +250,4 @@ void Server::end() {
     }
 }
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

@@ -26,7 +26,7 @@
 #include "dist/rendezvous/wire.h"
 #include "dist/transport/socket.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 
 class Server {
   public:
@@ -137,4 +137,4 @@ class Server {
     std::thread thread_;
 };
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

@@ -4,7 +4,7 @@
 #include "dist/rendezvous/server.h"
 #include "kernels/error.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 namespace {
 
 // How long to wait for a launcher to report how a process ended after its connection closed.
@@ -39,7 +39,7 @@ bool Server::serve_unauthenticated(Connection& connection, const Frame& frame) {
     const auto join_request = decode<JoinRequest>(frame.body);
     std::optional<JoinRefusal> join_refusal;
     if (!connection.started_handshake) {
-        join_refusal = JoinRefusal{false, "it runs another version of Axle"};
+        join_refusal = JoinRefusal{false, "it uses another version of Axle"};
     } else if (!is_signed(join_request, key_, connection.nonces)) {
         // If several ports are tried, the process may belong to another job.
         join_refusal = JoinRefusal{environment_.port_is_taken,
@@ -61,18 +61,19 @@ std::optional<JoinRefusal> Server::reason_to_refuse(const JoinRequest& join_requ
     const int size = environment_.world_size;
     if (environment_.launcher == "axle" && join_request.restart_count != environment_.restart_count)
         return JoinRefusal{true,
-                           str("it is of attempt ", environment_.restart_count, " of the job")};
+                           str("the job is at restart ", environment_.restart_count, ", the process at ",
+                                      join_request.restart_count)};
     if (failed_) return JoinRefusal{true, "its job has failed: " + failure_};
     if (join_request.world_size != size) {
-        return JoinRefusal{false, str("WORLD_SIZE is ", size, " there, and ",
-                                      join_request.world_size, " for ", process.text())};
+        return JoinRefusal{false, str("WORLD_SIZE is ", size, " on rank 0, but ",
+                                      join_request.world_size, " on ", process.text())};
     }
     if (join_request.rank < 0 || join_request.rank >= size)
         return JoinRefusal{false, str("there is no rank ", join_request.rank, " among ", size)};
     const Member& first = members_[static_cast<std::size_t>(join_request.rank)];
     if (first.state == State::not_joined) return {};
-    return JoinRefusal{false, str("rank ", join_request.rank, " is there twice: ",
-                                  first.process.text(), " came first, and now ", process.text())};
+    return JoinRefusal{false, str("rank ", join_request.rank, " is used twice: by ",
+                                  first.process.text(), " and ", process.text())};
 }
 
 void Server::accept_member(Connection& connection, const JoinRequest& join_request) {
@@ -172,7 +173,7 @@ void Server::on_call_timeout(const CallTimeout& timeout_error) {
     const auto missing = agreements_.missing(timeout_error.group, timeout_error.sequence);
     if (!missing) return;  // the reply is on its way
     std::string text =
-        str(name_of_collective(missing->call), ": no sign of ", ranks_text(missing->ranks), " for ",
+        str(name_of_collective(missing->call), ": not called by ", ranks_text(missing->ranks), " within ",
             seconds_text(std::chrono::milliseconds(timeout_error.waited_ms)));
     for (const int rank : missing->ranks) {
         const std::string activity = member_of(rank).activity.text();
@@ -222,7 +223,7 @@ void Server::leave(Connection& connection, const std::string& why) {
     connection.deadline = now_ + std::chrono::seconds(1);  // to send the remaining output
     if (connection.out.empty()) drop(connection);
     try {
-        if (!joined_) fail(str(member.process.text(), " has left before all had come"), rank);
+        if (!joined_) fail(str(member.process.text(), " has left before all ranks had joined"), rank);
         agreements_.leave(rank, why);
     } catch (const CommError& error) {
         fail(error.what(), rank);
@@ -261,4 +262,4 @@ void Server::fail(const std::string& text, int rank) {
     send_to_all(encode(failure));
 }
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

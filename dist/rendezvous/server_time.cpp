@@ -4,7 +4,7 @@
 #include "dist/rendezvous/server.h"
 #include "kernels/error.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 
 void Server::on_timer() {
     next_timer_ = std::min(now_ + interval_, linger_deadline_);
@@ -55,9 +55,9 @@ void Server::check_joined() {
     for (std::size_t rank = 0; rank < members_.size(); ++rank) {
         if (members_[rank].state == State::not_joined) absent.push_back(static_cast<int>(rank));
     }
-    fail(str("join: ", ranks_text(absent), " did not come within ",
+    fail(str("join: ", ranks_text(absent), " did not join within ",
              seconds_text(options_.join_timeout), ": ", present_, " of ", members_.size(),
-             " processes are there"));
+             " processes have joined"));
 }
 
 // Called if this process was suspended, or the machine slept: restarts the clients' silence timers.
@@ -65,4 +65,4 @@ void Server::reset_silence_timers() {
     for (const auto& [descriptor, connection] : connections_) connection->last_received = now_;
 }
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

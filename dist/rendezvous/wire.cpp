@@ -7,7 +7,7 @@
 
 #include "kernels/error.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 namespace {
 
 static_assert(std::endian::native == std::endian::little);
@@ -64,7 +64,7 @@ class Reader {
         requires std::is_enum_v<Enum>
     void operator()(Enum& value, Enum last) {
         (*this)(value);
-        if (value > last) fail("an unknown name");
+        if (value > last) fail("an unknown enum value");
     }
     void operator()(std::string& text, std::size_t most) { text = take(length(most, 1)); }
     template <class T>
@@ -79,7 +79,7 @@ class Reader {
 
   private:
     std::string_view take(std::size_t size) {
-        if (size > body_.size()) fail("it ends too soon");
+        if (size > body_.size()) fail("it is truncated");
         const std::string_view taken = body_.substr(0, size);
         body_.remove_prefix(size);
         return taken;
@@ -88,7 +88,7 @@ class Reader {
         Length size = 0;
         (*this)(size);
         if (size > most) fail("a field is too long");
-        if (size > body_.size() / element) fail("it ends too soon");
+        if (size > body_.size() / element) fail("it is truncated");
         return size;
     }
 
@@ -267,7 +267,7 @@ std::optional<Frame> FrameReader::next(Sender sender) {
     std::memcpy(&length, bytes_.data() + begin_, sizeof length);
     const auto kind = static_cast<Kind>(bytes_[begin_ + sizeof length]);
     if (!may_send(sender, kind)) fail("an unknown kind");
-    if (length > max_body(kind)) fail("longer than any of its kind");
+    if (length > max_body(kind)) fail("longer than the limit of its kind");
     if (there < kHeader + length) return {};
     const Frame frame{kind, std::string_view(bytes_).substr(begin_ + kHeader, length)};
     begin_ += kHeader + length;
@@ -279,4 +279,4 @@ std::string at_most(std::string text, std::size_t size) {
     return text;
 }
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

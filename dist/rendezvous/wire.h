@@ -15,7 +15,7 @@
 
 #include "dist/rendezvous/control.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 
 inline constexpr std::size_t kMaxKey = 1024;
 inline constexpr std::size_t kMaxValue = 16 << 20;
@@ -247,4 +247,4 @@ class FrameReader {
 // Truncates `text` to at most `size` bytes.
 std::string at_most(std::string text, std::size_t size);
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

@@ -1,4 +1,4 @@
-// Gloo as a Transport: its module opened at run time, and connections made when they are needed.
+// The Gloo transport: opens the module at run time and makes connections on first use.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -26,67 +26,70 @@
 #include "dist/transport/transport.h"
 #include "kernels/error.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 namespace {
 
 using std::chrono::milliseconds;
 
 constexpr const char* kModule = "libaxle_gloo.so";
 
-// Where the module may lie, the likeliest first; a bare name is for the loader to look for.
-std::vector<std::string> module_places() {
-    std::vector<std::string> places;
+// Returns the places to search for the module, in order. A bare name is searched by the loader.
+std::vector<std::string> module_locations() {
+    std::vector<std::string> locations;
     const char* const listed = std::getenv("AXLE_LIBRARY_PATH");
     std::string_view rest = listed == nullptr ? "" : listed;
     while (!rest.empty()) {
         const std::size_t end = std::min(rest.find(':'), rest.size());
-        if (end > 0) places.push_back(str(rest.substr(0, end), '/', kModule));
+        if (end > 0) locations.push_back(str(rest.substr(0, end), '/', kModule));
         rest.remove_prefix(std::min(end + 1, rest.size()));
     }
     std::error_code none;
     const auto program = std::filesystem::read_symlink("/proc/self/exe", none);
     if (!none) {
-        places.push_back((program.parent_path() / kModule).string());
-        places.push_back((program.parent_path().parent_path() / "lib" / kModule).string());
+        locations.push_back((program.parent_path() / kModule).string());
+        locations.push_back((program.parent_path().parent_path() / "lib" / kModule).string());
     }
-    places.emplace_back(kModule);
-    return places;
+    locations.emplace_back(kModule);
+    return locations;
 }
 
 // The module in one place, or null where there is none.
-const GlooFunctions* open_module_at(const std::string& place) {
+const GlooFunctions* open_module_at(const std::string& location) {
     std::error_code ignored;
-    const bool is_path = place != kModule;
-    if (is_path && !std::filesystem::exists(place, ignored)) return nullptr;
-    void* const library = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL);
+    const bool is_path = location != kModule;
+    if (is_path && !std::filesystem::exists(location, ignored)) return nullptr;
+    void* const library = dlopen(location.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) {
         const char* const why = dlerror();
         if (!is_path) return nullptr;
-        throw CommError(str("gloo: can't be opened: ", why == nullptr ? place.c_str() : why));
+        throw CommError(str("gloo: cannot open the module: ", why == nullptr ? location.c_str() : why));
     }
     const auto entry = reinterpret_cast<GlooEntry>(dlsym(library, kGlooEntry));
     const GlooFunctions* const functions = entry == nullptr ? nullptr : entry(kGlooVersion);
     if (functions != nullptr) return functions;
     dlclose(library);
-    throw CommError(str("gloo: ", place, " belongs to another version of Axle"));
+    throw CommError(str("gloo: ", location, " belongs to another version of Axle"));
 }
 
 struct Module {
     const GlooFunctions* functions;
-    std::string place;
+    std::string location;
 };
 
 Module open_module() {
-    std::string looked;
-    for (const std::string& place : module_places()) {
-        if (const GlooFunctions* const functions = open_module_at(place)) return {functions, place};
-        looked += str(looked.empty() ? "" : ", ", place == kModule ? "the loader's path" : place);
+    std::string searched;
+    for (const std::string& location : module_locations()) {
+        if (const GlooFunctions* const functions = open_module_at(location))
+            return {functions, location};
+        searched +=
+            str(searched.empty() ? "" : ", ", location == kModule ? "the loader's path" : location);
     }
-    throw CommError(str("gloo: ", kModule, " was not found: looked in ", looked,
+    throw CommError(str("gloo: ", kModule, " was not found in ", searched,
                         "; set AXLE_LIBRARY_PATH to its folder"));
 }
 
-// The module, opened once and never closed. A failure may be tried again.
+// Returns the module, which is opened once and never closed. After a failure, the next call
+// retries.
 const Module& opened_module() {
     static const Module module = open_module();
     return module;
@@ -99,7 +102,7 @@ const GlooFunctions& module() { return *opened_module().functions; }
            sigismember(&blocked, SIGPIPE) == 1;
 }
 
-// What ranks publish in the store: for each other rank the address for it, its length first.
+// A rank publishes its addresses in the store: for each other rank, the length and the address.
 constexpr std::size_t kLongestAddress = 255;
 
 class Gloo final : public Transport {
@@ -116,7 +119,7 @@ class Gloo final : public Transport {
         mesh_ = module().open(rank, size, control.local_address().c_str(), timeout.count(), &error);
         if (mesh_ == nullptr)
             throw CommError(
-                str("gloo: can't listen at ", control.local_address(), ": ", error.text));
+                str("gloo: cannot listen at ", control.local_address(), ": ", error.text));
         try {
             control_.set(key(rank_), addresses());
         } catch (...) {
@@ -135,7 +138,7 @@ class Gloo final : public Transport {
                                   std::uint64_t slot) override {
         connect(to);
         GlooError error{};
-        return started(
+        return make_message(
             module().send(mesh_, data, static_cast<std::size_t>(bytes), to, slot, &error), to,
             error);
     }
@@ -143,12 +146,13 @@ class Gloo final : public Transport {
                                      std::uint64_t slot) override {
         connect(from);
         GlooError error{};
-        return started(
+        return make_message(
             module().receive(mesh_, data, static_cast<std::size_t>(bytes), from, slot, &error),
             from, error);
     }
-    // Who waits for `peer` has the lower ones behind it, so of two that wait one after the other
-    // the second waits for a rank lower than the first: there is no circle.
+    // Connects to the ranks in ascending order. While a rank waits for `peer`, it is connected to
+    // all lower ranks; so along a chain of waiting ranks the awaited rank decreases, and there can
+    // be no cycle.
     void connect_all() override {
         if (all_connected_) return;
         for (int peer = 0; peer < size_; ++peer)
@@ -163,13 +167,13 @@ class Gloo final : public Transport {
         std::atomic<bool> connected = false;
     };
 
-    class UnderWay final : public Message {
+    class GlooMessageHandle final : public Message {
       public:
-        UnderWay(GlooMessage* message, int peer, milliseconds timeout)
+        GlooMessageHandle(GlooMessage* message, int peer, milliseconds timeout)
             : message_(message), peer_(peer), timeout_(timeout) {}
-        ~UnderWay() override { module().drop(message_); }
-        UnderWay(const UnderWay&) = delete;
-        UnderWay& operator=(const UnderWay&) = delete;
+        ~GlooMessageHandle() override { module().drop(message_); }
+        GlooMessageHandle(const GlooMessageHandle&) = delete;
+        GlooMessageHandle& operator=(const GlooMessageHandle&) = delete;
         void wait() override {
             GlooError error{};
             if (!module().wait(message_, timeout_.count(), &error)) fail(peer_, error);
@@ -181,16 +185,17 @@ class Gloo final : public Transport {
         milliseconds timeout_;
     };
 
-    // Gloo's texts begin with "[file:line] ".
+    // Gloo's error texts begin with "[file:line] ".
     [[noreturn]] static void fail(int peer, const GlooError& error) {
         std::string_view text = error.text;
         if (text.starts_with('[') && text.find("] ") != std::string_view::npos)
             text.remove_prefix(text.find("] ") + 2);
         throw CommError(str("gloo: rank ", peer, ": ", text));
     }
-    std::unique_ptr<Message> started(GlooMessage* message, int peer, const GlooError& error) const {
+    std::unique_ptr<Message> make_message(GlooMessage* message, int peer,
+                                          const GlooError& error) const {
         if (message == nullptr) fail(peer, error);
-        return std::make_unique<UnderWay>(message, peer, timeout_);
+        return std::make_unique<GlooMessageHandle>(message, peer, timeout_);
     }
 
     std::string key(int rank) const { return str("gloo/", name_, '/', rank); }
@@ -210,7 +215,7 @@ class Gloo final : public Transport {
         return all;
     }
 
-    // This rank's address in what a peer has published.
+    // Returns this rank's address from the addresses that `peer` published.
     std::string_view own_address(std::string_view published, int peer) const {
         for (int rank = 0; !published.empty(); ++rank) {
             const auto length = static_cast<unsigned char>(published.front());
@@ -219,10 +224,10 @@ class Gloo final : public Transport {
             if (rank == rank_) return published.substr(0, length);
             published.remove_prefix(length);
         }
-        throw CommError(str("gloo: rank ", peer, " published addresses that make no sense"));
+        throw CommError(str("gloo: rank ", peer, " published invalid addresses"));
     }
 
-    // Two ranks connect at the first message between them.
+    // Two ranks connect when they exchange their first message.
     void connect(int peer) {
         Peer& to = peers_[static_cast<std::size_t>(peer)];
         if (to.connected) return;
@@ -242,14 +247,14 @@ class Gloo final : public Transport {
     const milliseconds timeout_;
     GlooMesh* mesh_ = nullptr;
     std::vector<Peer> peers_;
-    bool all_connected_ = false;  // as the group's worker knows
+    bool all_connected_ = false;  // used only by the group's worker thread
 };
 
 }  // namespace
 
 std::string find_gloo() {
     try {
-        return opened_module().place;
+        return opened_module().location;
     } catch (const CommError& error) {
         return str("not found: ", error.what());
     }
@@ -260,4 +265,4 @@ std::unique_ptr<HostEngine> open_gloo(Control& control, const std::string& name,
     return make_collectives(std::make_unique<Gloo>(control, name, rank, size, timeout));
 }
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

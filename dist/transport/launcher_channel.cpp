@@ -7,16 +7,16 @@
 #include "core/tree/tree.h"
 #include "kernels/error.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 namespace {
 
-// The line, if it is a map.
+// Parses a line; returns nullopt unless it is a JSON object.
 std::optional<Tree> read_map(std::string_view line) {
     if (line.size() > kMaxLauncherLine) return {};
     try {
         Tree tree = from_json(line);
         if (tree.is_map()) return tree;
-    } catch (const Error&) {  // somebody else's line
+    } catch (const Error&) {  // not one of our messages
     }
     return {};
 }
@@ -60,7 +60,7 @@ std::optional<ChildEnd> read_child_end(std::string_view line) {
 }
 
 std::string to_line(const ReportedFailure& failure) {
-    // So long that the line fits however much of it has to be escaped.
+    // Truncated so that the line fits even if every character must be escaped.
     const std::string_view text = std::string_view(failure.text).substr(0, kMaxLauncherLine / 8);
     return to_json(Tree{{"failure", replace_invalid_utf8(text)},
                         {"rank", failure.rank},
@@ -107,4 +107,4 @@ std::optional<std::string> LineReader::next() {
     return line;
 }
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

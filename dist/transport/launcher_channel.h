@@ -13,7 +13,7 @@
 #include <string>
 #include <string_view>
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 
 inline constexpr const char* kLauncherVariable = "AXLE_LAUNCHER_FD";
 inline constexpr std::size_t kMaxLauncherLine = 64 * 1024;  // including the line end
@@ -51,4 +51,4 @@ class LineReader {
     bool dropping_ = false;  // until the end of a line that is too long
 };
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

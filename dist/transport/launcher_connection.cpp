@@ -10,10 +10,10 @@
 
 #include "dist/environment/environment.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 namespace {
 
-// The number may have outlived its socket, and stand for something else by now.
+// The socket may have been closed and its number reused for another file.
 bool is_channel(int descriptor) {
     int type = 0, domain = 0;
     socklen_t size = sizeof type;
@@ -62,4 +62,4 @@ void LauncherConnection::write(const ReportedFailure& failure) const {
         ::send(descriptor_, line.data(), line.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

@@ -6,7 +6,7 @@
 
 #include "dist/transport/launcher_channel.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 
 class LauncherConnection {
   public:
@@ -25,4 +25,4 @@ class LauncherConnection {
     LineReader lines_;
 };
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

@@ -10,7 +10,7 @@
 #include "core/files/file.h"
 #include "kernels/error.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 namespace {
 
 [[noreturn]] void fail_on(const std::string& what, int error) {
@@ -54,4 +54,4 @@ FdPair make_socket_pair() {
     return {without_waiting(std::move(first)), std::move(second)};
 }
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 
 class OwnedFd {
   public:
@@ -39,4 +39,4 @@ FdPair make_socket_pair();  // first is non-blocking
 // Takes ownership of `fd`. If it is -1, throws an error that names `path`.
 OwnedFd adopt_fd(int fd, const std::string& path);
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

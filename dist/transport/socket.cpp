@@ -22,7 +22,7 @@
 #include "core/files/file.h"
 #include "dist/environment/environment.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 namespace {
 
 constexpr int kFlags = SOCK_CLOEXEC | SOCK_NONBLOCK;
@@ -66,7 +66,7 @@ bool poll_for(const Socket& socket, short events, TimePoint deadline) {
         const int found = ::poll(&entry, 1, milliseconds_until(deadline));
         if (found > 0) return true;
         if (found == 0 && Clock::now() >= deadline) return false;
-        if (found < 0 && errno != EINTR) return true;  // the call that follows says why
+        if (found < 0 && errno != EINTR) return true;  // the next call reports the error
     }
 }
 
@@ -130,7 +130,7 @@ std::vector<Address> resolve(const std::string& host, int port) {
 }
 
 Address local_address_towards(const Address& there) {
-    const Socket socket = open_socket(there, SOCK_DGRAM);  // which sends nothing
+    const Socket socket = open_socket(there, SOCK_DGRAM);  // sends no packets
     if (::connect(socket.descriptor(), raw(there), there.length) != 0)
         fail("no route to", there, errno);
     return with_port(own_address(socket), 0);
@@ -162,7 +162,7 @@ std::vector<Address> address_of_chosen_interface() {
 
 Socket listen_at(const Address& address) {
     Socket socket = open_socket(address, SOCK_STREAM);
-    set_option(socket, SOL_SOCKET, SO_REUSEADDR);  // a port that was in use a minute ago is free
+    set_option(socket, SOL_SOCKET, SO_REUSEADDR);  // allows a port with connections in TIME_WAIT
     if (::bind(socket.descriptor(), raw(address), address.length) != 0 ||
         ::listen(socket.descriptor(), SOMAXCONN) != 0) {
         fail("listen at", address, errno);
@@ -181,7 +181,7 @@ Socket connect_to(const Address& address, TimePoint deadline) {
         ::getsockopt(socket.descriptor(), SOL_SOCKET, SO_ERROR, &error, &length);
         if (error != 0) fail("connect to", address, error);
     }
-    // Where nobody listens at a port that the system gives out too, a socket can reach itself.
+    // If nothing listens at an ephemeral port, the socket can connect to itself.
     if (own_address(socket).text() == address.text()) fail("connect to", address, ECONNREFUSED);
     return socket;
 }
@@ -247,4 +247,4 @@ std::string host_name() {
     return printable(name.data());
 }
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

@@ -14,7 +14,7 @@
 
 #include "kernels/error.h"
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 
 using Clock = std::chrono::steady_clock;
 using TimePoint = Clock::time_point;
@@ -84,4 +84,4 @@ void signal_event(const Socket& event);
 
 std::string host_name();
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <memory>
 
-namespace axle::inline v0::dist {
+namespace axle::dist {
 
 class Transport {
   public:
@@ -37,4 +37,4 @@ class Transport {
     virtual void abort() noexcept = 0;
 };
 
-}  // namespace axle::inline v0::dist
+}  // namespace axle::dist

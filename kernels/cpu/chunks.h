@@ -1,4 +1,4 @@
-// How kernels over tables of tensors share their work.
+// Partitioning of work for kernels over tables of tensors.
 #pragma once
 
 #include <algorithm>
@@ -7,12 +7,12 @@
 
 #include "kernels/thread_pool.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 
-// Elements of a task. Small enough to balance the load, large enough to hide the cost of a task.
+// Elements per task: small enough to balance the load, large enough to hide the cost of a task.
 inline constexpr std::int64_t kChunk = 32768;
 
-// Elements of all rows of a table.
+// Returns the number of elements in all rows of a table.
 template <class Row>
 std::int64_t total(std::span<const Row> rows) {
     return rows.empty() ? 0 : rows.back().begin + rows.back().numel;
@@ -23,8 +23,8 @@ std::int64_t chunk_count(std::span<const Row> rows) {
     return (total(rows) + kChunk - 1) / kChunk;
 }
 
-// body(chunk, row, offset, n) for every stretch of a row that lies in a chunk of the concatenated
-// table: in order within a chunk, chunks in parallel.
+// Splits the concatenated table into chunks and calls body(chunk, row, offset, n) for every part of
+// a row in a chunk. Chunks run in parallel; the parts of a chunk are processed in order.
 template <class Row, class Body>
 void for_each_stretch(std::span<const Row> rows, Body&& body) {
     const std::int64_t elements = total(rows);
@@ -41,4 +41,4 @@ void for_each_stretch(std::span<const Row> rows, Body&& body) {
     });
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
 constexpr std::size_t kAlignment = 64;
-constexpr std::size_t kSmallestBlock = std::size_t{1} << 18;
+constexpr std::size_t kMinBlock = std::size_t{1} << 18;
 
 }  // namespace
 
@@ -24,7 +24,7 @@ void* Scratch::bytes(std::size_t size) {
         on_.used_ = 0;
     }
     if (on_.block_ == blocks.size()) {
-        std::size_t wanted = std::max(size, kSmallestBlock);
+        std::size_t wanted = std::max(size, kMinBlock);
         if (!blocks.empty()) wanted = std::max(wanted, 2 * blocks.back().size);
         Cpu::Block block;
         block.bytes = std::make_unique_for_overwrite<std::byte[]>(wanted + kAlignment);
@@ -37,4 +37,4 @@ void* Scratch::bytes(std::size_t size) {
     return reinterpret_cast<void*>(address);
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

@@ -4,12 +4,12 @@
 #include <xmmintrin.h>
 #endif
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
 #if defined(__SSE__)
 constexpr std::uint64_t kFlags = 0x3f;
-constexpr std::uint64_t kMasks = 0x1f80;  // set: the exception doesn't trap
+constexpr std::uint64_t kMasks = 0x1f80;  // a set bit disables the trap of an exception
 
 std::uint64_t read() { return _mm_getcsr(); }
 void write(std::uint64_t word) { _mm_setcsr(static_cast<unsigned>(word)); }
@@ -44,9 +44,9 @@ NoTraps::NoTraps() : before_(float_control()) {
         set_float_control(quiet);
 }
 
-// A flag that is set while its exception traps does nothing by itself.
+// Setting a status flag does not trap, so only the control bits are restored.
 NoTraps::~NoTraps() {
     if (without_traps(before_) != before_) set_float_control(before_);
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

@@ -1,5 +1,5 @@
-// Contiguous 16-bit floats are converted with SIMD; everything else is a plain loop per pair of
-// types, bound by its strided reads.
+// Contiguous 16-bit floats are converted with SIMD. All other conversions are plain loops, one per
+// pair of types, limited by strided reads.
 #include "kernels/cpu/lanes.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -11,7 +11,7 @@
 #include "kernels/cpu/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace axle::inline v0::kernels::HWY_NAMESPACE {
+namespace axle::kernels::HWY_NAMESPACE {
 
 void widen_bf16(const BFloat16* x, float* y, std::int64_t n) {
     std::int64_t i = 0;
@@ -19,8 +19,8 @@ void widen_bf16(const BFloat16* x, float* y, std::int64_t n) {
     for (; i < n; ++i) y[i] = x[i];
 }
 
-// Integer arithmetic on the bits: add 0x7fff plus the lowest kept bit, then drop the lower half. A
-// NaN keeps its upper half with the quiet bit set.
+// Rounds with integer arithmetic: adds 0x7fff plus the lowest remaining bit, then drops the lower
+// half. NaN keeps its upper half, with the quiet bit set.
 void narrow_bf16(const float* x, BFloat16* y, std::int64_t n) {
     const hn::Repartition<std::uint32_t, FloatTag> d32;
     const hn::Rebind<std::uint16_t, FloatTag> d16;
@@ -41,7 +41,8 @@ void narrow_bf16(const float* x, BFloat16* y, std::int64_t n) {
 void widen_f16(const Half* x, float* y, std::int64_t n) {
     const hn::Rebind<hwy::float16_t, FloatTag> d16;
     std::int64_t i = 0;
-    // One lane is no gain, and Highway's scalar target widens infinities wrongly.
+    // Not used with one lane: it would not be faster, and Highway's scalar target converts
+    // infinities incorrectly.
     for (; Pack::kLanes > 1 && i + Pack::kLanes <= n; i += Pack::kLanes) {
         const auto half = hn::LoadU(d16, reinterpret_cast<const hwy::float16_t*>(x + i));
         hn::StoreU(hn::PromoteTo(FloatTag(), half), FloatTag(), y + i);
@@ -49,14 +50,14 @@ void widen_f16(const Half* x, float* y, std::int64_t n) {
     for (; i < n; ++i) y[i] = x[i];
 }
 
-}  // namespace axle::inline v0::kernels::HWY_NAMESPACE
+}  // namespace axle::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 
 #include <type_traits>
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
 AXLE_DISPATCH(widen_bf16);
@@ -72,8 +73,8 @@ To convert(From x) {
     } else if constexpr (std::is_same_v<From, BFloat16> || std::is_same_v<From, Half>) {
         return convert<To>(static_cast<float>(x));
     } else if constexpr (std::is_integral_v<To> && std::is_floating_point_v<From>) {
-        // Through i64, so that negative numbers wrap in u8; beyond i64 the result is unspecified
-        // but defined.
+        // Converts via i64, so that negative numbers wrap around in u8. Values outside of i64 give
+        // an unspecified but defined result.
         if (!(x >= From(-0x1p63) && x < From(0x1p63))) return static_cast<To>(INT64_MIN);
         return static_cast<To>(static_cast<std::int64_t>(x));
     } else {
@@ -133,6 +134,6 @@ AXLE_LANES(std::uint8_t);
 AXLE_LANES(bool);
 #undef AXLE_LANES
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels
 
 #endif  // HWY_ONCE

@@ -1,35 +1,34 @@
-// Between storage and lanes: kernels compute on contiguous spans of a few lane types, and these two
-// functions bring any dtype and stride there and back.
+// Conversion between storage and SIMD lanes. Kernels compute on contiguous blocks of a few lane
+// types; load_lanes and store_lanes convert from and to any dtype and stride.
 #pragma once
 
 #include <cstdint>
 
 #include "kernels/dtype.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 
-// Elements that a block of a strided walk has: its buffers stay in L1.
+// Elements per block of a strided walk; its buffers stay in L1.
 inline constexpr std::int64_t kBlock = 512;
 
-// n elements of `dtype`, `stride` elements apart, as Lane (float, double, int64_t, int32_t,
-// uint8_t, bool). Returns data itself where nothing must be moved or converted, else buffer (n of
-// them).
+// Returns n elements of `dtype`, `stride` elements apart, as Lane (float, double, int64_t, int32_t,
+// uint8_t, bool). Returns data itself if no conversion is needed, else buffer (n elements).
 template <class Lane>
 const Lane* load_lanes(const void* data, DType dtype, std::int64_t stride, std::int64_t n,
                        Lane* buffer);
 
-// The way back; f16 and bf16 are rounded to nearest, ties to even. Nothing is done where lanes is
-// data itself.
+// Stores lanes, rounding f16 and bf16 to nearest, ties to even. Does nothing if lanes is data
+// itself.
 template <class Lane>
 void store_lanes(const Lane* lanes, void* data, DType dtype, std::int64_t stride, std::int64_t n);
 
-// Whether store_lanes would have to move or convert: if not, a kernel may write to data directly.
+// Returns whether a kernel can write to data directly, because store_lanes would do nothing.
 template <class Lane>
 bool is_lanes(DType dtype, std::int64_t stride, std::int64_t n) {
     return dtype == dtype_of<Lane> && (stride == 1 || n == 1);
 }
 
-// The type that arithmetic on a dtype happens in: f16 and bf16 in f32.
+// Returns the dtype that arithmetic is done in: f32 for f16 and bf16.
 constexpr DType lane_dtype(DType t) { return is_half(t) ? DType::f32 : t; }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

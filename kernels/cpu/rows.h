@@ -1,5 +1,4 @@
-// How row kernels walk: the leading dimensions of several views of one shape, the last one left
-// out.
+// Iteration over the rows of several views of one shape, that is, over all dimensions but the last.
 #pragma once
 
 #include <array>
@@ -7,9 +6,10 @@
 
 #include "kernels/view.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 
-// Rows are numbered in row-major order. Neighbouring dimensions are merged where every view allows.
+// The rows of kViews views, numbered in row-major order. Adjacent dimensions are merged where the
+// strides of all views allow it.
 template <int kViews>
 class Rows {
   public:
@@ -29,10 +29,10 @@ class Rows {
     }
 
     std::int64_t count() const { return count_; }
-    // Rows [k * run, (k + 1) * run) of a view start `step` elements apart.
+    // Rows [k * run(), (k + 1) * run()) of a view start step(view) elements apart.
     std::int64_t run() const { return shape_[ndim_ - 1]; }
     std::int64_t step(int view) const { return stride_[view][ndim_ - 1]; }
-    // Elements between the start of each view and its row.
+    // Returns the offset of the row's start in each view, in elements.
     std::array<std::int64_t, kViews> offsets(std::int64_t row) const {
         std::array<std::int64_t, kViews> at = {};
         for (int d = ndim_ - 1; d >= 0; --d) {
@@ -50,4 +50,4 @@ class Rows {
     std::int64_t stride_[kViews][kMaxDims] = {};
 };
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

@@ -1,6 +1,6 @@
-// A pack of floats with the operators and functions that formulas use, for the current target.
+// A pack of floats with the operators and functions that formulas use, for the current SIMD target.
 //
-// Re-included once per target by Highway's foreach_target.h (see kernels/cpu/targets.h); the toggle
+// Included once per target by Highway's foreach_target.h (see kernels/cpu/targets.h); the toggle
 // below is its include guard.
 #if defined(AXLE_KERNELS_CPU_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef AXLE_KERNELS_CPU_SIMD_INL_H_
@@ -17,7 +17,7 @@
 #include "kernels/half.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace axle::inline v0::kernels::HWY_NAMESPACE {
+namespace axle::kernels::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -37,7 +37,7 @@ struct Pack {
     HWY_INLINE explicit Pack(int x) : Pack(static_cast<float>(x)) {}
 
     static HWY_INLINE Pack load(const float* p) { return hn::LoadU(FloatTag(), p); }
-    // The first n < kLanes elements; zeros behind them.
+    // Loads the first n < kLanes elements; the other lanes are zero.
     static HWY_INLINE Pack load(const float* p, std::int64_t n) {
         const FloatTag d;
         return hn::MaskedLoad(hn::FirstN(d, static_cast<std::size_t>(n)), d, p);
@@ -53,7 +53,7 @@ struct Pack {
     friend HWY_INLINE Pack operator*(Pack a, Pack b) { return hn::Mul(a.v, b.v); }
     friend HWY_INLINE Pack operator/(Pack a, Pack b) { return hn::Div(a.v, b.v); }
 
-    // A truth value per lane.
+    // One bool per lane.
     using Mask = hn::Mask<FloatTag>;
     friend HWY_INLINE Mask operator==(Pack a, Pack b) { return hn::Eq(a.v, b.v); }
     friend HWY_INLINE Mask operator!=(Pack a, Pack b) { return hn::Ne(a.v, b.v); }
@@ -67,7 +67,7 @@ struct Pack {
     friend HWY_INLINE Mask is_nan(Pack a) { return hn::IsNaN(a.v); }
 };
 
-HWY_INLINE Pack fma(Pack a, Pack b, Pack c) { return hn::MulAdd(a.v, b.v, c.v); }  // a b + c
+HWY_INLINE Pack fma(Pack a, Pack b, Pack c) { return hn::MulAdd(a.v, b.v, c.v); }  // a * b + c
 HWY_INLINE Pack max(Pack a, Pack b) { return hn::Max(a.v, b.v); }
 HWY_INLINE Pack min(Pack a, Pack b) { return hn::Min(a.v, b.v); }
 HWY_INLINE Pack sqrt(Pack a) { return hn::Sqrt(a.v); }
@@ -77,7 +77,7 @@ HWY_INLINE Pack copy_sign(Pack magnitude, Pack sign) { return hn::CopySign(magni
 HWY_INLINE float sum_of(Pack a) { return hn::GetLane(hn::SumOfLanes(FloatTag(), a.v)); }
 HWY_INLINE float max_of(Pack a) { return hn::GetLane(hn::MaxOfLanes(FloatTag(), a.v)); }
 
-// x 2^n for whole n in [-252, 254]: two exact steps, so that results may be subnormal.
+// x 2^n for integer n in [-252, 254], in two exact steps, so that results can be subnormal.
 HWY_INLINE Pack scale_by_power_of_two(Pack x, Pack n) {
     const IntTag di;
     const auto whole = hn::ConvertTo(di, n.v);
@@ -89,8 +89,8 @@ HWY_INLINE Pack scale_by_power_of_two(Pack x, Pack n) {
     return hn::Mul(hn::Mul(x.v, first), second);
 }
 
-// e^x within 1.1 ulp: x = n ln 2 + r with ln 2 in two parts, then the minimax
-// polynomial of Cephes' expf in r on [-ln2/2, ln2/2].
+// e^x within 1.1 ulp: x = n ln 2 + r with ln 2 split into two parts, then the minimax polynomial of
+// Cephes' expf in r on [-ln2/2, ln2/2].
 HWY_INLINE Pack exp(Pack x) {
     const Pack clamped = max(min(x, Pack(89.0f)), Pack(-104.0f));
     const Pack n = round(clamped * Pack(1.44269504088896341f));
@@ -126,7 +126,7 @@ HWY_INLINE Pack log(Pack x) {
     p = fma(p, z, Pack(0.40000972152f));
     p = fma(p, z, Pack(0.66666662693f));
     const Pack half_square = Pack(0.5f) * f * f;
-    // ln m = f - (half_square - s (half_square + z p)), which keeps the bits of f.
+    // ln m = f - (half_square - s (half_square + z p)), which preserves the bits of f.
     const Pack tail = s * fma(p, z, half_square);
     const Pack low = fma(e, Pack(1.42860682030941723e-6f), tail);
     Pack y = fma(e, Pack(0.693145751953125f), f - (half_square - low));
@@ -175,7 +175,7 @@ HWY_INLINE Pack erf(Pack x) {
     return select(is_nan(x), x, y);
 }
 
-// x^y lane by lane through the C library: rare enough that exactness is worth more than speed.
+// x^y lane by lane with the C library: it is used so rarely that accuracy matters more than speed.
 HWY_INLINE Pack pow(Pack x, Pack y) {
     float base[Pack::kLanes], exponent[Pack::kLanes];
     x.store(base);
@@ -184,7 +184,7 @@ HWY_INLINE Pack pow(Pack x, Pack y) {
     return Pack::load(base);
 }
 
-// 16-bit floats to packs and back; n elements, any alignment.
+// Converts 16-bit floats to packs and back; any alignment.
 HWY_INLINE Pack load_bf16(const BFloat16* p) {
     const hn::Rebind<std::uint16_t, FloatTag> d16;
     const hn::Rebind<std::uint32_t, FloatTag> d32;
@@ -192,7 +192,7 @@ HWY_INLINE Pack load_bf16(const BFloat16* p) {
     return hn::BitCast(FloatTag(), hn::ShiftLeft<16>(hn::PromoteTo(d32, bits)));
 }
 
-}  // namespace axle::inline v0::kernels::HWY_NAMESPACE
+}  // namespace axle::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #endif  // toggle

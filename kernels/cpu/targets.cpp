@@ -3,12 +3,12 @@
 #include <cstdlib>
 #include <cstring>
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
 constexpr const char* kNames[] = {"baseline", "avx2", "avx512", "avx512_bf16"};
 
-// Index into kNames.
+// Returns an index into kNames.
 int best_target() {
 #if defined(__x86_64__) || defined(__i386__)
     __builtin_cpu_init();
@@ -45,4 +45,4 @@ bool multiplies_bf16() { return target() == 3; }
 
 const char* cpu_target_name() { return kNames[target()]; }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

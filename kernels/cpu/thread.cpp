@@ -5,12 +5,13 @@
 #include <pthread.h>
 #include <signal.h>
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
 constexpr int kFaults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS};
 
-// A thread inherits the mask of the thread that starts it.
+// Blocks signals in the calling thread for the lifetime of the object, because a new thread
+// inherits the mask of its creator.
 class BlockSignals {
   public:
     BlockSignals() {
@@ -37,4 +38,4 @@ std::thread start_thread(const char* name, std::function<void()> run) {
     });
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

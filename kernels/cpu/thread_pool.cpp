@@ -24,12 +24,12 @@
 #include <immintrin.h>
 #endif
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
 constexpr int kMaxThreads = 1024;
-// A worker polls for about this many pauses (some 20 us) before it sleeps: ops follow one another
-// closely in a training step, and a wake-up costs more than most of them.
+// A worker polls for this many pauses (about 20 us) before it sleeps: ops follow each other closely
+// in a training step, and waking a thread takes longer than most ops.
 constexpr int kSpins = 600;
 
 void pause() {
@@ -64,21 +64,22 @@ int threads_from_environment() {
     return checked("AXLE_NUM_THREADS", n);
 }
 
-thread_local bool inside_task = false;  // or an InlineScope
+thread_local bool inside_task = false;  // also set by InlineScope
 
-// One parallel section at a time. The caller and the workers take task numbers from a ticket, whose
-// upper half is the section's number: a worker that wakes too late finds another section's ticket,
-// or a closed one, and leaves. So a section ends when its tasks have, without waiting for sleepers.
+// Runs one parallel section at a time. The caller and the workers take task numbers from a ticket.
+// Its upper half is the number of the section: a worker that wakes up late finds the ticket of
+// another section, or a closed one, and takes no task. A section therefore ends when its tasks have
+// ended, without waiting for sleeping workers.
 class Pool {
   public:
-    // Fewer where the system has no more.
+    // Creates fewer workers if the system cannot create more threads.
     explicit Pool(int threads) {
         workers_.reserve(static_cast<std::size_t>(threads));
         try {
             while (this->threads() < threads)
                 workers_.push_back(start_thread("axle worker", [this] { work(); }));
         } catch (const std::system_error&) {
-            return;  // threads() tells
+            return;  // threads() returns the actual number
         }
     }
     ~Pool() {
@@ -131,8 +132,8 @@ class Pool {
         inside_task = false;
     }
 
-    // After a failure the remaining tasks are passed over. Everybody computes as the caller does:
-    // who takes which task must not matter.
+    // Runs one task with the caller's floating-point settings, so that results do not depend on
+    // which thread runs it. After an exception, the remaining tasks are skipped.
     void perform(std::int64_t task) {
         if (failed_.load(std::memory_order_relaxed)) return;
         const std::uint64_t control = float_control_.load(std::memory_order_relaxed);
@@ -191,12 +192,12 @@ class Pool {
 };
 
 struct Shared {
-    std::mutex mutex;  // held during a parallel section and while workers are replaced
+    std::mutex mutex;  // locked during a parallel section and while workers are replaced
     std::unique_ptr<Pool> pool;
     std::atomic<int> threads = 0;
 };
 
-// Never destroyed: a thread that ends late may still ask.
+// Never destroyed, because a thread that ends late can still use it.
 Shared& shared() {
     static auto* const instance = new Shared;
     return *instance;
@@ -228,8 +229,8 @@ void set_num_threads(int n) {
     s.threads = n;
     ensure_pool(s);
     if (s.threads != n)
-        throw Error(str("set_num_threads: the system has no more than ", s.threads.load(), " of ",
-                        n, " threads; they are used"));
+        throw Error(str("set_num_threads: the system can create only ", s.threads.load(), " of ", n,
+                        " threads; using these"));
 }
 
 bool has_workers() {
@@ -253,4 +254,4 @@ void parallel(std::int64_t tasks, Body body, void* context) {
     for (std::int64_t task = 0; task < tasks; ++task) body(context, task);
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

@@ -1,4 +1,4 @@
-// Private to the library: results of the CUDA runtime become exceptions.
+// Private to the library: converts errors of the CUDA runtime to exceptions.
 #pragma once
 
 #include <source_location>
@@ -7,10 +7,10 @@
 
 #include "kernels/error.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 
-// Throws CudaError "op: what failed: name: text, at file:line". A lack of memory is no business of
-// it: the allocator looks at that itself.
+// Throws CudaError "op: what failed: name: text, at file:line". Out-of-memory errors are handled by
+// the allocator itself.
 [[noreturn]] void throw_cuda_error(cudaError_t error, const char* what, std::source_location at);
 
 inline void check_cuda(cudaError_t error, const char* what,
@@ -19,4 +19,4 @@ inline void check_cuda(cudaError_t error, const char* what,
         throw_cuda_error(error, what, at);
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

@@ -1,11 +1,11 @@
-// Private to kernels: the words that CUDA kernels are written in.
+// Private to kernels: basic building blocks of CUDA kernels.
 //
-// Device code is C++ that nvcc compiles for a GPU and, in tests/simulator/, a host compiler for a
-// machine without one. So that both can: __syncthreads, the warp's shuffles and the atomics are
-// called through what stands here or by their CUDA names, kernels are started with start()
-// (kernels/cuda/start.cuh), shared memory is declared with __shared__ or taken from
-// dynamic_shared(), and an instruction that C++ cannot say is wrapped in a function with a twin in
-// plain C++.
+// Device code is C++ that is compiled by nvcc for a GPU and by a host compiler for the simulated
+// GPU in tests/simulator/. To make both possible, __syncthreads, warp shuffles and atomics are
+// called by their CUDA names or through functions in this file; kernels are launched with start()
+// (kernels/cuda/start.cuh); shared memory is declared with __shared__ or obtained from
+// dynamic_shared(); and every function that wraps a GPU instruction has an equivalent
+// implementation in plain C++.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +16,14 @@
 #include "kernels/dtype.h"
 #include "kernels/half.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 
 inline constexpr int kWarp = 32;
 inline constexpr unsigned kAllLanes = 0xffffffffu;
 
 // --- numbers
 
-// What arithmetic on T happens in.
+// The type that arithmetic on T is done in.
 template <class T>
 struct ComputeOf {
     using Type = T;
@@ -39,8 +39,8 @@ struct ComputeOf<BFloat16> {
 template <class T>
 using Compute = typename ComputeOf<T>::Type;
 
-// Converted as copy() does: through float for the 16-bit types, towards zero to an integer, x != 0
-// to a boolean.
+// Converts as copy() does: through float for the 16-bit types, towards zero to integers, and x != 0
+// to booleans.
 template <class To, class From>
 AXLE_HOST_DEVICE constexpr To convert(From x) {
     if constexpr (std::is_same_v<To, From>)
@@ -55,7 +55,7 @@ AXLE_HOST_DEVICE constexpr To convert(From x) {
 
 // --- memory, 16 bytes at a time
 
-// As many elements as one 16-byte access moves.
+// Number of elements in one 16-byte access.
 template <class T>
 inline constexpr int kPack = 16 / static_cast<int>(sizeof(T));
 
@@ -88,7 +88,7 @@ struct Word<1> {
     using Type = unsigned char;
 };
 
-// One access. p is aligned to the pack's size, 1 to 16 bytes.
+// Loads or stores a pack with one access. p is aligned to the pack's size (1 to 16 bytes).
 template <class T, int N = kPack<T>>
 __device__ inline Pack<T, N> load_pack(const T* p) {
     using Bits = typename Word<sizeof(Pack<T, N>)>::Type;
@@ -105,14 +105,14 @@ __device__ inline void store_pack(T* p, const Pack<T, N>& pack) {
     *reinterpret_cast<Bits*>(p) = bits;
 }
 
-// Whether packs of T may be loaded at p, whole rows of `row` elements after each other too (0:
-// there is one row).
+// Returns whether packs of T can be loaded at p, and from consecutive rows of `row` elements (0:
+// there is only one row).
 template <class T>
 bool packs(const void* p, std::int64_t row = 0) {
     return reinterpret_cast<std::uintptr_t>(p) % 16 == 0 && row % kPack<T> == 0;
 }
 
-// --- warps and blocks; all threads of the warp or block call these together
+// --- warps and blocks; must be called by all threads of the warp or block together
 
 struct SumOf {
     template <class T>
@@ -127,8 +127,8 @@ struct MaxOf {
     }
 };
 
-// Every lane gets the combination of all 32 (of a group of `width` lanes, a power of two), in an
-// order that never varies.
+// Returns to every lane the combination of all 32 lanes (or of each group of `width` lanes, a power
+// of two), in a fixed order.
 template <class T, class Op>
 __device__ inline T warp_combine(T x, Op op, int width = kWarp) {
     for (int offset = width / 2; offset > 0; offset /= 2)
@@ -144,8 +144,8 @@ __device__ inline T warp_max(T x, int width = kWarp) {
     return warp_combine(x, MaxOf{}, width);
 }
 
-// Every thread of a block of kThreads (a multiple of 32) gets the combination of all. `identity`
-// changes nothing. May be called again at once.
+// Returns to every thread the combination of all threads of a block of kThreads (a multiple of 32).
+// `identity` is the neutral element of op. Can be called again immediately.
 template <int kThreads, class T, class Op>
 __device__ inline T block_combine(T x, Op op, T identity) {
     static_assert(kThreads % kWarp == 0 && kThreads <= 1024);
@@ -155,7 +155,7 @@ __device__ inline T block_combine(T x, Op op, T identity) {
     __shared__ T parts[kWarps];
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
     const int warp = static_cast<int>(threadIdx.x) / kWarp;
-    __syncthreads();  // the last call's parts have been read
+    __syncthreads();  // the parts of the previous call have been read
     if (lane == 0) parts[warp] = x;
     __syncthreads();
     return warp_combine(lane < kWarps ? parts[lane] : identity, op);
@@ -169,7 +169,7 @@ __device__ inline T block_max(T x) {
     return block_combine<kThreads>(x, MaxOf{}, std::numeric_limits<T>::lowest());
 }
 
-// The shared memory that a launch asked for, aligned to 16 bytes.
+// Returns the dynamic shared memory of the launch, aligned to 16 bytes.
 __device__ inline void* dynamic_shared() {
 #if defined(__CUDACC__)
     extern __shared__ __align__(16) unsigned char axle_dynamic_shared[];
@@ -181,7 +181,7 @@ __device__ inline void* dynamic_shared() {
 
 // --- grids
 
-// This thread's number in a one-dimensional grid, and the number of threads.
+// The index of this thread in a one-dimensional grid, and the number of threads.
 __device__ inline std::int64_t thread_in_grid() {
     return static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
 }
@@ -189,4 +189,4 @@ __device__ inline std::int64_t threads_in_grid() {
     return static_cast<std::int64_t>(gridDim.x) * blockDim.x;
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

@@ -1,20 +1,20 @@
-// Private to kernels: how a kernel tells that its data are wrong.
+// Private to kernels: how kernels report invalid data.
 #pragma once
 
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/error_slot.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 
-// What a kernel is given to report to.
-struct Report {
-    Report(Cuda& on, DeviceErrorRecord::Kind kind_)
-        : box(*on.error_slot()), op(current_op), kind(kind_) {}
+// The argument through which a kernel reports an error.
+struct ErrorReporter {
+    ErrorReporter(Cuda& on, DeviceErrorRecord::Kind kind_)
+        : slot(*on.error_slot()), op(current_op), kind(kind_) {}
 
-    // Keeps the first of all calls.
+    // Only the first call since the last Cuda::take_error() is recorded.
     __device__ void operator()(std::int64_t position, std::int64_t value, std::int64_t size) const {
-        if (atomicExch(box.taken, 1u) != 0) return;
-        volatile DeviceErrorRecord* record = box.record;
+        if (atomicExch(slot.taken, 1u) != 0) return;
+        volatile DeviceErrorRecord* record = slot.record;
         record->op = op;
         record->position = position;
         record->value = value;
@@ -23,9 +23,9 @@ struct Report {
         record->kind = kind;
     }
 
-    Cuda::ErrorSlot box;
+    Cuda::ErrorSlot slot;
     const char* op;
     DeviceErrorRecord::Kind kind;
 };
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

@@ -1,15 +1,15 @@
-// Private to kernels: where kernels report trouble with their data.
+// Private to kernels: the memory in which kernels report errors.
 #pragma once
 
 #include "kernels/exec.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 
-// `record` lies in host memory that the GPU writes to; `taken`, in the GPU's own memory, is 1 once
-// a thread has decided to fill it.
+// `record` is in host memory that is mapped for the GPU. `taken` is in GPU memory; it is 1 once a
+// thread has decided to write the record.
 struct Cuda::ErrorSlot {
     unsigned* taken = nullptr;
     DeviceErrorRecord* record = nullptr;
 };
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

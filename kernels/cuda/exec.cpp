@@ -10,13 +10,13 @@
 #include <cuda_runtime_api.h>
 
 #include "kernels/cuda/check.h"
-#include "kernels/cuda/relaxed.h"
 #include "kernels/cuda/error_slot.h"
+#include "kernels/cuda/relaxed.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 
 void throw_cuda_error(cudaError_t error, const char* what, std::source_location at) {
-    cudaGetLastError();  // forgotten, unless the context is beyond repair
+    cudaGetLastError();  // clears the error, unless it is sticky
     throw CudaError(str(current_op, ": ", what, " failed: ", cudaGetErrorName(error), ": ",
                         cudaGetErrorString(error), ", at ", at.file_name(), ":", at.line()));
 }
@@ -31,8 +31,8 @@ void* from_driver(Cuda& on, std::size_t size) {
 
 void to_driver(Cuda& on, void* block, std::size_t) noexcept { cudaFreeAsync(block, on.stream()); }
 
-// An architecture without a letter runs on later GPUs of its generation too, one with a letter on
-// its own alone.
+// Code for an architecture without a suffix also runs on later GPUs of the same generation; with a
+// suffix it runs on that architecture only.
 bool runs_on(std::string_view arch, int major, int minor) {
     const bool exact = !arch.empty() && !(arch.back() >= '0' && arch.back() <= '9');
     if (exact) arch.remove_suffix(1);
@@ -85,13 +85,14 @@ Cuda::~Cuda() {
 
 Cuda::ErrorSlot* Cuda::error_slot() {
     if (error_slot_ != nullptr) return error_slot_;
-    const Relaxed relaxed;
+    const RelaxedCaptureScope relaxed;
     auto box = std::make_unique<ErrorSlot>();
     void* record = nullptr;
-    check_cuda(cudaHostAlloc(&record, sizeof(DeviceErrorRecord), cudaHostAllocMapped), "cudaHostAlloc");
+    check_cuda(cudaHostAlloc(&record, sizeof(DeviceErrorRecord), cudaHostAllocMapped),
+               "cudaHostAlloc");
     box->record = new (record) DeviceErrorRecord;
     check_cuda(cudaMalloc(reinterpret_cast<void**>(&box->taken), sizeof(unsigned)), "cudaMalloc");
-    // Queued on the legacy stream, which is in no order with ours.
+    // This is queued on the legacy stream, which is not synchronized with other streams.
     check_cuda(cudaMemset(box->taken, 0, sizeof(unsigned)), "cudaMemset");
     check_cuda(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
     error_slot_ = box.release();
@@ -105,7 +106,8 @@ DeviceErrorRecord Cuda::take_error() {
     std::atomic_thread_fence(std::memory_order_acquire);
     const DeviceErrorRecord error = *error_slot_->record;
     *error_slot_->record = {};
-    check_cuda(cudaMemsetAsync(error_slot_->taken, 0, sizeof(unsigned), stream_), "cudaMemsetAsync");
+    check_cuda(cudaMemsetAsync(error_slot_->taken, 0, sizeof(unsigned), stream_),
+               "cudaMemsetAsync");
     return error;
 }
 
@@ -121,4 +123,4 @@ DeviceScratch::~DeviceScratch() {
     for (const Block& block : blocks_) on_.memory_.deallocate(on_, block.data, block.size);
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

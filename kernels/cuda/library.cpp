@@ -13,7 +13,7 @@
 #include "kernels/error.h"
 #include "kernels/exec.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
 std::string environment(const char* name) {
@@ -21,7 +21,7 @@ std::string environment(const char* name) {
     return text == nullptr ? "" : text;
 }
 
-// Those that match, sorted, latest version of Python or CUDA first.
+// Returns the matching paths, sorted so that the latest version of Python or CUDA comes first.
 std::vector<std::string> matching(const std::string& pattern) {
     std::vector<std::string> paths;
     glob_t found = {};
@@ -63,27 +63,27 @@ std::string join(const std::vector<std::string>& parts) {
     return text;
 }
 
-// What has gone wrong and not been asked for. Never destroyed.
-struct Unsaid {
+// Warnings that have not been taken yet. Never destroyed.
+struct PendingWarnings {
     std::mutex mutex;
     std::string text;
 };
-Unsaid& unsaid() {
-    static auto* const instance = new Unsaid;
+PendingWarnings& pending_warnings() {
+    static auto* const instance = new PendingWarnings;
     return *instance;
 }
 
 }  // namespace
 
 std::string take_library_warning() {
-    const std::lock_guard lock(unsaid().mutex);
+    const std::lock_guard lock(pending_warnings().mutex);
     has_library_warning = false;
-    return std::exchange(unsaid().text, {});
+    return std::exchange(pending_warnings().text, {});
 }
 
 void add_library_warning(const std::string& text) {
-    const std::lock_guard lock(unsaid().mutex);
-    std::string& all = unsaid().text;
+    const std::lock_guard lock(pending_warnings().mutex);
+    std::string& all = pending_warnings().text;
     all += (all.empty() ? "" : "; ") + text;
     has_library_warning = true;
 }
@@ -91,34 +91,35 @@ void add_library_warning(const std::string& text) {
 Library::Library(const char* title, const char* stem, int major)
     : title_(title), name_(str(stem, ".so.", major)) {
     search(stem);
-    if (!found()) add_library_warning(trouble_);
+    if (!found()) add_library_warning(error_);
 }
 
 void Library::search(const char* stem) {
     const std::vector<std::string> listed = listed_folders(), usual = usual_patterns();
     std::vector<std::string> folders = listed;
     for (const std::string& folder : listed)
-        if (open(folder + "/" + name_) || !trouble_.empty()) return;  // no other than was asked for
+        // if set, AXLE_LIBRARY_PATH decides
+        if (open(folder + "/" + name_) || !error_.empty()) return;
     if (open(name_)) return;
     for (const std::string& pattern : usual)
         for (const std::string& folder : matching(pattern)) {
             if (open(folder + "/" + name_)) return;
             folders.push_back(folder);
         }
-    if (!trouble_.empty()) return;  // there is one, and it can't be opened
+    if (!error_.empty()) return;  // it exists but cannot be opened
 
     for (const std::string& folder : folders)
         for (const std::string& other : matching(folder + "/" + stem + ".so.*")) {
-            trouble_ = str(title_, " has the wrong version: found ", other,
-                           ", this build of Axle needs ", name_);
+            error_ = str(title_, " has the wrong version: found ", other,
+                         ", this build of Axle needs ", name_);
             return;
         }
     std::vector<std::string> places;
     if (!listed.empty()) places.push_back("AXLE_LIBRARY_PATH (" + join(listed) + ")");
     places.push_back("the loader's path");
     places.insert(places.end(), usual.begin(), usual.end());
-    trouble_ = str(title_, " was not found: ", name_, ": looked in ", join(places),
-                   "; set AXLE_LIBRARY_PATH to its folder");
+    error_ = str(title_, " was not found: ", name_, ": looked in ", join(places),
+                 "; set AXLE_LIBRARY_PATH to its folder");
 }
 
 bool Library::open(const std::string& file) {
@@ -128,12 +129,12 @@ bool Library::open(const std::string& file) {
     handle_ = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (handle_ != nullptr) {
         path_ = file;
-        trouble_.clear();
+        error_.clear();
         return true;
     }
     const char* message = dlerror();
-    if (is_path && trouble_.empty())
-        trouble_ = str(title_, " can't be opened: ", message == nullptr ? file.c_str() : message);
+    if (is_path && error_.empty())
+        error_ = str(title_, " can't be opened: ", message == nullptr ? file.c_str() : message);
     return false;
 }
 
@@ -146,7 +147,7 @@ void* Library::symbol(const char* name) const {
 }
 
 void Library::require() const {
-    if (!found()) throw DeviceError(str(current_op, ": ", trouble_));
+    if (!found()) throw DeviceError(str(current_op, ": ", error_));
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

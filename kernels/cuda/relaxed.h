@@ -1,21 +1,21 @@
-// Private to the library: calls beside a capture.
+// Private to the library: CUDA calls during a stream capture that are not part of it.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 
-// While it lives, calls that a capture would refuse are allowed on this thread: they have nothing
-// to do with the captured stream.
-class Relaxed {
+// Allows calls that a capture would refuse on this thread, for the lifetime of the object. They
+// must not affect the captured stream.
+class RelaxedCaptureScope {
   public:
-    Relaxed() { cudaThreadExchangeStreamCaptureMode(&mode_); }
-    ~Relaxed() { cudaThreadExchangeStreamCaptureMode(&mode_); }
-    Relaxed(const Relaxed&) = delete;
-    Relaxed& operator=(const Relaxed&) = delete;
+    RelaxedCaptureScope() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+    ~RelaxedCaptureScope() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+    RelaxedCaptureScope(const RelaxedCaptureScope&) = delete;
+    RelaxedCaptureScope& operator=(const RelaxedCaptureScope&) = delete;
 
   private:
     cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

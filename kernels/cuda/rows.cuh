@@ -1,8 +1,8 @@
-// Private to kernels: rows of a tensor and the teams of threads that work on them.
+// Private to kernels: rows of a tensor, and teams of threads that process them.
 //
 // A team is a power of two of lanes of one warp, or a whole block. It holds a row in registers:
-// pack number p * team + rank of the row is pack p of that thread. Which element falls to which
-// thread follows from the row's length alone, not from its strides, and so do the bits of a sum.
+// pack number p * team + rank of the row is pack p of that thread. The assignment of elements to
+// threads depends on the row's length only, not on its strides, and so do the bits of a sum.
 #pragma once
 
 #include <algorithm>
@@ -13,9 +13,9 @@
 #include "kernels/cuda/device.cuh"
 #include "kernels/view.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 
-// A lane's x, of whole 32-bit words.
+// __shfl_xor_sync for any type that consists of 32-bit words.
 template <class T>
 __device__ inline T shuffle_xor(const T& x, int offset) {
     constexpr int kWords = static_cast<int>(sizeof(T) / sizeof(unsigned));
@@ -35,14 +35,15 @@ struct PairOf {
     __device__ PairOf operator+(const PairOf& other) const { return {a + other.a, b + other.b}; }
 };
 
-// The size of a team is a power of two; above 32 it is that of the block.
+// The threads that process a row. The size is a power of two; if it is above 32, it is the size of
+// the block.
 struct Team {
     int size, rank;
 
     __device__ explicit Team(int size_)
         : size(size_), rank(static_cast<int>(threadIdx.x) & (size_ - 1)) {}
-    // Every thread gets the combination of all, in an order that never varies. op(a, b) and
-    // op(b, a) have the same bits. All threads of the block call this together.
+    // Returns to every thread the combination of all threads, in a fixed order. op(a, b) and op(b,
+    // a) must have the same bits. Must be called by all threads of the block together.
     template <class T, class Op>
     __device__ T combine(T x, Op op) const {
         for (int offset = (size < kWarp ? size : kWarp) / 2; offset > 0; offset /= 2)
@@ -50,7 +51,7 @@ struct Team {
         if (size <= kWarp) return x;
         __shared__ T parts[kWarp];
         const int lane = rank % kWarp, warps = size / kWarp;
-        __syncthreads();  // the last call's parts have been read
+        __syncthreads();  // the parts of the previous call have been read
         if (lane == 0) parts[rank / kWarp] = x;
         __syncthreads();
         x = parts[lane & (warps - 1)];
@@ -63,24 +64,24 @@ struct Team {
     }
 };
 
-// Threads that together take `units`, each of them up to `each`.
+// Returns the size of a team that processes `units`, at most `each` of them per thread.
 inline int team_for(std::int64_t units, int each, int most) {
     const std::int64_t wanted = std::max<std::int64_t>(1, (units + each - 1) / each);
     if (wanted >= most) return most;
     return static_cast<int>(std::bit_ceil(static_cast<std::uint64_t>(wanted)));
 }
 
-// How teams are laid out in blocks, and blocks in a grid that has a team for each row.
+// The layout of teams in blocks, and of blocks in a grid with one team per row.
 struct TeamLayout {
     int team, threads;
 
-    // Teams within a warp share blocks of `together` threads.
+    // Teams smaller than a warp share blocks of `together` threads.
     TeamLayout(int team_, int together) : team(team_), threads(team_ > kWarp ? team_ : together) {}
     int teams() const { return threads / team; }
     std::int64_t blocks(std::int64_t rows) const { return (rows + teams() - 1) / teams(); }
 };
 
-// The leading dimensions of several views of one shape, the last one left out. Rows are numbered in
+// The rows of several views of one shape, that is, all dimensions but the last, numbered in
 // row-major order.
 template <int kViews>
 struct DeviceRows {
@@ -103,7 +104,7 @@ struct DeviceRows {
         }
         if (ndim == 0) size[ndim++] = 1;
     }
-    // Whether packs of T can be loaded from every row of a view whose last stride is 1.
+    // Returns whether packs of T can be loaded from every row of a view whose last stride is 1.
     template <class T>
     bool packs_in(int view, const void* data) const {
         bool all = packs<T>(data);
@@ -125,8 +126,8 @@ struct DeviceRows {
     }
 };
 
-// Elements [i, i + kN) of a row of n as far as they exist, `fill` for those that don't. A dense row
-// has whole packs, aligned.
+// Loads elements [i, i + kN) of a row of n, with `fill` for those that do not exist. A dense row
+// consists of whole, aligned packs.
 template <class T>
 __device__ inline Pack<T> load_part(const T* row, std::int64_t stride, bool dense, std::int64_t i,
                                     std::int64_t n, T fill) {
@@ -149,7 +150,7 @@ __device__ inline void store_part(const Pack<T>& pack, T* row, std::int64_t stri
         if (i + j < n) row[(i + j) * stride] = pack.at[j];
 }
 
-// The packs of a row that a thread holds.
+// Loads the packs of a row that this thread holds.
 template <class T, int kPacks>
 __device__ inline void load_row(Pack<T> (&packs)[kPacks], const T* row, std::int64_t stride,
                                 bool dense, int n, const Team& team, T fill) {
@@ -164,7 +165,7 @@ __device__ inline void load_row(Pack<T> (&packs)[kPacks], const T* row, std::int
         packs[p] = load_part(row, stride, false, (p * team.size + team.rank) * kPack<T>, n, fill);
 }
 
-// One element of any floating dtype.
+// Loads one element of any floating dtype.
 template <class C>
 __device__ inline C load_as(const void* data, DType dtype, std::int64_t i) {
     switch (dtype) {
@@ -195,4 +196,4 @@ __device__ inline void store_as(void* data, DType dtype, std::int64_t i, V value
     }
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

@@ -1,4 +1,4 @@
-// Private to kernels: queueing a kernel.
+// Private to kernels: launching a kernel.
 #pragma once
 
 #include <algorithm>
@@ -9,23 +9,24 @@
 #include "kernels/cuda/check.h"
 #include "kernels/exec.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 
-// Blocks in up to three dimensions, none of them 0.
+// The number of blocks in up to three dimensions; none is 0.
 struct Grid {
     std::int64_t x = 1, y = 1, z = 1;
 };
 
-// Blocks for n independent elements, `each` of them by a thread at a time: enough to fill the GPU a
-// few times over, for kernels that step by threads_in_grid().
+// Returns the number of blocks for n independent elements, `each` of them per thread and step:
+// enough to fill the GPU a few times over. For kernels that step by threads_in_grid().
 inline Grid grid_for(const Cuda& on, std::int64_t n, int threads, int each = 1) {
     const std::int64_t per_block = std::int64_t{threads} * each;
     const std::int64_t most = std::int64_t{32} * on.multiprocessors();
     return {std::clamp<std::int64_t>((n + per_block - 1) / per_block, 1, most)};
 }
 
-// kernel<<<grid, threads, shared>>>(arguments...) on the context's stream. `shared` bytes of
-// dynamic shared memory may exceed 48 KiB. CudaError if the launch fails, with the caller's line.
+// The parameters of a launch. start() queues kernel<<<grid, threads, shared>>>(arguments...) on the
+// context's stream. `shared` bytes of dynamic shared memory can exceed 48 KiB. Throws CudaError
+// with the caller's source line if the launch fails.
 struct Launch {
     Grid grid;
     int threads;
@@ -73,4 +74,4 @@ void start(Cuda& on, const Launch& launch, void (*kernel)(Parameters...),
 
 #endif
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

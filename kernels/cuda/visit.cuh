@@ -1,13 +1,14 @@
-// Private to kernels: from dtypes to the types of device code, and operands brought to one dtype.
+// Private to kernels: dispatch from dtypes to types of device code, and conversion of operands.
 #pragma once
 
 #include "kernels/dtype.h"
 #include "kernels/exec.h"
 #include "kernels/ops/copy.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 
-// f<T>() for the floating dtypes and, if asked, the integers; booleans are the bytes 0 and 1.
+// Calls f<T>() for the floating dtypes and, if kIntegers, the integers; booleans are the bytes 0
+// and 1.
 template <bool kIntegers, class F>
 void visit_lanes(DType t, F&& f) {
     if constexpr (kIntegers) {
@@ -18,8 +19,8 @@ void visit_lanes(DType t, F&& f) {
     visit_float(t, std::forward<F>(f));
 }
 
-// f<T>() with an unsigned integer of the dtype's size (two of them for 16 bytes): for moving
-// elements of any dtype without looking at them.
+// Calls f<T>() with an unsigned integer of the dtype's size, for copying elements of any dtype.
+// Elements of 16 bytes are copied as two integers.
 template <class F>
 void visit_bits(DType t, F&& f) {
     switch (size_of(t)) {
@@ -34,7 +35,7 @@ void visit_bits(DType t, F&& f) {
     }
 }
 
-// A row-major view of the same shape on other memory.
+// Returns a row-major view of x's shape on other memory.
 template <class V>
 View dense_like(const V& x, void* data, DType dtype) {
     View y;
@@ -47,7 +48,7 @@ View dense_like(const V& x, void* data, DType dtype) {
     return y;
 }
 
-// x row-major, itself or a copy in scratch.
+// Returns x if it is row-major, else a copy in scratch memory.
 inline ConstView as_contiguous(Cuda& on, DeviceScratch& scratch, ConstView x) {
     if (x.contiguous() || x.data == nullptr) return x;
     const View y = dense_like(x, scratch.take<char>(x.numel() * size_of(x.dtype)), x.dtype);
@@ -55,7 +56,7 @@ inline ConstView as_contiguous(Cuda& on, DeviceScratch& scratch, ConstView x) {
     return y;
 }
 
-// x in the dtype, itself or a copy in scratch.
+// Returns x if it has the dtype, else a copy in scratch memory.
 inline ConstView as_dtype(Cuda& on, DeviceScratch& scratch, ConstView x, DType dtype) {
     if (x.dtype == dtype || x.data == nullptr) return x;
     const View y = dense_like(x, scratch.take<char>(x.numel() * size_of(dtype)), dtype);
@@ -63,4 +64,4 @@ inline ConstView as_dtype(Cuda& on, DeviceScratch& scratch, ConstView x, DType d
     return y;
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

@@ -1,4 +1,5 @@
-// Private to kernels: from an element's number to its place in each of several strided operands.
+// Private to kernels: maps the number of an element to its offset in each of several strided
+// operands.
 #pragma once
 
 #include <algorithm>
@@ -9,11 +10,11 @@
 #include "kernels/half.h"
 #include "kernels/walk.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 
-// Division of numbers below 2^31 by one that is not known when compiling, as a multiplication: the
-// round-up method of Granlund and Montgomery, "Division by invariant integers using multiplication"
-// (PLDI 1994).
+// Division of numbers below 2^31 by a divisor known at run time only, implemented as
+// multiplication: the round-up method of Granlund and Montgomery, "Division by invariant integers
+// using multiplication" (PLDI 1994).
 struct Divider {
     std::uint32_t divisor = 1, factor = 1, shift = 0;
 
@@ -29,8 +30,9 @@ struct Divider {
     }
 };
 
-// A Walk of fewer than 2^31 elements as kernels take it: by value. Elements are counted in 32 bits
-// with the innermost dimension fastest, as the first operand lies in memory; places are in 64 bits.
+// A Walk of fewer than 2^31 elements, passed to kernels by value. Elements are numbered in 32 bits
+// with the innermost dimension fastest, in the memory order of the first operand; offsets are
+// 64-bit.
 template <int kOperands>
 struct DeviceWalk {
     int ndim = 1;
@@ -40,7 +42,7 @@ struct DeviceWalk {
     std::int64_t base[kOperands] = {};
     std::int64_t stride[kOperands][kMaxDims] = {};
 
-    // Elements from each operand's start.
+    // Offsets from each operand's start, in elements.
     struct Place {
         std::int64_t at[kOperands];
     };
@@ -60,10 +62,10 @@ struct DeviceWalk {
 
 namespace slabs {
 
-// Cuts dimensions from the outside until what is left has at most `most` elements.
+// Splits dimensions from the outside until each part has at most `most` elements.
 template <int kOperands, class F>
 void cut(const Walk<kOperands>& walk, DeviceWalk<kOperands> part, int d, std::int64_t most, F& f) {
-    std::int64_t inner = 1;  // elements behind dimension d
+    std::int64_t inner = 1;  // elements per index of dimension d
     for (int e = d + 1; e < walk.ndim(); ++e) inner *= walk.size(e);
     const std::int64_t together = inner <= most ? most / inner : 1;
     for (std::int64_t first = 0; first < walk.size(d); first += together) {
@@ -88,17 +90,17 @@ void cut(const Walk<kOperands>& walk, DeviceWalk<kOperands> part, int d, std::in
 
 }  // namespace slabs
 
-// f(DeviceWalk) for parts of the walk that together are all of it, in order: one, unless there are
-// 2^31 elements. Nothing for an empty walk.
+// Calls f(DeviceWalk) for consecutive parts of the walk: a single part unless there are 2^31
+// elements, none for an empty walk.
 template <int kOperands, class F>
 void for_each_slab(const Walk<kOperands>& walk, F&& f,
                    std::int64_t most = std::numeric_limits<std::int32_t>::max()) {
     if (walk.rows() > 0) slabs::cut(walk, DeviceWalk<kOperands>(), 0, most, f);
 }
 
-// Whether every operand can be walked in packs of n neighbouring elements, whose starts are
-// multiples of n apart, or has one element for each pack (an innermost stride of 0). Only a walk of
-// one dimension may leave elements over.
+// Returns whether every operand can be walked in packs of n adjacent elements that start at
+// multiples of n, or has one element for each pack (an innermost stride of 0). Only a
+// one-dimensional walk can have a remainder.
 template <int kOperands>
 bool steps_by_packs(const Walk<kOperands>& walk, int n) {
     const int last = walk.ndim() - 1;
@@ -112,7 +114,7 @@ bool steps_by_packs(const Walk<kOperands>& walk, int n) {
     return true;
 }
 
-// The same walk with n elements a step.
+// Returns the same walk with n elements per step.
 template <int kOperands>
 DeviceWalk<kOperands> in_packs(DeviceWalk<kOperands> walk, int n) {
     const int last = walk.ndim - 1;
@@ -123,7 +125,7 @@ DeviceWalk<kOperands> in_packs(DeviceWalk<kOperands> walk, int n) {
     return walk;
 }
 
-// `most` for for_each_slab where slabs are walked in packs.
-inline constexpr std::int64_t kMostInPacks = std::int64_t{1} << 30;
+// The value of `most` for for_each_slab if slabs are walked in packs.
+inline constexpr std::int64_t kMaxInPacks = std::int64_t{1} << 30;
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

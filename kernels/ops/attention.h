@@ -8,7 +8,7 @@
 #include "kernels/philox.h"
 #include "kernels/view.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 
 // The random generator that decided which weights dropout removes.
 enum class DropoutGenerator : std::uint8_t {
@@ -50,4 +50,4 @@ void attention_backward(Cuda& on, ConstView dout, ConstView q, ConstView k, Cons
                         ConstView mask, ConstView out, ConstView lse, const AttentionParams& params,
                         View dq, View dk, View dv);
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

@@ -13,7 +13,7 @@
 #include "kernels/exec.h"
 #include "kernels/view.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 
 // Computes y = (x - mean) rstd weight + bias, where mean and rstd = 1 / sqrt(variance + eps) are
 // the statistics of each channel; they are written to mean and rstd [C]. running_mean and
@@ -49,4 +49,4 @@ void group_norm_backward(Cpu& on, ConstView dy, ConstView x, std::int64_t groups
 void group_norm_backward(Cuda& on, ConstView dy, ConstView x, std::int64_t groups, ConstView weight,
                          ConstView mean, ConstView rstd, View dx, View dweight, View dbias);
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

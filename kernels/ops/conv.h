@@ -6,7 +6,7 @@
 #include "kernels/exec.h"
 #include "kernels/view.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 
 // The parameters along one image dimension.
 struct ConvAxis {
@@ -48,4 +48,4 @@ void conv2d_weight_gradient(Cpu& on, ConstView dy, ConstView x, const ConvGeomet
 void conv2d_weight_gradient(Cuda& on, ConstView dy, ConstView x, const ConvGeometry& geometry,
                             View dw);
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

@@ -4,7 +4,7 @@
 #include "kernels/exec.h"
 #include "kernels/view.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 
 // y = x, converted to y's dtype. Supports all pairs of compute dtypes, and equal storage dtypes. x
 // has y's shape and any strides. Floating to integer truncates towards zero; the conversion to
@@ -27,4 +27,4 @@ void arange(Cuda& on, double start, double step, View y);
 void triangle(Cpu& on, bool lower, std::int64_t diagonal, ConstView x, View y);
 void triangle(Cuda& on, bool lower, std::int64_t diagonal, ConstView x, View y);
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

@@ -5,7 +5,7 @@
 #include <array>
 #include <cstdint>
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 
 // Converts an image byte to the float (byte / 255 - mean) / std. The result has the same bits as
 // these three operations.
@@ -45,4 +45,4 @@ void scale_bytes(const ByteWindow& window, const ByteScale* scales, std::int64_t
 void widen(const std::uint16_t* x, std::int64_t* y, std::int64_t n);
 void widen(const std::uint32_t* x, std::int64_t* y, std::int64_t n);
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

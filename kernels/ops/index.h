@@ -6,7 +6,7 @@
 #include "kernels/exec.h"
 #include "kernels/view.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 
 // The first index, in row-major order, outside of [0, size).
 struct BadIndex {
@@ -38,4 +38,4 @@ void scatter_add(Cuda& on, int dim, ConstView index, ConstView src, View y);
 void embedding_backward(Cpu& on, ConstView dy, ConstView ids, std::int64_t padding, View dweight);
 void embedding_backward(Cuda& on, ConstView dy, ConstView ids, std::int64_t padding, View dweight);
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

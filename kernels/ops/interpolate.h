@@ -8,7 +8,7 @@
 #include "kernels/exec.h"
 #include "kernels/view.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 
 // How output index o of an axis maps to the input, with r = 1 / scale, or in / out if scale is 0.
 // Nearest takes element floor(o r), computed in f32 as PyTorch does. Bilinear interpolates at (o +
@@ -26,4 +26,4 @@ void interpolate(Cuda& on, const Resize& resize, ConstView x, View y);
 void interpolate_backward(Cpu& on, const Resize& resize, ConstView dy, View dx);
 void interpolate_backward(Cuda& on, const Resize& resize, ConstView dy, View dx);
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

@@ -6,7 +6,7 @@
 #include "kernels/exec.h"
 #include "kernels/view.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 
 struct CrossEntropyParams {
     std::int64_t ignore_index = -100;
@@ -37,4 +37,4 @@ void cross_entropy_backward(Cpu& on, ConstView logits, ConstView targets, ConstV
 void cross_entropy_backward(Cuda& on, ConstView logits, ConstView targets, ConstView lse,
                             ConstView dloss, const CrossEntropyParams& params, View dlogits);
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

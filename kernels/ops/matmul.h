@@ -6,7 +6,7 @@
 #include "kernels/exec.h"
 #include "kernels/view.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 
 enum class Activation : std::uint8_t { none, relu, gelu, gelu_tanh, silu };
 
@@ -55,4 +55,4 @@ void matmul_row_sum(Cuda& on, ConstView a, ConstView b, View c, View row_sum);
 void column_sum(Cpu& on, ConstView x, View y);
 void column_sum(Cuda& on, ConstView x, View y);
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

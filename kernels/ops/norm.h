@@ -9,7 +9,7 @@
 #include "kernels/exec.h"
 #include "kernels/view.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 
 // y = (x - mean) rstd weight + bias, where rstd = 1 / sqrt(variance + eps). The variance is
 // computed in two passes and divides by n. y can be the same view as x.
@@ -37,4 +37,4 @@ void rms_norm_backward(Cpu& on, ConstView dy, ConstView x, ConstView weight, Con
 void rms_norm_backward(Cuda& on, ConstView dy, ConstView x, ConstView weight, ConstView rstd,
                        View dx, View dweight);
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

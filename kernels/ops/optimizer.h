@@ -14,7 +14,7 @@
 #include "kernels/exec.h"
 #include "kernels/view.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 
 // A row of a table of tensors: contiguous elements.
 struct Run {
@@ -112,4 +112,4 @@ void clamp(Cuda& on, std::span<const Run> runs, double low, double high);
 void find_non_finite(Cpu& on, std::span<const Run> runs, double* found_inf);
 void find_non_finite(Cuda& on, std::span<const Run> runs, double* found_inf);
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

@@ -16,7 +16,7 @@
 #include "kernels/exec.h"
 #include "kernels/view.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 
 namespace formula {
 
@@ -44,9 +44,10 @@ AXLE_HOST_DEVICE constexpr bool is_nan(T x) {
 }  // namespace formula
 
 // Lists of all formulas, for code that is compiled once per formula.
-#define AXLE_UNARY_FORMULAS(X)                                                                   \
-    X(Neg)                                                                                       \
-    X(Abs) X(Exp) X(Log) X(Sqrt) X(Rsqrt) X(Tanh) X(Sigmoid) X(Relu) X(Gelu) X(GeluTanh) X(Silu) \
+#define AXLE_UNARY_FORMULAS(X)                                                            \
+    X(Neg)                                                                                \
+    X(Abs)                                                                                \
+    X(Exp) X(Log) X(Sqrt) X(Rsqrt) X(Tanh) X(Sigmoid) X(Relu) X(Gelu) X(GeluTanh) X(Silu) \
         X(AddScalar) X(MulScalar) X(DivideScalarBy) X(PowScalar) X(Clamp)
 #define AXLE_BINARY_FORMULAS(X) X(Add) X(Sub) X(Mul) X(Div) X(Pow) X(Maximum) X(Minimum)
 #define AXLE_COMPARISON_FORMULAS(X) \
@@ -82,4 +83,4 @@ void binary(Cuda& on, F f, ConstView a, ConstView b, View y);
 void where(Cpu& on, ConstView condition, ConstView a, ConstView b, View y);
 void where(Cuda& on, ConstView condition, ConstView a, ConstView b, View y);
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

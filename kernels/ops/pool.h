@@ -9,7 +9,7 @@
 #include "kernels/exec.h"
 #include "kernels/view.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 
 // The window of output o covers the inputs o * stride - padding + k * dilation for k in [0, kernel)
 // that exist. With a dilation, there can be none. padding is at most half of the kernel, and every
@@ -44,4 +44,4 @@ void avg_pool2d(Cuda& on, const Pool& pool, ConstView x, View y);
 void avg_pool2d_backward(Cpu& on, const Pool& pool, ConstView dy, View dx);
 void avg_pool2d_backward(Cuda& on, const Pool& pool, ConstView dy, View dx);
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

@@ -10,7 +10,7 @@
 #include "kernels/exec.h"
 #include "kernels/view.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 
 // y = x * scale[0], rounded as in kernels/float8.h. x is floating, y is f8_e4m3 or f8_e5m2; both
 // are contiguous and of the same size. If largest is not null, *largest = max(*largest, max |x|),
@@ -54,4 +54,4 @@ bool float8_matmul(Cpu& on, ConstView a, ConstView b, const float* a_inverse,
 bool float8_matmul(Cuda& on, ConstView a, ConstView b, const float* a_inverse,
                    const float* b_inverse, bool fast, View c);
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

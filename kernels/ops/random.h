@@ -6,7 +6,7 @@
 #include "kernels/philox.h"
 #include "kernels/view.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 
 // y = low + (high - low) u. Element i uses word i % 4 of block offset + i / 4, so a call consumes
 // ceil(numel / 4) blocks. u in [0, 1) is the upper 24 bits of the word, for f64 as well, so that
@@ -64,4 +64,4 @@ BadWeights find_bad_weights(Cpu& on, ConstView weights, std::int64_t needed);
 // bad_weights: position is the row, value the reason. multinomial draws index 0 from such a row.
 void check_weights(Cuda& on, ConstView weights, std::int64_t needed);
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

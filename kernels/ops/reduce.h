@@ -8,7 +8,7 @@
 #include "kernels/exec.h"
 #include "kernels/view.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 
 // y = the sum; an empty sum is 0. y is floating if x is floating, else i64.
 void sum(Cpu& on, ConstView x, View y);
@@ -37,4 +37,4 @@ void argmin(Cuda& on, ConstView x, View y);
 void var(Cpu& on, ConstView x, double correction, View y);
 void var(Cuda& on, ConstView x, double correction, View y);
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

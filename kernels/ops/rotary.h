@@ -6,7 +6,7 @@
 #include "kernels/exec.h"
 #include "kernels/view.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 
 // y[..., t, i] = x1 cos a - x2 sin a and y[..., t, i + D/2] = x2 cos a + x1 sin a, where x1 =
 // x[..., t, i], x2 = x[..., t, i + D/2] and a = direction (offset + t) base^(-2i / D). x and y are
@@ -15,4 +15,4 @@ namespace axle::inline v0::kernels {
 void rotary(Cpu& on, double base, std::int64_t offset, int direction, ConstView x, View y);
 void rotary(Cuda& on, double base, std::int64_t offset, int direction, ConstView x, View y);
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

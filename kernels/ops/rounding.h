@@ -13,7 +13,7 @@
 
 #include "kernels/half.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 
 // Rounds x with 16 random bits; `random` must be below 2^16.
 template <class T>
@@ -49,4 +49,4 @@ AXLE_HOST_DEVICE constexpr Half round_stochastically(float x, std::uint32_t rand
     return y;
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

@@ -4,7 +4,7 @@
 #include "kernels/exec.h"
 #include "kernels/view.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 
 // y[..., i] = x[..., 0] + ... + x[..., i]. x and y have the same shape and dtype, floating or i64.
 // f16 and bf16 are summed in f32; f32 is summed in f64 on the CPU. On a GPU, the bits depend on the
@@ -12,4 +12,4 @@ namespace axle::inline v0::kernels {
 void cumsum(Cpu& on, ConstView x, View y);
 void cumsum(Cuda& on, ConstView x, View y);
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

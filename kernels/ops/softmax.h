@@ -8,7 +8,7 @@
 #include "kernels/exec.h"
 #include "kernels/view.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 
 // y = exp(x - max) / sum(exp(x - max)). A row that contains NaN or +inf, or only -inf, gives NaN.
 void softmax(Cpu& on, ConstView x, View y);
@@ -26,4 +26,4 @@ void softmax_backward(Cuda& on, ConstView dy, ConstView y, View dx);
 void log_softmax_backward(Cpu& on, ConstView dy, ConstView y, View dx);
 void log_softmax_backward(Cuda& on, ConstView dy, ConstView y, View dx);
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

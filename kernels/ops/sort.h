@@ -7,7 +7,7 @@
 #include "kernels/exec.h"
 #include "kernels/view.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 
 // The maximum number of elements in a row on a GPU.
 inline constexpr std::int64_t kMaxSortedElements = UINT32_MAX;
@@ -21,4 +21,4 @@ void topk(Cuda& on, bool largest, ConstView x, View values, View indices);
 void sort(Cpu& on, bool descending, ConstView x, View values, View indices);
 void sort(Cuda& on, bool descending, ConstView x, View values, View indices);
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

@@ -8,7 +8,7 @@
 
 #include "kernels/ops/optimizer.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 
 // *scalars = {1 / *scale, 1, 0}: sets the unscaling factor and clears found_inf.
 void begin_unscale(Cpu& on, const float* scale, StepScalars* scalars);
@@ -39,4 +39,4 @@ void take_rates(Cpu& on, const double* rates, const std::int64_t* row, std::span
 void take_rates(Cuda& on, const double* rates, const std::int64_t* row,
                 std::span<AdamGroup> groups);
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

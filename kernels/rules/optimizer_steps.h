@@ -8,7 +8,7 @@
 #include "kernels/ops/optimizer.h"
 #include "kernels/philox.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 
 enum class SgdKind : std::uint8_t { plain, momentum, nesterov };
 
@@ -104,4 +104,4 @@ AXLE_HOST_DEVICE constexpr Philox rounding_random(const Slot& slot, const Step& 
     return {slot.seed, step.offset, nullptr};
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

@@ -9,7 +9,7 @@
 #include "kernels/float8.h"
 #include "kernels/ops/quantize.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 
 // Calls f<T>() with the C++ type of one of the two 8-bit dtypes.
 template <class F>
@@ -57,4 +57,4 @@ AXLE_HOST_DEVICE inline void end_step_of(const DelayedScaling& rule, int i, floa
     set_scale(value <= FLT_MAX ? value : FLT_MAX, scales + 2 * i);
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

@@ -1,4 +1,5 @@
-// How a reduction walks its operand: the dimensions that stay and those that go, apart.
+// Private to kernels: how a reduction iterates over its operand: lists of kept and of reduced
+// dimensions.
 #pragma once
 
 #include <cstdint>
@@ -6,14 +7,14 @@
 
 #include "kernels/view.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 
-// Up to kMaxDims dimensions of one or two operands, the widest strides of the first outermost.
+// Up to kMaxDims dimensions of one or two operands; the largest strides of the first are outermost.
 struct DimList {
     int count = 0;
     std::int64_t size[kMaxDims] = {};
     std::int64_t x_stride[kMaxDims] = {};
-    std::int64_t y_stride[kMaxDims] = {};  // all 0 where y has no such dimension
+    std::int64_t y_stride[kMaxDims] = {};  // all 0 if y does not have the dimension
 
     std::int64_t numel() const {
         std::int64_t n = 1;
@@ -26,7 +27,7 @@ struct DimList {
     struct Offsets {
         std::int64_t x, y;
     };
-    // Elements from the start to the index-th element in row-major order.
+    // Returns the offset of the index-th element in row-major order.
     Offsets offsets(std::int64_t index) const {
         Offsets at = {0, 0};
         for (int d = count - 1; d > 0; --d) {
@@ -42,7 +43,7 @@ struct DimList {
         size[count] = n, x_stride[count] = x, y_stride[count] = y;
         ++count;
     }
-    // Stable insertion by x's stride, then neighbours without a gap between them become one.
+    // Stable insertion sort by x's stride; then merges adjacent dimensions without a gap.
     void sort_and_merge() {
         for (int i = 1; i < count; ++i)
             for (int d = i; d > 0 && magnitude(x_stride[d]) > magnitude(x_stride[d - 1]); --d) {
@@ -64,11 +65,11 @@ struct DimList {
     static std::int64_t magnitude(std::int64_t stride) { return stride < 0 ? -stride : stride; }
 };
 
-// The walk of a reduction of x into y (see kernels/ops/reduce.h for which dimensions are reduced).
+// The plan of a reduction of x to y (see kernels/ops/reduce.h for which dimensions are reduced).
 // Results are numbered in row-major order of `kept`.
 struct ReducePlan {
     DimList kept, reduced;
-    std::int64_t outputs, n;  // results, and elements that each of them takes in
+    std::int64_t outputs, n;  // number of results, and of elements per result
 
     ReducePlan(const ConstView& x, const ConstView& y) {
         for (int d = 0; d < x.ndim; ++d) {
@@ -83,16 +84,16 @@ struct ReducePlan {
         outputs = kept.numel(), n = reduced.numel();
     }
 
-    // How many rows of a narrow contiguous matrix a columns walk can take for one wide row, so that
-    // its vectors are full; 1 where x is not such a matrix.
+    // Returns how many rows of a narrow contiguous matrix a columns walk can treat as one wide row,
+    // to fill its vectors; 1 if x is not such a matrix.
     std::int64_t fold(std::int64_t widest) const {
         const bool matrix = kept.count == 1 && reduced.count == 1 && kept.x_stride[0] == 1 &&
                             reduced.x_stride[0] == kept.size[0];
         return matrix && kept.size[0] < 64 ? widest / kept.size[0] : 1;
     }
 
-    // Whether results are better taken many at a time, as columns: the kept side is the one that
-    // memory runs along, or the runs of the reduced side are too short to pay for.
+    // Returns whether to compute many results at a time, as columns: memory is contiguous along the
+    // kept side, or the runs of the reduced side are too short.
     bool by_columns() const {
         if (n <= 1) return true;
         if (kept.count == 0) return false;
@@ -103,4 +104,4 @@ struct ReducePlan {
     }
 };
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

@@ -7,7 +7,7 @@
 #include "kernels/half.h"
 #include "kernels/ops/step_state.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 
 AXLE_HOST_DEVICE inline StepScalars unscaling(float scale) {
     return {1 / static_cast<double>(scale), 1, 0};
@@ -40,4 +40,4 @@ AXLE_HOST_DEVICE inline void set_rates(AdamGroup* group, const double* rates) {
     group->beta1 = rates[1];
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

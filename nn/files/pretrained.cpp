@@ -5,7 +5,7 @@
 #include "core/files/file.h"
 #include "nn/models/pretrained.h"
 
-namespace axle::inline v0::nn {
+namespace axle::nn {
 namespace {
 
 namespace fs = std::filesystem;
@@ -18,8 +18,7 @@ constexpr const char* kGeneratedMark = "<!-- written by axle -->";
 std::string model_card(const Module& model, const std::string& architecture, const char* library) {
     return str("---\nlibrary_name: ", library, "\ntags:\n- axle\n---\n", kGeneratedMark, "\n\n# ",
                architecture, "\n\n", model.num_parameters(), " parameters, trained with Axle. `",
-               kConfig,
-               "` says how the model is built; the weights are in the `.safetensors` files.\n");
+               kConfig, "` describes the model; the weights are in the `.safetensors` files.\n");
 }
 
 bool is_user_written(const fs::path& card) {
@@ -69,4 +68,4 @@ void load_pretrained(Module& model, const std::string& directory) {
     PretrainedFolder(directory).load(model);
 }
 
-}  // namespace axle::inline v0::nn
+}  // namespace axle::nn

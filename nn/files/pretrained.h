@@ -17,7 +17,7 @@
 #include "nn/files/shard_size.h"
 #include "nn/module.h"
 
-namespace axle::inline v0::nn {
+namespace axle::nn {
 
 struct SavePretrainedOptions {
     bool is_main_process = true;  // if false, nothing is written
@@ -40,4 +40,4 @@ Tree pretrained_config(const std::string& directory);
 // has been changed then.
 void load_pretrained(Module& model, const std::string& directory);
 
-}  // namespace axle::inline v0::nn
+}  // namespace axle::nn

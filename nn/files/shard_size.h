@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-namespace axle::inline v0::nn {
+namespace axle::nn {
 
 // A number of bytes, or text such as "10GB" (parse_size_to_int in core/text/size_text.h).
 struct ShardSize {
@@ -14,4 +14,4 @@ struct ShardSize {
     std::int64_t bytes;
 };
 
-}  // namespace axle::inline v0::nn
+}  // namespace axle::nn

@@ -13,7 +13,7 @@
 #include "core/text/size_text.h"
 #include "core/tree/tree.h"
 
-namespace axle::inline v0::nn {
+namespace axle::nn {
 namespace {
 
 namespace fs = std::filesystem;
@@ -260,4 +260,4 @@ void WeightFiles::read_shards() {
     }
 }
 
-}  // namespace axle::inline v0::nn
+}  // namespace axle::nn

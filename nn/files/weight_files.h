@@ -15,7 +15,7 @@
 #include "nn/files/shard_size.h"
 #include "nn/module.h"
 
-namespace axle::inline v0::nn {
+namespace axle::nn {
 
 inline constexpr const char* kWeightsName = "model.safetensors";
 inline constexpr const char* kWeightsIndexName = "model.safetensors.index.json";
@@ -98,4 +98,4 @@ class WeightFiles {
     Weights weights_;
 };
 
-}  // namespace axle::inline v0::nn
+}  // namespace axle::nn

@@ -5,7 +5,7 @@
 
 #include "nn/module.h"
 
-namespace axle::inline v0::nn {
+namespace axle::nn {
 
 class ReLU : public Model<ReLU> {
   public:
@@ -50,4 +50,4 @@ class Flatten : public Model<Flatten> {
     std::int64_t from, to;
 };
 
-}  // namespace axle::inline v0::nn
+}  // namespace axle::nn

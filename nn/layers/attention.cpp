@@ -2,7 +2,7 @@
 
 #include "nn/init.h"
 
-namespace axle::inline v0::nn {
+namespace axle::nn {
 
 MultiheadAttention::MultiheadAttention(std::int64_t embed_dim, std::int64_t heads,
                                        MultiheadAttentionOptions options)
@@ -50,4 +50,4 @@ void MultiheadAttention::visit(Visitor& v) {
     v("out_proj", out_proj);
 }
 
-}  // namespace axle::inline v0::nn
+}  // namespace axle::nn

@@ -4,7 +4,7 @@
 #include "nn/layers/linear.h"
 #include "nn/module.h"
 
-namespace axle::inline v0::nn {
+namespace axle::nn {
 
 struct MultiheadAttentionOptions {
     double dropout = 0;
@@ -36,4 +36,4 @@ class MultiheadAttention : public Model<MultiheadAttention> {
     MultiheadAttentionOptions options_;
 };
 
-}  // namespace axle::inline v0::nn
+}  // namespace axle::nn

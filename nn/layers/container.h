@@ -8,7 +8,7 @@
 
 #include "nn/module.h"
 
-namespace axle::inline v0::nn {
+namespace axle::nn {
 
 // A list of modules of one type, named "0", "1", ...
 template <class T>
@@ -99,4 +99,4 @@ class Sequential : public Model<Sequential> {
     std::vector<std::unique_ptr<Stage>> stages_;
 };
 
-}  // namespace axle::inline v0::nn
+}  // namespace axle::nn

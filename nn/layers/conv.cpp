@@ -4,7 +4,7 @@
 
 #include "nn/init.h"
 
-namespace axle::inline v0::nn {
+namespace axle::nn {
 namespace {
 
 // Throws ValueError if the sizes are invalid. Strides, padding and dilation are checked by the op
@@ -75,4 +75,4 @@ Tensor ConvTranspose2d::forward(const Tensor& x) {
                              .dilation = options_.dilation});
 }
 
-}  // namespace axle::inline v0::nn
+}  // namespace axle::nn

@@ -6,7 +6,7 @@
 #include "core/ops.h"
 #include "nn/module.h"
 
-namespace axle::inline v0::nn {
+namespace axle::nn {
 
 // The padding of an image: a size for both sides, or "same", which keeps the image size.
 struct ConvPadding {
@@ -80,4 +80,4 @@ class ConvTranspose2d : public Model<ConvTranspose2d> {
     ConvTranspose2dLayerOptions options_;
 };
 
-}  // namespace axle::inline v0::nn
+}  // namespace axle::nn

@@ -3,7 +3,7 @@
 #include "core/autograd/autograd.h"
 #include "nn/init.h"
 
-namespace axle::inline v0::nn {
+namespace axle::nn {
 namespace {
 
 std::int64_t positive(const char* who, std::int64_t size) {
@@ -29,4 +29,4 @@ Dropout::Dropout(double p_) : p(p_) {
     if (!(p >= 0 && p <= 1)) throw ValueError(str("Dropout: p must be in [0, 1]: ", p));
 }
 
-}  // namespace axle::inline v0::nn
+}  // namespace axle::nn

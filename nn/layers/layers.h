@@ -6,7 +6,7 @@
 
 #include "nn/module.h"
 
-namespace axle::inline v0::nn {
+namespace axle::nn {
 
 // Looks up ids [...] in a table and returns rows [..., width]. The table is drawn from N(0, 1), as
 // in PyTorch.
@@ -32,4 +32,4 @@ class Dropout : public Model<Dropout> {
     double p;
 };
 
-}  // namespace axle::inline v0::nn
+}  // namespace axle::nn

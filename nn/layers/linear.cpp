@@ -4,7 +4,7 @@
 
 #include "nn/init.h"
 
-namespace axle::inline v0::nn {
+namespace axle::nn {
 
 Linear::Linear(std::int64_t in, std::int64_t out, LinearOptions options) : options_(options) {
     if (in < 1 || out < 1)
@@ -53,4 +53,4 @@ Tensor feed_forward(Linear& first, Linear& second, const Tensor& x, Activation a
                               activation);
 }
 
-}  // namespace axle::inline v0::nn
+}  // namespace axle::nn

@@ -6,7 +6,7 @@
 #include "core/ops.h"
 #include "nn/module.h"
 
-namespace axle::inline v0::nn {
+namespace axle::nn {
 
 class Linear;
 
@@ -54,4 +54,4 @@ class Linear : public Model<Linear> {
 // applies.
 Tensor feed_forward(Linear& first, Linear& second, const Tensor& x, Activation activation);
 
-}  // namespace axle::inline v0::nn
+}  // namespace axle::nn

@@ -1,6 +1,6 @@
 #include "nn/layers/mlp.h"
 
-namespace axle::inline v0::nn {
+namespace axle::nn {
 
 Mlp::Mlp(const std::vector<std::int64_t>& widths, Activation activation) : activation_(activation) {
     if (widths.size() < 2) throw ValueError(str("Mlp: needs at least two widths: ", widths.size()));
@@ -15,4 +15,4 @@ Tensor Mlp::forward(Tensor x) {
     return feed_forward(layers[count - 2], layers[count - 1], x, activation_);
 }
 
-}  // namespace axle::inline v0::nn
+}  // namespace axle::nn

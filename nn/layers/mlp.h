@@ -6,7 +6,7 @@
 #include "nn/layers/container.h"
 #include "nn/layers/linear.h"
 
-namespace axle::inline v0::nn {
+namespace axle::nn {
 
 // Linear layers of the given widths with an activation between them, named layers.0, layers.1, ...
 // Maps x [..., widths.front()] to [..., widths.back()].
@@ -23,4 +23,4 @@ class Mlp : public Model<Mlp> {
     Activation activation_;
 };
 
-}  // namespace axle::inline v0::nn
+}  // namespace axle::nn

@@ -3,7 +3,7 @@
 #include "core/autograd/autograd.h"
 #include "nn/init.h"
 
-namespace axle::inline v0::nn {
+namespace axle::nn {
 namespace {
 
 void check_positive(const std::string& who, std::int64_t size) {
@@ -78,4 +78,4 @@ GroupNorm::GroupNorm(std::int64_t groups_, std::int64_t channels, GroupNormOptio
     if (options.affine) weight = parameter_of_ones(channels), bias = parameter_of_zeros(channels);
 }
 
-}  // namespace axle::inline v0::nn
+}  // namespace axle::nn

@@ -7,7 +7,7 @@
 
 #include "nn/module.h"
 
-namespace axle::inline v0::nn {
+namespace axle::nn {
 
 struct LayerNormOptions {
     double eps = 1e-5;
@@ -103,4 +103,4 @@ class GroupNorm : public Model<GroupNorm> {
     double eps;
 };
 
-}  // namespace axle::inline v0::nn
+}  // namespace axle::nn

@@ -4,7 +4,7 @@
 
 #include "nn/module.h"
 
-namespace axle::inline v0::nn {
+namespace axle::nn {
 
 class MaxPool2d : public Model<MaxPool2d> {
   public:
@@ -55,4 +55,4 @@ class Upsample : public Model<Upsample> {
     InterpolateOptions options;
 };
 
-}  // namespace axle::inline v0::nn
+}  // namespace axle::nn

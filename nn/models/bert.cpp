@@ -4,7 +4,7 @@
 #include "nn/models/pretrained.h"
 #include "nn/models/transformer.h"
 
-namespace axle::inline v0::nn {
+namespace axle::nn {
 
 void BertConfig::validate() const {
     constexpr const char* kWho = "BertConfig";
@@ -208,4 +208,4 @@ Tensor BertForMaskedLM::loss(const Tensor& ids, const Tensor& labels, const Tens
     });
 }
 
-}  // namespace axle::inline v0::nn
+}  // namespace axle::nn

@@ -18,7 +18,7 @@
 #include "nn/layers/linear.h"
 #include "nn/layers/norm.h"
 
-namespace axle::inline v0::nn {
+namespace axle::nn {
 
 // The configuration of the BERT models, with Hugging Face's names and defaults.
 struct BertConfig {
@@ -219,4 +219,4 @@ struct BertForMaskedLM : Model<BertForMaskedLM> {
     BertPredictions predictions;
 };
 
-}  // namespace axle::inline v0::nn
+}  // namespace axle::nn

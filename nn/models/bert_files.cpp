@@ -5,7 +5,7 @@
 #include "nn/models/bert.h"
 #include "nn/models/pretrained.h"
 
-namespace axle::inline v0::nn {
+namespace axle::nn {
 namespace {
 
 // Reads id2label, {"0": "LABEL_0", ...}, which must contain every class number from 0 on.
@@ -166,4 +166,4 @@ void BertForMaskedLM::save_pretrained(const std::string& directory,
     save_transformers(*this, "BertForMaskedLM", config.to_json(), directory, options);
 }
 
-}  // namespace axle::inline v0::nn
+}  // namespace axle::nn

@@ -5,7 +5,7 @@
 
 #include "core/autograd/autograd.h"
 
-namespace axle::inline v0::nn {
+namespace axle::nn {
 namespace {
 
 // Switches a model to evaluation mode; the destructor restores the mode of every module.
@@ -63,4 +63,4 @@ std::vector<std::int64_t> generate(Module& model,
     return ids;
 }
 
-}  // namespace axle::inline v0::nn
+}  // namespace axle::nn

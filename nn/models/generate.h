@@ -7,7 +7,7 @@
 
 #include "nn/module.h"
 
-namespace axle::inline v0::nn {
+namespace axle::nn {
 
 struct GenerateOptions {
     double temperature = 1;  // 0 takes the most likely token
@@ -23,4 +23,4 @@ std::vector<std::int64_t> generate(Module& model,
                                    std::int64_t longest, std::vector<std::int64_t> ids,
                                    std::int64_t count, GenerateOptions options);
 
-}  // namespace axle::inline v0::nn
+}  // namespace axle::nn

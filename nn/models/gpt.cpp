@@ -6,7 +6,7 @@
 #include "nn/models/pretrained.h"
 #include "nn/models/transformer.h"
 
-namespace axle::inline v0::nn {
+namespace axle::nn {
 
 void GptConfig::validate() const {
     constexpr const char* kWho = "GptConfig";
@@ -129,4 +129,4 @@ std::vector<std::int64_t> Gpt::generate(std::vector<std::int64_t> ids, std::int6
     return nn::generate(*this, logits, config.block_size, std::move(ids), count, options);
 }
 
-}  // namespace axle::inline v0::nn
+}  // namespace axle::nn

@@ -15,7 +15,7 @@
 #include "nn/layers/norm.h"
 #include "nn/models/generate.h"
 
-namespace axle::inline v0::nn {
+namespace axle::nn {
 
 struct GptConfig {
     std::int64_t vocab_size = 50257;
@@ -122,4 +122,4 @@ struct Gpt : Model<Gpt> {
     Tensor hidden(const Tensor& ids);
 };
 
-}  // namespace axle::inline v0::nn
+}  // namespace axle::nn

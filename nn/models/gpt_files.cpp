@@ -3,7 +3,7 @@
 #include "nn/models/gpt.h"
 #include "nn/models/pretrained.h"
 
-namespace axle::inline v0::nn {
+namespace axle::nn {
 
 std::string GptConfig::to_json() const {
     // GPT-2's end-of-text token, which does not exist in a smaller vocabulary.
@@ -74,4 +74,4 @@ void Gpt::save_pretrained(const std::string& directory,
     save_transformers(*this, "GPT2LMHeadModel", config.to_json(), directory, options);
 }
 
-}  // namespace axle::inline v0::nn
+}  // namespace axle::nn

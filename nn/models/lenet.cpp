@@ -1,6 +1,6 @@
 #include "nn/models/lenet.h"
 
-namespace axle::inline v0::nn {
+namespace axle::nn {
 
 LeNet::LeNet(std::int64_t num_classes)
     : conv1(1, 6, 5, {.padding = 2}),
@@ -19,4 +19,4 @@ Tensor LeNet::forward(const Tensor& images) {
     return fc3(x);
 }
 
-}  // namespace axle::inline v0::nn
+}  // namespace axle::nn

@@ -7,7 +7,7 @@
 #include "nn/layers/conv.h"
 #include "nn/layers/linear.h"
 
-namespace axle::inline v0::nn {
+namespace axle::nn {
 
 struct LeNet : Model<LeNet> {
     explicit LeNet(std::int64_t num_classes = 10);
@@ -22,4 +22,4 @@ struct LeNet : Model<LeNet> {
     Linear fc1, fc2, fc3;
 };
 
-}  // namespace axle::inline v0::nn
+}  // namespace axle::nn

@@ -6,7 +6,7 @@
 #include "nn/models/pretrained.h"
 #include "nn/models/transformer.h"
 
-namespace axle::inline v0::nn {
+namespace axle::nn {
 
 void LlamaConfig::validate() const {
     constexpr const char* kWho = "LlamaConfig";
@@ -148,4 +148,4 @@ std::vector<std::int64_t> Llama::generate(std::vector<std::int64_t> ids, std::in
                         options);
 }
 
-}  // namespace axle::inline v0::nn
+}  // namespace axle::nn

@@ -16,7 +16,7 @@
 #include "nn/layers/norm.h"
 #include "nn/models/generate.h"
 
-namespace axle::inline v0::nn {
+namespace axle::nn {
 
 // The configuration of Llama, with Hugging Face's names and defaults.
 struct LlamaConfig {
@@ -131,4 +131,4 @@ struct Llama : Model<Llama> {
     Tensor lm_head;  // [vocab_size, C]; the embedding itself if tied
 };
 
-}  // namespace axle::inline v0::nn
+}  // namespace axle::nn

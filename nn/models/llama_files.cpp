@@ -4,7 +4,7 @@
 #include "nn/models/llama.h"
 #include "nn/models/pretrained.h"
 
-namespace axle::inline v0::nn {
+namespace axle::nn {
 namespace {
 
 // Returns one token, a list of tokens, or null.
@@ -120,4 +120,4 @@ void Llama::save_pretrained(const std::string& directory,
     save_transformers(*this, "LlamaForCausalLM", config.to_json(), directory, options);
 }
 
-}  // namespace axle::inline v0::nn
+}  // namespace axle::nn

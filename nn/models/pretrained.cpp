@@ -9,7 +9,7 @@
 #include "core/autograd/autograd.h"
 #include "core/files/file.h"
 
-namespace axle::inline v0::nn {
+namespace axle::nn {
 namespace {
 
 namespace fs = std::filesystem;
@@ -240,4 +240,4 @@ void PretrainedFolder::load(Module& model) const {
     in_file(files_->path(), [&] { return model.load_state_dict(state); });
 }
 
-}  // namespace axle::inline v0::nn
+}  // namespace axle::nn

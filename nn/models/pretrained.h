@@ -19,7 +19,7 @@
 #include "nn/init.h"
 #include "nn/module.h"
 
-namespace axle::inline v0::nn {
+namespace axle::nn {
 
 // Throws ValueError "who: what must be ..." unless 1 <= value < 2^31, so that products of two sizes
 // cannot overflow. The functions below throw the same error.
@@ -152,4 +152,4 @@ inline void save_transformers(const Module& model, const char* architecture,
     save_folder(model, architecture, from_json(config), "transformers", directory, options);
 }
 
-}  // namespace axle::inline v0::nn
+}  // namespace axle::nn

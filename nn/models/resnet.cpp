@@ -2,7 +2,7 @@
 
 #include "nn/init.h"
 
-namespace axle::inline v0::nn {
+namespace axle::nn {
 namespace {
 
 constexpr std::int64_t kExpansion = 4;  // output channels / bottleneck channels
@@ -85,4 +85,4 @@ ResNetConfig resnet18() { return {.layers = {2, 2, 2, 2}}; }
 ResNetConfig resnet34() { return {.layers = {3, 4, 6, 3}}; }
 ResNetConfig resnet50() { return {.layers = {3, 4, 6, 3}, .bottleneck = true}; }
 
-}  // namespace axle::inline v0::nn
+}  // namespace axle::nn

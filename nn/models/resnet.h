@@ -12,7 +12,7 @@
 #include "nn/layers/linear.h"
 #include "nn/layers/norm.h"
 
-namespace axle::inline v0::nn {
+namespace axle::nn {
 
 struct ResNetConfig {
     std::array<std::int64_t, 4> layers = {2, 2, 2, 2};  // number of blocks in each stage
@@ -57,4 +57,4 @@ ResNetConfig resnet18();
 ResNetConfig resnet34();
 ResNetConfig resnet50();
 
-}  // namespace axle::inline v0::nn
+}  // namespace axle::nn

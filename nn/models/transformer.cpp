@@ -3,7 +3,7 @@
 #include "core/autograd/autograd.h"
 #include "nn/init.h"
 
-namespace axle::inline v0::nn {
+namespace axle::nn {
 
 Linear normal_linear(std::int64_t in, std::int64_t out, double std, LinearOptions options) {
     Linear layer(in, out, options);
@@ -32,4 +32,4 @@ Tensor padding_mask(const char* who, const Tensor& attention_mask, const Tensor&
     return attends.unsqueeze(1).unsqueeze(1);
 }
 
-}  // namespace axle::inline v0::nn
+}  // namespace axle::nn

@@ -8,7 +8,7 @@
 #include "nn/layers/layers.h"
 #include "nn/layers/linear.h"
 
-namespace axle::inline v0::nn {
+namespace axle::nn {
 
 // Returns a Linear with weights from N(0, std) and a zero bias.
 Linear normal_linear(std::int64_t in, std::int64_t out, double std, LinearOptions options = {});
@@ -21,4 +21,4 @@ Embedding normal_embedding(std::int64_t rows, std::int64_t width, double std,
 // unless its shape is that of ids.
 Tensor padding_mask(const char* who, const Tensor& attention_mask, const Tensor& ids);
 
-}  // namespace axle::inline v0::nn
+}  // namespace axle::nn

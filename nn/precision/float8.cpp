@@ -8,7 +8,7 @@
 #include "core/graph.h"
 #include "core/profiler/profiler.h"
 
-namespace axle::inline v0::nn {
+namespace axle::nn {
 namespace {
 
 constexpr const char* kOp = "float8_linear";
@@ -154,4 +154,4 @@ bool use_float8(Linear& layer, const Float8Options& options) {
     return true;
 }
 
-}  // namespace axle::inline v0::nn
+}  // namespace axle::nn

@@ -11,7 +11,7 @@
 #include "core/float8.h"
 #include "nn/layers/linear.h"
 
-namespace axle::inline v0::nn {
+namespace axle::nn {
 
 enum class Float8Scaling : std::uint8_t { current, delayed };
 
@@ -72,4 +72,4 @@ class Float8Linear : public LinearPolicy {
 // already has a policy or its sizes are not multiples of 16.
 bool use_float8(Linear& layer, const Float8Options& options);
 
-}  // namespace axle::inline v0::nn
+}  // namespace axle::nn

@@ -6,7 +6,7 @@
 #include "nn/layers/layers.h"
 #include "nn/layers/linear.h"
 
-namespace axle::inline v0::nn {
+namespace axle::nn {
 namespace {
 
 bool is_cast(const Module& module) {
@@ -60,4 +60,4 @@ void attach_layerwise_casting_hooks(Module& module, DType storage, DType compute
     }
 }
 
-}  // namespace axle::inline v0::nn
+}  // namespace axle::nn

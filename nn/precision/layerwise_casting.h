@@ -10,7 +10,7 @@
 
 #include "nn/module.h"
 
-namespace axle::inline v0::nn {
+namespace axle::nn {
 
 struct LayerwiseCastingOptions {
     // Regular expressions that are searched for in the dotted names of modules. A module that
@@ -29,4 +29,4 @@ struct LayerwiseCastingOptions {
 void attach_layerwise_casting_hooks(Module& module, DType storage, DType compute,
                                     const LayerwiseCastingOptions& options = {});
 
-}  // namespace axle::inline v0::nn
+}  // namespace axle::nn

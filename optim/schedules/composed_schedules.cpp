@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace axle::inline v0::optim {
+namespace axle::optim {
 namespace {
 
 Optimizer& optimizer_of(const ComposedScheduler::Parts& parts) {
@@ -152,4 +152,4 @@ void ChainedScheduler::sync_with_parts() {
     set_position(parts()[0]->last_epoch(), parts()[0]->step_count());
 }
 
-}  // namespace axle::inline v0::optim
+}  // namespace axle::optim

@@ -14,7 +14,7 @@
 
 #include "optim/schedules/scheduler.h"
 
-namespace axle::inline v0::optim {
+namespace axle::optim {
 
 class ComposedScheduler : public Scheduler {
   public:
@@ -77,4 +77,4 @@ class ChainedScheduler : public ComposedScheduler {
     void sync_with_parts();
 };
 
-}  // namespace axle::inline v0::optim
+}  // namespace axle::optim

@@ -6,7 +6,7 @@
 #include "optim/schedules/schedule_checks.h"
 #include "optim/schedules/schedules.h"
 
-namespace axle::inline v0::optim {
+namespace axle::optim {
 namespace {
 
 constexpr const char* kModes[] = {"triangular", "triangular2", "exp_range"};
@@ -144,4 +144,4 @@ std::vector<ScheduleField> OneCycleLR::fields() {
             {"cycle_momentum", &cycle_momentum_}};
 }
 
-}  // namespace axle::inline v0::optim
+}  // namespace axle::optim

@@ -5,7 +5,7 @@
 
 #include "optim/schedules/metric_schedules.h"
 
-namespace axle::inline v0::optim {
+namespace axle::optim {
 namespace {
 
 using Made = std::unique_ptr<Scheduler>;
@@ -279,4 +279,4 @@ std::unique_ptr<Scheduler> get_scheduler(std::string_view name, Optimizer& optim
     return found->make({optimizer, num_warmup_steps.value_or(0), num_training_steps, kwargs});
 }
 
-}  // namespace axle::inline v0::optim
+}  // namespace axle::optim

@@ -14,7 +14,7 @@
 #include "core/tree/tree.h"
 #include "optim/schedules/scheduler.h"
 
-namespace axle::inline v0::optim {
+namespace axle::optim {
 
 // Constant: lr0.
 LambdaLR get_constant_schedule(Optimizer& optimizer);
@@ -89,4 +89,4 @@ std::unique_ptr<Scheduler> get_scheduler(std::string_view name, Optimizer& optim
                                          std::optional<std::int64_t> num_training_steps = {},
                                          const Tree& scheduler_specific_kwargs = {});
 
-}  // namespace axle::inline v0::optim
+}  // namespace axle::optim

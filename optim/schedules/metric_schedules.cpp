@@ -6,7 +6,7 @@
 
 #include "optim/schedules/schedule_checks.h"
 
-namespace axle::inline v0::optim {
+namespace axle::optim {
 namespace {
 
 constexpr const char* kModes[] = {"min", "max"};
@@ -237,4 +237,4 @@ void GreedyLR::load(const Tree& tree) {
         optimizer().group(g).lr = last[g];
 }
 
-}  // namespace axle::inline v0::optim
+}  // namespace axle::optim

@@ -7,7 +7,7 @@
 
 #include "optim/schedules/scheduler.h"
 
-namespace axle::inline v0::optim {
+namespace axle::optim {
 
 // Base class. Each step needs the metric: step() without one throws UsageError.
 class MetricScheduler : public Scheduler {
@@ -124,4 +124,4 @@ class GreedyLR : public MetricScheduler {
     double window_sum_ = 0;
 };
 
-}  // namespace axle::inline v0::optim
+}  // namespace axle::optim

@@ -7,7 +7,7 @@
 #include "core/tree/tree.h"
 #include "optim/schedules/scheduler.h"
 
-namespace axle::inline v0::optim {
+namespace axle::optim {
 
 inline constexpr double kPi = std::numbers::pi;
 inline constexpr const char* kAnnealNames[] = {"cos", "linear"};
@@ -24,4 +24,4 @@ ScheduleChoice choice(E& value, std::span<const char* const> names) {
     return {reinterpret_cast<std::uint8_t*>(&value), names};
 }
 
-}  // namespace axle::inline v0::optim
+}  // namespace axle::optim

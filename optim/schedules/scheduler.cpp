@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-namespace axle::inline v0::optim {
+namespace axle::optim {
 namespace {
 
 Tree list_of(const std::vector<double>& values) {
@@ -196,4 +196,4 @@ void LambdaLR::apply(std::size_t index, GroupRef group, double base_lr, std::int
     group.lr = base_lr * factor(index, epoch);
 }
 
-}  // namespace axle::inline v0::optim
+}  // namespace axle::optim

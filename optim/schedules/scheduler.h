@@ -17,7 +17,7 @@
 #include "core/tree/tree.h"
 #include "optim/optimizer.h"
 
-namespace axle::inline v0::optim {
+namespace axle::optim {
 
 class Scheduler;
 
@@ -182,4 +182,4 @@ class LambdaLR : public FactorScheduler {
     void apply(std::size_t index, GroupRef group, double base_lr, std::int64_t epoch) override;
 };
 
-}  // namespace axle::inline v0::optim
+}  // namespace axle::optim

@@ -9,7 +9,7 @@
 
 #include "optim/schedules/schedule_checks.h"
 
-namespace axle::inline v0::optim {
+namespace axle::optim {
 namespace {
 
 double in_unit_interval(const char* op, const char* what, double factor) {
@@ -251,4 +251,4 @@ std::vector<ScheduleField> SWALR::fields() {
             {"_anneal_strategy", choice(anneal_, kAnnealNames)}};
 }
 
-}  // namespace axle::inline v0::optim
+}  // namespace axle::optim

@@ -14,7 +14,7 @@
 #include "optim/schedules/metric_schedules.h"
 #include "optim/schedules/scheduler.h"
 
-namespace axle::inline v0::optim {
+namespace axle::optim {
 
 // lr *= factor(t) at each step except the first.
 class MultiplicativeLR : public FactorScheduler {
@@ -250,4 +250,4 @@ class OneCycleLR : public Scheduler {
     bool cycle_momentum_, three_phase_;
 };
 
-}  // namespace axle::inline v0::optim
+}  // namespace axle::optim

@@ -5,7 +5,7 @@
 #include "optim/schedules/get_scheduler.h"
 #include "optim/schedules/schedule_checks.h"
 
-namespace axle::inline v0::optim {
+namespace axle::optim {
 namespace {
 
 double ratio(std::int64_t part, std::int64_t whole) {
@@ -189,4 +189,4 @@ LambdaLR get_wsd_schedule(Optimizer& optimizer, std::int64_t warmup_steps, std::
     });
 }
 
-}  // namespace axle::inline v0::optim
+}  // namespace axle::optim

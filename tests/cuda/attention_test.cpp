@@ -202,7 +202,7 @@ TEST_F(GpuScores, RowsWithoutAKeyBecomeZero) {
     const Tensor there = expand(to(mask, kGpu), {2, 2, 3, 70});
     for (const bool causal : {false, true}) {
         Tensor out = ones({2, 2, 3, 40}, {bf16, kGpu}), lse = ones({2, 2, 3}, {f32, kGpu});
-        kernels::cudnn::blank_rows(cuda_context(kGpu.index), there.view(), causal, out.view(),
+        kernels::cudnn::clear_rows_without_keys(cuda_context(kGpu.index), there.view(), causal, out.view(),
                                    lse.view());
         const Tensor sums = to(sum(to(back(out), f32), {-1}), f32), logs = back(lse);
         for (std::int64_t row = 0; row < 12; ++row) {
@@ -217,7 +217,7 @@ TEST_F(GpuScores, RowsWithoutAKeyBecomeZero) {
 TEST_F(GpuScores, WeightsOfARowWithoutAKeyAreZeroOnTheWayBack) {
     const Tensor lse = to(full({2, 3}, -kInfinity), kGpu);
     Tensor finite = empty({2, 3}, {f32, kGpu});
-    kernels::cudnn::without_infinity(cuda_context(kGpu.index), lse.view(), finite.view());
+    kernels::cudnn::replace_infinity(cuda_context(kGpu.index), lse.view(), finite.view());
     const Tensor large = back(finite);
     EXPECT_GT(large.data<float>()[5], 1e20F);
     EXPECT_LT(large.data<float>()[5], 0x1p120f);
@@ -227,9 +227,9 @@ TEST_F(GpuScores, TheStateOfDropoutIsReadFromTheGpu) {
     const Tensor base = to(tensor(std::vector<std::int64_t>{7, 1000}, {2}), kGpu);
     Tensor state = zeros({4}, {i64, kGpu});
     auto* const to_state = state.view().as<std::int64_t>();
-    kernels::cudnn::write_state(cuda_context(kGpu.index), {.seed = 3, .offset = 5}, to_state,
+    kernels::cudnn::write_random_state(cuda_context(kGpu.index), {.seed = 3, .offset = 5}, to_state,
                                 to_state + 1);
-    kernels::cudnn::write_state(cuda_context(kGpu.index),
+    kernels::cudnn::write_random_state(cuda_context(kGpu.index),
                                 {.seed = 3, .offset = 5, .base = base.view().as<std::uint64_t>()},
                                 to_state + 2, to_state + 3);
     expect_same_bits(back(state), tensor(std::vector<std::int64_t>{3, 20, 7, 4020}, {4}));

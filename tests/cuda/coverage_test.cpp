@@ -77,9 +77,9 @@ void run_beside_cudnn() {
     Tensor out = ones({1, 1, 2, 8}, {bf16, kGpu}), lse = ones({1, 1, 2}, {f32, kGpu}),
            state = zeros({2}, {i64, kGpu});
     kernels::Cuda& on = cuda_context(kGpu.index);
-    kernels::cudnn::blank_rows(on, mask.view(), false, out.view(), lse.view());
+    kernels::cudnn::clear_rows_without_keys(on, mask.view(), false, out.view(), lse.view());
     auto* const to = state.data<std::int64_t>();
-    kernels::cudnn::write_state(on, {}, to, to + 1);
+    kernels::cudnn::write_random_state(on, {}, to, to + 1);
 }
 
 void run_float8() {

@@ -1,4 +1,4 @@
-// A job within one program: several ranks as threads, or as children of it.
+// A job within one program: ranks are threads or child processes.
 #pragma once
 
 #include <chrono>
@@ -18,7 +18,7 @@
 
 namespace axle::tests {
 
-// A port of the loopback interface that nobody uses at the moment.
+// Returns a port of the loopback interface that is currently unused.
 inline int free_port() {
     const int descriptor = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     sockaddr_in address{};
@@ -53,7 +53,7 @@ struct Job {
                                  .heartbeat_timeout = std::chrono::seconds(8)};
 };
 
-// Runs f(rank) for each rank on a thread of its own; the text of what each has thrown, or "".
+// Runs f(rank) in a thread for each rank. Returns the text of each rank's exception, or "".
 inline std::vector<std::string> run_ranks(int size, const std::function<void(int)>& f) {
     std::vector<std::string> errors(static_cast<std::size_t>(size));
     std::vector<std::thread> threads;

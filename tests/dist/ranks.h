@@ -1,4 +1,4 @@
-// Ranks as threads of this process, each with a process group of its own to the others.
+// Runs ranks as threads of this process, each with its own process group.
 #pragma once
 
 #include <chrono>
@@ -30,7 +30,7 @@ inline dist::ProcessGroupOptions short_options(int timeout_ms = 30000) {
             .join_timeout = std::chrono::milliseconds(30000)};
 }
 
-// f(group) on every rank; what it throws is given back, by rank.
+// Runs f(group) on every rank and returns the exceptions, by rank.
 template <class F>
 std::vector<std::exception_ptr> outcomes(
     int size, F&& f, const dist::ProcessGroupOptions& options = short_options()) {
@@ -59,8 +59,8 @@ inline std::string text_of(const std::exception_ptr& error) {
     }
 }
 
-// The text of the CommError that each rank ended with; "" where none did. Another exception fails
-// the test.
+// Runs f(group) on every rank and returns the text of each rank's CommError, or "". Other
+// exceptions fail the test.
 template <class F>
 std::vector<std::string> run_ranks(int size, F&& f,
                                    const dist::ProcessGroupOptions& options = short_options()) {
@@ -78,7 +78,7 @@ std::vector<std::string> run_ranks(int size, F&& f,
     return texts;
 }
 
-// f(group) on every rank, where nothing is to go wrong.
+// Runs f(group) on every rank and expects no exceptions.
 template <class F>
 void on_ranks(int size, F&& f) {
     const std::vector<std::exception_ptr> errors = outcomes(size, f);

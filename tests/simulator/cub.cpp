@@ -9,7 +9,7 @@
 
 #include "kernels/cuda/index/cub.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 
 template <class Key>
 Ranks<Key> sort_by_keys(Cuda& on, DeviceScratch& scratch, Ranks<Key> a, std::int64_t rows,
@@ -43,4 +43,4 @@ template Ranks<std::uint32_t> sort_by_keys(Cuda&, DeviceScratch&, Ranks<std::uin
 template Ranks<std::uint64_t> sort_by_keys(Cuda&, DeviceScratch&, Ranks<std::uint64_t>,
                                            std::int64_t, std::int64_t, int);
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

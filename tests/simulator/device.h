@@ -38,7 +38,7 @@
 #define __forceinline__ inline
 #define __grid_constant__
 
-namespace axle::inline v0::kernels::simulator {
+namespace axle::kernels::simulator {
 
 struct Index3 {
     unsigned x = 0, y = 0, z = 0;
@@ -76,7 +76,7 @@ T shuffle(T x, int from) {
     return result;
 }
 
-}  // namespace axle::inline v0::kernels::simulator
+}  // namespace axle::kernels::simulator
 
 #define threadIdx (::axle::kernels::simulator::thread_index())
 #define blockIdx (::axle::kernels::simulator::block_index())

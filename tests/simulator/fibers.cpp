@@ -25,7 +25,7 @@
 #include <sanitizer/common_interface_defs.h>
 #endif
 
-namespace axle::inline v0::kernels::simulator {
+namespace axle::kernels::simulator {
 namespace {
 
 constexpr std::size_t kStack = std::size_t{256} << 10;
@@ -258,4 +258,4 @@ unsigned ballot(bool predicate) {
     return result;
 }
 
-}  // namespace axle::inline v0::kernels::simulator
+}  // namespace axle::kernels::simulator

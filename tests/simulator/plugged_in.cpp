@@ -1,7 +1,7 @@
 #include "tests/simulator/simulator.h"
 
-namespace axle::inline v0::kernels::simulator {
+namespace axle::kernels::simulator {
 
 bool plugged_in() { return true; }
 
-}  // namespace axle::inline v0::kernels::simulator
+}  // namespace axle::kernels::simulator

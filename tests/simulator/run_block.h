@@ -6,9 +6,9 @@
 
 #include "tests/simulator/device.h"
 
-namespace axle::inline v0::kernels::simulator {
+namespace axle::kernels::simulator {
 
 // Runs every thread of the grid. Not reentrant.
 void run_grid(Extent grid, int threads, std::size_t shared_bytes, const std::function<void()>& run);
 
-}  // namespace axle::inline v0::kernels::simulator
+}  // namespace axle::kernels::simulator

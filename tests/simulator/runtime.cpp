@@ -325,7 +325,7 @@ CUresult set_access(CUdeviceptr place, std::size_t size, const CUmemAccessDesc*,
 
 }  // namespace
 
-namespace axle::inline v0::kernels::simulator {
+namespace axle::kernels::simulator {
 
 void start(cudaStream_t stream, Extent grid, int threads, std::size_t shared_bytes,
            std::source_location at, std::function<void()> run) {
@@ -349,7 +349,7 @@ void set_memory(std::size_t bytes) {
     device().memory = bytes;
 }
 
-}  // namespace axle::inline v0::kernels::simulator
+}  // namespace axle::kernels::simulator
 
 #define AXLE_LOCKED const std::lock_guard axle_lock(device().mutex)
 

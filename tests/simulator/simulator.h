@@ -12,7 +12,7 @@
 #include <set>
 #include <string>
 
-namespace axle::inline v0::kernels::simulator {
+namespace axle::kernels::simulator {
 
 // Whether there is a device: in programs that link plugged_in.cpp as well.
 bool plugged_in();
@@ -27,4 +27,4 @@ void set_bus(int bus);
 // Bytes of device memory that there are; allocations beyond fail as on a real device.
 void set_memory(std::size_t bytes);
 
-}  // namespace axle::inline v0::kernels::simulator
+}  // namespace axle::kernels::simulator

@@ -287,7 +287,7 @@ TEST(Yaml, RefusesWhatMakesNoSenseOrTakesForever) {
                   before + ", " + before + "]\n";
     }
     const std::vector<std::pair<std::string, std::string>> cases = {
-        {"a: 1\na: 2", "'a' comes twice"},
+        {"a: 1\na: 2", "'a' is repeated"},
         {"a: [1", "not YAML"},
         {"a: !!python/object:os.system x", "tag"},
         {"a: !!binary x", "tag"},

@@ -20,7 +20,7 @@
 namespace axle::launcher {
 namespace {
 
-// Every key, in the order of files: Accelerate sorts them.
+// Visits every key in the order of files; Accelerate sorts them.
 template <class Config, class F>
 void for_each_field(Config& c, F&& f) {
     f("command_file", c.command_file);
@@ -73,7 +73,7 @@ const std::vector<std::string>& distributed_types() {
 
 bool is_section(const std::string& key) { return key.ends_with("_config"); }
 
-// One file, from its keys to a ClusterConfig.
+// Converts the keys of a file to a ClusterConfig.
 class ConfigReader {
   public:
     ConfigReader(const Tree& tree, const std::string& name) : tree_(tree), name_(name) {
@@ -105,7 +105,7 @@ class ConfigReader {
         fail(str(key, " must be ", what));
     }
 
-    // What people write by hand and YAML reads as false, and what old versions wrote.
+    // Converts `no` in hand-written files, which YAML reads as false, and fields of old versions.
     void modernize() {
         if (!tree_.contains("distributed_type"))
             fail("says no distributed_type; `axle config` makes a new file");
@@ -175,7 +175,7 @@ class ConfigReader {
             must_be(key, "a map of its options");
         value = from;
     }
-    // `gpu_ids: 1` is a number and `gpu_ids: [0, 1]` a list.
+    // `gpu_ids: 1` is a number and `gpu_ids: [0, 1]` is a list.
     std::string gpu_ids(const Tree& from) const {
         if (from.is_integer()) return str(from.integer());
         if (from.is_string()) return from.string();
@@ -213,10 +213,10 @@ class ConfigReader {
     std::string name_;
 };
 
-// What Accelerate leaves out when it writes.
+// Returns whether Accelerate omits the value when it writes.
 bool is_left_out(const Tree& value) { return value.is_null() || (value.is_map() && value.empty()); }
 
-// Nested, an empty map is written as null.
+// Replaces nested empty maps by null.
 Tree without_empty_maps(const Tree& section) {
     Tree result = section;
     for (auto& [key, value] : result.entries()) {
@@ -226,7 +226,7 @@ Tree without_empty_maps(const Tree& section) {
     return result;
 }
 
-// Maps in the order of their keys, as in Accelerate's files.
+// Sorts the keys of all maps, as in Accelerate's files.
 Tree sorted(const Tree& tree) {
     if (!tree.is_map()) return tree;
     Tree result = tree;

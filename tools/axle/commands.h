@@ -1,5 +1,5 @@
-// The subcommands of the program axle. Each takes the arguments behind its name and returns the
-// exit code. What it throws becomes a line on stderr: UsageError ends with 2, others with 1.
+// The subcommands of the program axle. Each takes the arguments after its name and returns the exit
+// code. main() prints exceptions to stderr and exits with 2 for a UsageError, else 1.
 #pragma once
 
 #include <string>

@@ -1,9 +1,9 @@
-// axle config, axle config default, axle config update.
+// Implements axle config, axle config default and axle config update.
 #include <filesystem>
 #include <iostream>
-#include <memory>
+#include <limits>
+#include <optional>
 
-#include <CLI/CLI.hpp>
 #include <unistd.h>
 
 #include "core/cuda.h"
@@ -11,19 +11,20 @@
 #include "kernels/error.h"
 #include "tools/axle/cluster_config.h"
 #include "tools/axle/commands.h"
-#include "tools/axle/options.h"
 #include "tools/axle/questionnaire.h"
+#include "tools/options/options.h"
 
 namespace axle::launcher {
 namespace {
 
+constexpr int kAnyInt = std::numeric_limits<int>::max();
 constexpr const char* kFileHelp =
     "The file; by default $HF_HOME/accelerate/default_config.yaml, or the same below "
     "~/.cache/huggingface. JSON if it ends in .json";
 
-void add_file(CLI::App& app, std::string& path) {
+void add_file(tools::Options& options, std::string& path) {
     path = default_config_path();
-    app.add_option("--config_file", path, kFileHelp);
+    options.add("--config_file", path, kFileHelp);
 }
 
 void say_written(const std::string& path) {
@@ -31,13 +32,14 @@ void say_written(const std::string& path) {
 }
 
 int run_default(std::vector<std::string> arguments) {
-    CLI::App app("Writes a configuration without questions: every GPU of this machine, or the CPU.",
-                 "axle config default");
+    tools::Options options(
+        "Writes a configuration without questions: every GPU of this machine, or the CPU.",
+        "axle config default");
     std::string path, precision = "no";
-    add_file(app, path);
-    app.add_option("--mixed_precision", precision, "no, fp16, bf16 or fp8")
-        ->check(CLI::IsMember({"no", "fp16", "bf16", "fp8"}));
-    if (!parse_options(app, std::move(arguments))) return 0;
+    add_file(options, path);
+    options.add("--mixed_precision", precision, "no, fp16, bf16 or fp8")
+        .one_of({"no", "fp16", "bf16", "fp8"});
+    if (!options.parse(std::move(arguments))) return 0;
     if (std::filesystem::exists(path))
         throw FileError(printable(path) +
                         ": is there already and stays as it is; `axle config` replaces it, and "
@@ -50,11 +52,11 @@ int run_default(std::vector<std::string> arguments) {
 }
 
 int run_update(std::vector<std::string> arguments) {
-    CLI::App app("Writes a configuration anew, with today's keys and their defaults.",
-                 "axle config update");
+    tools::Options options("Writes a configuration anew, with today's keys and their defaults.",
+                           "axle config update");
     std::string path;
-    add_file(app, path);
-    if (!parse_options(app, std::move(arguments))) return 0;
+    add_file(options, path);
+    if (!options.parse(std::move(arguments))) return 0;
     write_config(read_config(path), path);
     say_written(path);
     return 0;
@@ -63,48 +65,49 @@ int run_update(std::vector<std::string> arguments) {
 // The flags that answer the questions, for scripts.
 class Answers {
   public:
-    explicit Answers(CLI::App& app) {
+    explicit Answers(tools::Options& options) {
         config_.mixed_precision = "no";
         config_.downcast_bf16 = "no";
         config_.same_network = true;
-        type_ = app.add_option("--distributed_type", config_.distributed_type,
-                               "NO, MULTI_GPU or MULTI_CPU; otherwise as the other answers say")
-                    ->check(CLI::IsMember({"NO", "MULTI_GPU", "MULTI_CPU"}));
+        type_ = options
+                    .add("--distributed_type", config_.distributed_type,
+                         "NO, MULTI_GPU or MULTI_CPU; otherwise as the other answers say")
+                    .one_of({"NO", "MULTI_GPU", "MULTI_CPU"});
         processes_ =
-            app.add_option("--num_processes", config_.num_processes, "Processes of all machines")
-                ->check(CLI::PositiveNumber);
-        add(app, "--num_machines", config_.num_machines, "Machines")->check(CLI::PositiveNumber);
-        add(app, "--machine_rank", config_.machine_rank, "Which of them this is, from 0");
-        add(app, "--main_process_ip", config_.main_process_ip, "The address of machine 0");
-        add(app, "--main_process_port", config_.main_process_port, "A port of machine 0")
-            ->check(CLI::Range(0, 65535));
-        add(app, "--mixed_precision", config_.mixed_precision, "no, fp16, bf16 or fp8")
-            ->check(CLI::IsMember({"no", "fp16", "bf16", "fp8"}));
-        add(app, "--gpu_ids", config_.gpu_ids, "GPUs of this machine: all, or as in 0,1");
-        cpu_ =
-            app.add_flag("--use_cpu,--cpu", config_.use_cpu, "The CPU even where there is a GPU");
-        given_.push_back(cpu_);
-        given_.push_back(app.add_flag("--enable_cpu_affinity", config_.enable_cpu_affinity,
-                                      "Each process on the CPU cores next to its GPU"));
-        given_.push_back(app.add_flag("--debug", config_.debug, "ACCELERATE_DEBUG_MODE"));
-        given_.push_back(app.add_option("--mpirun_hostfile", hostfile_,
-                                        "Start the processes by mpirun, on these hosts"));
-        given_.push_back(type_);
-        given_.push_back(processes_);
+            options.add("--num_processes", config_.num_processes, "Processes of all machines")
+                .range(1, kAnyInt);
+        add(options, "--num_machines", config_.num_machines, "Machines").range(1, kAnyInt);
+        add(options, "--machine_rank", config_.machine_rank, "Which of them this is, from 0");
+        add(options, "--main_process_ip", config_.main_process_ip, "The address of machine 0");
+        add(options, "--main_process_port", config_.main_process_port, "A port of machine 0")
+            .range(0, 65535);
+        add(options, "--mixed_precision", config_.mixed_precision, "no, fp16, bf16 or fp8")
+            .one_of({"no", "fp16", "bf16", "fp8"});
+        add(options, "--gpu_ids", config_.gpu_ids, "GPUs of this machine: all, or as in 0,1");
+        cpu_ = options.add_flag("--use_cpu,--cpu", config_.use_cpu,
+                                "The CPU even where there is a GPU");
+        given_.push_back(*cpu_);
+        given_.push_back(options.add_flag("--enable_cpu_affinity", config_.enable_cpu_affinity,
+                                          "Each process on the CPU cores next to its GPU"));
+        given_.push_back(options.add_flag("--debug", config_.debug, "ACCELERATE_DEBUG_MODE"));
+        given_.push_back(options.add("--mpirun_hostfile", hostfile_,
+                                     "Start the processes by mpirun, on these hosts"));
+        given_.push_back(*type_);
+        given_.push_back(*processes_);
     }
 
     bool given() const {
-        for (const CLI::Option* option : given_)
-            if (option->count() > 0) return true;
+        for (const tools::Option& option : given_)
+            if (option.was_given()) return true;
         return false;
     }
 
     ClusterConfig config(int gpus) {
-        if (processes_->count() == 0) config_.num_processes = config_.num_machines;
-        if (gpus == 0 && cpu_->count() == 0) config_.use_cpu = !says_gpu();
+        if (!processes_->was_given()) config_.num_processes = config_.num_machines;
+        if (gpus == 0 && !cpu_->was_given()) config_.use_cpu = !says_gpu();
         if (!hostfile_.empty())
             config_.mpirun_config = {{"mpirun_hostfile", expand_home(hostfile_)}};
-        if (type_->count() == 0 && (config_.num_processes > 1 || config_.num_machines > 1))
+        if (!type_->was_given() && (config_.num_processes > 1 || config_.num_machines > 1))
             config_.distributed_type = config_.use_cpu ? "MULTI_CPU" : "MULTI_GPU";
         if (config_.distributed_type == "MULTI_CPU") config_.use_cpu = true;
         if (config_.use_cpu && says_gpu())
@@ -116,8 +119,8 @@ class Answers {
 
   private:
     template <class T>
-    CLI::Option* add(CLI::App& app, const char* name, T& value, const char* help) {
-        given_.push_back(app.add_option(name, value, help));
+    tools::Option add(tools::Options& options, const char* name, T& value, const char* help) {
+        given_.push_back(options.add(name, value, help));
         return given_.back();
     }
     bool says_gpu() const {
@@ -126,12 +129,12 @@ class Answers {
 
     ClusterConfig config_;
     std::string hostfile_;
-    CLI::Option *type_, *processes_, *cpu_;
-    std::vector<CLI::Option*> given_;
+    std::optional<tools::Option> type_, processes_, cpu_;
+    std::vector<tools::Option> given_;
 };
 
 int run_questions(std::vector<std::string> arguments) {
-    CLI::App app(
+    tools::Options options(
         "Asks what `axle launch` is to do by default and writes it to a file, which Accelerate "
         "reads "
         "too. With one of the answers below nothing is asked.\n\n"
@@ -140,9 +143,9 @@ int run_questions(std::vector<std::string> arguments) {
         "  axle config update     an old file with today's keys\n",
         "axle config");
     std::string path;
-    add_file(app, path);
-    Answers answers(app);
-    if (!parse_options(app, std::move(arguments))) return 0;
+    add_file(options, path);
+    Answers answers(options);
+    if (!options.parse(std::move(arguments))) return 0;
     if (!answers.given() && !isatty(STDIN_FILENO))
         throw UsageError(
             "config: there is no terminal to ask on; use `axle config default`, or answer by "

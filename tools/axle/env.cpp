@@ -1,9 +1,8 @@
-// axle env.
+// Implements axle env.
 #include <filesystem>
 #include <iostream>
 #include <utility>
 
-#include <CLI/CLI.hpp>
 #include <unistd.h>
 
 #include "accel/report/report.h"
@@ -16,7 +15,7 @@
 #include "kernels/error.h"
 #include "tools/axle/cluster_config.h"
 #include "tools/axle/commands.h"
-#include "tools/axle/options.h"
+#include "tools/options/options.h"
 
 namespace axle::launcher {
 namespace {
@@ -62,12 +61,12 @@ void say_config(const std::string& path) {
 }  // namespace
 
 int run_env(std::vector<std::string> arguments) {
-    CLI::App app(
+    tools::Options options(
         "Shows what a report of trouble should say: versions, this machine, configuration.",
         "axle env");
     std::string path;
-    app.add_option("--config_file", path, "The configuration to show instead of the default one");
-    if (!parse_options(app, std::move(arguments))) return 0;
+    options.add("--config_file", path, "The configuration to show instead of the default one");
+    if (!options.parse(std::move(arguments))) return 0;
 
     const Tree environment = accel::environment();
     say("Axle", kVersion);

@@ -6,8 +6,6 @@
 #include <iostream>
 #include <map>
 
-#include <CLI/CLI.hpp>
-
 #include "core/files/file.h"
 #include "core/files/safetensors.h"
 #include "core/text/size_text.h"
@@ -20,17 +18,17 @@
 #include "nn/models/llama.h"
 #include "nn/models/resnet.h"
 #include "tools/axle/commands.h"
-#include "tools/axle/options.h"
+#include "tools/options/options.h"
 
 namespace axle::launcher {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t kMaxLayers = 4096;  // a model of more is no model, but a file that lies
+constexpr std::int64_t kMaxLayers = 4096;  // a larger number comes from an invalid file
 constexpr std::size_t kMaxConfig = std::size_t{1} << 20;
 
-// Integers stay what they are; all else counts with 4 bytes.
+// Returns the size with 32-bit floating weights; integers keep their size.
 std::int64_t float32_bytes(DType dtype, std::int64_t numel) {
     return is_floating(dtype) ? 4 * numel : static_cast<std::int64_t>(size_of(dtype)) * numel;
 }
@@ -81,7 +79,7 @@ const std::map<std::string, std::function<TensorBytes()>>& known_models() {
     return *models;
 }
 
-// Empty where Axle has no such model.
+// Returns nullopt if Axle does not have the model type.
 std::optional<TensorBytes> from_config(const std::string& path) {
     const std::string text = read_file(path);
     if (text.size() > kMaxConfig)
@@ -130,9 +128,9 @@ TensorBytes from_folder(const std::string& path) {
     return tensors;
 }
 
-// The module that a tensor's name is counted with.
+// Returns the layer to which a tensor belongs, derived from its name.
 std::string layer_of(const std::string& name) {
-    std::string before;  // the part before the one at hand
+    std::string before;  // the previous part of the name
     for (std::size_t begin = 0; begin < name.size();) {
         const std::size_t end = std::min(name.find('.', begin), name.size());
         const std::string part = name.substr(begin, end - begin);
@@ -148,7 +146,7 @@ std::string layer_of(const std::string& name) {
     return dot == std::string::npos ? name : name.substr(0, dot);
 }
 
-// Centred and to the width, counting letters rather than bytes.
+// Centers the text; the width counts characters, not bytes.
 std::string padded(const std::string& text, std::size_t width) {
     const std::size_t letters = static_cast<std::size_t>(
         std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; }));
@@ -251,18 +249,19 @@ std::optional<TrainingBytes> training_bytes(std::int64_t float32_bytes, Estimate
 }
 
 int run_estimate_memory(std::vector<std::string> arguments) {
-    CLI::App app(
+    tools::Options options(
         "Shows how much memory a model takes: its weights, and training it with Adam. What the "
         "activations of a batch take comes on top.",
         "axle estimate-memory");
     std::string model;
     std::vector<std::string> dtypes = {"float32", "float16", "int8", "int4"};
-    app.add_option("model", model,
-                   "gpt2, bert-base-cased, resnet50 and their like, a folder, a config.json, or a "
-                   ".safetensors file")
-        ->required();
-    app.add_option("--dtypes", dtypes, "Of float32, float16, bfloat16, int8, int4 and fp8");
-    if (!parse_options(app, std::move(arguments))) return 0;
+    options
+        .add("model", model,
+             "gpt2, bert-base-cased, resnet50 and their like, a folder, a config.json, or a "
+             ".safetensors file")
+        .required();
+    options.add("--dtypes", dtypes, "Of float32, float16, bfloat16, int8, int4 and fp8");
+    if (!options.parse(std::move(arguments))) return 0;
     std::vector<Row> rows = {{"dtype", "Largest Layer", "Total Size", "Training using Adam"}};
     std::vector<EstimateDType> wanted;
     wanted.reserve(dtypes.size());

@@ -1,4 +1,4 @@
-// Private to tools: how much memory a model takes, as `accelerate estimate-memory` counts.
+// Private to tools: estimates how much memory a model needs, like `accelerate estimate-memory`.
 #pragma once
 
 #include <cstdint>
@@ -9,30 +9,30 @@
 
 namespace axle::launcher {
 
-// Names of the tensors of a model and their bytes with 32-bit weights.
+// Names of a model's tensors and their sizes in bytes with 32-bit weights.
 using TensorBytes = std::vector<std::pair<std::string, std::int64_t>>;
 
-// A name that Axle knows (gpt2, bert-base-cased, resnet50, ...), a config.json or a folder with
-// one, a .safetensors file or a folder with such files. Of weights in files the headers alone are
-// read. FileError or ValueError for what is none of these.
+// `model` is a known name (gpt2, bert-base-cased, resnet50, ...), a config.json, a .safetensors
+// file, or a folder with either. Only the headers of weight files are read. Throws FileError or
+// ValueError if it is none of these.
 TensorBytes tensors_of(const std::string& model);
 
 struct ModelSize {
     std::int64_t total = 0, largest = 0;  // bytes
     std::vector<std::string> largest_layers;
 };
-// A layer is what lies on one device as a whole: a transformer's block, all of its embeddings, or
-// any other module with weights of its own.
+// A layer is what must be on one device: a transformer block, all embeddings together, or any other
+// module with weights of its own.
 ModelSize model_size(const TensorBytes& tensors);
 
-// Of fp8 the weights stay in 16 bits.
+// With fp8, weights are stored in 16 bits.
 enum class EstimateDType : std::uint8_t { float32, float16, bfloat16, int8, int4, fp8 };
-// UsageError for a name that is none of them.
+// Throws UsageError for an unknown name.
 EstimateDType estimate_dtype(const std::string& name);
-// Of the weights alone.
+// Returns the size of the weights in another dtype.
 double bytes_in(std::int64_t float32_bytes, EstimateDType dtype);
-// Weights, Adam's state, gradients with what computing them takes, and the most that a step has of
-// these, for one sample; nothing for what nobody trains in.
+// Memory for training with Adam: weights, optimizer state, gradients including their temporaries,
+// and the peak of a step, for one sample. nullopt for dtypes that cannot be trained in.
 struct TrainingBytes {
     std::int64_t model = 0, optimizer = 0, gradients = 0, step = 0;
 };

@@ -1,4 +1,4 @@
-// Private to tools: flags of `accelerate launch` for machines and libraries that Axle doesn't use.
+// Private to tools: flags of `accelerate launch` for hardware and libraries that Axle does not use.
 #pragma once
 
 #include <vector>
@@ -10,10 +10,11 @@ struct ForeignFlag {
     bool takes_value;
 };
 
-// Accepted, for they do nothing there either unless another flag asks for their machine or library.
+// Flags that are accepted and ignored: in Accelerate, too, they have no effect without the flag
+// that selects their hardware or library.
 const std::vector<ForeignFlag>& flags_without_effect();
 
-// Asked for, these are refused.
+// Flags that select such hardware or libraries. They are refused.
 struct RefusedFlag {
     const char* name;
     bool takes_value;

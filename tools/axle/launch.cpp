@@ -1,4 +1,4 @@
-// axle launch.
+// Implements axle launch.
 #include "dist/launch/launch.h"
 
 #include <chrono>
@@ -41,7 +41,7 @@ void list_defaults(const LaunchPlan& plan, const LaunchFlags& flags) {
     std::cerr << text;
 }
 
-// A port for each attempt, held while it runs.
+// Reserves a port for each start of the job, while it runs.
 class Ports {
   public:
     explicit Ports(const LaunchPlan& plan) : plan_(plan) {}
@@ -94,7 +94,7 @@ dist::SuperviseOptions supervision(const LaunchFlags& flags) {
     return options;
 }
 
-dist::JobNode place_of(const LaunchPlan& plan) {
+dist::JobNode job_node(const LaunchPlan& plan) {
     return {.local_world_size = plan.processes_here,
             .node_rank = plan.machine_rank,
             .num_nodes = plan.num_machines,
@@ -104,13 +104,13 @@ dist::JobNode place_of(const LaunchPlan& plan) {
             .num_threads = plan.threads};
 }
 
-// RANK and its like.
+// Returns a command for each process, with RANK and the other variables set.
 std::vector<dist::Command> commands_of(const LaunchPlan& plan) {
-    const dist::JobNode place = place_of(plan);
+    const dist::JobNode place = job_node(plan);
     std::vector<dist::Command> commands;
     for (int i = 0; i < plan.processes_here; ++i) {
         dist::Command command{.arguments = plan.command, .environment = plan.environment};
-        // What --env says of itself, it means.
+        // Variables given with --env take precedence.
         command.environment.merge(dist::environment_of(place, i));
         if (plan.keep_to_cores) command.cpus = dist::cpus_of(place, i);
         commands.push_back(std::move(command));
@@ -118,7 +118,7 @@ std::vector<dist::Command> commands_of(const LaunchPlan& plan) {
     return commands;
 }
 
-// A Python that has been started in a folder finds its programs there, a shell does not.
+// Python finds programs in the current folder, but exec searches only PATH.
 void check_program(const std::string& program) {
     if (program.find('/') != std::string::npos || !std::filesystem::is_regular_file(program))
         return;
@@ -134,7 +134,7 @@ int run_launch(std::vector<std::string> arguments) {
     const LaunchPlan plan = plan_launch(*flags, configuration(*flags));
     list_defaults(plan, *flags);
     check_program(plan.command[0]);
-    // A launcher that was started with it ignored could not wait for its processes.
+    // If SIGCHLD were ignored (inherited from the parent), waiting for processes would not work.
     std::signal(SIGCHLD, SIG_DFL);
 
     Ports ports(plan);

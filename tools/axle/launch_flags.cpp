@@ -5,13 +5,11 @@
 #include <limits>
 #include <utility>
 
-#include <CLI/CLI.hpp>
-
 #include "accel/config/plugins.h"
 #include "core/files/file.h"
 #include "kernels/error.h"
 #include "tools/axle/foreign_flags.h"
-#include "tools/axle/options.h"
+#include "tools/options/options.h"
 
 namespace axle::launcher {
 namespace {
@@ -28,28 +26,30 @@ constexpr const char* kAbout =
 
 constexpr int kAnyInt = std::numeric_limits<int>::max();
 
-// Declares the flags and fills what they name.
+// Declares the flags and binds them to the fields of LaunchFlags.
 class Declaration {
   public:
-    explicit Declaration(CLI::App& app, LaunchFlags& flags) : app_(app), f_(flags) {
-        app_.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+    explicit Declaration(tools::Options& options, LaunchFlags& flags)
+        : options_(options), f_(flags) {
+        options_.let_last_win();
         declare_job();
         declare_machines();
         declare_processes();
         declare_compilation();
         declare_foreign();
-        app_.footer(
+        options_.set_footer(
             "Flags of accelerate launch for TPUs, DeepSpeed, FSDP, Megatron-LM, FP8 and "
             "SageMaker are known, and do nothing or are refused.");
     }
 
-    // After the parsing.
+    // Called after parsing.
     void refuse_and_note() {
         for (const RefusedFlag& flag : refused_flags())
-            if (app_.count(dashed(flag.name)) > 0)
+            if (options_.find(dashed(flag.name))->was_given())
                 throw UsageError(str(dashed(flag.name), ": ", flag.instead));
         for (const ForeignFlag& flag : flags_without_effect())
-            if (app_.count(dashed(flag.name)) > 0) f_.without_effect.push_back(dashed(flag.name));
+            if (options_.find(dashed(flag.name))->was_given())
+                f_.without_effect.push_back(dashed(flag.name));
     }
 
   private:
@@ -62,10 +62,9 @@ class Declaration {
         flag("--no_python", f_.no_python, "The program is started itself though it ends in .py");
         flag("-q,--quiet", f_.quiet, "Don't list defaults, nor say how a job failed");
         flag("--debug", f_.debug, "ACCELERATE_DEBUG_MODE: check collectives in detail");
-        app_.add_option("--env", f_.env, "NAME=VALUE for the processes; may come several times")
-            ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-            ->allow_extra_args(false)
-            ->group(group_);
+        options_.add("--env", f_.env, "NAME=VALUE for the processes; may come several times")
+            .repeatable()
+            .group(group_);
     }
 
     void declare_machines() {
@@ -73,21 +72,19 @@ class Declaration {
         flag("--cpu", f_.cpu, "Train on CPUs");
         flag("--multi_gpu", f_.multi_gpu, "Train on several GPUs");
         add("--num_processes", f_.num_processes, "Processes of all machines together")
-            ->check(CLI::Range(1, 65536));
-        add("--num_machines", f_.num_machines, "Machines")->check(CLI::Range(1, 65536));
-        add("--machine_rank", f_.machine_rank, "Which machine this is, from 0")
-            ->check(CLI::Range(0, 65535));
+            .range(1, 65536);
+        add("--num_machines", f_.num_machines, "Machines").range(1, 65536);
+        add("--machine_rank", f_.machine_rank, "Which machine this is, from 0").range(0, 65535);
         add("--main_process_ip", f_.main_process_ip, "Address of machine 0");
         add("--main_process_port", f_.main_process_port,
             "Port of rank 0; 0 takes a free one of this machine")
-            ->check(CLI::Range(0, 65535));
+            .range(0, 65535);
         add("--token_file", f_.token_file,
             "File that only you can read, with a secret that all machines of the job share; else "
             "AXLE_JOB_TOKEN");
         add("--gpu_ids", f_.gpu_ids, "GPUs of this machine to use, as in 0,1; or all");
         flag("--same_network", unused_, "No effect: machines always meet at machine 0");
-        add("--rdzv_backend", f_.rdzv_backend, "No effect: the same")
-            ->check(CLI::IsMember({"static", "c10d"}));
+        add("--rdzv_backend", f_.rdzv_backend, "No effect: the same").one_of({"static", "c10d"});
         add("--rdzv_conf", unused_text_, "No effect: the same");
         add("--mpirun_hostfile", f_.mpirun_hostfile, "Start with mpirun on the hosts of this file");
     }
@@ -95,37 +92,37 @@ class Declaration {
     void declare_processes() {
         group_ = "Processes";
         add("--mixed_precision", f_.mixed_precision, "no, fp16, bf16 or fp8")
-            ->check(CLI::IsMember({"no", "fp16", "bf16", "fp8"}));
+            .one_of({"no", "fp16", "bf16", "fp8"});
         add("--num_cpu_threads_per_process", f_.num_cpu_threads_per_process,
             "Threads of each process; the cores are shared out unless OMP_NUM_THREADS is set")
-            ->check(CLI::Range(1, 1024));
+            .range(1, 1024);
         flag("--enable_cpu_affinity", f_.enable_cpu_affinity,
              "Keep each process to its share of the cores, by NUMA node");
         add("--gradient_accumulation_steps", f_.gradient_accumulation_steps,
             "ACCELERATE_GRADIENT_ACCUMULATION_STEPS")
-            ->check(CLI::Range(1, kAnyInt));
+            .range(1, kAnyInt);
         add("--gradient_clipping", f_.gradient_clipping, "ACCELERATE_GRADIENT_CLIPPING")
-            ->check(CLI::NonNegativeNumber);
+            .at_least_zero();
         add("--role", f_.role, "ROLE_NAME of the processes");
         add("--log_dir", f_.log_dir,
             "Write <log_dir>/<attempt>/<local rank>/stdout.log and stderr.log");
         add("-t,--tee", f_.tee,
             "Show lines with their rank before them: 1 stdout, 2 stderr, 3 both")
-            ->check(CLI::Range(0, 3));
+            .range(0, 3);
         add("--max_restarts", f_.max_restarts, "Start a failed job again, so many times")
-            ->check(CLI::Range(0, kAnyInt));
+            .range(0, kAnyInt);
         add("--monitor_interval", f_.monitor_interval, "Seconds between looks at the processes")
-            ->check(CLI::Range(0.001, 3600.0));
+            .range(0.001, 3600.0);
         add("--grace_period", f_.grace_period, "Seconds between SIGTERM and SIGKILL")
-            ->check(CLI::Range(0.0, 86400.0));
+            .range(0.0, 86400.0);
     }
 
     void declare_compilation() {
         group_ = "Compilation";
         add("--dynamo_backend", f_.dynamo_backend, "no; any other compiles where that is possible")
-            ->check(CLI::IsMember(accel::known_dynamo_backends()));
+            .one_of(accel::known_dynamo_backends());
         add("--dynamo_mode", f_.dynamo_mode, "ACCELERATE_DYNAMO_MODE")
-            ->check(CLI::IsMember({"default", "reduce-overhead", "max-autotune"}));
+            .one_of({"default", "reduce-overhead", "max-autotune"});
         flag("--dynamo_use_fullgraph", f_.dynamo_use_fullgraph, "ACCELERATE_DYNAMO_USE_FULLGRAPH");
         flag("--dynamo_use_dynamic", f_.dynamo_use_dynamic, "ACCELERATE_DYNAMO_USE_DYNAMIC");
         flag("--dynamo_use_regional_compilation", f_.dynamo_use_regional_compilation,
@@ -133,7 +130,7 @@ class Declaration {
     }
 
     void declare_foreign() {
-        group_ = "";  // not in the help
+        group_ = "";  // hidden in the help
         for (const ForeignFlag& known : flags_without_effect()) declare_unused(known);
         for (const RefusedFlag& known : refused_flags())
             declare_unused({known.name, known.takes_value});
@@ -146,20 +143,20 @@ class Declaration {
     }
 
     template <class T>
-    CLI::Option* add(const std::string& names, T& value, const std::string& help) {
-        return app_.add_option(names, value, help)->group(group_);
+    tools::Option add(const std::string& names, T& value, const std::string& help) {
+        return options_.add(names, value, help).group(group_);
     }
     void flag(const std::string& names, bool& value, const std::string& help) {
-        app_.add_flag(names, value, help)->group(group_);
+        options_.add_flag(names, value, help).group(group_);
     }
 
-    CLI::App& app_;
+    tools::Options& options_;
     LaunchFlags& f_;
     std::string group_, unused_text_;
     bool unused_ = false;
 };
 
-// As options.h spells it.
+// Returns the flag's name as spelled in options.h.
 std::string name_of(const std::string& argument) {
     std::string name = argument.substr(0, argument.find('='));
     if (!name.starts_with("--")) return name.substr(0, 2);
@@ -167,16 +164,16 @@ std::string name_of(const std::string& argument) {
     return name;
 }
 
-// Where the flags end and the program begins.
-std::size_t end_of_flags(const CLI::App& app, const std::vector<std::string>& arguments) {
+// Returns the index at which the program begins.
+std::size_t end_of_flags(const tools::Options& options, const std::vector<std::string>& arguments) {
     std::size_t i = 0;
     while (i < arguments.size() && arguments[i].starts_with("-") && arguments[i] != "--") {
         const std::string& argument = arguments[i++];
-        const CLI::Option* const option = app.get_option_no_throw(name_of(argument));
+        const auto option = options.find(name_of(argument));
         const bool has_value_in_it = argument.starts_with("--")
                                          ? argument.find('=') != std::string::npos
                                          : argument.size() > 2;
-        if (option != nullptr && option->get_expected_max() > 0 && !has_value_in_it) ++i;
+        if (option && option->takes_value() && !has_value_in_it) ++i;
     }
     return std::min(i, arguments.size());
 }
@@ -185,14 +182,15 @@ std::size_t end_of_flags(const CLI::App& app, const std::vector<std::string>& ar
 
 std::optional<LaunchFlags> parse_launch_flags(std::vector<std::string> arguments) {
     LaunchFlags flags;
-    CLI::App app(kAbout, "axle launch");
-    Declaration declaration(app, flags);
-    auto program = arguments.begin() + static_cast<std::ptrdiff_t>(end_of_flags(app, arguments));
+    tools::Options options(kAbout, "axle launch");
+    Declaration declaration(options, flags);
+    auto program =
+        arguments.begin() + static_cast<std::ptrdiff_t>(end_of_flags(options, arguments));
     flags.program.assign(program, arguments.end());
     if (!flags.program.empty() && flags.program[0] == "--")
         flags.program.erase(flags.program.begin());
     arguments.erase(program, arguments.end());
-    if (!parse_options(app, std::move(arguments))) return std::nullopt;
+    if (!options.parse(std::move(arguments))) return std::nullopt;
     declaration.refuse_and_note();
     if (flags.program.empty() || flags.program[0].empty())
         throw UsageError("launch: there is no program to start; see axle launch --help");

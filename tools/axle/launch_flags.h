@@ -1,4 +1,5 @@
-// Private to tools: the command line of `axle launch`, which is that of `accelerate launch`.
+// Private to tools: the command line of `axle launch`, which is compatible with `accelerate
+// launch`.
 #pragma once
 
 #include <optional>
@@ -7,7 +8,7 @@
 
 namespace axle::launcher {
 
-// What was said; an optional without a value was not.
+// The given flags; an optional without a value was not given.
 struct LaunchFlags {
     std::optional<std::string> config_file;
     bool quiet = false;
@@ -31,13 +32,13 @@ struct LaunchFlags {
     bool module = false, no_python = false, debug = false;
     std::vector<std::string> env;  // NAME=VALUE
 
-    // Flags for what isn't here, which change nothing without their --use_... flag.
+    // Flags that were given but have no effect; see foreign_flags.h.
     std::vector<std::string> without_effect;
-    std::vector<std::string> program;  // and its arguments
+    std::vector<std::string> program;  // the program and its arguments
 };
 
-// Nothing if it printed the help instead. UsageError for what is wrong, with the nearest name for
-// an unknown flag, and for flags that ask for what isn't here.
+// Returns nullopt if it printed the help. Throws UsageError for invalid arguments (with the nearest
+// name for an unknown flag) and for refused flags.
 std::optional<LaunchFlags> parse_launch_flags(std::vector<std::string> arguments);
 
 }  // namespace axle::launcher

@@ -19,7 +19,7 @@ namespace {
 
 constexpr int kUsualPort = 29500;
 
-// Of the distributed types of configurations.
+// Checks the distributed type of a configuration.
 void check_type(const std::string& type) {
     for (const char* known : {"NO", "MULTI_CPU", "MULTI_GPU"})
         if (type == known) return;
@@ -29,7 +29,7 @@ void check_type(const std::string& type) {
             "`axle config` writes another"));
 }
 
-// A value of a configuration's section, with and without the section's name before it.
+// Returns a value of a section; its key may lack the section's name as a prefix.
 std::optional<std::string> text_in(const Tree& section, const std::string& key) {
     if (!section.is_map()) return {};
     for (const std::string& name : {key, key.substr(key.find('_') + 1)}) {
@@ -138,7 +138,7 @@ class Planner {
             (f_.enable_cpu_affinity || c_.enable_cpu_affinity) && (cpu_ || gpus() == 0);
     }
 
-    // Where they find each other, and what they know that others don't.
+    // Decides the address and port of rank 0 and the job token.
     void plan_meeting() {
         const auto port = f_.main_process_port ? f_.main_process_port : c_.main_process_port;
         p_.main_process_port = port.value_or(p_.num_machines > 1 ? kUsualPort : 0);
@@ -198,7 +198,7 @@ class Planner {
         return f_.mixed_precision.value_or(c_.mixed_precision.value_or("no"));
     }
 
-    // The fields of accel/precision/fp8.h that the configuration says.
+    // Passes the configured fields of accel/precision/fp8.h in the environment.
     void plan_fp8() {
         for (const char* field :
              {"backend", "format", "margin", "interval", "amax_history_len", "amax_compute_algo",

@@ -13,7 +13,7 @@
 namespace axle::launcher {
 namespace {
 
-// What a program prints when asked for its version.
+// Returns the output of `program --version`, or "".
 std::string version_of(const std::string& program) {
     int ends[2];
     if (::pipe2(ends, O_CLOEXEC) != 0) return "";
@@ -36,8 +36,8 @@ std::string version_of(const std::string& program) {
 
 }  // namespace
 
-// The processes learn who they are from MPI, and where to meet from these variables. They must not
-// take mpirun's line to the launcher for their own.
+// Processes get their ranks from MPI, and the address of rank 0 from these variables. They must not
+// inherit AXLE_LAUNCHER_FD, which is mpirun's own connection to the launcher.
 std::vector<std::string> mpirun_arguments(const LaunchPlan& plan, const std::string& program,
                                           Mpi mpi) {
     const std::string total = std::to_string(plan.processes_here * plan.num_machines);

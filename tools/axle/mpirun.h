@@ -1,4 +1,4 @@
-// Private to tools: jobs that mpirun starts.
+// Private to tools: starts jobs with mpirun.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@ enum class Mpi { open_mpi, other };  // other: MPICH, Intel MPI, MVAPICH
 std::vector<std::string> mpirun_arguments(const LaunchPlan& plan, const std::string& program,
                                           Mpi mpi);
 
-// FileError where there is neither mpirun nor mpiexec.
+// Throws FileError if neither mpirun nor mpiexec is found.
 dist::Command mpirun_command(const LaunchPlan& plan);
 
 }  // namespace axle::launcher

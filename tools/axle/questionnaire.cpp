@@ -15,7 +15,7 @@ class Asker {
   public:
     Asker(std::istream& in, std::ostream& out) : in_(in), out_(out) {}
 
-    // Until `accept` takes the answer; it returns what is wrong with it.
+    // Repeats the question until accept(answer) returns no error text.
     void ask(const std::string& question, const std::string& standard,
              const std::function<std::string(const std::string&)>& accept) {
         for (;;) {
@@ -58,7 +58,7 @@ class Asker {
         });
         return answer;
     }
-    // The index of the chosen one.
+    // Returns the index of the chosen item.
     int choice(const std::string& question, const std::vector<std::string>& choices,
                int standard = 0) {
         out_ << question << '\n';

@@ -8,15 +8,17 @@
 
 namespace axle::launcher {
 
-// Asks on `out` and reads answers from `in`, a line each; an empty line takes the default, and an
-// answer that makes no sense is asked for again. `gpus` of this machine make the defaults.
-// UsageError if the input ends.
+// Asks questions on `out` and reads one answer per line from `in`. An empty line chooses the
+// default, and an invalid answer is asked again. The defaults depend on `gpus`, the number of GPUs
+// of this machine. Throws UsageError if the input ends early.
 ClusterConfig ask_for_config(std::istream& in, std::ostream& out, int gpus);
 
-// What `axle config default` writes: every GPU of this machine, or the CPU.
+// Returns the configuration that `axle config default` writes: every GPU of this machine, or the
+// CPU.
 ClusterConfig default_config(int gpus);
 
-// UsageError for a configuration that no launch can follow, as two machines without an address.
+// Throws UsageError for a configuration that cannot be launched, such as two machines without an
+// address.
 void check_answers(const ClusterConfig& config);
 
 }  // namespace axle::launcher

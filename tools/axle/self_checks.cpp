@@ -1,4 +1,4 @@
-// Checks of processes: who runs what, what they say to each other, what each draws.
+// Checks of processes: execution, collectives, splitting and random numbers.
 #include "tools/axle/self_checks.h"
 
 #include <algorithm>
@@ -21,7 +21,7 @@ void check_is(const Tensor& x, const std::vector<double>& wanted, const std::str
     expect(numbers(x) == wanted, what + " gave other values than it should");
 }
 
-// Rank r has r + 1 in each element: sums are of 1 to P.
+// Rank r has r + 1 in each element, so sums are 1 + ... + P.
 void check_collectives(Accelerator& accelerator) {
     dist::ProcessGroup& group = *accelerator.state().process_group();
     const Device device = accelerator.device();
@@ -58,7 +58,7 @@ void check_collectives(Accelerator& accelerator) {
     group.barrier();
 }
 
-// f() adds one to its argument where it runs: that must be on `wanted` processes, and no others.
+// Checks that f runs its argument on this process exactly if `wanted`.
 template <class F>
 void check_runs_on(Accelerator& accelerator, const char* what, bool wanted, F&& f) {
     int runs = 0;
@@ -84,7 +84,7 @@ void check_execution(Accelerator& accelerator) {
     }
 }
 
-// A machine has one clock for its processes.
+// Uses that the processes of a machine share a clock.
 void check_main_process_first(Accelerator& accelerator) {
     using Clock = std::chrono::steady_clock;
     const auto now = [] { return static_cast<double>(Clock::now().time_since_epoch().count()); };
@@ -98,7 +98,7 @@ void check_main_process_first(Accelerator& accelerator) {
     double main_left = 0;
     const std::vector<double> all = of_all(accelerator.state(), {static_cast<double>(local), left});
     const auto rank = static_cast<std::size_t>(accelerator.process_index());
-    for (std::size_t i = 0; i <= rank; ++i)  // the nearest main process is this machine's
+    for (std::size_t i = 0; i <= rank; ++i)  // the nearest main process below is this machine's
         if (all[2 * i] == 0) main_left = all[2 * i + 1];
     if (local != 0) expect(entered >= main_left, "it ran before its machine's main process had");
 }
@@ -109,7 +109,7 @@ Tree list_to(std::int64_t n) {
     return list;
 }
 
-// The numbers from begin to end.
+// Returns the integers from begin to end - 1.
 std::vector<double> count(std::int64_t begin, std::int64_t end) {
     std::vector<double> values;
     for (std::int64_t i = begin; i < end; ++i) values.push_back(static_cast<double>(i));
@@ -138,7 +138,7 @@ void check_split(Accelerator& accelerator) {
            "a map was cut otherwise");
 }
 
-// 17 of them: the first processes have one more; with padding everybody has as many.
+// With 17 elements the first processes get one more; with padding all get the same number.
 void check_split_evenly(Accelerator& accelerator) {
     const std::int64_t processes = accelerator.num_processes(), rank = accelerator.process_index();
     const std::int64_t each = 17 / processes, extra = 17 % processes;
@@ -159,7 +159,7 @@ void check_triggers(Accelerator& accelerator) {
     expect(!accelerator.check_trigger(), "a trigger stayed up");
 }
 
-// Each process starts elsewhere; then all must draw what the main one would have.
+// Each process starts with another seed; afterwards all must draw the main process's numbers.
 void check_rng_synchronization(Accelerator& accelerator) {
     auto& group = *accelerator.state().process_group();
     const auto rank = static_cast<std::uint64_t>(group.rank());
@@ -180,7 +180,7 @@ void check_rng_synchronization(Accelerator& accelerator) {
     expect(generator.initial_seed() == 40, "'generator' was not made alike");
 }
 
-// Another Accelerator comes and goes without the processes noticing.
+// Creates and destroys a second Accelerator.
 void check_reinstantiation(Accelerator& accelerator) {
     const PartialState& state = accelerator.state();
     {

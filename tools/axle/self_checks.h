@@ -1,4 +1,4 @@
-// Private to tools: what `axle test` checks.
+// Private to tools: the checks of `axle test`.
 #pragma once
 
 #include <functional>
@@ -9,28 +9,29 @@
 
 namespace axle::launcher {
 
-// All processes run it; it throws where something is wrong. No Accelerator lives meanwhile but its
-// own: all that live have one precision.
+// Runs on all processes; throws if the check fails. It may create Accelerators, but no other
+// Accelerator may exist meanwhile, because all Accelerators of a process share one precision.
 struct Check {
     std::string name;
     std::function<void(const PartialState&)> run;
 };
 
-std::vector<Check> process_checks();   // who runs what, what they say to each other
-std::vector<Check> data_checks();      // which samples come where, in which order
-std::vector<Check> training_checks();  // the same model as from one process
+std::vector<Check> process_checks();   // execution on selected processes, collectives
+std::vector<Check> data_checks();      // which samples each process gets, in which order
+std::vector<Check> training_checks();  // training gives the same model as one process
 
-// --- for those who write checks
+// --- helpers for checks
 
-// Error with what is wrong.
+// Throws Error with `wrong` unless `holds`.
 void expect(bool holds, const std::string& wrong);
-// Of a tensor of any dtype and device.
+// Returns the elements of a tensor of any dtype and device.
 std::vector<double> numbers(const Tensor& x);
-// What every process has, joined in the order of ranks.
+// Concatenates the values of all processes in rank order.
 std::vector<double> of_all(const PartialState& state, const std::vector<double>& mine);
-// Options of an Accelerator with these processes and their device, whatever the environment says.
+// Returns options for an Accelerator with these processes and their device, independent of the
+// environment.
 accel::AcceleratorOptions options_for(const PartialState& state);
-// A check that has such an Accelerator.
+// Returns a check that runs with such an Accelerator.
 Check check_with(const char* name, void (*run)(Accelerator&));
 
 }  // namespace axle::launcher

@@ -1,4 +1,4 @@
-// Checks of data: which samples come where, in which order. A sample is its own index.
+// Checks of data: which samples each process gets, in which order. A sample is its own index.
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -42,7 +42,7 @@ std::vector<double> first_numbers(std::int64_t n) {
     return values;
 }
 
-// What all processes get in a pass, step by step in the order of ranks.
+// Returns the samples of all processes, step by step in rank order.
 std::vector<double> gathered_pass(Accelerator& accelerator, data::DataLoader& loader) {
     std::vector<double> samples;
     for (auto& batch : loader) {
@@ -52,7 +52,7 @@ std::vector<double> gathered_pass(Accelerator& accelerator, data::DataLoader& lo
     return samples;
 }
 
-// Every process makes the same loader and prepares it, as `config` says.
+// Prepares the loader with `config` on every process and runs a pass.
 std::vector<double> pass_of(Accelerator& accelerator, data::DataLoader& loader,
                             accel::DataLoaderConfiguration config) {
     accel::AcceleratorOptions options = options_for(accelerator.state());
@@ -92,7 +92,7 @@ void check_iterable_loader(Accelerator& accelerator, bool dispatch) {
     }
 }
 
-// Data that run out in the middle of a step: filled up for everybody, each sample once in metrics.
+// The data end in the middle of a step: batches are filled up, and metrics count each sample once.
 void check_uneven_data(Accelerator& accelerator) {
     const std::int64_t processes = accelerator.num_processes();
     const std::int64_t n = kBatch * kBatches * processes - kBatch - 1;
@@ -111,7 +111,7 @@ void check_uneven_data(Accelerator& accelerator) {
         expect(theirs == static_cast<double>(steps), "processes had different numbers of steps");
 }
 
-// Under join_uneven_inputs everybody has what there is, and nothing comes twice.
+// With join_uneven_inputs, every sample is used once.
 void check_join(Accelerator& accelerator) {
     const std::int64_t processes = accelerator.num_processes();
     if (processes == 1) return;
@@ -148,8 +148,7 @@ void check_custom_sampler(Accelerator& accelerator) {
     expect(samples == first_numbers(n), "samples came otherwise than the sampler says");
 }
 
-// The order is that of the seed, with batches of each process and with parts of whole ones, and
-// another in each epoch.
+// The order must be that of the seed, for both values of split_batches, and differ between epochs.
 void check_seedable_sampler(Accelerator& accelerator) {
     const std::int64_t processes = accelerator.num_processes();
     const std::int64_t n = kBatch * kBatches * processes;

@@ -1,4 +1,4 @@
-// Checks of training: every process with its part of the data, and one with all of it.
+// Checks of training: compares several processes with one process that has all data.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -71,7 +71,7 @@ struct Setting {
     double tolerance = 1e-4;
 };
 
-// Other weights at first where the rank isn't 0: preparing gives everybody the same.
+// Ranks other than 0 start with different weights; prepare() broadcasts those of rank 0.
 std::vector<double> trained_together(const PartialState& state, const Setting& setting) {
     const std::int64_t processes = state.num_processes();
     accel::AcceleratorOptions options = options_for(state);

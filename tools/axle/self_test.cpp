@@ -5,14 +5,12 @@
 #include <iostream>
 #include <vector>
 
-#include <CLI/CLI.hpp>
-
 #include "core/cuda.h"
 #include "dist/group/process_group.h"
 #include "kernels/error.h"
 #include "tools/axle/cluster_config.h"
 #include "tools/axle/commands.h"
-#include "tools/axle/options.h"
+#include "tools/options/options.h"
 
 namespace axle::launcher {
 namespace {
@@ -25,7 +23,7 @@ int run_worker() {
     return 0;
 }
 
-// Where nobody has said how to launch: every GPU, or two processes on the CPU.
+// The default launch: every GPU, or two processes on the CPU.
 std::vector<std::string> usual_launch() {
     const int gpus = cuda::device_count();
     if (gpus < 2) return {"--cpu", "--num_processes", "2"};
@@ -44,8 +42,8 @@ void run_checks(const PartialState& state, const std::vector<Check>& checks,
         } catch (const std::exception& error) {
             wrong = str("rank ", group->rank(), ": ", check.name, ": ", error.what());
         }
-        // A check that failed on one process may have left the others in a collective, and then
-        // the group is of no more use.
+        // A check that failed on one process may have left other processes in a collective; then
+        // the group can no longer be used.
         std::vector<Tree> said;
         try {
             said = group->all_gather_object(wrong);
@@ -67,7 +65,7 @@ void run_self_test(const PartialState& state,
 }
 
 int run_test(std::vector<std::string> arguments) {
-    CLI::App app(
+    tools::Options options(
         "Checks that training on several processes works here, as `axle launch` would start it: "
         "who runs what, collectives, random numbers, shares of the data, and that a model comes "
         "out as from one process.",
@@ -75,13 +73,14 @@ int run_test(std::vector<std::string> arguments) {
     std::string config;
     int processes = 0;
     bool cpu = false, worker = false;
-    app.add_option("--config_file", config, "The configuration of the launch to test");
-    app.add_option("--num_processes", processes,
-                   "Instead: so many processes; by default one for each GPU, or two")
-        ->check(CLI::PositiveNumber);
-    app.add_flag("--cpu", cpu, "On the CPU even where there is a GPU");
-    app.add_flag("--worker", worker)->group("");
-    if (!parse_options(app, std::move(arguments))) return 0;
+    options.add("--config_file", config, "The configuration of the launch to test");
+    options
+        .add("--num_processes", processes,
+             "Instead: so many processes; by default one for each GPU, or two")
+        .range(1, std::numeric_limits<int>::max());
+    options.add_flag("--cpu", cpu, "On the CPU even where there is a GPU");
+    options.add_flag("--worker", worker, "").group("");
+    if (!options.parse(std::move(arguments))) return 0;
     if (worker) return run_worker();
 
     std::vector<std::string> launch;

@@ -1,4 +1,4 @@
-// Private to tools: what every process of `axle test` does.
+// Private to tools: the main function of each process of `axle test`.
 #pragma once
 
 #include <functional>
@@ -10,11 +10,11 @@
 
 namespace axle::launcher {
 
-// One after the other; `passed` is told of each by every process. Error, in all processes, with the
-// first check that failed and the rank that says so.
+// Runs the checks in order and calls `passed` for each in every process. At the first failed check,
+// throws Error in all processes, with the check and the rank.
 void run_checks(const PartialState& state, const std::vector<Check>& checks,
                 const std::function<void(const std::string& name)>& passed);
-// All that there are.
+// Runs all checks.
 void run_self_test(const PartialState& state,
                    const std::function<void(const std::string& name)>& passed);
 

@@ -112,7 +112,7 @@ Run::Run(const Options& options, Accelerator& accelerator, Plan plan)
     : options_(options), accelerator_(accelerator), plan_(std::move(plan)) {
     accelerator_.register_for_checkpointing(progress_);
     checkpoint_ = resume(options_, accelerator_);
-    // A run that begins anew in an old folder goes on behind the states that are there.
+    // If the folder has checkpoints of an earlier run, continues their numbering.
     if (const auto old = accel::latest_checkpoint(file_in(options_, "checkpoints")))
         accelerator_.set_save_iteration(accel::checkpoint_number(*old).value_or(-1) + 1);
     start_ = update_start_ = Clock::now();
@@ -125,7 +125,7 @@ Run::Run(const Options& options, Accelerator& accelerator, Plan plan)
     bar_.emplace(plan_.steps, accel::ProgressOptions{.title = "train", .start = progress_.step});
 }
 
-// What a resumed run logs again is dropped.
+// Entries that a resumed run will log again are dropped.
 void Run::start_trackers() {
     Tree kwargs = Tree::map();
     for (const char* name : {"tensorboard", "csv", "jsonl"})
@@ -133,7 +133,7 @@ void Run::start_trackers() {
     accelerator_.init_trackers("logs", options_.values, kwargs);
 }
 
-// The first updates differ from the rest: caches are cold.
+// Skips the first updates, whose caches are cold.
 void Run::start_profile() {
     profile_.emplace(accel::ProfileKwargs{
         .schedule_option =
@@ -148,7 +148,7 @@ void Run::start_profile() {
         .profile_memory = true});
 }
 
-// Left on its device until the update ends: a GPU need not be waited for.
+// The sum stays on the device until the update ends, so that a GPU need not be synchronized.
 void Run::add_loss(const Tensor& loss) {
     const NoGrad no_grad;
     const Tensor value = loss.detach().to(f64);
@@ -163,7 +163,7 @@ bool Run::due(std::int64_t every) const {
     return done() || (every > 0 && progress_.step % every == 0);
 }
 
-// Over all micro-batches of the update, on all processes.
+// Returns the mean over all micro-batches of the update on all processes.
 double Run::mean_loss() {
     if (!loss_sum_.defined()) return 0;
     const Tensor mean = loss_sum_ / static_cast<double>(options_.accumulation);
@@ -235,7 +235,7 @@ std::string write_report(const Options& options, const Outcome& outcome, accel::
         if (value.is_number() && key != "threads" && key != "processes")
             report.results.set(key, value);
     report.results.set("peak_bytes", memory_of(Device::parse(options.device)).peak);
-    // A run that goes on elsewhere with nothing left to do has written none.
+    // A resumed run without remaining updates has not written any metrics.
     const std::string metrics = file_in(options, "metrics.jsonl");
     if (fs::exists(metrics)) report.metrics = accel::read_metrics(metrics);
     report.configuration = options.values;

@@ -1,5 +1,5 @@
-// What surrounds a training loop in the programs of this folder: the options that they share, and a
-// run's folder with its metrics, checkpoints and progress.
+// The common parts of the training programs in this folder: shared options, and a run's folder with
+// metrics, checkpoints and progress.
 #pragma once
 
 #include <chrono>
@@ -22,88 +22,88 @@
 
 namespace axle::trainer {
 
-// What every trainer can be told.
+// The options of every trainer.
 struct Options {
     std::string data, out, preset, resume;
     std::int64_t steps = 0;  // optimizer updates
-    double epochs = 0;       // passes over the training data; if given, decides the steps
+    double epochs = 0;       // passes over the training data; if not 0, determines `steps`
     std::int64_t batch_size = 1, accumulation = 1;
     double lr = 1e-3, weight_decay = 0, clip = 1;
-    // Updates; 0 only at the end, -1 (of eval_every) after every epoch.
+    // In updates. 0: only at the end; -1 (eval_every): after every epoch.
     std::int64_t eval_every = 0, save_every = 0;
     std::uint64_t seed = 1;
-    std::int64_t threads = 0;  // 0: what the library chooses
+    std::int64_t threads = 0;  // 0: the library's default
     bool eval_only = false;
     std::string mixed_precision = "no", device = "cpu";
-    std::string log_with;       // names of trackers, with commas between them
+    std::string log_with;       // comma-separated names of trackers
     Tree values = Tree::map();  // of the whole command line, for the report
-    // Of this process, from apply() on.
+    // Set by apply().
     std::shared_ptr<const PartialState> processes = nullptr;
 
-    // Declares them, with the values that they have now as defaults.
+    // Declares the options with their current values as defaults.
     void add_to(CommandLine& line);
-    // Processes, threads, seed, device and the folder `out`; DeviceError, FileError, CommError.
-    // From here on std::cout is heard from one process of each machine alone.
+    // Sets up processes, threads, seed, device and the folder `out`. Throws DeviceError, FileError
+    // or CommError. From then on only one process of each machine writes to std::cout.
     void apply();
-    // Samples that all processes together train on with each update.
+    // Returns the number of samples in an update of all processes.
     std::int64_t samples_per_update() const;
-    // Updates of a run over `samples` of training data.
+    // Returns the number of updates of a run.
     std::int64_t updates(double samples_per_pass) const;
     accel::AcceleratorOptions accelerator() const;
 };
 
-// AdamW that decays matrices and kernels, and leaves biases and norms alone.
+// Returns an AdamW that applies weight decay to matrices and kernels, but not to biases and norms.
 optim::AdamW adamw(const nn::Module& model, optim::AdamWOptions options);
 
-// The updates done, saved with the rest.
+// The number of completed updates, saved in checkpoints.
 struct Progress : accel::Checkpointable {
     std::int64_t step = 0;
     Tree state_dict() const override { return Tree{{"step", step}}; }
     void load_state_dict(const Tree& state) override { step = state["step"].integer(); }
 };
 
-// Loads what --resume names into what is prepared, and returns its path: "" without --resume.
+// Loads the checkpoint named by --resume into the prepared objects. Returns its path, or "" without
+// --resume.
 std::string resume(const Options& options, Accelerator& accelerator);
 
-// What a run ends with.
+// The result of a run.
 struct Outcome {
-    // What a program's last line says: the latest evaluation, steps, seconds, UNIT_per_s, threads,
-    // device and checkpoint.
+    // Contents of the program's last output line: the latest evaluation, steps, seconds,
+    // UNIT_per_s, threads, device and checkpoint.
     Tree summary = Tree::map();
-    std::vector<profiler::Row> operations;  // of the updates that were profiled
+    std::vector<profiler::Row> operations;  // of the profiled updates
 };
 
-// On several processes all of them call this, and the main one writes.
+// One run, from its first update (or the resumed checkpoint) to the last. Writes a line to
+// metrics.jsonl and the trackers after each update, runs evaluations and checkpoints when they are
+// due, shows a progress bar, and writes a profile of a few updates to trace.json.
 //
-// One run, from its first update (or the checkpoint it goes on from) to the last: a line in
-// metrics.jsonl and in the trackers for each update, evaluations and checkpoints when they are due,
-// a progress bar, and a profile of a few updates in trace.json.
+// All processes call its methods; the main process writes the files.
 class Run {
   public:
     struct Plan {
         std::int64_t steps = 0;
-        // What an update of all processes consumes and what of it makes an epoch, as in 768 tokens
-        // of 1000000.
+        // Units per update of all processes and per epoch, such as 768 tokens of 1000000.
         std::string unit = "samples";
         double per_update = 1, per_epoch = 1;
-        // What evaluation says, by name: {"val_loss": 1.9}.
+        // Returns the results of an evaluation by name, such as {"val_loss": 1.9}.
         std::function<Tree()> evaluate = {};
     };
 
-    // Everything is prepared: --resume happens here.
+    // Must be called after prepare(). Loads the checkpoint named by --resume.
     Run(const Options& options, Accelerator& accelerator, Plan plan);
     Run(const Run&) = delete;
     Run& operator=(const Run&) = delete;
 
     bool done() const { return progress_.step >= plan_.steps; }
-    // With every micro-batch.
+    // Must be called with the loss of every micro-batch.
     void add_loss(const Tensor& loss);
-    // What else the line of this update says, as in note("lr", 1e-3).
+    // Adds a value to the current update's line, such as note("lr", 1e-3).
     void note(const std::string& name, double value) { notes_.set(name, value); }
     void note(const std::string& name, const Tensor& value) { note(name, value.item()); }
-    // After every update: the line, and what is due.
+    // Must be called after every update. Writes the line, evaluates and saves if due.
     void end_update();
-    // Ends bar and trackers; a run that had nothing left to do evaluates now.
+    // Closes the progress bar and the trackers. If there were no updates to do, evaluates now.
     Outcome finish();
 
   private:
@@ -113,7 +113,7 @@ class Run {
     void start_trackers();
     double mean_loss();
     bool due(std::int64_t every) const;
-    MemoryStats memory() const;  // of the device that trains
+    MemoryStats memory() const;  // of the training device
 
     const Options& options_;
     Accelerator& accelerator_;
@@ -128,11 +128,11 @@ class Run {
     Clock::time_point start_, update_start_;
     Tensor loss_sum_;
     double training_seconds_ = 0;
-    std::int64_t updates_ = 0;  // of this process
+    std::int64_t updates_ = 0;  // done by this process
 };
 
-// report.html in the run's folder; what is not filled in (metrics, configuration, environment,
-// results, operations) is taken from the run. The main process writes it. Returns the path.
+// Writes report.html to the run's folder, in the main process. Fills in metrics, configuration,
+// environment, results and operations from the run. Returns the path.
 std::string write_report(const Options& options, const Outcome& outcome, accel::Report report);
 
 }  // namespace axle::trainer

@@ -1,11 +1,11 @@
-// Flash attention (Dao et al., 2022) with the queries along the lanes.
+// Flash attention (Dao et al., 2022), with queries along the SIMD lanes.
 //
-// A task takes 64 queries of one head and walks the keys in blocks of up to 64. With q transposed,
-// the scores of a tile are stored as [key][query]: their maximum, sum and rescaling are vertical
-// operations on packs, both products read k and v row by row as broadcast scalars, and only q and
-// the output are transposed, once per task. On the causal diagonal blocks shrink to 16 keys and
-// drop the packs of queries that see none of them. A tile, its operands and the running output stay
-// in L1 and L2; k and v are read once per 64 queries, q and out once.
+// A task processes 64 queries of one head and iterates over the keys in blocks of up to 64. q is
+// transposed, so that the scores of a tile are stored as [key][query]. Maximum, sum and rescaling
+// are then vertical operations on packs, both products read k and v row by row as broadcast
+// scalars, and only q and the output are transposed, once per task. On the causal diagonal, blocks
+// shrink to 16 keys and skip packs of queries that attend to none of them. A tile, its operands and
+// the running output stay in L1 and L2; k and v are read once per 64 queries, q and out once.
 #include "kernels/ops/attention.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -17,10 +17,10 @@
 #include "kernels/cpu/attention/attention_tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace axle::inline v0::kernels::HWY_NAMESPACE {
+namespace axle::kernels::HWY_NAMESPACE {
 
-// Turns scores[j][i] into exp(score - maximum), with the maximum and the sum of each query carried
-// on; rescale[i] is what earlier weights must be multiplied with.
+// Converts scores[j][i] to exp(score - maximum) and updates the running maximum and sum of each
+// query. rescale[i] is the factor for the weights of earlier blocks.
 template <class Lane>
 void online_softmax(const Rows& rows, const Keys& keys, Lane* scores, Lane* maximum, Lane* sum,
                     Lane* rescale) {
@@ -55,7 +55,7 @@ void scale_columns(std::int64_t depth, std::int64_t first, std::int64_t end, con
             (V::load(x + d * kRowBlock + i) * V::load(factor + i)).store(x + d * kRowBlock + i);
 }
 
-// Ends a block: 1 / sum goes to `inverse`, the log-sum-exp to `maximum`.
+// Finishes a block of queries: writes 1 / sum to `inverse` and the log-sum-exp to `maximum`.
 template <class Lane>
 void finish_softmax(Lane* maximum, Lane* sum, Lane* inverse) {
     for (std::int64_t i = 0; i < kRowBlock; ++i) {
@@ -123,26 +123,26 @@ void forward_f64(const Job& job, const Rows& rows, void* memory) {
     forward_rows(job, rows, static_cast<double*>(memory));
 }
 
-}  // namespace axle::inline v0::kernels::HWY_NAMESPACE
+}  // namespace axle::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 
 AXLE_DISPATCH(forward_f32);
 AXLE_DISPATCH(forward_f64);
 
 DropoutGenerator attention(Cpu& on, ConstView q, ConstView k, ConstView v, ConstView mask,
-                         const AttentionParams& params, View out, View lse) {
+                           const AttentionParams& params, View out, View lse) {
     Job job(q, k, v, mask, params);
     job.out_to = out, job.lse_to = lse;
     const std::int64_t units = q.shape[0] * job.heads * job.row_blocks;
     if (units == 0) return DropoutGenerator::own;
-    constexpr std::int64_t kSmallestTask = 1 << 17;  // multiplications
+    constexpr std::int64_t kMinTaskWork = 1 << 17;  // minimum number of multiplications per task
     const std::int64_t work =
         std::max<std::int64_t>(1, 2 * std::min(kRowBlock, job.queries) * job.keys * job.depth);
-    const std::int64_t grain = (kSmallestTask + work - 1) / work;
+    const std::int64_t grain = (kMinTaskWork + work - 1) / work;
 
     const bool wide = q.dtype == DType::f64;
     Scratch scratch(on);
@@ -154,7 +154,8 @@ DropoutGenerator attention(Cpu& on, ConstView q, ConstView k, ConstView v, Const
         const Slots::Hold slot(slots);
         for (std::int64_t unit = begin; unit < end; ++unit) {
             const std::int64_t head = unit / job.row_blocks;
-            // The longest rows of a causal head come first, so that no task is long at the end.
+            // The longest rows of a causal head are processed first, so that no long task is left
+            // for the end.
             const std::int64_t block = job.row_blocks - 1 - unit % job.row_blocks;
             forward(job, Rows(job, head / job.heads, head % job.heads, block), slot.memory());
         }
@@ -162,6 +163,6 @@ DropoutGenerator attention(Cpu& on, ConstView q, ConstView k, ConstView v, Const
     return DropoutGenerator::own;
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels
 
 #endif  // HWY_ONCE

@@ -1,12 +1,12 @@
-// The backward pass of flash attention: weights are computed again from q, k and the log-sum-exp.
+// The backward pass of flash attention. Weights are recomputed from q, k and the log-sum-exp.
 //
-// A task takes the queries of one key-value head (all query heads that share it), 64 at a time, and
-// walks the keys as the forward pass does. Per tile five products: scores and their gradients as
-// [key][query], then dv, dk and dq with the head's depth along the lanes. dk and dv of the head
-// accumulate in scratch, dq of the 64 queries too, so that one task makes each number and no order
-// is left to chance. Where there are few such heads, the blocks of queries are dealt out to several
-// tasks, whose dk and dv are added in order. Traffic: q, dout, out and dq once; k, v, dk, dv once
-// per 64 queries.
+// A task processes all queries that share one key-value head, 64 at a time, and iterates over the
+// keys as the forward pass does. It computes five products per tile: scores and their gradients as
+// [key][query], then dv, dk and dq with the head's depth along the lanes. dk and dv of the head and
+// dq of the 64 queries are accumulated in scratch memory, so that every element is computed by one
+// task in a fixed order. If there are few key-value heads, the blocks of queries are distributed
+// over several tasks, whose dk and dv are added in a fixed order. Memory traffic: q, dout, out and
+// dq once; k, v, dk and dv once per 64 queries.
 #include "kernels/ops/attention.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -18,9 +18,9 @@
 #include "kernels/cpu/attention/attention_tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace axle::inline v0::kernels::HWY_NAMESPACE {
+namespace axle::kernels::HWY_NAMESPACE {
 
-// The memory of a task, in lanes.
+// The scratch memory of a task.
 template <class Lane>
 struct BackwardMemory {
     BackwardMemory(const Job& job, void* memory) {
@@ -33,11 +33,11 @@ struct BackwardMemory {
         delta = pieces.take(kRowBlock);
     }
     Lane *q, *dout;                  // [query][depth]; q is scaled
-    Lane *q_columns, *dout_columns;  // [depth][query]
+    Lane *q_columns, *dout_columns;  // transposed: [depth][query]
     Lane *dq, *k, *v;                // [query or key][depth]
     Lane *weights, *gradients;       // [key][query]
     Lane *tile, *mask_rows;
-    Lane *lse, *delta;  // of each query; delta is dout . out
+    Lane *lse, *delta;  // per query; delta = dout . out
 };
 
 template <class Lane>
@@ -66,14 +66,14 @@ void load_queries(const Job& job, const Rows& rows, const BackwardMemory<Lane>& 
         rows.b * lse.stride[0] + rows.h * lse.stride[1] + rows.first * lse.stride[2];
     const Lane* from = load_lanes<Lane>(at(lse.data, lse.dtype, first), lse.dtype, lse.stride[2],
                                         rows.count, m.lse);
-    // exp(score - infinity) is the 0 that a row without keys needs.
+    // A row without keys gets lse = +infinity, so that its weights exp(score - lse) are 0.
     for (std::int64_t r = 0; r < rows.count; ++r)
         m.lse[r] = from[r] == kMinusInfinity<Lane> ? -kMinusInfinity<Lane> : from[r];
     std::fill(m.lse + rows.count, m.lse + kRowBlock, Lane(0));
 }
 
-// From scores and the gradients of dropped weights to weights as they were multiplied with v, and
-// the gradients of scores: p (dp - delta).
+// Converts scores to the weights that multiplied v, and gradients of the dropped weights to
+// gradients of the scores: p (dp - delta).
 template <class Lane>
 void score_gradients(const Job& job, const Rows& rows, const Keys& keys,
                      const BackwardMemory<Lane>& m) {
@@ -123,7 +123,7 @@ void backward_rows(const Job& job, const Rows& rows, const BackwardMemory<Lane>&
     store_rows(m.dq, pitch, rows.count, job.dq, rows.b, rows.h, rows.first);
 }
 
-// Task `part` of (b, group). dk and dv [keys][pitch] receive its sums.
+// Task `part` of head (b, group). Adds to dk and dv [keys][pitch].
 template <class Lane>
 void backward_group(const Job& job, std::int64_t b, std::int64_t group, std::int64_t part,
                     void* memory, void* dk, void* dv) {
@@ -138,7 +138,7 @@ void backward_group(const Job& job, std::int64_t b, std::int64_t group, std::int
                       m, static_cast<Lane*>(dk), static_cast<Lane*>(dv));
 }
 
-// Adds the sums of all parts to the first and stores them.
+// Adds the sums of all parts to those of the first part and stores them.
 template <class Lane>
 void store_sums(const Job& job, std::int64_t b, std::int64_t group, void* sums, const View& to) {
     using V = PackOf<Lane>;
@@ -168,12 +168,12 @@ void store_sums_f64(const Job& job, std::int64_t b, std::int64_t group, void* su
     store_sums<double>(job, b, group, sums, to);
 }
 
-}  // namespace axle::inline v0::kernels::HWY_NAMESPACE
+}  // namespace axle::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
 AXLE_DISPATCH(backward_f32);
@@ -181,15 +181,16 @@ AXLE_DISPATCH(backward_f64);
 AXLE_DISPATCH(store_sums_f32);
 AXLE_DISPATCH(store_sums_f64);
 
-// Fewer tasks than this leave cores idle, more cost memory: each holds dk and dv of its head.
-constexpr std::int64_t kEnoughTasks = 16;
-constexpr std::int64_t kSmallestTask = 1 << 17;  // multiplications
+// Target number of tasks. With fewer tasks, cores would be idle; more tasks need more memory,
+// because each has its own dk and dv.
+constexpr std::int64_t kTargetTasks = 16;
+constexpr std::int64_t kMinTaskWork = 1 << 17;  // minimum number of multiplications per task
 
 std::int64_t parts_of(const Job& job, std::int64_t pairs) {
     const std::int64_t units = job.heads_per_group() * job.row_blocks;
     const std::int64_t work = 5 * kRowBlock * job.keys * job.depth;
-    const std::int64_t worthwhile = std::max<std::int64_t>(1, units * work / kSmallestTask);
-    return std::min({(kEnoughTasks + pairs - 1) / pairs, units, worthwhile});
+    const std::int64_t worthwhile = std::max<std::int64_t>(1, units * work / kMinTaskWork);
+    return std::min({(kTargetTasks + pairs - 1) / pairs, units, worthwhile});
 }
 
 }  // namespace
@@ -199,7 +200,7 @@ void attention_backward(Cpu& on, ConstView dout, ConstView q, ConstView k, Const
                         View dq, View dk, View dv) {
     Job job(q, k, v, mask, params);
     job.dout = dout, job.out = out, job.lse = lse, job.dq = dq, job.dk = dk, job.dv = dv;
-    const std::int64_t pairs = q.shape[0] * job.groups;  // of batch and key-value head
+    const std::int64_t pairs = q.shape[0] * job.groups;  // number of (batch, key-value head) pairs
     if (pairs == 0) return;
     job.parts = std::max<std::int64_t>(1, parts_of(job, pairs));
 
@@ -215,7 +216,7 @@ void attention_backward(Cpu& on, ConstView dout, ConstView q, ConstView k, Const
     if (job.parts == 1) {
         const std::int64_t work = 5 * job.heads_per_group() * job.queries * job.keys *
                                   std::max<std::int64_t>(1, job.depth);
-        const std::int64_t grain = kSmallestTask / std::max<std::int64_t>(1, work) + 1;
+        const std::int64_t grain = kMinTaskWork / std::max<std::int64_t>(1, work) + 1;
         Slots slots(scratch, block_bytes + 2 * sum_bytes, (pairs + grain - 1) / grain);
         return parallel_ranges(pairs, grain, [&](std::int64_t begin, std::int64_t end) {
             const Slots::Hold slot(slots);
@@ -229,7 +230,7 @@ void attention_backward(Cpu& on, ConstView dout, ConstView q, ConstView k, Const
         });
     }
 
-    // Sums of part p of pair i: dk, then dv, at (i parts + p) 2 sum_bytes.
+    // Part p of pair i has its dk, then dv, at offset (i parts + p) 2 sum_bytes.
     char* const sums = scratch.take<char>(pairs * job.parts * 2 * sum_bytes);
     Slots slots(scratch, block_bytes, pairs * job.parts);
     parallel(pairs * job.parts, [&](std::int64_t task) {
@@ -246,6 +247,6 @@ void attention_backward(Cpu& on, ConstView dout, ConstView q, ConstView k, Const
     });
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels
 
 #endif  // HWY_ONCE

@@ -1,5 +1,4 @@
-// How attention is cut: the call as a whole, blocks of queries, blocks of keys, memory for the
-// tasks.
+// Partitioning of attention into blocks of queries and keys, and scratch memory for its tasks.
 #pragma once
 
 #include <algorithm>
@@ -11,14 +10,14 @@
 #include "kernels/ops/attention.h"
 #include "kernels/thread_pool.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 
-inline constexpr std::int64_t kRowBlock = 64;  // queries of a tile
-inline constexpr std::int64_t kKeyBlock = 64;  // keys of a tile
-// Queries and keys by which tiles on the causal diagonal shrink; a multiple of the lanes of any
-// target.
+inline constexpr std::int64_t kRowBlock = 64;  // queries per tile
+inline constexpr std::int64_t kKeyBlock = 64;  // keys per tile
+// On the causal diagonal, tiles shrink in steps of this many queries and keys. A multiple of the
+// lanes of all targets.
 inline constexpr std::int64_t kStep = 16;
-inline constexpr std::int64_t kPad = 16;  // rows in scratch are padded to a multiple of it
+inline constexpr std::int64_t kPad = 16;  // rows in scratch are padded to a multiple of this
 
 struct Job {
     AttentionParams params;
@@ -26,8 +25,8 @@ struct Job {
     View out_to, lse_to, dq, dk, dv;
     std::int64_t heads, groups, queries, keys, depth;
     std::int64_t pitch;       // depth rounded up to kPad
-    std::int64_t row_blocks;  // of one head
-    std::int64_t parts = 1;   // backward: tasks of one (batch, group)
+    std::int64_t row_blocks;  // blocks of queries per head
+    std::int64_t parts = 1;   // backward: tasks per (batch, group)
 
     Job(const ConstView& query, const ConstView& key, const ConstView& value,
         const ConstView& score_mask, const AttentionParams& with)
@@ -52,14 +51,15 @@ struct Rows {
     }
 };
 
-// A block of keys that some of the queries at hand see: those from first_row on, and where it lies
-// on the diagonal the first kStep of them only in part.
+// A block of keys. Only the queries from first_row on attend to any of them; if the block is on the
+// causal diagonal, the first kStep of these attend to only some of them.
 struct Keys {
     std::int64_t begin = 0, end = 0, first_row = 0;
     bool diagonal = false;
 };
 
-// The block after `end`; an empty one at the end of what `rows` may see.
+// Returns the block of keys that begins at `begin`. It is empty behind the last key that `rows`
+// attends to.
 inline Keys keys_from(const Job& job, const Rows& rows, std::int64_t begin) {
     if (!job.params.causal) return {begin, std::min(begin + kKeyBlock, job.keys)};
     const std::int64_t diagonal =
@@ -72,20 +72,21 @@ inline Keys keys_from(const Job& job, const Rows& rows, std::int64_t begin) {
     return {begin, std::min(diagonal + first_row + kStep, visible), first_row, true};
 }
 
-// Scratch for as many tasks as run at once; what a task finds in it is undefined.
-class Slots {
+// Scratch memory for all tasks that run concurrently, in one slot per task. Contents are undefined
+// when a task acquires a slot.
+class ScratchSlots {
   public:
-    Slots(Scratch& scratch, std::int64_t bytes, std::int64_t tasks)
+    ScratchSlots(Scratch& scratch, std::int64_t bytes, std::int64_t tasks)
         : bytes_((bytes + 63) / 64 * 64), count_(std::min<std::int64_t>(num_threads(), tasks)) {
         memory_ = scratch.take<char>(bytes_ * count_);
         taken_ = scratch.take<std::atomic<bool>>(count_);
         for (std::int64_t i = 0; i < count_; ++i) new (taken_ + i) std::atomic<bool>(false);
     }
 
-    // One slot for a scope.
+    // Holds one slot for a scope.
     class Hold {
       public:
-        explicit Hold(Slots& slots) : slots_(slots) {
+        explicit Hold(ScratchSlots& slots) : slots_(slots) {
             while (slots.taken_[index_].exchange(true, std::memory_order_acquire))
                 index_ = (index_ + 1) % slots.count_;
         }
@@ -95,7 +96,7 @@ class Slots {
         void* memory() const { return slots_.memory_ + index_ * slots_.bytes_; }
 
       private:
-        Slots& slots_;
+        ScratchSlots& slots_;
         std::int64_t index_ = 0;
     };
 
@@ -105,7 +106,7 @@ class Slots {
     std::atomic<bool>* taken_;
 };
 
-// Hands out consecutive pieces of a slot.
+// Returns consecutive parts of a slot.
 template <class Lane>
 struct Pieces {
     Lane* next;
@@ -116,4 +117,4 @@ struct Pieces {
     }
 };
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

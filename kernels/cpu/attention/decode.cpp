@@ -11,9 +11,10 @@
 #include "kernels/cpu/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace axle::inline v0::kernels::HWY_NAMESPACE {
+namespace axle::kernels::HWY_NAMESPACE {
 
-// a / b from the rounded 1 / b: the quotient's remainder, which is exact, corrects its last bit.
+// Computes a / b from 1 / b (rounded). The exact remainder of the quotient is used to correct its
+// last bit.
 HWY_INLINE Pack divide(Pack a, Pack b, Pack inverse) {
     const Pack quotient = a * inverse;
     return fma(Pack(hn::NegMulAdd(quotient.v, b.v, a.v)), inverse, quotient);
@@ -26,7 +27,7 @@ HWY_INLINE Pack scaled(const std::uint8_t* x, const ByteScale::Factors& f) {
     return divide(unit - Pack(f.mean), Pack(f.std), Pack(f.inverse));
 }
 
-// At least a pack of them; the last pack overlaps the one before it.
+// n is at least the size of a pack; the last pack overlaps the one before it.
 void scale_packs(const std::uint8_t* x, const ByteScale::Factors& f, float* y, std::int64_t n,
                  bool mirrored) {
     const auto put = [&](std::int64_t i) {
@@ -49,7 +50,7 @@ void scale_row(const std::uint8_t* x, const ByteScale& scale, float* y, std::int
 }
 
 void scale_window(const ByteWindow& w, const ByteScale* scales, std::int64_t channels, float* y) {
-    // Columns of the window that are of the image.
+    // The columns of the window that are inside the image.
     const std::int64_t begin = std::clamp<std::int64_t>(-w.left, 0, w.columns);
     const std::int64_t end = std::clamp<std::int64_t>(w.width - w.left, begin, w.columns);
     const std::int64_t before = w.mirrored ? w.columns - end : begin;
@@ -93,7 +94,7 @@ HWY_INLINE void widen_all(const T* x, std::int64_t* y, std::int64_t n) {
 void widen16(const std::uint16_t* x, std::int64_t* y, std::int64_t n) { widen_all(x, y, n); }
 void widen32(const std::uint32_t* x, std::int64_t* y, std::int64_t n) { widen_all(x, y, n); }
 
-}  // namespace axle::inline v0::kernels::HWY_NAMESPACE
+}  // namespace axle::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
@@ -101,7 +102,7 @@ HWY_AFTER_NAMESPACE();
 #include <cstring>
 #include <numeric>
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
 AXLE_DISPATCH(scale_packs);
@@ -126,7 +127,7 @@ void scale_bytes(const ByteWindow& window, const ByteScale* scales, std::int64_t
     ByteWindow w = window;
     const bool whole =
         w.top == 0 && w.left == 0 && w.rows == w.height && w.columns == w.width && !w.mirrored;
-    if (whole) {  // a plane is one row
+    if (whole) {  // the window's rows are contiguous: treat a plane as one row
         w.columns = w.width = w.height * w.width;
         w.rows = w.height = 1;
     }
@@ -136,6 +137,6 @@ void scale_bytes(const ByteWindow& window, const ByteScale* scales, std::int64_t
 void widen(const std::uint16_t* x, std::int64_t* y, std::int64_t n) { AXLE_CALL(widen16)(x, y, n); }
 void widen(const std::uint32_t* x, std::int64_t* y, std::int64_t n) { AXLE_CALL(widen32)(x, y, n); }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels
 
 #endif  // HWY_ONCE

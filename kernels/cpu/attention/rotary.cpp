@@ -1,9 +1,11 @@
-// One pass over x: each row of D elements is rotated by the table row of its position.
+// Rotary embedding in one pass over x: each row of D elements is rotated by the table row of its
+// position.
 //
-// The table holds the cosine and sine of every (position, pair), computed in f64 and rounded to the
-// lane type once per call: T * D / 2 pairs, small beside batches * heads rows that use each.
-// Positions are cut into blocks of kStride: e^(i (first + r) f) = e^(i first f) e^(i r f), so that
-// one product replaces most sines. Traffic: x read once, y written once, the table from cache.
+// The table contains the cosine and sine of every (position, pair), computed in f64 and rounded to
+// the lane type once per call. It has T * D / 2 pairs, which is small because batches * heads rows
+// use each of them. Positions are split into blocks of kStride: e^(i (first + r) f) = e^(i first f)
+// e^(i r f), so that most sines are replaced by one product. Memory traffic: x is read once, y is
+// written once; the table stays in the cache.
 #include "kernels/ops/rotary.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -15,9 +17,10 @@
 #include "kernels/cpu/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace axle::inline v0::kernels::HWY_NAMESPACE {
+namespace axle::kernels::HWY_NAMESPACE {
 
-// low and high, half elements each, are the two halves of a row; the results may overwrite them.
+// Rotates one row. low and high are its two halves of `half` elements; the results can overwrite
+// them.
 void rotate_row(const float* low, const float* high, const float* cosine, const float* sine,
                 std::int64_t half, float* low_to, float* high_to) {
     std::int64_t i = 0;
@@ -35,7 +38,7 @@ void rotate_row(const float* low, const float* high, const float* cosine, const 
     (b * c + a * s).store(high_to + i, rest);
 }
 
-}  // namespace axle::inline v0::kernels::HWY_NAMESPACE
+}  // namespace axle::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
@@ -48,13 +51,13 @@ HWY_AFTER_NAMESPACE();
 #include "kernels/thread_pool.h"
 #include "kernels/walk.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
 AXLE_DISPATCH(rotate_row);
 
-constexpr std::int64_t kStride = 32;        // positions that share a block's first angle
-constexpr std::int64_t kGrain = 32 * 1024;  // elements of a task
+constexpr std::int64_t kStride = 32;        // positions per block
+constexpr std::int64_t kGrain = 32 * 1024;  // elements per task
 
 void rotate(const double* low, const double* high, const double* cosine, const double* sine,
             std::int64_t half, double* low_to, double* high_to) {
@@ -69,7 +72,7 @@ void rotate(const float* low, const float* high, const float* cosine, const floa
     AXLE_CALL(rotate_row)(low, high, cosine, sine, half, low_to, high_to);
 }
 
-// cosine and sine [positions][half].
+// Fills the tables cosine and sine [positions][half].
 template <class Lane>
 void fill_table(double base, std::int64_t offset, int direction, std::int64_t positions,
                 std::int64_t half, std::complex<double>* near, Lane* cosine, Lane* sine) {
@@ -100,7 +103,7 @@ void fill_table(double base, std::int64_t offset, int direction, std::int64_t po
         });
 }
 
-// Elements before row `row` of all rows but the last two dimensions' strides.
+// Returns the offset of a row over all dimensions but the last two.
 std::int64_t outer_offset(const ConstView& x, std::int64_t row) {
     std::int64_t offset = 0;
     for (int d = x.ndim - 3; d >= 0; --d) {
@@ -114,7 +117,7 @@ template <class Lane>
 void rotate_rows(const ConstView& x, const View& y, const Lane* cosine, const Lane* sine) {
     const std::int64_t positions = x.back(2), half = x.back(1) / 2;
     const std::int64_t step = x.back_stride(1), step_to = y.back_stride(1);
-    // Long rows are rotated in pieces that fit the buffers.
+    // Long rows are rotated in pieces that fit in the buffers.
     const std::int64_t piece = std::min(half, kBlock);
     const std::int64_t rows = x.numel() / (2 * half);
     parallel_ranges(
@@ -161,6 +164,6 @@ void rotary(Cpu& on, double base, std::int64_t offset, int direction, ConstView 
     });
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels
 
 #endif  // HWY_ONCE

@@ -1,9 +1,11 @@
-// Softmax along rows. A row of contiguous floats takes three passes (largest, exp and sum, scale),
-// of which all but the first find it in L1; memory is read and written once.
+// Softmax along rows. A row of contiguous floats takes three passes (maximum, exp and sum,
+// scaling). Only the first reads memory; the others find the row in L1. Memory is read and written
+// once.
 //
-// Where rows are strided but their neighbours lie side by side (softmax over another than the last
-// dimension), 64 rows at a time are copied to a tile of scratch as columns, so that memory is still
-// read line by line and the lanes of a pack are different rows. Everything else is gathered.
+// If elements of a row are strided but neighboring rows are contiguous (softmax over a dimension
+// other than the last), 64 rows at a time are copied to a tile in scratch memory as columns. Memory
+// is then still read by whole cache lines, and the lanes of a pack belong to different rows. All
+// other layouts are gathered.
 #include "kernels/ops/softmax.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -18,10 +20,10 @@
 #include "kernels/cpu/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace axle::inline v0::kernels::HWY_NAMESPACE {
+namespace axle::kernels::HWY_NAMESPACE {
 namespace {
 
-constexpr std::int64_t kSumBlock = 2048;  // elements whose sum stays in f32
+constexpr std::int64_t kSumBlock = 2048;  // elements that are summed in f32
 
 float largest(const float* x, std::int64_t n) {
     Pack a[4] = {Pack(-INFINITY), Pack(-INFINITY), Pack(-INFINITY), Pack(-INFINITY)};
@@ -34,7 +36,7 @@ float largest(const float* x, std::int64_t n) {
     return best;
 }
 
-// Sum of exp(x - shift); the terms go to y where kStore.
+// Returns the sum of exp(x - shift). If kStore, writes the terms to y.
 template <bool kStore>
 float exp_sum(const float* x, float shift, float* y, std::int64_t n) {
     const Pack s(shift);
@@ -108,8 +110,8 @@ void log_softmax_backward_row(const float* dy, const float* y, float* dx, std::i
     }
 }
 
-// Tiles: n rows of kTile floats, a softmax down each column, in place in `a`. Four packs at a time
-// keep their running values in registers.
+// Softmax over the columns of a tile of n rows of kTile floats, in place in `a`. The running values
+// of four packs at a time stay in registers.
 constexpr std::int64_t kTile = 64;
 constexpr std::int64_t kGroup = std::min<std::int64_t>(4 * Pack::kLanes, kTile);
 constexpr int kPacks = static_cast<int>(kGroup / Pack::kLanes);
@@ -199,7 +201,7 @@ void log_softmax_backward_tile(float* dy, const float* y, std::int64_t n) {
 }
 
 }  // namespace
-}  // namespace axle::inline v0::kernels::HWY_NAMESPACE
+}  // namespace axle::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
@@ -211,7 +213,7 @@ HWY_AFTER_NAMESPACE();
 #include "kernels/thread_pool.h"
 #include "kernels/walk.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
 AXLE_DISPATCH(softmax_row);
@@ -250,22 +252,22 @@ void log_softmax_backward_row_f64(const double* dy, const double* y, double* dx,
     for (std::int64_t i = 0; i < n; ++i) dx[i] = dy[i] - std::exp(y[i]) * sum;
 }
 
-// out = f(a, b) of one row; forward passes ignore b.
+// Computes out = f(a, b) for one row. Forward passes ignore b.
 template <class L>
 using RowFunction = void (*)(const L* a, const L* b, L* out, std::int64_t n);
-// The same down the columns of a tile, in place in a.
+// Computes f for the columns of a tile, in place in a.
 using TileFunction = void (*)(float* a, const float* b, std::int64_t n);
 
-constexpr std::int64_t kGrain = std::int64_t{1} << 15;  // elements that are worth a task
-constexpr std::int64_t kTasks = 64;                     // at most, for each has its own scratch
+constexpr std::int64_t kGrain = std::int64_t{1} << 15;  // minimum elements per task
+constexpr std::int64_t kTasks = 64;  // maximum number of tasks; each has its own scratch memory
 constexpr std::int64_t kTileWidth = 64;
 
-// Items of n elements in equal tasks.
+// Returns how many items of n elements to process per task; tasks have equal sizes.
 std::int64_t items_per_task(std::int64_t items, std::int64_t n) {
     return std::max((kGrain + n - 1) / n, (items + kTasks - 1) / kTasks);
 }
 
-// The operands of a call: one or two inputs and the output, in this order.
+// The operands of a call: one or two inputs, then the output.
 template <int kInputs>
 struct Operands {
     std::array<ConstView, kInputs + 1> in;
@@ -307,7 +309,7 @@ void by_rows(Cpu& on, const Operands<kInputs>& o, RowFunction<L> f) {
     });
 }
 
-// Rows [row, row + width) of a view as the columns of a tile.
+// Loads rows [row, row + width) of a view as the columns of a tile.
 void load_tile(const ConstView& x, std::int64_t offset, std::int64_t step, std::int64_t width,
                float* tile) {
     for (std::int64_t j = 0; j < x.back(1); ++j) {
@@ -376,6 +378,6 @@ void log_softmax_backward(Cpu& on, ConstView dy, ConstView y, View dx) {
            AXLE_CALL(log_softmax_backward_tile), log_softmax_backward_row_f64);
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels
 
 #endif  // HWY_ONCE

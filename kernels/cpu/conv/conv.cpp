@@ -1,17 +1,18 @@
-// Convolution and its transpose as correlations (correlation.cpp).
+// Convolution and transposed convolution as correlations (correlation.cpp).
 //
-// For the convolution a is the weight, and taps are stride apart. The transpose with stride s falls
-// apart into s x s correlations with stride 1, one for each position of a pixel of x within a
-// stride, each with the taps that reach it: every pixel is written once and nothing is scattered.
+// For convolution, a is the weight and taps are `dilation` apart. Transposed convolution with
+// stride s is split into s x s correlations with stride 1, one for each phase of an output pixel
+// within the stride, with the taps that contribute to it. Every pixel is written once and nothing
+// is scattered.
 #include "kernels/ops/conv.h"
 
 #include "kernels/cpu/conv/conv.h"
 #include "kernels/ops/copy.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
-// The weight, contiguous and converted.
+// Returns the weight, contiguous and converted.
 template <class T>
 const T* load_weight(Cpu& on, Scratch& scratch, const ConstView& w) {
     if (w.contiguous() && w.dtype == dtype_of<T>) return w.as<T>();
@@ -41,8 +42,8 @@ Taps forward_taps(Scratch& scratch, std::int64_t source, std::int64_t out, std::
     return taps;
 }
 
-// Those that reach the elements first, first + stride, ... of x: y's r with
-// r stride - padding + i dilation = first.
+// Returns the taps that contribute to the elements first, first + stride, ... of x: those with r
+// stride - padding + i dilation = first for some r.
 Taps transposed_taps(Scratch& scratch, std::int64_t source, std::int64_t out, std::int64_t kernel,
                      const ConvAxis& axis, std::int64_t first) {
     Taps taps = make_taps(scratch, source, divide_up(out - first, axis.stride), kernel);
@@ -109,4 +110,4 @@ void conv2d_transposed(Cpu& on, ConstView dy, ConstView w, ConstView bias,
                   [&]<class T>() { transposed<T>(on, dy, w, bias, geometry, dx); });
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

@@ -1,5 +1,5 @@
-// What the convolutions share: copies into panels, compiled for each instruction set, cuts, and the
-// correlation that they are made of.
+// Helpers of the convolutions: packing into panels (compiled for each instruction set),
+// partitioning, and the correlation that they are implemented with.
 #pragma once
 
 #include <algorithm>
@@ -10,28 +10,28 @@
 #include "kernels/ops/conv.h"
 #include "kernels/walk.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 
-// `count` elements of each line of a panel that lie side by side in the source too.
+// `count` elements of each line of a panel that are contiguous in the source.
 struct PanelRun {
     std::int64_t from;  // elements from the start of the source
     std::int64_t to;    // first element within a line
     std::int64_t count;
 };
 
-// Elements behind the source and the panel that may be read and written as well, so that copies go
-// by whole vectors.
+// Number of elements after the end of the source and of the panel that copies can read and write,
+// so that they can use whole vectors.
 inline constexpr std::int64_t kPanelSlack = kMaxTileColumns / 2;
 
 template <class T>
 struct ConvKernels {
-    // Line after line of `width` elements, channel by channel and tap by tap:
+    // Packs lines of `width` elements, by channel and tap:
     //     to[(c taps + t) width + run.to + i] = source[c channel_step + tap[t] + run.from + i]
-    // Runs are in order and fill a line up to its end or leave only its end undefined.
+    // Runs are in order. They fill a line completely, or all but its end, which is then undefined.
     void (*pack_taps)(const PanelRun* runs, std::int64_t run_count, const T* source,
                       std::int64_t channels, std::int64_t channel_step, const std::int64_t* tap,
                       std::int64_t taps, std::int64_t width, T* to);
-    // n lines that are `step` apart in the source:
+    // Packs n lines that are `step` apart in the source:
     //     to[p width + run.to + i] = source[p step + run.from + i]
     void (*pack_lines)(const PanelRun* runs, std::int64_t run_count, const T* source,
                        std::int64_t step, std::int64_t n, std::int64_t width, T* to);
@@ -43,35 +43,36 @@ const ConvKernels<float>& conv_kernels();
 template <>
 const ConvKernels<double>& conv_kernels();
 
-// Blocks of depth, in elements: the panels of a block stay in L1 and L2.
+// Depth of a block, in elements: the panels of a block stay in L1 and L2.
 inline constexpr std::int64_t kConvDepth = 384;
-// Multiply-adds that one more thread must be worth.
+// Minimum number of multiply-adds per additional thread.
 inline constexpr std::int64_t kConvParallel = std::int64_t{1} << 18;
 
-// n in equal parts of at most `most`, each a multiple of quantum.
+// Returns the size of equal parts of n: at most `most`, and a multiple of quantum.
 inline std::int64_t even_cut(std::int64_t n, std::int64_t most, std::int64_t quantum) {
     return n <= most ? n : round_up(divide_up(n, divide_up(n, most)), quantum);
 }
 
-// The rows of a register tile for a matrix of m rows: as many as there are, or nearly equal tiles.
+// Returns the number of rows of a register tile for a matrix of m rows, so that all tiles have
+// nearly equal sizes.
 template <class T>
 std::int64_t tile_rows(std::int64_t m) {
     const std::int64_t most = gemm_kernels<T>().max_rows;
     return round_up(divide_up(m, divide_up(m, most)), 2);
 }
 
-// --- a correlation: out[m, pixel] = bias[m] + the sum over channels k and taps t of
+// --- correlation: out[m, pixel] = bias[m] + the sum over channels k and taps t of
 //     a[m, (k, t)] source[k, pixel * step + offset[t]]
 
-// Along one dimension: output pixel i sees the source at i * step + offset[t] for each tap t.
+// The taps along one dimension: output pixel i uses source elements i * step + offset[t] for all t.
 struct Taps {
-    std::int64_t source = 0, out = 0;  // sizes
+    std::int64_t source = 0, out = 0;  // sizes of the dimension
     std::int64_t step = 1;
     std::int64_t count = 0;
-    std::int64_t* index = nullptr;  // of the tap in the weight
+    std::int64_t* index = nullptr;  // indices of the taps in the weight
     std::int64_t* offset = nullptr;
-    std::int64_t low = 0, high = 0;  // of the offsets
-    bool all = true;                 // of the weight's taps
+    std::int64_t low = 0, high = 0;  // minimum and maximum of the offsets
+    bool all = true;                 // whether these are all taps of the weight
 
     void add(std::int64_t i, std::int64_t at) {
         low = count == 0 ? at : std::min(low, at);
@@ -81,19 +82,19 @@ struct Taps {
     std::int64_t span() const { return high - low; }
 };
 
-// One product; a is read from a contiguous weight.
+// A correlation problem; a is read from a contiguous weight.
 struct Correlation {
     ConstView source;  // [N, groups * channels, ...]
     View out;          // [N, groups * m, ...]
     Taps h, w;
     std::int64_t groups, m, channels;
-    // a[m, (k, i, j)] of group g is weight[g group_step + m row_step + k channel_step + i KW + j]
+    // a[m, (k, i, j)] of group g is weight[g group_step + m row_step + k channel_step + i KW + j].
     std::int64_t group_step, row_step, channel_step, kernel_w, kernel_size;
     ConstView bias;
 };
 
-// out = the correlation of source. The bits depend on the shapes alone.
+// Computes the correlation of the source. The result's bits depend on the shapes only.
 template <class T>
 void correlate(Cpu& on, const Correlation& problem, const T* weight);
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

@@ -1,6 +1,6 @@
-// Copies into the panels of a convolution, by whole vectors: a run is copied up to the next
-// multiple of a vector, and what is written too much is overwritten by the run or the line behind
-// it. A panel's line is written once and read by every tile of the matrix that it meets.
+// Copies into the panels of a convolution in whole vectors. The last vector of a run can write
+// beyond its end; the next run or line overwrites that. A line of a panel is written once and read
+// by every tile of the matrix that uses it.
 #include "kernels/cpu/conv/conv.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -12,7 +12,7 @@
 #include "kernels/cpu/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace axle::inline v0::kernels::HWY_NAMESPACE {
+namespace axle::kernels::HWY_NAMESPACE {
 
 static_assert(Pack::kLanes <= kPanelSlack);
 
@@ -47,12 +47,12 @@ void pack_lines(const PanelRun* runs, std::int64_t run_count, const T* source, s
 ConvKernels<float> conv_f32() { return {&pack_taps<float>, &pack_lines<float>}; }
 ConvKernels<double> conv_f64() { return {&pack_taps<double>, &pack_lines<double>}; }
 
-}  // namespace axle::inline v0::kernels::HWY_NAMESPACE
+}  // namespace axle::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 AXLE_DISPATCH(conv_f32);
 AXLE_DISPATCH(conv_f64);
@@ -69,6 +69,6 @@ const ConvKernels<double>& conv_kernels<double>() {
     return kernels;
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels
 
 #endif  // HWY_ONCE

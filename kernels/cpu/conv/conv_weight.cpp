@@ -1,29 +1,29 @@
 // The gradient of a convolution's weight: dw[o, (tap, c)] = dy[o, pixel] unfolded(x)[pixel, (tap,
-// c)] as an implicit matrix product whose depth is the pixels of all images.
+// c)], an implicit matrix product whose depth is the pixels of all images.
 //
-// A task owns a block of input channels, with all taps and all rows o, and a chunk of the images.
-// It walks along their pixels in blocks, row by row, column by column and then image by image: dy
-// is packed into panels with o innermost, x is staged in scratch with the channels innermost (so
-// that a panel's line is made of runs of channels, one for each tap) and padded with zeros. Where a
-// panel has one tap, pixels that see nothing but padding through it are left out. Sums stay in
-// scratch, with the channels innermost, until the task's last pixel, and are turned round on their
-// way to dw. Where dw is small, several chunks of images keep sums of their own, which are added in
-// the order of the images. All cuts are made by the shapes alone.
+// A task processes a block of input channels (with all taps and all rows o) and a chunk of the
+// images. It iterates over their pixels in blocks, by row, column and image: dy is packed into
+// panels with o innermost; x is copied to scratch memory with channels innermost and zero padding,
+// so that a line of a panel consists of runs of channels, one per tap. If a panel has one tap,
+// pixels for which this tap is in the padding are skipped. Sums stay in scratch memory, with
+// channels innermost, until the task's last pixel, and are transposed when they are written to dw.
+// If dw is small, several chunks of images have sums of their own, which are added in the order of
+// the images. All partitioning depends on the shapes only.
 #include "kernels/cpu/conv/conv.h"
 #include "kernels/ops/conv.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
-// Pixels that a task takes at a time.
+// Number of pixels that a task processes at a time.
 constexpr std::int64_t kPixels = 256;
-// Tasks that are worth having, and elements that the sums of several chunks may have together.
+// Target number of tasks, and maximum number of elements in the sums of all chunks.
 constexpr std::int64_t kTasks = 8;
-constexpr std::int64_t kMostSums = 5 << 18;
-// Depth that is worth a call of its own.
-constexpr std::int64_t kLeastStretch = 48;
+constexpr std::int64_t kMaxSums = 5 << 18;
+// Minimum depth of a separate product.
+constexpr std::int64_t kMinDepth = 48;
 
-// Images [image, image + images) and rows [row, row + rows) of dy.
+// A block of pixels: images [image, image + images) and rows [row, row + rows) of dy.
 struct Pixels {
     std::int64_t image, images, row, rows;
 };
@@ -65,15 +65,15 @@ class WeightGradient {
   private:
     void cut() {
         const std::int64_t size = geometry_.groups * m_ * channels_ * taps_;
-        chunks_ = std::clamp<std::int64_t>(kMostSums / size, 1, kTasks);
+        chunks_ = std::clamp<std::int64_t>(kMaxSums / size, 1, kTasks);
         chunks_ = std::min(chunks_, std::max<std::int64_t>(1, batch_));
         chunk_ = divide_up(batch_, chunks_);
         chunks_ = chunk_ == 0 ? 1 : divide_up(batch_, chunk_);
         const std::int64_t blocks = divide_up(kTasks, chunks_ * geometry_.groups);
         block_ = std::min(channels_, round_up(divide_up(channels_, blocks), width_));
         blocks_ = divide_up(channels_, block_);
-        // Several images where panels have one tap: neighbouring lines are then those of a pixel's
-        // images, and few pixels can be left out at a time.
+        // Panels with one tap take several images at a time: adjacent lines are then the same pixel
+        // in different images, but fewer pixels can be skipped.
         one_tap_ = block_ % width_ == 0;
         images_ = one_tap_ ? std::clamp<std::int64_t>(kPixels / out_w_, 1,
                                                       std::clamp<std::int64_t>(chunk_, 1, 16))
@@ -87,7 +87,8 @@ class WeightGradient {
     }
     std::int64_t sums_step() const { return round_up(block_ * taps_, kernels_.lanes); }
     std::int64_t sums_size() const { return round_up(round_up(m_, 2) * sums_step(), 16); }
-    // A slot's scratch: the panels of dy, the staged x, a panel of it, four lines of either.
+    // A slot's scratch memory: the panels of dy, the staged x, one panel of it, and four lines of
+    // each.
     std::int64_t dy_size() const { return round_up(round_up(m_, 2) * depth(), 16); }
     std::int64_t staged_size() const {
         return round_up(staged_rows(rows_) * staged_width_ * images_ * block_ + kPanelSlack, 16);
@@ -100,7 +101,7 @@ class WeightGradient {
         return dy_size() + staged_size() + panel_size() + buffer_size();
     }
 
-    // part = group and block of channels.
+    // `part` identifies a group and a block of channels.
     void add_up(std::int64_t part, std::int64_t chunk, T* memory, T* sums) const {
         T* const staged = memory + dy_size();
         T* const panel = staged + staged_size();
@@ -120,7 +121,7 @@ class WeightGradient {
         return std::min(block_, channels_ - part % blocks_ * block_);
     }
 
-    // Panels of tile_rows_ lines o: [row][column][image][o]
+    // Packs dy into panels of tile_rows_ lines o: [row][column][image][o].
     void pack_dy(std::int64_t group, const Pixels& p, T* to, T* buffer) const {
         const std::int64_t image = p.rows * out_w_, depth = p.images * image;
         for (std::int64_t i = 0; i < m_; i += tile_rows_, to += tile_rows_ * depth) {
@@ -154,7 +155,7 @@ class WeightGradient {
         return to;
     }
 
-    // [row][column][image][channel]
+    // Copies x to scratch as [row][column][image][channel].
     void stage_x(std::int64_t part, const Pixels& p, T* to, T* buffer) const {
         const std::int64_t pixel_step = p.images * block_;
         const std::int64_t first = p.row * geometry_.h.stride - geometry_.h.padding;
@@ -175,10 +176,10 @@ class WeightGradient {
             to = std::fill_n(to, end - to, T(0));
         }
     }
-    // n columns of an image's row.
+    // Copies n columns of a row of an image.
     void stage_row(std::int64_t start, std::int64_t n, std::int64_t channels, T* to,
                    std::int64_t pixel_step, T* buffer) const {
-        if (x_.stride[1] == 1) {  // channels lie side by side already
+        if (x_.stride[1] == 1) {  // channels are contiguous
             for (std::int64_t q = 0; q < n; ++q, to += pixel_step)
                 load_to(start + q * x_.stride[3], 1, channels, to);
             return;
@@ -202,7 +203,8 @@ class WeightGradient {
         if (line != to) std::copy(line, line + n, to);
     }
 
-    // Which of n output pixels, from `first` on, see the source through tap i.
+    // Returns which of n output pixels, from `first` on, see the source (not padding) through tap
+    // i.
     struct Range {
         std::int64_t begin, end;
     };
@@ -227,14 +229,14 @@ class WeightGradient {
                 rows = seen(geometry_.h, x_.shape[2], tap / dw_.shape[3], p.row, p.rows);
                 line = seen(geometry_.w, x_.shape[3], tap % dw_.shape[3], 0, out_w_);
                 if (rows.begin == rows.end || line.begin == line.end) continue;
-                // Short stretches cost more than they save.
-                if ((line.end - line.begin) * p.images < kLeastStretch) line = {0, out_w_};
+                // Skipping pixels costs more than it saves if few are left.
+                if ((line.end - line.begin) * p.images < kMinDepth) line = {0, out_w_};
             }
             multiply_panel(p, dy, staged, rows, line, runs, count, round_up(n, kernels_.lanes),
                            panel, sums + j);
         }
     }
-    // Adds the pixels of a panel that are in both ranges.
+    // Adds the products of a panel's pixels that are in both ranges.
     void multiply_panel(const Pixels& p, const T* dy, const T* staged, Range rows, Range line,
                         const PanelRun* runs, std::int64_t count, std::int64_t width, T* panel,
                         T* sums) const {
@@ -263,7 +265,7 @@ class WeightGradient {
             }
         }
     }
-    // Columns [j, j + n), tap by tap, as runs of neighbouring channels.
+    // Describes columns [j, j + n), ordered by tap, as runs of adjacent channels.
     std::int64_t runs_of(std::int64_t channels, std::int64_t images, std::int64_t j, std::int64_t n,
                          PanelRun* runs) const {
         const std::int64_t column = geometry_.w.dilation * images * block_;
@@ -283,7 +285,7 @@ class WeightGradient {
         return count;
     }
 
-    // Adds up the chunks' sums and brings them to dw.
+    // Adds the sums of all chunks and writes them to dw.
     void combine(T* shared) {
         const std::int64_t parts = geometry_.groups * blocks_;
         const std::int64_t rows =
@@ -305,7 +307,7 @@ class WeightGradient {
         });
     }
 
-    // Rows [begin, end) of a part to dw.
+    // Writes rows [begin, end) of a part to dw.
     void finish(std::int64_t part, std::int64_t begin, std::int64_t end, const T* sums,
                 T* buffer) const {
         const std::int64_t channels = channels_of(part), n = channels * taps_;
@@ -341,13 +343,13 @@ class WeightGradient {
     const ConvGeometry& geometry_;
     const GemmKernels<T>& kernels_;
     std::int64_t batch_, out_h_, out_w_;
-    std::int64_t m_, channels_, taps_;     // of a group
+    std::int64_t m_, channels_, taps_;     // per group
     std::int64_t width_, tile_rows_;       // of a full tile
-    std::int64_t chunks_ = 1, chunk_ = 0;  // of images
-    std::int64_t block_ = 0, blocks_ = 1;  // of channels
-    std::int64_t images_ = 1, rows_ = 1;   // of a block of depth
-    std::int64_t staged_width_;            // of x, padded
-    bool one_tap_ = false;                 // in a panel
+    std::int64_t chunks_ = 1, chunk_ = 0;  // chunks of images
+    std::int64_t block_ = 0, blocks_ = 1;  // blocks of channels
+    std::int64_t images_ = 1, rows_ = 1;   // per block of depth
+    std::int64_t staged_width_;            // width of x with padding
+    bool one_tap_ = false;                 // panels have one tap
 };
 
 }  // namespace
@@ -359,4 +361,4 @@ void conv2d_weight_gradient(Cpu& on, ConstView dy, ConstView x, const ConvGeomet
                   [&]<class T>() { WeightGradient<T>(on, dy, x, geometry, dw).run(); });
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

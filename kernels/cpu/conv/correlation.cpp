@@ -1,23 +1,25 @@
-// Correlations as implicit matrix products a b, b's columns being pixels and its depth channels and
-// taps.
+// Correlations as implicit matrix products a b. The columns of b are pixels; its depth is channels
+// and taps.
 //
-// a is packed once per call. The columns of the product (pixels of one image or of several) are cut
-// into tasks. A task walks along the depth in blocks of channels: it stages the channels' rows in
-// scratch, padded with zeros, converted, and split by the phase of the stride so that neighbouring
-// pixels are neighbours for every tap; from there it packs one panel of pixels at a time, which all
-// rows of a read while it is in L1. So the source is read about once from memory, its unfolded
-// matrix never exists, and with m rows packing costs about 2 / m of the multiplications.
+// a is packed once per call. The columns (pixels of one or more images) are split into tasks. A
+// task iterates over the depth in blocks of channels. It first copies the channels' rows to scratch
+// memory: padded with zeros, converted, and split by the phase of the stride, so that adjacent
+// pixels are contiguous for every tap. From there it packs one panel of pixels at a time, which is
+// multiplied with all rows of a while it is in L1. So the source is read from memory about once,
+// its unfolded matrix never exists, and for m rows packing costs about 2 / m of the
+// multiplications.
 //
-// An element's terms are added in the order of the depth, in blocks that the shapes decide; the cut
-// into tasks may therefore follow the number of threads. The bias is one more step of depth.
+// The terms of an element are added in the order of the depth, in blocks that depend on the shapes.
+// The partitioning into tasks can therefore depend on the number of threads. The bias is one more
+// step of depth.
 #include "kernels/cpu/conv/conv.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
-// Columns of one task: whole images, or pixels of one.
+// The columns of one task: whole images, or pixels of one image.
 struct Block {
-    std::int64_t group, row, rows;  // of a
+    std::int64_t group, row, rows;  // rows of a
     std::int64_t image, images, pixel, pixels;
     std::int64_t columns() const { return images * pixels; }
 };
@@ -32,7 +34,7 @@ class Correlator {
         pixels_ = p.h.out * p.w.out;
         width_ = 2 * kernels_.lanes;
         tile_rows_ = tile_rows<T>(p.m);
-        // Without taps there is one block, which writes the bias.
+        // Without taps there is a single block, which writes the bias.
         const std::int64_t fit = taps_ == 0 ? p.channels : kConvDepth / taps_;
         block_ = even_cut(p.channels, std::max<std::int64_t>(1, fit), 1);
         blocks_ = divide_up(p.channels, block_);
@@ -74,8 +76,8 @@ class Correlator {
     }
 
   private:
-    // A staged row: for each phase of the stride, the elements that pixels see there. Taps become
-    // offsets in it.
+    // Layout of a staged row: for each phase of the stride, the elements that pixels access in it.
+    // Taps become offsets into the row.
     void lay_out_source() {
         phase_width_ = p_.w.out + p_.w.span() / p_.w.step;
         row_step_ = phase_width_ * p_.w.step;
@@ -99,19 +101,19 @@ class Correlator {
         return (out_rows - 1) * p_.h.step + p_.h.span() + 1;
     }
 
-    // Columns of a task: enough that packing a pays, few enough that the staged rows stay in L2 and
-    // that every thread has some.
+    // Sets the number of columns per task: enough to make packing of a worthwhile, but few enough
+    // that the staged rows stay in L2 and that all threads have work.
     void cut() {
-        constexpr std::int64_t kMost = 1024, kLeast = 128;
+        constexpr std::int64_t kMax = 1024, kMin = 128;
         const std::int64_t images = std::max<std::int64_t>(p_.source.shape[0], 1);
         const std::int64_t tasks = 4 * static_cast<std::int64_t>(num_threads());
         images_ = 1, block_pixels_ = pixels_, block_rows_ = p_.m;
-        if (pixels_ > kMost) {
-            block_pixels_ = even_cut(pixels_, kMost, width_);
+        if (pixels_ > kMax) {
+            block_pixels_ = even_cut(pixels_, kMax, width_);
         } else {
             const std::int64_t fair =
-                std::max(divide_up(images * p_.groups, tasks), divide_up(kLeast, pixels_));
-            images_ = std::min({images, std::max<std::int64_t>(1, kMost / pixels_), fair});
+                std::max(divide_up(images * p_.groups, tasks), divide_up(kMin, pixels_));
+            images_ = std::min({images, std::max<std::int64_t>(1, kMax / pixels_), fair});
         }
         const std::int64_t columns =
             p_.groups * divide_up(images, images_) * divide_up(pixels_, block_pixels_);
@@ -128,7 +130,7 @@ class Correlator {
     std::int64_t depth_of(std::int64_t block) const {
         return channels_of(block) * taps_ + (block == 0 && has_bias_ ? 1 : 0);
     }
-    // Where a block of depth of a group begins; its panels follow each other.
+    // Returns the start of a block of depth of a group; its panels follow each other.
     T* a_block(std::int64_t group, std::int64_t block) const {
         const std::int64_t before = block * block_ * taps_ + (block > 0 && has_bias_ ? 1 : 0);
         return a_ + round_up(p_.m, 2) * (group * depth_ + before);
@@ -175,7 +177,7 @@ class Correlator {
             for (std::int64_t i = 0; i < step; i += 4)
                 pack_taps_of(from, i, rows, step, all, to + k * taps_ * step, buffer);
     }
-    // All taps of one channel for the rows [i, i + 4) of a panel.
+    // Packs all taps of one channel for the rows [i, i + 4) of a panel.
     void pack_taps_of(const T* from, std::int64_t i, std::int64_t rows, std::int64_t step, bool all,
                       T* to, T* buffer) const {
         const int count = static_cast<int>(std::min<std::int64_t>(4, step - i));
@@ -240,7 +242,7 @@ class Correlator {
         }
     }
 
-    // Brings the channels of a block of depth to scratch: [image][channel][row][phase][pixel].
+    // Copies the channels of a block of depth to scratch: [image][channel][row][phase][pixel].
     void stage(const Block& b, std::int64_t block, std::int64_t first, std::int64_t rows,
                T* to) const {
         const ConstView& x = p_.source;
@@ -261,7 +263,7 @@ class Correlator {
         start += row * x.stride[2];
         for (std::int64_t f = 0; f < p_.w.step; ++f, to += phase_width_) {
             if (!uses_phase_[f]) continue;
-            // Element v of the phase is the source's column v * step + low.
+            // Element v of a phase is column v * step + low of the source.
             const std::int64_t low = f + p_.w.low;
             const std::int64_t begin =
                 std::min(phase_width_, low >= 0 ? 0 : divide_up(-low, p_.w.step));
@@ -277,7 +279,7 @@ class Correlator {
         }
     }
 
-    // Columns [j, j + n) of a block as runs of staged rows.
+    // Describes columns [j, j + n) of a block as runs in the staged rows.
     std::int64_t source_runs(const Block& b, std::int64_t j, std::int64_t n, std::int64_t first_row,
                              std::int64_t image_step, PanelRun* runs) const {
         std::int64_t count = 0;
@@ -293,7 +295,7 @@ class Correlator {
         }
         return count;
     }
-    // And as runs of the output: from is the place there.
+    // Describes the same columns as runs in the output, where `from` is the output position.
     std::int64_t out_runs(const Block& b, std::int64_t j, std::int64_t n, PanelRun* runs) const {
         const std::int64_t line = linear_out_ ? pixels_ : p_.w.out;
         std::int64_t count = 0;
@@ -310,7 +312,7 @@ class Correlator {
         return count;
     }
 
-    // One panel of pixels with all rows of the task.
+    // Multiplies one panel of pixels with all rows of the task.
     void multiply_panel(const Block& b, std::int64_t k, const T* panel, std::int64_t j,
                         std::int64_t columns, const PanelRun* runs, std::int64_t run_count,
                         T* sums) const {
@@ -340,7 +342,8 @@ class Correlator {
                 store(to + r * step, start + r * p_.out.stride[1], runs, run_count);
         }
     }
-    // A line of a panel to the output. Runs may be short: no call for each where none is needed.
+    // Writes a line of a panel to the output. Runs can be short, so it avoids a function call per
+    // run.
     void store(const T* line, std::int64_t start, const PanelRun* runs, std::int64_t count) const {
         const std::int64_t stride = p_.out.stride[3];
         for (const PanelRun* run = runs; run != runs + count; ++run) {
@@ -365,16 +368,16 @@ class Correlator {
     const GemmKernels<T>& kernels_;
     std::int64_t taps_, pixels_;
     std::int64_t width_, tile_rows_;  // of a full tile
-    std::int64_t block_, blocks_;     // channels of a block of depth, and how many
-    std::int64_t depth_;              // of all, with the bias
+    std::int64_t block_, blocks_;     // channels per block of depth, and number of blocks
+    std::int64_t depth_;              // total depth including the bias
     bool has_bias_, linear_out_;
-    bool in_place_;    // tiles may add up in the output
-    bool keeps_sums_;  // or they add up in scratch
+    bool in_place_;    // tiles are accumulated in the output
+    bool keeps_sums_;  // tiles are accumulated in scratch
     std::int64_t phase_width_ = 0, row_step_ = 0;
     std::int64_t* tap_ = nullptr;
     bool* uses_phase_ = nullptr;
     bool* uses_row_ = nullptr;
-    std::int64_t images_ = 1, block_pixels_ = 0, block_rows_ = 0;  // of a task
+    std::int64_t images_ = 1, block_pixels_ = 0, block_rows_ = 0;  // per task
     T* a_ = nullptr;
 };
 
@@ -387,4 +390,4 @@ void correlate(Cpu& on, const Correlation& problem, const T* weight) {
 template void correlate(Cpu&, const Correlation&, const float*);
 template void correlate(Cpu&, const Correlation&, const double*);
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

@@ -1,6 +1,7 @@
-// The gradient of an embedding: a stable counting sort of the positions by row, then each row of
-// the weight is written once as the sum of its rows of dy, each of which is read once. Rows and
-// blocks of columns are shared out, never positions: the sums need no atomics and have one order.
+// The gradient of an embedding. Positions are sorted by row (a stable counting sort); then each row
+// of the weight is written once as the sum of its rows of dy, each of which is read once. Work is
+// partitioned by rows and blocks of columns, never by positions, so the sums need no atomics and
+// have a fixed order.
 #include "kernels/ops/index.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -12,7 +13,7 @@
 #include "kernels/cpu/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace axle::inline v0::kernels::HWY_NAMESPACE {
+namespace axle::kernels::HWY_NAMESPACE {
 
 void add_floats(const float* x, float* y, std::int64_t n) {
     std::int64_t i = 0;
@@ -21,7 +22,7 @@ void add_floats(const float* x, float* y, std::int64_t n) {
     for (; i < n; ++i) y[i] += x[i];
 }
 
-}  // namespace axle::inline v0::kernels::HWY_NAMESPACE
+}  // namespace axle::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
@@ -31,15 +32,15 @@ HWY_AFTER_NAMESPACE();
 #include "kernels/cpu/lanes.h"
 #include "kernels/walk.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
 AXLE_DISPATCH(add_floats);
 
 constexpr std::int64_t kTask = 32768;
 
-// order: the positions of ids sorted by row, those of row r at [start[r], start[r + 1]), without
-// the padding row. start has rows + 2 elements.
+// Sorts the positions of ids by row into `order`: those of row r are at [start[r], start[r + 1]).
+// The padding row is left out. start has rows + 2 elements.
 template <class Index>
 void sort_by_row(ConstView ids, std::int64_t rows, std::int64_t padding, std::int64_t* start,
                  std::int64_t* order) {
@@ -49,7 +50,7 @@ void sort_by_row(ConstView ids, std::int64_t rows, std::int64_t padding, std::in
     for (std::int64_t i = 0; i < n; ++i)
         if (id[i * stride] != padding) ++start[id[i * stride] + 2];
     for (std::int64_t r = 2; r < rows + 2; ++r) start[r] += start[r - 1];
-    // Filling moves start[r + 1] from the begin of row r to its end.
+    // Filling moves start[r + 1] from the beginning of row r to its end.
     for (std::int64_t i = 0; i < n; ++i)
         if (id[i * stride] != padding) order[start[id[i * stride] + 1]++] = i;
 }
@@ -59,7 +60,7 @@ void add(const double* x, double* y, std::int64_t n) {
     for (std::int64_t i = 0; i < n; ++i) y[i] += x[i];
 }
 
-// to = the sum of dy's rows at `positions`, columns [begin, begin + n), n <= kBlock.
+// Writes the sum of dy's rows at `positions` to `to`, for columns [begin, begin + n), n <= kBlock.
 template <class Lane>
 void sum_rows(ConstView dy, const std::int64_t* positions, std::int64_t count, std::int64_t begin,
               std::int64_t n, Lane* to) {
@@ -79,7 +80,8 @@ void sum_by_row(ConstView dy, const std::int64_t* start, const std::int64_t* ord
     parallel_ranges(rows * parts, grain, [&](std::int64_t first, std::int64_t last) {
         alignas(64) Lane buffer[kBlock];
         for (std::int64_t piece = first; piece < last; ++piece) {
-            // The blocks of one row lie `rows` pieces apart: a row of many positions is shared out.
+            // The blocks of one row are `rows` pieces apart, so that a row with many positions is
+            // split between tasks.
             const std::int64_t r = piece % rows, begin = piece / rows * kBlock;
             const std::int64_t n = std::min(kBlock, width - begin);
             const std::int64_t step = dweight.stride[1];
@@ -105,6 +107,6 @@ void embedding_backward(Cpu& on, ConstView dy, ConstView ids, std::int64_t paddi
                   [&]<class Lane>() { sum_by_row<Lane>(dy, start, order, dweight); });
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels
 
 #endif  // HWY_ONCE

@@ -1,5 +1,5 @@
-// Gather moves elements of one size along rows of the output: a run of one index is a (strided)
-// copy, so that selecting slices costs what memcpy costs. Scatter gives every line along the
+// Gather copies elements along rows of the output. Consecutive elements with one index are a
+// (strided) copy, so selecting slices is as fast as memcpy. Scatter assigns every line along the
 // dimension to one task, which adds in order.
 #include "kernels/ops/index.h"
 
@@ -10,12 +10,12 @@
 #include "kernels/ops/copy.h"
 #include "kernels/walk.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
 constexpr std::int64_t kTask = 32768;
 
-// f of an unsigned type with the size of the dtype's elements.
+// Calls f with an unsigned type of the dtype's size.
 template <class F>
 void visit_bits(DType t, F&& f) {
     switch (size_of(t)) {
@@ -30,7 +30,8 @@ void visit_bits(DType t, F&& f) {
     }
 }
 
-// f(row, begin, end) for pieces of a walk's rows, cut into tasks by shape.
+// Calls f(row, begin, end) for pieces of a walk's rows. The partitioning into tasks depends on the
+// shape only.
 template <int kOperands, class F>
 void for_pieces(const Walk<kOperands>& walk, F&& f) {
     const std::int64_t width = walk.width();
@@ -84,13 +85,13 @@ T sum(T a, T b) {
         return a + b;
 }
 
-// A line runs along the scattered dimension: `length` elements, these strides apart.
+// A line along the scattered dimension: its length and the strides of the operands.
 struct Line {
     std::int64_t length, y, index, src;
 };
 
-// The lines [begin, end) of a row. Whichever of the two dimensions is denser in y runs inside; each
-// line is added in order either way.
+// Processes lines [begin, end) of a row. The inner loop is over the dimension that is denser in y;
+// each line is added in order either way.
 template <class T, class Index>
 void scatter_lines(const Walk<3>& walk, const Line& line, std::int64_t row, std::int64_t begin,
                    std::int64_t end, const Index* index, const T* src, T* y) {
@@ -113,7 +114,7 @@ void scatter_lines(const Walk<3>& walk, const Line& line, std::int64_t row, std:
 }  // namespace
 
 BadIndex find_bad_index(Cpu& on, ConstView index, std::int64_t size) {
-    // What is repeated need not be read twice: its first copy is the first in order.
+    // Broadcast dimensions are read once; the first copy is the first in row-major order.
     ConstView once = index;
     std::int64_t weight[kMaxDims] = {};
     std::int64_t step = 1;
@@ -153,7 +154,7 @@ BadIndex find_bad_index(Cpu& on, ConstView index, std::int64_t size) {
 }
 
 void gather(Cpu&, int dim, ConstView x, ConstView index, View y) {
-    ConstView origin = y;  // x where every index is 0, in y's shape
+    ConstView origin = y;  // x at index 0 everywhere, with y's shape
     for (int d = 0; d < y.ndim; ++d) origin.stride[d] = d == dim ? 0 : x.stride[d];
     const Walk<3> walk({y, origin, index});
     visit_bits(y.dtype, [&]<class Bits>() {
@@ -171,7 +172,7 @@ void scatter_add(Cpu&, int dim, ConstView index, ConstView src, View y) {
     const Walk<3> walk({targets, index, src});
     const std::int64_t width = walk.width();
     if (walk.rows() == 0 || width == 0 || line.length == 0) return;
-    // Lines are cut into tasks of about kTask elements.
+    // Tasks consist of lines with about kTask elements in total.
     const std::int64_t lines = std::clamp<std::int64_t>(kTask / line.length, 1, width);
     const std::int64_t parts = (width + lines - 1) / lines;
     const std::int64_t grain = std::max<std::int64_t>(1, kTask / (lines * line.length));
@@ -218,4 +219,4 @@ void triangle(Cpu&, bool lower, std::int64_t diagonal, ConstView x, View y) {
     });
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

@@ -1,9 +1,8 @@
-// Whole rows in order. An element becomes a whole number that compares as it does, beside its
-// index; these are sorted by their least significant byte first, a pass of one read and one write
-// for each byte in which they differ at all. The bytes are counted while the row is read. Integers
-// count from the smallest of the row, so that a narrow range has few such bytes. Short rows, where
-// counting costs more than comparing, are sorted by insertion. All of it keeps equal elements in
-// order.
+// Sorts whole rows. An element becomes an unsigned integer with the same order, stored with its
+// index. These are sorted by a least-significant-byte radix sort, with one pass for each byte that
+// is not the same in all elements. Bytes are counted while the row is read. Integers are relative
+// to the smallest of the row, so that a narrow range needs few passes. Short rows, for which
+// counting is slower than comparing, are sorted by insertion. Both sorts are stable.
 #include <algorithm>
 #include <bit>
 #include <cstddef>
@@ -15,11 +14,11 @@
 #include "kernels/cpu/rows.h"
 #include "kernels/ops/sort.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
 constexpr std::int64_t kTask = 32768;
-constexpr std::int64_t kShort = 48;  // elements
+constexpr std::int64_t kShort = 48;  // rows up to this length are sorted by insertion
 constexpr int kDigits = 256;
 
 template <class Key>
@@ -27,7 +26,7 @@ struct Ranked {
     Key key, index;
 };
 
-// Keys of a row that rise where the elements come later, from 0 to at most `most`.
+// Converts the elements of a row to keys in [0, most] that are sorted in ascending order.
 template <class T>
 struct Keys {
     using Bits = BitsOf<T>;
@@ -51,7 +50,7 @@ struct Keys {
     }
 };
 
-// a has room for n.
+// a has room for n elements.
 template <class T, class Key>
 const Ranked<Key>* sort_by_insertion(const Keys<T>& keys, std::int64_t n, Ranked<Key>* a) {
     for (std::int64_t i = 0; i < n; ++i) {
@@ -63,7 +62,7 @@ const Ranked<Key>* sort_by_insertion(const Keys<T>& keys, std::int64_t n, Ranked
     return a;
 }
 
-// a and b have room for n. Returns the one that holds the result.
+// a and b have room for n elements each. Returns the one that contains the result.
 template <class T, class Key>
 const Ranked<Key>* sort_by_bytes(const Keys<T>& keys, std::int64_t n, Ranked<Key>* a,
                                  Ranked<Key>* b) {
@@ -86,7 +85,7 @@ const Ranked<Key>* sort_by_bytes(const Keys<T>& keys, std::int64_t n, Ranked<Key
     return a;
 }
 
-// memory has room for 2n.
+// memory has room for 2n elements.
 template <class T, class Key>
 void sort_row(const Keys<T>& keys, std::int64_t n, Ranked<Key>* memory, T* values,
               std::int64_t values_step, std::int64_t* indices, std::int64_t indices_step) {
@@ -99,8 +98,8 @@ void sort_row(const Keys<T>& keys, std::int64_t n, Ranked<Key>* memory, T* value
     }
 }
 
-// A row's order depends on the row alone: the cut may follow the threads, so that there is no more
-// scratch memory than they use.
+// Rows are independent, so the partitioning can depend on the number of threads. This limits
+// scratch memory to what they use.
 template <class T>
 void sort_rows(Cpu& on, bool descending, ConstView x, View values, View indices) {
     using Narrow = Ranked<std::uint32_t>;
@@ -142,4 +141,4 @@ void sort(Cpu& on, bool descending, ConstView x, View values, View indices) {
     });
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

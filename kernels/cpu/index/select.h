@@ -1,4 +1,4 @@
-// The best k of a stream of keyed elements.
+// Selection of the best k elements of a sequence.
 #pragma once
 
 #include <algorithm>
@@ -7,10 +7,10 @@
 #include <cstdint>
 #include <type_traits>
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 
-// An element's rank is its key (larger is better), then its index (lower is better), so that no two
-// are equal and the choice is unique.
+// An element and its index. Elements are ordered by key (larger is better), then by index (lower is
+// better), so no two are equal and the selection is unique.
 struct Keyed {
     std::uint64_t key;
     std::int64_t index;
@@ -27,8 +27,8 @@ using BitsOf = std::conditional_t<
     std::conditional_t<sizeof(T) == 4, std::uint32_t,
                        std::conditional_t<sizeof(T) == 2, std::uint16_t, std::uint8_t>>>;
 
-// Numbers to keys of as many bits, that compare as they do; both zeros are one key, and NaN is the
-// largest.
+// Converts a number to an unsigned key of the same size and order. -0 and +0 have the same key; NaN
+// is the largest.
 template <class T>
 BitsOf<T> rising_key(T x) {
     using Bits = BitsOf<T>;
@@ -47,28 +47,28 @@ BitsOf<T> rising_key(T x) {
     }
 }
 
-// The same in 64 bits.
+// Returns the key in 64 bits.
 template <class T>
 std::uint64_t key_of(T x) {
     return std::uint64_t{rising_key(x)};
 }
 
-// Keeps a buffer of candidates that are better than the k-th best so far; a full buffer is cut to
-// k. One comparison for most elements.
+// Buffers candidates that are better than the k-th best so far, and discards all but the best k
+// when the buffer is full. Most elements need one comparison.
 class BestK {
   public:
     static std::int64_t buffer_size(std::int64_t k) { return std::max<std::int64_t>(2 * k, 64); }
 
-    // buffer: buffer_size(k) elements. k >= 1.
+    // `buffer` has buffer_size(k) elements; k >= 1.
     BestK(std::int64_t k, Keyed* buffer) : k_(k), buffer_(buffer) {}
 
-    // In order of index.
+    // Adds an element. Must be called in ascending order of index.
     void push(std::uint64_t key, std::int64_t index) {
         if (full_ && key <= threshold_) return;
         buffer_[size_++] = {key, index};
         if (size_ == buffer_size(k_)) cut();
     }
-    // The best k of at least k elements, best first.
+    // Returns the best k of at least k elements, best first.
     const Keyed* finish() {
         if (size_ > k_) cut();
         std::sort(buffer_, buffer_ + k_);
@@ -90,4 +90,4 @@ class BestK {
     std::uint64_t threshold_ = 0;
 };
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

@@ -1,5 +1,6 @@
-// Rows are read once, a block at a time; what may be among the best k is kept in a buffer of 2k
-// that is cut to k whenever it is full (n + O(k) work a row, and one comparison for most elements).
+// Top-k. Rows are read once, a block at a time. Candidates are kept in a buffer of 2k elements that
+// is reduced to k when it is full. This takes n + O(k) work per row, and one comparison for most
+// elements.
 #include "kernels/ops/sort.h"
 
 #include <algorithm>
@@ -9,13 +10,13 @@
 #include "kernels/cpu/rows.h"
 #include "kernels/walk.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
 constexpr std::int64_t kTask = 32768;
-constexpr std::int64_t kMaxTasks = 64;  // bounds the scratch memory
+constexpr std::int64_t kMaxTasks = 64;  // limits scratch memory
 
-// The best of one row of n elements.
+// Returns the best elements of one row of n elements.
 template <class Lane>
 const Keyed* best_of_row(bool largest, const void* x, DType dtype, std::int64_t stride,
                          std::int64_t n, std::int64_t k, Keyed* buffer) {
@@ -67,4 +68,4 @@ void topk(Cpu& on, bool largest, ConstView x, View values, View indices) {
     topk_rows<std::int64_t>(on, largest, x, values, indices);
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

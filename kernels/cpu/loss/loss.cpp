@@ -1,9 +1,9 @@
-// Cross entropy over rows that are long and many.
+// Cross entropy over many long rows.
 //
-// Forward: one pass. A row is read in blocks that stay in L1; each block gives its maximum and then
-// its sum of exponentials, and the running sum is rescaled when the maximum grows, so that an
-// element costs one exponential and one read from memory. Backward: one read of the logits and one
-// write of the gradient; the probabilities come back from the log-sum-exp. A task takes whole rows.
+// Forward: one pass. A row is read in blocks that stay in L1. Each block computes its maximum and
+// then its sum of exponentials; the running sum is rescaled when the maximum grows. An element
+// costs one exponential and one read from memory. Backward: one read of the logits and one write of
+// the gradient; the probabilities are recomputed from the log-sum-exp. A task processes whole rows.
 #include "kernels/ops/loss.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -15,7 +15,7 @@
 #include "kernels/cpu/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace axle::inline v0::kernels::HWY_NAMESPACE {
+namespace axle::kernels::HWY_NAMESPACE {
 
 // n is at least 1.
 float block_max(const float* x, std::int64_t n) {
@@ -51,7 +51,7 @@ float block_sum_exp(const float* x, std::int64_t n, float base) {
     return sum_of(even + odd);
 }
 
-// y = (e^(x - lse) - shift) factor; x and y may be the same.
+// y = (e^(x - lse) - shift) factor; x and y can be the same.
 void block_gradient(const float* x, std::int64_t n, float lse, float shift, float factor,
                     float* y) {
     const Pack low(lse), less(shift), by(factor);
@@ -61,7 +61,7 @@ void block_gradient(const float* x, std::int64_t n, float lse, float shift, floa
     if (i < n) ((exp(Pack::load(x + i, n - i) - low) - less) * by).store(y + i, n - i);
 }
 
-}  // namespace axle::inline v0::kernels::HWY_NAMESPACE
+}  // namespace axle::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
@@ -73,7 +73,7 @@ HWY_AFTER_NAMESPACE();
 #include "kernels/thread_pool.h"
 #include "kernels/walk.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
 AXLE_DISPATCH(block_max);
@@ -81,7 +81,7 @@ AXLE_DISPATCH(block_sum);
 AXLE_DISPATCH(block_sum_exp);
 AXLE_DISPATCH(block_gradient);
 
-constexpr std::int64_t kGrain = 32 * 1024;  // elements of a task
+constexpr std::int64_t kGrain = 32 * 1024;  // elements per task
 
 float max_in(const float* x, std::int64_t n) { return AXLE_CALL(block_max)(x, n); }
 float sum_in(const float* x, std::int64_t n) { return AXLE_CALL(block_sum)(x, n); }
@@ -118,7 +118,7 @@ std::int64_t target_of(const ConstView& targets, std::int64_t row) {
 }
 
 struct RowSums {
-    double lse, sum;  // sum of the logits, where asked for
+    double lse, sum;  // sum of the logits, if requested
 };
 
 template <class Lane>
@@ -226,6 +226,6 @@ void cross_entropy_backward(Cpu&, ConstView logits, ConstView targets, ConstView
     });
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels
 
 #endif  // HWY_ONCE

@@ -1,6 +1,6 @@
-// Column sums, the gradient of a bias. x is read once, row after row, into partial sums of at most
-// 512 rows each, which also bounds the rounding error; the partial sums are added up in order. The
-// cut follows the shape alone.
+// Column sums, the gradient of a bias. x is read once, row by row, into partial sums of at most 512
+// rows each, which also limits the rounding error. The partial sums are added in order. The
+// partitioning depends on the shape only.
 #include <algorithm>
 #include <utility>
 
@@ -8,16 +8,16 @@
 #include "kernels/cpu/matmul/gemm.h"
 #include "kernels/walk.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
-constexpr std::int64_t kMostColumns = 2048;
+constexpr std::int64_t kMaxColumns = 2048;
 
 template <class T>
 void run(Cpu& on, const ConstView& x, const View& y) {
     const std::int64_t rows = x.back(2), columns = x.back(1);
     if (columns == 0) return;
-    const std::int64_t width = std::min(columns, kMostColumns);
+    const std::int64_t width = std::min(columns, kMaxColumns);
     const std::int64_t height = std::clamp<std::int64_t>(32768 / width, 16, 512);
     const std::int64_t parts = std::max<std::int64_t>(1, divide_up(rows, height));
     const std::int64_t blocks = divide_up(columns, width);
@@ -75,4 +75,4 @@ void matmul_row_sum(Cpu& on, ConstView a, ConstView b, View c, View row_sum) {
     column_sum(on, transpose(a), row_sum);
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

@@ -1,10 +1,11 @@
 // Inner loops of matrix products.
 //
-// The register tile is an outer product per step of depth: a column of a (broadcast, one element a
-// row) times two vectors of b, kept in rows x 2 accumulators. 14 x 2 of the 32 registers of AVX-512
-// and NEON leave room for b and the broadcast; 6 x 2 of the 16 of AVX2 and SSE. Per step a tile of
-// 14 x 32 floats loads 184 bytes for 448 multiply-adds, so L2 feeds it; c is touched once per block
-// of depth. Lower tiles serve the last rows, and narrow ones (one vector) the last columns.
+// The register tile is computed as an outer product per step of depth: a column of a (one broadcast
+// element per row) times two vectors of b, accumulated in rows x 2 registers. AVX-512 and NEON have
+// 32 registers: 14 x 2 accumulators leave room for b and the broadcast. AVX2 and SSE have 16: 6 x
+// 2. A tile of 14 x 32 floats loads 184 bytes per step for 448 multiply-adds, so L2 is fast enough;
+// c is accessed once per block of depth. Lower tiles handle the last rows, and narrow ones (one
+// vector) the last columns.
 #include "kernels/cpu/matmul/gemm.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -18,7 +19,7 @@
 #include "kernels/cpu/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace axle::inline v0::kernels::HWY_NAMESPACE {
+namespace axle::kernels::HWY_NAMESPACE {
 
 #if HWY_TARGET <= HWY_AVX3 || HWY_TARGET == HWY_NEON
 inline constexpr int kTileRows = 14;
@@ -101,7 +102,8 @@ void interleave(const T* const* rows, int count, std::int64_t n, T* to, std::int
 #if HWY_TARGET == HWY_SCALAR
 inline constexpr auto kInterleaveF32 = &interleave<float>;
 #else
-// 4 x 4 transposes of 128-bit vectors; two rows are doubled and half of the result is stored.
+// Transposes 4 x 4 elements in 128-bit vectors. Two rows are duplicated, and half of the result is
+// stored.
 void interleave_f32(const float* const* rows, int count, std::int64_t n, float* to,
                     std::int64_t step) {
     const hn::FixedTag<float, 4> d;
@@ -163,8 +165,8 @@ T dot(const T* HWY_RESTRICT x, const T* HWY_RESTRICT y, std::int64_t n) {
     return sum;
 }
 
-// The last columns go through the same multiply-adds, so that an element's bits don't depend on its
-// place.
+// The last columns use the same multiply-adds, so that an element's bits do not depend on its
+// position.
 template <class T>
 void add_rows(const T* const* rows, const T* x, T* HWY_RESTRICT sum, std::int64_t n) {
     const hn::ScalableTag<T> d;
@@ -209,12 +211,12 @@ GemmKernels<double> gemm_f64() {
             &add_rows<double>};
 }
 
-}  // namespace axle::inline v0::kernels::HWY_NAMESPACE
+}  // namespace axle::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 AXLE_DISPATCH(gemm_f32);
 AXLE_DISPATCH(gemm_f64);
@@ -231,6 +233,6 @@ const GemmKernels<double>& gemm_kernels<double>() {
     return kernels;
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels
 
 #endif  // HWY_ONCE

@@ -1,5 +1,5 @@
 // The parts of a matrix product that are compiled for each instruction set. The driver in
-// matmul.cpp cuts the operands, packs them with these, and knows no SIMD.
+// matmul.cpp partitions and packs the operands with them and contains no SIMD code.
 #pragma once
 
 #include <algorithm>
@@ -8,14 +8,14 @@
 
 #include "kernels/ops/matmul.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 
-// The largest register tile of any instruction set, in elements of its type.
+// The largest register tile of all instruction sets, in elements.
 inline constexpr int kMaxTileRows = 14;
 inline constexpr int kMaxTileColumns = 32;
 
-// How a tile of sums becomes elements of c: out = activation(tile + add + bias). Steps are elements
-// from row to row; null members are left out. out may be the tile or add.
+// How a tile of sums is converted to elements of c: out = activation(tile + add + bias). Steps are
+// in elements from row to row. Null pointers are ignored. out can be the tile or add.
 template <class T>
 struct TileFinish {
     const T* add = nullptr;
@@ -30,33 +30,33 @@ struct TileFinish {
 
 template <class T>
 struct GemmKernels {
-    // c[i, j] = (add ? c[i, j] : 0) + sum over p < depth of a[p a_step + i] b[p b_step + j], in the
-    // order of p, for a fixed number of rows i and of vectors of `lanes` columns j.
+    // c[i, j] = (add ? c[i, j] : 0) + sum over p < depth of a[p a_step + i] b[p b_step + j], summed
+    // in the order of p, for a fixed number of rows i and of vectors of `lanes` columns j.
     using Tile = void (*)(std::int64_t depth, const T* a, std::int64_t a_step, const T* b,
                           std::int64_t b_step, T* c, std::int64_t c_step, bool add);
 
     int max_rows;            // even
-    int lanes;               // of a vector; a full tile is two vectors wide
-    const Tile (*tiles)[2];  // [rows / 2 - 1][vectors - 1]
+    int lanes;               // elements per vector; a full tile is two vectors wide
+    const Tile (*tiles)[2];  // indexed by [rows / 2 - 1][vectors - 1]
 
     // to[p width + i] = from[p from_step + i] for p < n, i < width
     void (*copy_rows)(const T* from, std::int64_t from_step, std::int64_t n, std::int64_t width,
                       T* to);
-    // to[p step + i] = rows[i][p] for p < n, i < count. count is 2 or 4.
+    // to[p step + i] = rows[i][p] for p < n, i < count; count is 2 or 4
     void (*interleave)(const T* const* rows, int count, std::int64_t n, T* to, std::int64_t step);
     T (*dot)(const T* x, const T* y, std::int64_t n);
-    // sum[j] += x[0] rows[0][j] + ... + x[3] rows[3][j], term after term
+    // sum[j] += x[0] rows[0][j] + ... + x[3] rows[3][j], one term after another
     void (*add_rows)(const T* const* rows, const T* x, T* sum, std::int64_t n);
 };
 
-// Two neighbours along the depth: what instructions for products of bf16 take at once. Beyond an
-// odd depth stands a zero.
+// Two adjacent elements along the depth: the operand of bf16 instructions. If the depth is odd, the
+// last pair is padded with zero.
 struct BFloat16Pair {
     BFloat16 first, second;
 };
 
-// Packed operands consist of units: single elements, or pairs. What units add up in, and how many
-// terms of a sum are in one:
+// Packed operands consist of units: single elements or pairs. UnitTraits defines the type of their
+// sums and the number of elements per unit.
 template <class Unit>
 struct UnitTraits {
     using Sum = Unit;
@@ -70,11 +70,11 @@ struct UnitTraits<BFloat16Pair> {
 template <class Unit>
 using SumOf = typename UnitTraits<Unit>::Sum;
 
-// For CPUs that multiply bf16. The sums are in f32; denormal operands, products and sums count as
-// 0.
+// The kernels for CPUs with bf16 instructions. Sums are in f32; denormal operands, products and
+// sums count as 0.
 template <>
 struct GemmKernels<BFloat16Pair> {
-    // As above with depth, a, b and their steps in pairs.
+    // As above, with depth, a, b and their steps counted in pairs.
     using Tile = void (*)(std::int64_t depth, const BFloat16Pair* a, std::int64_t a_step,
                           const BFloat16Pair* b, std::int64_t b_step, float* c, std::int64_t c_step,
                           bool add);
@@ -83,17 +83,17 @@ struct GemmKernels<BFloat16Pair> {
     int lanes;
     const Tile (*tiles)[2];
 
-    // One panel of `count` lines `stride` apart, contiguous along the depth of `terms` elements:
-    // pair p of line i goes to to[p width + i], zeros for i in count .. width.
+    // Packs one panel of `count` lines, `stride` apart and contiguous along the depth of `terms`
+    // elements: pair p of line i is stored in to[p width + i], with zeros for i in count .. width.
     void (*pack_along)(const BFloat16* from, std::int64_t stride, std::int64_t count,
                        std::int64_t terms, std::int64_t width, BFloat16Pair* to);
-    // One pair of depth of `count` adjacent lines: to[i] = {low[i], high[i]} for i < count, zeros
-    // for i in count .. width. Without high (null) the second elements are zeros.
+    // Packs one pair of depth of `count` adjacent lines: to[i] = {low[i], high[i]} for i < count,
+    // with zeros for i in count .. width. If high is null, the second elements are zeros.
     void (*pack_across)(const BFloat16* low, const BFloat16* high, std::int64_t count,
                         std::int64_t width, BFloat16Pair* to);
 };
 
-// Those of this CPU. Unit is float, double, or BFloat16Pair if multiplies_bf16().
+// Returns the kernels for this CPU. Unit is float, double, or BFloat16Pair if multiplies_bf16().
 template <class Unit>
 const GemmKernels<Unit>& gemm_kernels();
 template <>
@@ -103,7 +103,7 @@ const GemmKernels<double>& gemm_kernels();
 template <>
 const GemmKernels<BFloat16Pair>& gemm_kernels();
 
-// Applies `how` to a tile of sums: `rows` rows of `columns` elements, tile_step apart.
+// Applies `how` to a tile of sums with `rows` rows of `columns` elements, tile_step apart.
 template <class T>
 void finish_tile(const T* tile, std::int64_t tile_step, std::int64_t rows, std::int64_t columns,
                  const TileFinish<T>& how);
@@ -114,27 +114,29 @@ template <>
 void finish_tile(const double* tile, std::int64_t tile_step, std::int64_t rows,
                  std::int64_t columns, const TileFinish<double>& how);
 
-// c[i] *= activation'(slope_of[i]) for n elements of one dtype, in f64 for f64 and else in f32.
+// c[i] *= activation'(slope_of[i]) for n elements of one dtype, computed in f64 for f64 and f32
+// otherwise.
 void multiply_slopes(Activation activation, DType dtype, void* c, std::int64_t c_stride,
                      const void* slope_of, std::int64_t slope_stride, std::int64_t n);
 
-// One operand seen from the depth: `extent` lines (rows of a, columns of b) of `depth` elements.
+// An operand as lines along the depth: `extent` lines (rows of a, or columns of b) of `depth`
+// elements each.
 struct Lines {
     const void* data = nullptr;
     DType dtype = DType::f32;
-    std::int64_t stride = 0;        // from one line to the next
-    std::int64_t depth_stride = 0;  // along a line
+    std::int64_t stride = 0;        // distance between lines
+    std::int64_t depth_stride = 0;  // distance between elements of a line
 };
 
-// Copies lines into panels: `width` lines side by side, converted to T, depth after depth. The
-// panel that begins with line i is at to + i depth. The last one is as wide as the remaining lines
-// rounded up to `quantum` (a divisor of width), with zeros behind them. buffer: pack_buffer
-// elements.
+// Packs lines, converted to T, into panels of `width` adjacent lines; the elements of all lines at
+// one depth are contiguous. The panel that begins with line i starts at to + i depth. The last
+// panel is as wide as the remaining lines, rounded up to `quantum` (a divisor of width) and padded
+// with zeros. buffer has pack_buffer elements.
 template <class T>
 void pack_panels(const Lines& lines, std::int64_t extent, std::int64_t depth, std::int64_t width,
                  std::int64_t quantum, T* to, T* buffer);
-// Of bf16 lines in pairs: the panel of line i is at to + i pairs, for depth / 2 pairs, rounded up.
-// Needs no buffer.
+// Packs bf16 lines as pairs: the panel of line i starts at to + i pairs, where pairs is depth / 2,
+// rounded up. Needs no buffer.
 template <>
 void pack_panels(const Lines& lines, std::int64_t extent, std::int64_t depth, std::int64_t width,
                  std::int64_t quantum, BFloat16Pair* to, BFloat16Pair* buffer);
@@ -147,7 +149,7 @@ constexpr std::int64_t round_up(std::int64_t n, std::int64_t quantum) {
     return divide_up(n, quantum) * quantum;
 }
 
-// Elements of v before the matrix number `batch` of a product of c's shape.
+// Returns the offset in v of matrix number `batch` of a product of c's shape.
 template <class AnyView>
 std::int64_t matrix_offset(const AnyView& v, const View& c, std::int64_t batch) {
     std::int64_t offset = 0;
@@ -158,8 +160,9 @@ std::int64_t matrix_offset(const AnyView& v, const View& c, std::int64_t batch) 
     return offset;
 }
 
-// f(task, slot) for every task, handed out in groups. Tasks of one slot never run at once, so that
-// each slot can have its scratch; slots_for(tasks, group) is how many are worth having.
+// Calls f(task, slot) for every task, assigned in groups. Tasks of one slot never run concurrently,
+// so each slot can have its own scratch memory. slots_for(tasks, group) returns the useful number
+// of slots.
 inline std::int64_t slots_for(std::int64_t tasks, std::int64_t group) {
     const std::int64_t groups = divide_up(tasks, group);
     return groups == 1 ? 1 : std::min<std::int64_t>(groups, num_threads());
@@ -177,9 +180,9 @@ void parallel_slots(std::int64_t tasks, std::int64_t group, std::int64_t slots, 
     });
 }
 
-// The products that are not worth a packed kernel: M or N is 1, or the elements are integers.
+// Computes products that do not benefit from packing: M or N is 1, or the elements are integers.
 void vector_matmul(Cpu& on, const ConstView& a, const ConstView& b, const View& c,
                    const MatmulEpilogue& epilogue);
 void integer_matmul(const ConstView& a, const ConstView& b, const View& c, bool accumulate);
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

@@ -1,19 +1,20 @@
-// Inner loops of products of bf16 on CPUs with AVX512_BF16, whose vdpbf16ps multiplies 16 pairs of
-// bf16 and adds them to 16 floats: twice the multiply-adds of f32 per instruction, and operands
-// packed as pairs take half the cache. The tile is that of gemm.cpp, with a pair in the place of a
-// float: 14 x 2 accumulators, and per step a broadcast pair of a times two vectors of pairs of b.
+// Inner loops of bf16 products on CPUs with AVX512_BF16. The instruction vdpbf16ps multiplies 16
+// pairs of bf16 and adds them to 16 floats: twice the multiply-adds of f32 per instruction, and
+// operands packed as pairs need half the cache. The tile is that of gemm.cpp, with a pair in place
+// of a float: 14 x 2 accumulators, and per step a broadcast pair of a times two vectors of pairs of
+// b.
 //
-// How the instruction rounds within a pair is its own (it heeds no rounding mode), and it takes
-// denormals for zeros; otherwise the order of the terms is that of every product.
+// The rounding within a pair is defined by the instruction, which ignores the rounding mode and
+// treats denormals as zeros. Otherwise, the order of the terms is that of all products.
 //
-// The functions ask for their instructions one by one, so the file needs no compiler flags.
+// Instructions are enabled per function by attributes, so the file needs no compiler flags.
 #include "kernels/cpu/matmul/gemm.h"
 
 #if defined(__x86_64__)
 #include <cstring>
 
 #include <hwy/base.h>
-// GCC 12 takes the undefined operands of its own intrinsics for mistakes.
+// GCC 12 reports undefined operands in its own intrinsics.
 #pragma GCC diagnostic push
 #if !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
@@ -21,10 +22,10 @@
 #include <immintrin.h>
 #pragma GCC diagnostic pop
 
-// Of a function: compiled for AVX-512 with bf16.
+// A function attribute: compile for AVX-512 with bf16.
 #define AXLE_BF16 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,fma")))
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
 constexpr int kTileRows = 14;
@@ -36,7 +37,7 @@ AXLE_BF16 inline __m512bh broadcast(const BFloat16Pair* pair) {
     std::memcpy(&bits, pair, sizeof bits);
     __m512i pairs = _mm512_set1_epi32(bits);
 #if defined(__clang__)
-    // Clang 16 crashes on a splat that it knows to be bf16.
+    // Clang 16 crashes on a splat whose type it knows to be bf16.
     asm("" : "+v"(pairs));
 #endif
     return reinterpret_cast<__m512bh>(pairs);
@@ -84,7 +85,7 @@ struct Tiles {
         {&tile<2 * kHalves, 1>, &tile<2 * kHalves, 2>}...};
 };
 
-// The lowest n of `most` bits; none for n < 0.
+// Returns a mask of the lowest n of `most` bits; 0 for n < 0.
 constexpr std::uint32_t low_bits(std::int64_t n, int most) {
     if (n >= most) return most == 32 ? ~std::uint32_t{0} : (std::uint32_t{1} << most) - 1;
     return n <= 0 ? 0 : (std::uint32_t{1} << n) - 1;
@@ -104,7 +105,7 @@ AXLE_BF16 inline void transpose(__m512i (&v)[16]) {
         t[i + 2] = _mm512_unpacklo_epi64(high01, high23);
         t[i + 3] = _mm512_unpackhi_epi64(high01, high23);
     }
-    // Quarter q of t[4 r + c] holds column 4 q + c of rows 4 r .. 4 r + 3.
+    // Quarter q of t[4 r + c] contains column 4 q + c of rows 4 r .. 4 r + 3.
     HWY_UNROLL(4)
     for (int c = 0; c < 4; ++c) {
         const __m512i even01 = _mm512_shuffle_i32x4(t[c], t[c + 4], 0x88);
@@ -163,11 +164,11 @@ const GemmKernels<BFloat16Pair>& gemm_kernels() {
     return kKernels;
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels
 
 #else
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 
 template <>
 const GemmKernels<BFloat16Pair>& gemm_kernels() {
@@ -175,6 +176,6 @@ const GemmKernels<BFloat16Pair>& gemm_kernels() {
     return kNone;
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels
 
 #endif

@@ -1,6 +1,6 @@
-// The last step of a matrix product: a tile of sums, still in L1, gets the bias and the activation
-// on its way to c, which saves a pass over c for each. Slopes are multiplied with what is in c, in
-// rows longer than a tile's.
+// The last step of a matrix product: while a tile of sums is still in L1, bias and activation are
+// applied and the result is written to c, which saves a pass over c for each. Slopes are multiplied
+// later with the contents of c, in rows longer than those of a tile.
 #include "kernels/cpu/matmul/gemm.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -12,7 +12,7 @@
 #include "kernels/cpu/pointwise/formulas-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace axle::inline v0::kernels::HWY_NAMESPACE {
+namespace axle::kernels::HWY_NAMESPACE {
 
 template <class F>
 HWY_INLINE void finish_rows(F f, const float* tile, std::int64_t tile_step, std::int64_t rows,
@@ -87,7 +87,7 @@ void slopes_f32(Activation activation, const float* x, const float* at, float* o
     }
 }
 
-}  // namespace axle::inline v0::kernels::HWY_NAMESPACE
+}  // namespace axle::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
@@ -96,7 +96,7 @@ HWY_AFTER_NAMESPACE();
 #include "kernels/ops/pointwise.h"
 #include "kernels/walk.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
 AXLE_DISPATCH(finish_f32);
@@ -151,7 +151,7 @@ void multiply_row(Activation activation, DType dtype, void* c, std::int64_t c_st
         const T* x = load_lanes<T>(to, dtype, c_stride, count, c_lanes);
         const T* v = load_lanes<T>(at(slope_of, dtype, i * slope_stride), dtype, slope_stride,
                                    count, slope_lanes);
-        T* const out = const_cast<T*>(x);  // c itself, or the lanes
+        T* const out = const_cast<T*>(x);  // c itself, or a buffer of lanes
         slopes(activation, x, v, out, count);
         store_lanes<T>(out, to, dtype, c_stride, count);
     }
@@ -185,6 +185,6 @@ void finish_tile(const double* tile, std::int64_t tile_step, std::int64_t rows,
     }
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels
 
 #endif  // HWY_ONCE

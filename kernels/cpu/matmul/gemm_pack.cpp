@@ -1,6 +1,6 @@
-// Packing: the panels that the register tiles read with stride 1, from any strides and any floating
-// dtype. An element is read once, along the direction in which memory runs, and written once into
-// scratch that stays in L2; lines along the depth are transposed on the way, 4 x 4 at a time.
+// Packs operands of any strides and floating dtype into the panels that the register tiles read
+// with stride 1. Each element is read once, in memory order, and written once to scratch memory
+// that stays in L2. Lines along the depth are transposed in blocks of 4 x 4.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -9,10 +9,10 @@
 #include "kernels/cpu/matmul/gemm.h"
 #include "kernels/walk.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
-// Memory runs across the lines: depth by depth, each cut into the panels' widths.
+// The lines are adjacent in memory: processes one depth after another, split into panels.
 template <class T>
 void pack_across(const Lines& lines, std::int64_t extent, std::int64_t depth, std::int64_t width,
                  std::int64_t quantum, T* to, T* buffer) {
@@ -40,7 +40,7 @@ void pack_across(const Lines& lines, std::int64_t extent, std::int64_t depth, st
     }
 }
 
-// Memory runs along the lines.
+// Each line is contiguous in memory.
 template <class T>
 void pack_along(const Lines& lines, std::int64_t extent, std::int64_t depth, std::int64_t width,
                 std::int64_t quantum, T* to, T* buffer) {
@@ -65,7 +65,7 @@ void pack_along(const Lines& lines, std::int64_t extent, std::int64_t depth, std
     }
 }
 
-// Element by element, for lines contiguous in neither direction.
+// Packs lines that are contiguous in neither direction, element by element.
 void pack_strided(const Lines& lines, std::int64_t count, std::int64_t depth, std::int64_t width,
                   BFloat16Pair* to) {
     const auto* from = static_cast<const BFloat16*>(lines.data);
@@ -124,4 +124,4 @@ template void pack_panels(const Lines&, std::int64_t, std::int64_t, std::int64_t
 template void pack_panels(const Lines&, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
                           double*, double*);
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

@@ -1,13 +1,13 @@
-// Integer products: exact sums that wrap around, so any order gives the same bits. A plain loop,
-// row by row of b; nothing hot multiplies integers.
+// Integer products: exact sums that wrap around, so any order gives the same bits. A simple loop,
+// because integer products are not time-critical.
 #include <type_traits>
 
 #include "kernels/cpu/matmul/gemm.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
-// At least as wide as int, so that no product is computed in a signed type.
+// At least as wide as int, so that products are never computed in a signed type.
 template <class T>
 using Wrapping = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>;
 
@@ -55,4 +55,4 @@ void integer_matmul(const ConstView& a, const ConstView& b, const View& c, bool 
     visit_index(c.dtype, [&]<class T>() { run<T>(a, b, c, accumulate); });
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

@@ -1,15 +1,17 @@
-// c = a b by the usual blocking (Goto and van de Geijn, "Anatomy of high-performance matrix
-// multiplication", 2008): a block of a and a block of b are packed into scratch, and register tiles
-// (gemm.cpp) run over them, adding up c block after block of depth. c is cut into rectangles, one a
-// task, each of which packs what it needs: that costs a few percent of the multiplications, and
-// tasks never wait for each other. An element's terms are added in the order of the depth, in
-// blocks that K alone decides, so its bits depend neither on the cut nor on which path its tile
-// takes; the cut may therefore follow the number of threads.
+// c = a b with the usual blocking (Goto and van de Geijn, "Anatomy of high-performance matrix
+// multiplication", 2008): a block of a and a block of b are packed into scratch memory, and
+// register tiles (gemm.cpp) iterate over them, accumulating c block by block along the depth. c is
+// split into rectangles, one per task. Each task packs the operands that it needs: this costs a few
+// percent of the multiplications, and tasks never wait for each other. An element's terms are added
+// in the order of the depth, in blocks that depend on K only. Its bits therefore do not depend on
+// the partitioning or on the path of its tile, and the partitioning can depend on the number of
+// threads.
 //
-// Where few tiles would read a packed panel, and memory has the panel's layout already, the tile
-// reads the operand itself.
+// If only few tiles would read a packed panel and the operand already has the panel's layout in
+// memory, the tile reads the operand directly.
 //
-// Operands of f16, and of bf16 where the CPU can't multiply bf16, become f32 as they are packed.
+// f16 operands, and bf16 operands on CPUs without bf16 instructions, are converted to f32 when they
+// are packed.
 #include "kernels/ops/matmul.h"
 
 #include "kernels/cpu/targets.h"
@@ -21,34 +23,34 @@
 #include "kernels/cpu/matmul/gemm.h"
 #include "kernels/walk.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
-// Blocks of a (rows x depth) and of b (depth x columns) that fit in L2 and in L3.
-// The depth is in units (see UnitTraits).
+// Sizes of the blocks of a (rows x depth) and b (depth x columns), chosen to fit in L2 and L3. The
+// depth is in units (see UnitTraits).
 constexpr std::int64_t kDepth = 384;
 constexpr std::int64_t kRows = 28 * 14;
 constexpr std::int64_t kColumns = 1024;
-// Rows of a task: bounds the sums that a 16-bit c keeps in scratch.
-constexpr std::int64_t kMostRows = 2048;
-// Multiply-adds that one more thread must be worth.
+// Maximum rows of a task: limits the sums that a 16-bit c keeps in scratch memory.
+constexpr std::int64_t kMaxRows = 2048;
+// Minimum number of multiply-adds per additional thread.
 constexpr std::int64_t kParallel = std::int64_t{1} << 19;
-// Panels that may be read in place: up to this many tiles would share a packed one.
+// A panel is read in place if at most this many tiles would share a packed one.
 constexpr std::int64_t kInPlaceReaders = 6;
 
-// n in equal parts of at most `most`, each a multiple of quantum.
+// Returns the size of equal parts of n: at most `most`, and a multiple of quantum.
 std::int64_t even_part(std::int64_t n, std::int64_t most, std::int64_t quantum) {
     return n <= most ? n : round_up(divide_up(n, divide_up(n, most)), quantum);
 }
 
-// A panel of a packed or an unpacked operand.
+// A panel of a packed or unpacked operand.
 template <class Unit>
 struct Panel {
     const Unit* data;
     std::int64_t step;
 };
 
-// Those of `depth` terms.
+// Returns the number of units in `depth` elements.
 template <class Unit>
 constexpr std::int64_t units_of(std::int64_t depth) {
     return divide_up(depth, UnitTraits<Unit>::kTerms);
@@ -72,7 +74,7 @@ class Block {
             pack_panels(packed, extent - packed_from, depth, width, quantum,
                         scratch_ + packed_from * units_, buffer_);
     }
-    // That of the lines from i on; i is a multiple of the width.
+    // Returns the panel of the lines from i on; i is a multiple of the width.
     Panel<Unit> panel(std::int64_t i) const {
         if (in_place_ && i + width_ <= extent_)
             return {static_cast<const Unit*>(lines_.data) + i, lines_.depth_stride};
@@ -98,7 +100,7 @@ struct Rectangle {
     std::int64_t batch, row, rows, column, columns;
 };
 
-// Unit: what packed operands consist of.
+// Unit is the unit of the packed operands.
 template <class Unit>
 class Product {
     using T = SumOf<Unit>;
@@ -135,15 +137,15 @@ class Product {
     }
 
   private:
-    // Chooses the grid of rectangles with the least time by a model in vector multiply-adds: what
-    // the busiest thread computes, padding included, plus about a third of one for each element
-    // packed, plus a share of a rectangle for threads that are not equally fast.
+    // Chooses the grid of rectangles with the smallest estimated time, in vector multiply-adds: the
+    // work of the busiest thread including padding, plus about a third of a multiply-add per packed
+    // element, plus a fraction of a rectangle to allow for threads of different speed.
     void cut(std::int64_t threads) {
         const std::int64_t work = m_ * n_ * std::max<std::int64_t>(units_of<Unit>(k_), 1);
         threads = std::min(threads, std::max<std::int64_t>(1, batches_ * work / kParallel));
         const std::int64_t most = threads == 1 || batches_ >= 8 * threads ? 1 : 8 * threads;
         double best = 0;
-        for (std::int64_t i = divide_up(m_, kMostRows); i <= m_; i += 1 + i / 4) {
+        for (std::int64_t i = divide_up(m_, kMaxRows); i <= m_; i += 1 + i / 4) {
             const std::int64_t rows = std::min(m_, round_up(divide_up(m_, i), kernels_.max_rows));
             for (std::int64_t j = 1; j <= n_ && (j == 1 || i * j <= most); j += 1 + j / 4) {
                 const std::int64_t columns =
@@ -177,7 +179,7 @@ class Product {
         return r;
     }
 
-    // A slot's scratch: the blocks of a and b, the conversion buffer, the sums.
+    // A slot's scratch memory: the blocks of a and b, the conversion buffer, the sums.
     std::int64_t a_rows() const { return even_part(rows_, kRows, kernels_.max_rows); }
     std::int64_t b_columns() const { return even_part(columns_, kColumns, width_); }
     std::int64_t a_size() const { return round_up(a_rows(), 2) * units_of<Unit>(depth_); }
@@ -189,7 +191,7 @@ class Product {
     }
     std::int64_t sums_step() const { return round_up(b_columns(), kernels_.lanes); }
     std::int64_t sums_size() const { return keeps_sums_ ? round_up(rows_, 2) * sums_step() : 0; }
-    // In bytes; every part begins at a multiple of 64.
+    // In bytes; every part is aligned to 64 bytes.
     template <class U>
     static std::int64_t bytes_of(std::int64_t count) {
         return round_up(count * static_cast<std::int64_t>(sizeof(U)), 64);
@@ -209,7 +211,7 @@ class Product {
         const std::int64_t b_start = matrix_offset(b_, c_, r.batch) + r.column * b_.back_stride(1);
         for (std::int64_t j = 0; j < r.columns; j += b_columns()) {
             const std::int64_t columns = std::min(b_columns(), r.columns - j);
-            // Without depth there is one empty block, which writes the zeros.
+            // Without depth there is a single empty block, which writes zeros.
             std::int64_t p = 0;
             do {
                 const std::int64_t depth = std::min(depth_, k_ - p);
@@ -234,7 +236,7 @@ class Product {
         if (epilogue_.slope_of.data != nullptr) apply_slopes(r);
     }
 
-    // One block of depth of a rectangle of c, tile by tile down the columns.
+    // Adds one block of depth to a rectangle of c, tile by tile down the columns.
     void multiply_blocks(const Block<Unit>& a, const Block<Unit>& b, const Rectangle& r,
                          std::int64_t depth, bool first, bool last, T* sums) const {
         const std::int64_t c_start = matrix_offset(c_, c_, r.batch);
@@ -268,8 +270,8 @@ class Product {
         }
     }
 
-    // A rectangle at once, for a tile's rows are short and far apart: their formulas would wait for
-    // slope_of.
+    // Processes a whole rectangle at once: the rows of a tile are short and far apart, so reading
+    // slope_of tile by tile would be slower.
     void apply_slopes(const Rectangle& r) const {
         const ConstView& s = epilogue_.slope_of;
         const std::int64_t c_start = place(c_, r), s_start = place(s, r);
@@ -280,15 +282,15 @@ class Product {
                             s.back_stride(1), r.columns);
     }
 
-    // Elements of v, which has c's shape, before the part.
+    // Returns the offset of the part in v, which has c's shape.
     template <class AnyView>
     std::int64_t place(const AnyView& v, const Rectangle& part) const {
         return matrix_offset(v, c_, part.batch) + part.row * v.back_stride(2) +
                part.column * v.back_stride(1);
     }
 
-    // Brings a tile of sums to c. A c that tiles can't be added to in place is read and written
-    // once, behind the last block of depth.
+    // Writes a tile of sums to c. If tiles cannot be accumulated in c itself, c is read and written
+    // once, after the last block of depth.
     void finish(const T* tile, std::int64_t step, const Rectangle& part, std::int64_t c_start,
                 bool add_c, bool last) const {
         alignas(64) T added[kMaxTileRows * kMaxTileColumns];
@@ -342,13 +344,14 @@ class Product {
     const GemmKernels<Unit>& kernels_;
     std::int64_t m_, n_, k_, batches_ = 1;
     std::int64_t width_;  // columns of a full tile
-    std::int64_t depth_;  // of a block
-    bool c_in_place_;     // tiles may add up in c itself
-    bool keeps_sums_;     // or they add up in scratch
-    bool finishes_;       // there is more to do than to add up
+    std::int64_t depth_;  // per block
+    bool c_in_place_;     // tiles are accumulated in c itself
+    bool keeps_sums_;     // tiles are accumulated in scratch
+    bool finishes_;       // an epilogue is applied to the sums
     const T* bias_ = nullptr;
-    Activation activation_ = Activation::none;  // of tiles: none where its slope is wanted
-    std::int64_t rows_ = 0, columns_ = 0;       // of a task's rectangle
+    // activation of a tile; none if its slope is used instead
+    Activation activation_ = Activation::none;
+    std::int64_t rows_ = 0, columns_ = 0;  // size of a task's rectangle
     std::int64_t row_cuts_ = 1, column_cuts_ = 1;
 };
 
@@ -365,4 +368,4 @@ void matmul(Cpu& on, ConstView a, ConstView b, View c, const MatmulEpilogue& epi
     Product<float>(on, a, b, c, epilogue).run();
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

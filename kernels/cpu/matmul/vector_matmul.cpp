@@ -1,6 +1,6 @@
-// Products in which each matrix element is used once (M or N is 1), so that reading the matrix is
-// all the time: it is read where it lies, along the direction in which memory runs. Lines along the
-// depth become dot products; lines along the output are added up, four at a time.
+// Products that use each matrix element once (M or N is 1) and are limited by reading the matrix.
+// It is read in place, in memory order: lines along the depth become dot products; lines along the
+// output are added, four at a time.
 #include <algorithm>
 #include <cstdlib>
 
@@ -8,13 +8,13 @@
 #include "kernels/cpu/matmul/gemm.h"
 #include "kernels/walk.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
-// Outputs are cut into ranges of about this many matrix elements.
+// Outputs are split into ranges of about this many matrix elements.
 constexpr std::int64_t kTaskElements = 65536;
-constexpr std::int64_t kMostOutputs = 1024;
-// Terms of a dot product before its total is taken.
+constexpr std::int64_t kMaxOutputs = 1024;
+// Number of terms of a dot product that are summed in T.
 constexpr std::int64_t kDepth = 2048;
 
 // out[o] = sum over p < depth of matrix[o, p] x[p], for a range of outputs.
@@ -53,7 +53,7 @@ void sum_lines(const Lines& matrix, const T* x, std::int64_t outputs, std::int64
     }
 }
 
-// Applies the epilogue to a range of sums and stores it; steps are those of c and pre.
+// Applies the epilogue to a range of sums and stores it. The steps are those of c and pre.
 template <class T>
 void finish_range(T* sums, std::int64_t n, const T* bias, const MatmulEpilogue& epilogue,
                   const View& c, void* c_data, std::int64_t c_stride, void* pre_data,
@@ -76,7 +76,7 @@ void run(Cpu& on, const ConstView& a, const ConstView& b, const View& c,
     const ConstView& matrix = is_row ? b : a;
     const ConstView& vector = is_row ? a : b;
     const View& pre = epilogue.pre;
-    const int out_dim = is_row ? 1 : 2;  // of c, counted from the end
+    const int out_dim = is_row ? 1 : 2;  // dimension of c, counted from the end
     const std::int64_t depth = a.back(1), outputs = c.back(out_dim);
     const std::int64_t stride = matrix.back_stride(out_dim);
     const std::int64_t depth_stride = matrix.back_stride(3 - out_dim);
@@ -87,7 +87,7 @@ void run(Cpu& on, const ConstView& a, const ConstView& b, const View& c,
 
     const std::int64_t range =
         std::min(outputs, std::clamp<std::int64_t>(kTaskElements / std::max<std::int64_t>(depth, 1),
-                                                   along ? 64 : 256, kMostOutputs));
+                                                   along ? 64 : 256, kMaxOutputs));
     const std::int64_t ranges = divide_up(outputs, range);
     const std::int64_t group =
         std::max<std::int64_t>(1, kTaskElements / 2 / (range * std::max<std::int64_t>(depth, 1)));
@@ -143,4 +143,4 @@ void vector_matmul(Cpu& on, const ConstView& a, const ConstView& b, const View& 
     run<float>(on, a, b, c, epilogue);
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

@@ -1,12 +1,12 @@
-// Batch norm. Channels are taken in groups, small enough for L2 where the shape allows: a task
-// then reads its group from memory once for the statistics (backward: for the sums of dy and
-// dy (x - mean)) and finds it in the cache for the result, which is written once. The statistics of
-// larger groups are those of parts, merged in order, and the result costs a second reading.
+// Batch norm. Channels are processed in groups that fit in L2 if the shape allows it. A task then
+// reads its group from memory once for the statistics (backward: for the sums of dy and dy (x -
+// mean)) and finds it in the cache for the result, which is written once. For larger groups, the
+// statistics of parts are merged in order, and the data are read a second time for the result.
 //
-// Planes (the elements of one sample and channel) of 64 elements and more are spans with a
-// coefficient each. Smaller ones are taken as rows of many channels side by side, [N, C S] summed
-// by columns, for which each channel's coefficient is repeated S times. The cut follows the shape
-// alone.
+// Planes (the elements of one sample and channel) with at least 64 elements are spans with one
+// coefficient each. Smaller ones are processed as rows of many adjacent channels, [N, C S] summed
+// by columns; each channel's coefficient is repeated S times. The partitioning depends on the shape
+// only.
 #include <cmath>
 #include <type_traits>
 
@@ -15,20 +15,20 @@
 #include "kernels/cpu/norm/channel_spans.h"
 #include "kernels/ops/channel_norm.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
 using Cut = BatchNormCut;
 using Block = ChannelBlock;
 
-// Sums of small planes: column sums of one row, by channel.
+// Adds the column sums of a row of small planes to the sums of their channels.
 template <class T>
 void fold(const T* columns, const Block& block, std::int64_t plane, double* sum) {
     for (std::int64_t p = 0; p < block.channels; ++p)
         for (std::int64_t i = p * plane; i < (p + 1) * plane; ++i)
             sum[p] += static_cast<double>(columns[i]);
 }
-// A coefficient per channel as one per element of a row.
+// Repeats each channel's coefficient for all elements of its plane.
 template <class L>
 const L* spread(const L* coefficients, const Block& block, std::int64_t plane, L* row) {
     for (std::int64_t p = 0; p < block.channels; ++p)
@@ -36,11 +36,11 @@ const L* spread(const L* coefficients, const Block& block, std::int64_t plane, L
     return row;
 }
 
-// Memory of each slot.
+// The scratch memory of a slot.
 template <class L>
 struct Buffers {
-    L* spans;  // as many as Cut::spans
-    L* rows;   // for coefficients and sums of columns, 5 rows
+    L* spans;  // Cut::spans elements
+    L* rows;   // 5 rows, for coefficients and column sums
     double *columns, *channels;
 
     Buffers(Scratch& scratch, const Cut& cut)
@@ -106,7 +106,7 @@ void block_moments(const Cut& cut, const Block& block, const DensePlanes& x,
     }
 }
 
-// y = (x - centre) scale + shift, the coefficients one per channel.
+// y = (x - centre) scale + shift, with one coefficient per channel.
 template <class L>
 void apply_affine(const Cut& cut, const Block& block, const DensePlanes& x, const L* centre,
                   const L* scale, const L* shift, const Buffers<L>& buffers, const View& y) {
@@ -118,7 +118,7 @@ void apply_affine(const Cut& cut, const Block& block, const DensePlanes& x, cons
         span.scale = spread(scale, block, cut.plane, buffers.rows + row);
         span.shift = spread(shift, block, cut.plane, buffers.rows + 2 * row);
     }
-    // Backwards: the end of the block is what the caches have for sure.
+    // Backwards, because the end of the block is most likely in the cache.
     for (std::int64_t u = block.last - 1; u >= block.first; --u) {
         const std::int64_t length = cut.length(u), n = block.channels * length;
         const std::int64_t offset = cut.offset(u, block.channel);
@@ -132,8 +132,8 @@ void apply_affine(const Cut& cut, const Block& block, const DensePlanes& x, cons
     }
 }
 
-// Runs first(block, slot), then finish(block) for each group when all its parts are done, then
-// last(block, slot).
+// Runs first(block, slot) for all blocks, then finish(block) for each group after its last block,
+// then last(block, slot) for all blocks.
 template <class First, class Finish, class Last>
 void run(const Cut& cut, First first, Finish finish, Last last) {
     const std::int64_t slots = cut.slots();
@@ -155,7 +155,7 @@ void run(const Cut& cut, First first, Finish finish, Last last) {
 
 // running += momentum (newest - running)
 template <class L, class Newest>
-void move_running(Scratch& scratch, const View& running, double momentum, Newest newest) {
+void update_running(Scratch& scratch, const View& running, double momentum, Newest newest) {
     if (running.data == nullptr) return;
     const std::int64_t n = running.shape[0];
     L* const buffer = scratch.take<L>(n);
@@ -197,10 +197,10 @@ void forward(Cpu& on, const ConstView& x, const ConstView& weight, const ConstVi
         [&](const Block& block, std::int64_t slot) {
             apply_affine(cut, block, from, mean.as<const L>(), scale, shift, all.of(cut, slot), y);
         });
-    move_running<L>(scratch, running_mean, momentum,
-                    [&](std::int64_t c) { return moments[c].mean; });
-    move_running<L>(scratch, running_var, momentum,
-                    [&](std::int64_t c) { return moments[c].squares / (moments[c].count - 1); });
+    update_running<L>(scratch, running_mean, momentum,
+                      [&](std::int64_t c) { return moments[c].mean; });
+    update_running<L>(scratch, running_var, momentum,
+                      [&](std::int64_t c) { return moments[c].squares / (moments[c].count - 1); });
 }
 
 template <class L>
@@ -254,7 +254,7 @@ void block_sums(const Cut& cut, const Block& block, const DensePlanes& dy, const
     }
 }
 
-// dx = a dy + b (x - mean) + c, the coefficients one per channel.
+// dx = a dy + b (x - mean) + c, with one coefficient per channel.
 template <class L>
 struct GradientCoefficients {
     const L* mean;
@@ -272,7 +272,7 @@ void apply_gradient(const Cut& cut, const Block& block, const DensePlanes& dy, c
         span.b = spread<L>(of.b, block, cut.plane, buffers.rows + 2 * row);
         span.c = spread<L>(of.c, block, cut.plane, buffers.rows + 3 * row);
     }
-    // Backwards: the end of the block is what the caches have for sure.
+    // Backwards, because the end of the block is most likely in the cache.
     for (std::int64_t u = block.last - 1; u >= block.first; --u) {
         const std::int64_t length = cut.length(u), n = block.channels * length;
         const std::int64_t offset = cut.offset(u, first);
@@ -324,7 +324,8 @@ void backward(Cpu& on, const ConstView& dy_given, const ConstView& x_given, cons
                 if (dbias.data != nullptr) dbias.as<L>()[c] = static_cast<L>(sums[c]);
                 const double a = r * static_cast<double>(w[c]);
                 of.a[c] = static_cast<L>(a);
-                of.b[c] = batch_statistics ? static_cast<L>(-a * r * r * products[c] / elements) : 0;
+                of.b[c] =
+                    batch_statistics ? static_cast<L>(-a * r * r * products[c] / elements) : 0;
                 of.c[c] = batch_statistics ? static_cast<L>(-a * sums[c] / elements) : 0;
             }
         },
@@ -361,4 +362,4 @@ void batch_norm_backward(Cpu& on, ConstView dy, ConstView x, ConstView weight, C
     });
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

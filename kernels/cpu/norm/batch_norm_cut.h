@@ -1,4 +1,4 @@
-// How batch norm is cut into tasks: by the shape alone.
+// Partitioning of batch norm into tasks. It depends on the shape only.
 #pragma once
 
 #include <algorithm>
@@ -8,18 +8,18 @@
 #include "kernels/cpu/norm/channel_spans.h"
 #include "kernels/view.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 
-inline constexpr std::int64_t kSmallPlane = 64;  // from here on, planes are spans
-inline constexpr std::int64_t kRow = 512;        // elements of a row of small planes
-inline constexpr std::int64_t kTile = 32;        // rows whose statistics are taken at once
-// Elements of a group that stay in L2, and in this task's share of L3: for as many groups as keep
-// many threads busy.
+inline constexpr std::int64_t kSmallPlane = 64;  // planes of at least this size are spans
+inline constexpr std::int64_t kRow = 512;        // elements in a row of small planes
+inline constexpr std::int64_t kTile = 32;        // rows whose statistics are computed together
+// Maximum number of elements of a group that stays in L2 and in this task's share of L3, if there
+// are enough groups to keep many threads busy.
 inline constexpr std::int64_t kPrivate = std::int64_t{1} << 17;
 inline constexpr std::int64_t kShared = std::int64_t{1} << 19;
 inline constexpr std::int64_t kManyGroups = 16;
 
-// Channels [channel, channel + channels) of units [first, last); a unit is a sample, or a piece of
+// Channels [channel, channel + channels) of units [first, last). A unit is a sample or a piece of
 // its planes.
 struct ChannelBlock {
     std::int64_t channel, channels, part, first, last;
@@ -28,10 +28,10 @@ struct ChannelBlock {
 struct BatchNormCut {
     std::int64_t batch, channels, plane;  // N, C, S
     bool rows;
-    std::int64_t width;          // channels of a group
-    std::int64_t pieces;         // of a plane
-    std::int64_t height, parts;  // units of a part, parts of a group
-    std::int64_t grain;          // tasks that are handed out together
+    std::int64_t width;          // channels per group
+    std::int64_t pieces;         // pieces per plane
+    std::int64_t height, parts;  // units per part, parts per group
+    std::int64_t grain;          // number of tasks assigned together
 
     BatchNormCut(const ConstView& x, bool vectors) : batch(x.shape[0]), channels(x.shape[1]) {
         plane = x.numel() / (batch * channels);
@@ -53,16 +53,17 @@ struct BatchNormCut {
         return {channel, std::min(width, channels - channel), part, part * height,
                 std::min(batch * pieces, (part + 1) * height)};
     }
-    // Elements per channel of a unit, and where they start.
+    // Returns the elements per channel of a unit, and their offset.
     std::int64_t length(std::int64_t unit) const {
         return std::min(kPiece, plane - unit % pieces * kPiece);
     }
     std::int64_t offset(std::int64_t unit, std::int64_t channel) const {
         return (unit / pieces * channels + channel) * plane + unit % pieces * kPiece;
     }
-    // Elements of a block's longest span, and how many such buffers its dtypes may need.
+    // Returns the length of a block's longest span, and the number of such buffers needed for the
+    // given dtypes.
     std::int64_t span() const { return width * std::min(plane, kPiece); }
     std::int64_t spans() const { return rows ? kTile : 3; }
 };
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

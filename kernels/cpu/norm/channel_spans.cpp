@@ -1,5 +1,5 @@
-// Every loop reads its operands once and writes its result once. One body serves planes, whose
-// coefficients are broadcast, and rows, whose coefficients are loaded.
+// Every loop reads its operands once and writes its result once. One loop body handles both planes
+// (broadcast coefficients) and rows (loaded coefficients).
 #include "kernels/cpu/norm/channel_spans.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -11,10 +11,10 @@
 #include "kernels/cpu/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace axle::inline v0::kernels::HWY_NAMESPACE {
+namespace axle::kernels::HWY_NAMESPACE {
 namespace {
 
-// A pack, or where not kWhole its first `left` elements.
+// Loads a pack, or unless kWhole its first `left` elements.
 template <bool kWhole>
 HWY_INLINE Pack load_part(const float* p, std::int64_t left) {
     return kWhole ? Pack::load(p) : Pack::load(p, left);
@@ -27,7 +27,7 @@ HWY_INLINE void store_part(Pack v, float* p, std::int64_t left) {
         v.store(p, left);
 }
 
-// A coefficient of a plane, and one of a row.
+// The coefficient of a plane (Same) or the coefficients of a row.
 struct Same {
     Pack v;
     explicit Same(const float* p) : v(*p) {}
@@ -103,7 +103,7 @@ void simd_gradient_row(const GradientSpan<float>& s, std::int64_t n) {
     over(Gradient<Each>{s.dy, s.x, Each(s.centre), Each(s.a), Each(s.b), Each(s.c), s.dx}, n);
 }
 
-// x - centre; zeros behind the end.
+// x - centre, with zeros behind the end.
 template <bool kWhole>
 HWY_INLINE Pack deviation(const float* x, Pack centre, std::int64_t left) {
     const Pack d = load_part<kWhole>(x, left) - centre;
@@ -111,7 +111,7 @@ HWY_INLINE Pack deviation(const float* x, Pack centre, std::int64_t left) {
     return hn::IfThenElseZero(hn::FirstN(FloatTag(), static_cast<std::size_t>(left)), d.v);
 }
 
-// g and g (x - centre) of a plane, g being x - centre where kOwn, else dy.
+// Sums g and g (x - centre) over a plane, where g is x - centre if kOwn, else dy.
 template <bool kOwn>
 struct PlaneSums {
     const float *dy, *x;
@@ -176,14 +176,14 @@ void simd_span_sums_rows(const float* const* dy, const float* const* x, int rows
 }
 
 }  // namespace
-}  // namespace axle::inline v0::kernels::HWY_NAMESPACE
+}  // namespace axle::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 
 #include "kernels/ops/copy.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
 AXLE_DISPATCH(simd_affine_planes);
@@ -259,6 +259,6 @@ DensePlanes planes_of(Cpu& on, Scratch& scratch, const ConstView& x) {
     return {copied.data, copied.dtype};
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels
 
 #endif  // HWY_ONCE

@@ -1,9 +1,9 @@
-// The arithmetic of batch norm and group norm on contiguous memory: the SIMD part, for the
-// instruction set of this CPU, and what the two kernels share around it. Layer norm sums its
-// rows by them too.
+// The arithmetic of batch norm and group norm on contiguous memory: SIMD functions for the
+// instruction set of this CPU, and helpers shared by both kernels. Layer norm uses them for the
+// sums of its rows.
 //
-// Planes: `count` of `length` elements each, one after another, with one coefficient per plane.
-// Rows: one coefficient per element, for planes so small that a row of many is one span.
+// Planes: `count` consecutive spans of `length` elements, with one coefficient per plane. Rows: one
+// coefficient per element, for planes so small that a row of many planes is one span.
 #pragma once
 
 #include <algorithm>
@@ -16,9 +16,9 @@
 #include "kernels/view.h"
 #include "kernels/walk.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 
-// y = (x - centre) scale + shift. y may be x.
+// y = (x - centre) scale + shift. y can be x.
 template <class L>
 struct AffineSpan {
     const L *x, *centre, *scale, *shift;
@@ -28,16 +28,16 @@ void affine_planes(const AffineSpan<float>& span, std::int64_t count, std::int64
 void affine_planes(const AffineSpan<double>& span, std::int64_t count, std::int64_t length);
 void affine_row(const AffineSpan<float>& span, std::int64_t n);
 
-// Adds the sum of g and that of g (x - centre), where g is dy, or without dy x - centre itself. The
-// length elements of a plane are summed in L.
+// Adds the sum of g and the sum of g (x - centre), where g is dy, or x - centre if dy is null. The
+// elements of a plane are summed in L.
 template <class L>
 void span_sums_planes(const L* dy, const L* x, const L* centre, std::int64_t count,
                       std::int64_t length, double* sum, double* product);
-// The same per column of up to 8 rows of n elements.
+// Computes the same per column of up to 8 rows of n elements.
 void span_sums_rows(const float* const* dy, const float* const* x, int rows, const float* centre,
                     std::int64_t n, float* sum, float* product);
 
-// dx = a dy + b (x - centre) + c. dx may be dy or x.
+// dx = a dy + b (x - centre) + c. dx can be dy or x.
 template <class L>
 struct GradientSpan {
     const L *dy, *x, *centre, *a, *b, *c;
@@ -47,12 +47,12 @@ void gradient_planes(const GradientSpan<float>& span, std::int64_t count, std::i
 void gradient_planes(const GradientSpan<double>& span, std::int64_t count, std::int64_t length);
 void gradient_row(const GradientSpan<float>& span, std::int64_t n);
 
-// Elements that are worked on while they are in L1. Longer planes are cut.
+// Number of elements processed together while they are in L1. Longer planes are split.
 inline constexpr std::int64_t kPiece = 2048;
-inline constexpr std::int64_t kGrain = std::int64_t{1} << 15;  // elements that are worth a task
+inline constexpr std::int64_t kGrain = std::int64_t{1} << 15;  // minimum elements per task
 
-// Count, mean and sum of squared deviations, which merge without cancellation (Chan, Golub and
-// LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances", 1979).
+// Count, mean and sum of squared deviations, which can be merged without cancellation (Chan, Golub
+// and LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances", 1979).
 struct Moments {
     double count = 0, mean = 0, squares = 0;
 
@@ -63,15 +63,16 @@ struct Moments {
         squares += other.squares + distance * distance * (count * other.count / total);
         count = total;
     }
-    // n elements whose deviations from a centre add up to `sum`, and their squares to `square`.
-    // Nothing is lost as long as the centre is within some deviations of their mean, or is the mean
-    // of all elements so far: then what it is off by becomes part of the variance.
+    // Adds n elements, given the sum of their deviations from a centre (`sum`) and of the squares
+    // (`square`). The result is accurate if the centre is within a few standard deviations of their
+    // mean, or is the mean of all previous elements, in which case its error becomes part of the
+    // variance.
     void add_deviations(double n, double centre, double sum, double square) {
         add({n, centre + sum / n, std::max(square - sum * sum / n, 0.0)});
     }
     double variance() const { return squares / count; }
 };
-// Adds a plane of at most kPiece elements to each of `count` moments, in one reading of memory.
+// Adds a plane of at most kPiece elements to each of `count` moments, reading memory once.
 template <class L>
 void add_planes(const L* x, std::int64_t count, std::int64_t length, Moments* moments) {
     constexpr std::int64_t kTogether = 32;
@@ -90,21 +91,21 @@ void add_planes(const L* x, std::int64_t count, std::int64_t length, Moments* mo
     }
 }
 
-// A tensor [N, C, S] whose memory is row-major.
+// A tensor [N, C, S] in row-major memory.
 struct DensePlanes {
     const void* data = nullptr;
     DType dtype = DType::f32;
 
-    // Elements from `offset` on as lanes, in buffer if they are anything else.
+    // Returns elements from `offset` on as lanes, in `buffer` if they have another type.
     template <class L>
     const L* load(std::int64_t offset, std::int64_t n, L* buffer) const {
         return load_lanes<L>(at(data, dtype, offset), dtype, 1, n, buffer);
     }
 };
-// x, or a copy of it in scratch where its memory is not row-major.
+// Returns x, or a copy in scratch memory if x is not row-major.
 DensePlanes planes_of(Cpu& on, Scratch& scratch, const ConstView& x);
 
-// A span of the result: memory to compute into, and the way from there to the result.
+// A span of the result: lanes to compute into, which are then converted to the result.
 template <class L>
 class Target {
   public:
@@ -123,8 +124,8 @@ class Target {
     L* lanes_;
 };
 
-// A weight or another vector per channel as lanes, in scratch; `none` throughout where there is
-// none.
+// Returns a weight or another per-channel vector as lanes in scratch memory, filled with `none` if
+// it is absent.
 template <class L>
 const L* vector_or(Scratch& scratch, const ConstView& v, std::int64_t n, L none) {
     L* buffer = scratch.take<L>(n);
@@ -133,4 +134,4 @@ const L* vector_or(Scratch& scratch, const ConstView& v, std::int64_t n, L none)
     return buffer;
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

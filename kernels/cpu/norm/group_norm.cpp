@@ -1,17 +1,18 @@
-// Group norm. The channels of a group lie side by side: a task takes whole groups of samples, reads
-// each from memory once for its statistics (backward: for the sums of dy and dy (x - mean) of every
-// channel) and finds it in L2, where it fits, for the result, which is written once. The sums of
-// all samples are added in order for the gradients of weight and bias.
+// Group norm. The channels of a group are contiguous. A task processes whole groups of samples: it
+// reads each group from memory once for the statistics (backward: for the sums of dy and dy (x -
+// mean) of every channel) and, if it fits, finds it in L2 for the result, which is written once.
+// The sums of all samples are added in order for the gradients of weight and bias.
 #include <cmath>
 
 #include "kernels/cpu/matmul/gemm.h"
 #include "kernels/cpu/norm/channel_spans.h"
 #include "kernels/ops/channel_norm.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
-// How x is cut: group r, in row-major order of [N, groups], is `width` planes from r width on.
+// The partitioning of x: group r, in row-major order of [N, groups], consists of `width` planes
+// from r width on.
 struct Cut {
     std::int64_t batch, channels, groups, plane, width, count, grain;
 
@@ -22,11 +23,11 @@ struct Cut {
         count = batch * groups;
         grain = divide_up(kGrain, width * plane);
     }
-    std::int64_t size() const { return width * plane; }  // of a group
+    std::int64_t size() const { return width * plane; }  // elements per group
     std::int64_t slots() const { return slots_for(count, grain); }
     std::int64_t first_channel(std::int64_t group) const { return group % groups * width; }
-    // f(plane, planes, offset, length) for the spans of a group in order: some whole planes, or a
-    // piece of one.
+    // Calls f(plane, planes, offset, length) for the spans of a group in order: several whole
+    // planes, or a piece of one.
     template <class F>
     void spans(std::int64_t group, F f) const {
         const std::int64_t together = std::max<std::int64_t>(1, kPiece / plane);
@@ -79,7 +80,7 @@ void forward(Cpu& on, const ConstView& x, std::int64_t groups, const ConstView& 
     });
 }
 
-// dweight and dbias from the sums of each sample and channel.
+// Computes dweight and dbias from the sums of each sample and channel.
 template <class L>
 void gather_sums(const Cut& cut, const double* sums, const double* products, const ConstView& rstd,
                  const View& dweight, const View& dbias) {
@@ -101,7 +102,7 @@ void gather_sums(const Cut& cut, const double* sums, const double* products, con
 // The coefficients of dx = a dy + b (x - mean) + c in one group.
 template <class L>
 struct GroupGradient {
-    L *centre, *a, *b, *c;  // one per channel of the group
+    L *centre, *a, *b, *c;  // one value per channel of the group
 
     GroupGradient(L* memory, std::int64_t width)
         : centre(memory), a(memory + width), b(memory + 2 * width), c(memory + 3 * width) {}
@@ -182,4 +183,4 @@ void group_norm_backward(Cpu& on, ConstView dy, ConstView x, std::int64_t groups
     });
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

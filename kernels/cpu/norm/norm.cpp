@@ -1,10 +1,9 @@
-// Layer norm and RMS norm, a row at a time: a row is read from memory once and found in L1 by the
-// passes that follow (sum, deviations and their squares, result). An RMS norm is a layer norm
-// around 0.
+// Layer norm and RMS norm, one row at a time. A row is read from memory once; later passes (sum,
+// deviations and their squares, result) find it in L1. An RMS norm is a layer norm with mean 0.
 //
-// The backward pass reads x and dy once for all three gradients. Each task adds the rows of its
-// share to sums of its own for weight and bias, in f32 for 64 rows at a time and in f64 beyond, and
-// the tasks' sums are added in order. Shares depend on the shape alone.
+// The backward pass reads x and dy once for all three gradients. Each task adds its rows to its own
+// sums for weight and bias, in f32 for 64 rows at a time and in f64 beyond that. The tasks' sums
+// are added in order. The partitioning depends on the shape only.
 #include "kernels/ops/norm.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -21,29 +20,28 @@
 
 #ifndef AXLE_KERNELS_CPU_NORM_ROW_
 #define AXLE_KERNELS_CPU_NORM_ROW_
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
-// One row of the backward pass. Pointers may be null: weight stands for ones then, an output is
-// left alone.
+// One row of the backward pass. A null weight means ones; a null output is not written.
 template <class L>
 struct NormGradRow {
     const L *dy, *x, *weight;
     L mean, rstd;
     bool centred;
     std::int64_t n;
-    L *dx, *dweight, *dbias;  // written; added to
+    L *dx, *dweight, *dbias;  // dx is written; the others are added to
 };
 
 }  // namespace
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels
 #endif
 
 HWY_BEFORE_NAMESPACE();
-namespace axle::inline v0::kernels::HWY_NAMESPACE {
+namespace axle::kernels::HWY_NAMESPACE {
 namespace {
 
-// A pack, or where not kWhole its first `left` elements.
+// Loads a pack, or unless kWhole its first `left` elements.
 template <bool kWhole>
 HWY_INLINE Pack load_part(const float* p, std::int64_t left) {
     return kWhole ? Pack::load(p) : Pack::load(p, left);
@@ -80,12 +78,12 @@ void normalize(const float* x, float mean, float rstd, const float* weight, cons
 }
 
 struct Gradient {
-    const NormGradRow<float> row;  // a copy, so that stores can't change its pointers
+    const NormGradRow<float> row;  // a copy, so that stores cannot change its pointers
     Pack mean, rstd;
-    Pack sum_g = Pack(0.0f), sum_gh = Pack(0.0f);  // what dx needs
+    Pack sum_g = Pack(0.0f), sum_gh = Pack(0.0f);  // needed by dx
 
-    // Takes a part into the sums; dweight and dbias grow on the way. The zeros behind the end of a
-    // row add nothing, for dy is 0 there.
+    // Adds a part of the row to the sums, dweight and dbias. Zeros behind the end of the row add
+    // nothing, because dy is 0 there.
     template <bool kWhole>
     HWY_INLINE void sums(std::int64_t i, std::int64_t left) {
         const Pack dy = load_part<kWhole>(row.dy + i, left);
@@ -123,7 +121,7 @@ void norm_gradient(const NormGradRow<float>& row) {
 }
 
 }  // namespace
-}  // namespace axle::inline v0::kernels::HWY_NAMESPACE
+}  // namespace axle::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
@@ -137,7 +135,7 @@ HWY_AFTER_NAMESPACE();
 #include "kernels/thread_pool.h"
 #include "kernels/walk.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
 AXLE_DISPATCH(normalize);
@@ -177,27 +175,27 @@ void gradient_row(const NormGradRow<double>& row) {
     }
 }
 
-constexpr std::int64_t kTasks = 32;  // at most, for each has its own scratch
-constexpr std::int64_t kFlush = 64;  // rows whose sum stays in f32
+constexpr std::int64_t kTasks = 32;  // maximum number of tasks; each has its own scratch memory
+constexpr std::int64_t kFlush = 64;  // rows that are summed in f32
 
 std::int64_t rows_per_task(std::int64_t rows, std::int64_t n) {
     return std::max((kGrain + n - 1) / n, (rows + kTasks - 1) / kTasks);
 }
 
-// A row of a view as lanes.
+// Returns a row of a view as lanes.
 template <class L>
 const L* load_row(const ConstView& x, std::int64_t offset, L* buffer) {
     return load_lanes<L>(at(x.data, x.dtype, offset), x.dtype, x.back_stride(1), x.back(1), buffer);
 }
-// A weight or a bias as lanes in scratch, or null.
+// Returns a weight or bias as lanes in scratch memory, or null.
 template <class L>
 const L* load_vector(Scratch& scratch, const ConstView& v, std::int64_t n) {
     if (v.data == nullptr) return nullptr;
     return load_lanes<L>(v.data, v.dtype, v.stride[0], n, scratch.take<L>(n));
 }
 
-// The mean of a row and its mean squared deviation from it; for an RMS norm from 0. What the first
-// mean was rounded by is found again in the sum of the deviations.
+// The mean of a row and its variance; for an RMS norm, the mean square. The sum of the deviations
+// corrects the rounding error of the mean.
 struct RowMoments {
     double mean = 0, variance = 0;
 };
@@ -242,11 +240,11 @@ void forward(Cpu& on, const ConstView& x, const ConstView& weight, const ConstVi
     });
 }
 
-// The sums that one task grows for dweight and dbias, n of each, one after the other.
+// The sums of one task for dweight and dbias, n elements each, consecutively.
 template <class L>
 struct VectorSums {
-    L* recent;      // of fewer than kFlush rows
-    double* total;  // of those before
+    L* recent;      // sums of fewer than kFlush rows
+    double* total;  // sums of all earlier rows
 
     void clear(std::int64_t count) const {
         std::fill(recent, recent + count, L(0));
@@ -340,6 +338,6 @@ void rms_norm_backward(Cpu& on, ConstView dy, ConstView x, ConstView weight, Con
     layer_norm_backward(on, dy, x, weight, {}, rstd, dx, dweight, {});
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels
 
 #endif  // HWY_ONCE

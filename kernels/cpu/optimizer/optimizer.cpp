@@ -1,8 +1,8 @@
-// One pass over memory per step: for each element the parameter, its gradient and its state are
-// read once and written once (AdamW in f32: 16 bytes in, 12 bytes out), with unscaling, clipping
-// and weight decay done in registers. What depends on a group or on a slot's step count (bias
-// corrections) is worked out once per slot before the work is shared. 16-bit parameters and
-// gradients pass through blocks of f32 lanes that stay in L1.
+// One pass over memory per step: the parameter, its gradient and its state are read once and
+// written once per element (AdamW in f32: 16 bytes in, 12 bytes out); unscaling, clipping and
+// weight decay are done in registers. Values that depend on a group or on a slot's step count (bias
+// corrections) are computed once per slot before the work is partitioned. 16-bit parameters and
+// gradients are converted through blocks of f32 lanes that stay in L1.
 #include "kernels/ops/optimizer.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -19,11 +19,11 @@
 #include "kernels/rules/optimizer_steps.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace axle::inline v0::kernels::HWY_NAMESPACE {
+namespace axle::kernels::HWY_NAMESPACE {
 
 #include "kernels/rules/optimizer_rules.inl"
 
-// A whole pack at i, or its first `rest` lanes.
+// Updates a whole pack at i, or its first `rest` lanes.
 template <SgdKind kKind, class... Rest>
 HWY_INLINE void sgd_pack(const SgdFactors<Pack>& k, const SgdSpan<float>& s, std::int64_t i,
                          Rest... rest) {
@@ -111,7 +111,7 @@ void adam_f64(const AdamStep& step, const AdamSpan<double>& s) {
     }
 }
 
-}  // namespace axle::inline v0::kernels::HWY_NAMESPACE
+}  // namespace axle::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
@@ -123,7 +123,7 @@ HWY_AFTER_NAMESPACE();
 #include "kernels/cpu/pointwise/rounding.h"
 #include "kernels/walk.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
 AXLE_DISPATCH(sgd_f32);
@@ -141,7 +141,7 @@ Lane* state(void* data, std::int64_t offset) {
     return data ? static_cast<Lane*>(data) + offset : nullptr;
 }
 
-// n elements of the slot's parameter, `offset` being the first.
+// Stores n elements of the slot's parameter, beginning with element `offset`.
 template <class Lane>
 void store_parameter(const Slot& slot, const Philox& draws, const Lane* p, std::int64_t offset,
                      std::int64_t n) {
@@ -152,38 +152,39 @@ void store_parameter(const Slot& slot, const Philox& draws, const Lane* p, std::
     store_lanes<Lane>(p, to, slot.param_dtype, 1, n);
 }
 
-// body(p, g, offset, n) with the parameter and the gradient as lanes: the whole stretch at once
-// where both are, else block by block. What the body leaves in p goes to the parameter.
+// Calls body(p, g, offset, n) with the parameter and the gradient as lanes: once if both are lanes
+// already, else block by block. Then stores p to the parameter.
 template <class Lane, class Body>
 void with_lanes(const Slot& slot, const Philox& draws, std::int64_t offset, std::int64_t n,
                 Body&& body) {
-    void* home = slot.master ? slot.master : slot.param;
-    const DType home_dtype = slot.master ? DType::f32 : slot.param_dtype;
+    void* storage = slot.master ? slot.master : slot.param;
+    const DType storage_dtype = slot.master ? DType::f32 : slot.param_dtype;
     const bool direct = slot.param_dtype == dtype_of<Lane> && slot.grad_dtype == dtype_of<Lane>;
     Lane p_buffer[kBlock], g_buffer[kBlock];
     for (const std::int64_t end = offset + n; offset < end; offset += n) {
         n = direct ? end - offset : std::min(kBlock, end - offset);
         const Lane* g = load_lanes<Lane>(at(slot.grad, slot.grad_dtype, offset), slot.grad_dtype, 1,
                                          n, g_buffer);
-        void* stored = at(home, home_dtype, offset);
+        void* stored = at(storage, storage_dtype, offset);
         Lane* p = p_buffer;
-        if (home_dtype == dtype_of<Lane>)
+        if (storage_dtype == dtype_of<Lane>)
             p = static_cast<Lane*>(stored);
         else
-            load_lanes<Lane>(stored, home_dtype, 1, n, p_buffer);
+            load_lanes<Lane>(stored, storage_dtype, 1, n, p_buffer);
         body(p, g, offset, n);
         store_parameter(slot, draws, p, offset, n);
     }
 }
 
-// f.template operator()<Lane>() with the type that a slot is computed in.
+// Calls f.template operator()<Lane>() with the type that a slot is computed in.
 template <class F>
 void visit_lane(const Slot& slot, F&& f) {
     if (slot.param_dtype == DType::f64) return f.template operator()<double>();
     f.template operator()<float>();
 }
 
-// body(step, slot, p, g, offset, n) for all lanes of all slots, with the steps of these.
+// Computes the steps of all slots, then calls body(step, slot, p, g, offset, n) for all their
+// lanes.
 template <class Step, class Group, class Body>
 void update_slots(Cpu& on, std::span<const Slot> slots, const Group* groups,
                   const StepScalars* scalars, Body&& body) {
@@ -224,6 +225,6 @@ void adam(Cpu& on, std::span<const Slot> slots, const AdamGroup* groups,
                            });
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels
 
 #endif  // HWY_ONCE

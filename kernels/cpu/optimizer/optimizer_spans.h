@@ -1,9 +1,9 @@
-// Private to kernels/cpu/optimizer/optimizer.cpp: contiguous lanes that its loops run over.
+// Private to kernels/cpu/optimizer/optimizer.cpp: operands of its inner loops, as contiguous lanes.
 #pragma once
 
 #include <cstdint>
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 
 template <class Lane>
 struct SgdSpan {
@@ -23,4 +23,4 @@ struct AdamSpan {
     std::int64_t n;
 };
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

@@ -2,7 +2,7 @@
 
 #include "kernels/rules/step_state_rules.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
 template <class Group>
@@ -34,4 +34,4 @@ void take_rates(Cpu&, const double* rates, const std::int64_t* row, std::span<Ad
     take(rates, *row, groups);
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

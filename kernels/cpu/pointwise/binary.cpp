@@ -1,5 +1,5 @@
-// y = f(a, b) for every binary formula and comparison, and where. Each reads its operands and
-// writes its result once; f32 (and 16-bit floats) in SIMD packs, f64 and integers as scalars.
+// y = f(a, b) for all binary formulas and comparisons, and where(). Operands are read once and the
+// result is written once. f32 and 16-bit floats use SIMD packs; f64 and integers are scalar.
 #include "kernels/ops/pointwise.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -12,7 +12,7 @@
 #include "kernels/cpu/pointwise/spans.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace axle::inline v0::kernels::HWY_NAMESPACE {
+namespace axle::kernels::HWY_NAMESPACE {
 
 template <class F>
 void binary_span(const void* formula, const void* const* in, void* out, std::int64_t n) {
@@ -32,12 +32,12 @@ inline constexpr Span kBinarySpans[] = {AXLE_BINARY_FORMULAS(AXLE_ROW)};
 
 Span binary_simd_span(int formula) { return kBinarySpans[formula]; }
 
-}  // namespace axle::inline v0::kernels::HWY_NAMESPACE
+}  // namespace axle::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
 AXLE_DISPATCH(binary_simd_span);
@@ -146,6 +146,6 @@ AXLE_BINARY_FORMULAS(AXLE_INSTANTIATE)
 AXLE_COMPARISON_FORMULAS(AXLE_INSTANTIATE)
 #undef AXLE_INSTANTIATE
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels
 
 #endif  // HWY_ONCE

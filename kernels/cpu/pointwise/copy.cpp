@@ -1,5 +1,5 @@
-// Copies move whole runs where both sides are contiguous and of one type, and go through lanes of
-// the wider of the two types otherwise. A transposed copy is walked along the output.
+// Contiguous operands of the same type are copied as whole runs. Other copies are converted through
+// lanes of the wider of the two types. A transposed copy is walked in the order of the output.
 #include "kernels/ops/copy.h"
 
 #include <algorithm>
@@ -8,12 +8,12 @@
 #include "kernels/cpu/pointwise/spans.h"
 #include "kernels/walk.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
 constexpr std::int64_t kTask = 65536;
 
-// Elements of one size, whatever they mean.
+// Copies elements of one size as raw bits.
 template <class T>
 void copy_row(const void* x, std::int64_t x_stride, void* y, std::int64_t y_stride,
               std::int64_t n) {
@@ -73,7 +73,8 @@ void store_constant(const void* value, const void* const*, void* out, std::int64
 
 void copy(Cpu& on, ConstView x, View y) {
     if (x.dtype == y.dtype) return copy_same_type(x, y);
-    // The lane must hold every value of both sides: f32 does for 16-bit floats alone.
+    // The lane type must represent every value of both sides; f32 is sufficient for 16-bit floats
+    // only.
     const bool small =
         (is_half(x.dtype) || x.dtype == DType::f32) && (is_half(y.dtype) || y.dtype == DType::f32);
     const bool whole = is_integral(x.dtype) && is_integral(y.dtype);
@@ -117,4 +118,4 @@ void arange(Cpu&, double start, double step, View y) {
     });
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

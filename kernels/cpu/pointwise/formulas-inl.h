@@ -1,5 +1,5 @@
-// The formulas compiled for the current target's Pack: axle::kernels::HWY_NAMESPACE::formula.
-// Re-included once per target, as kernels/cpu/simd-inl.h is.
+// The formulas, compiled for the Pack of the current target: axle::kernels::HWY_NAMESPACE::formula.
+// Included once per target, like kernels/cpu/simd-inl.h.
 #if defined(AXLE_KERNELS_CPU_FORMULAS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef AXLE_KERNELS_CPU_FORMULAS_INL_H_
 #undef AXLE_KERNELS_CPU_FORMULAS_INL_H_
@@ -14,12 +14,12 @@
 #include "kernels/cpu/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace axle::inline v0::kernels::HWY_NAMESPACE {
+namespace axle::kernels::HWY_NAMESPACE {
 namespace formula {
 #include "kernels/ops/formulas.inl"
 }  // namespace formula
 
-// A formula's parameters come as bytes: its twin in kernels/ops/pointwise.h has the same layout.
+// Parameters are passed as bytes: the same formula in kernels/ops/pointwise.h has the same layout.
 template <class F>
 HWY_INLINE F formula_from(const void* bytes) {
     static_assert(std::is_trivially_copyable_v<F>);
@@ -28,7 +28,7 @@ HWY_INLINE F formula_from(const void* bytes) {
     return f;
 }
 
-}  // namespace axle::inline v0::kernels::HWY_NAMESPACE
+}  // namespace axle::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #endif  // toggle

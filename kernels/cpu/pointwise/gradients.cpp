@@ -1,8 +1,9 @@
-// Norms, scaling and checks of many gradients at once; each is bound by reading the gradients once.
+// Norms, scaling and checks of many gradients at once. Each is limited by reading the gradients
+// once.
 //
-// A norm sums in f64: every chunk of the concatenated table adds up its stretches, and the chunks'
-// sums are combined in order. f32 lanes are widened in registers, so that squares of large (still
-// scaled) gradients neither overflow nor lose digits.
+// A norm sums in f64: every chunk of the concatenated table has a partial sum, and these are
+// combined in order. f32 lanes are converted in registers, so that squares of large (still scaled)
+// gradients neither overflow nor lose digits.
 #include "kernels/ops/optimizer.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -14,11 +15,11 @@
 #include "kernels/cpu/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace axle::inline v0::kernels::HWY_NAMESPACE {
+namespace axle::kernels::HWY_NAMESPACE {
 
 using DoubleTag = hn::ScalableTag<double>;
 
-// sum + |x| or x^2 of the floats at x, one per lane.
+// Returns sum + |x| or x^2 of the floats at x, one per lane.
 template <bool kSquares>
 HWY_INLINE hn::Vec<DoubleTag> add_lanes(const float* x, hn::Vec<DoubleTag> sum) {
     const hn::Rebind<float, DoubleTag> narrow;
@@ -79,7 +80,7 @@ void limit(float* x, std::int64_t n, float low, float high) {
     if (i < n) between(Pack::load(x + i, n - i), l, h).store(x + i, n - i);
 }
 
-}  // namespace axle::inline v0::kernels::HWY_NAMESPACE
+}  // namespace axle::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
@@ -92,7 +93,7 @@ HWY_AFTER_NAMESPACE();
 #include "kernels/cpu/lanes.h"
 #include "kernels/walk.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
 AXLE_DISPATCH(sum_squares);
@@ -101,7 +102,7 @@ AXLE_DISPATCH(max_abs);
 AXLE_DISPATCH(multiply);
 AXLE_DISPATCH(limit);
 
-// body(lanes, n) over a stretch of a row: at once where its elements are lanes, else in blocks.
+// Calls body(lanes, n) for a part of a row: once if its elements are lanes already, else in blocks.
 template <class Lane, class Body>
 void read_lanes(const Run& run, std::int64_t offset, std::int64_t n, Body&& body) {
     Lane buffer[kBlock];
@@ -125,10 +126,11 @@ void change_lanes(const Run& run, std::int64_t offset, std::int64_t n, Body&& bo
     }
 }
 
-// The larger one; NaN if any is.
+// Returns the larger number, or NaN if either is NaN.
 double larger(double a, double b) { return a > b || std::isnan(a) ? a : b; }
 
-// What a norm does with each element and with partial results: a sum, or a maximum from 0 up.
+// How a norm accumulates elements and combines partial results: as a sum, or as a maximum of
+// non-negative values.
 struct Power {
     double p;
 
@@ -220,6 +222,6 @@ void find_non_finite(Cpu& on, std::span<const Run> runs, double* found_inf) {
     if (!std::isfinite(largest)) *found_inf = 1;
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels
 
 #endif  // HWY_ONCE

@@ -1,5 +1,5 @@
-// One pass over memory, an element at a time: this is where programs for GPUs are tested, not where
-// they are fast.
+// One pass over memory, one element at a time: fp8 is supported on CPUs to test GPU programs, so it
+// is not optimized.
 #include "kernels/ops/quantize.h"
 
 #include <algorithm>
@@ -7,10 +7,10 @@
 #include "kernels/cpu/chunks.h"
 #include "kernels/rules/quantize_rules.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
-// f(i) for the elements of a chunk returns |x[i]| as magnitude_bits; *largest takes the largest.
+// f(i) processes element i and returns magnitude_bits(x[i]). Updates *largest.
 template <class F>
 void over_chunks(Cpu& on, std::int64_t n, float* largest, F&& f) {
     const std::int64_t chunks = (n + kChunk - 1) / kChunk;
@@ -72,4 +72,4 @@ bool float8_matmul(Cpu&, ConstView, ConstView, const float*, const float*, bool,
     return false;
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

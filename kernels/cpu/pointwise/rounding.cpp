@@ -1,4 +1,5 @@
-// Random halves are made in a buffer that stays in L1; they cost less than what they round.
+// Random halves are generated in a buffer that stays in L1; this is cheaper than the rounding
+// itself.
 #include "kernels/cpu/pointwise/rounding.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -12,7 +13,7 @@
 #include "kernels/ops/rounding.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace axle::inline v0::kernels::HWY_NAMESPACE {
+namespace axle::kernels::HWY_NAMESPACE {
 
 void round_bf16(const float* x, const std::uint16_t* random, BFloat16* y, std::int64_t n) {
     const hn::Repartition<std::uint32_t, FloatTag> d32;
@@ -36,7 +37,7 @@ void round_bf16(const float* x, const std::uint16_t* random, BFloat16* y, std::i
     for (; i < n; ++i) y[i] = round_stochastically<BFloat16>(x[i], random[i]);
 }
 
-}  // namespace axle::inline v0::kernels::HWY_NAMESPACE
+}  // namespace axle::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
@@ -44,13 +45,13 @@ HWY_AFTER_NAMESPACE();
 #include <bit>
 #include <cassert>
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
 AXLE_DISPATCH(philox_words);
 AXLE_DISPATCH(round_bf16);
 
-// The lower half of a word lies before the upper.
+// The lower half of a word is stored before the upper.
 static_assert(std::endian::native == std::endian::little);
 
 }  // namespace
@@ -58,7 +59,7 @@ static_assert(std::endian::native == std::endian::little);
 void store_stochastically(const float* lanes, void* data, DType dtype, Philox random,
                           std::int64_t first, std::int64_t n) {
     assert(n <= kBlock && is_half(dtype));
-    // 8 halves of a block may lie before the first one.
+    // Up to 8 halves of the first block can precede the first element.
     alignas(64) std::uint16_t halves[kBlock + 8 + 2 * HWY_NAMESPACE::kPhiloxStep];
     const std::int64_t before = first % 8;
     AXLE_CALL(philox_words)
@@ -71,6 +72,6 @@ void store_stochastically(const float* lanes, void* data, DType dtype, Philox ra
     for (std::int64_t i = 0; i < n; ++i) y[i] = round_stochastically<Half>(lanes[i], own[i]);
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels
 
 #endif  // HWY_ONCE

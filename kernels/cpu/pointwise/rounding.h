@@ -6,10 +6,11 @@
 #include "kernels/cpu/lanes.h"
 #include "kernels/philox.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 
-// Elements `first` to first + n - 1 of a call, n <= kBlock, to an f16 or bf16 `data`.
+// Rounds elements `first` to first + n - 1 of a call (n <= kBlock) and stores them in the f16 or
+// bf16 array `data`.
 void store_stochastically(const float* lanes, void* data, DType dtype, Philox random,
                           std::int64_t first, std::int64_t n);
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

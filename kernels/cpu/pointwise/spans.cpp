@@ -5,13 +5,13 @@
 
 #include "kernels/walk.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
-// Elements of a task: enough to pay for handing it out.
+// Elements per task: enough to make scheduling costs negligible.
 constexpr std::int64_t kTask = 32768;
 
-// bool and u8 share their bytes.
+// bool and u8 have the same representation.
 DType stored(DType dtype, DType lane) {
     return dtype == DType::boolean && lane == DType::u8 ? DType::u8 : dtype;
 }
@@ -113,4 +113,4 @@ void run_spans(Cpu&, Span span, const void* formula, const SpanInput* in, int in
     run<3>(span, formula, in, out);
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

@@ -7,13 +7,13 @@
 #include "kernels/exec.h"
 #include "kernels/view.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 
-// out[i] = f(in[0][i], in[1][i], ...) over n contiguous lanes; f's parameters at `formula`. out may
-// be one of the inputs.
+// Computes out[i] = f(in[0][i], in[1][i], ...) for n contiguous lanes; `formula` points to f's
+// parameters. out can be one of the inputs.
 using Span = void (*)(const void* formula, const void* const* in, void* out, std::int64_t n);
 
-// An operand and the type of lane that the span wants it in.
+// An operand and the lane type that the span expects.
 struct SpanInput {
     ConstView view;
     DType lane;
@@ -23,12 +23,12 @@ struct SpanOutput {
     DType lane;
 };
 
-// Walks the operands (none to three inputs of the output's shape), bringing each block to lanes and
-// back. Elements are cut into tasks by shape alone.
+// Iterates over the operands (zero to three inputs of the output's shape) and converts each block
+// to lanes and back. The partitioning into tasks depends on the shape only.
 void run_spans(Cpu& on, Span span, const void* formula, const SpanInput* in, int inputs,
                const SpanOutput& out);
 
 // Booleans are computed as the bytes 0 and 1.
 constexpr DType span_lane(DType t) { return t == DType::boolean ? DType::u8 : lane_dtype(t); }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

@@ -1,5 +1,5 @@
-// y = f(x), dx = dy f'(v) and f''(v) for every unary formula. Each reads its operands and writes
-// its result once; f32 (and 16-bit floats) in SIMD packs, f64 and integers as scalars.
+// y = f(x), dx = dy f'(v) and f''(v) for all unary formulas. Operands are read once and the result
+// is written once. f32 and 16-bit floats use SIMD packs; f64 and integers are scalar.
 #include "kernels/ops/pointwise.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -12,9 +12,9 @@
 #include "kernels/cpu/pointwise/spans.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace axle::inline v0::kernels::HWY_NAMESPACE {
+namespace axle::kernels::HWY_NAMESPACE {
 
-// The tail is computed in a pack as well, so that an element's bits don't depend on its place.
+// The tail is computed in a pack as well, so that an element's bits do not depend on its position.
 template <class F>
 void value_span(const void* formula, const void* const* in, void* out, std::int64_t n) {
     const F f = formula_from<F>(formula);
@@ -50,7 +50,7 @@ void curve_span(const void* formula, const void* const* in, void* out, std::int6
     if (i < n) f.curve(Pack::load(v + i, n - i)).store(y + i, n - i);
 }
 
-// Every formula's spans for this target, in the order of the list.
+// The spans of every formula for this target, in the order of the list.
 #define AXLE_ROW(NAME) \
     {&value_span<formula::NAME>, &slope_span<formula::NAME>, &curve_span<formula::NAME>},
 inline constexpr Span kUnarySpans[][3] = {AXLE_UNARY_FORMULAS(AXLE_ROW)};
@@ -58,12 +58,12 @@ inline constexpr Span kUnarySpans[][3] = {AXLE_UNARY_FORMULAS(AXLE_ROW)};
 
 const Span* unary_spans(int formula) { return kUnarySpans[formula]; }
 
-}  // namespace axle::inline v0::kernels::HWY_NAMESPACE
+}  // namespace axle::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
 AXLE_DISPATCH(unary_spans);
@@ -146,6 +146,6 @@ void unary_curve(Cpu& on, F f, ConstView v, View out) {
 AXLE_UNARY_FORMULAS(AXLE_INSTANTIATE)
 #undef AXLE_INSTANTIATE
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels
 
 #endif  // HWY_ONCE

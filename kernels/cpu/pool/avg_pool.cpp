@@ -1,6 +1,6 @@
-// Pooling by means goes an output row at a time. A mean first adds the rows, then the columns of
-// each window; its backward pass spreads a row of dy over the columns, then adds that to the rows.
-// Windows that lie apart so cost one read of the input, and overlapping ones kernel_h / stride_h
+// Average pooling processes one output row at a time. It first adds the rows and then the columns
+// of each window; the backward pass distributes a row of dy over the columns and then adds it to
+// the rows. Disjoint windows cost one read of the input; overlapping ones cost kernel_h / stride_h
 // reads from L1. Means of whole planes are sums of spans. Every plane is computed by one task.
 #include "kernels/ops/pool.h"
 
@@ -16,7 +16,7 @@
 #include "kernels/cpu/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace axle::inline v0::kernels::HWY_NAMESPACE {
+namespace axle::kernels::HWY_NAMESPACE {
 namespace {
 
 // sum += x
@@ -28,7 +28,7 @@ void add_row(const float* x, float* sum, std::int64_t n) {
 }
 
 }  // namespace
-}  // namespace axle::inline v0::kernels::HWY_NAMESPACE
+}  // namespace axle::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
@@ -38,20 +38,20 @@ HWY_AFTER_NAMESPACE();
 #include "kernels/cpu/reduce/reduce_spans.h"
 #include "kernels/thread_pool.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
 AXLE_DISPATCH(add_row);
 
 void add_to(const float* x, float* sum, std::int64_t n) {
     if (n > 8) return AXLE_CALL(add_row)(x, sum, n);
-    for (std::int64_t i = 0; i < n; ++i) sum[i] += x[i];  // less than the call
+    for (std::int64_t i = 0; i < n; ++i) sum[i] += x[i];  // shorter than a function call
 }
 void add_to(const double* x, double* sum, std::int64_t n) {
     for (std::int64_t i = 0; i < n; ++i) sum[i] += x[i];
 }
 
-// What a mean over two windows divides by.
+// Returns the divisor of the mean over a window.
 template <class L>
 L divisor_of(const Pool& pool, const PoolWindow& h, const PoolWindow& w) {
     if (pool.divisor != 0) return static_cast<L>(pool.divisor);
@@ -92,15 +92,15 @@ void mean_planes(Cpu& on, const Pool& pool, const ConstView& x, const View& y) {
     });
 }
 
-// Whether the outputs, y or dy, are means of whole planes.
+// Returns whether the outputs (y or dy) are means of whole planes.
 bool is_global(const Pool& pool, const ConstView& y) {
     return pool.adaptive && y.back(1) == 1 && y.back(2) == 1;
 }
 
-// sum_span adds up blocks of this size: a plane that comes in such pieces has the same sum.
+// The block size of sum_span: a plane that is split into blocks of this size has the same sum.
 constexpr std::int64_t kSumBlock = 2048;
 
-// The sum of the plane at `offset`, through a buffer of kSumBlock elements.
+// Returns the sum of the plane at `offset`; buffer has kSumBlock elements.
 template <class L>
 double sum_of_plane(const ConstView& x, std::int64_t offset, L* buffer) {
     const std::int64_t height = x.back(2), width = x.back(1);
@@ -122,7 +122,7 @@ double sum_of_plane(const ConstView& x, std::int64_t offset, L* buffer) {
     return sum + sum_span(buffer, filled);
 }
 
-// The mean of whole planes.
+// Computes means of whole planes.
 template <class L>
 void mean_of_planes(Cpu& on, const ConstView& x, const View& y) {
     const Planes planes(x);
@@ -144,7 +144,7 @@ void mean_of_planes(Cpu& on, const ConstView& x, const View& y) {
     });
 }
 
-// The way back from means of whole planes.
+// The backward pass of mean_of_planes.
 template <class L>
 void fill_planes(const ConstView& dy, const View& dx) {
     const Planes planes(dy);
@@ -207,6 +207,6 @@ void avg_pool2d_backward(Cpu& on, const Pool& pool, ConstView dy, View dx) {
     });
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels
 
 #endif  // HWY_ONCE

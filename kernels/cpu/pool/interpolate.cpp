@@ -1,5 +1,5 @@
-// An output row blends two input rows into one (with SIMD, both read in order), whose elements are
-// then picked and blended in pairs from L1; the backward pass goes the same way back. Coordinates
+// An output row is computed by blending two input rows (with SIMD, reading both in order), and then
+// blending pairs of elements of the result in L1; the backward pass does the reverse. Coordinates
 // and weights are computed once per axis. Every plane is computed by one task.
 #include "kernels/ops/interpolate.h"
 
@@ -16,7 +16,7 @@
 #include "kernels/cpu/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace axle::inline v0::kernels::HWY_NAMESPACE {
+namespace axle::kernels::HWY_NAMESPACE {
 namespace {
 
 // y = (1 - weight) a + weight b
@@ -38,7 +38,7 @@ void add_weighted_row(const float* x, float weight, float* sum, std::int64_t n) 
 }
 
 }  // namespace
-}  // namespace axle::inline v0::kernels::HWY_NAMESPACE
+}  // namespace axle::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
@@ -46,7 +46,7 @@ HWY_AFTER_NAMESPACE();
 #include "kernels/cpu/conv/planes.h"
 #include "kernels/thread_pool.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
 AXLE_DISPATCH(blend_rows);
@@ -65,7 +65,7 @@ void add_weighted(const double* x, double weight, double* sum, std::int64_t n) {
     for (std::int64_t i = 0; i < n; ++i) sum[i] += weight * x[i];
 }
 
-// An output is (1 - weight) x[low] + weight x[high]; the nearest element alone where they are one.
+// An output is (1 - weight) x[low] + weight x[high], or the single element if low equals high.
 struct Tap {
     std::int64_t low, high;
     double weight;
@@ -186,6 +186,6 @@ void interpolate_backward(Cpu& on, const Resize& resize, ConstView dy, View dx) 
     visit_f32_f64(dx.dtype, [&]<class L>() { backward<L>(on, resize, dy, dx); });
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels
 
 #endif  // HWY_ONCE

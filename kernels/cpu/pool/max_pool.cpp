@@ -1,9 +1,9 @@
-// Max pooling goes an output row at a time: the input rows of its windows are brought to lanes
-// (where they are not lanes already) and stay in L1. Every plane is computed by one task.
+// Max pooling processes one output row at a time: the input rows of its windows are converted to
+// lanes (unless they are lanes already) and stay in L1. Every plane is computed by one task.
 //
-// The maximum of f32 windows one or two elements apart is taken a pack of outputs at a time, tap by
-// tap, with the place of the largest tap in integer lanes; windows that reach into the padding, and
-// everything else, go element by element.
+// For f32 windows with stride 1 or 2, a pack of outputs is computed at a time, tap by tap; the
+// position of the largest tap is kept in integer lanes. Windows that overlap the padding, and all
+// other cases, are processed element by element.
 #include "kernels/ops/pool.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -20,27 +20,27 @@
 
 #ifndef AXLE_KERNELS_CPU_MAX_POOL_RUN_
 #define AXLE_KERNELS_CPU_MAX_POOL_RUN_
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
-// Outputs of one row whose windows lie within the input: output i sees the columns
+// Consecutive outputs of one row whose windows are inside the input: output i covers the columns
 // column + [i * stride, i * stride + width) of each row.
 struct MaxRun {
     const float* const* rows;
     std::int64_t height, width, stride;  // stride is 1, or 2 with a width of at least 2
     std::int64_t column;
-    std::int32_t place, row_step;  // of the first tap; from one row to the next
+    std::int32_t place, row_step;  // position of the first tap; difference between rows
     std::int64_t count;
     float* best;
     std::int32_t* index;
 };
 
 }  // namespace
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels
 #endif
 
 HWY_BEFORE_NAMESPACE();
-namespace axle::inline v0::kernels::HWY_NAMESPACE {
+namespace axle::kernels::HWY_NAMESPACE {
 namespace {
 
 struct Largest {
@@ -54,7 +54,7 @@ struct Largest {
     }
 };
 
-// The even and the odd ones of 2 kLanes elements; where not kWhole, of the first 2 n.
+// Loads the even and the odd elements of 2 kLanes elements, or unless kWhole of the first 2 n.
 template <bool kWhole>
 HWY_INLINE void load_pairs(const float* p, std::int64_t n, Pack& even, Pack& odd) {
     if (kWhole) return hn::LoadInterleaved2(FloatTag(), p, even.v, odd.v);
@@ -65,7 +65,7 @@ HWY_INLINE void load_pairs(const float* p, std::int64_t n, Pack& even, Pack& odd
     hn::LoadInterleaved2(FloatTag(), both, even.v, odd.v);
 }
 
-// Outputs [i, i + kLanes), or where not kWhole [i, i + left).
+// Computes outputs [i, i + kLanes), or unless kWhole [i, i + left).
 template <bool kWhole, int kStride>
 HWY_INLINE void max_outputs(const MaxRun& run, std::int64_t i, std::int64_t left) {
     const IntTag di;
@@ -93,7 +93,7 @@ HWY_INLINE void max_outputs(const MaxRun& run, std::int64_t i, std::int64_t left
             place = hn::Add(place, one);
         }
         if (run.width % 2 == 0) continue;
-        // Looks back instead of beyond the end of the row.
+        // Loads ending at the last element of the row, so that nothing behind it is read.
         load_pairs<kWhole>(row + run.width - 2, left, even, odd);
         largest.meet(odd, place);
     }
@@ -115,7 +115,7 @@ HWY_INLINE void max_outputs(const MaxRun& run) {
 }
 
 void max_run(const MaxRun& run) {
-    const MaxRun own = run;  // so that stores can't change it
+    const MaxRun own = run;  // a copy, so that stores cannot change it
     if (own.stride == 1)
         max_outputs<1>(own);
     else
@@ -123,7 +123,7 @@ void max_run(const MaxRun& run) {
 }
 
 }  // namespace
-}  // namespace axle::inline v0::kernels::HWY_NAMESPACE
+}  // namespace axle::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
@@ -132,21 +132,21 @@ HWY_AFTER_NAMESPACE();
 #include "kernels/cpu/pool/pool_windows.h"
 #include "kernels/thread_pool.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
 AXLE_DISPATCH(max_run);
 
-// The row of an output of max_pool2d that is being computed.
+// The row of outputs of max_pool2d that is being computed.
 template <class L>
 struct MaxRow {
     const PoolWindows &h, &w;
-    PoolWindow window;     // of h
+    PoolWindow window;     // along h
     const L* const* rows;  // the input rows of the window
     L* best;
-    std::int64_t* index;  // or null
+    std::int64_t* index;  // can be null
 
-    // Outputs [first, last), element by element.
+    // Computes outputs [first, last), element by element.
     void each(std::int64_t first, std::int64_t last) const {
         for (std::int64_t o = first; o < last; ++o) {
             L value = -std::numeric_limits<L>::infinity();
@@ -167,7 +167,7 @@ struct MaxRow {
 
 void max_row(const MaxRow<double>& row, std::int32_t*) { row.each(0, row.w.out); }
 
-// places has room for a row.
+// `places` has one element per output of a row.
 void max_row(const MaxRow<float>& row, std::int32_t* places) {
     const PoolWindows& w = row.w;
     const PoolAxis& p = w.pool;
@@ -201,7 +201,7 @@ void max_planes(Cpu& on, const Pool& pool, const ConstView& x, const View& y, co
     const PoolWindows h = pool_windows(scratch, pool.h, pool.adaptive, x.back(2), y.back(2));
     const PoolWindows w = pool_windows(scratch, pool.w, pool.adaptive, x.back(1), y.back(1));
     const Planes planes(x);
-    const std::int64_t height = tallest(h), size = h.out * w.out;
+    const std::int64_t height = max_window_rows(h), size = h.out * w.out;
     const std::int64_t grain = planes_per_task(planes.count(), h.in * w.in + size * height);
     const std::int64_t tasks = (planes.count() + grain - 1) / grain;
     const bool direct = is_lanes<L>(y.dtype, 1, w.out);
@@ -237,6 +237,6 @@ void max_pool2d(Cpu& on, const Pool& pool, ConstView x, View y, View indices) {
     visit_f32_f64(lane_dtype(x.dtype), [&]<class L>() { max_planes<L>(on, pool, x, y, indices); });
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels
 
 #endif  // HWY_ONCE

@@ -1,4 +1,4 @@
-// The windows of a pooling along one axis.
+// The windows of a pooling operation along one axis.
 #pragma once
 
 #include <algorithm>
@@ -7,25 +7,25 @@
 #include "kernels/exec.h"
 #include "kernels/ops/pool.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 
-// The inputs begin, begin + dilation, ... below end; none where end <= begin, which still lies
-// inside.
+// Covers the inputs begin, begin + dilation, ... below end; none if end <= begin. begin is always
+// inside the input.
 struct PoolWindow {
     std::int64_t begin, end;
-    std::int64_t padded;  // elements, with those of the padding
+    std::int64_t padded;  // number of elements including padding
 };
 
 struct PoolWindows {
     std::int64_t in, out;
     PoolAxis pool;
     PoolWindow* windows;
-    std::int64_t whole_begin, whole_end;  // the outputs whose windows have kernel elements
+    std::int64_t whole_begin, whole_end;  // outputs whose windows do not overlap the padding
 
     const PoolWindow& operator[](std::int64_t o) const { return windows[o]; }
 };
 
-// Of all outputs of an axis, in scratch.
+// Returns the windows of all outputs of an axis, in scratch memory.
 inline PoolWindows pool_windows(Scratch& scratch, PoolAxis pool, bool adaptive, std::int64_t in,
                                 std::int64_t out) {
     const bool even = adaptive && in % out == 0;
@@ -53,12 +53,12 @@ inline PoolWindows pool_windows(Scratch& scratch, PoolAxis pool, bool adaptive, 
     return axis;
 }
 
-// Rows of the largest window.
-inline std::int64_t tallest(const PoolWindows& axis) {
+// Returns the number of rows of the largest window.
+inline std::int64_t max_window_rows(const PoolWindows& axis) {
     std::int64_t rows = 1;
     for (std::int64_t o = 0; o < axis.out; ++o)
         rows = std::max(rows, (axis[o].end - axis[o].begin) / axis.pool.dilation + 1);
     return rows;
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

@@ -1,5 +1,6 @@
-// Drawing by weight: one pass over each row, in f64. With replacement the row's cumulative sums are
-// searched once per sample; without, every weight gets a random key and the best keys win.
+// Multinomial sampling: one pass over each row, in f64. With replacement, the row's cumulative sums
+// are searched once per sample. Without replacement, every weight gets a random key, and the
+// largest keys are selected.
 #include <algorithm>
 #include <cmath>
 
@@ -9,16 +10,16 @@
 #include "kernels/ops/random.h"
 #include "kernels/walk.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
 constexpr std::int64_t kTask = 16384;
-constexpr std::int64_t kMaxTasks = 32;  // bounds the scratch memory
+constexpr std::int64_t kMaxTasks = 32;  // limits scratch memory
 
 // (word + 1/2) / 2^32, strictly between 0 and 1.
 double open_unit(std::uint32_t word) { return (word + 0.5) * 0x1p-32; }
 
-// f(i, weight) for the n weights of a row, in order.
+// Calls f(i, weight) for the n weights of a row, in order.
 template <class F>
 void for_weights(ConstView weights, std::int64_t offset, F&& f) {
     const std::int64_t n = weights.back(1), stride = weights.back_stride(1);
@@ -41,7 +42,7 @@ void draw_with_replacement(const Philox& random, ConstView weights, std::int64_t
                            std::int64_t out_stride) {
     const std::int64_t n = weights.back(1);
     double total = 0;
-    std::int64_t last = 0;  // where rounding may not go beyond
+    std::int64_t last = 0;  // last nonzero weight: rounding must not select beyond it
     for_weights(weights, offset, [&](std::int64_t i, double weight) {
         if (weight > 0) last = i;
         sums[i] = total += weight;
@@ -54,7 +55,7 @@ void draw_with_replacement(const Philox& random, ConstView weights, std::int64_t
     }
 }
 
-// The largest of weight / -ln(u): exponential clocks that ring at the rates of the weights.
+// Selects the largest weight / -ln(u): exponential clocks whose rates are the weights.
 void draw_without_replacement(const Philox& random, ConstView weights, std::int64_t offset,
                               std::int64_t row, std::int64_t samples, Keyed* buffer,
                               std::int64_t* out, std::int64_t out_stride) {
@@ -132,4 +133,4 @@ BadWeights find_bad_weights(Cpu& on, ConstView weights, std::int64_t needed) {
     return {};
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

@@ -1,6 +1,6 @@
-// Philox 4x32-10 (kernels/philox.h) for a pack of counters at once, for the current target.
+// Philox 4x32-10 (kernels/philox.h) for a pack of counters at once, for the current SIMD target.
 //
-// Re-included once per target by Highway's foreach_target.h; the toggle below is its include guard.
+// Included once per target by Highway's foreach_target.h; the toggle below is its include guard.
 #if defined(AXLE_KERNELS_CPU_PHILOX_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef AXLE_KERNELS_CPU_PHILOX_INL_H_
 #undef AXLE_KERNELS_CPU_PHILOX_INL_H_
@@ -16,16 +16,16 @@
 #include "kernels/philox.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace axle::inline v0::kernels::HWY_NAMESPACE {
+namespace axle::kernels::HWY_NAMESPACE {
 
 using WordTag = hn::ScalableTag<std::uint32_t>;
 using Words = hn::Vec<WordTag>;
 
-// What philox_words() rounds a count up to, at most.
+// philox_words() rounds its count up to a multiple of at most this number.
 inline constexpr std::int64_t kPhiloxStep = 64;
 
 #if HWY_TARGET == HWY_SCALAR
-// `count` words of `random` from `first_block` on, in whole steps.
+// Writes `count` words of `random` from `first_block` on, rounded up to whole steps.
 inline void philox_words(Philox random, std::uint64_t first_block, std::int64_t count,
                          std::uint32_t* words) {
     for (std::int64_t i = 0; i < count; i += 4) {
@@ -34,14 +34,14 @@ inline void philox_words(Philox random, std::uint64_t first_block, std::int64_t 
     }
 }
 
-// units[w] = word w, as a number in [0, 1), of the block that holds word `first`.
+// units[w] = word w, as a number in [0, 1), of the block that contains word `first`.
 inline void philox_units(Philox random, std::int64_t first, std::int64_t, float* units) {
     const auto words = random.block(static_cast<std::uint64_t>(first) / 4);
     for (int w = 0; w < 4; ++w) units[w] = Philox::to_unit(words[w]);
 }
 #else
 
-// The low and high halves of the 64-bit products with `factor`.
+// Computes the low and high halves of the 64-bit products with `factor`.
 HWY_INLINE void multiply_words(Words x, Words factor, Words& low, Words& high) {
     const WordTag d;
     const hn::Repartition<std::uint64_t, WordTag> wide;
@@ -51,7 +51,7 @@ HWY_INLINE void multiply_words(Words x, Words factor, Words& low, Words& high) {
     high = hn::OddEven(hn::BitCast(d, odd), hn::BitCast(d, hn::ShiftRight<32>(even)));
 }
 
-// Words 0 to 3 of the blocks whose counters have the halves `low` and `high`.
+// Computes words 0 to 3 of the blocks whose counters have the halves `low` and `high`.
 HWY_INLINE void philox_rounds(std::uint64_t seed, Words low, Words high, Words words[4]) {
     const WordTag d;
     Words c0 = low, c1 = high, c2 = hn::Zero(d), c3 = hn::Zero(d);
@@ -71,7 +71,7 @@ HWY_INLINE void philox_rounds(std::uint64_t seed, Words low, Words high, Words w
     words[0] = c0, words[1] = c1, words[2] = c2, words[3] = c3;
 }
 
-// `count` words of `random` from `first_block` on, in whole steps.
+// Writes `count` words of `random` from `first_block` on, rounded up to whole steps.
 inline void philox_words(Philox random, std::uint64_t first_block, std::int64_t count,
                          std::uint32_t* words) {
     const WordTag d;
@@ -82,7 +82,7 @@ inline void philox_words(Philox random, std::uint64_t first_block, std::int64_t 
         const std::uint64_t counter =
             random.offset + first_block + static_cast<std::uint64_t>(i) / 4;
         const Words low = hn::Add(hn::Set(d, static_cast<std::uint32_t>(counter)), iota);
-        const Words carry = hn::VecFromMask(d, hn::Lt(low, iota));  // -1 where low wrapped
+        const Words carry = hn::VecFromMask(d, hn::Lt(low, iota));  // -1 if low wrapped around
         const Words high = hn::Sub(hn::Set(d, static_cast<std::uint32_t>(counter >> 32)), carry);
         Words w[4];
         philox_rounds(random.seed, low, high, w);
@@ -90,8 +90,8 @@ inline void philox_words(Philox random, std::uint64_t first_block, std::int64_t 
     }
 }
 
-// units[w][lane] = word w, as a number in [0, 1), of the block that holds word first + lane *
-// stride; units has 4 rows of kLanes.
+// units[w][lane] = word w, as a number in [0, 1), of the block that contains word first + lane *
+// stride; units has 4 rows of kLanes elements.
 HWY_INLINE void philox_units(Philox random, std::int64_t first, std::int64_t stride, float* units) {
     const WordTag d;
     std::uint32_t low[Pack::kLanes], high[Pack::kLanes];
@@ -111,7 +111,7 @@ HWY_INLINE void philox_units(Philox random, std::int64_t first, std::int64_t str
 }
 #endif
 
-}  // namespace axle::inline v0::kernels::HWY_NAMESPACE
+}  // namespace axle::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #endif  // toggle

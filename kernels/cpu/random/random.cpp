@@ -1,6 +1,6 @@
-// Random numbers are made in blocks of 512: Philox words into a buffer in L1, the words into
-// floats, the floats into the tensor. Philox runs one counter per lane, so that a vector of n lanes
-// yields n blocks at once; bound by its 40 multiplications a block, not by memory.
+// Random numbers are generated in blocks of 512: Philox words into a buffer in L1, words to floats,
+// floats into the tensor. Philox runs one counter per lane, so a vector of n lanes generates n
+// blocks at once. This is limited by its 40 multiplications per block, not by memory.
 #include "kernels/ops/random.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -16,15 +16,15 @@
 #include "kernels/cpu/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace axle::inline v0::kernels::HWY_NAMESPACE {
+namespace axle::kernels::HWY_NAMESPACE {
 
-// The upper 24 bits as a float in [0, 1), exactly.
+// Converts the upper 24 bits to a float in [0, 1), exactly.
 HWY_INLINE Pack to_unit(Words w) {
     const auto upper = hn::BitCast(IntTag(), hn::ShiftRight<8>(w));
     return hn::Mul(hn::ConvertTo(FloatTag(), upper), hn::Set(FloatTag(), 0x1p-24f));
 }
 
-// Multiplied, rounded, added: never fused, so that every target has the same bits.
+// Multiplies, rounds and adds without fusing, so that every target gives the same bits.
 void uniform_floats(const std::uint32_t* words, float low, float range, float limit, float* y) {
     for (std::int64_t i = 0; i < kBlock; i += Pack::kLanes) {
         const Pack u = to_unit(hn::LoadU(WordTag(), words + i));
@@ -32,7 +32,7 @@ void uniform_floats(const std::uint32_t* words, float low, float range, float li
     }
 }
 
-// (w + 1/2) / 2^32 rounded once: both halves and their scaled values are exact floats.
+// (w + 1/2) / 2^32, rounded once: both halves and their scaled values are exact floats.
 HWY_INLINE Pack to_open_unit(Words w) {
     const FloatTag d;
     const auto upper = hn::ConvertTo(d, hn::BitCast(IntTag(), hn::ShiftRight<16>(w)));
@@ -42,9 +42,10 @@ HWY_INLINE Pack to_open_unit(Words w) {
     return fma(Pack(upper), Pack(0x1p-16f), tail);
 }
 
-// cos and sin of 2 pi u for u in [0, 1]: the quarter turn q is split off exactly, the rest f in
-// [-1/2, 1/2] goes through Chebyshev fits of sin(pi f / 2) / f and cos(pi f / 2) in f^2.
-HWY_INLINE void turn(Pack u, Pack& cosine, Pack& sine) {
+// Computes cos and sin of 2 pi u for u in [0, 1]. The quarter cos_sin_turn q is split off exactly;
+// the rest f in [-1/2, 1/2] uses Chebyshev approximations of sin(pi f / 2) / f and cos(pi f / 2) in
+// f^2.
+HWY_INLINE void cos_sin_turn(Pack u, Pack& cosine, Pack& sine) {
     const Pack t = u * Pack(4.0f);
     const Pack q = round(t);
     const Pack f = t - q;
@@ -75,7 +76,7 @@ void normal_floats(const std::uint32_t* words, float mean, float std, float* y) 
         hn::LoadInterleaved2(d, words + i, first, second);
         const Pack radius = sqrt(Pack(-2.0f) * log(to_open_unit(first)));
         Pack cosine, sine;
-        turn(to_unit(second), cosine, sine);
+        cos_sin_turn(to_unit(second), cosine, sine);
         const Pack scale = Pack(std);
         const Pack even = fma(radius * cosine, scale, Pack(mean));
         const Pack odd = fma(radius * sine, scale, Pack(mean));
@@ -83,7 +84,7 @@ void normal_floats(const std::uint32_t* words, float mean, float std, float* y) 
     }
 }
 
-// y = x * scale where the word's upper 24 bits reach the threshold, else 0.
+// y = x * scale if the word's upper 24 bits are at least the threshold, else 0.
 void dropout_floats(const std::uint32_t* words, std::int32_t threshold, float scale, const float* x,
                     float* y, std::int64_t n) {
     const IntTag di;
@@ -103,7 +104,7 @@ void dropout_floats(const std::uint32_t* words, std::int32_t threshold, float sc
     }
 }
 
-}  // namespace axle::inline v0::kernels::HWY_NAMESPACE
+}  // namespace axle::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
@@ -114,7 +115,7 @@ HWY_AFTER_NAMESPACE();
 
 #include "kernels/walk.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
 AXLE_DISPATCH(philox_words);
@@ -124,8 +125,8 @@ AXLE_DISPATCH(dropout_floats);
 
 constexpr std::int64_t kTask = 64 * kBlock;
 
-// f(words, first, n) for every block [first, first + n) of [0, count), n <= kBlock; words[i] is the
-// word of element first + i.
+// Calls f(words, first, n) for every block [first, first + n) of [0, count), n <= kBlock; words[i]
+// is the word of element first + i.
 template <class F>
 void for_blocks(const Philox& random, std::int64_t count, F&& f) {
     parallel_ranges(count, kTask, [&](std::int64_t begin, std::int64_t end) {
@@ -137,10 +138,10 @@ void for_blocks(const Philox& random, std::int64_t count, F&& f) {
     });
 }
 
-// to_open_unit of one word.
+// to_open_unit for one word.
 float open_unit(std::uint32_t word) { return static_cast<float>((word + 0.5) * 0x1p-32); }
 
-// The largest value of the dtype below high.
+// Returns the largest value of the dtype below high.
 double largest_below(double high, DType dtype) {
     constexpr double kDown = -std::numeric_limits<double>::infinity();
     if (dtype == DType::f64) return std::nextafter(high, kDown);
@@ -220,7 +221,7 @@ void randint(Cpu&, Philox random, std::int64_t low, std::int64_t high, View y) {
 }
 
 void dropout(Cpu&, Philox random, double p, ConstView x, View y) {
-    // u >= p for u = bits / 2^24, as integers.
+    // Tests u >= p for u = bits / 2^24 with integers.
     const auto threshold = static_cast<std::int32_t>(std::ceil(p * 0x1p24));
     const double scale = p < 1 ? 1 / (1 - p) : 0;
     for_blocks(random, y.numel(), [&](const std::uint32_t* words, std::int64_t i, std::int64_t n) {
@@ -240,6 +241,6 @@ void dropout(Cpu&, Philox random, double p, ConstView x, View y) {
     });
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels
 
 #endif  // HWY_ONCE

@@ -1,16 +1,17 @@
-// Reductions. A plan sorts the dimensions into kept and reduced and merges them; then there are two
-// walks, both of which read x once:
+// Reductions. A plan sorts the dimensions into kept and reduced ones and merges them. There are two
+// walks, and both read x once:
 //
-//   rows     one result at a time: its elements in runs of the innermost reduced dimension
-//   columns  up to 512 neighbouring results at a time, whose totals stay in L1 while x is added to
-//            them, eight rows at once
+//     rows     computes one result at a time; its elements are runs of the innermost reduced
+//              dimension
+//     columns  computes up to 512 adjacent results at a time; their totals stay in L1 while x is
+//              added to them, eight rows at once
 //
-// The rows walk is the fast one where the innermost reduced dimension is contiguous, the columns
-// walk where a kept one is; elements of any other stride or type are gathered in blocks that stay
-// in L1. A reduction of much to little is cut along the reduced elements too: the partial results
-// go to scratch and are joined in order.
+// The rows walk is used if the innermost reduced dimension is contiguous, the columns walk if a
+// kept one is. Elements of any other stride or type are gathered in blocks that stay in L1. If
+// there are few results, the reduced elements are split as well; partial results are stored in
+// scratch memory and combined in order.
 //
-// f32 sums run in SIMD lanes over 2048 elements (rows) or eight (columns); the totals are f64.
+// f32 sums are computed in SIMD lanes over 2048 elements (rows) or eight (columns); totals are f64.
 #include "kernels/ops/reduce.h"
 
 #include <algorithm>
@@ -20,7 +21,7 @@
 #include "kernels/cpu/reduce/reduce_spans.h"
 #include "kernels/cpu/reduce/reduce_walk.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
 template <class L>
@@ -50,7 +51,7 @@ struct Sum {
     Acc finish(Acc a) const { return divisor == 1 ? a : a / divisor; }
 };
 
-// Squared deviations from centre[result].
+// Sums squared deviations from centre[result].
 template <class L>
 struct Square {
     using Lane = L;
@@ -78,16 +79,16 @@ struct Square {
     Acc finish(Acc a) const { return a / divisor; }
 };
 
-// Whether b replaces a: it is beyond it, or the first NaN.
+// Returns whether b replaces a: it is more extreme, or it is the first NaN.
 template <bool kMax, class L>
 bool beats(L b, L a) {
     if (kMax ? b > a : b < a) return true;
     return b != b && a == a;
 }
 
-// Below (kMax) or above every element.
+// Returns a value below (kMax) or above every element.
 template <bool kMax, class L>
-constexpr L far_end() {
+constexpr L initial_extreme() {
     using Limits = std::numeric_limits<L>;
     if constexpr (Limits::has_infinity) return kMax ? -Limits::infinity() : Limits::infinity();
     return kMax ? Limits::min() : Limits::max();
@@ -99,7 +100,7 @@ struct Extreme {
     static constexpr bool kFolds = true;
     using Acc = L;
 
-    Acc start() const { return far_end<kMax, L>(); }
+    Acc start() const { return initial_extreme<kMax, L>(); }
     void row(const L* x, std::int64_t n, std::int64_t, std::int64_t, Acc& total) const {
         total = join(total, of(x, n));
     }
@@ -118,7 +119,7 @@ struct Extreme {
     Acc join(Acc a, Acc b) const { return beats<kMax>(b, a) ? b : a; }
     Acc finish(Acc a) const { return a; }
 
-    // Of n > 0 elements.
+    // n > 0.
     static L of(const L* x, std::int64_t n) {
         if constexpr (std::is_same_v<L, float>) return kMax ? max_block(x, n) : min_block(x, n);
         L best = x[0];
@@ -137,7 +138,8 @@ struct ArgExtreme {
     };
 
     Acc start() const { return {L(0), -1}; }
-    // The extreme of a block comes first; only a block that beats the total is searched for it.
+    // Computes the extreme of a block first. Only if it replaces the total, the block is searched
+    // for its position.
     void row(const L* x, std::int64_t n, std::int64_t position, std::int64_t, Acc& total) const {
         for (std::int64_t i = 0; i < n; i += kBlock) {
             const std::int64_t length = std::min(kBlock, n - i);
@@ -210,4 +212,4 @@ void var(Cpu& on, ConstView x, double correction, View y) {
     });
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

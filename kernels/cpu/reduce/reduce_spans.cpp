@@ -1,5 +1,5 @@
-// Blocks are read four packs at a time, one accumulator each; columns keep their totals in memory,
-// in L1, and read the rows that they are given side by side. Every element is read once.
+// Spans are read four packs at a time, with one accumulator each. Column totals are kept in memory
+// (L1), and several rows are read in parallel. Every element is read once.
 #include "kernels/cpu/reduce/reduce_spans.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -13,15 +13,15 @@
 #include "kernels/cpu/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace axle::inline v0::kernels::HWY_NAMESPACE {
+namespace axle::kernels::HWY_NAMESPACE {
 namespace {
 
-constexpr std::int64_t kSumBlock = 2048;  // elements whose sum stays in f32
+constexpr std::int64_t kSumBlock = 2048;  // elements that are summed in f32
 
 struct Plus {
     static HWY_INLINE Pack join(Pack a, Pack b) { return a + b; }
 };
-// b where it is larger or NaN; a NaN in a stays.
+// Returns b if it is larger or NaN; keeps a NaN in a.
 struct Larger {
     static HWY_INLINE Pack join(Pack a, Pack b) {
         return hn::IfThenElse(hn::Or(hn::Gt(b.v, a.v), hn::IsNaN(b.v)), b.v, a.v);
@@ -35,7 +35,7 @@ struct Smaller {
     static HWY_INLINE float join(float a, float b) { return b < a || b != b ? b : a; }
 };
 
-// Joins the whole packs of x into a[0..3]; returns how many elements that were.
+// Joins the whole packs of x into a[0..3]; returns the number of elements processed.
 template <class Op>
 HWY_INLINE std::int64_t join_packs(const float* x, std::int64_t n, Pack* a) {
     std::int64_t i = 0;
@@ -105,13 +105,13 @@ HWY_INLINE float extreme_block(const float* x, std::int64_t n) {
 float simd_max_block(const float* x, std::int64_t n) { return extreme_block<Larger>(x, n); }
 float simd_min_block(const float* x, std::int64_t n) { return extreme_block<Smaller>(x, n); }
 
-// A pack, or where not kWhole its first `left` elements.
+// Loads a pack, or unless kWhole its first `left` elements.
 template <bool kWhole>
 HWY_INLINE Pack load_part(const float* p, std::int64_t left) {
     return kWhole ? Pack::load(p) : Pack::load(p, left);
 }
 
-// total += v in f64.
+// total += v, in f64.
 template <bool kWhole>
 HWY_INLINE void add_f64(Pack v, double* total, std::int64_t left) {
 #if HWY_TARGET != HWY_SCALAR
@@ -132,7 +132,7 @@ HWY_INLINE void add_f64(Pack v, double* total, std::int64_t left) {
     for (std::int64_t i = 0; i < count; ++i) total[i] += static_cast<double>(lanes[i]);
 }
 
-// Sum of eight rows at c.
+// Returns the sum of eight rows at column c.
 template <bool kWhole>
 HWY_INLINE Pack sum_eight(const float* const* rows, std::int64_t c, std::int64_t left) {
     Pack v[8];
@@ -150,7 +150,7 @@ HWY_INLINE void sum_few(const float* const* rows, int count, std::int64_t width,
 }
 void simd_sum_columns(const float* const* rows, int count, std::int64_t width, double* total) {
     if (count < 8) return sum_few(rows, count, width, total);
-    // A copy, so that stores can't change the pointers.
+    // A copy, so that stores cannot change the pointers.
     const float* const row[8] = {rows[0], rows[1], rows[2], rows[3],
                                  rows[4], rows[5], rows[6], rows[7]};
     std::int64_t c = 0;
@@ -198,12 +198,12 @@ void simd_min_columns(const float* const* rows, int count, std::int64_t width, f
 }
 
 }  // namespace
-}  // namespace axle::inline v0::kernels::HWY_NAMESPACE
+}  // namespace axle::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
 AXLE_DISPATCH(simd_sum_span);
@@ -253,6 +253,6 @@ void min_columns(const float* const* rows, int count, std::int64_t width, float*
     return AXLE_CALL(simd_min_columns)(rows, count, width, total);
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels
 
 #endif  // HWY_ONCE

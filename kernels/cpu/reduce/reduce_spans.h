@@ -1,26 +1,27 @@
-// Reductions of contiguous floats: the SIMD part, for the instruction set of this CPU.
+// Reductions of contiguous floats with the instruction set of this CPU.
 #pragma once
 
 #include <cstdint>
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 
-// Sum of n contiguous elements: f32 in lanes over blocks of 2048, whose sums are added in f64.
+// Returns the sum of n contiguous elements: f32 lanes over blocks of 2048, whose sums are added in
+// f64.
 double sum_span(const float* x, std::int64_t n);
 double sum_span(const double* x, std::int64_t n);
-// Sum of (x - centre)^2.
+// Returns the sum of (x - centre)^2.
 double square_span(const float* x, float centre, std::int64_t n);
 double square_span(const double* x, double centre, std::int64_t n);
 
-// Of n > 0 contiguous elements, NaN where there is one.
+// Return the maximum or minimum of n > 0 contiguous elements, or NaN if there is a NaN.
 float max_block(const float* x, std::int64_t n);
 float min_block(const float* x, std::int64_t n);
 
-// Takes `count` rows of `width` elements into a total per column. The sums add up to 8 rows in f32.
+// Adds `count` rows of `width` elements to one total per column. The sums add up to 8 rows in f32.
 void sum_columns(const float* const* rows, int count, std::int64_t width, double* total);
 void square_columns(const float* const* rows, int count, std::int64_t width, const float* centre,
                     double* total);
 void max_columns(const float* const* rows, int count, std::int64_t width, float* total);
 void min_columns(const float* const* rows, int count, std::int64_t width, float* total);
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

@@ -1,4 +1,4 @@
-// The two walks of a reduction (kernels/cpu/reduce/reduce.cpp tells when which of them runs).
+// The two walks of a reduction; kernels/cpu/reduce/reduce.cpp describes when each is used.
 #pragma once
 
 #include <algorithm>
@@ -6,16 +6,16 @@
 #include <utility>
 
 #include "kernels/cpu/lanes.h"
-#include "kernels/rules/reduce_plan.h"
 #include "kernels/exec.h"
+#include "kernels/rules/reduce_plan.h"
 #include "kernels/thread_pool.h"
 #include "kernels/walk.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 
 inline constexpr int kRows = 8;                   // rows that the columns walk reads together
-inline constexpr std::int64_t kColumns = kBlock;  // results that it grows together
-inline constexpr std::int64_t kPiece = std::int64_t{1} << 16;  // elements that are worth a task
+inline constexpr std::int64_t kColumns = kBlock;  // results that it computes together
+inline constexpr std::int64_t kPiece = std::int64_t{1} << 16;  // minimum elements per task
 
 // A reduction (Op below) is a struct with
 //     Lane, Acc      what elements are loaded as, and what a result grows in
@@ -29,7 +29,7 @@ inline constexpr std::int64_t kPiece = std::int64_t{1} << 16;  // elements that 
 template <class Op>
 using Finished = decltype(std::declval<Op>().finish(std::declval<typename Op::Acc>()));
 
-// Where results go: `count` neighbours from number `result` on.
+// Writes results to y: `count` adjacent ones beginning with number `result`.
 struct ToView {
     const ReducePlan& plan;
     const View& y;
@@ -50,7 +50,7 @@ struct ToArray {
     }
 };
 
-// Takes the elements [begin, end) of one result into total.
+// Adds the elements [begin, end) of one result to total.
 template <class Op>
 void reduce_row(const ReducePlan& plan, const Op& op, const ConstView& x, std::int64_t result,
                 std::int64_t begin, std::int64_t end, typename Op::Acc& total) {
@@ -99,8 +99,9 @@ void reduce_rows(Cpu& on, const ReducePlan& plan, const Op& op, const ConstView&
     }
 }
 
-// Takes elements from `begin` on of a narrow matrix into the totals of its `width` results, `fold`
-// rows at a time as one wide row; returns where it stopped, fewer than that before the end.
+// Adds rows from `begin` on of a narrow matrix to the totals of its `width` results, treating
+// `fold` rows at a time as one wide row. Returns where it stopped: less than `fold` rows before the
+// end.
 template <class Op>
 std::int64_t reduce_folded(const Op& op, const ConstView& x, std::int64_t fold, std::int64_t width,
                            std::int64_t begin, std::int64_t end, typename Op::Acc* total) {
@@ -124,7 +125,8 @@ std::int64_t reduce_folded(const Op& op, const ConstView& x, std::int64_t fold, 
     return begin;
 }
 
-// Takes the elements [begin, end) of `width` results from number `result` on into their totals.
+// Adds the elements [begin, end) of `width` results, beginning with number `result`, to their
+// totals.
 template <class Op>
 void reduce_columns(const ReducePlan& plan, const Op& op, const ConstView& x, std::int64_t result,
                     std::int64_t width, std::int64_t begin, std::int64_t end,
@@ -164,7 +166,8 @@ void reduce_by_columns(Cpu& on, const ReducePlan& plan, const Op& op, const Cons
     using Acc = typename Op::Acc;
     const std::int64_t all = plan.kept.inner_size(), width = std::min(all, kColumns);
     const std::int64_t blocks = (all + width - 1) / width, tiles = plan.outputs / all * blocks;
-    // Pieces of kPiece elements and more, but no more than keep a large machine busy.
+    // Pieces have at least kPiece elements, and there are no more of them than keep a large machine
+    // busy.
     const std::int64_t n = std::max<std::int64_t>(1, plan.n);
     const std::int64_t wanted =
         std::clamp<std::int64_t>(n * width / kPiece, 1, std::max<std::int64_t>(1, 64 / tiles));
@@ -209,4 +212,4 @@ void reduce(Cpu& on, const ReducePlan& plan, const Op& op, const ConstView& x, c
         reduce_rows(on, plan, op, x, store);
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

@@ -1,7 +1,7 @@
-// Running totals. Four elements are added up among themselves before the total so far is, so that
-// the chain of additions that wait for each other is a quarter of the row's length. Rows that lie
-// closer together than their elements (a scan over another than the last dimension) are walked side
-// by side, in the same order of additions: one read and one write of memory, line by line.
+// Cumulative sums. Four elements are added to each other before the running total is added, so that
+// the chain of dependent additions is a quarter of the row's length. If rows are adjacent in memory
+// (a scan over a dimension other than the last), they are processed side by side in the same order
+// of additions, with one read and one write of memory by whole cache lines.
 #include "kernels/ops/scan.h"
 
 #include <algorithm>
@@ -11,11 +11,11 @@
 #include "kernels/cpu/rows.h"
 #include "kernels/walk.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
 constexpr std::int64_t kTask = 32768;
-constexpr std::int64_t kTogether = 256;  // rows of a task at least, where they are side by side
+constexpr std::int64_t kTogether = 256;  // minimum rows per task if rows are adjacent
 constexpr int kGroup = 4;
 static_assert(kBlock % kGroup == 0);
 
@@ -53,12 +53,12 @@ void scan_row(const void* x, void* y, DType dtype, std::int64_t x_step, std::int
     }
 }
 
-// How to go from an element of x or y to the next of its row, and to that of the next row.
+// Strides of x or y: from an element to the next one in its row, and to the next row.
 struct Steps {
     std::int64_t element, row;
 };
 
-// `rows` <= kBlock rows at once.
+// Processes `rows` <= kBlock rows together.
 template <class Lane, class Sum>
 void scan_side_by_side(const void* x, void* y, DType dtype, Steps x_steps, Steps y_steps,
                        std::int64_t n, std::int64_t rows) {
@@ -122,7 +122,7 @@ void cumsum(Cpu&, ConstView x, View y) {
     if (x.dtype == DType::f64) return scan_rows<double, double>(x, y);
     if (x.dtype == DType::f32) return scan_rows<float, double>(x, y);
     if (is_half(x.dtype)) return scan_rows<float, float>(x, y);
-    scan_rows<std::int64_t, std::uint64_t>(x, y);  // unsigned: overflow wraps
+    scan_rows<std::int64_t, std::uint64_t>(x, y);  // unsigned, so that overflow wraps around
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

@@ -1,14 +1,15 @@
-// Flash attention (Dao et al., 2022), forward, for every shape, dtype, mask and stride.
+// Flash attention (Dao et al., 2022), forward pass, for every shape, dtype, mask and stride.
 //
-// A block takes 64 queries of a head and walks the keys that they see in tiles of 64, with the
-// maximum and the sum of each row and its part of the output in registers. q and out cross memory
-// once, k and v once per 64 queries (mostly from L2); nothing as large as the scores is ever
-// stored. Arithmetic is f32 (f64 for f64) outside the tensor cores.
+// A block processes 64 queries of a head and iterates over the keys that they attend to in tiles of
+// 64. The maximum and the sum of each row and its part of the output stay in registers. q and out
+// are transferred from or to memory once, k and v once per 64 queries (mostly from L2); nothing as
+// large as the scores is ever stored. Arithmetic is in f32 (f64 for f64) and does not use the
+// tensor cores.
 #include "kernels/cuda/attention/attention.cuh"
 #include "kernels/cuda/attention/cudnn_attention.h"
 #include "kernels/ops/attention.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 
 using namespace attend;
 
@@ -25,16 +26,16 @@ __global__ void __launch_bounds__(kThreads, kBlocks<Compute<T>, kDepth>)
     C* const v_tile = k_tile + kOperand;
     C* const weights = v_tile + kOperand;
 
-    const Share share(blockIdx.x, call.heads, call.batch, call.depth, kDepth);
+    const BlockTask task(blockIdx.x, call.heads, call.batch, call.depth, kDepth);
     const int last_tile = (call.queries + kTile - 1) / kTile - 1;
-    const int first = (last_tile - share.tile) * kTile;  // the longest rows start first
-    const int group = share.h / (call.heads / call.groups);
-    const T* const q_head = q.head(share.b, share.h);
-    const T* const k_head = k.head(share.b, group);
-    const T* const v_head = v.head(share.b, group);
-    const std::int64_t mask = share.b * call.mask.stride[0] + share.h * call.mask.stride[1];
-    const std::int64_t number = (share.b * call.heads + share.h) * call.queries + first;
-    const int window = width_at(call.depth, share.window, kDepth);
+    const int first = (last_tile - task.tile) * kTile;  // the longest rows start first
+    const int group = task.h / (call.heads / call.groups);
+    const T* const q_head = q.head(task.b, task.h);
+    const T* const k_head = k.head(task.b, group);
+    const T* const v_head = v.head(task.b, group);
+    const std::int64_t mask = task.b * call.mask.stride[0] + task.h * call.mask.stride[1];
+    const std::int64_t number = (task.b * call.heads + task.h) * call.queries + first;
+    const int window = width_at(call.depth, task.window, kDepth);
     const bool whole = call.depth <= kDepth;
     const auto scale = static_cast<C>(call.scale);
 
@@ -44,7 +45,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks<Compute<T>, kDepth>)
     for (int r = 0; r < kEach; ++r) maximum[r] = kMinusInfinity<C>, sum[r] = 0;
 
     if (whole) load_tile<kDepth>(q, q_head, first, call.queries, 0, window, scale, q_tile);
-    const int seen = first + kTile + call.offset;  // by the last row
+    const int seen = first + kTile + call.offset;  // keys attended to by the last row
     const int end = seen < call.keys ? seen : call.keys;
     for (int key = 0; key < end; key += kTile) {
         C score[kEach][kEach] = {};
@@ -55,7 +56,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks<Compute<T>, kDepth>)
                 load_tile<kDepth>(q, q_head, first, call.queries, chunk, width, scale, q_tile);
             load_tile<kDepth>(k, k_head, key, call.keys, chunk, width, C(1), k_tile);
             if (chunk == 0)
-                load_tile<kDepth>(v, v_head, key, call.keys, share.window, window, C(1), v_tile);
+                load_tile<kDepth>(v, v_head, key, call.keys, task.window, window, C(1), v_tile);
             __syncthreads();
             add_products<kDepth>(q_tile, k_tile, width, score);
         }
@@ -91,7 +92,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks<Compute<T>, kDepth>)
             maximum[r] = highest;
             result.scale_row(r, factor);
         }
-        put_weights(score, weights);
+        store_weights(score, weights);
         result.add(weights, v_tile, window);
     }
 
@@ -100,24 +101,24 @@ __global__ void __launch_bounds__(kThreads, kBlocks<Compute<T>, kDepth>)
         const int i = first + row_of_thread() + r;
         const bool nothing = sum[r] == C(0);
         result.scale_row(r, nothing ? C(0) : C(1) / sum[r]);
-        if (share.window == 0 && lane_of_row() == 0 && i < call.queries)
-            lse.head(share.b, share.h)[i * lse.stride[2]] =
+        if (task.window == 0 && lane_of_row() == 0 && i < call.queries)
+            lse.head(task.b, task.h)[i * lse.stride[2]] =
                 nothing ? kMinusInfinity<C> : maximum[r] + log(sum[r]);
     }
-    result.store(out, out.head(share.b, share.h), first, call.queries, share.window, window);
+    result.store(out, out.head(task.b, task.h), first, call.queries, task.window, window);
 }
 
 }  // namespace
 
 DropoutGenerator attention(Cuda& on, ConstView q, ConstView k, ConstView v, ConstView mask,
-                         const AttentionParams& params, View out, View lse) {
+                           const AttentionParams& params, View out, View lse) {
     const Call call = call_of(q, k, mask, params);
     if (call.batch * call.heads * call.queries == 0) return DropoutGenerator::own;
     if (cudnn::attention(on, q, k, v, mask, params, out, lse)) return DropoutGenerator::library;
     visit_depth(q.dtype, q.shape[3], [&]<class T, int kDepth>() {
         using C = Compute<T>;
         start(on,
-              {{shares(call.query_tiles(), call.heads, call.batch, call.depth, kDepth)},
+              {{block_count(call.query_tiles(), call.heads, call.batch, call.depth, kDepth)},
                kThreads,
                tile_bytes<C, kDepth>(3)},
               &attention_rows<T, kDepth>, call, operand<const T>(q), operand<const T>(k),
@@ -126,4 +127,4 @@ DropoutGenerator attention(Cuda& on, ConstView q, ConstView k, ConstView v, Cons
     return DropoutGenerator::own;
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

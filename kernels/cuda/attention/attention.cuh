@@ -1,165 +1,46 @@
-// Private to kernels: the tiles that attention and its gradients are computed in.
+// Private to kernels: tiles in shared memory for attention and its gradients.
 //
-// A block of 256 threads owns kTile rows (queries or keys) and walks the other side in tiles of
-// kTile. Operands lie in shared memory in the type of the arithmetic, one row after another. Thread
-// (y, x) of 16 x 16 computes rows 4 y ... 4 y + 3 of every product, so that a row belongs to half a
-// warp: its statistics are combined by shuffles, and what the half warp writes of the tile of
-// weights it reads back itself. Heads deeper than kDepth are cut: products along the depth run in
-// chunks of kDepth, and a block makes one window of kDepth columns of the result.
+// A block of 256 threads processes kTile rows (queries or keys) and iterates over the other side in
+// tiles of kTile. Operands are stored in shared memory, row by row, in the type of the arithmetic.
+// Thread (y, x) of 16 x 16 computes rows 4 y ... 4 y + 3 of every product, so that a row belongs to
+// half a warp: its statistics are combined by shuffles, and a half warp reads only those weights of
+// the tile that it has written itself. Heads deeper than kDepth are split: products along the depth
+// are computed in chunks of kDepth, and a block computes one window of kDepth columns of the
+// result.
 #pragma once
 
-#include <cassert>
-
+#include "kernels/cuda/attention/attention_call.cuh"
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/start.cuh"
 #include "kernels/ops/attention.h"
 
-namespace axle::inline v0::kernels::attend {
+namespace axle::kernels::attend {
 
 inline constexpr int kThreads = 256;
-inline constexpr int kTile = 64;
 inline constexpr int kSide = 16;             // threads along each side of a tile
-inline constexpr int kEach = kTile / kSide;  // rows, and columns of weights, of a thread
+inline constexpr int kEach = kTile / kSide;  // rows, and columns of weights, per thread
 
-// What shared memory is read in: 16 bytes of the arithmetic's type.
+// Number of elements in 16 bytes, the unit of shared memory access.
 template <class C>
 inline constexpr int kVector = 16 / static_cast<int>(sizeof(C));
-// From row to row, so that rows start in different banks.
+// Distance between rows in shared memory, chosen so that rows start in different banks.
 template <class C, int kWidth>
 inline constexpr int kPitch = kWidth + kVector<C>;
 
-// Blocks that a multiprocessor runs at once, if registers are kept to that.
+// Number of blocks that a multiprocessor runs concurrently; limits their registers.
 template <class C, int kDepth>
 inline constexpr int kBlocks = sizeof(C) * kDepth <= 256 ? 2 : 1;
-
-template <class C>
-inline constexpr C kMinusInfinity = -std::numeric_limits<C>::infinity();
-
-// A 4-d operand; `packed` if its rows can be read in packs of 16 bytes.
-template <class T>
-struct Operand {
-    T* data = nullptr;
-    std::int64_t stride[4] = {};
-    bool packed = false;
-
-    __device__ T* head(std::int64_t b, std::int64_t h) const {
-        return data + b * stride[0] + h * stride[1];
-    }
-};
-template <class T, class V>
-Operand<T> operand(const V& x) {
-    Operand<T> y;
-    y.data = static_cast<T*>(x.data);
-    constexpr std::int64_t kAlign = kPack<std::remove_const_t<T>>;
-    y.packed = x.data != nullptr && x.stride[3] == 1 && x.shape[3] % kAlign == 0 &&
-               reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0;
-    for (int d = 0; d < 4; ++d) {
-        y.stride[d] = x.stride[d];
-        if (d < 3 && x.stride[d] % kAlign != 0 && x.shape[d] != 1) y.packed = false;
-    }
-    return y;
-}
-
-// lse [B, H, Tq], whose heads are found as those of the others.
-template <class C, class V>
-Operand<C> lse_operand(const V& lse) {
-    Operand<C> y;
-    y.data = static_cast<C*>(lse.data);
-    for (int d = 0; d < 3; ++d) y.stride[d] = lse.stride[d];
-    return y;
-}
-
-struct Mask {
-    const void* data = nullptr;
-    DType dtype = DType::boolean;
-    std::int64_t stride[4] = {};
-
-    // What is added to a score.
-    template <class C>
-    __device__ C at(std::int64_t place) const {
-        switch (dtype) {
-            case DType::boolean:
-                return static_cast<const std::uint8_t*>(data)[place] != 0 ? C(0)
-                                                                          : kMinusInfinity<C>;
-            case DType::f64:
-                return static_cast<C>(static_cast<const double*>(data)[place]);
-            case DType::f32:
-                return static_cast<C>(static_cast<const float*>(data)[place]);
-            case DType::f16:
-                return static_cast<C>(static_cast<float>(static_cast<const Half*>(data)[place]));
-            default:
-                return static_cast<C>(
-                    static_cast<float>(static_cast<const BFloat16*>(data)[place]));
-        }
-    }
-};
-
-// The call, as kernels see it. Query i sees keys j <= i + offset. Lengths are below 2^30.
-struct Call {
-    std::int64_t batch;
-    int heads, groups, queries, keys, depth, offset;
-    Mask mask;
-    double scale;
-    bool drops;
-    float dropout_p;
-    double kept;  // what a kept weight is multiplied with
-    Philox random;
-
-    std::int64_t query_tiles() const { return (queries + kTile - 1) / kTile; }
-    std::int64_t key_tiles() const { return (keys + kTile - 1) / kTile; }
-};
-inline Call call_of(const ConstView& q, const ConstView& k, const ConstView& mask,
-                    const AttentionParams& params) {
-    Call call;
-    const auto size = [](std::int64_t n) {
-        assert(n < 1 << 30);
-        return static_cast<int>(n);
-    };
-    call.batch = q.shape[0], call.heads = size(q.shape[1]), call.groups = size(k.shape[1]);
-    call.queries = size(q.shape[2]), call.keys = size(k.shape[2]), call.depth = size(q.shape[3]);
-    call.offset = params.causal ? static_cast<int>(std::clamp<std::int64_t>(
-                                      params.causal_offset, -q.shape[2], k.shape[2]))
-                                : call.keys;
-    call.mask.data = mask.data, call.mask.dtype = mask.dtype;
-    for (int d = 0; d < 4; ++d) call.mask.stride[d] = mask.stride[d];
-    call.scale = params.scale;
-    call.drops = params.dropout_p > 0;
-    call.dropout_p = static_cast<float>(params.dropout_p);
-    call.kept = 1 / (1 - params.dropout_p);
-    call.random = params.random;
-    return call;
-}
-
-// Which part of the result a block makes. Blocks count windows fastest, then heads; tiles are
-// slowest, so that the longest of a causal call can be started first.
-struct Share {
-    std::int64_t b;
-    int tile, h;
-    int window;  // first column
-
-    __device__ Share(std::int64_t block, int heads, std::int64_t batch, int depth, int width) {
-        const std::int64_t windows = depth > width ? (depth + width - 1) / width : 1;
-        window = static_cast<int>(block % windows) * width;
-        block /= windows;
-        h = static_cast<int>(block % heads), block /= heads;
-        b = block % batch, tile = static_cast<int>(block / batch);
-    }
-};
-inline std::int64_t shares(std::int64_t tiles, std::int64_t heads, std::int64_t batch, int depth,
-                           int width) {
-    return tiles * heads * batch * std::max(1, (depth + width - 1) / width);
-}
 
 __device__ inline int row_of_thread() { return static_cast<int>(threadIdx.x) / kSide * kEach; }
 __device__ inline int lane_of_row() { return static_cast<int>(threadIdx.x) % kSide; }
 
-// Columns that a tile holds of `depth`, from `first`.
+// Returns the number of columns, out of `depth`, in the tile that begins at `first`.
 __device__ inline int width_at(int depth, int first, int most) {
     return depth - first < most ? depth - first : most;
 }
 
-// Rows [first, first + kTile) of a matrix, `width` columns from `column` on, times `factor`. Rows
-// from `rows` on are zero, as are columns up to a whole vector.
+// Loads rows [first, first + kTile) of a matrix, `width` columns from `column` on, multiplied by
+// `factor`. Rows from `rows` on are set to zero, as are columns up to a whole vector.
 template <int kDepth, class T, class C>
 __device__ inline void load_tile(const Operand<const T>& x, const T* head, int first, int rows,
                                  int column, int width, C factor, C* tile) {
@@ -223,7 +104,7 @@ struct Result {
     static constexpr int kGroups = kDepth / (kSide * kVector<C>);
     C at[kEach][kGroups][kVector<C>] = {};
 
-    // += weights [kTile][kTile] b [kTile][kDepth], of which `width` columns matter.
+    // Adds weights [kTile][kTile] times b [kTile][kDepth], of which `width` columns are used.
     __device__ void add(const C* weights, const C* b, int width) {
         constexpr int kRow = kPitch<C, kDepth>, kStep = kVector<C>;
         weights += row_of_thread() * kPitch<C, kTile>, b += lane_of_row() * kStep;
@@ -255,7 +136,7 @@ struct Result {
             for (int e = 0; e < kVector<C>; ++e) at[r][g][e] *= factor;
     }
 
-    // Rows from `first` on below `rows`, columns from `column` on.
+    // Stores rows from `first` on that are below `rows`, and columns from `column` on.
     template <class T>
     __device__ void store(const Operand<T>& y, T* head, int first, int rows, int column,
                           int width) const {
@@ -285,10 +166,11 @@ struct Result {
     }
 };
 
-// Writes a thread's weights into the tile that Result::add reads, rows of half a warp by itself.
+// Stores a thread's weights in the tile that Result::add reads. Each half warp accesses only its
+// own rows.
 template <class C>
-__device__ inline void put_weights(const C (&weight)[kEach][kEach], C* tile) {
-    __syncwarp();  // the last ones have been read
+__device__ inline void store_weights(const C (&weight)[kEach][kEach], C* tile) {
+    __syncwarp();  // the previous weights have been read
 #pragma unroll
     for (int r = 0; r < kEach; ++r)
 #pragma unroll
@@ -298,7 +180,8 @@ __device__ inline void put_weights(const C (&weight)[kEach][kEach], C* tile) {
     __syncwarp();
 }
 
-// The score of (query i, key j) of a head whose mask starts at `mask`, or minus infinity.
+// Returns the score of (query i, key j) plus the mask, or -infinity if it is masked out. `mask` is
+// the offset of the head's mask.
 template <class C>
 __device__ inline C masked(const Call& call, std::int64_t mask, int i, int j, C score) {
     if (i >= call.queries || j >= call.keys || j > i + call.offset) return kMinusInfinity<C>;
@@ -306,7 +189,7 @@ __device__ inline C masked(const Call& call, std::int64_t mask, int i, int j, C 
     return score + call.mask.at<C>(mask + i * call.mask.stride[2] + j * call.mask.stride[3]);
 }
 
-// exp, to the precision that the result is stored with.
+// Returns exp(x) with the precision of the result's dtype T.
 template <class T, class C>
 __device__ inline C exponential(C x) {
     if constexpr (sizeof(T) == 2)
@@ -315,7 +198,7 @@ __device__ inline C exponential(C x) {
         return exp(x);
 }
 
-// Four bits: which of the numbers 4 block ... 4 block + 3 are at least p.
+// Returns four bits: whether the random numbers 4 block ... 4 block + 3 are at least p.
 __device__ inline unsigned kept_bits(const Philox& random, std::uint64_t block, float p) {
     const auto words = random.block(block);
     unsigned bits = 0;
@@ -324,9 +207,9 @@ __device__ inline unsigned kept_bits(const Philox& random, std::uint64_t block, 
     return bits;
 }
 
-// Bit 4 r + c: whether the thread's weight (query first + 4 y + r, key + x + 16 c) is kept. A row's
-// blocks of four numbers are dealt to the lanes of its half warp. `row` is the number of the tile's
-// first query among all of the call.
+// Returns in bit 4 r + c whether the thread's weight (query first + 4 y + r, key + x + 16 c) is
+// kept. The lanes of a half warp each compute some of the blocks of four random numbers of a row
+// and exchange them. `row` is the index of the tile's first query among all queries of the call.
 __device__ inline unsigned kept_in_rows(const Call& call, std::int64_t row, int key) {
     static_assert(kTile == 4 * kSide);
     const Philox random = call.random.resolved();
@@ -350,8 +233,8 @@ __device__ inline unsigned kept_in_rows(const Call& call, std::int64_t row, int 
     }
     return kept;
 }
-// The same where rows are keys: weight (query row + x + 16 c, key + 4 y + r), whose four numbers
-// follow each other.
+// The same for tiles whose rows are keys: weight (query row + x + 16 c, key + 4 y + r), with four
+// consecutive numbers per thread and query.
 __device__ inline unsigned kept_in_columns(const Call& call, std::int64_t row, int key) {
     static_assert(kEach == 4);
     const Philox random = call.random.resolved();
@@ -370,7 +253,7 @@ __device__ inline unsigned kept_in_columns(const Call& call, std::int64_t row, i
     return kept;
 }
 
-// f<T, kDepth>() with the columns that a block keeps of a head.
+// Calls f<T, kDepth>(), where kDepth is the number of columns of a head in a tile.
 template <class F>
 void visit_depth(DType t, std::int64_t depth, F&& f) {
     if (t == DType::f64) return f.template operator()<double, 64>();
@@ -384,22 +267,22 @@ void visit_depth(DType t, std::int64_t depth, F&& f) {
     });
 }
 
-// A row's log-sum-exp, such that a row that sees nothing has weights of 0.
+// Returns a log-sum-exp that gives weights of 0 for a row without keys.
 template <class C>
 __device__ inline C finite_lse(C lse) {
     return lse == kMinusInfinity<C> ? -kMinusInfinity<C> : lse;
 }
 
-// The gradients of keys and values, with delta = rowsum(dout out), [B, H, Tq] in the type of lse.
+// Computes the gradients of keys and values. delta = rowsum(dout out) is [B, H, Tq] in lse's dtype.
 void keys_backward(Cuda& on, const Call& call, const ConstView& dout, const ConstView& q,
                    const ConstView& k, const ConstView& v, const ConstView& lse, const void* delta,
                    const View& dk, const View& dv);
 
-// Bytes of `operands` tiles and one of weights.
+// Returns the size in bytes of `operands` tiles and one tile of weights.
 template <class C, int kDepth>
 constexpr std::size_t tile_bytes(int operands) {
     return sizeof(C) * kTile *
            static_cast<std::size_t>(operands * kPitch<C, kDepth> + kPitch<C, kTile>);
 }
 
-}  // namespace axle::inline v0::kernels::attend
+}  // namespace axle::kernels::attend

@@ -1,21 +1,22 @@
-// The gradients of flash attention: weights are computed again from q, k and the log-sum-exp.
+// The gradients of flash attention. Weights are recomputed from q, k and the log-sum-exp.
 //
-// Three kernels, none of which adds across blocks, so that every run gives the same bits. delta =
-// rowsum(dout out) comes first. A block of the second makes dq of 64 queries and walks their keys;
-// one of the third makes dk and dv of 64 keys of a key-value head and walks the queries of all
-// heads that share it, head by head. Per pair of tiles that is 3 + 4 products, where one kernel
-// that adds dq by atomics needs 5. Traffic: what a block owns once, what it walks once per 64 rows.
+// There are three kernels. None of them adds across blocks, so every run gives the same bits. The
+// first computes delta = rowsum(dout out). In the second, a block computes dq of 64 queries and
+// iterates over their keys. In the third, a block computes dk and dv of 64 keys of a key-value head
+// and iterates over the queries of all heads that share it. This costs 3 + 4 products per pair of
+// tiles; a single kernel that adds dq atomically would need 5. Memory traffic: the block's own rows
+// once, the other side once per 64 rows.
 #include "kernels/cuda/attention/attention.cuh"
 #include "kernels/cuda/attention/cudnn_attention.h"
 #include "kernels/ops/attention.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 
 using namespace attend;
 
 namespace {
 
-// delta [B, H, Tq], a warp for each row.
+// delta is [B, H, Tq]; one warp per row.
 template <class T>
 __global__ void attention_delta(Call call, Operand<const T> dout, Operand<const T> out,
                                 Compute<T>* delta) {
@@ -50,17 +51,17 @@ __global__ void __launch_bounds__(kThreads, kBlocks<Compute<T>, kDepth>)
     C* const v_tile = k_tile + kOperand;
     C* const gradients = v_tile + kOperand;
 
-    const Share share(blockIdx.x, call.heads, call.batch, call.depth, kDepth);
+    const BlockTask task(blockIdx.x, call.heads, call.batch, call.depth, kDepth);
     const int last_tile = (call.queries + kTile - 1) / kTile - 1;
-    const int first = (last_tile - share.tile) * kTile;  // the longest rows start first
-    const int group = share.h / (call.heads / call.groups);
-    const T* const q_head = q.head(share.b, share.h);
-    const T* const dout_head = dout.head(share.b, share.h);
-    const T* const k_head = k.head(share.b, group);
-    const T* const v_head = v.head(share.b, group);
-    const std::int64_t mask = share.b * call.mask.stride[0] + share.h * call.mask.stride[1];
-    const std::int64_t head_row = (share.b * call.heads + share.h) * call.queries;
-    const int window = width_at(call.depth, share.window, kDepth);
+    const int first = (last_tile - task.tile) * kTile;  // the longest rows start first
+    const int group = task.h / (call.heads / call.groups);
+    const T* const q_head = q.head(task.b, task.h);
+    const T* const dout_head = dout.head(task.b, task.h);
+    const T* const k_head = k.head(task.b, group);
+    const T* const v_head = v.head(task.b, group);
+    const std::int64_t mask = task.b * call.mask.stride[0] + task.h * call.mask.stride[1];
+    const std::int64_t head_row = (task.b * call.heads + task.h) * call.queries;
+    const int window = width_at(call.depth, task.window, kDepth);
     const bool whole = call.depth <= kDepth;
     const auto scale = static_cast<C>(call.scale);
 
@@ -90,7 +91,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks<Compute<T>, kDepth>)
         }
         if (!whole) {
             __syncthreads();
-            load_tile<kDepth>(k, k_head, key, call.keys, share.window, window, C(1), k_tile);
+            load_tile<kDepth>(k, k_head, key, call.keys, task.window, window, C(1), k_tile);
             __syncthreads();
         }
 
@@ -102,7 +103,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks<Compute<T>, kDepth>)
             const int i = first + row_of_thread() + r;
             const bool inside = i < call.queries;
             const C row_lse =
-                inside ? finite_lse(lse.head(share.b, share.h)[i * lse.stride[2]]) : C(0);
+                inside ? finite_lse(lse.head(task.b, task.h)[i * lse.stride[2]]) : C(0);
             const C row_delta = inside ? delta[head_row + i] : C(0);
 #pragma unroll
             for (int c = 0; c < kEach; ++c) {
@@ -116,12 +117,12 @@ __global__ void __launch_bounds__(kThreads, kBlocks<Compute<T>, kDepth>)
                 gradient[r][c] = weight * (dp - row_delta);
             }
         }
-        put_weights(gradient, gradients);
+        store_weights(gradient, gradients);
         result.add(gradients, k_tile, window);
     }
 #pragma unroll
     for (int r = 0; r < kEach; ++r) result.scale_row(r, scale);
-    result.store(dq, dq.head(share.b, share.h), first, call.queries, share.window, window);
+    result.store(dq, dq.head(task.b, task.h), first, call.queries, task.window, window);
 }
 
 }  // namespace
@@ -144,7 +145,7 @@ void attention_backward(Cuda& on, ConstView dout, ConstView q, ConstView k, Cons
                   dout_from, operand<const T>(out), delta);
         if (rows > 0 && dq.data != nullptr)
             start(on,
-                  {{shares(call.query_tiles(), call.heads, call.batch, call.depth, kDepth)},
+                  {{block_count(call.query_tiles(), call.heads, call.batch, call.depth, kDepth)},
                    kThreads,
                    tile_bytes<C, kDepth>(4)},
                   &attention_dq<T, kDepth>, call, dout_from, operand<const T>(q),
@@ -155,4 +156,4 @@ void attention_backward(Cuda& on, ConstView dout, ConstView q, ConstView k, Cons
     });
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

@@ -1,13 +1,13 @@
-// The gradients of keys and values: see attention_backward.cu.
+// The gradients of keys and values, see attention_backward.cu.
 //
-// A block owns 64 keys of a key-value head, with dk and dv in registers, and walks the queries that
-// see them. Tiles of scores are transposed: their rows are keys.
+// A block processes 64 keys of a key-value head, with dk and dv in registers, and iterates over the
+// queries that attend to them. Tiles of scores are transposed: their rows are keys.
 #include "kernels/cuda/attention/attention.cuh"
 
-namespace axle::inline v0::kernels::attend {
+namespace axle::kernels::attend {
 namespace {
 
-// dk or dv may be null.
+// dk or dv can be null.
 template <class T, int kDepth>
 __global__ void __launch_bounds__(kThreads, kBlocks<Compute<T>, kDepth>)
     attention_dk_dv(Call call, Operand<const T> dout, Operand<const T> q, Operand<const T> k,
@@ -21,12 +21,12 @@ __global__ void __launch_bounds__(kThreads, kBlocks<Compute<T>, kDepth>)
     C* const dout_tile = q_tile + kOperand;
     C* const weights = dout_tile + kOperand;
 
-    const Share share(blockIdx.x, call.groups, call.batch, call.depth, kDepth);
-    const int first = share.tile * kTile;  // causal: the first keys are seen by most
+    const BlockTask task(blockIdx.x, call.groups, call.batch, call.depth, kDepth);
+    const int first = task.tile * kTile;  // causal: most queries attend to the first keys
     const int shared = call.heads / call.groups;
-    const T* const k_head = k.head(share.b, share.h);
-    const T* const v_head = v.head(share.b, share.h);
-    const int window = width_at(call.depth, share.window, kDepth);
+    const T* const k_head = k.head(task.b, task.h);
+    const T* const v_head = v.head(task.b, task.h);
+    const int window = width_at(call.depth, task.window, kDepth);
     const bool whole = call.depth <= kDepth;
     const auto scale = static_cast<C>(call.scale);
     Result<kDepth, C> dk_result, dv_result;
@@ -35,14 +35,14 @@ __global__ void __launch_bounds__(kThreads, kBlocks<Compute<T>, kDepth>)
         load_tile<kDepth>(k, k_head, first, call.keys, 0, window, C(1), k_tile);
         load_tile<kDepth>(v, v_head, first, call.keys, 0, window, C(1), v_tile);
     }
-    // The tile with the first query that sees the first key.
+    // Start at the tile with the first query that attends to the first key.
     const int sees = first > call.offset ? first - call.offset : 0;
-    for (int h = share.h * shared; h < (share.h + 1) * shared; ++h) {
-        const T* const q_head = q.head(share.b, h);
-        const T* const dout_head = dout.head(share.b, h);
-        const Compute<T>* const lse_head = lse.head(share.b, h);
-        const std::int64_t mask = share.b * call.mask.stride[0] + h * call.mask.stride[1];
-        const std::int64_t head_row = (share.b * call.heads + h) * call.queries;
+    for (int h = task.h * shared; h < (task.h + 1) * shared; ++h) {
+        const T* const q_head = q.head(task.b, h);
+        const T* const dout_head = dout.head(task.b, h);
+        const Compute<T>* const lse_head = lse.head(task.b, h);
+        const std::int64_t mask = task.b * call.mask.stride[0] + h * call.mask.stride[1];
+        const std::int64_t head_row = (task.b * call.heads + h) * call.queries;
         for (int query = sees / kTile * kTile; query < call.queries; query += kTile) {
             C score[kEach][kEach] = {}, gradient[kEach][kEach] = {};
             for (int chunk = 0; chunk < call.depth; chunk += kDepth) {
@@ -61,9 +61,9 @@ __global__ void __launch_bounds__(kThreads, kBlocks<Compute<T>, kDepth>)
             }
             if (!whole) {
                 __syncthreads();
-                load_tile<kDepth>(q, q_head, query, call.queries, share.window, window, scale,
+                load_tile<kDepth>(q, q_head, query, call.queries, task.window, window, scale,
                                   q_tile);
-                load_tile<kDepth>(dout, dout_head, query, call.queries, share.window, window, C(1),
+                load_tile<kDepth>(dout, dout_head, query, call.queries, task.window, window, C(1),
                                   dout_tile);
                 __syncthreads();
             }
@@ -94,19 +94,19 @@ __global__ void __launch_bounds__(kThreads, kBlocks<Compute<T>, kDepth>)
                 }
             }
             if (dv.data != nullptr) {
-                put_weights(score, weights);
+                store_weights(score, weights);
                 dv_result.add(weights, dout_tile, window);
             }
             if (dk.data != nullptr) {
-                put_weights(gradient, weights);
+                store_weights(gradient, weights);
                 dk_result.add(weights, q_tile, window);
             }
         }
     }
     if (dk.data != nullptr)
-        dk_result.store(dk, dk.head(share.b, share.h), first, call.keys, share.window, window);
+        dk_result.store(dk, dk.head(task.b, task.h), first, call.keys, task.window, window);
     if (dv.data != nullptr)
-        dv_result.store(dv, dv.head(share.b, share.h), first, call.keys, share.window, window);
+        dv_result.store(dv, dv.head(task.b, task.h), first, call.keys, task.window, window);
 }
 
 }  // namespace
@@ -117,7 +117,7 @@ void keys_backward(Cuda& on, const Call& call, const ConstView& dout, const Cons
     visit_depth(q.dtype, q.shape[3], [&]<class T, int kDepth>() {
         using C = Compute<T>;
         start(on,
-              {{shares(call.key_tiles(), call.groups, call.batch, call.depth, kDepth)},
+              {{block_count(call.key_tiles(), call.groups, call.batch, call.depth, kDepth)},
                kThreads,
                tile_bytes<C, kDepth>(4)},
               &attention_dk_dv<T, kDepth>, call, operand<const T>(dout), operand<const T>(q),
@@ -126,4 +126,4 @@ void keys_backward(Cuda& on, const Call& call, const ConstView& dout, const Cons
     });
 }
 
-}  // namespace axle::inline v0::kernels::attend
+}  // namespace axle::kernels::attend

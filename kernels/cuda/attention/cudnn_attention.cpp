@@ -1,6 +1,6 @@
-// Which calls of attention cuDNN does, and what they bind. Operands that lie as the engines want
-// them are used where they are; others, as of a gradient that repeats one number, go through copies
-// in scratch.
+// Selects the attention calls that cuDNN supports, and binds their tensors. Operands with a
+// supported layout are used in place; others, such as a gradient that is a broadcast number, are
+// copied to scratch memory.
 #include "kernels/cuda/attention/cudnn_attention.h"
 
 #include <bit>
@@ -12,47 +12,48 @@
 #include "kernels/cuda/visit.cuh"
 #include "kernels/error.h"
 
-namespace axle::inline v0::kernels::cudnn {
+namespace axle::kernels::cudnn {
 namespace {
 
-// Before 9.6 the sum of dq had to be cleared by the caller; 9.10.0 and 9.10.1 have a wrong backward
-// pass, and up to 9.15.0 it is wrong where the keys are no multiple of 128.
-constexpr std::int64_t kOldest = 90600;
+// Before 9.6, the caller had to clear the sum of dq. The backward pass is wrong in 9.10.0 and
+// 9.10.1, and up to 9.15.0 if the number of keys is not a multiple of 128.
+constexpr std::int64_t kMinVersion = 90600;
 bool has_backward(std::int64_t keys) {
     const std::int64_t v = version();
     return v != 91000 && v != 91001 && (v > 91500 || keys % 128 == 0);
 }
 
-// Below this many multiplications of a product, and for a few queries at a time (as where a text
-// grows word by word), the own kernels are quick and a plan for each new length is not.
-constexpr std::int64_t kFewest = 1 << 20;
+// Axle's own kernels are used for products with fewer multiplications than this, and for few
+// queries (text generation token by token), because cuDNN would need a plan for each new length.
+constexpr std::int64_t kMinWork = 1 << 20;
 constexpr std::int64_t kFewestQueries = 16;
 
-// Of the partial sums that the deterministic backward pass keeps; they grow with the square of the
-// length.
-constexpr std::int64_t kMostWorkspace = std::int64_t{2} << 30;
+// Limit of the partial sums in the deterministic backward pass, which grow with the square of the
+// sequence length.
+constexpr std::int64_t kMaxWorkspace = std::int64_t{2} << 30;
 
-// Whether cuDNN does such calls, wherever their operands lie.
-bool takes(const ConstView& q, const ConstView& k, const AttentionParams& params) {
+// Returns whether cuDNN supports such a call, for any operand addresses.
+bool supports(const ConstView& q, const ConstView& k, const AttentionParams& params) {
     const std::int64_t depth = q.shape[3], queries = q.shape[2];
     return is_half(q.dtype) && depth % 8 == 0 && depth >= 16 && depth <= 256 &&
-           params.dropout_p < 1 && queries >= kFewestQueries && q.numel() * k.shape[2] >= kFewest &&
+           params.dropout_p < 1 && queries >= kFewestQueries &&
+           q.numel() * k.shape[2] >= kMinWork &&
            (!params.causal || (params.causal_offset == 0 && queries == k.shape[2])) &&
-           version() >= kOldest;
+           version() >= kMinVersion;
 }
 
 bool is_aligned(const ConstView& x) { return reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0; }
 // Rows of 16-bit numbers, each aligned to 16 bytes.
-bool suits(const ConstView& x) {
+bool has_supported_layout(const ConstView& x) {
     if (!is_aligned(x) || x.stride[3] != 1) return false;
     for (int d = 0; d < 3; ++d)
         if (x.shape[d] != 1 && (x.stride[d] <= 0 || x.stride[d] % 8 != 0)) return false;
     return true;
 }
 
-// x, or dense scratch of its shape where x does not suit or has no data.
-View fitting(DeviceScratch& scratch, const ConstView& x, const ConstView& shape) {
-    if (x.data == nullptr || !suits(x))
+// Returns x, or dense scratch memory of its shape if x has no data or an unsupported layout.
+View supported_or_scratch(DeviceScratch& scratch, const ConstView& x, const ConstView& shape) {
+    if (x.data == nullptr || !has_supported_layout(x))
         return dense_like(shape, scratch.take<char>(shape.numel() * size_of(shape.dtype)),
                           shape.dtype);
     View y;
@@ -60,12 +61,14 @@ View fitting(DeviceScratch& scratch, const ConstView& x, const ConstView& shape)
     for (int d = 0; d < x.ndim; ++d) y.shape[d] = x.shape[d], y.stride[d] = x.stride[d];
     return y;
 }
-View fitting(DeviceScratch& scratch, const ConstView& x) { return fitting(scratch, x, x); }
+View supported_or_scratch(DeviceScratch& scratch, const ConstView& x) {
+    return supported_or_scratch(scratch, x, x);
+}
 void bring(Cuda& on, const ConstView& from, const View& to) {
     if (from.data != to.data) copy(on, from, to);
 }
 
-// What a hidden score is: older versions make NaN of an infinity.
+// The score of a masked key: older versions turn an infinity into NaN.
 float hidden_score() {
     return version() < 91000 ? std::numeric_limits<float>::lowest()
                              : -std::numeric_limits<float>::infinity();
@@ -73,7 +76,7 @@ float hidden_score() {
 
 enum Kind : std::int64_t { kForward = 1, kBackward = 2 };
 
-// Never destroyed: cuDNN may be gone before static objects are.
+// Never destroyed, because cuDNN can be unloaded before static objects are destroyed.
 PlanCache& plans() {
     static auto* const cache = new PlanCache;
     return *cache;
@@ -94,18 +97,18 @@ const Plan* backward_plan(Cuda& on, const AttentionTensors& at,
         append(key, x);
     key.push_back(gradients.deterministic);
     Limits limits;
-    if (gradients.deterministic) limits.workspace = kMostWorkspace;
+    if (gradients.deterministic) limits.workspace = kMaxWorkspace;
     return plans().find(on, std::move(key), limits,
                         [&] { return attention_backward_graph(at, gradients); });
 }
 
-// Numbers that drop weights can only be drawn again by the same library: whether it will be able
-// to, for gradients that lie as those of core do.
-bool can_return(Cuda& on, const AttentionTensors& at) {
+// The weights that cuDNN dropped can only be reproduced by cuDNN. Returns whether it will be able
+// to run the backward pass for gradients with the layouts that core uses.
+bool can_run_backward(Cuda& on, const AttentionTensors& at) {
     if (!has_backward(at.k.shape[2])) return false;
     const auto gradient = [&](const ConstView& x) {
         if (x.contiguous()) return x;
-        View y = dense_like(x, nullptr, x.dtype);  // [B, H, T, D] in memory as [B, T, H, D]
+        View y = dense_like(x, nullptr, x.dtype);  // [B, H, T, D] stored as [B, T, H, D]
         y.stride[1] = x.shape[3], y.stride[2] = x.shape[1] * x.shape[3];
         return ConstView(y);
     };
@@ -114,7 +117,7 @@ bool can_return(Cuda& on, const AttentionTensors& at) {
                           on.deterministic}) != nullptr;
 }
 
-// What both passes bind by the same means: the bias, and the numbers that drop weights.
+// Bindings that both passes have in common: the bias and the state of the random numbers.
 struct Extras {
     const ConstView& mask;
     const AttentionParams& params;
@@ -139,7 +142,7 @@ struct Extras {
 
     void queue(Cuda& on) const {
         if (mask.data != nullptr) write_bias(on, mask, bias);
-        if (params.dropout_p > 0) write_state(on, params.random, seed, offset);
+        if (params.dropout_p > 0) write_random_state(on, params.random, seed, offset);
     }
     template <class Values>
     void bind(std::vector<Binding>& bindings) const {
@@ -157,24 +160,26 @@ bool run_backward(Cuda& on, const ConstView& dout, const ConstView& q, const Con
                   const ConstView& v, const ConstView& mask, const ConstView& out,
                   const ConstView& lse, const AttentionParams& params, const View& dq,
                   const View& dk, const View& dv) {
-    if (!takes(q, k, params) || !has_backward(k.shape[2]) || handle_for(on) == nullptr)
+    if (!supports(q, k, params) || !has_backward(k.shape[2]) || handle_for(on) == nullptr)
         return false;
     DeviceScratch scratch(on);
     const Extras extras(scratch, q, mask, params);
-    const View to_q = fitting(scratch, q), to_k = fitting(scratch, k), to_v = fitting(scratch, v),
-               to_out = fitting(scratch, out), to_dout = fitting(scratch, dout);
-    // A gradient that nobody wants goes to scratch.
-    const View to_dq = fitting(scratch, dq, q), to_dk = fitting(scratch, dk, k),
-               to_dv = fitting(scratch, dv, v);
+    const View to_q = supported_or_scratch(scratch, q), to_k = supported_or_scratch(scratch, k),
+               to_v = supported_or_scratch(scratch, v), to_out = supported_or_scratch(scratch, out),
+               to_dout = supported_or_scratch(scratch, dout);
+    // Gradients that were not requested are written to scratch memory.
+    const View to_dq = supported_or_scratch(scratch, dq, q),
+               to_dk = supported_or_scratch(scratch, dk, k),
+               to_dv = supported_or_scratch(scratch, dv, v);
     const View row_lse = dense_like(lse, scratch.take<float>(lse.numel()), lse.dtype);
     const AttentionTensors at = {to_q,    to_k,        to_v,          to_out,
                                  row_lse, extras.bias, params.causal, params.dropout_p};
     const AttentionGradients gradients = {to_dout, to_dq, to_dk, to_dv, on.deterministic};
     const Plan* const plan = backward_plan(on, at, gradients);
-    if (plan == nullptr) return leave_to_own_kernels();
+    if (plan == nullptr) return fall_back_to_own_kernels();
 
     const bool as_is = mask.data == nullptr && lse.contiguous() && is_aligned(lse);
-    if (!as_is) without_infinity(on, lse, row_lse);
+    if (!as_is) replace_infinity(on, lse, row_lse);
     bring(on, q, to_q), bring(on, k, to_k), bring(on, v, to_v);
     bring(on, out, to_out), bring(on, dout, to_dout);
     extras.queue(on);
@@ -200,15 +205,15 @@ bool attention(Cuda& on, const ConstView& q, const ConstView& k, const ConstView
                const ConstView& mask, const AttentionParams& params, const View& out,
                const View& lse) {
     const bool drops = params.dropout_p > 0;
-    if (!takes(q, k, params) || !suits(q) || !suits(k) || !suits(v) || !suits(out) ||
-        !lse.contiguous() || !is_aligned(lse) || (drops && on.deterministic) ||
-        handle_for(on) == nullptr)
+    if (!supports(q, k, params) || !has_supported_layout(q) || !has_supported_layout(k) ||
+        !has_supported_layout(v) || !has_supported_layout(out) || !lse.contiguous() ||
+        !is_aligned(lse) || (drops && on.deterministic) || handle_for(on) == nullptr)
         return false;
     DeviceScratch scratch(on);
     const Extras extras(scratch, q, mask, params);
     const AttentionTensors at = {q, k, v, out, lse, extras.bias, params.causal, params.dropout_p};
     const Plan* const plan = forward_plan(on, at);
-    if (plan == nullptr || (drops && !can_return(on, at))) return leave_to_own_kernels();
+    if (plan == nullptr || (drops && !can_run_backward(on, at))) return fall_back_to_own_kernels();
 
     extras.queue(on);
     using Values = ForwardValues;
@@ -219,7 +224,7 @@ bool attention(Cuda& on, const ConstView& q, const ConstView& k, const ConstView
                                      {Values::lse, lse.data}};
     extras.bind<Values>(bindings);
     if (!plan->run(on, bindings)) return false;
-    if (mask.data != nullptr) blank_rows(on, mask, params.causal, out, lse);
+    if (mask.data != nullptr) clear_rows_without_keys(on, mask, params.causal, out, lse);
     return true;
 }
 
@@ -231,10 +236,10 @@ bool attention_backward(Cuda& on, const ConstView& dout, const ConstView& q, con
     if (params.dropout_p > 0 && !must) return false;
     if (run_backward(on, dout, q, k, v, mask, out, lse, params, dq, dk, dv)) return true;
     if (must)
-        throw DeviceError(str(current_op, ": cuDNN ", version(), " has dropped weights and can't ",
-                              "compute their gradients: use_deterministic_algorithms(true) ",
-                              "leaves dropout to Axle's own kernels"));
+        throw DeviceError(str(current_op, ": cuDNN ", version(), " applied dropout and cannot ",
+                              "compute its gradients: use_deterministic_algorithms(true) ",
+                              "selects Axle's own dropout kernels"));
     return false;
 }
 
-}  // namespace axle::inline v0::kernels::cudnn
+}  // namespace axle::kernels::cudnn

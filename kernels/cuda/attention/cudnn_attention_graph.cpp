@@ -1,14 +1,15 @@
-// The operations are those that cuDNN's engines for attention look for, in their order: other ways
-// to write the same formula have no engine.
+// cuDNN's attention engines recognize exactly these operations in this order; equivalent formulas
+// have no engine.
 #include "kernels/cuda/attention/cudnn_attention_graph.h"
 
 #include <algorithm>
 #include <utility>
 
-namespace axle::inline v0::kernels::cudnn {
+namespace axle::kernels::cudnn {
 namespace {
 
-// Sizes of 1 get the stride of a row-major tensor around the rest, whatever theirs is.
+// Returns the strides of x. Dimensions of size 1 get the stride of a row-major tensor, because
+// their own is arbitrary.
 Dims strides_of(const ConstView& x) {
     std::int64_t extent = 8;
     for (int d = 0; d < x.ndim; ++d)
@@ -21,16 +22,16 @@ Dims strides_of(const ConstView& x) {
 Value rows_of(Graph& graph, const ConstView& x) {
     return graph.tensor(data_type(x.dtype), Dims(x.shape, x.shape + 4), strides_of(x));
 }
-// x with its rows and columns swapped.
+// Adds x with its rows and columns transposed.
 Value columns_of(Graph& graph, const ConstView& x) {
     Dims dims(x.shape, x.shape + 4), strides = strides_of(x);
     std::swap(dims[2], dims[3]), std::swap(strides[2], strides[3]);
     return graph.tensor(data_type(x.dtype), dims, strides);
 }
-// An i64 in device memory.
+// Adds an i64 in device memory.
 Value scalar(Graph& graph) { return graph.tensor(CUDNN_DATA_INT64, {1, 1, 1, 1}, {1, 1, 1, 1}); }
 
-// The sizes of a call and the pieces of graph that both passes share.
+// The sizes of a call and the parts of the graph that both passes share.
 struct Scores {
     Graph& graph;
     const AttentionTensors& at;
@@ -50,12 +51,12 @@ struct Scores {
         return graph.pointwise(mode, {x, b}, temporary());
     }
 
-    // The bias, of which a graph without one makes nothing.
+    // Adds the bias. A graph without a bias ignores it.
     Value bias() const { return at.bias.ndim == 0 ? graph.number() : rows_of(graph, at.bias); }
     Value biased(Value x, Value bias) const {
         return at.bias.ndim == 0 ? x : with(CUDNN_POINTWISE_ADD, x, bias);
     }
-    // Key j is hidden from query i < j.
+    // Hides key j from query i if i < j.
     Value masked(Value x, Value hidden) const {
         if (!at.causal) return x;
         const Value i = graph.index(x, 2, temporary(CUDNN_DATA_INT32));
@@ -64,26 +65,27 @@ struct Scores {
                                            temporary(CUDNN_DATA_BOOLEAN), CUDNN_DATA_BOOLEAN);
         return graph.pointwise(CUDNN_POINTWISE_BINARY_SELECT, {x, hidden, seen}, temporary());
     }
-    // 1 where a weight is kept, and 0.
-    Value lots(Value seed, Value offset) const {
+    // Returns a tensor that is 1 where a weight is kept, else 0.
+    Value keep_mask(Value seed, Value offset) const {
         return graph.bernoulli(1 - at.dropout_p, seed, offset, temporary());
     }
 
-    // [B, H, Tk, Tq] of the operands' dtype.
-    Value turned(Value x) const {
+    // Transposes x to [B, H, Tk, Tq] in the operands' dtype.
+    Value transposed_weights(Value x) const {
         const Dims strides = row_major(dims);
         return graph.reshape(
             x, graph.temporary(data_type(at.q.dtype), {dims[0], dims[1], dims[3], dims[2]},
                                {strides[0], strides[1], strides[3], strides[2]}));
     }
-    // y [B, G, Tk, D] = turned x [B, H, Tq, D], summed over the heads that share a group.
-    void sum_of_queries(Value turned, Value x, Value y) const {
+    // y [B, G, Tk, D] = transposed_weights x [B, H, Tq, D], summed over the heads that share a
+    // group.
+    void sum_of_queries(Value transposed_weights, Value x, Value y) const {
         if (at.k.shape[1] == dims[1]) {
-            graph.matmul(turned, x, y);
+            graph.matmul(transposed_weights, x, y);
             return;
         }
         const Value heads = graph.matmul(
-            turned, x,
+            transposed_weights, x,
             graph.temporary(data_type(at.q.dtype), {dims[0], dims[1], dims[3], at.q.shape[3]}));
         graph.reduce(CUDNN_REDUCE_TENSOR_ADD, heads, y);
     }
@@ -109,11 +111,11 @@ Graph attention_graph(const AttentionTensors& at) {
     const Value sum = graph.reduce(CUDNN_REDUCE_TENSOR_ADD, x, scores.of_rows());
     const Value log = graph.pointwise(CUDNN_POINTWISE_LOG, {sum}, scores.of_rows());
     graph.pointwise(CUDNN_POINTWISE_ADD, {highest, log}, lse);
-    // Products take the operands' dtype, and the last of the weights' operations writes it.
+    // Products require the operands' dtype, so the last operation on the weights writes it.
     const cudnnDataType_t type = data_type(at.q.dtype);
     if (at.dropout_p > 0) {
         x = scores.with(CUDNN_POINTWISE_DIV, x, sum);
-        x = scores.with(CUDNN_POINTWISE_MUL, x, scores.lots(seed, offset));
+        x = scores.with(CUDNN_POINTWISE_MUL, x, scores.keep_mask(seed, offset));
         x = graph.pointwise(CUDNN_POINTWISE_MUL, {x, kept}, scores.temporary(type));
     } else {
         x = graph.pointwise(CUDNN_POINTWISE_DIV, {x, sum}, scores.temporary(type));
@@ -122,8 +124,8 @@ Graph attention_graph(const AttentionTensors& at) {
     return graph;
 }
 
-// With the lots r, kept = 1 / (1 - p) and the weights P: dv = (P r kept)^T dout, and
-// dscores = P (dP r - delta / kept) kept with dP = dout v^T, delta = rowsum(dout out).
+// With the keep mask r, kept = 1 / (1 - p) and the weights P: dv = (P r kept)^T dout, and dscores =
+// P (dP r - delta / kept) kept, where dP = dout v^T and delta = rowsum(dout out).
 Graph attention_backward_graph(const AttentionTensors& at, const AttentionGradients& gradients) {
     Graph graph;
     const Scores scores(graph, at);
@@ -141,7 +143,7 @@ Graph attention_backward_graph(const AttentionTensors& at, const AttentionGradie
     const Value dq_sum = graph.tensor(CUDNN_DATA_FLOAT, of_q, row_major(of_q));
     const Value bias = scores.bias();
 
-    const Value lots = drops ? scores.lots(seed, offset) : Value();
+    const Value keep_mask = drops ? scores.keep_mask(seed, offset) : Value();
     const Value both =
         graph.pointwise(CUDNN_POINTWISE_MUL, {dout, out}, graph.temporary(CUDNN_DATA_FLOAT, of_q));
     const Value sums = graph.reduce(CUDNN_REDUCE_TENSOR_ADD, both, scores.of_rows());
@@ -154,18 +156,18 @@ Graph attention_backward_graph(const AttentionTensors& at, const AttentionGradie
     const Value weights = graph.pointwise(CUDNN_POINTWISE_EXP, {x}, scores.temporary());
     x = weights;
     if (drops) {
-        x = scores.with(CUDNN_POINTWISE_MUL, x, lots);
+        x = scores.with(CUDNN_POINTWISE_MUL, x, keep_mask);
         x = scores.with(CUDNN_POINTWISE_MUL, x, kept);
     }
-    scores.sum_of_queries(scores.turned(x), dout, dv);
+    scores.sum_of_queries(scores.transposed_weights(x), dout, dv);
 
     x = graph.matmul(dout, v, scores.temporary());
-    if (drops) x = scores.with(CUDNN_POINTWISE_MUL, x, lots);
+    if (drops) x = scores.with(CUDNN_POINTWISE_MUL, x, keep_mask);
     x = scores.with(CUDNN_POINTWISE_SUB, x, delta);
     x = scores.with(CUDNN_POINTWISE_MUL, x, weights);
     if (drops) x = scores.with(CUDNN_POINTWISE_MUL, x, kept);
     const Value gradient = scores.with(CUDNN_POINTWISE_MUL, x, scale);
-    scores.sum_of_queries(scores.turned(gradient), q, dk);
+    scores.sum_of_queries(scores.transposed_weights(gradient), q, dk);
 
     const Value k_rows = graph.reshape(
         k, graph.temporary(CUDNN_DATA_FLOAT, Dims(at.k.shape, at.k.shape + 4), strides_of(at.k)));
@@ -178,4 +180,4 @@ Graph attention_backward_graph(const AttentionTensors& at, const AttentionGradie
     return graph;
 }
 
-}  // namespace axle::inline v0::kernels::cudnn
+}  // namespace axle::kernels::cudnn

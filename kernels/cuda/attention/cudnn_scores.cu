@@ -1,8 +1,8 @@
-// Masks, and rows without a key, around cuDNN's attention.
+// Masks, and rows without keys, for cuDNN's attention.
 //
-// The bias is written once a call, at the mask's size: B Tq Tk numbers at most where heads share
-// the mask, next to nothing where queries do. A warp looks for a visible key of a row until it
-// finds one, which most rows have among their first 32.
+// The bias is written once per call in the size of the mask: at most B Tq Tk numbers if heads share
+// the mask, and much less if queries share it. To find rows without keys, a warp searches a row
+// until it finds a visible key, which most rows have among their first 32.
 #include <algorithm>
 
 #include "kernels/cuda/attention/attention.cuh"
@@ -10,12 +10,12 @@
 #include "kernels/cuda/pointwise/elementwise.cuh"
 #include "kernels/cuda/visit.cuh"
 
-namespace axle::inline v0::kernels::cudnn {
+namespace axle::kernels::cudnn {
 namespace {
 
 constexpr int kThreads = 256;
 
-// Scores in powers of two, and sums of them, stay finite.
+// Finite even when multiplied by powers of two and summed.
 template <class T>
 inline constexpr float kHidden = -0x1p101f;
 template <class T>
@@ -38,7 +38,7 @@ struct Bias {
     }
 };
 
-// The mask without the dimensions that it repeats, and the bias likewise.
+// Returns the mask, or the bias, without its broadcast dimensions.
 template <class V>
 V without_repeats(const ConstView& mask, V x) {
     for (int d = 0; d < 3; ++d)
@@ -46,8 +46,10 @@ V without_repeats(const ConstView& mask, V x) {
     return x;
 }
 
-// Whether the row of the mask leaves one of the first `keys` keys. All lanes ask together.
-__device__ inline bool sees_any(const attend::Mask& mask, std::int64_t row, std::int64_t keys) {
+// Returns whether the row of the mask leaves one of the first `keys` keys visible. Called by all
+// lanes together.
+__device__ inline bool has_visible_key(const attend::Mask& mask, std::int64_t row,
+                                       std::int64_t keys) {
     const auto lane = static_cast<std::int64_t>(threadIdx.x % kWarp);
     for (std::int64_t first = 0; first < keys; first += kWarp) {
         const std::int64_t key = first + lane;
@@ -58,7 +60,7 @@ __device__ inline bool sees_any(const attend::Mask& mask, std::int64_t row, std:
     return false;
 }
 
-// A warp for each row of out and lse.
+// One warp per row of out and lse.
 __global__ void __launch_bounds__(kThreads)
     blank(attend::Mask mask, bool causal, std::int64_t rows, std::int64_t heads,
           std::int64_t queries, std::int64_t keys, int depth, attend::Operand<std::uint16_t> out,
@@ -68,7 +70,7 @@ __global__ void __launch_bounds__(kThreads)
         const std::int64_t head = row / queries, i = row % queries;
         const std::int64_t b = head / heads, h = head % heads;
         const std::int64_t place = b * mask.stride[0] + h * mask.stride[1] + i * mask.stride[2];
-        if (sees_any(mask, place, causal && i + 1 < keys ? i + 1 : keys)) continue;
+        if (has_visible_key(mask, place, causal && i + 1 < keys ? i + 1 : keys)) continue;
         const int lane = static_cast<int>(threadIdx.x) % kWarp;
         for (int d = lane; d < depth; d += kWarp)
             out.head(b, h)[i * out.stride[2] + d * out.stride[3]] = 0;
@@ -85,7 +87,7 @@ struct Finite {
 __global__ void put_state(Philox random, std::int64_t* seed, std::int64_t* offset) {
     const Philox state = random.resolved();
     *seed = static_cast<std::int64_t>(state.seed);
-    // Numbers, of which a block has four.
+    // The offset in numbers; a block has four.
     *offset = static_cast<std::int64_t>(state.offset * 4);
 }
 
@@ -131,7 +133,8 @@ void write_bias(Cuda& on, const ConstView& mask, const View& bias) {
     });
 }
 
-void blank_rows(Cuda& on, const ConstView& mask, bool causal, const View& out, const View& lse) {
+void clear_rows_without_keys(Cuda& on, const ConstView& mask, bool causal, const View& out,
+                             const View& lse) {
     attend::Mask at;
     at.data = mask.data, at.dtype = mask.dtype;
     for (int d = 0; d < 4; ++d) at.stride[d] = mask.stride[d];
@@ -141,12 +144,12 @@ void blank_rows(Cuda& on, const ConstView& mask, bool causal, const View& out, c
           attend::operand<std::uint16_t>(out), attend::lse_operand<float>(lse));
 }
 
-void without_infinity(Cuda& on, const ConstView& lse, const View& to) {
+void replace_infinity(Cuda& on, const ConstView& lse, const View& to) {
     elementwise<float, float>(on, Finite(), to, lse);
 }
 
-void write_state(Cuda& on, const Philox& random, std::int64_t* seed, std::int64_t* offset) {
+void write_random_state(Cuda& on, const Philox& random, std::int64_t* seed, std::int64_t* offset) {
     start(on, {{1}, 1}, &put_state, random, seed, offset);
 }
 
-}  // namespace axle::inline v0::kernels::cudnn
+}  // namespace axle::kernels::cudnn

@@ -1,4 +1,5 @@
-// Private to kernels: what attention needs beside cuDNN's graphs. These know no cuDNN.
+// Private to kernels: kernels that cuDNN's attention graphs need around them. They do not depend on
+// cuDNN.
 #pragma once
 
 #include <cstdint>
@@ -7,24 +8,25 @@
 #include "kernels/philox.h"
 #include "kernels/view.h"
 
-namespace axle::inline v0::kernels::cudnn {
+namespace axle::kernels::cudnn {
 
-// The mask of kernels/ops/attention.h as cuDNN adds it: finite numbers of the operands' dtype, or
-// f32 for a floating mask of another. A hidden key has a score so low that its weight is 0 beside
-// any key that is not hidden; lower numbers than that in a floating mask are raised to nearly that.
-// Heads and batches that share a mask share the bias, as do queries, by stride 0. `data` is null,
-// or bias_bytes() aligned to 16.
+// Converts the mask of kernels/ops/attention.h to the bias that cuDNN adds: finite numbers of the
+// operands' dtype, or f32 for a floating mask of another dtype. The score of a hidden key is so low
+// that its weight is 0 unless all keys are hidden; lower values in a floating mask are raised to
+// almost that value. Heads, batches and queries that share a mask share the bias, by stride 0.
+// `data` is null, or bias_bytes() bytes aligned to 16.
 View bias_like(const ConstView& mask, DType operands, void* data);
 std::int64_t bias_bytes(const View& bias);
 void write_bias(Cuda& on, const ConstView& mask, const View& bias);
 
-// cuDNN has the queries that the mask leaves no key look at all keys alike: out becomes 0 there and
-// lse -infinity. out [B, H, Tq, D] of 16-bit numbers, lse [B, H, Tq].
-void blank_rows(Cuda& on, const ConstView& mask, bool causal, const View& out, const View& lse);
-// to = lse, but so large where it is -infinity that all weights are 0. `to` is contiguous.
-void without_infinity(Cuda& on, const ConstView& lse, const View& to);
+// For queries whose keys are all masked out, cuDNN attends to all keys equally. This sets their
+// rows of out to 0 and their lse to -infinity. out is [B, H, Tq, D], 16-bit; lse is [B, H, Tq].
+void clear_rows_without_keys(Cuda& on, const ConstView& mask, bool causal, const View& out,
+                             const View& lse);
+// to = lse, but where it is -infinity a number so large that all weights are 0. `to` is contiguous.
+void replace_infinity(Cuda& on, const ConstView& lse, const View& to);
 
-// The state of the numbers that drop weights, in the GPU's memory.
-void write_state(Cuda& on, const Philox& random, std::int64_t* seed, std::int64_t* offset);
+// Writes the seed and the offset of the dropout generator to GPU memory.
+void write_random_state(Cuda& on, const Philox& random, std::int64_t* seed, std::int64_t* offset);
 
-}  // namespace axle::inline v0::kernels::cudnn
+}  // namespace axle::kernels::cudnn

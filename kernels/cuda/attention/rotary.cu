@@ -1,12 +1,13 @@
-// The cosine and sine of every (position, pair) are computed once per call, in f64, and rounded: T
-// D / 2 pairs, small beside the batches * heads rows that use each. Then x is read once and y
-// written once, in packs of 16 bytes where rows are dense; the table comes from the cache.
+// The cosine and sine of every (position, pair) are computed once per call, in f64, and rounded.
+// These are T D / 2 pairs, which is small because batches * heads rows use each of them. Then x is
+// read once and y is written once, in packs of 16 bytes if rows are dense; the table is read from
+// the cache.
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/start.cuh"
 #include "kernels/cuda/walk.cuh"
 #include "kernels/ops/rotary.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
 constexpr int kThreads = 256;
@@ -23,12 +24,12 @@ __global__ void fill_table(double base, std::int64_t offset, int direction, std:
     }
 }
 
-// Elements between the two halves of a row.
+// Distance between the two halves of a row, in elements.
 struct Halves {
     std::int64_t y, x;
 };
 
-// walk: the lower half of y, that of x, and the table; kN elements a step.
+// walk: the lower halves of y and x, and the table; kN elements per step.
 template <class T, int kN>
 __global__ void __launch_bounds__(kThreads)
     rotate(DeviceWalk<3> walk, Halves to_upper, const T* x, const Compute<T>* cosine,
@@ -89,7 +90,7 @@ void rotary(Cuda& on, double base, std::int64_t offset, int direction, ConstView
                     start(on, {grid_for(on, steps.numel, kThreads), kThreads}, &rotate<T, kN>,
                           steps, to_upper, x.as<T>(), cosine, sine, y.as<T>());
                 },
-                kMostInPacks);
+                kMaxInPacks);
         };
         constexpr int kN = kPack<T>;
         bool dense = half % kN == 0 && steps_by_packs(walk, kN) && packs<T>(x.data, to_upper.x) &&
@@ -102,4 +103,4 @@ void rotary(Cuda& on, double base, std::int64_t offset, int direction, ConstView
     });
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

@@ -1,10 +1,10 @@
-// Softmax along rows, and its backward pass: one read and one write of memory for rows that a team
-// of up to 512 threads holds in registers (8192 floats), from which come first the row's sums and
-// then the result. Longer rows are read a second time, from L2 where it holds them.
+// Softmax along rows, and its backward pass. Rows of up to 8192 floats are held in the registers of
+// a team of up to 512 threads, which first computes the row's sums and then the result, with one
+// read and one write of memory. Longer rows are read a second time, possibly from L2.
 //
-// Where the rows are strided and their neighbours lie side by side (softmax over another than the
-// last dimension), a block takes 32 neighbours, a lane each, and its warps share the row. These
-// read memory twice too.
+// If elements of a row are strided but neighboring rows are contiguous (softmax over a dimension
+// other than the last), a block processes 32 adjacent rows, one per lane, and its warps share them.
+// These are also read twice.
 #include <cmath>
 
 #include "kernels/cuda/reduce/exp_sum.cuh"
@@ -12,15 +12,15 @@
 #include "kernels/cuda/start.cuh"
 #include "kernels/ops/softmax.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
-constexpr int kPacks = 4;      // of a short row that a thread holds
-constexpr int kLongPacks = 2;  // of a long one at a time
-constexpr int kMostThreads = 512;
-constexpr int kSlices = 8;  // warps that share 32 neighbouring rows
+constexpr int kPacks = 4;      // packs of a short row per thread
+constexpr int kLongPacks = 2;  // packs of a long row per thread and step
+constexpr int kMaxThreads = 512;
+constexpr int kSlices = 8;  // warps that share 32 adjacent rows
 
-// What the passes have in common: a sum over the row of what add() takes, of the first input a and,
+// Common structure of the passes: a sum over the row, in which add() takes the first input a and,
 // in a backward pass, the second input b; then result() for each element.
 
 template <class C>
@@ -29,7 +29,7 @@ struct Forward {
     using Sum = ExpSum<C>;
     using Join = JoinExpSums;
     __device__ static Sum none() { return Sum::none(); }
-    // Of an element that doesn't exist.
+    // The value of an element that does not exist.
     __device__ static C nothing() { return -std::numeric_limits<C>::infinity(); }
     template <int kCount>
     __device__ static void add(Sum& sum, const C (&a)[kCount], const C (&)[kCount]) {
@@ -90,7 +90,7 @@ struct LogSoftmaxBackward : Backward<C> {
     __device__ C result(C dy, C y) const { return dy - exp(y) * total; }
 };
 
-// a and b are the same view in a forward pass.
+// In a forward pass, a and b are the same view.
 struct Operands {
     DeviceRows<3> rows;
     const void *a, *b;
@@ -112,14 +112,14 @@ struct Operands {
     }
 };
 
-// What a thread holds of a row at a time: kCount packs of a and, in a backward pass, of b.
+// The part of a row that a thread holds at a time: kCount packs of a and, in a backward pass, of b.
 template <class T, class Op, int kCount>
 struct Held {
     using C = Compute<T>;
     static constexpr int kN = kPack<T>;
     Pack<T> a[kCount], b[Op::kBackward ? kCount : 1];
 
-    // Of n elements from `first` on.
+    // Loads from n elements, beginning with `first`.
     __device__ void load(const Operands& o, const DeviceRows<3>::Place& at, std::int64_t first,
                          int n, const Team& team) {
         const T nothing = convert<T>(Op::nothing());
@@ -156,12 +156,12 @@ struct Held {
 };
 
 template <class T, class Op>
-__global__ void __launch_bounds__(kMostThreads) short_rows(Operands o, int team_size) {
+__global__ void __launch_bounds__(kMaxThreads) short_rows(Operands o, int team_size) {
     const Team team(team_size);
     const int teams = static_cast<int>(blockDim.x) / team_size;
     const std::int64_t row =
         static_cast<std::int64_t>(blockIdx.x) * teams + static_cast<int>(threadIdx.x) / team_size;
-    const bool mine = row < o.rows.count;  // the others only take part in the sums
+    const bool mine = row < o.rows.count;  // other threads only take part in the sums
     const auto place = o.rows.place(mine ? row : 0);
     const int n = mine ? static_cast<int>(o.n) : 0;
     Held<T, Op, kPacks> held;
@@ -172,10 +172,10 @@ __global__ void __launch_bounds__(kMostThreads) short_rows(Operands o, int team_
 }
 
 template <class T, class Op>
-__global__ void __launch_bounds__(kMostThreads) long_rows(Operands o) {
-    const Team team(kMostThreads);
+__global__ void __launch_bounds__(kMaxThreads) long_rows(Operands o) {
+    const Team team(kMaxThreads);
     const auto place = o.rows.place(blockIdx.x);
-    constexpr std::int64_t kStep = std::int64_t{kMostThreads} * kLongPacks * kPack<T>;
+    constexpr std::int64_t kStep = std::int64_t{kMaxThreads} * kLongPacks * kPack<T>;
     Held<T, Op, kLongPacks> held;
     auto sum = Op::none();
 #pragma unroll 1
@@ -252,13 +252,13 @@ void run(Cuda& on, const ConstView& a, const ConstView& b, const View& out) {
         if (neighbours) {
             start(on, {{(o.rows.count + kWarp - 1) / kWarp}, kWarp * kSlices},
                   &side_by_side<T, ThisOp>, o);
-        } else if (o.n <= std::int64_t{kMostThreads} * kPacks * kPack<T>) {
+        } else if (o.n <= std::int64_t{kMaxThreads} * kPacks * kPack<T>) {
             const std::int64_t units = (o.n + kPack<T> - 1) / kPack<T>;
-            const TeamLayout layout(team_for(units, kPacks, kMostThreads), 128);
+            const TeamLayout layout(team_for(units, kPacks, kMaxThreads), 128);
             start(on, {{layout.blocks(o.rows.count)}, layout.threads}, &short_rows<T, ThisOp>, o,
                   layout.team);
         } else {
-            start(on, {{o.rows.count}, kMostThreads}, &long_rows<T, ThisOp>, o);
+            start(on, {{o.rows.count}, kMaxThreads}, &long_rows<T, ThisOp>, o);
         }
     });
 }
@@ -277,4 +277,4 @@ void log_softmax_backward(Cuda& on, ConstView dy, ConstView y, View dx) {
     run<LogSoftmaxBackward>(on, dy, y, dx);
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

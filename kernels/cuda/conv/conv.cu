@@ -1,32 +1,32 @@
-// Convolution and its transpose without cuDNN: implicit matrix products. The result's rows are the
-// channels of a group, its columns the pixels of all images, and a sum runs over the taps: channels
-// of the source times places in the kernel. A block computes a tile of 64 x 64; it gathers factors
-// of 16 taps in shared memory, while those of the next 16 are on their way to registers, so that
-// each element that is read serves 64 sums. The transpose visits all taps of a pixel and takes
-// those that the stride has put on an element of dy.
+// Convolution and transposed convolution without cuDNN, as implicit matrix products. The rows of
+// the result are the channels of a group, its columns are the pixels of all images, and a sum runs
+// over the taps: channels of the source times positions in the kernel. A block computes a tile of
+// 64 x 64. It gathers the factors of 16 taps in shared memory while it loads those of the next 16
+// taps into registers, so that each element is used for 64 sums. The transposed convolution visits
+// all taps of a pixel and uses those that the stride maps to an element of dy.
 #include "kernels/cuda/conv/conv.cuh"
 #include "kernels/cuda/conv/cudnn_conv.h"
 #include "kernels/cuda/start.cuh"
 #include "kernels/ops/conv.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
-// Which element of the source pixel i of the result meets through tap t, along one dimension.
+// Maps pixel i of the result and tap t to an element of the source, along one dimension.
 template <bool kTransposed>
-struct Meeting {
-    std::int64_t size;  // of the source
+struct TapIndex {
+    std::int64_t size;  // size of the source
     std::int64_t stride, padding, dilation;
     Split by_stride;
 
-    Meeting(const ConvAxis& axis, std::int64_t size_)
+    TapIndex(const ConvAxis& axis, std::int64_t size_)
         : size(size_),
           stride(axis.stride),
           padding(axis.padding),
           dilation(axis.dilation),
           by_stride(axis.stride) {}
 
-    // place(origin(i), distance(t)), or -1 for none.
+    // Returns place(origin(i), distance(t)), or -1 if there is none.
     __device__ std::int64_t origin(std::int64_t i) const {
         return kTransposed ? i + padding : i * stride - padding;
     }
@@ -49,19 +49,20 @@ template <class T, bool kTransposed>
 struct Product {
     const T* source;
     const T* weight;
-    const T* bias;  // or null
+    const T* bias;  // can be null
     T* result;
-    ImageSteps source_step, result_step, weight_step;  // weight: c is what rows meet
-    std::int64_t row_step, bias_step;                  // from one row to the next
-    std::int64_t group_step;                           // of the weight
-    std::int64_t rows, channels;                       // of a group
+    // weight_step: c is the dimension that rows are multiplied with
+    ImageSteps source_step, result_step, weight_step;
+    std::int64_t row_step, bias_step;  // distance between rows
+    std::int64_t group_step;           // distance between groups of the weight
+    std::int64_t rows, channels;       // per group
     std::int64_t depth, pixels;
     std::int64_t row_tiles, pixel_tiles, tiles;
-    Meeting<kTransposed> h, w;
+    TapIndex<kTransposed> h, w;
     TripleIndex tap, pixel;
 
-    // The source's and the result's channels are those of w's second and first dimension, or of its
-    // first and second.
+    // The channels of source and result are the second and first dimension of w, or for a
+    // transposed convolution the first and second.
     Product(const ConstView& x, const ConstView& k, const ConstView& b,
             const ConvGeometry& geometry, const View& y)
         : source(x.as<T>()),
@@ -89,7 +90,7 @@ struct Product {
     }
 };
 
-// Where a tap's elements lie from those of the group's first.
+// Offsets of a tap's elements from the first of the group.
 struct Tap {
     std::int64_t weight, source;
     std::int64_t down, right;
@@ -102,7 +103,7 @@ __global__ void __launch_bounds__(kConvThreads) correlate(Product<T, kTransposed
     __shared__ ConvFactors<C> factors;
     __shared__ Tap taps[kConvDepth];
     const int thread = static_cast<int>(threadIdx.x);
-    // The column of b and the term of a that this thread brings.
+    // The column of b and the term of a that this thread loads.
     const int b_column = thread % kConvTile, b_term = thread / kConvTile;
     const int a_term = thread % kConvDepth, a_row = thread / kConvDepth;
     constexpr int kTermStep = kConvThreads / kConvTile, kRowStep = kConvThreads / kConvDepth;
@@ -155,7 +156,7 @@ __global__ void __launch_bounds__(kConvThreads) correlate(Product<T, kTransposed
         __syncthreads();
         fetch();
         for (std::int64_t k = 0; k < p.depth; k += kConvDepth) {
-            __syncthreads();  // the last step's factors and these taps have been read
+            __syncthreads();  // the factors of the last step and these taps have been read
 #pragma unroll
             for (int l = 0; l < kConvLoads; ++l) {
                 factors.a[a_term][a_row + l * kRowStep] = a[l];
@@ -183,7 +184,7 @@ __global__ void __launch_bounds__(kConvThreads) correlate(Product<T, kTransposed
                 to[channel * p.result_step.c] = convert<T>(base + sums[i][j]);
             }
         }
-        __syncthreads();  // before the next tile's taps
+        __syncthreads();  // before the taps of the next tile are written
     }
 }
 
@@ -192,9 +193,9 @@ void run(Cuda& on, const ConstView& source, const ConstView& w, const ConstView&
          const ConvGeometry& geometry, const View& result) {
     visit_float(result.dtype, [&]<class T>() {
         const Product<T, kTransposed> product(source, w, bias, geometry, result);
-        constexpr std::int64_t kMostBlocks = std::int64_t{1} << 30;
-        start(on, {{std::min(product.tiles, kMostBlocks)}, kConvThreads},
-              &correlate<T, kTransposed>, product);
+        constexpr std::int64_t kMaxBlocks = std::int64_t{1} << 30;
+        start(on, {{std::min(product.tiles, kMaxBlocks)}, kConvThreads}, &correlate<T, kTransposed>,
+              product);
     });
 }
 
@@ -212,4 +213,4 @@ void conv2d_transposed(Cuda& on, ConstView dy, ConstView w, ConstView bias,
     run<true>(on, dy, w, bias, geometry, dx);
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

@@ -1,5 +1,5 @@
-// Private to kernels: what the convolution kernels share, a tile of a matrix product and the way
-// from its indices into images.
+// Private to kernels: helpers of the convolution kernels: a tile of a matrix product, and the
+// mapping of its indices to images.
 #pragma once
 
 #include <cstdint>
@@ -7,16 +7,16 @@
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/pool/planes.cuh"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 
-// --- a tile: a block of kConvThreads adds to kConvTile x kConvTile sums, kConvDepth terms at a
-// time
+// --- tile: a block of kConvThreads computes kConvTile x kConvTile sums, kConvDepth terms at a time
 
 inline constexpr int kConvTile = 64, kConvDepth = 16, kConvThreads = 256;
-inline constexpr int kConvEach = 4;  // each thread has as many rows and columns of the tile
-// Elements of each factor that a thread brings to a step.
+inline constexpr int kConvEach = 4;  // rows and columns of the tile per thread
+// Number of elements of each factor that a thread loads per step.
 inline constexpr int kConvLoads = kConvTile * kConvDepth / kConvThreads;
-// Lines of shared memory: four more, so that a column's elements lie in different banks.
+// Length of a line in shared memory: four elements more, so that a column's elements are in
+// different banks.
 inline constexpr int kConvLine = kConvTile + 4;
 
 template <class C>
@@ -54,7 +54,7 @@ struct ImageSteps {
         : n(v.stride[0]), c(v.stride[1]), h(v.stride[2]), w(v.stride[3]) {}
 };
 
-// The pixels of N images [H, W], and their kernels' taps [C, KH, KW], from one number.
+// Splits a number into the three indices of a pixel [N, H, W] or of a tap [C, KH, KW].
 struct TripleIndex {
     Split by_two, by_last;
 
@@ -69,4 +69,4 @@ struct TripleIndex {
     }
 };
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

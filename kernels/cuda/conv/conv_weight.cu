@@ -1,13 +1,14 @@
-// The weight's gradient of a convolution without cuDNN: a matrix product of dy and x. The result's
-// rows are the output channels of a group, its columns its taps, and a sum runs over the pixels of
-// all images. Few tiles have long sums: the pixels are cut into parts, as many as the shapes call
-// for, whose sums go to scratch and are added in order by a second kernel.
+// The gradient of a convolution's weight without cuDNN: a matrix product of dy and x. The rows of
+// the result are the output channels of a group, its columns are the taps, and a sum runs over the
+// pixels of all images. There are few tiles with long sums, so the pixels are split into parts,
+// whose number depends on the shapes. The sums of the parts are stored in scratch memory and added
+// in order by a second kernel.
 #include "kernels/cuda/conv/conv.cuh"
 #include "kernels/cuda/conv/cudnn_conv.h"
 #include "kernels/cuda/start.cuh"
 #include "kernels/ops/conv.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
 template <class T>
@@ -15,11 +16,11 @@ struct Product {
     const T* dy;
     const T* x;
     ImageSteps dy_step, x_step;
-    std::int64_t rows, channels, columns;  // of a group
-    std::int64_t pixels, part;             // all, and in one part
+    std::int64_t rows, channels, columns;  // per group
+    std::int64_t pixels, part;             // in total, and per part
     std::int64_t height, width;            // of x
     ConvAxis h, w;
-    std::int64_t row_tiles, column_tiles, tiles;  // tiles: of all parts and groups
+    std::int64_t row_tiles, column_tiles, tiles;  // tiles: in all parts and groups
     std::int64_t groups, parts;
     TripleIndex tap, pixel;
 
@@ -41,10 +42,10 @@ struct Product {
           groups(geometry.groups),
           tap(dw.shape[2], dw.shape[3]),
           pixel(dy_.shape[2], dy_.shape[3]) {
-        // Enough blocks for a large GPU, of at least kLeast terms each.
-        constexpr std::int64_t kBlocks = 1024, kLeast = 512;
+        // Enough blocks for a large GPU, with at least kMin terms each.
+        constexpr std::int64_t kBlocks = 1024, kMin = 512;
         const std::int64_t of_result = row_tiles * column_tiles * groups;
-        const std::int64_t most = (pixels + kLeast - 1) / kLeast;
+        const std::int64_t most = (pixels + kMin - 1) / kMin;
         const std::int64_t wanted =
             std::clamp<std::int64_t>(kBlocks / of_result, 1, std::max<std::int64_t>(most, 1));
         part = ((pixels + wanted - 1) / wanted + kConvDepth - 1) / kConvDepth * kConvDepth;
@@ -53,9 +54,9 @@ struct Product {
     }
 };
 
-// Where the elements of a pixel or a column lie, and which element of x they mean.
+// Offsets of a pixel or a column in dy and x, and its coordinates in x.
 struct Place {
-    std::int64_t dy, x;  // dy only of a pixel
+    std::int64_t dy, x;  // dy is used for pixels only
     std::int64_t down, right;
     bool exists;
 };
@@ -68,7 +69,7 @@ __global__ void __launch_bounds__(kConvThreads)
     __shared__ ConvFactors<C> factors;
     __shared__ Place pixels[kConvDepth], columns[kConvTile];
     const int thread = static_cast<int>(threadIdx.x);
-    // The term, and the first row or column, that this thread brings.
+    // The term, and the first row or column, that this thread loads.
     const int term = thread % kConvDepth, line = thread / kConvDepth;
     constexpr int kLineStep = kConvThreads / kConvDepth;
 
@@ -125,7 +126,7 @@ __global__ void __launch_bounds__(kConvThreads)
         __syncthreads();
         fetch();
         for (std::int64_t k = begin; k < end; k += kConvDepth) {
-            __syncthreads();  // the last step's factors and these pixels have been read
+            __syncthreads();  // the factors of the last step and these pixels have been read
 #pragma unroll
             for (int l = 0; l < kConvLoads; ++l) {
                 factors.a[term][line + l * kLineStep] = a[l];
@@ -148,7 +149,7 @@ __global__ void __launch_bounds__(kConvThreads)
             for (int j = 0; j < kConvEach; ++j)
                 if (first_column + own_column + j < p.columns) to[j] = sums[i][j];
         }
-        __syncthreads();  // before the next tile's pixels and columns
+        __syncthreads();  // before the pixels and columns of the next tile are written
     }
 }
 
@@ -176,11 +177,11 @@ void conv2d_weight_gradient(Cuda& on, ConstView dy, ConstView x, const ConvGeome
         const Product<T> p(dy, x, geometry, dw);
         const std::int64_t n = dw.numel();
         Compute<T>* sums = scratch.take<Compute<T>>(p.parts * n);
-        constexpr std::int64_t kMostBlocks = std::int64_t{1} << 30;
-        start(on, {{std::min(p.tiles, kMostBlocks)}, kConvThreads}, &correlate_parts<T>, p, sums);
+        constexpr std::int64_t kMaxBlocks = std::int64_t{1} << 30;
+        start(on, {{std::min(p.tiles, kMaxBlocks)}, kConvThreads}, &correlate_parts<T>, p, sums);
         start(on, {grid_for(on, n, kConvThreads), kConvThreads}, &add_parts<T>, sums, p.parts, n,
               p.columns, p.tap, ImageSteps(dw), dw.as<T>());
     });
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

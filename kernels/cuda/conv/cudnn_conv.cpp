@@ -1,6 +1,6 @@
-// Convolutions as graphs of one operation, or of two where a bias is added to the sums. Operands
-// that lie in memory as cuDNN's kernels want them, all NCHW or all NHWC, are used where they are;
-// others go through copies in scratch.
+// Convolutions as graphs of one operation, or of two if there is a bias. Operands with a layout
+// that cuDNN supports, all NCHW or all NHWC, are used in place; others are copied to scratch
+// memory.
 #include "kernels/cuda/conv/cudnn_conv.h"
 
 #include <algorithm>
@@ -8,11 +8,11 @@
 #include "kernels/cuda/visit.cuh"
 #include "kernels/ops/pointwise.h"
 
-namespace axle::inline v0::kernels::cudnn {
+namespace axle::kernels::cudnn {
 namespace {
 
-// The stride along a dimension, where `out` windows have been cut from `in`. One window has any
-// stride: one that leaves no room for a second, as cuDNN checks.
+// Returns the stride along a dimension, given that `out` windows fit in `in`. A single window could
+// have any stride; cuDNN requires one that leaves no room for a second window.
 std::int64_t stride_of(const ConvAxis& axis, std::int64_t in, std::int64_t kernel,
                        std::int64_t out) {
     const std::int64_t room = in + 2 * axis.padding - axis.dilation * (kernel - 1) - 1;
@@ -93,7 +93,7 @@ Limits conv_limits(DType t, bool deterministic, bool allow_tf32) {
     limits.deterministic = deterministic;
     limits.workspace = std::int64_t{1} << 30;
     limits.avoided = 1u << CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION;
-    if (t == DType::f32 && !allow_tf32)  // with tensor cores f32 is TF32
+    if (t == DType::f32 && !allow_tf32)  // the tensor cores compute f32 as TF32
         limits.avoided |=
             1u << CUDNN_NUMERICAL_NOTE_TENSOR_CORE | 1u << CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS;
     return limits;
@@ -101,7 +101,7 @@ Limits conv_limits(DType t, bool deterministic, bool allow_tf32) {
 
 namespace {
 
-// Never destroyed: cuDNN may be gone before static objects are.
+// Never destroyed, because cuDNN can be unloaded before static objects are destroyed.
 PlanCache& plans() {
     static auto* const cache = new PlanCache;
     return *cache;
@@ -110,7 +110,7 @@ PlanCache& plans() {
 // The order of dimensions in memory.
 enum class Layout { nchw, nhwc };
 
-// A view of v's shape on dense memory.
+// Returns a view of v's shape on dense memory.
 View dense(const ConstView& v, Layout layout, void* data) {
     View y;
     y.data = data, y.dtype = v.dtype, y.ndim = 4;
@@ -131,14 +131,14 @@ bool has_layout(const ConstView& v, Layout layout) {
     return true;
 }
 
-// Where images disagree, NCHW is what most kernels of Axle read and write.
+// If the images have different layouts, uses NCHW, which most kernels of Axle read and write.
 Layout common_layout(const ConstView& x, const ConstView& y) {
     const bool nchw = has_layout(x, Layout::nchw) && has_layout(y, Layout::nchw);
     const bool nhwc = has_layout(x, Layout::nhwc) && has_layout(y, Layout::nhwc);
     return nhwc && !nchw ? Layout::nhwc : Layout::nchw;
 }
 
-// v in the layout: on its own memory, or on scratch where it lies otherwise.
+// Returns v in the layout: on its own memory, or on scratch memory if it has another layout.
 View in_layout(DeviceScratch& scratch, const ConstView& v, Layout layout) {
     if (has_layout(v, layout)) return dense(v, layout, const_cast<void*>(v.data));
     return dense(v, layout, scratch.take<char>(v.numel() * size_of(v.dtype)));
@@ -174,7 +174,7 @@ struct Conv {
     }
 };
 
-// The bias with a shape that broadcasts to y's.
+// Returns the bias with a shape that broadcasts to y's.
 ConstView spread(const ConstView& bias, const View& y) {
     ConstView v = y;
     v.data = bias.data;
@@ -182,7 +182,7 @@ ConstView spread(const ConstView& bias, const View& y) {
     return v;
 }
 
-// `given` with its tensors where they lie.
+// Computes `given` after converting its tensors to a common layout.
 bool convolve(Cuda& on, const Conv& given, const View& out) {
     if (out.dtype == DType::f64 || handle_for(on) == nullptr) return false;
     DeviceScratch scratch(on);
@@ -190,7 +190,7 @@ bool convolve(Cuda& on, const Conv& given, const View& out) {
     const View x = in_layout(scratch, given.x, layout), w = in_layout(scratch, given.w, layout),
                y = in_layout(scratch, given.y, layout);
     Conv conv = {given.result, x, w, y, {}, given.geometry};
-    // With the sums, where cuDNN can, and else to what has been rounded.
+    // The bias is added to the unrounded sums if cuDNN supports it, else to the rounded result.
     const bool has_bias = given.bias.data != nullptr;
     const Plan* plan = nullptr;
     if (has_bias && given.result == ConvResult::y) {
@@ -200,7 +200,7 @@ bool convolve(Cuda& on, const Conv& given, const View& out) {
     const bool adds_later = has_bias && plan == nullptr;
     if (adds_later) conv.bias = {};
     if (plan == nullptr) plan = conv.plan(on);
-    if (plan == nullptr) return leave_to_own_kernels();
+    if (plan == nullptr) return fall_back_to_own_kernels();
 
     if (given.result != ConvResult::x) bring(on, given.x, x);
     if (given.result != ConvResult::w) bring(on, given.w, w);
@@ -230,4 +230,4 @@ bool conv2d_weight_gradient(Cuda& on, ConstView dy, ConstView x, const ConvGeome
     return convolve(on, {ConvResult::w, x, dw, dy, {}, geometry}, dw);
 }
 
-}  // namespace axle::inline v0::kernels::cudnn
+}  // namespace axle::kernels::cudnn

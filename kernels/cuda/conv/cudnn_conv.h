@@ -4,11 +4,11 @@
 #include "kernels/cuda/cudnn/cudnn.h"
 #include "kernels/ops/conv.h"
 
-namespace axle::inline v0::kernels::cudnn {
+namespace axle::kernels::cudnn {
 
-// As kernels/ops/conv.h says, for f32, f16 and bf16 and nonempty results and operands; but the bias
-// of a transposed convolution is added to sums that have been rounded. False, and nothing is
-// queued, where cuDNN is absent or has no kernel.
+// Implement kernels/ops/conv.h for f32, f16 and bf16 and nonempty operands and results, with one
+// difference: the bias of a transposed convolution is added to rounded sums. Return false, without
+// queueing anything, if cuDNN is missing or has no kernel.
 bool conv2d(Cuda& on, ConstView x, ConstView w, ConstView bias, const ConvGeometry& geometry,
             View y);
 bool conv2d_transposed(Cuda& on, ConstView dy, ConstView w, ConstView bias,
@@ -22,10 +22,11 @@ enum class ConvResult { y, x, w };
 struct ConvValues {
     enum : Value { x = 1, w, y, bias, sum };
 };
-// The graph of one convolution. The views' data count by their alignment only. y may have a bias.
+// Returns the graph of one convolution. Only the alignment of the views' data is used. y can have a
+// bias.
 Graph conv_graph(ConvResult result, const ConstView& x, const ConstView& w, const ConstView& y,
                  const ConvGeometry& geometry, bool has_bias = false);
-// What its engines must keep to.
+// Returns the restrictions on engines.
 Limits conv_limits(DType t, bool deterministic, bool allow_tf32);
 
-}  // namespace axle::inline v0::kernels::cudnn
+}  // namespace axle::kernels::cudnn

@@ -8,7 +8,7 @@
 #include "kernels/cuda/library.h"
 #include "kernels/error.h"
 
-namespace axle::inline v0::kernels::cudnn {
+namespace axle::kernels::cudnn {
 
 // --- the library and its handles
 
@@ -29,23 +29,23 @@ std::unique_ptr<Functions> open() {
     library.bind("cudnnBackendFinalize", f->finalize);
     library.bind("cudnnBackendExecute", f->execute);
     if (f->get_version() / 10000 != 9)
-        throw DeviceError(str(current_op, ": needs cuDNN 9: ", library.path(), " says version ",
-                              f->get_version()));
+        throw DeviceError(str(current_op, ": cuDNN 9 is required: ", library.path(),
+                              " has version ", f->get_version()));
     return f;
 }
 
-// Handles that no thread holds, by device.
+// Handles that are not used by any thread, by device.
 struct Pool {
     std::mutex mutex;
     std::map<int, std::vector<cudnnHandle_t>> free;
 };
-// Never destroyed: threads may end after static objects do.
+// Never destroyed: threads can end after static objects are destroyed.
 Pool& pool() {
     static auto* const instance = new Pool;
     return *instance;
 }
 
-// This thread's handles, by device; null where none can be made.
+// This thread's handles, by device; null if none can be created.
 class Held {
   public:
     Held() = default;
@@ -74,8 +74,8 @@ class Held {
         } else if (const auto status = functions()->create(&handle);
                    status != CUDNN_STATUS_SUCCESS) {
             handle = nullptr;
-            add_library_warning(str("cuDNN can't be started on cuda:", device, ": ",
-                                     functions()->get_error_string(status)));
+            add_library_warning(str("cuDNN cannot be initialized on cuda:", device, ": ",
+                                    functions()->get_error_string(status)));
         }
         return handle;
     }
@@ -102,13 +102,13 @@ cudnnHandle_t handle_for(Cuda& on) {
     return functions()->set_stream(handle, on.stream()) == CUDNN_STATUS_SUCCESS ? handle : nullptr;
 }
 
-bool leave_to_own_kernels() {
+bool fall_back_to_own_kernels() {
     static std::mutex mutex;
-    static auto* const told = new std::set<std::string>;
+    static auto* const reported = new std::set<std::string>;
     const std::lock_guard lock(mutex);
-    if (told->insert(current_op).second)
+    if (reported->insert(current_op).second)
         add_library_warning(str(current_op, ": cuDNN ", version(),
-                                 " has no kernel for some of its calls, Axle's own do the work"));
+                                " does not support some calls; using Axle's own kernels"));
     return false;
 }
 
@@ -277,4 +277,4 @@ Descriptor Graph::finish(cudnnHandle_t handle) const {
     return graph;
 }
 
-}  // namespace axle::inline v0::kernels::cudnn
+}  // namespace axle::kernels::cudnn

@@ -1,8 +1,8 @@
-// Private to kernels: cuDNN's graph interface, of a library that is opened when it is first needed.
+// Private to kernels: cuDNN's graph interface. The library is opened on first use.
 //
-// A Graph is operations between Values; a Plan is what cuDNN compiles it to, for one device; plans
-// are kept by a PlanCache. What cuDNN has no kernel for shows as GraphRefused while the plan is
-// made: callers then use kernels of their own.
+// A Graph consists of operations between Values. A Plan is a graph compiled by cuDNN for one
+// device; plans are cached in a PlanCache. If cuDNN has no kernel for a graph, creating the plan
+// throws UnsupportedGraph, and callers use Axle's own kernels.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@
 #include "kernels/exec.h"
 #include "kernels/view.h"
 
-namespace axle::inline v0::kernels::cudnn {
+namespace axle::kernels::cudnn {
 
 struct Functions {
     decltype(&cudnnGetVersion) get_version;
@@ -35,28 +35,29 @@ struct Functions {
     decltype(&cudnnBackendFinalize) finalize;
     decltype(&cudnnBackendExecute) execute;
 };
-// Null where there is no libcudnn.so.9. DeviceError if it is of another major version.
+// Returns null if libcudnn.so.9 is not found. Throws DeviceError if it has another major version.
 const Functions* functions();
-// Of the library that functions() found, as in 91900 for 9.19.0; 0 without one.
+// Returns the version of the library, such as 91900 for 9.19.0, or 0 if there is none.
 std::int64_t version();
 
-// A handle of the context's device and of this thread, bound to its stream. Null where cuDNN is
-// absent or cannot run. Handles are given back when the thread ends, and never destroyed.
+// Returns a handle for the context's device and this thread, bound to its stream, or null if cuDNN
+// is missing or cannot run. Handles are returned to a pool when the thread ends, and never
+// destroyed.
 cudnnHandle_t handle_for(Cuda& on);
 
-// For what cuDNN could have done and has no kernel for: has the log say so, once for each operation
-// (current_op), and returns false.
-bool leave_to_own_kernels();
+// Called when cuDNN has no kernel for a supported operation. Adds a library warning, once per
+// operation (current_op), and returns false.
+bool fall_back_to_own_kernels();
 
-// cuDNN has no kernel for this graph, or the graph is malformed.
-struct GraphRefused {
+// Thrown if cuDNN has no kernel for a graph, or if the graph is malformed.
+struct UnsupportedGraph {
     cudnnStatus_t status;
 };
 inline void accept(cudnnStatus_t status) {
-    if (status != CUDNN_STATUS_SUCCESS) throw GraphRefused{status};
+    if (status != CUDNN_STATUS_SUCCESS) throw UnsupportedGraph{status};
 }
 
-// The type tag of an attribute's element.
+// The cuDNN type tag of an attribute's element type.
 template <class T>
 struct AttributeType;
 #define AXLE_ATTRIBUTE_TYPE(TYPE, TAG)                            \
@@ -83,7 +84,8 @@ AXLE_ATTRIBUTE_TYPE(cudnnNanPropagation_t, CUDNN_TYPE_NAN_PROPOGATION)
 AXLE_ATTRIBUTE_TYPE(char, CUDNN_TYPE_CHAR)
 #undef AXLE_ATTRIBUTE_TYPE
 
-// A backend descriptor: set its attributes, finalize it, use it. Every failure is GraphRefused.
+// A backend descriptor: its attributes are set, then it is finalized and used. Every failure throws
+// UnsupportedGraph.
 class Descriptor {
   public:
     explicit Descriptor(cudnnBackendDescriptorType_t type) {
@@ -120,7 +122,7 @@ class Descriptor {
     }
     void finalize() { accept(functions()->finalize(raw_)); }
 
-    // An attribute of one element.
+    // Returns an attribute with one element.
     template <class T>
     T get(cudnnBackendAttributeName_t name) const {
         T value = {};
@@ -133,49 +135,51 @@ class Descriptor {
     cudnnBackendDescriptor_t raw_ = nullptr;
 };
 
-// A tensor of a Graph: its unique id.
+// A tensor of a Graph, identified by its unique id.
 using Value = std::int64_t;
 using Dims = std::vector<std::int64_t>;
 
-cudnnDataType_t data_type(DType t);  // of f64 f32 f16 bf16 i64 i32 u8 boolean
+cudnnDataType_t data_type(DType t);  // for f64 f32 f16 bf16 i64 i32 u8 boolean
 Dims row_major(const Dims& dims);
 
-// Operations in the order in which they are added. Operations return their result, y.
+// A sequence of operations. Functions that add an operation return its result y.
 class Graph {
   public:
-    // A tensor that run() binds to device memory.
+    // Adds a tensor that run() binds to device memory.
     Value tensor(cudnnDataType_t type, const Dims& dims, const Dims& strides,
                  std::int64_t alignment = 16);
     Value tensor(const ConstView& x);
-    // What passes between operations.
+    // Adds an intermediate result.
     Value temporary(cudnnDataType_t type, const Dims& dims, const Dims& strides);
     Value temporary(cudnnDataType_t type, const Dims& dims) {
         return temporary(type, dims, row_major(dims));
     }
-    // An f32 of 1 x 1 x ... that run() reads on the host.
+    // Adds an f32 of 1 x 1 x ... that run() reads on the host.
     Value number(int ndim = 4);
 
-    // One to three operands: y = mode(x), mode(x, b), or binary_select: t ? x : b.
+    // Adds an operation with one to three operands: y = mode(x), mode(x, b), or binary_select: t ?
+    // x : b.
     Value pointwise(cudnnPointwiseMode_t mode, std::initializer_list<Value> operands, Value y,
                     cudnnDataType_t precision = CUDNN_DATA_FLOAT);
-    // y has the shape of x and holds the index along the axis.
+    // y has the shape of x and receives the index along the axis.
     Value index(Value x, std::int64_t axis, Value y);
     Value matmul(Value a, Value b, Value y);
-    // Over the dimensions in which y has size 1 (or fewer elements).
+    // Reduces the dimensions in which y has size 1 (or fewer elements).
     Value reduce(cudnnReduceTensorOp_t op, Value x, Value y);
-    // y = 1 with that probability, and 0: numbers of cuDNN's own, a function of seed and offset
-    // (each an i64 of 1 x 1 x ...), the same in every graph with y's shape.
+    // y = 1 with that probability, else 0. The random numbers are cuDNN's own, a function of seed
+    // and offset (each an i64 of 1 x 1 x ...), and the same in every graph with y's shape.
     Value bernoulli(double probability, Value seed, Value offset, Value y);
-    // The same elements with y's shape; y is a temporary.
+    // Reshapes x to y, a temporary.
     Value reshape(Value x, Value y);
-    // Any other operation: the caller sets its attributes and finalizes it. Descriptors that it
-    // refers to are kept alive by part().
+    // Adds any other operation: the caller sets its attributes and finalizes it. part() keeps the
+    // descriptors that it refers to alive.
     Descriptor& operation(cudnnBackendDescriptorType_t type);
     Descriptor& part(cudnnBackendDescriptorType_t type);
 
     const Descriptor& operator[](Value x) const { return values_[static_cast<std::size_t>(x - 1)]; }
 
-    // The operation graph, checked by cuDNN. Without a handle it is checked for any device.
+    // Returns the operation graph, validated by cuDNN. Without a handle it is validated for any
+    // device.
     Descriptor finish(cudnnHandle_t handle) const;
 
   private:
@@ -186,35 +190,35 @@ class Graph {
     std::vector<std::unique_ptr<Descriptor>> operations_, parts_;
 };
 
-// Which device plans are made for: that of a handle, or one that is only described (by a
-// DEVICEPROP descriptor), where a plan can be made and not run.
+// The device that plans are created for: that of a handle, or one that is only described (by a
+// DEVICEPROP descriptor), for which plans can be created but not run.
 struct Target {
     cudnnHandle_t handle = nullptr;
     const Descriptor* described = nullptr;
 };
 
-// What a plan may do.
+// Restrictions on a plan.
 struct Limits {
     bool deterministic = false;
-    std::int64_t workspace = std::numeric_limits<std::int64_t>::max();  // bytes
-    std::uint32_t avoided = 0;  // bit n: engines with cudnnBackendNumericalNote_t n
+    std::int64_t workspace = std::numeric_limits<std::int64_t>::max();  // in bytes
+    std::uint32_t avoided = 0;  // bit n excludes engines with cudnnBackendNumericalNote_t n
 };
 
-// The plan's operands: a value, and its device memory (or a number on the host).
+// An operand of a plan: a value and its device memory (or a number on the host).
 struct Binding {
     Value value;
     const void* data;
 };
 
-// A graph compiled for a device: the first of the engines that the heuristics propose which can be
-// compiled and keeps the limits. GraphRefused where there is none.
+// A graph compiled for a device. Uses the first engine proposed by the heuristics that can be
+// compiled within the limits. Throws UnsupportedGraph if there is none.
 class Plan {
   public:
     Plan(Graph graph, const Target& target, const Limits& limits);
 
     std::int64_t workspace() const { return workspace_; }
-    // Queues the plan. Not for two threads at once. False if cuDNN fails: the log says so, and the
-    // plan is not tried again.
+    // Queues the plan. Not thread-safe. Returns false if cuDNN fails: this adds a library warning,
+    // and the plan is not tried again.
     bool run(Cuda& on, std::span<const Binding> bindings) const;
     bool failed() const { return failed_; }
 
@@ -222,23 +226,23 @@ class Plan {
     bool compile(const Target& target, const Limits& limits);
 
     Graph graph_;
-    std::vector<Descriptor> parts_;  // what is compiled: the operation graph, an engine's settings
+    std::vector<Descriptor> parts_;  // the compiled parts: operation graph, engine settings
     std::unique_ptr<Descriptor> plan_;
     std::int64_t workspace_ = 0;
     mutable bool failed_ = false;
 };
 
-// What tells graphs apart: numbers in an agreed order, the first of them the kind of graph.
+// The identity of a graph: numbers in a fixed order, beginning with the kind of graph.
 using Key = std::vector<std::int64_t>;
-// Appends dtype, shape, strides and the alignment of the data, up to 16 bytes.
+// Appends dtype, shape, strides and the alignment of the data (up to 16 bytes).
 void append(Key& key, const ConstView& x);
 
-// Plans that were made, and graphs that were refused.
+// Caches plans, and which graphs are not supported.
 class PlanCache {
   public:
-    // The plan of a key on the context's device, made from build() when first asked for. Null where
-    // cuDNN is absent, has refused it, or has failed to run it. Every handle, and so every thread,
-    // has plans of its own: not all of cuDNN's engines let threads share one.
+    // Returns the plan of a key on the context's device, created from build() on first use, or null
+    // if cuDNN is missing, does not support the graph, or has failed to run it. Every handle, and
+    // so every thread, has its own plans, because not all of cuDNN's engines are thread-safe.
     const Plan* find(Cuda& on, Key key, const Limits& limits, const std::function<Graph()>& build);
 
   private:
@@ -246,4 +250,4 @@ class PlanCache {
     std::map<Key, std::unique_ptr<const Plan>> plans_;
 };
 
-}  // namespace axle::inline v0::kernels::cudnn
+}  // namespace axle::kernels::cudnn

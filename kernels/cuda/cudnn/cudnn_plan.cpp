@@ -4,11 +4,11 @@
 #include "kernels/cuda/library.h"
 #include "kernels/error.h"
 
-namespace axle::inline v0::kernels::cudnn {
+namespace axle::kernels::cudnn {
 
 namespace {
 
-// The settings of engines that the heuristics of a mode propose, best first.
+// Returns the engine settings that the heuristics of a mode propose, best first.
 std::vector<Descriptor> proposals(const Descriptor& graph, cudnnBackendHeurMode_t mode,
                                   const Target& target) {
     Descriptor heuristic(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
@@ -34,7 +34,7 @@ std::vector<Descriptor> proposals(const Descriptor& graph, cudnnBackendHeurMode_
     return found;
 }
 
-// The numerical notes of an engine, as bits.
+// Returns the numerical notes of an engine, as bits.
 std::uint32_t notes_of(const Descriptor& config) {
     const Descriptor engine(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
     cudnnBackendDescriptor_t raw = engine.raw();
@@ -58,8 +58,8 @@ Plan::Plan(Graph graph, const Target& target, const Limits& limits) : graph_(std
         std::vector<Descriptor> configs;
         try {
             configs = proposals(parts_.front(), mode, target);
-        } catch (const GraphRefused&) {
-            continue;  // this mode knows nothing
+        } catch (const UnsupportedGraph&) {
+            continue;  // this mode proposes nothing
         }
         for (Descriptor& config : configs) {
             parts_.push_back(std::move(config));
@@ -67,10 +67,10 @@ Plan::Plan(Graph graph, const Target& target, const Limits& limits) : graph_(std
             parts_.pop_back();
         }
     }
-    throw GraphRefused{CUDNN_STATUS_NOT_SUPPORTED};
+    throw UnsupportedGraph{CUDNN_STATUS_NOT_SUPPORTED};
 }
 
-// Makes the plan from the settings at the back of parts_.
+// Creates the plan from the settings at the back of parts_.
 bool Plan::compile(const Target& target, const Limits& limits) {
     try {
         std::uint32_t avoided = limits.avoided;
@@ -86,7 +86,7 @@ bool Plan::compile(const Target& target, const Limits& limits) {
         if (workspace_ > limits.workspace) return false;
         plan_ = std::move(plan);
         return true;
-    } catch (const GraphRefused&) {
+    } catch (const UnsupportedGraph&) {
         return false;
     }
 }
@@ -110,10 +110,10 @@ bool Plan::run(Cuda& on, std::span<const Binding> bindings) const {
         pack.finalize();
         accept(functions()->execute(handle, plan_->raw(), pack.raw()));
         return true;
-    } catch (const GraphRefused& refused) {
+    } catch (const UnsupportedGraph& refused) {
         failed_ = true;
         add_library_warning(str(current_op, ": cuDNN ", version(),
-                                 " failed: ", functions()->get_error_string(refused.status)));
+                                " failed: ", functions()->get_error_string(refused.status)));
         return false;
     }
 }
@@ -123,7 +123,7 @@ void append(Key& key, const ConstView& x) {
     key.insert(key.end(), x.shape, x.shape + x.ndim);
     key.insert(key.end(), x.stride, x.stride + x.ndim);
     const auto address = reinterpret_cast<std::uintptr_t>(x.data) | 16;
-    key.push_back(static_cast<std::int64_t>(address & (~address + 1)));  // its lowest bit
+    key.push_back(static_cast<std::int64_t>(address & (~address + 1)));  // its lowest set bit
 }
 
 const Plan* PlanCache::find(Cuda& on, Key key, const Limits& limits,
@@ -133,7 +133,7 @@ const Plan* PlanCache::find(Cuda& on, Key key, const Limits& limits,
     key.push_back(limits.deterministic);
     key.push_back(limits.workspace);
     key.push_back(limits.avoided);
-    // Tells devices apart too.
+    // Also distinguishes devices.
     key.push_back(static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(handle)));
     const std::lock_guard lock(mutex_);
     const auto found = plans_.find(key);
@@ -144,10 +144,10 @@ const Plan* PlanCache::find(Cuda& on, Key key, const Limits& limits,
     std::unique_ptr<const Plan> plan;
     try {
         plan = std::make_unique<const Plan>(build(), Target{handle, nullptr}, limits);
-    } catch (const GraphRefused&) {
-        // no plan: remembered as such
+    } catch (const UnsupportedGraph&) {
+        // remember that there is no plan
     }
     return (plans_[std::move(key)] = std::move(plan)).get();
 }
 
-}  // namespace axle::inline v0::kernels::cudnn
+}  // namespace axle::kernels::cudnn

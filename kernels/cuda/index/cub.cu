@@ -1,8 +1,9 @@
-// CUB's radix sorts. With few rows the whole GPU sorts one after another; with many each row has a
-// block of its own. CUB's DeviceSegmentedSort, which suits rows of unequal lengths, waits for the
-// GPU in the middle: no kernel of ours may, and no graph could capture it.
+// CUB's radix sorts. A few rows are sorted one after another by the whole GPU; many rows are sorted
+// by one block each. CUB's DeviceSegmentedSort is made for rows of different lengths, but it waits
+// for the GPU, which kernels must not do and a captured graph cannot do.
 //
-// CUB would mark its calls for NVIDIA's profilers, by a library that the environment names.
+// By default, CUB annotates its calls for NVIDIA's profilers, with a library that an environment
+// variable selects; this disables it.
 #define CCCL_DISABLE_NVTX
 //
 #include <cub/device/device_radix_sort.cuh>
@@ -13,18 +14,18 @@
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/index/cub.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
-constexpr std::int64_t kLongRow = 16384;  // fills a good part of the GPU alone
-constexpr int kRowsInTurn = 16;           // of these, at most so many one after another
+constexpr std::int64_t kLongRow = 16384;  // a row of this length uses a good part of the GPU
+constexpr int kMaxRowsInTurn = 16;        // maximum number of such rows sorted one after another
 
 struct Start {
     std::int64_t n;
     __host__ __device__ std::int64_t operator()(std::int64_t row) const { return row * n; }
 };
 
-// call(memory, size): asked for the size first, then done.
+// Calls call(memory, size) twice: first to get the size, then to run it.
 template <class Call>
 void run_cub(DeviceScratch& scratch, const char* name, Call call) {
     std::size_t size = 0;
@@ -39,7 +40,7 @@ Ranks<Key> sort_by_keys(Cuda& on, DeviceScratch& scratch, Ranks<Key> a, std::int
                         std::int64_t n, int bits) {
     if (rows == 0 || n <= 1) return a;
     const Ranks<Key> b = take_ranks<Key>(scratch, rows * n);
-    if (rows > 1 && (n < kLongRow || rows > kRowsInTurn)) {
+    if (rows > 1 && (n < kLongRow || rows > kMaxRowsInTurn)) {
         const auto starts =
             thrust::make_transform_iterator(thrust::counting_iterator<std::int64_t>(0), Start{n});
         cub::DoubleBuffer<Key> keys(a.keys, b.keys);
@@ -60,7 +61,7 @@ Ranks<Key> sort_by_keys(Cuda& on, DeviceScratch& scratch, Ranks<Key> a, std::int
             return cub::DeviceRadixSort::SortPairs(memory, size, keys, indices, n, 0, bits,
                                                    on.stream());
         });
-        // The passes depend on the bits alone: every row's result lies on the same side.
+        // The passes depend on the bits only: the results of all rows are in the same buffer.
         if (row == 0) result = {keys.Current(), indices.Current()};
     }
     return result;
@@ -71,4 +72,4 @@ template Ranks<std::uint32_t> sort_by_keys(Cuda&, DeviceScratch&, Ranks<std::uin
 template Ranks<std::uint64_t> sort_by_keys(Cuda&, DeviceScratch&, Ranks<std::uint64_t>,
                                            std::int64_t, std::int64_t, int);
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

@@ -1,7 +1,7 @@
-// The gradient of an embedding: a stable sort of the positions by row, then each row of the weight
-// is written once as the sum of its rows of dy, each of which is read once, in packs of 16 bytes
-// where they are dense. Rows and columns are shared out, never positions: the sums need no atomics
-// and have one order.
+// The gradient of an embedding. Positions are sorted by row with a stable sort; then each row of
+// the weight is written once as the sum of its rows of dy, each of which is read once, in packs of
+// 16 bytes if they are dense. Work is partitioned by rows and columns, never by positions, so the
+// sums need no atomics and have a fixed order.
 #include <algorithm>
 #include <bit>
 
@@ -10,14 +10,14 @@
 #include "kernels/cuda/start.cuh"
 #include "kernels/ops/index.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
 constexpr int kThreads = 256;
 constexpr int kSumThreads = 128;
-constexpr int kAhead = 8;  // rows of dy that a thread has on the way
+constexpr int kAhead = 8;  // rows of dy that a thread loads ahead
 
-// The positions of row r among the sorted ones, none at first.
+// The range of row r in the sorted positions; initially empty.
 struct Bounds {
     std::int64_t begin, end;
 };
@@ -49,7 +49,7 @@ struct Matrix {
     std::int64_t row_stride, column_stride;
 };
 
-// A thread sums kN neighbouring columns of a row.
+// A thread sums kN adjacent columns of a row.
 template <class T, int kN>
 __global__ void __launch_bounds__(kSumThreads)
     sum_rows(const std::uint32_t* sorted, const Bounds* bounds, std::int64_t rows,
@@ -107,7 +107,7 @@ void embedding_backward(Cuda& on, ConstView dy, ConstView ids, std::int64_t padd
     visit_float(dy.dtype, [&]<class T>() {
         using C = Compute<T>;
         const auto sum = [&]<int kN>() {
-            // A block for each piece of work: rows differ in length.
+            // One block per unit of work, because rows have different lengths.
             const std::int64_t blocks = (rows * (width / kN) + kSumThreads - 1) / kSumThreads;
             start(on, {{std::min<std::int64_t>(blocks, 0x7fffffff)}, kSumThreads}, &sum_rows<T, kN>,
                   sorted.indices, bounds, rows, width, from, dy.as<T>(), to, dweight.as<C>());
@@ -122,4 +122,4 @@ void embedding_backward(Cuda& on, ConstView dy, ConstView ids, std::int64_t padd
     });
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

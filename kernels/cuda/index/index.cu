@@ -1,26 +1,26 @@
-// Gather reads the index and one element of x for each element of y; slices that one index selects
-// move in packs of 16 bytes. Scatter has two ways. In order: a thread owns a line along the
-// dimension, or a range of its targets where there are few lines, and goes through the line's
-// indices from the first to the last, so that sums have one order; indices are read once for each
-// range. With atomics: each element once, in any order.
+// Gather reads the index and one element of x for each element of y; slices selected by one index
+// are copied in packs of 16 bytes. Scatter has two implementations. In order: a thread processes a
+// line along the dimension (or a range of its targets, if there are few lines) from its first index
+// to the last, so that sums have a fixed order; indices are read once per range. With atomics: each
+// element is added once, in any order.
 #include <algorithm>
 #include <type_traits>
 
 #include "kernels/cuda/device.cuh"
-#include "kernels/cuda/start.cuh"
 #include "kernels/cuda/error_reporter.cuh"
+#include "kernels/cuda/start.cuh"
 #include "kernels/cuda/visit.cuh"
 #include "kernels/cuda/walk.cuh"
 #include "kernels/ops/index.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
 constexpr int kThreads = 256;
 
 // --- check
 
-// Each index once, with its place in memory and its position in row-major order.
+// Iterates over the indices: offset in memory and position in row-major order.
 struct Indices {
     int ndim = 0;
     std::int64_t numel = 1;
@@ -29,11 +29,12 @@ struct Indices {
     explicit Indices(const ConstView& index) {
         std::int64_t weight_here = 1;
         for (int d = index.ndim - 1; d >= 0; --d) {
-            // The first copy of what is repeated is the first in order.
+            // Broadcast dimensions are visited once; the first copy is the first in row-major
+            // order.
             const std::int64_t size =
                 index.stride[d] == 0 ? std::min<std::int64_t>(1, index.shape[d]) : index.shape[d];
             numel *= size;
-            // Innermost first; dimensions that lie dense in memory and in order are one.
+            // Innermost first; dimensions that are contiguous in memory are merged.
             const bool together = ndim > 0 &&
                                   stride[ndim - 1] * shape[ndim - 1] == index.stride[d] &&
                                   weight[ndim - 1] * shape[ndim - 1] == weight_here;
@@ -49,7 +50,7 @@ struct Indices {
 
 template <class Index>
 __global__ void check_kernel(Indices indices, const Index* index, std::int64_t size,
-                             Report report) {
+                             ErrorReporter report) {
     for (std::int64_t i = thread_in_grid(); i < indices.numel; i += threads_in_grid()) {
         std::int64_t offset = 0, position = 0, rest = i;
         for (int d = 0; d < indices.ndim; ++d) {
@@ -67,7 +68,7 @@ __global__ void check_kernel(Indices indices, const Index* index, std::int64_t s
 
 // --- gather
 
-// y, x where every index is 0, and the index; x's elements along the dimension are `step` apart.
+// Walks y, x at index 0 everywhere, and the index. `step` is the stride of x along the dimension.
 struct GatherWalk {
     DeviceWalk<3> walk;
     std::int64_t step, size;
@@ -85,7 +86,7 @@ __global__ void gather_elements(GatherWalk g, const Bits* __restrict__ x,
     }
 }
 
-// 16 bytes a step; strides of x and y, and g.step, are in bytes.
+// 16 bytes per step; strides of x and y, and g.step, are in bytes.
 template <class Index>
 __global__ void gather_packs(GatherWalk g, const char* __restrict__ x,
                              const Index* __restrict__ index, char* __restrict__ y) {
@@ -101,7 +102,7 @@ __global__ void gather_packs(GatherWalk g, const char* __restrict__ x,
 
 // --- scatter
 
-// The sum of two elements as the CPU takes it; boolean sums are or.
+// Returns the sum as the CPU computes it; the sum of booleans is "or".
 template <class T>
 __device__ inline T sum_of(T a, T b) {
     if constexpr (std::is_same_v<T, bool>)
@@ -112,14 +113,14 @@ __device__ inline T sum_of(T a, T b) {
         return convert<T>(static_cast<Compute<T>>(a) + static_cast<Compute<T>>(b));
 }
 
-// A line runs along the scattered dimension: `length` elements, these strides apart, for `size`
-// targets in `parts` ranges.
+// A line along the scattered dimension: `length` elements with these strides, for `size` targets
+// that are split into `parts` ranges.
 struct Line {
     std::int64_t length, size, parts;
     std::int64_t y, index, src;
 };
 
-constexpr int kAhead = 4;  // elements whose indices a thread has on the way
+constexpr int kAhead = 4;  // elements whose indices a thread loads ahead
 
 template <class T, class Index>
 __global__ void scatter_in_order(DeviceWalk<3> lines, Line line, const Index* index, const T* src,
@@ -152,7 +153,7 @@ __global__ void scatter_in_order(DeviceWalk<3> lines, Line line, const Index* in
     }
 }
 
-// The types that a GPU adds atomically.
+// The types that a GPU can add atomically.
 template <class T>
 inline constexpr bool kHasAtomicAdd =
     std::is_same_v<T, float> || std::is_same_v<T, double> || std::is_same_v<T, std::int32_t> ||
@@ -166,7 +167,7 @@ __device__ inline void add_atomically(T* at, T x) {
         atomicAdd(at, x);
 }
 
-// walk: src, the index, and y where every index is 0.
+// walk: src, the index, and y at index 0 everywhere.
 template <class T, class Index>
 __global__ void scatter_atomically(DeviceWalk<3> walk, std::int64_t y_step, std::int64_t size,
                                    const T* src, const Index* index, T* y) {
@@ -178,7 +179,8 @@ __global__ void scatter_atomically(DeviceWalk<3> walk, std::int64_t y_step, std:
     }
 }
 
-// Lines below which their number does not fill a GPU, and lengths from which that matters.
+// Atomics are used if there are fewer lines than kFewLines, which do not fill a GPU, and they are
+// at least kLongLine long.
 constexpr std::int64_t kFewLines = 4096, kLongLine = 512;
 
 }  // namespace
@@ -186,7 +188,7 @@ constexpr std::int64_t kFewLines = 4096, kLongLine = 512;
 void check_index(Cuda& on, ConstView index, std::int64_t size) {
     const Indices indices(index);
     if (indices.numel == 0) return;
-    const Report report(on, DeviceErrorRecord::bad_index);
+    const ErrorReporter report(on, DeviceErrorRecord::bad_index);
     visit_index(index.dtype, [&]<class Index>() {
         start(on, {grid_for(on, indices.numel, kThreads), kThreads}, &check_kernel<Index>, indices,
               index.as<Index>(), size, report);
@@ -194,7 +196,7 @@ void check_index(Cuda& on, ConstView index, std::int64_t size) {
 }
 
 void gather(Cuda& on, int dim, ConstView x, ConstView index, View y) {
-    ConstView origin = y;  // x where every index is 0, in y's shape
+    ConstView origin = y;  // x at index 0 everywhere, in y's shape
     origin.data = x.data;
     for (int d = 0; d < y.ndim; ++d) origin.stride[d] = d == dim ? 0 : x.stride[d];
     const Walk<3> walk({y, origin, index});
@@ -218,7 +220,7 @@ void gather(Cuda& on, int dim, ConstView x, ConstView index, View y) {
                     start(on, {grid_for(on, g.walk.numel, kThreads), kThreads},
                           &gather_packs<Index>, g, x.as<char>(), ids, y.as<char>());
                 },
-                kMostInPacks);
+                kMaxInPacks);
         visit_bits(y.dtype, [&]<class Bits>() {
             for_each_slab(walk, [&](const DeviceWalk<3>& slab) {
                 start(on, {grid_for(on, slab.numel, kThreads), kThreads},
@@ -231,7 +233,7 @@ void gather(Cuda& on, int dim, ConstView x, ConstView index, View y) {
 
 void scatter_add(Cuda& on, int dim, ConstView index, ConstView src, View y) {
     const std::int64_t length = index.shape[dim], size = y.shape[dim];
-    ConstView targets = index;  // y where every index is 0
+    ConstView targets = index;  // y at index 0 everywhere
     for (int d = 0; d < y.ndim; ++d) targets.stride[d] = d == dim ? 0 : y.stride[d];
     const Walk<3> elements({src, index, targets});
     if (elements.rows() == 0 || size == 0) return;
@@ -260,4 +262,4 @@ void scatter_add(Cuda& on, int dim, ConstView index, ConstView src, View y) {
     });
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

@@ -1,8 +1,9 @@
-// Private to kernels: the best k of a stream of elements, by a block of threads.
+// Private to kernels: selection of the best k of a sequence of elements by a block of threads.
 //
-// What is better than the k-th best so far is gathered in shared memory; when that is full it is
-// sorted (bitonic) and cut to k. Most elements of a long row cost one comparison. The result does
-// not depend on the order in which threads write, because no two elements have one rank.
+// Elements better than the k-th best so far are gathered in shared memory. When it is full, it is
+// sorted (bitonic sort) and reduced to k elements. Most elements of a long row need one comparison.
+// The result does not depend on the order in which threads write, because no two elements have the
+// same rank.
 #pragma once
 
 #include <bit>
@@ -12,22 +13,23 @@
 
 #include "kernels/cuda/device.cuh"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 
-// An element and its rank among others: the lower key first, then the lower index.
+// An element and its rank: the lower key first, then the lower index.
 struct Ranked {
     std::uint64_t key;
     std::int64_t index;
 };
 
-// Bits that the keys of T have.
+// Number of bits in the keys of T.
 template <class T>
 inline constexpr int kKeyBits = 8 * static_cast<int>(sizeof(T));
 template <class T>
 using KeyOf = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>;
 
-// Numbers to keys of which the lower is the better: the larger number (the smaller one, if not
-// `largest`). NaN counts as larger than every number, and both zeros are one.
+// Converts a number to an unsigned key; lower keys are better. The larger number is better if
+// `largest`, else the smaller one. NaN counts as larger than every number; -0 and +0 have the same
+// key.
 template <class T>
 __device__ inline KeyOf<T> key_of(T x, bool largest) {
     using Key = KeyOf<T>;
@@ -47,8 +49,8 @@ __device__ inline KeyOf<T> key_of(T x, bool largest) {
     return largest ? kAll & ~rising : rising;
 }
 
-// Comes after all others.
-__device__ inline Ranked nobody() {
+// A placeholder that ranks after all elements.
+__device__ inline Ranked no_element() {
     return {~std::uint64_t{0}, std::numeric_limits<std::int64_t>::max()};
 }
 __device__ inline bool goes_before(const Ranked& a, const Ranked& b) {
@@ -56,12 +58,12 @@ __device__ inline bool goes_before(const Ranked& a, const Ranked& b) {
 }
 
 inline constexpr int kSelectThreads = 512;
-inline constexpr int kSelectRoom = 2048;               // elements in shared memory
-inline constexpr int kMostSelected = kSelectRoom / 2;  // the largest k
-inline constexpr int kSelectTurn = 2;                  // elements of a thread at a time
-static_assert(kMostSelected + kSelectThreads * kSelectTurn <= kSelectRoom);
+inline constexpr int kSelectCapacity = 2048;              // elements in shared memory
+inline constexpr int kMaxSelected = kSelectCapacity / 2;  // the maximum k
+inline constexpr int kSelectPerThread = 2;                // elements per thread and step
+static_assert(kMaxSelected + kSelectThreads * kSelectPerThread <= kSelectCapacity);
 
-// Sorts each of the pieces of `size` elements, a power of two, that `count` elements have.
+// Sorts each piece of `size` elements (a power of two) of the first `count` elements.
 __device__ inline void sort_pieces(Ranked* x, int count, int size) {
     for (int run = 2; run <= size; run *= 2)
         for (int gap = run / 2; gap > 0; gap /= 2) {
@@ -75,50 +77,50 @@ __device__ inline void sort_pieces(Ranked* x, int count, int size) {
         }
 }
 
-// Sorts the first `count` elements; what follows up to a power of two is overwritten.
+// Sorts the first `count` elements. The elements after them, up to a power of two, are overwritten.
 __device__ inline void sort_shared(Ranked* x, int count) {
     int size = 1;
     while (size < count) size *= 2;
     for (int i = count + static_cast<int>(threadIdx.x); i < size; i += kSelectThreads)
-        x[i] = nobody();
+        x[i] = no_element();
     __syncthreads();
     sort_pieces(x, size, size);
 }
 
-// source(i) is element i of n, or nobody(), who does not take part. Returns, to all threads, the
-// best k <= kMostSelected in shared memory, in order, and in `found` how many there are. Blocks
-// have kSelectThreads.
+// Selects the best k <= kMaxSelected of n elements. source(i) returns element i, or no_element() to
+// skip it. Returns to all threads the result in shared memory, in order, and its size in `found`.
+// Blocks have kSelectThreads threads.
 template <class Source>
 __device__ inline const Ranked* select_best(const Source& source, std::int64_t n, int k,
                                             int& found) {
-    __shared__ Ranked best[kSelectRoom];
+    __shared__ Ranked best[kSelectCapacity];
     __shared__ int count;
-    __syncthreads();  // the last call's result has been read
+    __syncthreads();  // the result of the previous call has been read
     if (threadIdx.x == 0) count = 0;
-    Ranked limit = nobody();  // who goes before takes part
+    Ranked limit = no_element();  // elements better than this are gathered
     __syncthreads();
-    Ranked next[kSelectTurn];
+    Ranked next[kSelectPerThread];
     const auto load = [&](std::int64_t first) {
 #pragma unroll
-        for (int j = 0; j < kSelectTurn; ++j) {
+        for (int j = 0; j < kSelectPerThread; ++j) {
             const std::int64_t i = first + j * kSelectThreads + threadIdx.x;
-            next[j] = i < n ? source(i) : nobody();
+            next[j] = i < n ? source(i) : no_element();
         }
     };
     load(0);
-    constexpr std::int64_t kStep = kSelectThreads * kSelectTurn;
+    constexpr std::int64_t kStep = kSelectThreads * kSelectPerThread;
     for (std::int64_t first = 0; first < n; first += kStep) {
-        Ranked now[kSelectTurn];
+        Ranked now[kSelectPerThread];
 #pragma unroll
-        for (int j = 0; j < kSelectTurn; ++j) now[j] = next[j];
+        for (int j = 0; j < kSelectPerThread; ++j) now[j] = next[j];
         load(first + kStep);
 #pragma unroll
-        for (int j = 0; j < kSelectTurn; ++j)
+        for (int j = 0; j < kSelectPerThread; ++j)
             if (goes_before(now[j], limit)) best[atomicAdd(&count, 1)] = now[j];
         __syncthreads();
         const int gathered = count;
-        __syncthreads();  // all have read it
-        if (gathered <= kMostSelected) continue;
+        __syncthreads();  // all threads have read it
+        if (gathered <= kMaxSelected) continue;
         sort_shared(best, gathered);
         if (threadIdx.x == 0) count = k;
         limit = best[k - 1];
@@ -130,4 +132,4 @@ __device__ inline const Ranked* select_best(const Source& source, std::int64_t n
     return best;
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

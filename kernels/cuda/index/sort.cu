@@ -1,11 +1,12 @@
-// The best k of each row, in order; all of them, where rows are sorted. Rows of up to kSelectRoom
-// elements are sorted in a block's shared memory, several at a time: one read of x. Of longer ones
-// up to kMostSelected are gathered by one block while it streams through the row (select.cuh);
-// where there are fewer rows than the GPU has room for, they are cut into parts, and the best of
-// the parts' best are taken. More than that, up to whole rows, come from CUB's radix sort, which
-// has no selection that reads a row once, nor a sort of short rows that never waits (cub.cu).
+// Top-k and sorting. Rows of up to kSelectCapacity elements are sorted in a block's shared memory,
+// several at a time, with one read of x. For longer rows and k up to kMaxSelected, one block per
+// row selects the best elements while it reads the row (select.cuh). If there are too few rows to
+// fill the GPU, they are split into parts, and the result is selected from the best of all parts.
+// For larger k, up to whole rows, CUB's radix sort is used (cub.cu). CUB has no selection that
+// reads a row once, and no sort of short rows that never waits for the GPU.
 //
-// Values are fetched by their indices: a key knows no zero's sign and no NaN's bits.
+// Values are fetched by index, because a key does not preserve the sign of a zero or the bits of a
+// NaN.
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
@@ -16,14 +17,14 @@
 #include "kernels/cuda/start.cuh"
 #include "kernels/ops/sort.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr std::int64_t kLeastPart = 16384;       // elements of a part of a row
-constexpr std::int64_t kSortedAtOnce = 1 << 24;  // elements that CUB sorts
+constexpr std::int64_t kMinPart = 16384;            // elements per part of a row
+constexpr std::int64_t kMaxSortedAtOnce = 1 << 24;  // elements that CUB sorts at a time
 
-// Rows of x, values and indices, and their last dimension's strides.
+// Rows of x, values and indices, and the strides of their last dimensions.
 struct Task {
     DeviceRows<3> rows;
     std::int64_t n, k;
@@ -67,7 +68,7 @@ __global__ void __launch_bounds__(kSelectThreads)
     }
 }
 
-// candidates [rows][parts][k].
+// candidates is [rows][parts][k].
 template <class T>
 __global__ void __launch_bounds__(kSelectThreads)
     select_parts(Task task, std::int64_t part, std::int64_t parts, const T* x, Ranked* candidates) {
@@ -78,7 +79,7 @@ __global__ void __launch_bounds__(kSelectThreads)
     const Ranked* best = select_best(elements, n, static_cast<int>(task.k), found);
     Ranked* const to = candidates + std::int64_t{blockIdx.x} * task.k;
     for (int j = static_cast<int>(threadIdx.x); j < task.k; j += kSelectThreads)
-        to[j] = j < found ? best[j] : nobody();
+        to[j] = j < found ? best[j] : no_element();
 }
 
 template <class T>
@@ -94,21 +95,21 @@ __global__ void __launch_bounds__(kSelectThreads)
         write_best(task, place, j, best[j].index, x, values, indices);
 }
 
-// Rows in a block's shared memory, in pieces of `size` elements, a power of two.
+// Rows that are sorted in a block's shared memory, in pieces of `size` elements (a power of two).
 struct ShortRows {
     int size, together;
-    bool across;  // threads that are neighbours load from neighbouring rows
+    bool across;  // adjacent threads load from adjacent rows
 
     explicit ShortRows(const Task& task)
         : size(static_cast<int>(std::bit_ceil(static_cast<std::uint64_t>(task.n)))),
-          together(kSelectRoom / size),
+          together(kSelectCapacity / size),
           across(std::abs(task.rows.stride[0][task.rows.ndim - 1]) < std::abs(task.x_step)) {}
 };
 
 template <class T>
 __global__ void __launch_bounds__(kSelectThreads)
     sort_short_rows(Task task, ShortRows cut, const T* x, T* values, std::int64_t* indices) {
-    __shared__ Ranked elements[kSelectRoom];
+    __shared__ Ranked elements[kSelectCapacity];
     const int n = static_cast<int>(task.n), k = static_cast<int>(task.k);
     const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * cut.together;
     for (std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * cut.together;
@@ -119,7 +120,7 @@ __global__ void __launch_bounds__(kSelectThreads)
         for (int t = static_cast<int>(threadIdx.x); t < count; t += kSelectThreads) {
             const int row = cut.across ? t % rows : t / cut.size;
             const int column = cut.across ? t / rows : t - row * cut.size;
-            Ranked element = nobody();
+            Ranked element = no_element();
             if (column < n) {
                 const T* const from = x + task.rows.place(first + row).at[0];
                 element = {key_of(from[column * task.x_step], task.largest), column};
@@ -162,7 +163,8 @@ __global__ void write_sorted(Task task, std::int64_t first_row, std::int64_t row
 
 template <class T>
 void sort_long_rows(Cuda& on, const Task& task, const T* x, T* values, std::int64_t* indices) {
-    const std::int64_t group = std::clamp<std::int64_t>(kSortedAtOnce / task.n, 1, task.rows.count);
+    const std::int64_t group =
+        std::clamp<std::int64_t>(kMaxSortedAtOnce / task.n, 1, task.rows.count);
     for (std::int64_t first = 0; first < task.rows.count; first += group) {
         const std::int64_t rows = std::min(group, task.rows.count - first);
         DeviceScratch scratch(on);
@@ -179,15 +181,15 @@ void sort_long_rows(Cuda& on, const Task& task, const T* x, T* values, std::int6
 template <class T>
 void best_of_rows(Cuda& on, const Task& task, const T* x, T* values, std::int64_t* indices) {
     const std::int64_t rows = task.rows.count;
-    if (task.n <= kSelectRoom) {
+    if (task.n <= kSelectCapacity) {
         const ShortRows cut(task);
         const std::int64_t blocks = (rows + cut.together - 1) / cut.together;
         start(on, {{std::min<std::int64_t>(blocks, 0x7fffffff)}, kSelectThreads},
               &sort_short_rows<T>, task, cut, x, values, indices);
         return;
     }
-    if (task.k > kMostSelected) return sort_long_rows(on, task, x, values, indices);
-    const std::int64_t parts = std::min(2 * on.multiprocessors() / rows, task.n / kLeastPart);
+    if (task.k > kMaxSelected) return sort_long_rows(on, task, x, values, indices);
+    const std::int64_t parts = std::min(2 * on.multiprocessors() / rows, task.n / kMinPart);
     if (parts <= 1) {
         const std::int64_t blocks = std::min<std::int64_t>(rows, 0x7fffffff);
         start(on, {{blocks}, kSelectThreads}, &select_rows<T>, task, x, values, indices);
@@ -225,4 +227,4 @@ void sort(Cuda& on, bool descending, ConstView x, View values, View indices) {
     topk(on, descending, x, values, indices);
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

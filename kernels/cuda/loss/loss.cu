@@ -1,29 +1,29 @@
-// Cross entropy over rows that are long and many.
+// Cross entropy over many long rows.
 //
 // Forward: one pass. A team of threads (a block, for more than a few hundred classes) reads its row
-// once; each thread keeps the largest logit and the sum of exponentials so far, rescaled when the
-// largest grows, and the threads' sums are joined. Backward: one read of the logits and one write
-// of the gradient; the probabilities come back from the log-sum-exp, and no thread needs what
-// another reads, so that the gradient may overwrite the logits. Both take packs of 16 bytes from
-// the row's first aligned element on, for vocabularies are often odd.
+// once. Each thread keeps the largest logit and the sum of exponentials so far, rescaled when the
+// largest grows; the sums of all threads are combined. Backward: one read of the logits and one
+// write of the gradient. The probabilities are recomputed from the log-sum-exp, and no thread reads
+// the elements of another, so that the gradient can overwrite the logits. Both load packs of 16
+// bytes from the row's first aligned element on, because vocabulary sizes are often odd.
 #include <cmath>
 
+#include "kernels/cuda/error_reporter.cuh"
 #include "kernels/cuda/reduce/exp_sum.cuh"
 #include "kernels/cuda/rows.cuh"
 #include "kernels/cuda/start.cuh"
-#include "kernels/cuda/error_reporter.cuh"
 #include "kernels/ops/loss.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
-constexpr int kMostThreads = 512;
-constexpr int kTogether = 128;  // threads of a block of small teams
-constexpr int kAtOnce = 4;      // packs or elements that a thread loads before it looks at them
+constexpr int kMaxThreads = 512;
+constexpr int kTogether = 128;  // threads per block of small teams
+constexpr int kAtOnce = 4;      // packs or elements that a thread loads at a time
 
 struct Targets {
     const void* data;
-    bool wide;  // i64, not i32
+    bool wide;  // i64, else i32
     std::int64_t stride, ignore_index, classes;
 
     Targets(const ConstView& targets, std::int64_t classes_, std::int64_t ignore_index_)
@@ -43,8 +43,8 @@ struct Targets {
     }
 };
 
-// A row as some elements before the first aligned pack, packs, and some elements behind them. Where
-// it has gaps all elements are behind.
+// A row split into elements before the first aligned pack, packs, and elements after them. The
+// elements of a row that is not contiguous are all after them.
 struct Cut {
     std::int64_t head = 0, packs = 0;
 
@@ -56,7 +56,7 @@ struct Cut {
         if (head > n) head = n;
         packs = (n - head) / kPack<T>;
     }
-    // The i-th element outside of the packs.
+    // Returns the i-th element outside of the packs.
     template <class T>
     __device__ std::int64_t edge(std::int64_t i) const {
         return i < head ? i : i + packs * kPack<T>;
@@ -66,7 +66,7 @@ struct Cut {
 template <class T>
 struct RowSums {
     ExpSum<Compute<T>> exponentials;
-    double sum;  // of the logits, where asked for
+    double sum;  // of the logits, if requested
 
     template <int kN>
     __device__ void add(const Pack<T, kN>& pack, bool with_sum) {
@@ -90,7 +90,7 @@ struct JoinRowSums {
     }
 };
 
-// A thread's share of a row.
+// Processes a thread's part of a row.
 template <class T>
 __device__ RowSums<T> scan(const T* row, std::int64_t n, std::int64_t stride, const Team& team,
                            bool with_sum) {
@@ -133,11 +133,11 @@ struct ForwardOperands {
 };
 
 template <class T>
-__global__ void __launch_bounds__(kMostThreads) forward(ForwardOperands o, int team_size) {
+__global__ void __launch_bounds__(kMaxThreads) forward(ForwardOperands o, int team_size) {
     using C = Compute<T>;
     const Team team(team_size);
     const std::int64_t row = thread_in_grid() / team_size;
-    const bool mine = row < o.rows;  // the others only take part in the sums
+    const bool mine = row < o.rows;  // other threads only take part in the sums
     const std::int64_t classes = o.targets.classes;
     const T* const logits = static_cast<const T*>(o.logits) + (mine ? row : 0) * o.row_stride;
     const RowSums<T> sums = team.combine(
@@ -165,14 +165,14 @@ struct BackwardOperands {
     DType dloss_dtype;
     void* dlogits;
     std::int64_t to_row_stride, to_stride;
-    std::int64_t part;  // elements of a row that a block takes, a multiple of all packs
+    std::int64_t part;  // elements of a row per block, a multiple of all pack sizes
 };
 
-// What a row's gradient is made of.
+// Computes the gradient of a row.
 template <class C>
 struct RowGradient {
     C lse, shift, factor, hit;
-    std::int64_t target;  // -1 where the row is ignored
+    std::int64_t target;  // -1 if the row is ignored
 
     __device__ RowGradient(const BackwardOperands& o, std::int64_t row) {
         target = o.targets[row];
@@ -182,7 +182,7 @@ struct RowGradient {
         hit = (C(1) - static_cast<C>(o.smoothing)) * factor;
         if (!o.targets.counts(target)) target = -1;
     }
-    // Of classes [first, first + kN).
+    // For classes [first, first + kN).
     template <class To, class T, int kN>
     __device__ Pack<To, kN> operator()(const Pack<T, kN>& x, std::int64_t first) const {
         Pack<To, kN> y;
@@ -198,7 +198,7 @@ struct RowGradient {
 };
 
 template <class T, class To>
-__global__ void __launch_bounds__(kMostThreads) backward(BackwardOperands o, int team_size) {
+__global__ void __launch_bounds__(kMaxThreads) backward(BackwardOperands o, int team_size) {
     using C = Compute<T>;
     constexpr int kN = kPack<T>;
     const Team team(team_size);
@@ -237,7 +237,7 @@ __global__ void __launch_bounds__(kMostThreads) backward(BackwardOperands o, int
     }
 }
 
-__global__ void check(Report report, Targets targets, std::int64_t rows) {
+__global__ void check(ErrorReporter report, Targets targets, std::int64_t rows) {
     for (std::int64_t row = thread_in_grid(); row < rows; row += threads_in_grid()) {
         const std::int64_t target = targets[row];
         if (target != targets.ignore_index && !targets.good(target))
@@ -245,7 +245,8 @@ __global__ void check(Report report, Targets targets, std::int64_t rows) {
     }
 }
 
-// f<T, To>() for the dtypes of logits and of their gradient, which may be f16 or bf16 for f32.
+// Calls f<T, To>() for the dtypes of the logits and of their gradient, which can be f16 or bf16 for
+// f32 logits.
 template <class F>
 void visit_gradient(DType from, DType to, F&& f) {
     if (from == DType::f32 && to == DType::f16) return f.template operator()<float, Half>();
@@ -259,8 +260,9 @@ void visit_gradient(DType from, DType to, F&& f) {
 void check_targets(Cuda& on, ConstView targets, std::int64_t classes, std::int64_t ignore_index) {
     const std::int64_t rows = targets.shape[0];
     if (rows == 0) return;
-    start(on, {grid_for(on, rows, 256), 256}, &check, Report(on, DeviceErrorRecord::bad_target),
-          Targets(targets, classes, ignore_index), rows);
+    start(on, {grid_for(on, rows, 256), 256}, &check,
+          ErrorReporter(on, DeviceErrorRecord::bad_target), Targets(targets, classes, ignore_index),
+          rows);
 }
 
 void cross_entropy(Cuda& on, ConstView logits, ConstView targets, const CrossEntropyParams& params,
@@ -278,7 +280,7 @@ void cross_entropy(Cuda& on, ConstView logits, ConstView targets, const CrossEnt
                                loss.stride[0],
                                lse.stride[0]};
     visit_float(logits.dtype, [&]<class T>() {
-        const TeamLayout layout(team_for(classes / kPack<T> + 1, kAtOnce, kMostThreads), kTogether);
+        const TeamLayout layout(team_for(classes / kPack<T> + 1, kAtOnce, kMaxThreads), kTogether);
         start(on, {{layout.blocks(rows)}, layout.threads}, &forward<T>, o, layout.team);
     });
 }
@@ -287,9 +289,9 @@ void cross_entropy_backward(Cuda& on, ConstView logits, ConstView targets, Const
                             ConstView dloss, const CrossEntropyParams& params, View dlogits) {
     const std::int64_t rows = logits.shape[0], classes = logits.shape[1];
     if (rows == 0 || classes == 0) return;
-    constexpr std::int64_t kMostParts = 16384;
+    constexpr std::int64_t kMaxParts = 16384;
     std::int64_t part = 16384;
-    while (part * kMostParts < classes) part *= 2;
+    while (part * kMaxParts < classes) part *= 2;
     const BackwardOperands o = {logits.data,
                                 rows,
                                 logits.stride[0],
@@ -306,11 +308,11 @@ void cross_entropy_backward(Cuda& on, ConstView logits, ConstView targets, Const
                                 dlogits.stride[1],
                                 part};
     visit_gradient(logits.dtype, dlogits.dtype, [&]<class T, class To>() {
-        const TeamLayout layout(team_for(std::min(classes, part) / kPack<T> + 1, 2, kMostThreads),
+        const TeamLayout layout(team_for(std::min(classes, part) / kPack<T> + 1, 2, kMaxThreads),
                                 kTogether);
         start(on, {{layout.blocks(rows), (classes + part - 1) / part}, layout.threads},
               &backward<T, To>, o, layout.team);
     });
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

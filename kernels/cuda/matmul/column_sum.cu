@@ -1,8 +1,8 @@
-// Column sums are a sum over the first dimension.
+// A column sum is a sum over the first dimension.
 #include "kernels/ops/matmul.h"
 #include "kernels/ops/reduce.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 
 void column_sum(Cuda& on, ConstView x, View y) {
     View row = y;
@@ -12,4 +12,4 @@ void column_sum(Cuda& on, ConstView x, View y) {
     sum(on, x, row);
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

@@ -2,15 +2,15 @@
 
 #include "kernels/cuda/library.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
 struct Opened {
     Library library{"cuBLASLt", "libcublasLt", CUBLAS_VER_MAJOR};
     CublasLt functions = {};
-    std::string trouble;
+    std::string error;
 
-    Opened() : trouble(library.error()) {
+    Opened() : error(library.error()) {
         if (!library.found()) return;
         CublasLt& f = functions;
         try {
@@ -26,8 +26,8 @@ struct Opened {
             library.bind("cublasLtMatmulAlgoGetHeuristic", f.heuristic);
             library.bind("cublasLtMatmulAlgoCheck", f.check_algo);
             library.bind("cublasLtMatmul", f.matmul);
-        } catch (const CudaError& error) {
-            trouble = error.what();
+        } catch (const CudaError& failure) {
+            error = failure.what();
         }
     }
 };
@@ -39,9 +39,9 @@ const Opened& opened() {
 
 }  // namespace
 
-const CublasLt* cublaslt() { return opened().trouble.empty() ? &opened().functions : nullptr; }
+const CublasLt* cublaslt() { return opened().error.empty() ? &opened().functions : nullptr; }
 
-const std::string& cublaslt_error() { return opened().trouble; }
+const std::string& cublaslt_error() { return opened().error; }
 
 void CublasLt::check(cublasStatus_t status, const char* what, std::source_location at) const {
     if (status != CUBLAS_STATUS_SUCCESS) [[unlikely]]
@@ -66,4 +66,4 @@ cudaDataType_t cuda_type(DType t) {
     }
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

@@ -1,4 +1,4 @@
-// Private to kernels: cuBLASLt, called through pointers to its functions.
+// Private to kernels: cuBLASLt, called through function pointers.
 #pragma once
 
 #include <source_location>
@@ -9,7 +9,7 @@
 #include "kernels/dtype.h"
 #include "kernels/error.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 
 struct CublasLt {
     decltype(cublasLtGetVersion)* version;
@@ -25,16 +25,17 @@ struct CublasLt {
     decltype(cublasLtMatmulAlgoCheck)* check_algo;
     decltype(cublasLtMatmul)* matmul;
 
-    // Throws CudaError "op: what failed: CUBLAS_STATUS_...", unless it succeeded.
+    // Throws CudaError "op: what failed: CUBLAS_STATUS_..." unless status is success.
     void check(cublasStatus_t status, const char* what,
                std::source_location at = std::source_location::current()) const;
 };
 
-// Null where the library can't be used; cublaslt_error() says why, in a sentence, or is empty.
+// Returns null if the library cannot be used; cublaslt_error() returns the reason, or an empty
+// string.
 const CublasLt* cublaslt();
 const std::string& cublaslt_error();
 
-// Of a floating dtype, or one of 8 bits.
+// For floating and 8-bit dtypes.
 cudaDataType_t cuda_type(DType t);
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

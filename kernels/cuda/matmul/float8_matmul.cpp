@@ -1,9 +1,9 @@
-// Products of 8-bit floats go to cuBLASLt, which wants both operands contiguous along the inner
-// dimension: its first one transposed, its second one not.
+// Products of 8-bit floats by cuBLASLt, which requires both operands to be contiguous along the
+// inner dimension: the first one transposed, the second one not.
 #include "kernels/cuda/matmul/matmul_plan.h"
 #include "kernels/ops/quantize.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
 constexpr std::int64_t kMultiple = 16;
@@ -21,7 +21,7 @@ bool float8_matmul(Cuda& on, ConstView a, ConstView b, const float* a_inverse,
     if (!is_aligned(a.data) || !is_aligned(b.data) || !is_aligned(c.data)) return false;
     if (cublaslt() == nullptr) return false;
 
-    // By columns, c is its transpose: c^T = b a^T.
+    // Stored by columns, c is its transpose: c^T = b a^T.
     LtProduct lt;
     lt.rows = columns, lt.columns = rows, lt.depth = depth;
     lt.in = b.dtype, lt.out = c.dtype;
@@ -32,4 +32,4 @@ bool float8_matmul(Cuda& on, ConstView a, ConstView b, const float* a_inverse,
     return lt_matmul(on, lt);
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

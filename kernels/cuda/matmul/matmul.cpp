@@ -1,13 +1,13 @@
-// Products go to cuBLASLt where it can do them, as a whole or in part, and else to our own kernel
-// (simt_matmul.cu). An operand that cuBLASLt can't read is copied first. Of an epilogue it does as
-// much as it can, which is tried in this order:
-//     all of it                        one pass over c
-//     the bias; then the activation    one more pass, from the argument as it was rounded
-//     nothing; then the rest           the sums lie in scratch, in f32 or f64
-// Of the activation's slope the same holds.
+// Products are computed by cuBLASLt as far as it supports them, else by Axle's own kernel
+// (simt_matmul.cu). An operand that cuBLASLt cannot read is copied first. cuBLASLt applies as much
+// of the epilogue as it can. These variants are tried in order:
+//     the whole epilogue              one pass over c
+//     the bias; then the activation   one more pass, from the argument as it was rounded
+//     nothing; then the rest          the sums are stored in scratch memory, in f32 or f64
+// The same holds for the activation's slope.
 //
-// cuBLASLt stores matrices by columns, Axle by rows: what is c here is its transpose there, and
-// c^T = b^T a^T. So b is its first operand, and a the second.
+// cuBLASLt stores matrices by columns, Axle by rows: a matrix c in Axle is its transpose there, and
+// c^T = b^T a^T. So b is its first operand and a the second.
 #include "kernels/ops/matmul.h"
 
 #include <algorithm>
@@ -21,14 +21,14 @@
 #include "kernels/ops/pointwise.h"
 #include "kernels/walk.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
-// Matrices of one call; more are cut.
-constexpr std::int64_t kMostBatches = 65535;
+// Maximum number of matrices per call; larger batches are split.
+constexpr std::int64_t kMaxBatches = 65535;
 
-// How a matrix lies in memory, if by rows or by columns: what is not transposed has its rows behind
-// each other.
+// Whether a matrix is stored by rows or by columns. Not transposed means that rows follow each
+// other.
 struct Layout {
     bool transposed;
     std::int64_t ld;
@@ -52,7 +52,8 @@ bool by_rows(const V& x) {
     return layout && !layout->transposed;
 }
 
-// The operand, or a copy that has a layout. What repeats in the batch is copied once.
+// Returns the operand, or a copy that is stored by rows. Broadcast batch dimensions are copied
+// once.
 ConstView with_layout(Cuda& on, DeviceScratch& scratch, ConstView x) {
     if (layout_of(x)) return x;
     ConstView once = x;
@@ -68,7 +69,8 @@ ConstView with_layout(Cuda& on, DeviceScratch& scratch, ConstView x) {
     return copied;
 }
 
-// cuBLASLt has algorithms that need 16 bytes; beyond, nothing but all of it may matter.
+// cuBLASLt has algorithms that require an alignment of 16 bytes. The alignment is limited to that;
+// larger values do not matter.
 std::int64_t alignment(const void* data, std::int64_t bytes_between) {
     const auto bits =
         reinterpret_cast<std::uintptr_t>(data) | static_cast<std::uintptr_t>(bytes_between);
@@ -76,26 +78,27 @@ std::int64_t alignment(const void* data, std::int64_t bytes_between) {
     return static_cast<std::int64_t>(std::min<std::uintptr_t>(bits & (~bits + 1), 16));
 }
 
-// What cuBLASLt is to do with sums: `vector` is a bias of c's dtype, or where a's row sums go.
+// Operations that cuBLASLt applies to the sums. `vector` is a bias of c's dtype, or receives the
+// row sums of a.
 struct Extras {
     cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
     const void* vector = nullptr;
     ConstView aux = {};
 };
 
-// d = f(a b + added): d and what has its shape lie by rows; added may be absent. False if cuBLASLt
-// has no algorithm for it; d is as it was then.
+// d = f(a b + added). d and tensors of its shape are stored by rows; added is optional. Returns
+// false if cuBLASLt has no algorithm for it; d is not changed then.
 bool product(Cuda& on, ConstView a, ConstView b, ConstView added, View d, const Extras& extras) {
     DeviceScratch scratch(on);
     a = with_layout(on, scratch, a), b = with_layout(on, scratch, b);
-    constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
-    if (std::max({d.back(2), d.back(1), a.back(1)}) > kMost) return false;
+    constexpr std::int64_t kMax = std::numeric_limits<std::int32_t>::max();
+    if (std::max({d.back(2), d.back(1), a.back(1)}) > kMax) return false;
 
     LtProduct lt;
     lt.rows = d.back(1), lt.columns = d.back(2), lt.depth = a.back(1);
     lt.in = a.dtype, lt.out = d.dtype, lt.epilogue = extras.epilogue;
 
-    // The batch, in as few dimensions as it has: the innermost is cuBLASLt's.
+    // The batch, merged into as few dimensions as possible: the innermost is passed to cuBLASLt.
     const std::array<ConstView, 5> views = {d, a, b, added.data == nullptr ? d : added,
                                             extras.aux.data == nullptr ? d : extras.aux};
     std::array<ConstView, 5> batches = views;
@@ -124,15 +127,15 @@ bool product(Cuda& on, ConstView a, ConstView b, ConstView added, View d, const 
     bool first = true;
     for (std::int64_t row = 0; row < walk.rows(); ++row) {
         const auto offsets = walk.offsets(row);
-        for (std::int64_t done = 0; done < walk.width(); done += kMostBatches) {
-            lt.batches = std::min(kMostBatches, walk.width() - done);
+        for (std::int64_t done = 0; done < walk.width(); done += kMaxBatches) {
+            lt.batches = std::min(kMaxBatches, walk.width() - done);
             for (std::size_t i = 0; i < 5; ++i)
                 if (matrices[i]->data != nullptr)
                     matrices[i]->data =
                         at(views[i].data, views[i].dtype, offsets[i] + done * matrices[i]->batch);
             if (!lt_matmul(on, lt)) {
                 if (first) return false;
-                throw CudaError(str(current_op, ": cuBLASLt does a part of a batch only"));
+                throw CudaError(str(current_op, ": cuBLASLt supports only a part of the batch"));
             }
             first = false;
         }
@@ -140,14 +143,14 @@ bool product(Cuda& on, ConstView a, ConstView b, ConstView added, View d, const 
     return true;
 }
 
-// Whether cuBLASLt multiplies these dtypes at all, and can be called.
+// Returns whether cuBLASLt supports these dtypes and is available.
 bool multiplies(const ConstView& a, const View& c) {
     const bool types =
         is_floating(a.dtype) && (c.dtype == a.dtype || (is_half(a.dtype) && c.dtype == DType::f32));
     return types && a.back(1) > 0 && cublaslt() != nullptr;
 }
 
-// It wants 16 bytes everywhere.
+// cuBLASLt requires an alignment of 16 bytes for all rows.
 bool is_auxiliary(const ConstView& x) {
     const auto layout = layout_of(x);
     if (!layout || layout->transposed) return false;
@@ -156,16 +159,16 @@ bool is_auxiliary(const ConstView& x) {
     return alignment(x.data, between * size_of(x.dtype)) >= 16;
 }
 
-// What else a product is to do, seen as its d lies: which argument of the activation it stores, or
-// which one it takes the slope of.
+// Optional auxiliary tensor with d's layout: the activation's argument is stored in `pre`, or its
+// slope is taken at `slope_of`.
 struct Auxiliary {
     View pre;
     ConstView slope_of;
 };
 
-// Which does the activation and stores its argument, or multiplies with the slope. GELU is an
-// approximation there that is good enough for 16 bits. Its ReLU is said to be max(x, 0), which may
-// lose a NaN that ours passes on.
+// Returns the epilogue of cuBLASLt that applies the activation and stores its argument, or
+// multiplies with the slope. Its GELU is an approximation that is sufficiently accurate for 16 bits
+// only. Its ReLU is documented as max(x, 0), which can lose a NaN that Axle's propagates.
 std::optional<cublasLtEpilogue_t> fused(const MatmulEpilogue& epilogue, const View& c,
                                         const Auxiliary& aux) {
     const bool stores = aux.pre.data != nullptr, slopes = aux.slope_of.data != nullptr;
@@ -193,7 +196,7 @@ cublasLtEpilogue_t with_bias(cublasLtEpilogue_t epilogue) {
     return static_cast<cublasLtEpilogue_t>(epilogue | CUBLASLT_EPILOGUE_BIAS);
 }
 
-// c = activation(x), or x activation'(slope_of)
+// c = activation(x), or x activation'(slope_of).
 void activate(Cuda& on, Activation activation, ConstView x, ConstView slope_of, View c) {
     const auto apply = [&](auto f) {
         if (slope_of.data == nullptr) return unary(on, f, x, c);
@@ -214,8 +217,8 @@ void activate(Cuda& on, Activation activation, ConstView x, ConstView slope_of, 
     }
 }
 
-// For a c or an argument that lies neither by rows nor by columns, or not both in one way: into
-// scratch, and from there where they belong.
+// If c or the argument of the activation is stored neither by rows nor by columns, or they are
+// stored differently, computes in scratch memory and copies the results.
 void matmul_by_copy(Cuda& on, const ConstView& a, const ConstView& b, const View& c,
                     const MatmulEpilogue& epilogue) {
     DeviceScratch scratch(on);
@@ -237,7 +240,7 @@ void matmul(Cuda& on, ConstView a, ConstView b, View c, const MatmulEpilogue& ep
     if (c.numel() == 0) return;
     if (!multiplies(a, c)) return simt_matmul(on, a, b, c, epilogue);
 
-    // d is c, or its transpose, such that it lies by rows.
+    // d is c, or its transpose if c is stored by columns.
     View d = c;
     Auxiliary aux = {epilogue.pre, {}};
     if (epilogue.activation != Activation::none) aux.slope_of = epilogue.slope_of;
@@ -283,7 +286,7 @@ void matmul(Cuda& on, ConstView a, ConstView b, View c, const MatmulEpilogue& ep
 void matmul_row_sum(Cuda& on, ConstView a, ConstView b, View c, View row_sum) {
     if (c.numel() > 0 && multiplies(a, c) && row_sum.dtype == c.dtype &&
         (row_sum.back_stride(1) == 1 || row_sum.back(1) == 1)) {
-        // a is cuBLASLt's second operand, or with a c that lies by columns the first.
+        // a is cuBLASLt's second operand, or the first if c is stored by columns.
         if (by_rows(c) && product(on, a, b, {}, c, {CUBLASLT_EPILOGUE_BGRADB, row_sum.data}))
             return;
         if (!by_rows(c) && by_rows(transposed(c)) &&
@@ -295,4 +298,4 @@ void matmul_row_sum(Cuda& on, ConstView a, ConstView b, View c, View row_sum) {
     column_sum(on, transposed(a), row_sum);
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

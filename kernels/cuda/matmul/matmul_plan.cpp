@@ -1,10 +1,9 @@
-// A product's plan is the algorithm that runs it. It comes from the file of what has been tuned
-// before, or is the one that cuBLASLt thinks best; a product that comes a second time is tuned.
-// Where the same bits are wanted in every run, what cuBLASLt thinks best is final, for which of two
-// algorithms is faster may differ from run to run.
+// The plan of a product is the algorithm that computes it. It comes from the tuning file, or is the
+// one that cuBLASLt recommends; a product that is used a second time is tuned. In deterministic
+// mode the recommendation is final, because timing can choose another algorithm in every run.
 //
-// Algorithms that add up parts of the depth do so in the type of the sums and in a separate step:
-// the other ways round in between or depend on which part comes first.
+// Algorithms that split the depth must add the parts in the type of the sums and in a separate
+// step: other schemes round intermediate results or depend on the order in which parts finish.
 #include "kernels/cuda/matmul/matmul_plan.h"
 
 #include <array>
@@ -19,12 +18,12 @@
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/matmul/matmul_tuning.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
 constexpr int kCandidates = 16;
 
-// All that an algorithm may depend on, but not where the matrices lie.
+// All properties that an algorithm can depend on, except the addresses of the matrices.
 using Key = std::array<std::int64_t, 34>;
 
 Key key_of(const Cuda& on, const LtProduct& p) {
@@ -59,14 +58,14 @@ std::string text_of(const Key& key) {
 
 struct HashOfKey {
     std::size_t operator()(const Key& key) const {
-        std::uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a, a word at a time
+        std::uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a, one word at a time
         for (const std::int64_t field : key)
             hash = (hash ^ static_cast<std::uint64_t>(field)) * 0x100000001b3u;
         return hash ^ (hash >> 32);
     }
 };
 
-// The descriptors of a product. Pointers are part of one, so each call makes its own.
+// The descriptors of a product. They contain pointers, so each call creates its own.
 struct Description {
     cublasLtMatmulDescOpaque_t operation = {};
     cublasLtMatrixLayoutOpaque_t a = {}, b = {}, c = {}, d = {};
@@ -127,26 +126,26 @@ Description describe(const CublasLt& lt, const Cuda& on, const LtProduct& p) {
 
 struct Plan {
     bool supported = false;
-    bool tuned = false;  // or about to be, by some thread
+    bool tuned = false;  // set when a thread begins tuning
     int uses = 0;
     cublasLtMatmulAlgo_t algo = {};
     std::size_t workspace = 0;
 };
 
-// Bytes between the first and the last element of a batch.
+// Returns the bytes between the first and the last element of a batch.
 std::int64_t extent(const LtMatrix& matrix, std::int64_t rows, std::int64_t columns,
                     std::int64_t batches, DType dtype) {
     return ((batches - 1) * matrix.batch + (columns - 1) * matrix.ld + rows) * size_of(dtype);
 }
 
-// One device's plans. Threads may share it.
+// The plans of one device. Thread-safe.
 class Planner {
   public:
     Planner(const CublasLt& lt, int device) : lt_(lt), file_(device, lt.version()) {
         int major = 0;
         check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
                    "cudaDeviceGetAttribute");
-        // What NVIDIA recommends.
+        // NVIDIA's recommendation.
         most_workspace_ = std::size_t{major >= 9 ? 32u : 4u} << 20;
         lt.check(lt.create(&handle_), "cublasLtCreate");
     }
@@ -166,7 +165,7 @@ class Planner {
             Plan& known = entry->second;
             ++known.uses;
             tunes = known.supported && !known.tuned && !on.deterministic && known.uses >= 2 &&
-                    may_tune(on, work);
+                    should_tune(on, work);
             if (tunes) known.tuned = true;
             plan = known;
         }
@@ -210,7 +209,7 @@ class Planner {
         return plan;
     }
 
-    // In the order in which cuBLASLt expects them to be fast.
+    // Returns algorithms in the order in which cuBLASLt expects them to be fast.
     std::vector<cublasLtMatmulHeuristicResult_t> candidates(const LtProduct& product,
                                                             Description& description) {
         cublasLtMatmulPreferenceOpaque_t preference = {};
@@ -245,8 +244,8 @@ class Planner {
         return found;
     }
 
-    // Gives the plan the fastest of the candidates, which write to scratch. False where that can't
-    // be found out, mostly for want of memory.
+    // Sets the plan to the fastest of the candidates, which write to scratch memory. Returns false
+    // if this is not possible, usually because there is not enough memory.
     bool tune(Cuda& on, LtProduct product, Description description, Plan& plan) {
         const auto found = candidates(product, description);
         DeviceScratch scratch(on);
@@ -322,4 +321,4 @@ bool lt_matmul(Cuda& on, const LtProduct& product) {
     return planner_of(on.device()).run(on, product);
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

@@ -1,4 +1,4 @@
-// Private to kernels: products by cuBLASLt, each shape planned once.
+// Private to kernels: products by cuBLASLt, planned once per shape.
 #pragma once
 
 #include <cstdint>
@@ -7,35 +7,36 @@
 #include "kernels/cuda/matmul/cublaslt.h"
 #include "kernels/exec.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 
-// D = f(A B + beta C) in cuBLASLt's words: matrices are stored column by column, `ld` elements
-// apart, those of a batch `batch` elements apart (0: one for all).
+// D = f(A B + beta C) in cuBLASLt's terms: matrices are stored column by column, `ld` elements
+// apart; the matrices of a batch are `batch` elements apart (0: one for all).
 struct LtMatrix {
     const void* data = nullptr;
     std::int64_t ld = 0, batch = 0;
-    bool transposed = false;     // of A and B: stored as its transpose
+    bool transposed = false;     // A and B only: stored as the transpose
     std::int64_t alignment = 0;  // in bytes, of every matrix of the batch
 };
 
 struct LtProduct {
     std::int64_t rows = 0, columns = 0, depth = 0, batches = 1;
-    DType in = DType::f32, out = DType::f32;  // of A and B, of the others
-    LtMatrix a, b, d;                         // d is written
-    LtMatrix c;                               // without data: beta is 0, else 1
+    DType in = DType::f32, out = DType::f32;  // in: A and B; out: all others
+    LtMatrix a, b, d;                         // d is the output
+    LtMatrix c;                               // without data, beta is 0, else 1
     cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
-    LtMatrix vector;  // bias, or where its gradient goes
-    LtMatrix aux;     // where the argument of GELU goes, or that of its slope comes from
-    // Of 8-bit floats, where `in` is A's type alone.
+    LtMatrix vector;  // bias, or output for its gradient
+    LtMatrix aux;     // output for GELU's argument, or input of its slope
+    // For 8-bit floats; `in` is then A's type only.
     struct Float8 {
         DType b;
-        const float *a_factor, *b_factor;  // on the device
-        bool fast;                         // sums may be less exact
+        const float *a_factor, *b_factor;  // in device memory
+        bool fast;                         // sums can be less exact
     };
     std::optional<Float8> float8 = {};
 };
 
-// False if cuBLASLt has no algorithm for it; nothing has been queued then. CudaError if it fails.
+// Returns false, without queueing anything, if cuBLASLt has no algorithm for the product. Throws
+// CudaError if it fails.
 bool lt_matmul(Cuda& on, const LtProduct& product);
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

@@ -13,15 +13,15 @@
 
 #include "kernels/cuda/check.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
-// Multiply-adds of the smallest product that is tuned: below, starting the kernel is most of the
-// time.
-constexpr double kLeastWork = 0x1p28;
-// Runs between two events.
+// Minimum multiply-adds of a product that is tuned: the time of smaller ones is mostly launch
+// overhead.
+constexpr double kMinWork = 0x1p28;
+// Number of runs between two events.
 constexpr int kRuns = 3;
-// What a later candidate must save, lest noise choose.
+// A later candidate must be at least this much faster, so that noise does not decide.
 constexpr float kGain = 0.98f;
 
 struct Event {
@@ -64,10 +64,10 @@ std::optional<cublasLtMatmulAlgo_t> algo_of(std::string_view text) {
 
 }  // namespace
 
-bool may_tune(const Cuda& on, double work) {
+bool should_tune(const Cuda& on, double work) {
     const char* text = std::getenv("AXLE_MATMUL_TUNE");
     const std::string_view wish = text == nullptr ? "" : text;
-    if (wish == "0" || (wish != "all" && work < kLeastWork)) return false;
+    if (wish == "0" || (wish != "all" && work < kMinWork)) return false;
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     check_cuda(cudaStreamIsCapturing(on.stream(), &status), "cudaStreamIsCapturing");
     return status == cudaStreamCaptureStatusNone;
@@ -78,7 +78,7 @@ int fastest(const Cuda& on, int candidates, const std::function<bool(int)>& run)
     int best = -1;
     float least = 0;
     for (int i = 0; i < candidates; ++i) {
-        if (!run(i)) continue;  // and the GPU has its code now
+        if (!run(i)) continue;  // now its code is loaded on the GPU
         check_cuda(cudaEventRecord(from.event, on.stream()), "cudaEventRecord");
         for (int n = 0; n < kRuns; ++n) run(i);
         check_cuda(cudaEventRecord(to.event, on.stream()), "cudaEventRecord");
@@ -109,12 +109,12 @@ std::optional<cublasLtMatmulAlgo_t> TuningFile::find(const std::string& key) {
 }
 
 void TuningFile::add(const std::string& key, const cublasLtMatmulAlgo_t& algo) {
-    read();  // what others have found in the meantime
+    read();  // results of other processes in the meantime
     algos_[key] = algo;
     write();
 }
 
-// One line for each product: the key, a blank, the algorithm's bits.
+// Each product is one line: the key, a space, the algorithm's bits.
 void TuningFile::read() {
     if (path_.empty()) return;
     std::ifstream file(path_);
@@ -148,4 +148,4 @@ void TuningFile::write() const {
     if (error) fs::remove(temporary, error);
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

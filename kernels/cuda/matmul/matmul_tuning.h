@@ -1,9 +1,9 @@
-// Private to kernels: which of cuBLASLt's algorithms is the fastest for a product, found by running
-// them, and remembered in a file.
+// Private to kernels: finds the fastest algorithm of cuBLASLt for a product by running the
+// candidates, and stores it in a file.
 //
-// AXLE_MATMUL_TUNE: 0 runs none, "all" runs those of the smallest products too.
-// AXLE_MATMUL_CACHE: the file, none if it is empty. By default it lies in $XDG_CACHE_HOME/axle or
-// ~/.cache/axle and is named after the GPU and the version of cuBLASLt.
+// AXLE_MATMUL_TUNE: 0 disables tuning, "all" also tunes the smallest products. AXLE_MATMUL_CACHE:
+// path of the file, or empty for no file. By default it is in $XDG_CACHE_HOME/axle or
+// ~/.cache/axle, with a name that contains the GPU and the version of cuBLASLt.
 #pragma once
 
 #include <functional>
@@ -15,24 +15,25 @@
 
 #include "kernels/exec.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 
-// Whether a product of so many multiply-adds is worth it, and the stream can be waited for.
-bool may_tune(const Cuda& on, double work);
+// Returns whether a product with `work` multiply-adds is worth tuning and the stream can be waited
+// for.
+bool should_tune(const Cuda& on, double work);
 
-// The number of the fastest candidate, by events on the stream, which it waits for; the first of
-// those that are about equally fast. run(i) queues candidate i and tells whether it could. -1 if
-// none can.
+// Measures the candidates with events on the stream and waits for it. Returns the index of the
+// fastest candidate (the first of those that are about equally fast), or -1 if none can run. run(i)
+// queues candidate i and returns whether this was possible.
 int fastest(const Cuda& on, int candidates, const std::function<bool(int)>& run);
 
-// What processes have found on GPUs of one kind. A file that can't be read or written is ignored,
-// as are lines that make no sense. Not synchronised.
+// Tuning results for one type of GPU, shared between processes. A file that cannot be read or
+// written is ignored, as are invalid lines. Not thread-safe.
 class TuningFile {
   public:
-    // Of the device, and cuBLASLt in this version.
+    // For this device and version of cuBLASLt.
     TuningFile(int device, std::size_t version);
 
-    // Keys have no blanks.
+    // Keys contain no spaces.
     std::optional<cublasLtMatmulAlgo_t> find(const std::string& key);
     void add(const std::string& key, const cublasLtMatmulAlgo_t& algo);
 
@@ -45,4 +46,4 @@ class TuningFile {
     std::unordered_map<std::string, cublasLtMatmulAlgo_t> algos_;
 };
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

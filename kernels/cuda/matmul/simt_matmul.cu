@@ -1,10 +1,10 @@
-// c = a b without tensor cores or a library: for machines without cuBLASLt, and for what it does
-// not do: integers, strides of any kind, an empty depth.
+// c = a b without tensor cores or libraries: for machines without cuBLASLt, and for cases that it
+// does not support (integers, arbitrary strides, an empty depth).
 //
 // A block computes 64 x 64 elements of c, each thread 4 x 4 of them in registers. Tiles of a and b,
-// 16 deep, go through shared memory, where they have the type of the sums; memory is read along
-// the direction in which an operand runs. Every element of a is read once for each 64 columns of c,
-// every element of b once for each 64 rows. An element's terms are added one after another.
+// 16 deep, are stored in shared memory in the type of the sums; memory is read in the direction in
+// which an operand is contiguous. Every element of a is read once per 64 columns of c, every
+// element of b once per 64 rows. An element's terms are added one after another.
 #include <algorithm>
 
 #include "kernels/cuda/device.cuh"
@@ -13,21 +13,21 @@
 #include "kernels/cuda/visit.cuh"
 #include "kernels/ops/pointwise.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kTile = 64;   // rows and columns of a block
-constexpr int kDepth = 16;  // of the tiles in shared memory
-constexpr int kEach = 4;    // rows and columns of a thread
+constexpr int kTile = 64;   // rows and columns per block
+constexpr int kDepth = 16;  // depth of the tiles in shared memory
+constexpr int kEach = 4;    // rows and columns per thread
 constexpr int kAcross = kTile / kEach;
-constexpr int kMostBatchDims = kMaxDims - 2;
+constexpr int kMaxBatchDims = kMaxDims - 2;
 
-// One operand: strides in elements, by row, by column and by the dimensions of the batch.
+// An operand: strides in elements by row, by column and by the batch dimensions.
 struct Operand {
     char* data = nullptr;
     DType dtype = DType::f32;
-    std::int64_t row = 0, column = 0, batch[kMostBatchDims] = {};
+    std::int64_t row = 0, column = 0, batch[kMaxBatchDims] = {};
 
     Operand() = default;
     template <class V>
@@ -44,10 +44,10 @@ struct Problem {
     Operand a, b, c, bias, addend;
     Operand aux;  // pre or slope_of
     std::int64_t rows = 0, columns = 0, depth = 0, row_tiles = 0;
-    std::int64_t batches = 1, batch_shape[kMostBatchDims] = {};
+    std::int64_t batches = 1, batch_shape[kMaxBatchDims] = {};
     int batch_dims = 0;
     Activation activation = Activation::none;
-    bool slopes = false;  // aux is slope_of
+    bool slopes = false;  // true if aux is slope_of
 
     __device__ std::int64_t batch_start(const Operand& operand, std::int64_t batch) const {
         std::int64_t start = 0;
@@ -59,7 +59,7 @@ struct Problem {
     }
 };
 
-// In: how elements of integers lie in memory; of floating operands, the dtype tells.
+// In is the element type of integers; for floating operands, the dtype member is used.
 template <class In, class Sum>
 __device__ inline Sum load_as(const Operand& from, std::int64_t i) {
     if constexpr (std::is_integral_v<Sum>) {
@@ -135,12 +135,12 @@ __device__ inline Sum slope(Activation activation, Sum x) {
     return Sum(1);
 }
 
-// Two more than the tile's width: threads that write along the depth meet different banks.
+// Two elements wider than the tile, so that threads that write along the depth use different banks.
 template <class Sum>
 using SharedTile = Sum[kDepth][kTile + 2];
 
-// Lines [line, line + kTile) of an operand, each a row of a or a column of b, from `depth` on.
-// Outside of the operand there are zeros.
+// Loads lines [line, line + kTile) of an operand (rows of a, or columns of b) from `depth` on.
+// Elements outside of the operand are zero.
 template <class In, class Sum>
 __device__ inline void load_tile(const In* from, std::int64_t line_stride,
                                  std::int64_t depth_stride, std::int64_t line, std::int64_t lines,
@@ -225,7 +225,7 @@ __global__ void __launch_bounds__(kThreads) multiply(Problem problem) {
 
 std::int64_t magnitude(std::int64_t stride) { return stride < 0 ? -stride : stride; }
 
-// c = activation(a b + bias + addend), or with the slope
+// c = activation(a b + bias + addend), or multiplied with the slope.
 void run(Cuda& on, ConstView a, ConstView b, View c, const MatmulEpilogue& epilogue,
          ConstView addend) {
     if (c.numel() == 0) return;
@@ -238,7 +238,7 @@ void run(Cuda& on, ConstView a, ConstView b, View c, const MatmulEpilogue& epilo
         row.shape[1] = row.shape[0], row.stride[1] = row.stride[0], row.stride[0] = 0;
         bias = Operand(row);
     }
-    // Threads step through c's columns, which should be how it lies in memory.
+    // Threads step along c's columns, so these should be contiguous in memory.
     if (magnitude(c.back_stride(2)) < magnitude(c.back_stride(1))) {
         std::swap(a, b);
         a = transposed(a), b = transposed(b), c = transposed(c);
@@ -289,9 +289,9 @@ void simt_matmul(Cuda& on, ConstView a, ConstView b, View c, const MatmulEpilogu
 }
 
 void finish_product(Cuda& on, ConstView sums, View c, const MatmulEpilogue& epilogue) {
-    ConstView a = sums, b = sums;  // an empty product: nothing of it is read
+    ConstView a = sums, b = sums;  // an empty product: the operands are not read
     a.shape[a.ndim - 1] = 0, b.shape[b.ndim - 2] = 0;
     run(on, a, b, c, epilogue, sums);
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

@@ -5,16 +5,16 @@
 
 #include "kernels/ops/matmul.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 
-// matmul() for everything that its header allows.
+// Supports everything that matmul() in kernels/ops/matmul.h does.
 void simt_matmul(Cuda& on, ConstView a, ConstView b, View c, const MatmulEpilogue& epilogue = {});
 
-// The epilogue of a product whose sums have c's shape and are f32, or f64 as c is. c is floating
-// and the epilogue's accumulate is ignored.
+// Applies the epilogue of a product whose sums have c's shape and are f32 (f64 if c is f64). c is
+// floating; epilogue.accumulate is ignored.
 void finish_product(Cuda& on, ConstView sums, View c, const MatmulEpilogue& epilogue);
 
-// With its last two dimensions exchanged.
+// Returns x with its last two dimensions swapped.
 template <class V>
 V transposed(V x) {
     std::swap(x.shape[x.ndim - 1], x.shape[x.ndim - 2]);
@@ -22,4 +22,4 @@ V transposed(V x) {
     return x;
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

@@ -1,16 +1,15 @@
-// Batch norm and group norm: one reading of x for the statistics, as a reduction
-// (kernels/cuda/reduce/reduce.cuh), a second one and a write of y for the result. Sums of the
-// distances from the first element of a channel or group, and of their squares, are carried in f64,
-// in which nothing is lost as long as that element lies within some thousand deviations of the
-// mean.
+// Batch norm and group norm: x is read once for the statistics, by a reduction
+// (kernels/cuda/reduce/reduce.cuh), and a second time for the result y. The reduction sums the
+// differences to the first element of a channel or group, and their squares, in f64. This is
+// accurate as long as that element is within some thousand standard deviations of the mean.
 #include <cmath>
 
 #include "kernels/cuda/norm/channel_norm.cuh"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
-// mean, rstd and the running statistics of a result whose first element is x[result * step].
+// Writes mean, rstd and the running statistics of a result whose first element is x[result * step].
 template <class T>
 struct Moments {
     using Lane = Compute<T>;
@@ -81,13 +80,13 @@ struct Apply {
     }
 };
 
-// y's memory, or scratch for another dtype.
+// Returns y, or scratch memory if the computation has another dtype.
 View result_in(DeviceScratch& scratch, const View& y, DType dtype) {
     if (y.dtype == dtype) return y;
     return dense_like(y, scratch.take<char>(y.numel() * size_of(dtype)), dtype);
 }
 
-// f<T>(x, y) with both row-major and of one dtype.
+// Calls f<T>(x, y) with both row-major and of one dtype.
 template <class F>
 void with_operands(Cuda& on, const ConstView& x, const View& y, F&& f) {
     DeviceScratch scratch(on);
@@ -162,4 +161,4 @@ void group_norm(Cuda& on, ConstView x, std::int64_t groups, ConstView weight, Co
     });
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

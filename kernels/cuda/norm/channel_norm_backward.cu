@@ -1,9 +1,9 @@
-// The backward pass of batch norm and group norm: a reading of dy and x for the sums of dy and of
-// dy (x - mean), per channel or per sample and channel, then another one and a write of dx. The
-// coefficients of dx = a dy + b (x - mean) + c come from the sums in between.
+// The backward pass of batch norm and group norm: dy and x are read once for the sums of dy and of
+// dy (x - mean), per channel or per sample and channel, and a second time to compute dx = a dy + b
+// (x - mean) + c. The coefficients are computed from the sums in between.
 #include "kernels/cuda/norm/channel_norm.cuh"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
 // Per plane, or for batch norm per channel: {sum(dy), sum(dy (x - mean))}.
@@ -31,13 +31,13 @@ struct Sums {
     __device__ void write(std::int64_t result, const Acc& acc) const { sums[result] = acc; }
 };
 
-// What dx takes from the sums of one group or channel.
+// The terms of dx that are computed from the sums of one group or channel.
 template <class C>
 struct Coefficients {
     C b, c;
 };
 
-// A thread per channel (batch norm) or group; the sums of a group are `width` together.
+// One thread per channel (batch norm) or group; a group has `width` consecutive sums.
 template <class C>
 __global__ void find_coefficients(std::int64_t count, std::int64_t width, std::int64_t channels,
                                   double elements, const PairOf<double>* sums, const C* rstd,
@@ -54,7 +54,7 @@ __global__ void find_coefficients(std::int64_t count, std::int64_t width, std::i
               static_cast<C>(-r * mean_g / elements)};
 }
 
-// A thread per channel adds the sums of the samples; batch norm has one.
+// One thread per channel adds the sums of all samples; batch norm has one sum per channel.
 template <class C>
 __global__ void find_gradients(std::int64_t samples, Planes planes, const PairOf<double>* sums,
                                const C* rstd, C* dweight, C* dbias) {
@@ -80,7 +80,7 @@ struct Gradient {
     T* dx;
     const C *mean, *rstd;
     NormVector weight;
-    const Coefficients<C>* coefficients;  // none: b and c are 0
+    const Coefficients<C>* coefficients;  // null: b and c are 0
 
     template <int kN>
     __device__ void at(std::int64_t i, std::uint32_t plane) const {
@@ -106,8 +106,8 @@ struct Gradient {
 // groups is 0 for batch norm.
 template <class T>
 void run(Cuda& on, const ConstView& dy, const ConstView& x, std::int64_t groups,
-         const ConstView& weight, const void* mean_data, const void* rstd_data, bool batch_statistics,
-         const View& dx, const View& dweight, const View& dbias) {
+         const ConstView& weight, const void* mean_data, const void* rstd_data,
+         bool batch_statistics, const View& dx, const View& dweight, const View& dbias) {
     using C = Compute<T>;
     constexpr int kThreads = 128;
     const auto blocks = [](std::int64_t n) { return (n + kThreads - 1) / kThreads; };
@@ -179,4 +179,4 @@ void group_norm_backward(Cuda& on, ConstView dy, ConstView x, std::int64_t group
     backward(on, dy, x, groups, weight, mean, rstd, true, dx, dweight, dbias);
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

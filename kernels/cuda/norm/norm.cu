@@ -1,18 +1,18 @@
-// Layer norm and RMS norm: one read and one write of memory for rows that a team of up to 512
-// threads holds in registers (8192 floats); its two sums, of the elements and of their squared
-// deviations from the mean, cost no further reading. Longer rows are read again for each, from L2
-// where it holds them. An RMS norm is a layer norm around 0.
+// Layer norm and RMS norm. Rows of up to 8192 floats are held in the registers of a team of up to
+// 512 threads, with one read and one write of memory; the two sums, of the elements and of their
+// squared deviations from the mean, need no further reads. Longer rows are read again for each,
+// possibly from L2. An RMS norm is a layer norm with mean 0.
 #include <cmath>
 
 #include "kernels/cuda/norm/norm.cuh"
 #include "kernels/cuda/start.cuh"
 #include "kernels/ops/norm.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
-constexpr int kPacks = 4;  // of a row that a thread holds at a time
-constexpr int kMostThreads = 512;
+constexpr int kPacks = 4;  // packs of a row that a thread holds at a time
+constexpr int kMaxThreads = 512;
 
 struct Operands {
     DeviceRows<2> rows;
@@ -22,10 +22,10 @@ struct Operands {
     bool dense;
     NormVector weight, bias;
     double eps;
-    void *mean, *rstd;  // no mean for an RMS norm
+    void *mean, *rstd;  // mean is null for an RMS norm
 };
 
-// The packs that a thread holds of n elements.
+// The packs of a row of n elements that a thread holds.
 template <class T>
 struct Held {
     using C = Compute<T>;
@@ -43,7 +43,7 @@ struct Held {
             for (int j = 0; j < kN; ++j) total += static_cast<C>(x[p].at[j]);
         return static_cast<double>(total);
     }
-    // Sums of the deviations of the elements that exist, and of their squares.
+    // Returns the sums of the deviations from the centre and of their squares.
     __device__ PairOf<double> deviations(C centre, int n, const Team& team) const {
         C sum = 0, square = 0;
 #pragma unroll
@@ -75,8 +75,8 @@ struct Held {
     }
 };
 
-// Of n elements: their mean and the reciprocal of their deviation. What the centre was rounded by
-// is found again in the sum of the deviations.
+// The mean and reciprocal standard deviation of n elements. The sum of the deviations corrects the
+// rounding error of the centre.
 template <class C>
 struct Moments {
     C mean, rstd;
@@ -94,11 +94,11 @@ struct Moments {
 };
 
 template <class T>
-__global__ void __launch_bounds__(kMostThreads) short_rows(Operands o, int team_size) {
+__global__ void __launch_bounds__(kMaxThreads) short_rows(Operands o, int team_size) {
     using C = Compute<T>;
     const Team team(team_size);
     const std::int64_t row = thread_in_grid() / team_size;
-    const bool mine = row < o.rows.count;  // the others only take part in the sums
+    const bool mine = row < o.rows.count;  // other threads only take part in the sums
     const auto place = o.rows.place(mine ? row : 0);
     const int n = mine ? static_cast<int>(o.n) : 0;
     Held<T> held;
@@ -112,14 +112,14 @@ __global__ void __launch_bounds__(kMostThreads) short_rows(Operands o, int team_
 }
 
 template <class T>
-__global__ void __launch_bounds__(kMostThreads) long_rows(Operands o) {
+__global__ void __launch_bounds__(kMaxThreads) long_rows(Operands o) {
     using C = Compute<T>;
-    const Team team(kMostThreads);
+    const Team team(kMaxThreads);
     const std::int64_t row = blockIdx.x;
     const auto place = o.rows.place(row);
     const T* const x = static_cast<const T*>(o.x) + place.at[0];
     T* const y = static_cast<T*>(o.y) + place.at[1];
-    constexpr std::int64_t kStep = std::int64_t{kMostThreads} * kPacks * kPack<T>;
+    constexpr std::int64_t kStep = std::int64_t{kMaxThreads} * kPacks * kPack<T>;
     Held<T> held;
     const auto load = [&](std::int64_t first) {
         const int n = static_cast<int>(o.n - first < kStep ? o.n - first : kStep);
@@ -173,13 +173,13 @@ void layer_norm(Cuda& on, ConstView x, ConstView weight, ConstView bias, double 
     visit_float(dtype, [&]<class T>() {
         o.dense = o.x_stride == 1 && o.y_stride == 1 && o.n % kPack<T> == 0 &&
                   o.rows.packs_in<T>(0, o.x) && o.rows.packs_in<T>(1, o.y);
-        if (o.n <= std::int64_t{kMostThreads} * kPacks * kPack<T>) {
+        if (o.n <= std::int64_t{kMaxThreads} * kPacks * kPack<T>) {
             const std::int64_t units = (o.n + kPack<T> - 1) / kPack<T>;
-            const TeamLayout layout(team_for(units, kPacks, kMostThreads), 128);
+            const TeamLayout layout(team_for(units, kPacks, kMaxThreads), 128);
             start(on, {{layout.blocks(o.rows.count)}, layout.threads}, &short_rows<T>, o,
                   layout.team);
         } else {
-            start(on, {{o.rows.count}, kMostThreads}, &long_rows<T>, o);
+            start(on, {{o.rows.count}, kMaxThreads}, &long_rows<T>, o);
         }
     });
     if (y.dtype != dtype) copy(on, to, y);
@@ -189,4 +189,4 @@ void rms_norm(Cuda& on, ConstView x, ConstView weight, double eps, View y, View 
     layer_norm(on, x, weight, {}, eps, y, {}, rstd);
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

@@ -1,17 +1,17 @@
-// Private to kernels: what the two passes of layer norm and RMS norm share.
+// Private to kernels: helpers shared by both passes of layer norm and RMS norm.
 #pragma once
 
 #include "kernels/cuda/rows.cuh"
 #include "kernels/cuda/visit.cuh"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 
-// A weight or a bias: any floating dtype and stride, f64 only beside f64; or none.
+// An optional weight or bias, with any floating dtype and stride (f64 only together with f64).
 struct NormVector {
     const void* data;
     DType dtype;
     std::int64_t stride;
-    bool packs;  // pairs of 16 bytes can be loaded
+    bool packs;  // packs of 16 bytes can be loaded
 
     explicit NormVector(const ConstView& v)
         : data(v.data),
@@ -20,7 +20,8 @@ struct NormVector {
           packs(stride == 1 && reinterpret_cast<std::uintptr_t>(v.data) % 16 == 0 &&
                 v.shape[0] % 8 == 0) {}
 
-    // Elements [i, i + kN), none of them behind the n-th; `otherwise` where there are none.
+    // Loads elements [i, i + kN), which must not extend beyond n, or `otherwise` if there is no
+    // vector.
     template <class C, int kN>
     __device__ void load(std::int64_t i, std::int64_t n, C otherwise, C (&v)[kN]) const {
         if (data == nullptr) {
@@ -55,7 +56,8 @@ struct NormVector {
     }
 };
 
-// The dtype that rows are read and written in: that of all operands, or f32 for a mixture.
+// Returns the dtype in which rows are read and written: the common dtype of all operands, or f32 if
+// they differ.
 inline DType norm_dtype(std::initializer_list<ConstView> views) {
     DType common = views.begin()->dtype;
     for (const ConstView& v : views)
@@ -63,4 +65,4 @@ inline DType norm_dtype(std::initializer_list<ConstView> views) {
     return common;
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

@@ -1,22 +1,22 @@
-// The backward pass of layer norm and RMS norm: one read of dy and x and one write of dx.
+// The backward pass of layer norm and RMS norm, with one read of dy and x and one write of dx.
 //
-// Rows that a team of up to 512 threads holds in registers (8192 elements, 4096 of f64): a block
-// walks through many rows, and each thread keeps the sums for weight and bias of the columns that
-// it holds, in registers too. At the end the block writes its sums, and a second kernel adds those
-// of all blocks in order. Blocks are as many as the GPU holds, so the sums' order follows from the
-// shape and the GPU. Longer rows take two kernels, one along rows for dx and one down columns for
-// the sums, and read memory up to three times.
+// For rows that fit in the registers of a team of up to 512 threads (8192 elements, 4096 of f64), a
+// block processes many rows, and each thread accumulates the sums for weight and bias of its
+// columns in registers. At the end the block writes its sums, and a second kernel adds those of all
+// blocks in order. The number of blocks is what the GPU can run concurrently, so the order of
+// summation depends on the shape and the GPU. Longer rows use two kernels, one along rows for dx
+// and one down columns for the sums, and read memory up to three times.
 #include "kernels/cuda/norm/norm.cuh"
 #include "kernels/cuda/start.cuh"
 #include "kernels/ops/norm.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
-constexpr int kMostThreads = 512;
-constexpr int kTogether = 256;  // threads of a block of teams within a warp
+constexpr int kMaxThreads = 512;
+constexpr int kTogether = 256;  // threads per block if teams are smaller than a warp
 
-// Packs of a row that a thread holds: 16 elements, 8 of f64.
+// Packs of a row that a thread holds: 16 elements, 8 for f64.
 template <class T>
 inline constexpr int kPacks = sizeof(T) == 2 ? 2 : 4;
 template <class T>
@@ -25,12 +25,12 @@ inline constexpr int kHeld = kPacks<T> * kPack<T>;
 struct Operands {
     DeviceRows<3> rows;  // dy, x, dx
     const void *dy, *x;
-    void* dx;  // or null
+    void* dx;  // can be null
     std::int64_t n, stride[3];
     bool dense;
     NormVector weight;
-    const void *mean, *rstd;  // no mean for an RMS norm
-    void* sums;               // [blocks, 2, n] for dweight and dbias, or null
+    const void *mean, *rstd;  // mean is null for an RMS norm
+    void* sums;               // [blocks, 2, n] for dweight and dbias; can be null
 };
 
 // The part of a row that a thread holds.
@@ -57,9 +57,9 @@ struct Held {
         rstd = mine ? static_cast<const C*>(o.rstd)[row] : C(0);
     }
     __device__ C dy_at(int p, int j) const { return static_cast<C>(dy[p].at[j]); }
-    // dy is 0 where there is no element, and so are the products with h.
+    // Where there is no element, dy is 0, and so are products with h.
     __device__ C h_at(int p, int j) const { return (static_cast<C>(x[p].at[j]) - mean) * rstd; }
-    // Sums of g and of g h.
+    // Returns the sums of g and of g h.
     __device__ PairOf<C> sums(const Operands& o, std::int64_t first, int n,
                               const Team& team) const {
         PairOf<C> sum = {0, 0};
@@ -97,7 +97,7 @@ struct Held {
     }
 };
 
-// Adds what the teams of a block hold for the same columns; the block's sums go to [2, n] at `out`.
+// Adds the sums of a block's teams for the same columns, and writes them to [2, n] at `out`.
 template <class C, int kN, int kCount>
 __device__ void store_sums(const C (&weight)[kN], const C (&bias)[kN], const Team& team, int n,
                            C* out) {
@@ -112,7 +112,8 @@ __device__ void store_sums(const C (&weight)[kN], const C (&bias)[kN], const Tea
     }
     __shared__ C total[2 * kN * kWarp];
     const int warp = static_cast<int>(threadIdx.x) / kWarp;
-    const bool first = static_cast<int>(threadIdx.x) % kWarp < team.size;  // of the warp's teams
+    // in the first team of the warp
+    const bool first = static_cast<int>(threadIdx.x) % kWarp < team.size;
 #pragma unroll 1
     for (int turn = 0; turn < kTogether / kWarp; ++turn) {
         if (warp == turn) {
@@ -136,7 +137,7 @@ __device__ void store_sums(const C (&weight)[kN], const C (&bias)[kN], const Tea
 }
 
 template <class T>
-__global__ void __launch_bounds__(kMostThreads) short_rows(Operands o, int team_size) {
+__global__ void __launch_bounds__(kMaxThreads) short_rows(Operands o, int team_size) {
     using C = Compute<T>;
     constexpr int kCount = kHeld<T>;
     const Team team(team_size);
@@ -147,7 +148,7 @@ __global__ void __launch_bounds__(kMostThreads) short_rows(Operands o, int team_
 #pragma unroll 1
     for (std::int64_t group = blockIdx.x * std::int64_t{teams}; group < o.rows.count;
          group += gridDim.x * std::int64_t{teams}) {
-        const bool mine = group + own < o.rows.count;  // the others only take part in the sums
+        const bool mine = group + own < o.rows.count;  // other threads only take part in the sums
         const std::int64_t row = mine ? group + own : 0;
         const auto place = o.rows.place(row);
         const int n = mine ? columns : 0;
@@ -170,11 +171,11 @@ __global__ void __launch_bounds__(kMostThreads) short_rows(Operands o, int team_
 }
 
 template <class T>
-__global__ void __launch_bounds__(kMostThreads) long_rows(Operands o) {
+__global__ void __launch_bounds__(kMaxThreads) long_rows(Operands o) {
     using C = Compute<T>;
-    const Team team(kMostThreads);
+    const Team team(kMaxThreads);
     const auto place = o.rows.place(blockIdx.x);
-    constexpr std::int64_t kStep = std::int64_t{kMostThreads} * kHeld<T>;
+    constexpr std::int64_t kStep = std::int64_t{kMaxThreads} * kHeld<T>;
     Held<T> held;
     held.load_moments(o, blockIdx.x, true);
     PairOf<C> sum = {0, 0};
@@ -193,7 +194,7 @@ __global__ void __launch_bounds__(kMostThreads) long_rows(Operands o) {
     }
 }
 
-// A thread per column, a share of the rows per blockIdx.y.
+// One thread per column, and one part of the rows per blockIdx.y.
 template <class T>
 __global__ void __launch_bounds__(kTogether) long_columns(Operands o, std::int64_t height) {
     using C = Compute<T>;
@@ -214,8 +215,8 @@ __global__ void __launch_bounds__(kTogether) long_columns(Operands o, std::int64
     out[i] = weight, out[o.n + i] = bias;
 }
 
-// dweight and dbias from the sums of `parts` blocks: 32 columns of a block, whose warps share the
-// parts.
+// Computes dweight and dbias from the sums of `parts` blocks: a block adds 32 columns, and its
+// warps share the parts.
 template <class C>
 __global__ void __launch_bounds__(kTogether)
     add_sums(const C* sums, std::int64_t parts, std::int64_t n, C* dweight, C* dbias) {
@@ -244,14 +245,13 @@ void run(Cuda& on, Operands o, void* dweight, void* dbias) {
               o.rows.packs_in<T>(2, o.dx);
     const bool sums = dweight != nullptr || dbias != nullptr;
     const std::int64_t rows = o.rows.count, units = (o.n + kPack<T> - 1) / kPack<T>;
-    const bool fits = units <= std::int64_t{kMostThreads} * kPacks<T>;
+    const bool fits = units <= std::int64_t{kMaxThreads} * kPacks<T>;
     DeviceScratch scratch(on);
     std::int64_t parts = 0;
     if (fits) {
-        const TeamLayout layout(team_for(units, kPacks<T>, kMostThreads), kTogether);
-        // Four rows of a team and more, so that its sums are worth writing.
-        const std::int64_t most =
-            on.multiprocessors() * std::int64_t{kMostThreads / layout.threads};
+        const TeamLayout layout(team_for(units, kPacks<T>, kMaxThreads), kTogether);
+        // At least four rows per team, so that writing its sums is worthwhile.
+        const std::int64_t most = on.multiprocessors() * std::int64_t{kMaxThreads / layout.threads};
         parts = std::clamp<std::int64_t>(layout.blocks(rows) / 4, 1, most);
         if (sums) o.sums = scratch.take<C>(parts * 2 * o.n);
         start(on, {{parts}, layout.threads}, &short_rows<T>, o, layout.team);
@@ -263,8 +263,8 @@ void run(Cuda& on, Operands o, void* dweight, void* dbias) {
             start(on, {{(o.n + kTogether - 1) / kTogether, parts}, kTogether}, &long_columns<T>, o,
                   height);
         }
-        // After the sums: dx may lie on dy or x.
-        if (o.dx != nullptr) start(on, {{rows}, kMostThreads}, &long_rows<T>, o);
+        // After the sums, because dx can alias dy or x.
+        if (o.dx != nullptr) start(on, {{rows}, kMaxThreads}, &long_rows<T>, o);
     }
     if (sums)
         start(on, {{(2 * o.n + kWarp - 1) / kWarp}, kTogether}, &add_sums<C>,
@@ -309,4 +309,4 @@ void rms_norm_backward(Cuda& on, ConstView dy, ConstView x, ConstView weight, Co
     layer_norm_backward(on, dy, x, weight, {}, rstd, dx, dweight, {});
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

@@ -1,14 +1,14 @@
-// Norms, scaling and checks of many gradients at once; each is bound by reading the gradients once,
-// in packs of 16 bytes where a tensor is aligned. As many blocks as keep the GPU busy step through
+// Norms, scaling and checks of many gradients at once. Each is limited by reading the gradients
+// once, in packs of 16 bytes if a tensor is aligned. As many blocks as the GPU can run step through
 // the chunks of a table.
 //
-// A norm sums in f64: every block writes what its chunks come to, and one block combines these in
-// order. Which chunks are whose depends on the GPU's size alone.
+// A norm sums in f64: every block writes its partial result, and one block combines them in order.
+// The assignment of chunks to blocks depends on the GPU's size only.
 #include <cmath>
 
 #include "kernels/cuda/optimizer/multi_tensor.cuh"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
 constexpr int kThreads = 256;
@@ -18,9 +18,9 @@ Grid grid_of(const Cuda& on, const Table<Run>& table) {
     return {std::min<std::int64_t>(table.chunks(), std::int64_t{16} * on.multiprocessors())};
 }
 
-// f(x + i) for this thread's share of elements [from, to), with pack(x + i) for whole packs.
+// Calls f(x + i) for this thread's part of elements [from, to), or pack(x + i) for whole packs.
 template <class T, class OfPack, class OfOne>
-__device__ void share(T* x, std::int64_t from, std::int64_t to, OfPack pack, OfOne one) {
+__device__ void for_elements(T* x, std::int64_t from, std::int64_t to, OfPack pack, OfOne one) {
     constexpr int kN = kPack<T>;
     if (reinterpret_cast<std::uintptr_t>(x) % 16 == 0) {
         const std::int64_t end = to - (to - from) % kN;
@@ -33,7 +33,7 @@ __device__ void share(T* x, std::int64_t from, std::int64_t to, OfPack pack, OfO
     for (std::int64_t i = from + threadIdx.x; i < to; i += kThreads) one(x + i);
 }
 
-// f(elements, from, to) for each chunk of the block, with the elements' type.
+// Calls f(elements, from, to) for each chunk of the block, with typed elements.
 template <class F>
 __device__ void for_each_chunk(const Table<Run>& table, F f) {
     for (std::uint32_t chunk = blockIdx.x; chunk < table.chunks(); chunk += gridDim.x) {
@@ -55,7 +55,7 @@ __device__ void for_each_chunk(const Table<Run>& table, F f) {
     }
 }
 
-// f(x) for the elements of the block's chunks.
+// Calls f(x) for all elements in the block's chunks.
 template <class F>
 __device__ void read_elements(const Table<Run>& table, F f) {
     for_each_chunk(table, [&]<class T>(const T* x, std::int64_t from, std::int64_t to) {
@@ -64,11 +64,11 @@ __device__ void read_elements(const Table<Run>& table, F f) {
 #pragma unroll
             for (int j = 0; j < kPack<T>; ++j) f(static_cast<Compute<T>>(values.at[j]));
         };
-        share(x, from, to, pack, [&](const T* p) { f(static_cast<Compute<T>>(*p)); });
+        for_elements(x, from, to, pack, [&](const T* p) { f(static_cast<Compute<T>>(*p)); });
     });
 }
 
-// x = f(x).
+// Sets x = f(x) for all elements in the block's chunks.
 template <class F>
 __device__ void change_elements(const Table<Run>& table, F f) {
     for_each_chunk(table, [&]<class T>(T* x, std::int64_t from, std::int64_t to) {
@@ -79,12 +79,13 @@ __device__ void change_elements(const Table<Run>& table, F f) {
                 values.at[j] = convert<T>(f(static_cast<Compute<T>>(values.at[j])));
             store_pack(p, values);
         };
-        share(x, from, to, pack, [&](T* p) { *p = convert<T>(f(static_cast<Compute<T>>(*p))); });
+        for_elements(x, from, to, pack,
+                     [&](T* p) { *p = convert<T>(f(static_cast<Compute<T>>(*p))); });
     });
 }
 
-// What a norm makes of each |x|, of two partial results and of the last one: a sum, or a maximum
-// from 0 up.
+// The operations of a norm: each() maps |x|, operator() combines two partial results, and root()
+// maps the final result.
 struct OfOnes {
     __device__ double each(double a) const { return a; }
     __device__ double operator()(double a, double b) const { return a + b; }
@@ -101,7 +102,7 @@ struct OfPowers : OfOnes {
     __device__ double root(double x) const { return pow(x, 1 / p); }
 };
 struct Largest : OfOnes {
-    // NaN if any is.
+    // NaN if either is NaN.
     __device__ double operator()(double a, double b) const { return a > b || a != a ? a : b; }
 };
 
@@ -122,7 +123,7 @@ __global__ void norm_of_partials(Power power, std::int64_t n, const double* part
     if (threadIdx.x == 0) *norm = n == 0 ? 0 : power.root(mine);
 }
 
-// Tables of the rows that hold something.
+// Builds tables of the rows that are not empty.
 template <class F>
 void for_each_table(std::span<const Run> runs, F&& f) {
     for_each_table(
@@ -202,4 +203,4 @@ void find_non_finite(Cuda& on, std::span<const Run> runs, double* found_inf) {
     start_chunks(on, runs, &check_chunks, found_inf);
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

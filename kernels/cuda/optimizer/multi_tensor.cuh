@@ -1,9 +1,9 @@
 // Private to kernels: tables of tensors on a GPU.
 //
-// A table travels as a kernel's parameter: it costs no memory of the GPU and no copy, and a
-// captured graph keeps it. Tables longer than that take several launches. Rows are cut into chunks,
-// numbered through the table; a block finds the row of its chunk by a binary search in numbers that
-// lie close together in the constant cache.
+// A table is passed as a kernel parameter: it needs no GPU memory and no copy, and a captured graph
+// stores it. Longer tables are split over several launches. Rows are split into chunks that are
+// numbered through the table; a block finds the row of its chunk by a binary search in the constant
+// cache.
 #pragma once
 
 #include <algorithm>
@@ -15,31 +15,33 @@
 #include "kernels/cuda/start.cuh"
 #include "kernels/ops/optimizer.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 
-inline constexpr std::size_t kMostParameterBytes = 32764;
+inline constexpr std::size_t kMaxParameterBytes = 32764;
 
 template <class Row>
 struct Table {
-    // With room for a kernel's other parameters.
-    static constexpr int kRows = static_cast<int>((kMostParameterBytes - 256) / (sizeof(Row) + 4));
+    // Leaves room for the other parameters of a kernel.
+    static constexpr int kRows = static_cast<int>((kMaxParameterBytes - 256) / (sizeof(Row) + 4));
 
     std::int32_t rows = 0;
-    std::int32_t chunk = 0;               // elements of a chunk
-    std::uint32_t first[kRows + 1] = {};  // chunk of each row; after the last, their number
+    std::int32_t chunk = 0;  // elements per chunk
+    // first chunk of each row, followed by the number of chunks
+    std::uint32_t first[kRows + 1] = {};
     Row row[kRows] = {};
 
     AXLE_HOST_DEVICE std::uint32_t chunks() const { return first[rows]; }
 };
 
-// How a kernel takes a table: read in place, by all threads.
+// The type of a table parameter: it is read in place by all threads.
 #if defined(__CUDACC__)
 #define AXLE_TABLE(Row) const __grid_constant__ Table<Row>
 #else
 #define AXLE_TABLE(Row) const Table<Row>&
 #endif
 
-// f(table) for parts that fit of the table of those rows for which wanted(row).
+// Calls f(table) for tables that fit in a launch and together contain all rows for which
+// wanted(row).
 template <class Row, class Wanted, class F>
 void for_each_table(std::span<const Row> rows, std::int32_t chunk, Wanted wanted, F&& f) {
     Table<Row> table;
@@ -58,7 +60,7 @@ void for_each_table(std::span<const Row> rows, std::int32_t chunk, Wanted wanted
     if (table.rows > 0) f(std::as_const(table));
 }
 
-// The elements of a row that lie in a chunk.
+// The elements of a row that are in a chunk.
 struct Stretch {
     std::int32_t row;
     std::int64_t from, to;
@@ -66,7 +68,7 @@ struct Stretch {
 
 template <class Row>
 __device__ inline Stretch stretch_of(const Table<Row>& table, std::uint32_t chunk) {
-    std::int32_t low = 0, high = table.rows;  // first[low] <= chunk < first[high]
+    std::int32_t low = 0, high = table.rows;  // invariant: first[low] <= chunk < first[high]
     while (high - low > 1) {
         const std::int32_t middle = (low + high) / 2;
         (table.first[middle] <= chunk ? low : high) = middle;
@@ -76,4 +78,4 @@ __device__ inline Stretch stretch_of(const Table<Row>& table, std::uint32_t chun
     return {low, from, from + (rest < table.chunk ? rest : table.chunk)};
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

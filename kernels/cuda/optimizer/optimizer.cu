@@ -1,13 +1,13 @@
-// One pass over memory per step: for each element the parameter, its gradient and its state are
-// read once and written once (AdamW in f32: 16 bytes in, 12 bytes out), with unscaling, clipping
-// and weight decay done in registers. What depends on a group or on a slot's step count (bias
-// corrections) is worked out by a small kernel ahead, a thread per slot, which also counts the
-// step: it is not counted while others read it.
+// One pass over memory per step: the parameter, its gradient and its state are read once and
+// written once per element (AdamW in f32: 16 bytes in, 12 bytes out); unscaling, clipping and
+// weight decay are done in registers. Values that depend on a group or on a slot's step count (bias
+// corrections) are computed before by a small kernel with one thread per slot. It also increments
+// the step count, which must not change while other threads read it.
 //
-// A thread of the update takes 16 bytes of each f32 stream (the same number of elements of 16-bit
-// ones), all of them on their way before the first is used. One kernel serves all dtypes: they are
-// uniform in a block, and what their branches cost disappears behind memory. Slots that are not
-// aligned, and the last few elements, go one by one.
+// In the update, a thread loads 16 bytes of each f32 array (the same number of elements of 16-bit
+// ones) before it uses the first. One kernel handles all dtypes: the dtype is uniform in a block,
+// and the cost of the branches is hidden by memory latency. Slots that are not aligned, and the
+// last few elements, are processed one element at a time.
 #include <algorithm>
 #include <cmath>
 
@@ -15,13 +15,13 @@
 #include "kernels/ops/rounding.h"
 #include "kernels/rules/optimizer_steps.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
 constexpr int kThreads = 256;
 constexpr std::int32_t kChunk = 4096;
 
-// Elements as they lie in memory.
+// Elements as raw bits.
 struct Bits {
     unsigned word[4];
 };
@@ -34,7 +34,8 @@ __device__ Bits bits_at(const void* data, std::int64_t i) {
     return bits;
 }
 
-// N elements from the i-th, which may be converted when others have been asked for too.
+// Loads N elements from the i-th on, without converting them, so that several loads can be in
+// flight.
 template <int N>
 __device__ Bits fetch(const void* data, DType dtype, std::int64_t i) {
     if constexpr (N <= 2)
@@ -70,16 +71,17 @@ __device__ void put_as(void* data, std::int64_t i, const Pack<Lane, N>& lanes) {
     store_pack(static_cast<T*>(data) + i, pack);
 }
 
-// Rounded to the dtype, which is that of a parameter in these lanes.
+// Stores N elements, converted to the dtype. f16 and bf16 are rounded.
 template <class Lane, int N>
-__device__ void put(void* data, DType dtype, std::int64_t i, const Pack<Lane, N>& lanes) {
+__device__ void store_elements(void* data, DType dtype, std::int64_t i,
+                               const Pack<Lane, N>& lanes) {
     if (std::is_same_v<Lane, double> || dtype == DType::f32) return put_as<Lane>(data, i, lanes);
     if (dtype == DType::f16) return put_as<Half>(data, i, lanes);
     put_as<BFloat16>(data, i, lanes);
 }
 
-// For elements i to i + N - 1; N is 1, 2 or 4 and divides i. The block of two neighbours is made
-// twice, hidden behind memory.
+// Random halves for elements i to i + N - 1; N is 1, 2 or 4 and divides i. Two adjacent threads
+// compute the same block; the cost is hidden by memory latency.
 template <int N>
 __device__ void random_halves(const Philox& draws, std::int64_t i, std::uint32_t (&halves)[N]) {
     const auto block = draws.block(static_cast<std::uint64_t>(i) / 8);
@@ -103,8 +105,8 @@ __device__ void put_rounded(void* data, std::int64_t i, const Pack<Lane, N>& lan
 }
 
 template <class Lane, int N>
-__device__ void put_stochastically(const Slot& slot, const Philox& draws, std::int64_t i,
-                                   const Pack<Lane, N>& lanes) {
+__device__ void store_stochastically(const Slot& slot, const Philox& draws, std::int64_t i,
+                                     const Pack<Lane, N>& lanes) {
     std::uint32_t halves[N];
     random_halves(draws, i, halves);
     if (slot.param_dtype == DType::f16) return put_rounded<Half>(slot.param, i, lanes, halves);
@@ -113,8 +115,9 @@ __device__ void put_stochastically(const Slot& slot, const Philox& draws, std::i
 
 #include "kernels/rules/optimizer_rules.inl"
 
-// A rule has its group, the step that it works out for a slot, and the update of an element of the
-// slot: of the gradient, the parameter, and as many of first, second and second_max as buffers().
+// A rule defines its group, the step that it computes for a slot, and the update of an element of
+// the slot: of the gradient, the parameter, and the first buffers() of first, second and
+// second_max.
 
 struct Sgd {
     using Group = SgdGroup;
@@ -149,39 +152,39 @@ struct Adam {
     };
 };
 
-// N elements at a time of [from, to), which they fill.
+// Processes elements [from, to) N at a time; their number is a multiple of N.
 template <class Lane, int N, class Update>
 __device__ void update_elements(const Slot& slot, const Update& update, const Philox& draws,
                                 std::int64_t from, std::int64_t to) {
-    void* const home = slot.master != nullptr ? slot.master : slot.param;
-    const DType home_dtype = slot.master != nullptr ? DType::f32 : slot.param_dtype;
+    void* const storage = slot.master != nullptr ? slot.master : slot.param;
+    const DType storage_dtype = slot.master != nullptr ? DType::f32 : slot.param_dtype;
     auto* const first = static_cast<Lane*>(slot.first);
     auto* const second = static_cast<Lane*>(slot.second);
     auto* const second_max = static_cast<Lane*>(slot.second_max);
     const int buffers = update.buffers();
     for (std::int64_t i = from + static_cast<int>(threadIdx.x) * N; i < to; i += kThreads * N) {
         const Bits g_bits = fetch<N>(slot.grad, slot.grad_dtype, i);
-        const Bits p_bits = fetch<N>(home, home_dtype, i);
+        const Bits p_bits = fetch<N>(storage, storage_dtype, i);
         Pack<Lane, N> a = {}, b = {}, c = {};
         if (buffers > 0) a = load_pack<Lane, N>(first + i);
         if (buffers > 1) b = load_pack<Lane, N>(second + i);
         if (buffers > 2) c = load_pack<Lane, N>(second_max + i);
         const Pack<Lane, N> g = widen<Lane, N>(g_bits, slot.grad_dtype);
-        Pack<Lane, N> p = widen<Lane, N>(p_bits, home_dtype);
+        Pack<Lane, N> p = widen<Lane, N>(p_bits, storage_dtype);
 #pragma unroll
         for (int j = 0; j < N; ++j) update(g.at[j], p.at[j], a.at[j], b.at[j], c.at[j]);
         if (buffers > 0) store_pack(first + i, a);
         if (buffers > 1) store_pack(second + i, b);
         if (buffers > 2) store_pack(second_max + i, c);
-        if (slot.master != nullptr) put(home, home_dtype, i, p);
+        if (slot.master != nullptr) store_elements(storage, storage_dtype, i, p);
         if (slot.stochastic && is_half(slot.param_dtype))
-            put_stochastically(slot, draws, i, p);
+            store_stochastically(slot, draws, i, p);
         else
-            put(slot.param, slot.param_dtype, i, p);
+            store_elements(slot.param, slot.param_dtype, i, p);
     }
 }
 
-// Whether N elements of a stream are one access that it is aligned for; a null pointer is.
+// Returns whether N elements can be loaded with one aligned access, or the pointer is null.
 template <int N>
 __device__ bool in_packs(const void* data, DType dtype) {
     const std::int64_t size = size_of(dtype) * N;
@@ -221,7 +224,7 @@ __global__ void __launch_bounds__(kThreads)
     update_elements<Lane, 1>(slot, update, draws, from, to);
 }
 
-// Of those slots that are computed in Lane.
+// Updates the slots that are computed in Lane.
 template <class Lane, class Rule>
 void update_lanes(Cuda& on, std::span<const Slot> slots, const typename Rule::Group* groups,
                   const StepScalars* scalars) {
@@ -257,4 +260,4 @@ void adam(Cuda& on, std::span<const Slot> slots, const AdamGroup* groups,
     update_slots<Adam>(on, slots, groups, scalars);
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

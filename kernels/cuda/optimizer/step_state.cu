@@ -1,10 +1,10 @@
-// Kernels of one thread, or of one per parameter group.
+// Kernels with one thread, or with one thread per parameter group.
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/start.cuh"
 #include "kernels/ops/step_state.h"
 #include "kernels/rules/step_state_rules.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
 __global__ void unscaling_of(const float* scale, StepScalars* scalars) {
@@ -58,4 +58,4 @@ void take_rates(Cuda& on, const double* rates, const std::int64_t* row,
     take(on, rates, row, groups);
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

@@ -1,9 +1,9 @@
-// y = f(a, b) for the arithmetic of two operands: two reads and one write of memory.
+// Arithmetic of two operands, y = f(a, b), with two reads and one write of memory.
 #include "kernels/cuda/pointwise/elementwise.cuh"
 #include "kernels/cuda/visit.cuh"
 #include "kernels/ops/pointwise.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
 template <class F, class T>
@@ -28,4 +28,4 @@ void binary(Cuda& on, F f, ConstView a, ConstView b, View y) {
 AXLE_BINARY_FORMULAS(AXLE_INSTANTIATE)
 #undef AXLE_INSTANTIATE
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

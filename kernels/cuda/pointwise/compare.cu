@@ -1,9 +1,9 @@
-// Truth values: y = f(a, b) for every comparison, and y = condition ? a : b, which moves bits.
+// Comparisons, y = f(a, b) with a boolean y, and y = condition ? a : b, which copies bits.
 #include "kernels/cuda/pointwise/elementwise.cuh"
 #include "kernels/cuda/visit.cuh"
 #include "kernels/ops/pointwise.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
 template <class F, class T>
@@ -41,4 +41,4 @@ void where(Cuda& on, ConstView condition, ConstView a, ConstView b, View y) {
     });
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

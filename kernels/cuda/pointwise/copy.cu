@@ -1,16 +1,16 @@
-// Moving, converting and making elements. Copies of one type move bits: runs of memory in packs of
-// 16 bytes, transposed ones through tiles of shared memory so that both sides are read and written
-// along their dense dimension, the rest element by element. Conversions read and write every
-// element once. fill and arange only write.
+// Copying, converting and creating elements. Copies between equal dtypes copy bits: contiguous runs
+// in packs of 16 bytes, transposed copies through tiles in shared memory so that both sides are
+// accessed along their contiguous dimension, and the rest element by element. Conversions read and
+// write every element once. fill and arange only write.
 #include "kernels/cuda/pointwise/elementwise.cuh"
 #include "kernels/cuda/visit.cuh"
 #include "kernels/ops/copy.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
-// As the CPU converts: a number goes to an integer through i64, so that negative ones wrap in u8;
-// what i64 cannot hold becomes its least value.
+// Converts like the CPU: a number is converted to an integer through i64, so that negative ones
+// wrap around in u8; values outside of i64 become its minimum.
 template <class To, class From>
 AXLE_HOST_DEVICE To converted(From x) {
     using C = Compute<From>;
@@ -46,12 +46,12 @@ struct Constant {
 constexpr int kTile = 32;
 constexpr int kTileThreads = 256;
 
-// A tile for each block. The last dimension counts tiles along y's dense dimension, the one before
-// it along x's; the others are what these two repeat over.
+// One tile per block. The last dimension counts tiles along y's contiguous dimension, the one
+// before it along x's; the other dimensions repeat these two.
 struct Tiles {
-    DeviceWalk<2> walk;  // of {y, x}, a tile a step
+    DeviceWalk<2> walk;  // of {y, x}, one tile per step
     std::int64_t height, width;
-    std::int64_t y_step, x_step;  // between the rows of a tile, in y and (across) in x
+    std::int64_t y_step, x_step;  // distance between the rows of a tile, in y and (across) in x
 };
 
 template <class Bits>
@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(kTileThreads)
     const std::uint32_t tile_x = blockIdx.x - above * walk.size[walk.ndim - 1];
     const std::uint32_t beyond = walk.by[walk.ndim - 2].quotient(above);
     const std::uint32_t tile_y = above - beyond * walk.size[walk.ndim - 2];
-    // What is left of the whole from this tile's corner on.
+    // The part of the matrix from this tile's corner on.
     const std::int64_t height = tiles.height - std::int64_t{tile_y} * kTile;
     const std::int64_t width = tiles.width - std::int64_t{tile_x} * kTile;
     const int column = static_cast<int>(threadIdx.x) % kTile;
@@ -80,13 +80,13 @@ __global__ void __launch_bounds__(kTileThreads)
             y[place.at[0] + row * tiles.y_step + column] = tile[column][row];
 }
 
-// Whether x lies transposed to y, and a copy in tiles has been started.
+// If x is transposed relative to y, starts a copy in tiles and returns true.
 template <class Bits>
 bool copy_transposed(Cuda& on, ConstView x, View y) {
     const Walk<2> walk({y, x});
     const int last = walk.ndim() - 1;
     if (walk.rows() == 0 || walk.stride(0, last) != 1 || walk.size(last) < kTile / 2) return false;
-    int dense = -1;  // where x steps by one
+    int dense = -1;  // dimension in which x has stride 1
     for (int d = 0; d < last; ++d)
         if (walk.stride(1, d) == 1 && walk.size(d) >= kTile / 2) dense = d;
     if (dense < 0 || walk.stride(1, last) == 0) return false;
@@ -132,7 +132,7 @@ __global__ void arange_kernel(double start, double step, std::int64_t n, T* y,
     }
 }
 
-// The rows of one matrix after another; elements keep their places in x and y.
+// Iterates over the rows of all matrices. Elements have the same position in x and y.
 struct Matrices {
     int ndim;
     std::int64_t numel;
@@ -217,4 +217,4 @@ void triangle(Cuda& on, bool lower, std::int64_t diagonal, ConstView x, View y) 
     });
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

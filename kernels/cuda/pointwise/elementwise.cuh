@@ -1,8 +1,8 @@
-// Private to kernels: y[i] = f(a[i], b[i], ...) over operands of any strides.
+// Private to kernels: y[i] = f(a[i], b[i], ...) for operands of any strides.
 //
-// Operands whose innermost dimension is dense, or repeats one element, are read and written in
-// packs of 16 bytes: runs of memory, rows of a larger tensor, a bias beside a matrix. Others are
-// walked element by element, in the order in which the result lies in memory. A place costs a
+// Operands whose innermost dimension is contiguous, or has stride 0, are read and written in packs
+// of 16 bytes: contiguous memory, rows of a larger tensor, a broadcast bias. Other operands are
+// processed element by element, in the memory order of the result. Computing an offset takes one
 // multiplication per dimension.
 #pragma once
 
@@ -13,11 +13,11 @@
 #include "kernels/cuda/start.cuh"
 #include "kernels/cuda/walk.cuh"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 
 inline constexpr int kElementwiseThreads = 256;
 
-// As many elements as the widest operand has in 16 bytes.
+// Number of elements that the widest operand has in 16 bytes.
 template <class... T>
 inline constexpr int kCommonPack = 16 / static_cast<int>(std::max({sizeof(T)...}));
 
@@ -31,8 +31,8 @@ __device__ inline Pack<T, kN> load_or_repeat(const T* p, bool repeat) {
     return pack;
 }
 
-// `walk` is of packs. Bit k of `repeats`: operand k has one element a pack. `rest` elements follow
-// the last pack of a walk of one dimension.
+// `walk` counts packs. If bit k of `repeats` is set, operand k has one element per pack. `rest`
+// elements follow the last pack of a one-dimensional walk.
 template <class F, class Y, class... In>
 __global__ void elementwise_packs(F f, DeviceWalk<1 + sizeof...(In)> walk, unsigned repeats,
                                   int rest, Y* y, const In*... in) {
@@ -74,8 +74,8 @@ __global__ void elementwise_strided(F f, DeviceWalk<1 + sizeof...(In)> walk, Y* 
     }
 }
 
-// f is copied to the GPU and called as Y f(In...). The views have the shape of y, and the dtypes of
-// Y and In... or ones of the same size. y may be one of the operands, with the same strides.
+// f is copied to the GPU and called as Y f(In...). The views have y's shape, and the dtypes of Y
+// and In... or others of the same size. y can be one of the operands, with the same strides.
 template <class Y, class... In, class F, class... Views>
 void elementwise(Cuda& on, F f, View y, const Views&... in) {
     static_assert(sizeof...(In) == sizeof...(Views));
@@ -98,7 +98,7 @@ void elementwise(Cuda& on, F f, View y, const Views&... in) {
                       &elementwise_packs<F, Y, In...>, f, in_packs(slab, kN), repeats, rest,
                       static_cast<Y*>(y.data), static_cast<const In*>(in.data)...);
             },
-            kMostInPacks);
+            kMaxInPacks);
         return;
     }
     for_each_slab(walk, [&](const DeviceWalk<1 + sizeof...(In)>& slab) {
@@ -108,4 +108,4 @@ void elementwise(Cuda& on, F f, View y, const Views&... in) {
     });
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

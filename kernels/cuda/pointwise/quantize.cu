@@ -1,11 +1,12 @@
-// One pass over memory: 1 byte out for each element, and the largest found on the way by an atomic
-// maximum of bits, which order non-negative floats. A thread takes up to four elements at a time.
+// One pass over memory that writes 1 byte per element. The largest value is computed with an atomic
+// maximum of bits, which have the same order as non-negative floats. A thread processes up to four
+// elements at a time.
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/start.cuh"
 #include "kernels/cuda/visit.cuh"
 #include "kernels/rules/quantize_rules.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
 constexpr int kThreads = 256;
@@ -18,7 +19,7 @@ __device__ inline void raise(float* largest, std::uint32_t size) {
         atomicMax(reinterpret_cast<unsigned*>(largest), size);
 }
 
-// The first n elements, `packs` times kEach of them in packs.
+// Processes the first n elements; `packs` times kEach of them are in packs.
 template <class From, class To, bool kWrites>
 __global__ void quantize_kernel(const From* x, std::int64_t n, std::int64_t packs,
                                 const float* scale, To* y, float* largest) {
@@ -104,4 +105,4 @@ void end_step(Cuda& on, const DelayedScaling& rule, float* history, float* scale
     start(on, {{1}, kWarp}, &end_step_kernel, rule, history, scales);
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

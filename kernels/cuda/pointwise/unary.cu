@@ -1,9 +1,9 @@
-// y = f(x) for every unary formula: one read and one write of memory.
+// Unary formulas, y = f(x), with one read and one write of memory.
 #include "kernels/cuda/pointwise/elementwise.cuh"
 #include "kernels/cuda/visit.cuh"
 #include "kernels/ops/pointwise.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
 template <class F, class T>
@@ -26,4 +26,4 @@ void unary(Cuda& on, F f, ConstView x, View y) {
 AXLE_UNARY_FORMULAS(AXLE_INSTANTIATE)
 #undef AXLE_INSTANTIATE
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

@@ -1,10 +1,10 @@
-// dx = dy f'(v) and f''(v) for every unary formula.
+// dx = dy f'(v) and f''(v) for all unary formulas.
 #include "kernels/cuda/pointwise/elementwise.cuh"
 #include "kernels/cuda/visit.cuh"
 #include "kernels/ops/copy.h"
 #include "kernels/ops/pointwise.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
 template <class F, class T>
@@ -45,4 +45,4 @@ void unary_curve(Cuda& on, F f, ConstView v, View out) {
 AXLE_UNARY_FORMULAS(AXLE_INSTANTIATE)
 #undef AXLE_INSTANTIATE
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

@@ -1,18 +1,18 @@
-// Pooling as graphs of one operation.
+// Pooling as graphs of one cuDNN operation.
 #include "kernels/cuda/pool/cudnn_pool.h"
 
 #include <algorithm>
 #include <utility>
 
-namespace axle::inline v0::kernels::cudnn {
+namespace axle::kernels::cudnn {
 namespace {
 
-// Below this many elements the own kernels are quick and a plan is not.
-constexpr std::int64_t kFewest = 1 << 20;
-constexpr std::int64_t kMost = std::int64_t{1} << 31;
+// Axle's own kernels are used below this number of elements, because cuDNN would need a plan.
+constexpr std::int64_t kMinWork = 1 << 20;
+constexpr std::int64_t kMax = std::int64_t{1} << 31;
 
-// The windows along one axis. `after` is what the last of them needs beyond the end, or the
-// padding.
+// The windows along one axis. `after` is the padding at the end, or what the last window needs
+// beyond the end.
 struct Windows {
     std::int64_t kernel, stride, before, after;
 
@@ -30,7 +30,7 @@ struct Geometry {
         : h(pool, pool.h, x.back(2), y.back(2)), w(pool, pool.w, x.back(1), y.back(1)) {}
 };
 
-// Dense planes as [N, C, H, W].
+// Returns dense planes as [N, C, H, W].
 ConstView planes_of(const ConstView& x) {
     ConstView y;
     y.data = x.data, y.dtype = x.dtype, y.ndim = 4;
@@ -48,7 +48,7 @@ cudnnResampleMode_t mode_of(PoolResult result, const Pool& pool) {
                               : CUDNN_RESAMPLE_AVGPOOL_EXCLUDE_PADDING;
 }
 
-// Never destroyed: cuDNN may be gone before static objects are.
+// Never destroyed, because cuDNN can be unloaded before static objects are destroyed.
 PlanCache& plans() {
     static auto* const cache = new PlanCache;
     return *cache;
@@ -56,7 +56,7 @@ PlanCache& plans() {
 
 bool run(Cuda& on, PoolResult result, const Pool& pool, const ConstView& x, const ConstView& y) {
     const std::int64_t n = x.numel();
-    if (n < kFewest || n >= kMost || y.numel() == 0 || x.dtype != y.dtype ||
+    if (n < kMinWork || n >= kMax || y.numel() == 0 || x.dtype != y.dtype ||
         x.dtype == DType::f64 || !x.contiguous() || !y.contiguous() ||
         !has_pool_rules(result, pool, x, y) || handle_for(on) == nullptr)
         return false;
@@ -69,7 +69,7 @@ bool run(Cuda& on, PoolResult result, const Pool& pool, const ConstView& x, cons
     limits.deterministic = on.deterministic;
     const Plan* const plan =
         plans().find(on, std::move(key), limits, [&] { return pool_graph(result, pool, x, y); });
-    if (plan == nullptr) return leave_to_own_kernels();
+    if (plan == nullptr) return fall_back_to_own_kernels();
     const Binding bindings[] = {{PoolValues::x, x.data}, {PoolValues::y, y.data}};
     return plan->run(on, bindings);
 }
@@ -82,7 +82,7 @@ bool has_pool_rules(PoolResult result, const Pool& pool, const ConstView& x, con
     if (pool.h.dilation != 1 || pool.w.dilation != 1) return false;
     if (result == PoolResult::maximum) return true;
     if (pool.divisor != 0) return false;
-    // cuDNN counts a window that reaches beyond the padding as whole.
+    // cuDNN counts a window that extends beyond the padding as a whole window.
     const Geometry at(pool, x, y);
     return !pool.count_padding || (at.h.after == at.h.before && at.w.after == at.w.before);
 }
@@ -135,4 +135,4 @@ bool avg_pool2d_backward(Cuda& on, const Pool& pool, const ConstView& dy, const 
     return run(on, PoolResult::mean_gradient, pool, dx, dy);
 }
 
-}  // namespace axle::inline v0::kernels::cudnn
+}  // namespace axle::kernels::cudnn

@@ -4,28 +4,30 @@
 #include "kernels/cuda/cudnn/cudnn.h"
 #include "kernels/ops/pool.h"
 
-namespace axle::inline v0::kernels::cudnn {
+namespace axle::kernels::cudnn {
 
-// As kernels/ops/pool.h says. False, and nothing is queued, where cuDNN is absent or the call does
-// not suit it: it takes f32, f16 and bf16 planes that lie dense in row-major order, windows of one
-// size without holes, the usual divisors, and enough elements to be worth a plan.
+// Implement kernels/ops/pool.h. Return false, without queueing anything, if cuDNN is missing or
+// does not support the call. It supports f32, f16 and bf16 planes that are dense and row-major,
+// windows of one size without dilation, the usual divisors, and only calls with enough elements to
+// justify a plan.
 //
-// Maxima are only without their places, so not where a gradient will be asked for: cuDNN's places
-// are 8 bits of the window, and which of equal maxima, or of NaNs, it takes is nowhere written,
-// where the first (and the last NaN) is the rule here. Gradients of means are only of f32: those of
-// 16-bit numbers are sums in f32, and cuDNN's have one dtype.
+// Maxima are supported without indices only, so not if a gradient is required: cuDNN's indices are
+// 8 bits within the window, and it does not document which of several equal maxima or NaNs it
+// selects, whereas Axle selects the first maximum and the last NaN. Gradients of means are
+// supported for f32 only: for 16-bit dtypes they are f32 sums in Axle, but cuDNN requires one
+// dtype.
 bool max_pool2d(Cuda& on, const Pool& pool, const ConstView& x, const View& y);
 bool avg_pool2d(Cuda& on, const Pool& pool, const ConstView& x, const View& y);
 bool avg_pool2d_backward(Cuda& on, const Pool& pool, const ConstView& dy, const View& dx);
 
 enum class PoolResult { maximum, mean, mean_gradient };
-// Values are numbered in the order of the enumerators; a gradient goes from y to x.
+// Values are numbered in the order of the enumerators; a gradient is computed from y to x.
 struct PoolValues {
     enum : Value { x = 1, y };
 };
-// Whether windows that cut `y` from `x` follow rules that cuDNN has.
+// Returns whether cuDNN supports the windows that map `x` to `y`.
 bool has_pool_rules(PoolResult result, const Pool& pool, const ConstView& x, const ConstView& y);
-// The graph of a pooling that does. The views' data count by their alignment only.
+// Returns the graph of a supported pooling. Only the alignment of the views' data is used.
 Graph pool_graph(PoolResult result, const Pool& pool, const ConstView& x, const ConstView& y);
 
-}  // namespace axle::inline v0::kernels::cudnn
+}  // namespace axle::kernels::cudnn

@@ -1,23 +1,24 @@
-// Resizing. Each axis is described once per call by a short table in scratch: where each output
-// looks, and for the way back which outputs look at each input. Then a thread computes one element
-// of the result from the tables: forward it blends four neighbours, on the way back it sums the
-// outputs that read it. What a warp reads lies close together and comes from memory once.
+// Resizing. Each axis is described once per call by a small table in scratch memory: the inputs
+// that each output reads, and for the backward pass the outputs that read each input. Then a thread
+// computes one element of the result from the tables: the forward pass blends four neighbors, the
+// backward pass sums the outputs that read the element. The reads of a warp are close together, so
+// each element is read from memory once.
 #include "kernels/cuda/pool/planes.cuh"
 #include "kernels/cuda/start.cuh"
 #include "kernels/ops/interpolate.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
 constexpr int kThreads = 256;
 
-// An output is (1 - weight) x[low] + weight x[high]; the nearest element alone where they are one.
+// An output is (1 - weight) x[low] + weight x[high], or the single element if low equals high.
 struct Tap {
     std::int64_t low, high;
     double weight;
 };
 
-// The outputs [begin, end) look at an input.
+// The outputs [begin, end) read an input.
 struct Readers {
     std::int64_t begin, end;
 };
@@ -67,10 +68,11 @@ __global__ void make_taps(Axis axis, Tap* taps) {
         taps[o] = axis.tap(o);
 }
 
-// Neither the low nor the high places ever fall from one output to the next.
+// This relies on low and high being non-decreasing over the outputs.
 __global__ void make_readers(const Tap* taps, std::int64_t out, std::int64_t in, Readers* readers) {
     for (std::int64_t i = thread_in_grid(); i < in; i += threads_in_grid()) {
-        // The first output from `begin` on of which f holds, as it does of all that follow.
+        // Returns the first output from `begin` on for which f is true; f is then true for all
+        // later ones.
         const auto first = [&](std::int64_t begin, auto f) {
             for (std::int64_t end = out; begin < end;) {
                 const std::int64_t middle = begin + (end - begin) / 2;
@@ -112,7 +114,7 @@ __global__ void __launch_bounds__(kThreads)
     }
 }
 
-// What an output of the tap takes of input i.
+// Returns the weight of input i in an output.
 template <class C>
 __device__ inline C share_of(const Tap& tap, std::int64_t i) {
     if (tap.high == tap.low) return 1;
@@ -187,4 +189,4 @@ void interpolate_backward(Cuda& on, const Resize& resize, ConstView dy, View dx)
     });
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

@@ -1,5 +1,5 @@
-// Private to kernels: how image kernels find their way: planes [h, w], numbered over the leading
-// dimensions in row-major order.
+// Private to kernels: offsets in images: planes [h, w] are numbered in row-major order of the
+// leading dimensions.
 #pragma once
 
 #include <algorithm>
@@ -9,9 +9,9 @@
 #include "kernels/cuda/walk.cuh"
 #include "kernels/view.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 
-// n / divisor for n >= 0 of any size, as a multiplication where both are below 2^31.
+// n / divisor for any n >= 0, as a multiplication if both are below 2^31.
 struct Split {
     std::int64_t divisor = 1;
     Divider by;
@@ -24,11 +24,12 @@ struct Split {
     }
 };
 
-// The planes of a view with at least two dimensions, as kernels take them: by value.
+// The planes of a view with at least two dimensions, passed to kernels by value.
 class DevicePlanes {
   public:
     explicit DevicePlanes(const ConstView& v) {
-        std::int64_t size = 1, stride = 0;  // what stands before ndim_, not written down yet
+        // the dimension that is being merged, before it is stored at ndim_
+        std::int64_t size = 1, stride = 0;
         for (int d = v.ndim - 3; d >= 0; --d) {
             count_ *= v.shape[d];
             if (v.shape[d] == 1) continue;
@@ -36,14 +37,14 @@ class DevicePlanes {
                 size *= v.shape[d];
                 continue;
             }
-            if (size != 1) put(size, stride);
+            if (size != 1) add_dimension(size, stride);
             size = v.shape[d], stride = v.stride[d];
         }
-        put(size, stride);
+        add_dimension(size, stride);
     }
 
     std::int64_t count() const { return count_; }
-    // Elements between the start of the view and a plane.
+    // Returns the offset of a plane from the start of the view, in elements.
     AXLE_HOST_DEVICE std::int64_t offset(std::int64_t plane) const {
         std::int64_t at = 0;
         for (int d = 0; d + 1 < ndim_; ++d) {
@@ -56,7 +57,7 @@ class DevicePlanes {
 
   private:
     // Innermost first.
-    void put(std::int64_t size, std::int64_t stride) {
+    void add_dimension(std::int64_t size, std::int64_t stride) {
         by_[ndim_] = Split(std::max<std::int64_t>(size, 1));
         stride_[ndim_++] = stride;
     }
@@ -79,7 +80,7 @@ struct ImagePlanes {
     __device__ const T* plane(std::int64_t i) const { return data + planes.offset(i); }
 };
 
-// Element n of contiguous planes [out_h, out_w].
+// Maps number n to an element of contiguous planes [out_h, out_w].
 struct PlaneIndex {
     Split by_h, by_w;
 
@@ -93,4 +94,4 @@ struct PlaneIndex {
     }
 };
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

@@ -1,31 +1,31 @@
-// Pooling without cuDNN. A thread computes one element of the result: it finds its window, or on
-// the way back the windows that saw it, and gathers. Neighbouring windows overlap or adjoin, so
-// that what a warp reads comes from memory once and otherwise from L1. Where windows are large and
-// few lie side by side (means of whole planes), a warp computes one element.
+// Pooling without cuDNN. A thread computes one element of the result: it finds its window (or, in
+// the backward pass, the windows that contain the element) and gathers. Adjacent windows overlap or
+// touch, so each element is read from memory once and otherwise from L1. If windows are large and
+// few are adjacent (means of whole planes), a warp computes one element.
 #include "kernels/cuda/pool/cudnn_pool.h"
 #include "kernels/cuda/pool/planes.cuh"
 #include "kernels/cuda/start.cuh"
 #include "kernels/ops/pool.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
 constexpr int kThreads = 256;
 
-// The inputs begin, begin + dilation, ... below end; none where end <= begin, which still lies
-// inside.
+// Covers the inputs begin, begin + dilation, ... below end; none if end <= begin. begin is always
+// inside the input.
 template <class I>
 struct Window {
     I begin, end;
-    I padded;  // elements, with those of the padding
+    I padded;  // number of elements including padding
 };
 
-// The windows along one axis, in coordinates of type I.
+// The windows along one axis, with coordinates of type I.
 template <class I>
 struct Side {
     I in, out;
     I kernel, stride, padding, dilation;
-    bool parts;  // the windows of an adaptive pooling, of unequal sizes
+    bool parts;  // adaptive pooling: windows have different sizes
     Split by_in, by_out, by_stride;
 
     Side(PoolAxis axis, bool adaptive, std::int64_t in_, std::int64_t out_)
@@ -52,13 +52,13 @@ struct Side {
         if (first >= in) return {in - 1, in - 1, padded};
         return {first, std::min(end, in), padded};
     }
-    // Inputs that a window sees.
+    // Returns the number of inputs in a window.
     __device__ I count(const Window<I>& w) const {
         if (w.end <= w.begin) return 0;
         return dilation == 1 ? w.end - w.begin : (w.end - w.begin - 1) / dilation + 1;
     }
 
-    // The outputs [begin, end) whose windows see input i. Needs dilation 1.
+    // Returns the outputs [begin, end) whose windows contain input i. Requires dilation 1.
     __device__ Window<I> readers(I i) const {
         if (parts) {
             const auto at = static_cast<std::int64_t>(i) * out;
@@ -83,7 +83,7 @@ struct Windows {
           count_padding(pool.count_padding),
           divisor(static_cast<I>(pool.divisor)) {}
 
-    // What a mean divides by.
+    // Returns the divisor of a mean.
     template <class C>
     __device__ C divide_by(const Window<I>& a, const Window<I>& b) const {
         if (divisor != 0) return static_cast<C>(divisor);
@@ -93,7 +93,7 @@ struct Windows {
     }
 };
 
-// f(i, j) for the elements of a window, of which kLanes lanes take turns.
+// Calls f(i, j) for the elements of a window, which are distributed over kLanes lanes.
 template <int kLanes, class I, class F>
 __device__ inline void for_window(const Side<I>& h, const Side<I>& w, const Window<I>& a,
                                   const Window<I>& b, F f) {
@@ -119,7 +119,7 @@ struct Largest {
     C value;
     I place;
 
-    // Whether another, seen at a later or an earlier place, is larger.
+    // Returns whether x, at position `at`, replaces the current maximum.
     __device__ bool yields_to(C x, I at) const {
         if (value != value) return x != x && at > place;
         return x != x || x > value || (x == value && at < place);
@@ -194,27 +194,27 @@ __global__ void __launch_bounds__(kThreads)
     }
 }
 
-// Whether coordinates, and places in a plane of the input, fit into 31 bits.
+// Returns whether coordinates, and positions in a plane of the input, fit in 31 bits.
 bool is_narrow(const Pool& pool, const ConstView& in, const ConstView& out) {
-    constexpr std::int64_t kMost = std::int64_t{1} << 30;
+    constexpr std::int64_t kMax = std::int64_t{1} << 30;
     const auto fits = [](const PoolAxis& axis, std::int64_t size, std::int64_t results) {
-        return axis.kernel <= kMost / axis.dilation && size < kMost / 2 && results < kMost &&
-               size + axis.kernel * axis.dilation + axis.stride + axis.padding < kMost;
+        return axis.kernel <= kMax / axis.dilation && size < kMax / 2 && results < kMax &&
+               size + axis.kernel * axis.dilation + axis.stride + axis.padding < kMax;
     };
     return fits(pool.adaptive ? PoolAxis() : pool.h, in.back(2), out.back(2)) &&
            fits(pool.adaptive ? PoolAxis() : pool.w, in.back(1), out.back(1)) &&
-           in.back(2) * in.back(1) < kMost && pool.divisor > -kMost && pool.divisor < kMost;
+           in.back(2) * in.back(1) < kMax && pool.divisor > -kMax && pool.divisor < kMax;
 }
 
-// Whether the windows are worth a warp each: large, and too few in a row for lanes that take one
-// each to read neighbours.
+// Returns whether to use one warp per window: windows are large, and there are too few of them in a
+// row for adjacent lanes to read adjacent elements.
 bool is_wide(const Pool& pool, const ConstView& in, const ConstView& out) {
     const std::int64_t h = pool.adaptive ? in.back(2) / out.back(2) : pool.h.kernel;
     const std::int64_t w = pool.adaptive ? in.back(1) / out.back(1) : pool.w.kernel;
     return out.back(1) < kWarp / 2 && h >= kWarp / std::max<std::int64_t>(w, 1);
 }
 
-// f<kLanes, T, I>() of the windows that x and y need.
+// Calls f<kLanes, T, I>() with the template arguments that x and y require.
 template <class F>
 void visit_windows(const Pool& pool, const ConstView& x, const ConstView& y, F&& f) {
     visit_float(x.dtype, [&]<class T>() {
@@ -261,4 +261,4 @@ void avg_pool2d_backward(Cuda& on, const Pool& pool, ConstView dy, View dx) {
     });
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

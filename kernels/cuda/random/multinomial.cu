@@ -1,31 +1,31 @@
-// Drawing by weight. With replacement a block scans a row's cumulative sums into scratch memory and
-// inverts them once per sample. Without, every weight gets a random key and the best keys win, as
-// in topk.
+// Multinomial sampling. With replacement, a block scans a row's cumulative sums into scratch memory
+// and inverts them once per sample. Without replacement, every weight gets a random key, and the
+// best keys are selected as in topk.
 //
-// The draws are those of sums taken one after another, though the scan adds in another order: both
-// sums lie within n roundings of the exact one. Where a target is closer to a sum than that, which
-// hardly ever happens, one thread adds the row up in order and the row is drawn again.
+// The samples are the same as with sequential sums, although the scan adds in another order: both
+// sums are within n roundings of the exact one. In the rare case that a target is closer to a sum
+// than that, one thread adds the row in order and the row is sampled again.
 #include <algorithm>
 
+#include "kernels/cuda/error_reporter.cuh"
 #include "kernels/cuda/index/cub.h"
 #include "kernels/cuda/index/select.cuh"
 #include "kernels/cuda/reduce/scan.cuh"
 #include "kernels/cuda/rows.cuh"
 #include "kernels/cuda/start.cuh"
-#include "kernels/cuda/error_reporter.cuh"
 #include "kernels/ops/random.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kEach = 4;  // neighbouring weights of a thread in a scan
+constexpr int kEach = 4;  // adjacent weights per thread in a scan
 
 struct Weights {
     std::int64_t n, step;
 };
 
-// All threads of the block get the same answer.
+// Returns the same result to all threads of the block.
 template <class T>
 __device__ BadWeights::Why judge(const T* row, const Weights& weights, std::int64_t needed) {
     double total = 0;
@@ -49,7 +49,7 @@ __device__ BadWeights::Why judge(const T* row, const Weights& weights, std::int6
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     report_rows(DeviceRows<1> rows, Weights weights, std::int64_t needed, const T* x,
-                Report report) {
+                ErrorReporter report) {
     for (std::int64_t row = blockIdx.x; row < rows.count; row += gridDim.x) {
         const BadWeights::Why why = judge(x + rows.place(row).at[0], weights, needed);
         if (why != BadWeights::none && threadIdx.x == 0) report(row, why, 0);
@@ -71,7 +71,7 @@ __device__ inline double open_unit(std::uint32_t word) { return (word + 0.5) * 0
 
 // --- with replacement
 
-// Cumulative sums of a row; returns the last of them.
+// Writes the cumulative sums of a row; returns the last of them.
 template <class T>
 __device__ double scan_row(const T* row, const Weights& weights, double* sums) {
     double carry = 0;
@@ -96,7 +96,8 @@ __device__ double scan_row(const T* row, const Weights& weights, double* sums) {
     return carry;
 }
 
-// The same in order, by one thread; `last` becomes the last index with a weight.
+// Computes the same sequentially in one thread; `last` becomes the last index with a nonzero
+// weight.
 template <class T>
 __device__ void add_in_order(const T* row, const Weights& weights, double* sums,
                              std::int64_t& last) {
@@ -108,7 +109,7 @@ __device__ void add_in_order(const T* row, const Weights& weights, double* sums,
     }
 }
 
-// The first sum above the target.
+// Returns the index of the first sum above the target.
 __device__ inline std::int64_t upper_bound(const double* sums, std::int64_t n, double target) {
     std::int64_t low = 0;
     while (n > 0) {
@@ -127,7 +128,7 @@ struct Draws {
     std::int64_t samples, step;
 };
 
-// sums: n for each block.
+// sums: n elements per block.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     draw_with_replacement(Philox given, DeviceRows<2> rows, Weights weights, Draws draws,
@@ -172,7 +173,7 @@ __global__ void __launch_bounds__(kThreads)
 
 // --- without replacement
 
-// weight / -ln(u): exponential clocks that ring at the rates of the weights.
+// weight / -ln(u): exponential clocks whose rates are the weights.
 template <class T>
 struct Clocks {
     Philox random;
@@ -180,7 +181,7 @@ struct Clocks {
     std::int64_t step, first_word;
     __device__ Ranked operator()(std::int64_t i) const {
         const auto weight = static_cast<double>(static_cast<Compute<T>>(row[i * step]));
-        if (!(weight > 0)) return nobody();
+        if (!(weight > 0)) return no_element();
         const auto word = static_cast<std::uint64_t>(first_word + i);
         return {key_of(weight / -log(open_unit(random.word(word))), true), i};
     }
@@ -243,7 +244,7 @@ void multinomial(Cuda& on, Philox random, bool replacement, ConstView weights, V
                   drawable, sums, x, out);
             return;
         }
-        if (draws.samples <= kMostSelected) {
+        if (draws.samples <= kMaxSelected) {
             start(on, {block_for_each(rows.count), kSelectThreads}, &draw_best<T>, random, rows,
                   row, draws, drawable, x, out);
             return;
@@ -264,7 +265,7 @@ void multinomial(Cuda& on, Philox random, bool replacement, ConstView weights, V
 void check_weights(Cuda& on, ConstView weights, std::int64_t needed) {
     const DeviceRows<1> rows({weights});
     if (rows.count == 0) return;
-    const Report report(on, DeviceErrorRecord::bad_weights);
+    const ErrorReporter report(on, DeviceErrorRecord::bad_weights);
     const Weights row{weights.back(1), weights.back_stride(1)};
     visit_float(weights.dtype, [&]<class T>() {
         start(on, {block_for_each(rows.count), kThreads}, &report_rows<T>, rows, row, needed,
@@ -272,4 +273,4 @@ void check_weights(Cuda& on, ConstView weights, std::int64_t needed) {
     });
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

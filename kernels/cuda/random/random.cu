@@ -1,6 +1,6 @@
-// Random numbers and dropout: a thread makes the words of as many elements as one 16-byte access
-// holds, at least a block of Philox, and writes them at once. Bound by Philox's multiplications for
-// 16-bit types, by memory for the wider ones.
+// Random numbers and dropout. A thread generates the words for as many elements as one 16-byte
+// access holds, at least one block of Philox, and writes the elements at once. It is limited by
+// Philox's multiplications for 16-bit types, and by memory for wider ones.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -9,12 +9,12 @@
 #include "kernels/cuda/start.cuh"
 #include "kernels/ops/random.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
 constexpr int kThreads = 256;
 
-// Elements of a thread's turn.
+// Elements per thread and step.
 template <class T>
 inline constexpr int kRun = std::max(4, kPack<T>);
 
@@ -23,7 +23,7 @@ struct Run {
     T at[kRun<T>];
 };
 
-// kRun elements from p on as far as `count` of them exist.
+// Loads kRun elements from p on; only the first `count` of them exist.
 template <class T>
 __device__ inline Run<T> load_run(const T* p, std::int64_t count, bool aligned) {
     Run<T> run;
@@ -57,7 +57,7 @@ __device__ inline void store_run(const Run<T>& run, T* p, std::int64_t count, bo
         if (j < count) p[j] = run.at[j];
 }
 
-// The words of the elements from first on, a multiple of 4.
+// Generates the words of the elements from `first` on, a multiple of 4.
 template <int kCount>
 __device__ inline void words_from(const Philox& random, std::int64_t first,
                                   std::uint32_t (&words)[kCount]) {
@@ -69,7 +69,7 @@ __device__ inline void words_from(const Philox& random, std::int64_t first,
     }
 }
 
-// f(words, run) makes the elements that the words belong to.
+// f(words, run) computes the elements from their words.
 template <class T, class F>
 __global__ void __launch_bounds__(kThreads)
     generate(Philox given, F f, std::int64_t n, T* y, bool aligned) {
@@ -91,7 +91,7 @@ void generate_with(Cuda& on, const Philox& random, F f, const View& y) {
           y.as<T>(), packs<T>(y.data));
 }
 
-// Multiplied, rounded, added: never fused, so that every processor has the same bits.
+// Multiplies, rounds and adds without fusing, so that every processor gives the same bits.
 __device__ inline float scaled(float u, float range, float low) {
     return __fadd_rn(__fmul_rn(u, range), low);
 }
@@ -112,7 +112,7 @@ struct Uniform {
     }
 };
 
-// (word + 1/2) / 2^32 rounded once: both halves and their scaled values are exact floats.
+// (word + 1/2) / 2^32, rounded once: both halves and their scaled values are exact floats.
 __device__ inline float open_unit(std::uint32_t word) {
     const float tail = fmaf(static_cast<float>(word & 0xffffu), 0x1p-32f, 0x1p-33f);
     return fmaf(static_cast<float>(word >> 16), 0x1p-16f, tail);
@@ -168,7 +168,7 @@ __global__ void __launch_bounds__(kThreads)
     }
 }
 
-// The largest value of T below high.
+// Returns the largest value of T below high.
 template <class T>
 double largest_below(double high) {
     if constexpr (sizeof(T) == 2) {
@@ -211,7 +211,7 @@ void randint(Cuda& on, Philox random, std::int64_t low, std::int64_t high, View 
 void dropout(Cuda& on, Philox random, double p, ConstView x, View y) {
     const std::int64_t n = y.numel();
     if (n == 0) return;
-    // u >= p for u = bits / 2^24, as integers.
+    // Tests u >= p for u = bits / 2^24 with integers.
     const auto threshold = static_cast<std::uint32_t>(std::ceil(p * 0x1p24));
     const double scale = p < 1 ? 1 / (1 - p) : 0;
     visit_float(y.dtype, [&]<class T>() {
@@ -221,4 +221,4 @@ void dropout(Cuda& on, Philox random, double p, ConstView x, View y) {
     });
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

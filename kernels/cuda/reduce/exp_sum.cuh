@@ -6,10 +6,10 @@
 
 #include "kernels/cuda/device.cuh"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 
-// The sum of e^(x - top) with top the largest x so far (NaN aside, which makes the sum NaN). The
-// elements of a call to add are summed in C, calls in f64.
+// The sum of e^(x - top), where top is the largest x so far, ignoring NaN (which makes the sum
+// NaN). The elements of one call of add() are summed in C, the calls in f64.
 template <class C>
 struct ExpSum {
     C top;
@@ -45,4 +45,4 @@ struct JoinExpSums {
     }
 };
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

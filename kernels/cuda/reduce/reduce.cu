@@ -1,8 +1,8 @@
-// Sums and means over any dimensions: kernels/cuda/reduce/reduce.cuh tells how memory is walked.
+// Sums and means over any dimensions; see kernels/cuda/reduce/reduce.cuh for the walks.
 #include "kernels/cuda/reduce/sum.cuh"
 #include "kernels/ops/reduce.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
 template <class T>
@@ -25,4 +25,4 @@ void mean(Cuda& on, ConstView x, View y) {
     });
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

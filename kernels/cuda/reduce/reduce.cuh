@@ -1,21 +1,24 @@
 // Private to kernels: the two walks of a reduction.
 //
-//   rows     a team of threads takes a result: its elements in the order of memory, in packs of 16
-//            bytes where the innermost reduced dimension is contiguous, aligned and divides by them
-//   columns  where a kept dimension runs along memory: a lane takes some neighbouring results, and
-//            the other threads of the block further elements of them
+//     rows     a team of threads computes one result: it reads the elements in memory order, in
+//     packs
+//              of 16 bytes if the innermost reduced dimension is contiguous, aligned and divisible
+//     columns  used if a kept dimension is contiguous: a lane computes several adjacent results,
+//     and
+//              the other threads of the block process further elements of them
 //
-// A reduction of much to little is cut along the reduced elements too: partial results go to
-// scratch and are joined in order by a second kernel. Memory is read once. The cut follows the
-// shape and the strides alone.
+// If there are few results, the reduced elements are split as well: partial results are stored in
+// scratch memory and combined in order by a second kernel. Memory is read once. The partitioning
+// depends on the shape and the strides only.
 //
 // A reduction (Op) is a struct with
-//     Lane, Acc      what elements are converted to, and what a result grows in
+//     Lane, Acc      the type that elements are converted to, and the type of the accumulator
 //     kInputs        1 or 2 operands, which have the same shape and strides
-//     start()        the result over nothing
-//     take           takes kCount elements in: position, position + step, ... of those of `result`;
-//                    the second operand's come behind the first's
-//     join           two partial results; the order of the two changes no bit
+//     start()        the result of no elements
+//     take           adds kCount elements at position, position + step, ... of `result`; the
+//     elements
+//                    of the second operand follow those of the first
+//     join           combines two partial results; their order does not change the bits
 //     write          stores a result
 #pragma once
 
@@ -24,22 +27,22 @@
 #include <limits>
 #include <type_traits>
 
-#include "kernels/rules/reduce_plan.h"
 #include "kernels/cuda/rows.cuh"
 #include "kernels/cuda/start.cuh"
 #include "kernels/cuda/visit.cuh"
 #include "kernels/cuda/walk.cuh"
+#include "kernels/rules/reduce_plan.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 
 inline constexpr int kReduceThreads = 256;
 inline constexpr int kReduceAtOnce = 4;              // packs that a thread loads together
-inline constexpr std::int64_t kReduceBlocks = 1024;  // that keep a GPU busy
+inline constexpr std::int64_t kReduceBlocks = 1024;  // number of blocks that keep a GPU busy
 
 // Some dimensions, walked in row-major order.
 struct DeviceDims {
     int ndim = 0;
-    bool small = true;  // numbers are below 2^31
+    bool small = true;  // all numbers are below 2^31
     std::int64_t size[kMaxDims] = {};
     std::int64_t stride[kMaxDims] = {};
     Divider by[kMaxDims] = {};
@@ -51,7 +54,7 @@ struct DeviceDims {
         small = n <= std::numeric_limits<std::int32_t>::max();
         for (int d = 0; d < ndim && small && n > 0; ++d) by[d] = Divider(size[d]);
     }
-    // n elements without a gap.
+    // Returns n contiguous elements.
     static DeviceDims line(std::int64_t n) {
         const std::int64_t one = 1;
         return {1, &n, &one};
@@ -69,7 +72,7 @@ struct DeviceDims {
     }
 };
 
-// Where results go.
+// The destination of the results.
 struct ReduceOutput {
     void* data;
     DType dtype;
@@ -100,18 +103,18 @@ struct ReduceOutput {
     }
 };
 
-// What a walk reads, and how it is cut.
+// The operands of a walk and their partitioning.
 struct ReduceSource {
     const void *x, *second;
-    DeviceDims kept, reduced;  // rows: of units
+    DeviceDims kept, reduced;  // rows: in units
     std::int64_t results, units, height, pieces;
     bool packed;
-    // columns
-    std::int64_t width, stride, blocks;  // of the innermost kept dimension, and blocks along it
+    // columns only:
+    std::int64_t width, stride, blocks;  // of the innermost kept dimension; blocks along it
     int lanes;
 };
 
-// Takes the elements of kCount loads in, each of kN.
+// Adds the elements of kCount loads of kN elements each.
 template <class Op, class T, int kCount, int kN>
 __device__ inline void reduce_take(const Op& op, typename Op::Acc& acc,
                                    const Pack<T, kN> (&a)[kCount], const Pack<T, kN> (&b)[kCount],
@@ -165,7 +168,7 @@ __global__ void __launch_bounds__(kReduceThreads)
     using Acc = typename Op::Acc;
     const Team team(team_size);
     const std::int64_t result = thread_in_grid() / team_size;
-    const bool mine = result < s.results;  // the others only take part in the joining
+    const bool mine = result < s.results;  // other threads only take part in combining
     const std::int64_t begin = blockIdx.y * s.height;
     const std::int64_t rest = s.units - begin;
     const std::int64_t end = mine ? begin + (rest < s.height ? rest : s.height) : begin;
@@ -183,7 +186,7 @@ __global__ void __launch_bounds__(kReduceThreads)
         op.write(result, acc);
 }
 
-// Neighbouring results of a lane.
+// Adjacent results per lane.
 template <class T>
 inline constexpr int kReduceColumns = sizeof(T) == 8 ? 2 : 4;
 
@@ -271,7 +274,7 @@ __global__ void __launch_bounds__(kReduceThreads)
         reduce_tile<T, Op, 1>(op, s, partial, parts);
 }
 
-// A warp joins the pieces of a result.
+// A warp combines the pieces of a result.
 template <class Op>
 __global__ void __launch_bounds__(kReduceThreads)
     reduce_finish(Op op, std::int64_t results, std::int64_t pieces,
@@ -287,14 +290,14 @@ __global__ void __launch_bounds__(kReduceThreads)
     if (mine && team.rank == 0) op.write(result, acc);
 }
 
-// Cuts s.units so that there are enough blocks, but no piece is smaller than `least`.
+// Splits s.units so that there are enough blocks, but no piece is smaller than `least`.
 inline void cut_reduction(ReduceSource& s, std::int64_t blocks, std::int64_t least) {
     s.pieces = std::max<std::int64_t>(1, std::min(kReduceBlocks / blocks, s.units / least));
     s.height = std::max<std::int64_t>(1, (s.units + s.pieces - 1) / s.pieces);
     s.pieces = std::max<std::int64_t>(1, (s.units + s.height - 1) / s.height);
 }
 
-// Whether loads of n elements of T along the innermost of `along` are aligned.
+// Returns whether loads of n elements of T along the innermost dimension of `along` are aligned.
 template <class T>
 bool reduction_packs(const ConstView& x, const ConstView& second, const DimList& along,
                      const DimList& across, int n) {
@@ -307,8 +310,8 @@ bool reduction_packs(const ConstView& x, const ConstView& second, const DimList&
     return divide;
 }
 
-// Results are numbered in row-major order of plan.kept. The second operand, where Op has one, has
-// x's dtype, shape and strides.
+// Results are numbered in row-major order of plan.kept. The second operand, if Op has one, has x's
+// dtype, shape and strides.
 template <class T, class Op>
 void reduce(Cuda& on, const ReducePlan& plan, const Op& op, const ConstView& x,
             const ConstView& second = {}) {
@@ -354,4 +357,4 @@ void reduce(Cuda& on, const ReducePlan& plan, const Op& op, const ConstView& x,
               &reduce_finish<Op>, op, s.results, s.pieces, partial);
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

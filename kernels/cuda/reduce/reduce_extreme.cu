@@ -1,9 +1,9 @@
-// Largest and smallest elements, and where they are. One kernel serves both ends: which of two
-// elements is further out costs a selection beside a read of memory.
+// Largest and smallest elements and their positions. One kernel handles both maxima and minima:
+// selecting the comparison costs little compared with a read of memory.
 #include "kernels/cuda/reduce/reduce.cuh"
 #include "kernels/ops/reduce.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
 template <class T>
@@ -13,11 +13,11 @@ template <class L>
 struct End {
     bool largest;
 
-    // Whether b replaces a: it is beyond it, or the first NaN.
+    // Returns whether b replaces a: it is more extreme, or it is the first NaN.
     __device__ bool beats(L b, L a) const {
         return (largest ? b > a : b < a) || (b != b && a == a);
     }
-    // What every element beats or equals.
+    // The initial value, which every element replaces or equals.
     __device__ L far() const {
         using Limits = std::numeric_limits<L>;
         if constexpr (Limits::has_infinity)
@@ -66,7 +66,8 @@ struct ArgExtremeReduction {
     template <int kCount>
     __device__ void take(Acc& acc, const L (&x)[kCount], const L (&)[kCount], std::int64_t position,
                          std::int64_t step, std::int64_t) const {
-        // A thread's positions ascend: the first of equals came first, unless there was none.
+        // The positions of a thread ascend, so of equal elements the first one is kept, except
+        // before the first element.
 #pragma unroll
         for (int i = 0; i < kCount; ++i)
             if (end.beats(x[i], acc.value) || acc.index == kNowhere)
@@ -95,4 +96,4 @@ void min(Cuda& on, ConstView x, View y) { run<ExtremeReduction>(on, x, y, false)
 void argmax(Cuda& on, ConstView x, View y) { run<ArgExtremeReduction>(on, x, y, true); }
 void argmin(Cuda& on, ConstView x, View y) { run<ArgExtremeReduction>(on, x, y, false); }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

@@ -1,11 +1,11 @@
-// Variances: the means first, then the squared deviations from them, each in one reading.
+// Variances: first the means, then the squared deviations from them, with one read of memory each.
 #include "kernels/cuda/reduce/sum.cuh"
 #include "kernels/ops/reduce.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
-// Squared deviations from centre[result].
+// Sums squared deviations from centre[result].
 template <class L>
 struct SquareReduction {
     using Lane = L;
@@ -45,4 +45,4 @@ void var(Cuda& on, ConstView x, double correction, View y) {
     });
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

@@ -1,11 +1,11 @@
-// Running totals of rows. A block takes tiles of a row through shared memory, where each thread
-// adds up neighbours and the threads' sums are scanned. Rows whose neighbours lie closer together
-// than their elements, short ones, and very many, have a thread each instead, which loads a few
-// elements ahead. Where there are fewer rows than the GPU has room for, they are cut into chunks:
-// one read for the chunks' sums, then a read and a write of everything.
+// Cumulative sums of rows. A block processes tiles of a row in shared memory: each thread adds
+// adjacent elements, and the sums of all threads are scanned. If rows are adjacent in memory,
+// short, or very many, one thread per row is used instead, which loads a few elements ahead. If
+// there are too few rows to fill the GPU, they are split into chunks: the chunks' sums need one
+// read, and the result one more read and a write.
 //
-// CUB's DeviceScan reads once even then, but what it adds to what depends on which block is first:
-// floating sums would differ from run to run.
+// CUB's DeviceScan always reads once, but its order of additions depends on which block runs first:
+// floating-point sums would differ from run to run.
 #include <algorithm>
 #include <cstdlib>
 
@@ -15,20 +15,20 @@
 #include "kernels/cuda/start.cuh"
 #include "kernels/ops/scan.h"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kEach = 8;  // neighbours of a thread in a tile, and elements that it loads at once
+constexpr int kEach = 8;  // adjacent elements per thread in a tile, and elements loaded at once
 constexpr int kTile = kThreads * kEach;
 constexpr std::int64_t kShortRow = 64;
-constexpr std::int64_t kLeastPiece = 64;  // elements of a chunk for a thread
-constexpr std::int64_t kMostPieces = 128;
+constexpr std::int64_t kMinPiece = 64;  // minimum elements of a chunk per thread
+constexpr std::int64_t kMaxPieces = 128;
 
 struct Task {
     DeviceRows<2> rows;
     std::int64_t n, x_step, y_step;
-    std::int64_t chunk = 0, chunks = 1;  // of a row
+    std::int64_t chunk = 0, chunks = 1;  // per row
 
     void cut(std::int64_t wanted, std::int64_t unit) {
         chunks = std::max<std::int64_t>(1, wanted);
@@ -38,8 +38,8 @@ struct Task {
     AXLE_HOST_DEVICE std::int64_t pieces() const { return rows.count * chunks; }
 };
 
-// A chunk of a row: its elements are first to end - 1, its place in the table of sums is
-// row * chunks + number.
+// A chunk of a row: elements first to end - 1. Its index in the table of sums is row * chunks +
+// number.
 struct Piece {
     std::int64_t row, number, first, end;
     __device__ Piece(const Task& task, std::int64_t piece)
@@ -49,7 +49,7 @@ struct Piece {
           end(first + task.chunk < task.n ? first + task.chunk : task.n) {}
 };
 
-// --- a block for each chunk
+// --- one block per chunk
 
 template <class T>
 __global__ void __launch_bounds__(kThreads) add_up(Task task, const T* x, Compute<T>* sums) {
@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(kThreads) add_up(Task task, const T* x, Comput
     if (threadIdx.x == 0) sums[blockIdx.x] = sum;
 }
 
-// A thread's neighbours lie side by side, with a gap behind them: 32 threads meet 32 banks.
+// The elements of a thread are adjacent, with a gap after them, so that 32 threads use 32 banks.
 __device__ inline int padded(int i) { return i + i / kEach; }
 
 template <class T>
@@ -110,14 +110,14 @@ __global__ void __launch_bounds__(kThreads)
     }
 }
 
-// --- a thread for each chunk; neighbours take neighbouring rows
+// --- one thread per chunk; adjacent threads process adjacent rows
 
 __device__ inline std::int64_t piece_of_thread(const Task& task, std::int64_t t) {
     const std::int64_t number = t / task.rows.count;
     return (t - number * task.rows.count) * task.chunks + number;
 }
 
-// f(i, x) for the elements of a piece, in order.
+// Calls f(i, x) for the elements of a piece, in order.
 template <class T, class F>
 __device__ inline void walk_ahead(const Task& task, const Piece& piece, const T* from, F f) {
     for (std::int64_t first = piece.first; first < piece.end; first += kEach) {
@@ -172,7 +172,7 @@ void scan_rows(Cuda& on, Task task, const T* x, T* y) {
     DeviceScratch scratch(on);
     Compute<T>* sums = nullptr;
     if (side_by_side(task) || task.n <= kShortRow || rows >= room * kThreads / 2) {
-        task.cut(std::min({room * kThreads / rows, task.n / kLeastPiece, kMostPieces}), 1);
+        task.cut(std::min({room * kThreads / rows, task.n / kMinPiece, kMaxPieces}), 1);
         const Grid grid = grid_for(on, task.pieces(), kThreads);
         if (task.chunks > 1) {
             sums = scratch.take<Compute<T>>(task.pieces());
@@ -195,10 +195,10 @@ void scan_rows(Cuda& on, Task task, const T* x, T* y) {
 void cumsum(Cuda& on, ConstView x, View y) {
     if (x.numel() == 0) return;
     const Task task{DeviceRows<2>({x, y}), x.back(1), x.back_stride(1), y.back_stride(1)};
-    // Unsigned: overflow wraps.
+    // Unsigned, so that overflow wraps around.
     if (x.dtype == DType::i64)
         return scan_rows(on, task, x.as<std::uint64_t>(), y.as<std::uint64_t>());
     visit_float(x.dtype, [&]<class T>() { scan_rows(on, task, x.as<T>(), y.as<T>()); });
 }
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

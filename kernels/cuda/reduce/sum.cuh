@@ -5,9 +5,9 @@
 
 #include "kernels/cuda/reduce/reduce.cuh"
 
-namespace axle::inline v0::kernels {
+namespace axle::kernels {
 
-// f32 elements that are taken in together are summed in f32, the rest in f64.
+// Elements of f32 that are added by one call are summed in f32, the calls in f64.
 template <class L>
 struct SumReduction {
     using Lane = L;
@@ -31,4 +31,4 @@ struct SumReduction {
     }
 };
 
-}  // namespace axle::inline v0::kernels
+}  // namespace axle::kernels

@@ -109,7 +109,7 @@ TEST_P(FailingLoader, WhoseErrorIsCaughtEndsTheLoopsOfThoseWhoWait) {
     for (const int rank : {0, 2}) {
         SCOPED_TRACE(rank);
         expect_end(ends[static_cast<std::size_t>(rank)],
-                   AllOf(HasSubstr("rank 1 does not come"),
+                   AllOf(HasSubstr("rank 1 makes no more calls"),
                          HasSubstr("batch 5: sample 33: images/33.png: truncated")));
     }
 }

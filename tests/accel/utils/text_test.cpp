@@ -184,7 +184,7 @@ TEST(Config, RefusesWhatIsNoMapOfValuesAndNamesTheFile) {
     const auto refused = [&](const std::string& text, const char* part) {
         expect_error<FileError>({path.c_str(), part}, [&] { config(folder, text); });
     };
-    refused("lr: 1\nsteps: 2\nlr: 3\n", "'lr' comes twice");
+    refused("lr: 1\nsteps: 2\nlr: 3\n", "'lr' is repeated");
     refused("model:\n  lr: 1\n", "'model' must be a plain value");
     refused("list: [[1, 2]]\n", "'list' must be a plain value");
     refused("list: [{a: 1}]\n", "'list' must be a plain value");

@@ -296,7 +296,7 @@ TEST(DLPack, RefusesMemoryThatIsNotAlignedOrNotThere) {
         expect_refused<ValueError>(foreign, {"from_dlpack: elements lie beyond"});
     }
     foreign.shape = {kHuge, kHuge};
-    expect_refused<ShapeError>(foreign, {"shape: more elements than an int64 counts"});
+    expect_refused<ShapeError>(foreign, {"shape: number of elements overflows int64"});
 }
 
 }  // namespace

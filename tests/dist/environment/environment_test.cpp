@@ -1,4 +1,4 @@
-// Environments as launchers leave them, recorded from each, and what users make of them.
+// Tests the parsing of environment variables, as recorded from each launcher and as set by hand.
 #include "dist/environment/environment.h"
 
 #include <map>
@@ -87,7 +87,7 @@ const Variables& srun() {
 
 auto refused(const std::string& words) { return ThrowsMessage<ValueError>(HasSubstr(words)); }
 
-TEST(Environment, IsAloneWhereNobodySaysOtherwise) {
+TEST(Environment, DefaultsToOneProcess) {
     const Environment e = read({});
     EXPECT_EQ(e.rank, 0);
     EXPECT_EQ(e.world_size, 1);
@@ -187,7 +187,7 @@ TEST(Environment, ReadsSrun) {
     EXPECT_EQ(read(with(srun(), {{"MASTER_PORT", "1234"}, {"MASTER_ADDR", "m"}})).master_addr, "m");
 }
 
-TEST(Environment, CountsTheTasksOfEachNodeOfSlurm) {
+TEST(Environment, ReadsTasksPerNodeOfSlurm) {
     const auto local_size = [](const char* node, const char* tasks) {
         return read(with(srun(), {{"SLURM_NODEID", node},
                                   {"SLURM_STEP_NUM_TASKS", "9"},
@@ -202,20 +202,20 @@ TEST(Environment, CountsTheTasksOfEachNodeOfSlurm) {
     EXPECT_THAT([&] { local_size("0", "many"); }, refused("SLURM_STEP_TASKS_PER_NODE"));
 }
 
-TEST(Environment, IsAloneInABatchScriptOfSlurm) {
+TEST(Environment, IsOneProcessInASlurmBatchScript) {
     EXPECT_EQ(read(without(srun(), "SLURM_STEP_ID")).world_size, 1);
     EXPECT_EQ(read(with(srun(), {{"SLURM_STEP_ID", "4294967291"}})).world_size, 1);
     EXPECT_EQ(read(without(srun(), "SLURM_PROCID")).world_size, 1);
 }
 
-TEST(Environment, TakesRankBeforeMpiBeforeSlurm) {
+TEST(Environment, PrefersRankToMpiToSlurm) {
     EXPECT_EQ(read(with(with(srun(), open_mpi()), torchrun())).launcher, "torchrun");
     EXPECT_EQ(read(with(srun(), open_mpi())).launcher, "openmpi");
-    // srun --mpi=pmi2 sets these, too.
+    // srun --mpi=pmi2 sets these variables too.
     EXPECT_EQ(read(with(srun(), {{"PMI_RANK", "2"}, {"PMI_SIZE", "3"}})).launcher, "slurm");
 }
 
-TEST(Environment, FindsThePlaceOfAProcessThatIsStartedByHand) {
+TEST(Environment, InfersLocalRankOfManuallyStartedProcesses) {
     const Variables pair{{"RANK", "1"}, {"WORLD_SIZE", "2"}};
     EXPECT_EQ(read(pair).local_rank, 1);
     EXPECT_EQ(read(pair).local_world_size, 2);
@@ -226,9 +226,13 @@ TEST(Environment, FindsThePlaceOfAProcessThatIsStartedByHand) {
 }
 
 // Covers 27.RANK.
-TEST(Environment, NamesAVariableThatIsMissing) {
-    EXPECT_THAT([] { read({{"RANK", "0"}}); }, refused("WORLD_SIZE is missing beside RANK"));
-    EXPECT_THAT([] { read({{"WORLD_SIZE", "1"}}); }, refused("RANK is missing beside WORLD_SIZE"));
+TEST(Environment, NamesMissingVariable) {
+    EXPECT_THAT([] { read({{"RANK", "0"}}); }, refused("WORLD_SIZE is missing but RANK is set"));
+    EXPECT_THAT(
+        [] {
+            read({{"WORLD_SIZE", "1"}});
+        },
+        refused("RANK is missing but WORLD_SIZE is set"));
     EXPECT_THAT([] { read(without(torchrun(), "LOCAL_RANK")); }, refused("LOCAL_RANK is missing"));
     EXPECT_THAT([] { read(without(mpich(), "PMI_SIZE")); }, refused("PMI_SIZE is missing"));
     EXPECT_THAT([] { read({{"PMI_RANK", "0"}}); }, refused("PMI_SIZE is missing"));
@@ -240,7 +244,7 @@ TEST(Environment, NamesAVariableThatIsMissing) {
                 refused("MASTER_ADDR is missing"));
 }
 
-TEST(Environment, NamesAVariableThatIsNoNumberOrOutOfItsRange) {
+TEST(Environment, NamesInvalidOrOutOfRangeVariable) {
     for (const char* value :
          {"", " 1", "1 ", "one", "0x1", "1.0", "-1", "8", "99999999999999999999"})
         EXPECT_THAT(
@@ -272,7 +276,7 @@ TEST(Environment, NamesAVariableThatIsNoNumberOrOutOfItsRange) {
     EXPECT_THAT([] { read(with(torchrun(), {{"RANK", "a\nline"}})); }, refused("'a\\x0aline'"));
 }
 
-TEST(Environment, KeysOfDifferentJobsDiffer) {
+TEST(Handshake, DerivesDifferentKeysForDifferentJobs) {
     Environment e;
     const auto key = dist::key_of(e);
     EXPECT_EQ(dist::key_of(e), key);
@@ -283,7 +287,7 @@ TEST(Environment, KeysOfDifferentJobsDiffer) {
     EXPECT_NE(dist::key_of(e), key);
 }
 
-TEST(Environment, PortsAreTheMastersUnlessThatIsTaken) {
+TEST(Handshake, ListensAtMasterPortUnlessItIsTaken) {
     Environment e;
     EXPECT_THAT(dist::ports_of(e), ElementsAre(29500));
     e.port_is_taken = true;
@@ -296,7 +300,7 @@ TEST(Environment, PortsAreTheMastersUnlessThatIsTaken) {
     EXPECT_NE(dist::ports_of(e), ports);
 }
 
-TEST(Nodelist, ExpandsWhatSlurmWrites) {
+TEST(Nodelist, ExpandsSlurmLists) {
     EXPECT_THAT(dist::expand_nodelist("n[01-03,7],login"),
                 ElementsAre("n01", "n02", "n03", "n7", "login"));
     EXPECT_THAT(dist::expand_nodelist("one"), ElementsAre("one"));
@@ -306,7 +310,7 @@ TEST(Nodelist, ExpandsWhatSlurmWrites) {
     EXPECT_EQ(dist::expand_nodelist("n[1-65536]").size(), 65536);
 }
 
-TEST(Nodelist, RefusesWhatMakesNoSense) {
+TEST(Nodelist, RejectsMalformedLists) {
     for (const char* list : {"", ",", "a,", "n[", "n]", "n[[1]]", "n[]", "n[1-]", "n[-1]", "n[3-1]",
                              "n[a]", "n[1 ]", "n[1,]", "n[1-65537]", "n[1-256]m[1-257]",
                              "n[1-99999999999999999999]", "n[18446744073709551615]"})

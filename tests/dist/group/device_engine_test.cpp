@@ -19,7 +19,7 @@ DeviceDescription offer(const char* machine, const char* gpu, int version = 2280
     return {.error = {}, .machine = machine, .gpu = gpu, .version = version};
 }
 
-// Each rank's answer.
+// Returns the result of each rank.
 std::vector<NcclNegotiation> compare(const std::vector<DeviceDescription>& offers,
                                      bool makes_token = true) {
     tests::FakeStore store;
@@ -48,7 +48,7 @@ void expect_trouble(const std::vector<NcclNegotiation>& answers, const std::stri
 }
 
 // Covers 6.Backend.
-TEST(DeviceOffers, EveryoneGetsTheTokenWhereEachHasAGpu) {
+TEST(NcclNegotiation, GivesAllRanksTheTokenIfEachHasItsOwnGpu) {
     for (const NcclNegotiation& answer :
          compare({offer("a", "0:1:0"), offer("a", "0:2:0"), offer("b", "0:1:0")})) {
         EXPECT_EQ(answer.error, "");
@@ -58,19 +58,19 @@ TEST(DeviceOffers, EveryoneGetsTheTokenWhereEachHasAGpu) {
 }
 
 // Covers 6.Backend.
-TEST(DeviceOffers, EveryoneHearsWhyNot) {
+TEST(NcclNegotiation, GivesAllRanksTheReasonIfNcclIsUnusable) {
     expect_trouble(compare({offer("a", "0:1:0"), offer("b", "0:1:0"), offer("b", "0:1:0")}),
-                   "ranks 1 and 2 share a GPU, 0:1:0: NCCL needs one for each");
+                   "ranks 1 and 2 share a GPU, 0:1:0: NCCL needs one GPU per rank");
     DeviceDescription none = offer("a", "");
     none.error = "no GPU: \"the driver\" found none";
     expect_trouble(compare({offer("a", "0:1:0"), none}),
                    "rank 1: no GPU: \"the driver\" found none");
     expect_trouble(compare({offer("a", "0:1:0"), offer("a", "0:2:0", 22703)}),
-                   "NCCL is not the same everywhere: rank 0 has 2.28.9, rank 1 has 2.27.3");
+                   "NCCL versions differ: rank 0 has 2.28.9, rank 1 has 2.27.3");
     expect_trouble(compare({offer("a", "0:1:0"), offer("a", "0:2:0")}, false), "no token today");
 }
 
-TEST(DeviceOffers, NonsenseIsTroubleForEveryone) {
+TEST(NcclNegotiation, RejectsMalformedDescriptions) {
     tests::FakeStore store;
     tests::FakeControl control(store, 0, 2);
     control.set("group 7/gpu 1", "{\"error\": 5}");
@@ -80,7 +80,7 @@ TEST(DeviceOffers, NonsenseIsTroubleForEveryone) {
     EXPECT_EQ(control.get("group 7/gpus", milliseconds(100)), "-" + answer.error);
 }
 
-TEST(DeviceOffers, AMachineKnowsItself) {
+TEST(MachineId, IsStable) {
     EXPECT_NE(dist::machine_id(), "");
     EXPECT_EQ(dist::machine_id(), dist::machine_id());
 }

@@ -1,4 +1,4 @@
-// The host engine over Gloo, with ranks that are threads of one process; some cases fork.
+// Tests the host engine over Gloo. The ranks are threads of one process; some tests fork.
 #include "dist/group/engine.h"
 
 #include <algorithm>
@@ -28,7 +28,7 @@ using std::chrono::milliseconds;
 
 using Rank = std::function<void(HostEngine& engine, int rank)>;
 
-// What went wrong on each rank; "" where nothing did.
+// Returns the error text of each rank, or "".
 std::vector<std::string> run_ranks(int size, const Rank& body,
                                    milliseconds timeout = milliseconds(20000)) {
     tests::FakeStore store;
@@ -54,7 +54,7 @@ void expect_no_errors(const std::vector<std::string>& errors) {
     for (const std::string& error : errors) EXPECT_EQ(error, "");
 }
 
-// Numbers that every rank knows of every rank.
+// Deterministic data of a rank that every rank can compute.
 template <class T>
 std::vector<T> numbers(int rank, std::int64_t count) {
     std::mt19937 random(static_cast<unsigned>(rank * 7919 + count));
@@ -77,9 +77,9 @@ std::vector<T> reduced(int size, std::int64_t count, ReduceOp op) {
     return result;
 }
 
-class Engine : public testing::TestWithParam<int> {};
+class HostEngineCollectives : public testing::TestWithParam<int> {};
 
-TEST_P(Engine, AllReduceOfEverySizeIsTheSum) {
+TEST_P(HostEngineCollectives, AllReducesAnySize) {
     const int size = GetParam();
     expect_no_errors(run_ranks(size, [&](HostEngine& engine, int rank) {
         for (const std::int64_t count : {0, 1, 3, 1000, 40000, 700001, 3000000}) {
@@ -93,7 +93,7 @@ TEST_P(Engine, AllReduceOfEverySizeIsTheSum) {
     }));
 }
 
-TEST_P(Engine, ReduceScatterGivesEachItsPart) {
+TEST_P(HostEngineCollectives, ReduceScatterGivesEachRankItsPart) {
     const int size = GetParam();
     expect_no_errors(run_ranks(size, [&](HostEngine& engine, int rank) {
         for (const std::int64_t count : {0, 1, 1000, 600001}) {
@@ -106,7 +106,7 @@ TEST_P(Engine, ReduceScatterGivesEachItsPart) {
     }));
 }
 
-TEST_P(Engine, BroadcastReachesAllFromAnyRoot) {
+TEST_P(HostEngineCollectives, BroadcastsFromAnyRoot) {
     const int size = GetParam();
     expect_no_errors(run_ranks(size, [&](HostEngine& engine, int rank) {
         for (int root = 0; root < size; ++root) {
@@ -119,7 +119,7 @@ TEST_P(Engine, BroadcastReachesAllFromAnyRoot) {
     }));
 }
 
-TEST_P(Engine, GathersAndScattersDifferentSizes) {
+TEST_P(HostEngineCollectives, GathersAndScattersDifferentSizes) {
     const int size = GetParam();
     std::vector<std::int64_t> counts;
     std::vector<std::uint8_t> all;
@@ -147,7 +147,7 @@ TEST_P(Engine, GathersAndScattersDifferentSizes) {
     }));
 }
 
-TEST_P(Engine, AllToAllMovesEveryPiece) {
+TEST_P(HostEngineCollectives, AllToAllMovesEveryPiece) {
     const int size = GetParam();
     const auto piece = [](int from, int to) {
         return std::vector<std::uint8_t>(static_cast<std::size_t>(from * 1000 + to * 77),
@@ -169,9 +169,9 @@ TEST_P(Engine, AllToAllMovesEveryPiece) {
     }));
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, Engine, testing::Values(2, 3, 4));
+INSTANTIATE_TEST_SUITE_P(Ranks, HostEngineCollectives, testing::Values(2, 3, 4));
 
-TEST(EngineMessages, OfDifferentTagsDoNotMix) {
+TEST(HostEngineMessages, WithDifferentTagsDoNotMix) {
     expect_no_errors(run_ranks(2, [&](HostEngine& engine, int rank) {
         int seven = 7, eight = 8;
         if (rank == 0) {
@@ -189,7 +189,7 @@ TEST(EngineMessages, OfDifferentTagsDoNotMix) {
     }));
 }
 
-TEST(EngineFailure, AbortWakesWhoeverWaits) {
+TEST(HostEngineFailure, AbortEndsAllWaits) {
     const auto errors = run_ranks(2, [&](HostEngine& engine, int rank) {
         engine.barrier();
         if (rank == 1) return std::this_thread::sleep_for(milliseconds(1500));
@@ -208,7 +208,7 @@ TEST(EngineFailure, AbortWakesWhoeverWaits) {
     expect_no_errors(errors);
 }
 
-TEST(EngineFailure, WhoDoesNotComeIsACommErrorAfterTheTimeout) {
+TEST(HostEngineFailure, ThrowsCommErrorIfARankIsMissingAfterTheTimeout) {
     const auto errors = run_ranks(
         2,
         [&](HostEngine& engine, int rank) {

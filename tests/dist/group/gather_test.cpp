@@ -33,7 +33,7 @@ struct Batch {
 };
 
 // Covers 3.gather, 13.gather.
-TEST(Gather, JoinsTheRowsOfEveryTensorInTheOrderOfRanks) {
+TEST(Gather, ConcatenatesRowsOfEveryTensorInRankOrder) {
     on_ranks(3, [](const Group& group) {
         const int rank = group->rank();
         const Tree all = dist::gather(*group, {{"x", full({1, 2}, rank)},
@@ -45,7 +45,7 @@ TEST(Gather, JoinsTheRowsOfEveryTensorInTheOrderOfRanks) {
     });
 }
 
-TEST(Gather, KeepsEveryDtypeAndTakesAnyStrides) {
+TEST(Gather, KeepsDtypesAndAcceptsAnyStrides) {
     on_ranks(2, [](const Group& group) {
         const double rank = group->rank();
         for (const DType dtype : {f64, f32, f16, bf16, i64, i32, u8, boolean}) {
@@ -59,7 +59,7 @@ TEST(Gather, KeepsEveryDtypeAndTakesAnyStrides) {
     });
 }
 
-TEST(Gather, DoesNotMindTheOrderOfKeys) {
+TEST(Gather, IgnoresOrderOfKeys) {
     on_ranks(2, [](const Group& group) {
         const Tensor a = full({1}, group->rank()), b = full({1}, 10 + group->rank());
         const Tree all = dist::gather(
@@ -70,7 +70,7 @@ TEST(Gather, DoesNotMindTheOrderOfKeys) {
     });
 }
 
-TEST(Gather, GivesTypesOfTheUsersOwnBack) {
+TEST(Gather, ReturnsUserDefinedTypes) {
     on_ranks(2, [](const Group& group) {
         const Tensor mine = full({1}, group->rank());
         const Batch all = dist::gather(*group, Batch{mine, {}, {{mine, mine * 2.0}}});
@@ -83,7 +83,7 @@ TEST(Gather, GivesTypesOfTheUsersOwnBack) {
     });
 }
 
-TEST(Gather, OfOneProcessIsTheSameObject) {
+TEST(Gather, ReturnsTheSameObjectOnOneProcess) {
     const Group alone = ProcessGroup::alone();
     const Tensor scalar = ones({});
     EXPECT_TRUE(dist::gather(*alone, scalar).is_same(scalar));
@@ -92,7 +92,7 @@ TEST(Gather, OfOneProcessIsTheSameObject) {
 }
 
 // Covers 13.verify_operation.
-TEST(Gather, RefusesOtherShapesAndListsThem) {
+TEST(Gather, RejectsDifferentShapesAndListsThem) {
     expect_everywhere<ShapeError>(
         3,
         {R"(gather: batch["meta"][1] has different shapes: rank 0 [2, 3], rank 1 [4, 3], rank 2 [2, 3])",
@@ -107,7 +107,7 @@ TEST(Gather, RefusesOtherShapesAndListsThem) {
     });
 }
 
-TEST(Gather, RefusesOtherDtypesAndMetaTensors) {
+TEST(Gather, RejectsDifferentDtypesAndMetaTensors) {
     expect_everywhere<DTypeError>(
         2, {R"(gather: batch["x"] has different dtypes: rank 0 float32, rank 1 int64)"},
         [](ProcessGroup& group) {
@@ -124,7 +124,7 @@ TEST(Gather, RefusesOtherDtypesAndMetaTensors) {
     });
 }
 
-TEST(Gather, RefusesWhatIsNoTensorOrBuiltOtherwise) {
+TEST(Gather, RejectsNonTensorsAndDifferentStructures) {
     expect_everywhere<ValueError>(
         2, {R"(gather: batch["meta"][1] is a string, not a tensor, on rank 1)"},
         [](ProcessGroup& group) {
@@ -134,15 +134,15 @@ TEST(Gather, RefusesWhatIsNoTensorOrBuiltOtherwise) {
     expect_everywhere<ValueError>(2, {"gather: batch is null, not a tensor, on rank 0"},
                                   [](ProcessGroup& group) { dist::gather(group, Tree()); });
     expect_everywhere<ValueError>(3,
-                                  {R"(gather: the ranks' values are not built alike: batch["y"])",
-                                   "is there on rank 2, not on rank 0"},
+                                  {R"(gather: the ranks' values differ in structure: batch["y"])",
+                                   "exists on rank 2, not on rank 0"},
                                   [](ProcessGroup& group) {
                                       Tree batch{{"x", ones({1})}};
                                       if (group.rank() == 2) batch.set("y", ones({1}));
                                       dist::gather(group, batch);
                                   });
     expect_everywhere<ValueError>(
-        2, {R"(batch["x"] is there on rank 0, not on rank 1)"}, [](ProcessGroup& group) {
+        2, {R"(batch["x"] exists on rank 0, not on rank 1)"}, [](ProcessGroup& group) {
             const Tensor x = ones({1});
             dist::gather(group, group.rank() == 0 ? Tree{{"x", x}} : Tree{{"x", Tree::list({x})}});
         });
@@ -154,7 +154,7 @@ TEST(Gather, RefusesWhatIsNoTensorOrBuiltOtherwise) {
 }
 
 // Covers 3.gather_object, 13.gather_object.
-TEST(GatherObject, JoinsListsFlat) {
+TEST(GatherObject, ConcatenatesLists) {
     on_ranks(3, [](const Group& group) {
         const int rank = group->rank();
         Tree mine = Tree::list();
@@ -168,7 +168,7 @@ TEST(GatherObject, JoinsListsFlat) {
 }
 
 // Covers 3.gather_object, 13.gather_object, 31.gather_object.
-TEST(GatherObject, GoesIntoMapsAndTuples) {
+TEST(GatherObject, RecursesIntoMapsAndTuples) {
     on_ranks(2, [](const Group& group) {
         const int rank = group->rank();
         EXPECT_EQ(json_of(dist::gather_object(
@@ -185,14 +185,14 @@ TEST(GatherObject, GoesIntoMapsAndTuples) {
               R"({"loss": 1})");
 }
 
-TEST(GatherObject, RefusesObjectsThatAreBuiltOtherwise) {
+TEST(GatherObject, RejectsDifferentStructures) {
     expect_everywhere<ValueError>(
         2, {R"(gather_object: object["x"] is a list on rank 0 and an integer on rank 1)"},
         [](ProcessGroup& group) {
             dist::gather_object(group, Tree{{"x", group.rank() == 0 ? Tree::list({1}) : Tree(1)}});
         });
     expect_everywhere<ValueError>(
-        2, {R"(gather_object: object["b"] is there on rank 1, not on rank 0)"},
+        2, {R"(gather_object: object["b"] exists on rank 1, not on rank 0)"},
         [](ProcessGroup& group) {
             dist::gather_object(group, group.rank() == 0 ? Tree{{"a", 1}} : Tree{{"b", 1}});
         });

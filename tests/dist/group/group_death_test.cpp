@@ -1,4 +1,5 @@
-// Processes that die: forked from this one, with SIGPIPE as every process begins.
+// Tests process groups when processes die. The ranks are forked processes with the default SIGPIPE
+// handling.
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -27,12 +28,12 @@ using std::chrono::milliseconds;
 
 struct Child {
     pid_t pid = -1;
-    int status = -1;        // of waitpid
-    std::string text = {};  // of the CommError that ended it
+    int status = -1;        // from waitpid
+    std::string text = {};  // the CommError that ended it
 };
 
-// Runs body in `size` processes, which end with 0, or after a CommError with 3 and its text. Nobody
-// lives longer than a minute.
+// Runs body in `size` processes. They exit with 0, or with 3 and the error text after a CommError,
+// and are killed after a minute.
 class Children {
   public:
     Children(int size, const std::function<void(const Group&)>& body) {
@@ -50,7 +51,7 @@ class Children {
 
     pid_t pid(int rank) const { return children_[static_cast<std::size_t>(rank)].pid; }
 
-    // Until all have met.
+    // Waits until all ranks have joined.
     void wait_for_the_groups() {
         for (const int output : outputs_) {
             char met = 0;
@@ -100,14 +101,14 @@ void expect_comm_error(const Child& child, const std::string& text) {
     EXPECT_THAT(child.text, testing::HasSubstr(text));
 }
 
-TEST(GroupDeath, OfARankInACollectiveIsACommErrorOfTheOthers) {
+TEST(RankDeath, DuringACollectiveThrowsCommErrorOnTheOtherRank) {
     for (int time = 0; time < 30; ++time) {
         Children children(2, [](const Group& group) {
             const Tensor x = ones({4000000});
             for (;;) group->all_reduce(x, dist::ReduceOp::max);
         });
         children.wait_for_the_groups();
-        // In the first messages or amid many.
+        // Killed during the first messages or later.
         std::this_thread::sleep_for(milliseconds(time * 10));
         const auto start = std::chrono::steady_clock::now();
         ::kill(children.pid(1), SIGKILL);
@@ -118,7 +119,7 @@ TEST(GroupDeath, OfARankInACollectiveIsACommErrorOfTheOthers) {
     }
 }
 
-TEST(GroupDeath, OfOneOfFourIsHeardByTheThreeOthers) {
+TEST(RankDeath, IsReportedToAllOtherRanks) {
     for (int time = 0; time < 5; ++time) {
         Children children(4, [](const Group& group) {
             const Tensor x = ones({1000000});
@@ -138,7 +139,7 @@ TEST(GroupDeath, OfOneOfFourIsHeardByTheThreeOthers) {
     }
 }
 
-TEST(GroupDeath, OfRankZeroIsHeardToo) {
+TEST(RankDeath, OfRankZeroIsReported) {
     Children children(3, [](const Group& group) {
         const Tensor x = ones({1000000});
         for (;;) group->all_reduce(x, dist::ReduceOp::max);
@@ -151,7 +152,7 @@ TEST(GroupDeath, OfRankZeroIsHeardToo) {
     expect_comm_error(ended[2], "rank 0");
 }
 
-TEST(GroupDeath, OfWhoSendsAMessageEndsTheWait) {
+TEST(RankDeath, EndsRecvFromThatRank) {
     Children children(3, [](const Group& group) {
         group->barrier();
         if (group->rank() == 0) group->recv(ones({3}), 1);
@@ -166,7 +167,7 @@ TEST(GroupDeath, OfWhoSendsAMessageEndsTheWait) {
     expect_comm_error(ended[2], "rank 1");
 }
 
-TEST(GroupDeath, AProcessThatIsDoneLeavesWithoutAnError) {
+TEST(ProcessGroup, LeavingAfterTheLastCollectiveIsNotAnError) {
     Children children(3, [](const Group& group) {
         const Tensor x = ones({100000});
         for (int i = 0; i < 5; ++i) group->all_reduce(x, dist::ReduceOp::mean);

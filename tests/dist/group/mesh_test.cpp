@@ -17,7 +17,7 @@ namespace {
 using dist::DeviceMesh;
 using Group = std::shared_ptr<dist::ProcessGroup>;
 
-TEST(DeviceMesh, LaysRanksOutRowByRow) {
+TEST(DeviceMesh, LaysRanksOutRowMajor) {
     tests::on_ranks(4, [](const Group& group) {
         const DeviceMesh mesh(group, {{"dp", 2}, {"tp", 2}});
         const int rank = group->rank();
@@ -44,13 +44,13 @@ TEST(DeviceMesh, FlattensSeveralDimensionsIntoOne) {
     });
 }
 
-TEST(DeviceMesh, OfOneProcessNeedsNoOther) {
+TEST(DeviceMesh, WorksOnOneProcess) {
     const DeviceMesh mesh(dist::ProcessGroup::alone(), {{"dp", 1}, {"tp", 1}});
     EXPECT_EQ(mesh.get_group("tp")->size(), 1);
     EXPECT_EQ(mesh.coordinate("dp"), 0);
 }
 
-TEST(DeviceMesh, RefusesSizesThatDoNotFit) {
+TEST(DeviceMesh, RejectsSizesThatDoNotFit) {
     const Group group = dist::ProcessGroup::alone();
     EXPECT_THROW(DeviceMesh(group, {{"dp", 2}}), ValueError);
     EXPECT_THROW(DeviceMesh(group, {{"dp", 0}}), ValueError);
@@ -61,7 +61,7 @@ TEST(DeviceMesh, RefusesSizesThatDoNotFit) {
     EXPECT_THROW(mesh.flatten({"dp", "dp"}), ValueError);
 }
 
-TEST(DeviceMesh, OfDifferentDimensionsIsACommError) {
+TEST(DeviceMesh, ThrowsCommErrorIfRanksPassDifferentDimensions) {
     const std::vector<std::string> errors = tests::run_ranks(2, [](const Group& group) {
         const DeviceMesh mesh(group, {{group->rank() == 0 ? "dp" : "tp", 2}});
     });

@@ -1,5 +1,5 @@
-// Every collective, with every way in which one process can do something else than the others: all
-// get a CommError soon, and nobody hangs.
+// Tests every collective with every kind of mismatch between ranks: all ranks get a CommError soon,
+// and none hangs.
 #include <chrono>
 #include <memory>
 #include <ostream>
@@ -68,7 +68,7 @@ void call(Op op, const Group& group, const Arguments& with) {
     }
 }
 
-// What the rank that is different does.
+// Makes the call of the deviating rank.
 void differ(Op op, Kind kind, Group& group) {
     switch (kind) {
         case Kind::numel:
@@ -78,7 +78,7 @@ void differ(Op op, Kind kind, Group& group) {
         case Kind::op:
             return call(op == Op::all_reduce ? Op::broadcast : Op::all_reduce, group, {});
         case Kind::argument:
-            // Some have neither a root nor a reduction: the nearest other op.
+            // Some ops have neither a root nor a reduction: uses a similar op.
             if (op == Op::all_gather) return static_cast<void>(group->all_gather_uneven(ones({3})));
             if (op == Op::all_to_all) {
                 const std::vector<Tensor> rows(static_cast<std::size_t>(group->size()),
@@ -99,10 +99,10 @@ void differ(Op op, Kind kind, Group& group) {
 class Mismatch : public testing::TestWithParam<std::tuple<Op, Kind, int>> {};
 
 // Covers 13.verify_operation, 30.9.
-TEST_P(Mismatch, IsACommErrorForEverybody) {
+TEST_P(Mismatch, ThrowsCommErrorOnAllRanks) {
     const auto [op, kind, size] = GetParam();
-    // A scatter's shape and dtype are the root's to say: there it is an argument that makes no
-    // sense, after which the root leaves.
+    // In scatter only the root passes shape and dtype, so the root passes an invalid argument and
+    // then leaves.
     const bool refused = op == Op::scatter && (kind == Kind::numel || kind == Kind::dtype);
     const int different = refused ? 0 : size - 1;
     const auto start = std::chrono::steady_clock::now();

@@ -1,4 +1,4 @@
-// What tests of collectives on nested values expect.
+// Helpers for tests of collectives on nested values.
 #pragma once
 
 #include <initializer_list>
@@ -15,7 +15,8 @@ namespace axle::tests {
 
 inline std::string json_of(const Tree& tree) { return to_json(listify(tree), -1); }
 
-// f(group) throws an E on every rank, whose text contains all parts; and the group is still usable.
+// Expects f(group) to throw an E on every rank whose text contains all parts, and the group to stay
+// usable.
 template <class E, class F>
 void expect_everywhere(int size, std::initializer_list<const char*> parts, F&& f) {
     on_ranks(size, [&](const std::shared_ptr<dist::ProcessGroup>& group) {

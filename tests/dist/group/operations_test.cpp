@@ -25,7 +25,7 @@ using tests::json_of;
 using tests::on_ranks;
 using Group = std::shared_ptr<ProcessGroup>;
 
-TEST(Operations, OfDifferentKindsMeetInAnError) {
+TEST(Operations, ThrowCommErrorIfRanksCallDifferentOnes) {
     expect_everywhere<CommError>(
         2, {"rank 0 calls gather, rank 1 calls reduce sum times 1"}, [](ProcessGroup& group) {
             group.rank() == 0 ? dist::gather(group, ones({2})) : dist::reduce(group, ones({2}));
@@ -41,7 +41,7 @@ TEST(Operations, OfDifferentKindsMeetInAnError) {
 }
 
 // Covers 3.reduce, 13.reduce, 31.reduce.
-TEST(Reduce, GivesNewTensors) {
+TEST(Reduce, ReturnsNewTensors) {
     on_ranks(3, [](const Group& group) {
         const double rank = group->rank();
         const Tensor x = tensor({rank, 1 - rank}, {2}), n = full({1}, rank, {i64});
@@ -62,7 +62,7 @@ TEST(Reduce, GivesNewTensors) {
     });
 }
 
-TEST(Reduce, OfOneProcessScalesACopy) {
+TEST(Reduce, ScalesACopyOnOneProcess) {
     const Group alone = ProcessGroup::alone();
     const Tensor x = ones({2});
     const Tree half = dist::reduce(*alone, Tree::list({x, "text"}), "mean", 0.5);
@@ -72,7 +72,7 @@ TEST(Reduce, OfOneProcessScalesACopy) {
 }
 
 // Covers 3.reduce, 13.reduce, 31.reduce.
-TEST(Reduce, RefusesWhatHasNoSuchReduction) {
+TEST(Reduce, RejectsUnsupportedDtypes) {
     for (const int size : {1, 2}) {
         const auto refuse = [&](std::initializer_list<const char*> parts, DType dtype,
                                 const char* reduction, double scale) {
@@ -80,13 +80,13 @@ TEST(Reduce, RefusesWhatHasNoSuchReduction) {
                 dist::reduce(group, Tree::list({ones({2}, {dtype})}), reduction, scale);
             });
         };
-        refuse({"reduce: batch[0]: the mean of integers", "floating dtype", "int64"}, i64, "mean",
+        refuse({"reduce: batch[0]: integers have no mean", "floating dtype", "int64"}, i64, "mean",
                1);
-        refuse({"reduce: batch[0]: integers are not scaled", "int32"}, i32, "sum", 0.5);
-        refuse({"reduce: batch[0]: booleans have max"}, boolean, "sum", 1);
+        refuse({"reduce: batch[0]: integers cannot be scaled", "int32"}, i32, "sum", 0.5);
+        refuse({"reduce: batch[0]: booleans support only max"}, boolean, "sum", 1);
     }
     expect_everywhere<ValueError>(
-        2, {"reduce: there is no reduction 'median'; there are none, sum, mean, max and min"},
+        2, {"reduce: unknown reduction 'median': use none, sum, mean, max or min"},
         [](ProcessGroup& group) { dist::reduce(group, ones({2}), "median"); });
     expect_everywhere<ShapeError>(
         2, {"reduce: batch has different shapes: rank 0 [1], rank 1 [2]"},
@@ -94,7 +94,7 @@ TEST(Reduce, RefusesWhatHasNoSuchReduction) {
 }
 
 // Covers 13.broadcast.
-TEST(Broadcast, GivesEverybodyTheValuesOfOneInPlace) {
+TEST(Broadcast, OverwritesTensorsWithValuesOfOneRank) {
     on_ranks(3, [](const Group& group) {
         for (const int from : {0, 2}) {
             const Tensor x = full({2}, group->rank());
@@ -110,7 +110,7 @@ TEST(Broadcast, GivesEverybodyTheValuesOfOneInPlace) {
     });
 }
 
-TEST(Broadcast, RefusesARankThatIsNotThere) {
+TEST(Broadcast, RejectsRanksOutOfRange) {
     expect_everywhere<IndexError>(
         2, {"broadcast: "}, [](ProcessGroup& group) { dist::broadcast(group, ones({1}), 2); });
     expect_error<IndexError>({"broadcast: "},
@@ -118,7 +118,7 @@ TEST(Broadcast, RefusesARankThatIsNotThere) {
 }
 
 // Covers 13.broadcast_object_list.
-TEST(BroadcastObjectList, ReplacesEverybodysList) {
+TEST(BroadcastObjectList, ReplacesTheListOnAllRanks) {
     on_ranks(2, [](const Group& group) {
         Tree list = Tree::list({group->rank(), {{"k", group->rank()}}});
         if (group->rank() == 0) list.push_back("only here");
@@ -128,7 +128,7 @@ TEST(BroadcastObjectList, ReplacesEverybodysList) {
         dist::broadcast_object_list(*group, names);
         EXPECT_EQ(names.at(0), "rank 0");
     });
-    expect_everywhere<ValueError>(2, {"wanted a list, not a map"}, [](ProcessGroup& group) {
+    expect_everywhere<ValueError>(2, {"expected a list, not a map"}, [](ProcessGroup& group) {
         Tree list = group.rank() == 0 ? Tree::list() : Tree::map();
         dist::broadcast_object_list(group, list);
     });
@@ -139,7 +139,7 @@ bool shares_memory(const Tensor& a, const Tensor& b) {
 }
 
 // Covers 3.pad_across_processes, 13.reduce.
-TEST(PadAcrossProcesses, MakesADimensionAsLongAsTheLongest) {
+TEST(PadAcrossProcesses, PadsADimensionToTheLargestSize) {
     on_ranks(3, [](const Group& group) {
         const std::int64_t rank = group->rank();
         const Tensor x = arange(rank + 1), grid = ones({2, rank + 1});
@@ -157,10 +157,10 @@ TEST(PadAcrossProcesses, MakesADimensionAsLongAsTheLongest) {
     });
 }
 
-TEST(PadAcrossProcesses, GivesNoGradientOnAnyRank) {
+TEST(PadAcrossProcesses, ReturnsTensorsWithoutGradients) {
     on_ranks(3, [](const Group& group) {
         const Tensor x = ones({2, group->rank() + 1}, {.requires_grad = true});
-        for (const int dim : {0, 1, 2})  // all as long, the last rank's longest, there is none
+        for (const int dim : {0, 1, 2})  // equal sizes, different sizes, no such dimension
             EXPECT_FALSE(dist::pad_across_processes(*group, x, dim).requires_grad()) << dim;
     });
 }
@@ -178,7 +178,7 @@ TEST(PadAcrossProcesses, KeepsTheDtypeOnEveryRank) {
     });
 }
 
-TEST(PadAcrossProcesses, RefusesWhatCannotBePadded) {
+TEST(PadAcrossProcesses, RejectsTensorsThatCannotBePadded) {
     expect_everywhere<ShapeError>(
         2,
         {"pad_across_processes: batch[0] has different shapes: rank 0 [1], rank 1 [1, 1]",
@@ -188,7 +188,8 @@ TEST(PadAcrossProcesses, RefusesWhatCannotBePadded) {
                                        Tree::list({group.rank() == 0 ? ones({1}) : ones({1, 1})}));
         });
     expect_everywhere<ValueError>(
-        2, {"pad_across_processes: batch: pad_index is no uint8: -100"}, [](ProcessGroup& group) {
+        2, {"pad_across_processes: batch: pad_index does not fit into uint8: -100"},
+        [](ProcessGroup& group) {
             dist::pad_across_processes(group, ones({group.rank() + 1}, {u8}), 0, -100);
         });
     expect_everywhere<DTypeError>(
@@ -201,7 +202,7 @@ TEST(PadAcrossProcesses, RefusesWhatCannotBePadded) {
 }
 
 // Covers 13.copy_tensor_to_devices.
-TEST(CopyTensorToDevices, GivesEverybodyTheTensorOfTheOneWhoHasIt) {
+TEST(CopyTensorToDevices, CopiesTheTensorOfOneRankToAllRanks) {
     on_ranks(3, [](const Group& group) {
         for (const DType dtype : {f32, bf16, i64, boolean}) {
             std::optional<Tensor> mine;
@@ -214,18 +215,18 @@ TEST(CopyTensorToDevices, GivesEverybodyTheTensorOfTheOneWhoHasIt) {
     expect_same_bits(dist::copy_tensor_to_devices(*ProcessGroup::alone(), x), x);
 }
 
-TEST(CopyTensorToDevices, RefusesNoneAndSeveral) {
+TEST(CopyTensorToDevices, RejectsNoneAndSeveral) {
     expect_everywhere<ValueError>(
-        2, {"copy_tensor_to_devices: one process has the tensor, but here none has one"},
+        2, {"copy_tensor_to_devices: exactly one process must pass a tensor, but none does"},
         [](ProcessGroup& group) { dist::copy_tensor_to_devices(group, std::nullopt); });
-    expect_everywhere<ValueError>(3, {"several have one: ranks 0, 2"}, [](ProcessGroup& group) {
+    expect_everywhere<ValueError>(3, {"several do: ranks 0, 2"}, [](ProcessGroup& group) {
         std::optional<Tensor> mine;
         if (group.rank() != 1) mine = ones({1});
         dist::copy_tensor_to_devices(group, mine);
     });
 }
 
-// A random tree of tensors with `rows` rows, the same for the same seed.
+// Returns a random tree of tensors with `rows` rows, determined by the state of `random`.
 Tree random_tree(std::mt19937& random, std::int64_t rows, int depth) {
     const auto draw = [&](unsigned below) { return static_cast<std::int64_t>(random() % below); };
     const std::int64_t kind = depth == 0 ? 0 : draw(3);
@@ -254,7 +255,7 @@ void expect_same_tree(const Tree& a, const Tree& b) {
     for_each_tensor(a, [&](const Tensor& t) { expect_same_bits(t, expected.at(i++)); });
 }
 
-TEST(Operations, OnRandomStructuresAreWhatTheyAreOnTheWhole) {
+TEST(Operations, OnRandomTreesMatchOperationsOnTheWholeBatch) {
     for (const int size : {1, 2, 3})
         on_ranks(size, [&](const Group& group) {
             for (unsigned seed = 0; seed < 25; ++seed) {

@@ -40,7 +40,7 @@ std::vector<Form> forms() {
     return {{{}}, {{7}}, {{0, 3}}, {{5, 4}, Layout::columns}, {{300, 1001}}};
 }
 
-// Small integers that every rank knows of every rank; sums and products are exact in all dtypes.
+// Deterministic small integers of a rank; sums and products are exact in all dtypes.
 double value(int rank, std::int64_t i, DType dtype) {
     if (dtype == boolean) return static_cast<double>((i + rank) % 3 == 0);
     const std::int64_t v = (i * 7 + rank * 3) % 4;
@@ -105,10 +105,10 @@ void expect_same(const Tree& a, const Tree& b) {
     EXPECT_EQ(a["x"].tensor().to_vector(), b["x"].tensor().to_vector());
 }
 
-class Processes : public testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Number, Processes, testing::Values(1, 2, 3, 4));
+class Collectives : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, Collectives, testing::Values(1, 2, 3, 4));
 
-TEST_P(Processes, AllReduceOfEveryDtypeFormAndReduction) {
+TEST_P(Collectives, AllReduceWithEveryDtypeShapeAndReduction) {
     const int size = GetParam();
     tests::on_ranks(size, [&](const Group& group) {
         for (const DType dtype : kComputed)
@@ -122,7 +122,7 @@ TEST_P(Processes, AllReduceOfEveryDtypeFormAndReduction) {
     });
 }
 
-TEST_P(Processes, ReduceGivesTheRootTheReduction) {
+TEST_P(Collectives, ReduceLeavesTheResultOnTheRoot) {
     const int size = GetParam();
     tests::on_ranks(size, [&](const Group& group) {
         for (int root = 0; root < size; ++root)
@@ -135,7 +135,7 @@ TEST_P(Processes, ReduceGivesTheRootTheReduction) {
     });
 }
 
-TEST_P(Processes, BroadcastGivesEverybodyTheRootsValues) {
+TEST_P(Collectives, BroadcastGivesAllRanksTheRootsValues) {
     const int size = GetParam();
     tests::on_ranks(size, [&](const Group& group) {
         for (int root = 0; root < size; ++root)
@@ -148,7 +148,7 @@ TEST_P(Processes, BroadcastGivesEverybodyTheRootsValues) {
     });
 }
 
-TEST_P(Processes, AllGatherGivesEverybodyEverything) {
+TEST_P(Collectives, AllGatherReturnsTensorsOfAllRanks) {
     const int size = GetParam();
     tests::on_ranks(size, [&](const Group& group) {
         for (const DType dtype : kComputed)
@@ -162,7 +162,7 @@ TEST_P(Processes, AllGatherGivesEverybodyEverything) {
     });
 }
 
-TEST_P(Processes, AllGatherFillsAStridedTensor) {
+TEST_P(Collectives, AllGatherFillsAStridedTensor) {
     const int size = GetParam();
     tests::on_ranks(size, [&](const Group& group) {
         const Tensor out = laid_out(zeros({size, 6}), Layout::columns);
@@ -173,7 +173,7 @@ TEST_P(Processes, AllGatherFillsAStridedTensor) {
     });
 }
 
-TEST_P(Processes, UnevenGathersKeepEverybodysRows) {
+TEST_P(Collectives, AllGatherUnevenKeepsDifferentNumbersOfRows) {
     const int size = GetParam();
     tests::on_ranks(size, [&](const Group& group) {
         const auto rows = [](int rank) { return rank == 1 ? 0 : 2 * rank + 1; };
@@ -188,7 +188,7 @@ TEST_P(Processes, UnevenGathersKeepEverybodysRows) {
     });
 }
 
-TEST_P(Processes, ReduceScatterGivesEachItsPart) {
+TEST_P(Collectives, ReduceScatterGivesEachRankItsPart) {
     const int size = GetParam();
     tests::on_ranks(size, [&](const Group& group) {
         for (const DType dtype : kComputed)
@@ -204,7 +204,7 @@ TEST_P(Processes, ReduceScatterGivesEachItsPart) {
     });
 }
 
-TEST_P(Processes, AllToAllSwapsRows) {
+TEST_P(Collectives, AllToAllExchangesRows) {
     const int size = GetParam();
     tests::on_ranks(size, [&](const Group& group) {
         for (const DType dtype : kComputed)
@@ -217,7 +217,7 @@ TEST_P(Processes, AllToAllSwapsRows) {
     });
 }
 
-TEST_P(Processes, UnevenAllToAllMovesDifferentNumbersOfRows) {
+TEST_P(Collectives, AllToAllUnevenMovesDifferentNumbersOfRows) {
     const int size = GetParam();
     const auto rows = [](int from, int to) { return (from + 2 * to) % 3; };
     tests::on_ranks(size, [&](const Group& group) {
@@ -235,7 +235,7 @@ TEST_P(Processes, UnevenAllToAllMovesDifferentNumbersOfRows) {
     });
 }
 
-TEST_P(Processes, GatherAndScatterAreEachOthersWayBack) {
+TEST_P(Collectives, ScatterInvertsGather) {
     const int size = GetParam();
     tests::on_ranks(size, [&](const Group& group) {
         for (int root = 0; root < size; ++root)
@@ -252,7 +252,7 @@ TEST_P(Processes, GatherAndScatterAreEachOthersWayBack) {
     });
 }
 
-TEST_P(Processes, StoredDtypesMoveAsTheyAre) {
+TEST_P(Collectives, MoveStorageOnlyDtypes) {
     const int size = GetParam();
     tests::on_ranks(size, [&](const Group& group) {
         for (const DType dtype : {DType::i8, DType::f8_e4m3, DType::u16, DType::c64}) {
@@ -267,7 +267,7 @@ TEST_P(Processes, StoredDtypesMoveAsTheyAre) {
     });
 }
 
-TEST_P(Processes, SeveralTensorsGoInOneMessage) {
+TEST_P(Collectives, AllReduceSendsSeveralTensorsInOneMessage) {
     const int size = GetParam();
     tests::on_ranks(size, [&](const Group& group) {
         std::vector<Tensor> xs;
@@ -278,7 +278,7 @@ TEST_P(Processes, SeveralTensorsGoInOneMessage) {
     });
 }
 
-TEST_P(Processes, ManyCollectivesAreUnderWayAtOnce) {
+TEST_P(Collectives, RunConcurrently) {
     const int size = GetParam();
     tests::on_ranks(size, [&](const Group& group) {
         std::vector<Tensor> xs;
@@ -298,7 +298,7 @@ TEST_P(Processes, ManyCollectivesAreUnderWayAtOnce) {
     });
 }
 
-TEST_P(Processes, AllRanksGetTheSameBits) {
+TEST_P(Collectives, AllReduceGivesAllRanksTheSameBits) {
     const int size = GetParam();
     use_deterministic_algorithms(true);
     tests::on_ranks(size, [&](const Group& group) {
@@ -321,7 +321,7 @@ TEST_P(Processes, AllRanksGetTheSameBits) {
     use_deterministic_algorithms(false);
 }
 
-TEST_P(Processes, ObjectsReachEverybody) {
+TEST_P(Collectives, SendObjectsToAllRanks) {
     const int size = GetParam();
     tests::on_ranks(size, [&](const Group& group) {
         const auto object = [](int rank) {
@@ -343,7 +343,7 @@ TEST_P(Processes, ObjectsReachEverybody) {
     });
 }
 
-TEST_P(Processes, GroupsOfSomeWorkAtTheSameTime) {
+TEST_P(Collectives, RunInSubgroupsAtTheSameTime) {
     const int size = GetParam();
     tests::on_ranks(size, [&](const Group& group) {
         const Group half = group->split(group->rank() % 2);
@@ -370,7 +370,7 @@ TEST_P(Processes, GroupsOfSomeWorkAtTheSameTime) {
     });
 }
 
-TEST(ProcessGroup, GroupsOfGroupsNameTheirRanks) {
+TEST(ProcessGroup, NestedSubgroupsKeepGlobalRanks) {
     tests::on_ranks(4, [&](const Group& group) {
         const Group reversed = group->new_group({3, 2, 1});
         ASSERT_EQ(reversed != nullptr, group->rank() != 0);
@@ -386,7 +386,7 @@ TEST(ProcessGroup, GroupsOfGroupsNameTheirRanks) {
     });
 }
 
-TEST(ProcessGroup, MessagesArriveByTag) {
+TEST(ProcessGroup, MatchesMessagesByTag) {
     tests::on_ranks(3, [&](const Group& group) {
         const int next = (group->rank() + 1) % 3, before = (group->rank() + 2) % 3;
         const Tensor a = full({4}, group->rank()), b = full({200000}, 10 + group->rank(), {i32});
@@ -403,7 +403,7 @@ TEST(ProcessGroup, MessagesArriveByTag) {
     });
 }
 
-TEST(ProcessGroup, TwoMayMeetWhileTheOthersDoSomethingElse) {
+TEST(ProcessGroup, TwoRanksExchangeMessagesDuringOtherCollectives) {
     tests::on_ranks(4, [&](const Group& group) {
         const Tensor x = full({3}, group->rank());
         if (group->rank() == 2) group->send(x, 3);
@@ -415,7 +415,7 @@ TEST(ProcessGroup, TwoMayMeetWhileTheOthersDoSomethingElse) {
     });
 }
 
-TEST(ProcessGroup, MessagesOfDifferentShapesAreCommErrorsOnBothSides) {
+TEST(ProcessGroup, ThrowsCommErrorOnBothSidesIfShapesOfAMessageDiffer) {
     const std::vector<std::string> errors = tests::run_ranks(2, [&](const Group& group) {
         if (group->rank() == 0) group->send(zeros({1000, 3}), 1);
         if (group->rank() == 1) group->recv(zeros({1000, 4}), 0);
@@ -426,7 +426,7 @@ TEST(ProcessGroup, MessagesOfDifferentShapesAreCommErrorsOnBothSides) {
                                      "[1000, 4], tag 0"));
 }
 
-TEST(ProcessGroup, ArgumentsAreCheckedAloneToo) {
+TEST(ProcessGroup, ChecksArgumentsOnOneProcess) {
     const Group group = ProcessGroup::alone();
     EXPECT_EQ(group->size(), 1);
     EXPECT_EQ(group->backend(), "none");
@@ -445,7 +445,7 @@ TEST(ProcessGroup, ArgumentsAreCheckedAloneToo) {
     EXPECT_THROW(ProcessGroup::create({}, {.backend = "mpi"}), ValueError);
 }
 
-TEST(ProcessGroup, ALeafIsWrittenWithoutGradients) {
+TEST(ProcessGroup, WritesLeavesUnderNoGrad) {
     tests::on_ranks(2, [&](const Group& group) {
         Tensor x = full({3}, group->rank() + 1);
         x.set_requires_grad();
@@ -458,7 +458,7 @@ TEST(ProcessGroup, ALeafIsWrittenWithoutGradients) {
 }
 
 // Covers 9.InitProcessGroupKwargs.
-TEST(ProcessGroup, TheTimeoutOfTheEnvironmentIsANumber) {
+TEST(ProcessGroup, RejectsInvalidTimeoutVariable) {
     for (const char* wrong : {"", "0", "-3", "ten", "3s", "nan"}) {
         ::setenv("AXLE_TIMEOUT_S", wrong, 1);
         EXPECT_THROW(ProcessGroup::create(dist::Environment()), ValueError) << wrong;
@@ -469,7 +469,7 @@ TEST(ProcessGroup, TheTimeoutOfTheEnvironmentIsANumber) {
 }
 
 // Covers 9.InitProcessGroupKwargs, 12.wait_for_everyone.
-TEST(ProcessGroup, WhoDoesNotComeIsNamed) {
+TEST(ProcessGroup, NamesTheMissingRankAfterTheTimeout) {
     const std::vector<std::string> errors = tests::run_ranks(
         2,
         [&](const Group& group) {
@@ -481,7 +481,7 @@ TEST(ProcessGroup, WhoDoesNotComeIsNamed) {
     EXPECT_THAT(errors[0], HasSubstr("rank 1"));
 }
 
-TEST(ProcessGroup, LeavingWithWorkUnderWayEndsTheOthersWait) {
+TEST(ProcessGroup, LeavingDuringACollectiveEndsTheWaitOfOtherRanks) {
     const auto start = std::chrono::steady_clock::now();
     const std::vector<std::string> errors = tests::run_ranks(2, [&](const Group& group) {
         group->barrier();

@@ -30,8 +30,8 @@ std::vector<std::vector<float>> columns(const std::vector<float>& values) {
     return runs;
 }
 
-TEST(Reduce, AddsNeighboursFirst) {
-    // 1 is lost beside 2^24 and 2 is not: the order shows.
+TEST(ReduceKernel, AddsNeighboursFirst) {
+    // In f32, 2^24 + 1 == 2^24 but 2^24 + 2 is exact, so the result shows the order of additions.
     const float big = 16777216;
     EXPECT_EQ(reduced<float>(columns({big, 1, 1}), ReduceOp::sum).back(), big);
     EXPECT_EQ(reduced<float>(columns({1, 1, big}), ReduceOp::sum).back(), big + 2);
@@ -41,7 +41,7 @@ TEST(Reduce, AddsNeighboursFirst) {
     EXPECT_EQ(reduced<float>(columns({0, 1, 0, 0, big}), ReduceOp::sum).back(), big);
 }
 
-TEST(Reduce, RoundsHalfPrecisionOnce) {
+TEST(ReduceKernel, RoundsHalfPrecisionOnce) {
     const BFloat16 big(256), one(1);
     const std::vector<std::vector<BFloat16>> runs = {{big}, {one}, {one}, {one}};
     EXPECT_EQ(static_cast<float>(reduced<BFloat16>(runs, ReduceOp::sum)[0]),
@@ -51,7 +51,7 @@ TEST(Reduce, RoundsHalfPrecisionOnce) {
               65504.0F);
 }
 
-TEST(Reduce, KeepsWhatIsNoNumber) {
+TEST(ReduceKernel, PropagatesNan) {
     const float nan = std::numeric_limits<float>::quiet_NaN();
     for (const ReduceOp op : {ReduceOp::sum, ReduceOp::max, ReduceOp::min, ReduceOp::product}) {
         EXPECT_NE(reduced<float>({{nan}, {1}}, op)[0], reduced<float>({{nan}, {1}}, op)[0]);
@@ -59,7 +59,7 @@ TEST(Reduce, KeepsWhatIsNoNumber) {
     }
 }
 
-TEST(Reduce, MayWriteOverItsSource) {
+TEST(ReduceKernel, CanOverwriteAnInput) {
     kernels::Cpu cpu;
     for (int count = 1; count <= 9; ++count) {
         for (int own = 0; own < count; ++own) {

@@ -1,4 +1,4 @@
-// An error that one process has and all throw.
+// Tests errors that occur in one process and are thrown in all processes.
 #include "dist/group/shared_error.h"
 
 #include <stdexcept>
@@ -18,7 +18,7 @@ using tests::text_of;
 using Group = std::shared_ptr<dist::ProcessGroup>;
 
 template <class E>
-void expect_shared(const E& error, const std::string& theirs) {
+void expect_shared(const E& error, const std::string& expected_text) {
     const auto ends = outcomes(3, [&](const Group& group) {
         try {
             dist::gather_or_throw(*group, "load", [&]() -> Tree {
@@ -27,16 +27,16 @@ void expect_shared(const E& error, const std::string& theirs) {
             });
             ADD_FAILURE() << "nothing was thrown";
         } catch (const E&) {
-            group->barrier();  // which is of use again
+            group->barrier();  // the group is still usable
             throw;
         }
     });
-    EXPECT_EQ(text_of(ends[0]), theirs);
+    EXPECT_EQ(text_of(ends[0]), expected_text);
     EXPECT_EQ(text_of(ends[1]), error.what());
-    EXPECT_EQ(text_of(ends[2]), theirs);
+    EXPECT_EQ(text_of(ends[2]), expected_text);
 }
 
-TEST(SharedError, KeepsItsTypeAndSaysWhoseItIs) {
+TEST(GatherOrThrow, KeepsErrorTypeAndNamesTheProcess) {
     expect_shared(FileError("load: model.safetensors: truncated"),
                   "load: process 1: model.safetensors: truncated");
     expect_shared(ShapeError("matmul: [2, 3] @ [4, 5]"),
@@ -47,7 +47,7 @@ TEST(SharedError, KeepsItsTypeAndSaysWhoseItIs) {
     expect_shared(OutOfMemory("too much", 1, 2, 3, 4), "load: process 1: too much");
 }
 
-TEST(SharedError, OfAnotherKindBecomesAnError) {
+TEST(GatherOrThrow, ConvertsOtherExceptionsToError) {
     const auto ends = outcomes(2, [&](const Group& group) {
         dist::gather_or_throw(*group, "load", [&]() -> Tree {
             if (group->rank() == 1) throw std::out_of_range("the user's own");
@@ -59,7 +59,7 @@ TEST(SharedError, OfAnotherKindBecomesAnError) {
     EXPECT_THROW(std::rethrow_exception(ends[1]), std::out_of_range);
 }
 
-TEST(SharedError, BringsTheSizesOfOutOfMemory) {
+TEST(GatherOrThrow, KeepsTheSizesOfOutOfMemory) {
     const auto ends = outcomes(2, [&](const Group& group) {
         dist::gather_or_throw(*group, "load", [&]() -> Tree {
             if (group->rank() == 1) throw OutOfMemory("too much", 1, 2, 3, 4);
@@ -76,13 +76,13 @@ TEST(SharedError, BringsTheSizesOfOutOfMemory) {
     }
 }
 
-TEST(SharedError, IsTheFirstOfSeveralAndNoneWhereAllIsWell) {
+TEST(GatherOrThrow, ThrowsTheFirstErrorOrReturnsAllValues) {
     const auto ends = outcomes(3, [&](const Group& group) {
-        const auto said =
+        const auto values =
             dist::gather_or_throw(*group, "load", [&]() -> Tree { return group->rank(); });
-        ASSERT_EQ(said.size(), 3u);
+        ASSERT_EQ(values.size(), 3u);
         for (int rank = 0; rank < 3; ++rank)
-            EXPECT_EQ(said[static_cast<std::size_t>(rank)].integer(), rank);
+            EXPECT_EQ(values[static_cast<std::size_t>(rank)].integer(), rank);
         dist::gather_or_throw(*group, "load", [&]() -> Tree {
             if (group->rank() > 0) throw ValueError(str("of ", group->rank()));
             return {};
@@ -93,7 +93,7 @@ TEST(SharedError, IsTheFirstOfSeveralAndNoneWhereAllIsWell) {
     EXPECT_EQ(text_of(ends[2]), "of 2");
 }
 
-TEST(SharedError, IsNoneOfProcessesThatCallDifferentThings) {
+TEST(GatherOrThrow, ThrowsCommErrorIfProcessesCallDifferentOps) {
     for (const std::string& end : run_ranks(2, [](const Group& group) {
              dist::gather_or_throw(*group, group->rank() == 0 ? "load" : "save",
                                    [] { return Tree(); });

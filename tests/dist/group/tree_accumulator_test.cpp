@@ -17,7 +17,7 @@ using tests::expect_same_bits;
 using tests::Group;
 using tests::kTinyBucket;
 
-// What it adds is a string of how it was added.
+// Checks the order of the additions.
 TEST(TreeAccumulator, AddsNeighboursFirst) {
     manual_seed(1);
     const Tensor terms = randn({8, 100});
@@ -45,7 +45,7 @@ TEST(TreeAccumulator, AddsNeighboursFirst) {
     EXPECT_FALSE(sum.total().defined());
 }
 
-// Deterministic mode for a scope.
+// Enables deterministic mode for a scope.
 struct Deterministic {
     Deterministic() { use_deterministic_algorithms(true); }
     ~Deterministic() { use_deterministic_algorithms(false); }
@@ -56,7 +56,8 @@ nn::Gpt small_gpt() {
     return nn::Gpt({.vocab_size = 13, .block_size = 8, .n_layer = 2, .n_head = 2, .n_embd = 8});
 }
 
-// Three updates by `size` ranks with `accumulation` micro-batches each; rank 0's parameters.
+// Runs three updates on `size` ranks with `accumulation` micro-batches each. Returns rank 0's
+// parameters.
 std::vector<Tensor> trained(int size, int accumulation, double bucket, bool as_view) {
     manual_seed(6);
     const int total = size * accumulation;
@@ -83,7 +84,7 @@ std::vector<Tensor> trained(int size, int accumulation, double bucket, bool as_v
     return result;
 }
 
-TEST(Deterministic, ProcessesTimesAccumulationIsAllThatCounts) {
+TEST(Deterministic, GradientsDependOnlyOnProcessesTimesAccumulation) {
     const Deterministic mode;
     const std::vector<Tensor> expected = trained(1, 4, 25, true);
     for (const auto& [size, accumulation] : {std::pair(2, 2), std::pair(4, 1), std::pair(1, 4)})
@@ -94,8 +95,8 @@ TEST(Deterministic, ProcessesTimesAccumulationIsAllThatCounts) {
         }
 }
 
-// So the test above may fail.
-TEST(Deterministic, OtherwiseBitsDiffer) {
+// Ensures that the previous test would detect a difference.
+TEST(Deterministic, GradientsDifferWithoutTheMode) {
     const std::vector<Tensor> alone = trained(1, 4, 25, true), shared = trained(4, 1, 25, true);
     bool differs = false;
     for (std::size_t i = 0; i < alone.size(); ++i) {
@@ -105,25 +106,25 @@ TEST(Deterministic, OtherwiseBitsDiffer) {
     EXPECT_TRUE(differs);
 }
 
-TEST(Deterministic, ForgetsAWindowWhoseGradientsAreZeroed) {
+TEST(Deterministic, DiscardsTheWindowAfterZeroGrad) {
     const Deterministic mode;
-    nn::Mlp model = tests::small_mlp(), twin = tests::small_mlp();
+    nn::Mlp model = tests::small_mlp(), reference = tests::small_mlp();
     DataParallel replicas(model, dist::ProcessGroup::alone());
     const Tensor x = randn({3, 2, 5}, {f64});
     replicas.set_sync(false);
     model(x[0]).sum().backward();
     model.zero_grad();
     model(x[1]).sum().backward();
-    twin(x[1]).sum().backward();
-    tests::expect_gradients(model, tests::gradients_of(twin));
+    reference(x[1]).sum().backward();
+    tests::expect_gradients(model, tests::gradients_of(reference));
     replicas.set_sync(true);
     model(x[2]).sum().backward();
-    twin(x[2]).sum().backward();
-    tests::expect_gradients(model, tests::gradients_of(twin));
+    reference(x[2]).sum().backward();
+    tests::expect_gradients(model, tests::gradients_of(reference));
     // Without zero_grad, the next window is added.
     model(x[0]).sum().backward();
-    twin(x[0]).sum().backward();
-    tests::expect_gradients(model, tests::gradients_of(twin));
+    reference(x[0]).sum().backward();
+    tests::expect_gradients(model, tests::gradients_of(reference));
 }
 
 }  // namespace

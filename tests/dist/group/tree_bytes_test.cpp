@@ -29,7 +29,7 @@ Tree everything() {
     return tree;
 }
 
-TEST(TreeBytes, ComeBackAsTheyWere) {
+TEST(TreeBytes, RestoreEveryKindOfValue) {
     const Tree back = from_bytes(to_bytes(everything()));
     ASSERT_EQ(back.size(), 9u);
     EXPECT_TRUE(back["null"].is_null());
@@ -51,14 +51,14 @@ TEST(TreeBytes, KeepTheBitsOfNumbers) {
                   std::bit_cast<std::uint64_t>(x));
 }
 
-TEST(TreeBytes, CutAnywhereAreRefused) {
+TEST(TreeBytes, AreRejectedIfTruncated) {
     const std::string bytes = to_bytes(everything());
     for (std::size_t length = 0; length < bytes.size(); ++length)
         EXPECT_THROW(from_bytes(bytes.substr(0, length)), CommError) << length;
     EXPECT_THROW(from_bytes(bytes + '\0'), CommError);
 }
 
-TEST(TreeBytes, WithAnyByteChangedNeverLeaveTheirBounds) {
+TEST(TreeBytes, AreReadWithinBoundsIfCorrupted) {
     const std::string bytes = to_bytes(everything());
     for (std::size_t i = 0; i < bytes.size(); ++i) {
         for (const char value : {'\0', '\1', '\7', '\x40', '\x7f', '\xff'}) {
@@ -72,7 +72,7 @@ TEST(TreeBytes, WithAnyByteChangedNeverLeaveTheirBounds) {
     }
 }
 
-TEST(TreeBytes, TooDeepATreeIsRefusedOnBothSides) {
+TEST(TreeBytes, AreRejectedIfNestedTooDeeply) {
     Tree tree;
     std::string bytes;
     for (int depth = 0; depth <= kMaxTreeDepth; ++depth) {

@@ -23,12 +23,13 @@ using Lengths = std::vector<int>;
 
 std::size_t at(const Group& group) { return static_cast<std::size_t>(group->rank()); }
 
-// Batch i of a rank.
+// Returns batch i of a rank.
 Tensor batch(int rank, int i) {
     return tensor({0.1 * rank + 1, 0.3 * i - 1, 0.2, rank * i - 0.5, 0.7}, {1, 5}, {f64});
 }
 
-// Training by one process: in step i, those that have a batch i count, by all or by their number.
+// The reference: one process trains on the batches of all ranks. Gradients are divided by the
+// number of all ranks, or of those with data.
 nn::Mlp trained_alone(const Lengths& lengths, bool by_all) {
     nn::Mlp model = small_mlp();
     optim::SGD sgd(model.parameters(), {.lr = 0.1});
@@ -46,7 +47,7 @@ nn::Mlp trained_alone(const Lengths& lengths, bool by_all) {
     return model;
 }
 
-// Trains one model by a rank of the lengths' number.
+// Trains on as many ranks as `lengths` has entries.
 void expect_training(const Group& group, const Lengths& lengths, dist::DataParallelOptions options,
                      bool by_all, const nn::Mlp& expected, nn::Mlp model) {
     SCOPED_TRACE(testing::PrintToString(lengths));
@@ -64,7 +65,7 @@ void expect_training(const Group& group, const Lengths& lengths, dist::DataParal
     }
     for (std::size_t p = 0; p < model.parameters().size(); ++p)
         expect_close(model.parameters()[p].detach(), expected.parameters()[p].detach(), 1e-12);
-    // The group is in step.
+    // Checks that the ranks are still in step.
     model.zero_grad();
     model(batch(0, 0)).sum().backward();
 }
@@ -75,7 +76,7 @@ void expect_training(const std::vector<Lengths>& all,
     for (const Lengths& lengths : all)
         for (const bool by_all : {true, false}) expected.push_back(trained_alone(lengths, by_all));
     const auto size = static_cast<int>(all.front().size());
-    const auto models = tests::twins(small_mlp(), size);
+    const auto models = tests::clones_of(small_mlp(), size);
     on_ranks(size, [&](const Group& group) {
         for (std::size_t i = 0; i < expected.size(); ++i)
             for (const dist::DataParallelOptions& o : options)
@@ -84,22 +85,22 @@ void expect_training(const std::vector<Lengths>& all,
     });
 }
 
-TEST(UnevenInputs, AreAnsweredForByTwoRanksOfAnyLengths) {
+TEST(UnevenInputs, MatchReferenceOnTwoRanks) {
     std::vector<Lengths> all;
     for (const int a : {0, 1, 4, 5})
         for (const int b : {0, 1, 4, 5}) all.push_back({a, b});
     expect_training(all, {{}});
 }
 
-TEST(UnevenInputs, AreAnsweredForByFourRanks) {
+TEST(UnevenInputs, MatchReferenceOnFourRanks) {
     expect_training({{0, 1, 4, 5}, {5, 4, 1, 0}, {3, 3, 3, 3}, {0, 0, 0, 2}, {2, 0, 5, 1}},
                     {{}, {.find_unused_parameters = true}, {.static_graph = true}});
 }
 
-TEST(UnevenInputs, GoWithAccumulationThatNoRankCutsShort) {
+TEST(UnevenInputs, WorkWithAccumulation) {
     for (const bool deterministic : {false, true}) {
         use_deterministic_algorithms(deterministic);
-        auto models = tests::twins(small_mlp(), 2);
+        auto models = tests::clones_of(small_mlp(), 2);
         on_ranks(2, [&](const Group& group) {
             nn::Mlp& model = models[at(group)];
             DataParallel replicas(model, group);
@@ -111,7 +112,7 @@ TEST(UnevenInputs, GoWithAccumulationThatNoRankCutsShort) {
                     model(batch(0, i)).sum().backward();
                 }
             }
-            // Rank 0 was alone with its last two.
+            // Rank 0's last two batches have no counterpart.
             if (group->rank() == 1) return;
             nn::Mlp twin = model.clone();
             for (int i = 2; i < 4; ++i) (twin(batch(0, i)).sum() / 2).backward();
@@ -121,8 +122,8 @@ TEST(UnevenInputs, GoWithAccumulationThatNoRankCutsShort) {
     }
 }
 
-// Rank 0's as long as it has data, then those of the next.
-TEST(UnevenInputs, TakeTheBuffersOfTheFirstRankWithData) {
+// Rank 0's buffers while it has data, then those of the next rank.
+TEST(UnevenInputs, BroadcastBuffersOfTheFirstRankWithData) {
     std::vector<nn::BatchNorm1d> models;
     for (int rank = 0; rank < 3; ++rank) models.emplace_back(2);
     const std::vector<int> lengths{1, 3, 2};
@@ -143,8 +144,8 @@ TEST(UnevenInputs, TakeTheBuffersOfTheFirstRankWithData) {
     });
 }
 
-TEST(UnevenInputs, MayEndEverybodyWhenOneIsOutOfData) {
-    auto models = tests::twins(small_mlp(), 3);
+TEST(UnevenInputs, CanEndAllRanksWhenOneIsOutOfData) {
+    auto models = tests::clones_of(small_mlp(), 3);
     const auto errors = tests::outcomes(3, [&](const Group& group) {
         nn::Mlp& model = models[at(group)];
         DataParallel replicas(model, group);
@@ -153,10 +154,10 @@ TEST(UnevenInputs, MayEndEverybodyWhenOneIsOutOfData) {
             model(batch(group->rank(), i)).sum().backward();
     });
     for (const std::exception_ptr& error : errors)
-        EXPECT_EQ(tests::text_of(error), "join: rank 1 has no more batches, but others have");
+        EXPECT_EQ(tests::text_of(error), "join: rank 1 has no more batches, but other ranks have");
 }
 
-TEST(UnevenInputs, AreNoExcuseForRanksThatDoDifferentThings) {
+TEST(UnevenInputs, RejectRanksThatDoDifferentSteps) {
     std::vector<nn::BatchNorm1d> models;
     for (int rank = 0; rank < 3; ++rank) models.emplace_back(2);
     const auto errors = tests::outcomes(3, [&](const Group& group) {
@@ -172,7 +173,7 @@ TEST(UnevenInputs, AreNoExcuseForRanksThatDoDifferentThings) {
                   "a forward, rank 2 is in a synchronised backward");
 }
 
-TEST(UnevenInputs, LeaveARankThatThrowsToItsError) {
+TEST(UnevenInputs, KeepTheExceptionOfARank) {
     nn::Mlp model = small_mlp();
     DataParallel replicas(model, dist::ProcessGroup::alone());
     tests::expect_error<ValueError>({"bad batch"}, [&] {

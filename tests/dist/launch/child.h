@@ -1,4 +1,4 @@
-// A process beside the test, to be killed or stopped.
+// A child process for tests that kill or stop processes.
 #pragma once
 
 #include <functional>
@@ -9,8 +9,8 @@
 
 namespace axle::tests {
 
-// Runs f in a child, which then ends at once, with code 1 if f throws. Only while the test has no
-// other threads.
+// Runs f in a child process, which exits with code 1 if f throws. May only be used while the test
+// has a single thread.
 class Child {
   public:
     explicit Child(const std::function<void()>& f) : pid_(::fork()) {
@@ -33,7 +33,7 @@ class Child {
     void signal(int number) const {
         if (!ended_) ::kill(pid_, number);
     }
-    // What waitpid says of its end.
+    // Returns the status from waitpid.
     int wait() {
         if (!ended_) ::waitpid(pid_, &status_, 0);
         ended_ = true;

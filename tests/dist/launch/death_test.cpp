@@ -1,4 +1,4 @@
-// Processes that end without a word, or don't go on.
+// Tests processes that die or freeze without leaving the job.
 #include <array>
 #include <atomic>
 #include <cstdlib>
@@ -11,8 +11,8 @@
 #include "dist/transport/launcher_channel.h"
 #include "dist/transport/socket.h"
 #include "gmock/gmock.h"
-#include "tests/dist/launch/child.h"
 #include "tests/dist/job.h"
+#include "tests/dist/launch/child.h"
 
 namespace axle::tests {
 namespace {
@@ -38,7 +38,7 @@ std::string error_of(const std::function<void()>& f) {
     return "";
 }
 
-// Agrees once, then waits to be killed.
+// A rank that agrees once and then waits to be killed.
 std::function<void()> victim(const Job& job, int rank) {
     return [&job, rank] {
         const auto control = job.join(rank);
@@ -47,8 +47,8 @@ std::function<void()> victim(const Job& job, int rank) {
     };
 }
 
-// How rank `other` hears of the end of a child that is `rank`.
-std::string heard(const Job& job, int rank, int other, const std::function<void(Child&)>& end) {
+// Returns the failure text that rank `other` receives when the child `rank` ends.
+std::string failure_text_on(const Job& job, int rank, int other, const std::function<void(Child&)>& end) {
     Child child(victim(job, rank));
     const auto control = job.join(other);
     agree(*control, 1);
@@ -56,11 +56,11 @@ std::string heard(const Job& job, int rank, int other, const std::function<void(
     return error_of([&] { agree(*control, 2, dist::Collective::all_reduce); });
 }
 
-TEST(Death, IsToldWithRankPidAndHost) {
+TEST(RankDeath, IsReportedWithRankPidAndHost) {
     const Job job(2);
     pid_t pid = 0;
     const auto begin = dist::Clock::now();
-    const std::string text = heard(job, 1, 0, [&](Child& child) {
+    const std::string text = failure_text_on(job, 1, 0, [&](Child& child) {
         pid = child.pid();
         child.signal(SIGKILL);
     });
@@ -69,13 +69,13 @@ TEST(Death, IsToldWithRankPidAndHost) {
     EXPECT_LT(dist::Clock::now() - begin, seconds(6));
 }
 
-TEST(Death, OfRankZeroIsSeenByTheOthers) {
+TEST(RankDeath, OfRankZeroIsReportedToOtherRanks) {
     const Job job(2);
-    EXPECT_THAT(heard(job, 0, 1, [](Child& child) { child.signal(SIGKILL); }),
+    EXPECT_THAT(failure_text_on(job, 0, 1, [](Child& child) { child.signal(SIGKILL); }),
                 AllOf(HasSubstr("rank 0 (pid "), HasSubstr("died during barrier #1")));
 }
 
-TEST(Death, BeforeAllHaveComeEndsTheJoin) {
+TEST(RankDeath, BeforeAllHaveJoinedEndsTheJoin) {
     const Job job(3);
     Child child([&] {
         std::thread([&] { job.join(1); }).detach();
@@ -86,7 +86,7 @@ TEST(Death, BeforeAllHaveComeEndsTheJoin) {
                 AllOf(HasSubstr("rank 1 (pid "), HasSubstr("died")));
 }
 
-TEST(Death, WakesWhoeverWaitsElsewhere) {
+TEST(RankDeath, CallsFailureCallbacks) {
     const Job job(2);
     Child child(victim(job, 1));
     const auto control = job.join(0);
@@ -102,8 +102,8 @@ TEST(Death, WakesWhoeverWaitsElsewhere) {
                 HasSubstr("rank 1 (pid "));
 }
 
-// throw_failure() comes first, and the news a moment later.
-TEST(Death, IsTheCauseOfAnErrorThatIsSeenBeforeIt) {
+// throw_failure() is called before the failure arrives.
+TEST(RankDeath, ReplacesAnErrorThatWasSeenFirst) {
     const Job job(2);
     Child child(victim(job, 1));
     const auto control = job.join(0);
@@ -117,25 +117,25 @@ TEST(Death, IsTheCauseOfAnErrorThatIsSeenBeforeIt) {
     killer.join();
 }
 
-TEST(Frost, NamesTheRankAndWhatItWasIn) {
+TEST(RankFreeze, IsReportedWithRankAndActivity) {
     Job job(2);
     job.options.heartbeat_timeout = seconds(1);
     const auto begin = dist::Clock::now();
-    EXPECT_THAT(heard(job, 1, 0, [](Child& child) { child.signal(SIGSTOP); }),
-                AllOf(HasSubstr("rank 1 (pid "), HasSubstr("is frozen: silent for 1"),
+    EXPECT_THAT(failure_text_on(job, 1, 0, [](Child& child) { child.signal(SIGSTOP); }),
+                AllOf(HasSubstr("rank 1 (pid "), HasSubstr("is frozen: no heartbeat for 1"),
                       HasSubstr(" s, last in barrier #1")));
     EXPECT_LT(dist::Clock::now() - begin, seconds(6));
 }
 
-TEST(Frost, OfRankZeroIsSeenByTheOthers) {
+TEST(RankFreeze, OfRankZeroIsReportedToOtherRanks) {
     Job job(2);
     job.options.heartbeat_timeout = seconds(1);
-    EXPECT_THAT(heard(job, 0, 1, [](Child& child) { child.signal(SIGSTOP); }),
-                AllOf(HasSubstr("rank 0 (pid "), HasSubstr("is frozen: silent for 1"),
+    EXPECT_THAT(failure_text_on(job, 0, 1, [](Child& child) { child.signal(SIGSTOP); }),
+                AllOf(HasSubstr("rank 0 (pid "), HasSubstr("is frozen: no heartbeat for 1"),
                       HasSubstr(" s, last in barrier #1")));
 }
 
-TEST(Frost, IsNotSeenWhereARankOnlyThinksForLong) {
+TEST(RankFreeze, IsNotReportedForALongComputation) {
     Job job(2);
     job.options.heartbeat_timeout = seconds(1);
     const auto errors = run_job(job, [](Control& control) {
@@ -146,8 +146,8 @@ TEST(Frost, IsNotSeenWhereARankOnlyThinksForLong) {
     EXPECT_THAT(errors, testing::Each(""));
 }
 
-// Whoever was stopped must not take the others for frozen when it goes on. The others are patient
-// enough to wait for it.
+// A process that was stopped must not report the other ranks as frozen when it resumes. The other
+// ranks have a long timeout.
 void sleep_and_go_on(int sleeper) {
     Job job(2), impatient = job;
     impatient.options.heartbeat_timeout = seconds(3);
@@ -169,10 +169,10 @@ void sleep_and_go_on(int sleeper) {
               }),
               "");
 }
-TEST(Frost, IsNotBlamedOnOthersByOneThatSlept) { sleep_and_go_on(1); }
-TEST(Frost, IsNotBlamedOnOthersByARankZeroThatSlept) { sleep_and_go_on(0); }
+TEST(RankFreeze, IsNotReportedByARankThatWasStopped) { sleep_and_go_on(1); }
+TEST(RankFreeze, IsNotReportedByRankZeroAfterItWasStopped) { sleep_and_go_on(0); }
 
-// The launcher's end of the channel, for as long as the test runs.
+// The launcher's end of the channel, in use while the object exists.
 class Launcher {
   public:
     Launcher() {
@@ -187,12 +187,12 @@ class Launcher {
     Launcher(const Launcher&) = delete;
     Launcher& operator=(const Launcher&) = delete;
 
-    void tell(const dist::ChildEnd& end) const {
+    void send(const dist::ChildEnd& end) const {
         const std::string line = to_line(end);
         EXPECT_EQ(::send(ends_[0], line.data(), line.size(), 0), std::ssize(line));
     }
-    // The next failure that it hears of.
-    std::optional<dist::ReportedFailure> hear() {
+    // Returns the next failure that it receives.
+    std::optional<dist::ReportedFailure> next_failure() {
         const timeval patience{6, 0};
         ::setsockopt(ends_[0], SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
         for (;;) {
@@ -209,19 +209,19 @@ class Launcher {
     dist::LineReader lines_;
 };
 
-TEST(Death, IsToldWithItsSignalWhereALauncherKnows) {
+TEST(RankDeath, IsReportedWithTheSignalFromTheLauncher) {
     const Job job(2);
-    Child child(victim(job, 1));  // which has no launcher
+    Child child(victim(job, 1));  // has no launcher
     Launcher launcher;
     const auto control = job.join(0);
     agree(*control, 1);
     child.signal(SIGKILL);
     child.wait();
     std::this_thread::sleep_for(milliseconds(50));  // the connection ends first
-    launcher.tell({1, child.pid(), SIGKILL, 0});
+    launcher.send({1, child.pid(), SIGKILL, 0});
     EXPECT_THAT(error_of([&] { agree(*control, 2); }),
                 HasSubstr(" died: signal 9 (Killed) during barrier #1"));
-    const auto failure = launcher.hear().value_or(dist::ReportedFailure());
+    const auto failure = launcher.next_failure().value_or(dist::ReportedFailure());
     EXPECT_THAT(failure.text, HasSubstr("signal 9 (Killed)"));
     EXPECT_EQ(failure.rank, 0);
     EXPECT_EQ(failure.failed, 1);
@@ -229,7 +229,7 @@ TEST(Death, IsToldWithItsSignalWhereALauncherKnows) {
     EXPECT_EQ(failure.sequence, 1);
 }
 
-TEST(Death, OfRankZeroIsToldWithItsSignalToo) {
+TEST(RankDeath, OfRankZeroIsReportedWithTheSignalFromTheLauncher) {
     const Job job(2);
     Child child(victim(job, 0));
     Launcher launcher;
@@ -238,14 +238,14 @@ TEST(Death, OfRankZeroIsToldWithItsSignalToo) {
     child.signal(SIGKILL);
     child.wait();
     std::this_thread::sleep_for(milliseconds(50));
-    launcher.tell({0, child.pid(), SIGKILL, 0});
+    launcher.send({0, child.pid(), SIGKILL, 0});
     EXPECT_THAT(
         error_of([&] { agree(*control, 2); }),
         AllOf(HasSubstr("rank 0 (pid "), HasSubstr(" died: signal 9 (Killed) during barrier #1")));
-    EXPECT_TRUE(launcher.hear());
+    EXPECT_TRUE(launcher.next_failure());
 }
 
-TEST(Death, IsToldWithoutItsCauseWhereTheLauncherIsSilent) {
+TEST(RankDeath, IsReportedWithoutCauseIfTheLauncherSendsNothing) {
     const Job job(2);
     Child child(victim(job, 1));
     const Launcher launcher;
@@ -255,12 +255,12 @@ TEST(Death, IsToldWithoutItsCauseWhereTheLauncherIsSilent) {
     EXPECT_THAT(error_of([&] { agree(*control, 2); }), HasSubstr(") died during barrier #1"));
 }
 
-TEST(Death, IsToldWithAnExitCode) {
+TEST(RankDeath, IsReportedWithTheExitCode) {
     const Job job(2);
     const Launcher launcher;
     const auto errors = run_job(job, [&](Control& control) {
         agree(control, 1);
-        if (control.rank() == 0) launcher.tell({1, 4242, 0, 3});
+        if (control.rank() == 0) launcher.send({1, 4242, 0, 3});
         agree(control, 2);
         agree(control, 3, dist::Collective::all_gather_object);
         control.get("nothing", seconds(20));
@@ -269,18 +269,18 @@ TEST(Death, IsToldWithAnExitCode) {
                                             HasSubstr("died: exited with code 3 during "))));
 }
 
-TEST(Death, BeforeItCouldJoinIsToldByTheLauncher) {
+TEST(RankDeath, BeforeJoiningIsReportedByTheLauncher) {
     const Job job(2);
     const Launcher launcher;
-    launcher.tell({1, 4242, SIGSEGV, 0});
+    launcher.send({1, 4242, SIGSEGV, 0});
     const auto begin = dist::Clock::now();
     EXPECT_THAT(error_of([&] { job.join(0); }),
                 HasSubstr("rank 1 died before it had joined: signal 11 (Segmentation fault)"));
     EXPECT_LT(dist::Clock::now() - begin, seconds(6));
 }
 
-// The number may stand for anything by the time that a program reads it.
-TEST(Launcher, IsIgnoredWhereTheDescriptorIsNoChannel) {
+// The number may refer to another file when a program reads it.
+TEST(LauncherConnection, IgnoresDescriptorsThatAreNotAChannel) {
     for (const char* number : {"", "x", "-1", "0", "99999", "99999999999999"}) {
         ::setenv(dist::kLauncherVariable, number, 1);
         EXPECT_EQ(error_of([] { agree(*Job(1).join(0), 1); }), "") << number;

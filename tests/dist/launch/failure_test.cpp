@@ -1,4 +1,4 @@
-// What becomes of the others when one process dies or freezes: they say so, and end.
+// Tests that the surviving processes report a dead or frozen process and end.
 #include <algorithm>
 #include <chrono>
 #include <csignal>
@@ -29,7 +29,7 @@ using tests::Job;
 using tests::RankOutcome;
 using tests::TemporaryFolder;
 
-// Where in its life a process is struck.
+// When a process is killed or stopped.
 enum class Moment { init, forward, collective, save, teardown };
 constexpr Moment kMoments[] = {Moment::init, Moment::forward, Moment::collective, Moment::save,
                                Moment::teardown};
@@ -38,75 +38,75 @@ const char* name_of(Moment moment) {
     return names[static_cast<int>(moment)];
 }
 
-void strike(int signal) {
+void fail_now(int signal) {
     Job::mark();
     kill(getpid(), signal);
 }
 
-// Strikes the main process while it writes.
-struct StruckWhenSaved : accel::Checkpointable {
+// Kills or stops the main process while it writes a checkpoint.
+struct FailsWhenSaved : accel::Checkpointable {
     int signal = 0;
     Tree state_dict() const override {
-        if (signal != 0) strike(signal);
+        if (signal != 0) fail_now(signal);
         return Tree{{"ok", true}};
     }
     void load_state_dict(const Tree&) override {}
 };
 
-struct Blow {
+struct PlannedFailure {
     Moment moment;
     int signal, victim;
     std::string folder;
     std::chrono::milliseconds heartbeat_timeout = 2s;
 };
 
-// A life of a process: it comes, works, reduces, saves, and goes.
-std::string live(const dist::Environment& environment, const Blow& blow) {
-    const bool struck = environment.rank == blow.victim;
-    const auto at = [&](Moment moment) { return struck && blow.moment == moment; };
-    if (at(Moment::init)) strike(blow.signal);
+// The main function of a process: joins, computes, reduces, saves and leaves.
+std::string run_rank(const dist::Environment& environment, const PlannedFailure& planned) {
+    const bool is_victim = environment.rank == planned.victim;
+    const auto at = [&](Moment moment) { return is_victim && planned.moment == moment; };
+    if (at(Moment::init)) fail_now(planned.signal);
     auto group = dist::ProcessGroup::create(
         environment,
-        {.timeout = 60s, .join_timeout = 3s, .heartbeat_timeout = blow.heartbeat_timeout});
+        {.timeout = 60s, .join_timeout = 3s, .heartbeat_timeout = planned.heartbeat_timeout});
     accel::Accelerator accelerator({.cpu = true, .process_group = group});
 
-    StruckWhenSaved saved;
-    if (at(Moment::save)) saved.signal = blow.signal;
+    FailsWhenSaved saved;
+    if (at(Moment::save)) saved.signal = planned.signal;
     accelerator.register_for_checkpointing(saved);
 
     const Tensor x = ones({1 << 20});
     std::thread blade;
     for (int step = 0; step < 40; ++step) {
-        if (at(Moment::forward) && step == 3) strike(blow.signal);
+        if (at(Moment::forward) && step == 3) fail_now(planned.signal);
         if (at(Moment::collective) && step == 3)
             blade = std::thread([&] {
                 std::this_thread::sleep_for(3ms);
-                strike(blow.signal);
+                fail_now(planned.signal);
             });
         group->all_reduce(x, dist::ReduceOp::mean);
-        // Whoever is to be struck in a collective goes on until it is.
-        if (blow.moment == Moment::collective && step == 39) step = 5;
+        // A rank to be killed in a collective continues until then.
+        if (planned.moment == Moment::collective && step == 39) step = 5;
     }
-    if (at(Moment::save) && environment.rank != 0) strike(blow.signal);
-    accelerator.save_state(blow.folder + "/checkpoint");
+    if (at(Moment::save) && environment.rank != 0) fail_now(planned.signal);
+    accelerator.save_state(planned.folder + "/checkpoint");
     group->barrier();
-    if (at(Moment::teardown)) strike(blow.signal);
+    if (at(Moment::teardown)) fail_now(planned.signal);
     return "done";
 }
 
-// All victims of a moment at once, in jobs of their own: they mostly wait.
-class Struck : public testing::TestWithParam<std::tuple<Moment, int, int>> {};
+// Runs the jobs for all victims at the same time, because they mostly wait.
+class RankFailure : public testing::TestWithParam<std::tuple<Moment, int, int>> {};
 
-TEST_P(Struck, IsNamedByAllOthersWhichEnd) {
+TEST_P(RankFailure, IsReportedByAllSurvivors) {
     const auto [moment, signal, size] = GetParam();
     const double promised = signal == SIGKILL ? 2 : 4;  // seconds; here the heartbeat is 2 s
     std::vector<std::unique_ptr<TemporaryFolder>> folders;
     std::vector<std::unique_ptr<Job>> jobs;
     for (int victim = 0; victim < size; ++victim) {
         folders.push_back(std::make_unique<TemporaryFolder>());
-        const Blow blow{moment, signal, victim, folders.back()->path()};
+        const PlannedFailure planned{moment, signal, victim, folders.back()->path()};
         jobs.push_back(std::make_unique<Job>(
-            size, [blow](const dist::Environment& e) { return live(e, blow); }));
+            size, [planned](const dist::Environment& e) { return run_rank(e, planned); }));
     }
     for (int victim = 0; victim < size; ++victim) {
         SCOPED_TRACE(str("victim ", victim));
@@ -120,17 +120,17 @@ TEST_P(Struck, IsNamedByAllOthersWhichEnd) {
             if (moment == Moment::teardown && survivor.text == "done") continue;
             EXPECT_THAT(survivor.text, testing::StartsWith("threw: "));
             EXPECT_THAT(survivor.text, testing::HasSubstr(str("rank ", victim)));
-            // A missing process is waited for as long as join_timeout says.
+            // A missing process is detected after join_timeout.
             const double limit = 3 * (moment == Moment::init ? 3.5 : promised);
             EXPECT_LT(survivor.seconds, limit);
         }
     }
 }
 
-// Again and again, with the default heartbeat: how often a survivor hung, ended without a word, or
-// did not name the one that was struck, and how long it took to end. AXLE_FIGURES names a file for
-// that.
-TEST(Survivors, AreToldEveryTimeLong) {
+// Measures, over many runs with the default heartbeat, how often a survivor hung, ended without an
+// error or did not name the victim, and how long it took to end. Writes the results to the file
+// AXLE_FIGURES, if set.
+TEST(RankFailures, AreReportedInEveryOfManyRuns) {
     auto figures = nlohmann::json::array();
     for (const int signal : {SIGKILL, SIGSTOP})
         for (const int size : {2, 4}) {
@@ -142,10 +142,13 @@ TEST(Survivors, AreToldEveryTimeLong) {
                     std::vector<std::unique_ptr<Job>> jobs;
                     for (int victim = 0; victim < size; ++victim) {
                         folders.push_back(std::make_unique<TemporaryFolder>());
-                        const Blow blow{moment, signal, victim, folders.back()->path(), 8s};
-                        jobs.push_back(std::make_unique<Job>(
-                            size, [blow](const dist::Environment& e) { return live(e, blow); }));
-                        // Frozen ones are waited for together.
+                        const PlannedFailure planned{moment, signal, victim, folders.back()->path(),
+                                                     8s};
+                        jobs.push_back(
+                            std::make_unique<Job>(size, [planned](const dist::Environment& e) {
+                                return run_rank(e, planned);
+                            }));
+                        // Waits for the frozen processes of all jobs together.
                         if (signal == SIGSTOP && victim + 1 < size) continue;
                         for (std::size_t i = 0; i < jobs.size(); ++i) {
                             const int of = signal == SIGSTOP ? static_cast<int>(i) : victim;
@@ -181,12 +184,12 @@ TEST(Survivors, AreToldEveryTimeLong) {
         std::ofstream(file) << figures.dump(1) << '\n';
 }
 
-std::string title(const testing::TestParamInfo<Struck::ParamType>& named) {
+std::string title(const testing::TestParamInfo<RankFailure::ParamType>& named) {
     const auto [moment, signal, size] = named.param;
     return str(signal == SIGKILL ? "KilledAt_" : "StoppedAt_", name_of(moment), "_Of", size);
 }
 
-INSTANTIATE_TEST_SUITE_P(Processes, Struck,
+INSTANTIATE_TEST_SUITE_P(Processes, RankFailure,
                          testing::Combine(testing::ValuesIn(kMoments),
                                           testing::Values(SIGKILL, SIGSTOP), testing::Values(2, 4)),
                          title);

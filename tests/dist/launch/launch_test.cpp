@@ -1,4 +1,4 @@
-// launch(): a function in several processes.
+// Tests launch(), which runs a function in several processes.
 #include "dist/launch/launch.h"
 
 #include <atomic>
@@ -36,13 +36,13 @@ std::string variable(const char* name) {
 
 class Launch : public testing::Test {
   protected:
-    // Workers that another test has started would be in the way.
+    // Threads from other tests would make launch() throw.
     void SetUp() override {
         kernels::set_num_threads(1);
         if (!fork_unsafe_state().empty())
             GTEST_SKIP() << "this process has " << fork_unsafe_state();
     }
-    // One file for each process.
+    // Writes one file for each process.
     void write(const std::string& text) const {
         std::ofstream(folder_ / (variable("RANK") + "." + variable("AXLE_RESTART_COUNT")))
             << text << '\n';
@@ -79,7 +79,7 @@ TEST_F(Launch, RunsAFunctionInEachProcessWithItsArguments) {
 }
 
 // Covers 24.PrepareForLaunch.
-TEST_F(Launch, GivesAllTheSameSecretAndPlace) {
+TEST_F(Launch, GivesAllProcessesTheSameTokenAndMaster) {
     for (const char* run : {"one", "two"}) {
         launch({.num_processes = 2, .environment = {{"RUN", run}}}, [&] {
             std::ofstream(folder_ / (variable("RUN") + variable("RANK")))
@@ -94,7 +94,7 @@ TEST_F(Launch, GivesAllTheSameSecretAndPlace) {
 }
 
 // Covers 24.debug_launcher.
-TEST_F(Launch, PassesOptionsOnByTheEnvironment) {
+TEST_F(Launch, PassesOptionsThroughTheEnvironment) {
     debug_launch(
         [&] {
             write(variable("ACCELERATE_USE_CPU") + " " + variable("ACCELERATE_MIXED_PRECISION"));
@@ -108,7 +108,7 @@ TEST_F(Launch, PassesOptionsOnByTheEnvironment) {
 }
 
 // Covers 24.notebook_launcher.
-TEST_F(Launch, RunsOneProcessHere) {
+TEST_F(Launch, RunsASingleProcessInPlace) {
     const pid_t here = getpid();
     pid_t there = 0;
     launch({.num_processes = 1}, [&] { there = getpid(); });
@@ -117,7 +117,7 @@ TEST_F(Launch, RunsOneProcessHere) {
                  std::logic_error);
 }
 
-TEST_F(Launch, NamesTheRankThatThrewAndWhy) {
+TEST_F(Launch, NamesTheRankThatThrew) {
     const std::string text = error_of([&] {
         launch({.num_processes = 2}, [] {
             if (variable("RANK") == "1") throw std::runtime_error("the data is gone");
@@ -126,15 +126,15 @@ TEST_F(Launch, NamesTheRankThatThrewAndWhy) {
     EXPECT_THAT(text, AllOf(HasSubstr("rank 1"), HasSubstr("the data is gone")));
 }
 
-TEST_F(Launch, AnErrorWithoutWordsIsOneToo) {
+TEST_F(Launch, ReportsExceptionsWithoutText) {
     EXPECT_THAT(
         error_of([] { launch({.num_processes = 2}, [] { throw std::runtime_error(""); }); }),
         HasSubstr("exit code 1"));
     EXPECT_THAT(error_of([] { launch({.num_processes = 2}, [] { throw 3; }); }),
-                HasSubstr("no std::exception"));
+                HasSubstr("not derived from std::exception"));
 }
 
-TEST_F(Launch, TakesALongReason) {
+TEST_F(Launch, ReportsLongErrorTexts) {
     const std::string text = error_of([] {
         launch({.num_processes = 2}, [] {
             close(STDERR_FILENO);
@@ -145,7 +145,7 @@ TEST_F(Launch, TakesALongReason) {
     EXPECT_LT(text.size(), 100'000u);
 }
 
-TEST_F(Launch, NamesTheRankThatASignalKilled) {
+TEST_F(Launch, NamesTheRankKilledByASignal) {
     EXPECT_THAT(error_of([] {
                     launch({.num_processes = 2}, [] {
                         if (variable("RANK") == "0") raise(SIGKILL);
@@ -155,7 +155,7 @@ TEST_F(Launch, NamesTheRankThatASignalKilled) {
 }
 
 // Covers 24.notebook_launcher.
-TEST_F(Launch, StartsAgainAsOftenAsItMay) {
+TEST_F(Launch, RestartsUpToMaxRestarts) {
     launch({.num_processes = 2, .max_restarts = 1}, [&] {
         write(variable("MASTER_PORT") + variable("AXLE_JOB_TOKEN"));
         if (variable("AXLE_RESTART_COUNT") == "0") throw std::runtime_error("not yet");
@@ -164,7 +164,7 @@ TEST_F(Launch, StartsAgainAsOftenAsItMay) {
     EXPECT_EQ(read("0.1"), read("1.1"));
 }
 
-TEST_F(Launch, WritesWhatIsBufferedOnce) {
+TEST_F(Launch, WritesBufferedOutputOnce) {
     const pid_t launcher = start_process(folder_.path(), [] {
         std::printf("before\n");
         std::cout << "also before\n";
@@ -180,27 +180,28 @@ TEST_F(Launch, WritesWhatIsBufferedOnce) {
 }
 
 // Covers 24.notebook_launcher.
-TEST_F(Launch, RefusesWhatMakesNoSense) {
+TEST_F(Launch, RejectsInvalidOptions) {
     const auto f = [] {};
     EXPECT_THROW(launch({}, f), ValueError);
     EXPECT_THROW(launch({.num_processes = -1}, f), ValueError);
     EXPECT_THROW(launch({.num_processes = 2, .node_rank = 1}, f), ValueError);
     EXPECT_THROW(launch({.num_processes = 2, .node_rank = -1}, f), ValueError);
-    EXPECT_THROW(launch({.num_processes = 2, .num_nodes = 2}, f), ValueError);  // no port
+    EXPECT_THROW(launch({.num_processes = 2, .num_nodes = 2}, f),
+                 ValueError);  // use_port is missing
     EXPECT_THROW(launch({.num_processes = 2, .mixed_precision = "fp12"}, f), ValueError);
     EXPECT_THROW(launch({.num_processes = 2, .environment = {{"A=B", "c"}}}, f), ValueError);
     EXPECT_THROW(launch({.num_processes = 2, .use_port = 29511, .num_nodes = 2}, f), UsageError);
 }
 
 // Covers 24.notebook_launcher.
-TEST_F(Launch, RefusesAProcessWithThreadsThatComputed) {
+TEST_F(Launch, RejectsAProcessWithAThreadPool) {
     kernels::set_num_threads(2);
     EXPECT_THROW(launch({.num_processes = 2}, [] {}), UsageError);
     launch({.num_processes = 1}, [] {});
     kernels::set_num_threads(1);
 }
 
-TEST_F(Launch, ChildrenComputeInParallel) {
+TEST_F(Launch, AllowsThreadsInChildren) {
     const pid_t launcher = start_process(folder_.path(), [] {
         launch({.num_processes = 2}, [] {
             kernels::set_num_threads(2);

@@ -1,4 +1,4 @@
-// What tests of launchers share: a launcher in a process of its own, and looks at processes.
+// Helpers for tests of launchers: runs a launcher in a child process and inspects processes.
 #pragma once
 
 #include <chrono>
@@ -29,7 +29,7 @@ inline bool comes_true(const std::function<bool()>& condition,
     return true;
 }
 
-// A zombie is none.
+// Returns false for zombies.
 inline bool is_running(pid_t pid) {
     std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
     std::string text;
@@ -45,14 +45,15 @@ inline std::vector<std::string> lines_in(const std::string& path) {
     return lines;
 }
 
-// A file's number, once it is there with its line end.
+// Waits for a file with a complete line and returns the number in it.
 inline pid_t wait_for_pid(const std::string& path) {
     comes_true([&] { return !lines_in(path).empty(); });
     const auto lines = lines_in(path);
     return lines.empty() ? -1 : static_cast<pid_t>(std::stol(lines[0]));
 }
 
-// A process that runs f and ends with its number; its streams go to `folder`/out and err.
+// Runs f in a child process and exits with its result. Redirects its streams to `folder`/out and
+// err.
 inline pid_t start_process(const std::string& folder, const std::function<int()>& f) {
     const std::string out = folder + "/out", err = folder + "/err";
     const pid_t child = fork();
@@ -68,7 +69,7 @@ inline pid_t start_process(const std::string& folder, const std::function<int()>
     _exit(code);
 }
 
-// Its exit code, or minus the signal.
+// Returns the exit code, or minus the signal.
 inline int wait_for_process(pid_t child) {
     int status = 0;
     waitpid(child, &status, 0);

@@ -1,4 +1,4 @@
-// A launcher over /bin/sh: how a job ends, what its processes see and what becomes of their output.
+// Tests supervise() with /bin/sh: exit codes, environment, signals and output.
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
@@ -26,7 +26,7 @@ using testing::HasSubstr;
 
 class Supervise : public testing::Test {
   protected:
-    // One script for each rank.
+    // Returns a command with a script for each rank.
     static std::vector<Command> ranks(const std::vector<std::string>& scripts) {
         std::vector<Command> commands;
         for (std::size_t i = 0; i < scripts.size(); ++i)
@@ -57,22 +57,22 @@ TEST_F(Supervise, ReturnsZeroWhenAllSucceed) {
     EXPECT_THAT(err(), ElementsAre());
 }
 
-TEST_F(Supervise, ReturnsTheExitCodeOfTheFirstThatFails) {
+TEST_F(Supervise, ReturnsTheExitCodeOfTheFirstFailure) {
     EXPECT_EQ(run({"sleep 0.3; exit 5", "exit 7"}), 7);
-    const Tree said = failure();
-    EXPECT_EQ(said["rank"].integer(), 1);
-    EXPECT_EQ(said["exit_code"].integer(), 7);
-    EXPECT_EQ(said["signal"].integer(), 0);
-    EXPECT_FALSE(said["host"].string().empty());
+    const Tree json = failure();
+    EXPECT_EQ(json["rank"].integer(), 1);
+    EXPECT_EQ(json["exit_code"].integer(), 7);
+    EXPECT_EQ(json["signal"].integer(), 0);
+    EXPECT_FALSE(json["host"].string().empty());
 }
 
-TEST_F(Supervise, ReturnsASignalAsAShellDoes) {
+TEST_F(Supervise, ReturnsSignalsLikeAShell) {
     EXPECT_EQ(run({"kill -9 $$"}), 128 + SIGKILL);
     EXPECT_EQ(failure()["signal"].integer(), SIGKILL);
     EXPECT_EQ(failure()["exit_code"].integer(), -SIGKILL);
 }
 
-TEST_F(Supervise, GivesTheOthersTimeToEndByThemselvesThenAsksThem) {
+TEST_F(Supervise, WaitsForOtherRanksBeforeSigterm) {
     EXPECT_EQ(run({"trap 'echo asked; exit 0' TERM; sleep 0.5; echo by myself; sleep 60 & wait",
                    "exit 3"},
                   {.patience = 2500ms, .grace = 60s}),
@@ -80,7 +80,7 @@ TEST_F(Supervise, GivesTheOthersTimeToEndByThemselvesThenAsksThem) {
     EXPECT_THAT(out(), ElementsAre("by myself", "asked"));
 }
 
-TEST_F(Supervise, KillsWhatDoesNotEndWhenAsked) {
+TEST_F(Supervise, KillsProcessesThatIgnoreSigterm) {
     EXPECT_EQ(run({"trap '' TERM; echo $$ > " + file("pid") + "; while :; do sleep 1; done",
                    "while ! test -e " + file("pid") + "; do sleep 0.01; done; exit 4"},
                   {.patience = 10ms, .grace = 200ms}),
@@ -88,12 +88,12 @@ TEST_F(Supervise, KillsWhatDoesNotEndWhenAsked) {
     EXPECT_FALSE(is_running(wait_for_pid(file("pid"))));
 }
 
-TEST_F(Supervise, EndsWhatAChildHasLeftBehind) {
+TEST_F(Supervise, EndsProcessesLeftByAChild) {
     EXPECT_EQ(run({"sleep 60 & echo $! > " + file("pid")}), 0);
     EXPECT_FALSE(is_running(wait_for_pid(file("pid"))));
 }
 
-TEST_F(Supervise, PassesSignalsOnToAllAndReportsWhatTheyMadeOfThem) {
+TEST_F(Supervise, ForwardsSignalsAndReportsTheResult) {
     for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) {
         const std::string name = std::to_string(signal);
         const auto script = [&](const std::string& ready) {
@@ -109,7 +109,7 @@ TEST_F(Supervise, PassesSignalsOnToAllAndReportsWhatTheyMadeOfThem) {
     }
 }
 
-TEST_F(Supervise, DoesNotStartAgainWhatItWasToldToEnd) {
+TEST_F(Supervise, DoesNotRestartAfterASignal) {
     const std::string script = "echo $$ >> " + file("starts") + "; while :; do sleep 0.05; done";
     const pid_t launcher = start({script}, {.max_restarts = 3});
     wait_for_pid(file("starts"));
@@ -118,7 +118,7 @@ TEST_F(Supervise, DoesNotStartAgainWhatItWasToldToEnd) {
     EXPECT_EQ(lines_in(file("starts")).size(), 1u);
 }
 
-TEST_F(Supervise, KillsAfterTheGraceOfASignal) {
+TEST_F(Supervise, KillsAfterTheGracePeriodOfASignal) {
     const pid_t launcher =
         start({"trap '' TERM; echo $$ > " + file("pid") + "; while :; do sleep 1; done"},
               {.grace = 200ms});
@@ -128,7 +128,7 @@ TEST_F(Supervise, KillsAfterTheGraceOfASignal) {
     EXPECT_FALSE(is_running(child));
 }
 
-TEST_F(Supervise, NothingOutlivesALauncherThatIsKilled) {
+TEST_F(Supervise, LeavesNoProcessesIfTheLauncherIsKilled) {
     const auto script = [&](const std::string& rank) {
         return "trap '' TERM HUP; sleep 60 & echo $! > " + file("sleeper" + rank) + "; echo $$ > " +
                file("shell" + rank) + "; wait; wait";
@@ -143,7 +143,7 @@ TEST_F(Supervise, NothingOutlivesALauncherThatIsKilled) {
     EXPECT_TRUE(comes_true([&] { return std::none_of(pids.begin(), pids.end(), is_running); }, 6s));
 }
 
-TEST_F(Supervise, StartsTheWholeJobAgain) {
+TEST_F(Supervise, RestartsTheWholeJob) {
     const std::string script =
         "echo $RANK $AXLE_RESTART_COUNT $TORCHELASTIC_RESTART_COUNT $TORCHELASTIC_MAX_RESTARTS "
         "$GENERATION; ";
@@ -159,7 +159,7 @@ TEST_F(Supervise, StartsTheWholeJobAgain) {
     EXPECT_EQ(err().size(), 3u);
 }
 
-TEST_F(Supervise, WritesALogForEachRankAndAttempt) {
+TEST_F(Supervise, WritesALogForEachRankAndRestart) {
     const SuperviseOptions options{.max_restarts = 1, .log_dir = file("logs")};
     EXPECT_EQ(run({"echo one; echo two >&2", "echo $AXLE_RESTART_COUNT; exit 1"}, options), 1);
     EXPECT_THAT(out(), ElementsAre());
@@ -174,7 +174,7 @@ TEST_F(Supervise, WritesALogForEachRankAndAttempt) {
     }
 }
 
-TEST_F(Supervise, ShowsWholeLinesWithTheirRank) {
+TEST_F(Supervise, ShowsWholeLinesWithRank) {
     const std::string chatter =
         "i=0; while [ $i -lt 200 ]; do printf 'a%s' $i; printf 'b%s\\n' $i; i=$((i+1)); done; "
         "printf last";
@@ -196,13 +196,13 @@ TEST_F(Supervise, ShowsWholeLinesWithTheirRank) {
     EXPECT_EQ(lines_in(file("logs/0/1/stdout.log")).size(), 200u);
 }
 
-TEST_F(Supervise, ShowsOneStreamAloneIfAskedTo) {
+TEST_F(Supervise, CanShowASingleStream) {
     EXPECT_EQ(run({"echo shown; echo as it is >&2"}, {.tee = 1}), 0);
     EXPECT_THAT(out(), ElementsAre("[rank 0] shown"));
     EXPECT_THAT(err(), ElementsAre("as it is"));
 }
 
-TEST_F(Supervise, EndsThoughNobodyReadsWhatItShows) {
+TEST_F(Supervise, EndsIfItsOutputIsClosed) {
     int ends[2];
     ASSERT_EQ(::pipe(ends), 0);
     close(ends[0]);
@@ -216,8 +216,8 @@ TEST_F(Supervise, EndsThoughNobodyReadsWhatItShows) {
     EXPECT_EQ(wait_for_process(launcher), 6);
 }
 
-TEST_F(Supervise, AChildHasNoDescriptorButItsOwn) {
-    const int stray = open("/dev/null", O_RDONLY);  // survives exec
+TEST_F(Supervise, ChildrenInheritOnlyTheirOwnDescriptors) {
+    const int stray = open("/dev/null", O_RDONLY);  // not close-on-exec
     EXPECT_EQ(run({"n=0; while [ $n -lt 200 ]; do if [ -h /proc/$$/fd/$n ]; then echo $n; fi; "
                    "n=$((n+1)); done; echo $AXLE_LAUNCHER_FD",
                    "exit 0"},
@@ -229,16 +229,16 @@ TEST_F(Supervise, AChildHasNoDescriptorButItsOwn) {
     EXPECT_THAT(lines, ElementsAre("0", "1", "2", lines.back(), lines.back()));
 }
 
-TEST_F(Supervise, TellsTheLivingWhoDied) {
+TEST_F(Supervise, ReportsADeathToTheOtherProcesses) {
     EXPECT_EQ(run({"head -n 1 <&$AXLE_LAUNCHER_FD", "kill -9 $$"}), 128 + SIGKILL);
     ASSERT_EQ(out().size(), 1u);
-    const Tree said = from_json(out()[0]);
-    EXPECT_EQ(said["rank"].integer(), 1);
-    EXPECT_EQ(said["signal"].integer(), SIGKILL);
-    EXPECT_EQ(said["pid"].integer(), failure()["pid"].integer());
+    const Tree json = from_json(out()[0]);
+    EXPECT_EQ(json["rank"].integer(), 1);
+    EXPECT_EQ(json["signal"].integer(), SIGKILL);
+    EXPECT_EQ(json["pid"].integer(), failure()["pid"].integer());
 }
 
-TEST_F(Supervise, SaysWhatTheDeadWereInAsTheLivingKnowIt) {
+TEST_F(Supervise, ReportsTheCollectiveKnownToSurvivors) {
     EXPECT_EQ(run({"head -n 1 <&$AXLE_LAUNCHER_FD > /dev/null; echo "
                    "'{\"failure\":\"rank 1 died\",\"rank\":0,\"failed\":1,\"op\":\"all_reduce\","
                    "\"seq\":12}' >&$AXLE_LAUNCHER_FD",
@@ -249,14 +249,14 @@ TEST_F(Supervise, SaysWhatTheDeadWereInAsTheLivingKnowIt) {
     EXPECT_EQ(failure()["rank"].integer(), 1);
 }
 
-TEST_F(Supervise, IgnoresNonsenseFromAChild) {
+TEST_F(Supervise, IgnoresInvalidMessagesFromAChild) {
     EXPECT_EQ(run({"head -c 300000 /dev/zero >&$AXLE_LAUNCHER_FD; echo '{\"failure\"' "
                    ">&$AXLE_LAUNCHER_FD; exit 2"}),
               2);
     EXPECT_EQ(failure()["op"].string(), "");
 }
 
-TEST_F(Supervise, LeavesSignalMasksAsTheyWere) {
+TEST_F(Supervise, RestoresSignalMasks) {
     sigset_t before, after;
     pthread_sigmask(SIG_SETMASK, nullptr, &before);
     EXPECT_EQ(supervise(ranks({"exit 0"}), {}), 0);
@@ -265,7 +265,7 @@ TEST_F(Supervise, LeavesSignalMasksAsTheyWere) {
         EXPECT_EQ(sigismember(&before, signal), sigismember(&after, signal)) << signal;
 }
 
-TEST_F(Supervise, RefusesWhatMakesNoSense) {
+TEST_F(Supervise, RejectsInvalidOptions) {
     EXPECT_THROW(supervise({}, {}), ValueError);
     EXPECT_THROW(supervise(ranks({"exit 0"}), {.tee = 4}), ValueError);
     EXPECT_THROW(supervise(ranks({"exit 0"}), {.max_restarts = -1}), ValueError);
@@ -282,7 +282,7 @@ TEST_F(Supervise, RefusesWhatMakesNoSense) {
     EXPECT_THROW(supervise({{.arguments = {folder_.path()}, .environment = {}}}, {}), FileError);
 }
 
-TEST_F(Supervise, SaysWhyAProgramDoesNotStart) {
+TEST_F(Supervise, ReportsWhyAProgramCannotStart) {
     write_file_atomically(file("script"), "no program\n");
     std::filesystem::permissions(file("script"), std::filesystem::perms::owner_all);
     const pid_t launcher = start_process(folder_.path(), [&] {
@@ -293,7 +293,7 @@ TEST_F(Supervise, SaysWhyAProgramDoesNotStart) {
     EXPECT_THAT(err()[0], HasSubstr("format"));
 }
 
-TEST(ReservedPort, IsNobodyElsesAndRankZeroListensOnItAllTheSame) {
+TEST(ReservedPort, IsExclusiveButRankZeroCanListen) {
     const ReservedPort held;
     ASSERT_GT(held.port(), 0);
     const ReservedPort other;
@@ -313,7 +313,7 @@ TEST(ReservedPort, IsNobodyElsesAndRankZeroListensOnItAllTheSame) {
 }
 
 // Covers 6.OMP, 27.OMP_NUM_THREADS.
-TEST(JobNode, SaysEverythingThatProgramsRead) {
+TEST(EnvironmentOf, SetsAllVariablesOfTorchrun) {
     const auto all = environment_of({.local_world_size = 2,
                                      .node_rank = 1,
                                      .num_nodes = 3,
@@ -336,7 +336,7 @@ TEST(JobNode, SaysEverythingThatProgramsRead) {
     for (const auto& [name, value] : expected) EXPECT_EQ(all.at(name), value) << name;
 }
 
-TEST(JobToken, Is32BytesThatNobodyGuesses) {
+TEST(JobToken, Has32RandomBytes) {
     const std::string token = make_job_token();
     EXPECT_EQ(token.size(), 64u);
     EXPECT_EQ(token.find_first_not_of("0123456789abcdef"), std::string::npos);

@@ -26,7 +26,7 @@ std::vector<Tensor> of_sizes(const std::vector<std::int64_t>& numbers, DType dty
 }
 
 // Covers 9.bucket_cap_mb.
-TEST(Buckets, AreFullWithTheParameterThatBringsThemToTheirSize) {
+TEST(Buckets, AreCompleteWithTheParameterThatReachesTheSize) {
     const auto parameters = of_sizes({10, 1, 20, 5, 1, 30});
     EXPECT_THAT(dist::plan_buckets(parameters, {5, 4, 3, 2, 1, 0}, 8, 100),
                 ElementsAre(ElementsAre(5), ElementsAre(4, 3, 2), ElementsAre(1, 0)));
@@ -34,10 +34,10 @@ TEST(Buckets, AreFullWithTheParameterThatBringsThemToTheirSize) {
                 ElementsAre(ElementsAre(0, 1, 2, 3, 4, 5)));
 }
 
-TEST(Buckets, HaveGradientsOfOneDTypeEach) {
+TEST(Buckets, HoldGradientsOfOneDtype) {
     auto parameters = of_sizes({1, 1, 1});
     parameters.push_back(zeros({1}, {f64}));
-    parameters.push_back(zeros({1}, {bf16}));  // gathers its gradient in f32
+    parameters.push_back(zeros({1}, {bf16}));  // its gradient is accumulated in f32
     EXPECT_THAT(dist::plan_buckets(parameters, {0, 3, 1, 4, 2}, 100, 100),
                 ElementsAre(ElementsAre(3), ElementsAre(0, 1, 4, 2)));
     const auto buckets = dist::make_buckets(parameters, {{3}, {0, 1, 4, 2}});
@@ -57,7 +57,7 @@ std::vector<std::string> names_in(const std::vector<GradientBucket>& buckets,
     return result;
 }
 
-TEST(Buckets, GoFromTheLastParameterToTheFirst) {
+TEST(Buckets, AreOrderedFromTheLastParameterToTheFirst) {
     nn::Mlp model = small_mlp();
     const DataParallel replicas(model, dist::ProcessGroup::alone(), {.bucket_cap_mb = kTinyBucket});
     EXPECT_EQ(replicas.buckets().size(), 3U);
@@ -66,7 +66,7 @@ TEST(Buckets, GoFromTheLastParameterToTheFirst) {
                             "layers.0.bias", "layers.0.weight"));
 }
 
-// Layers that run in another order than they are named in.
+// A model whose layers run in another order than they are declared.
 struct Crossed : nn::Model<Crossed> {
     Crossed() : second(3, 3), first(3, 3) { to(f64); }
     Tensor forward(const Tensor& x) { return second(tanh(first(x))); }
@@ -74,7 +74,7 @@ struct Crossed : nn::Model<Crossed> {
     nn::Linear second, first;
 };
 
-// The order in which gradients became final on rank 0, from the second backward on.
+// The order in which gradients became final on rank 0 is used from the second backward on.
 TEST(Buckets, AreRebuiltInTheOrderOfTheFirstBackward) {
     for (const bool is_static : {false, true}) {
         std::vector<Crossed> models(2);
@@ -96,9 +96,9 @@ TEST(Buckets, AreRebuiltInTheOrderOfTheFirstBackward) {
 }
 
 // Covers 9.gradient_as_bucket_view.
-TEST(Buckets, AreWhereGradientsLive) {
+TEST(Buckets, HoldTheGradientsIfGradientAsBucketView) {
     for (const bool as_view : {true, false}) {
-        auto models = tests::twins(small_mlp(), 2);
+        auto models = tests::clones_of(small_mlp(), 2);
         on_ranks(2, [&](const Group& group) {
             nn::Mlp& model = models[static_cast<std::size_t>(group->rank())];
             DataParallel replicas(
@@ -117,7 +117,7 @@ TEST(Buckets, AreWhereGradientsLive) {
     }
 }
 
-// Counts what is under way.
+// Counts the reductions in progress.
 class Watching : public dist::CommHook {
   public:
     std::vector<std::string> log;
@@ -133,10 +133,10 @@ class Watching : public dist::CommHook {
     }
 };
 
-TEST(Buckets, AreReducedInOrderWhileBackwardRuns) {
+TEST(Buckets, AreReducedInOrderDuringBackward) {
     std::vector<std::shared_ptr<Watching>> hooks{std::make_shared<Watching>(),
                                                  std::make_shared<Watching>()};
-    auto models = tests::twins(small_mlp({4, 4, 4, 4}), 2);
+    auto models = tests::clones_of(small_mlp({4, 4, 4, 4}), 2);
     on_ranks(2, [&](const Group& group) {
         const auto rank = static_cast<std::size_t>(group->rank());
         nn::Mlp& model = models[rank];
@@ -155,8 +155,8 @@ TEST(Buckets, AreReducedInOrderWhileBackwardRuns) {
     });
 }
 
-TEST(Buckets, ShowInATraceThatTheyTravelWhileBackwardRuns) {
-    auto models = tests::twins(small_mlp({16, 16, 16, 16}), 2);
+TEST(Buckets, ShowOverlapWithBackwardInATrace) {
+    auto models = tests::clones_of(small_mlp({16, 16, 16, 16}), 2);
     profiler::start();
     on_ranks(2, [&](const Group& group) {
         nn::Mlp& model = models[static_cast<std::size_t>(group->rank())];
@@ -173,7 +173,7 @@ TEST(Buckets, ShowInATraceThatTheyTravelWhileBackwardRuns) {
             if (event.thread == reduction.thread && event.category == profiler::Category::backward)
                 last = std::max(last, event.end);
         EXPECT_LT(reduction.start, last);
-        EXPECT_GT(reduction.end, last);  // it is waited for when backward is over
+        EXPECT_GT(reduction.end, last);  // its end is awaited after backward
         ++overlaps;
     }
     EXPECT_EQ(overlaps, 2);

@@ -15,14 +15,14 @@ using tests::expect_error;
 using tests::Group;
 using tests::on_ranks;
 
-// A matrix and a vector whose gradients are what a step says.
+// A model with a matrix and a vector whose gradients are given.
 struct Weights : nn::Model<Weights> {
     Weights(std::int64_t rows, std::int64_t columns, DType dtype = f64) {
         matrix = zeros({rows, columns}, {dtype}).set_requires_grad();
         vector = zeros({columns}, {dtype}).set_requires_grad();
     }
     void visit(nn::Visitor& v) override { v("matrix", matrix), v("vector", vector); }
-    // Leaves these gradients, reduced.
+    // Runs a backward pass that produces these gradients and reduces them.
     void step(const Tensor& of_matrix, const Tensor& of_vector) {
         zero_grad();
         (sum(matrix * of_matrix) + sum(vector * of_vector)).backward();
@@ -33,7 +33,7 @@ struct Weights : nn::Model<Weights> {
 Tensor of_rank(const Tensor& x, const Group& group) { return x[group->rank()]; }
 
 // Covers 9.comm_hook.
-TEST(CommHooks, InHalfPrecisionAreNearTheMean) {
+TEST(CommHooks, InHalfPrecisionApproximateTheMean) {
     const Tensor matrices = randn({3, 6, 5}), vectors = randn({3, 5});
     for (const auto& [hook, tolerance] :
          {std::pair(dist::fp16_compress_hook(), 1e-3), std::pair(dist::bf16_compress_hook(), 1e-2)})
@@ -47,9 +47,9 @@ TEST(CommHooks, InHalfPrecisionAreNearTheMean) {
         });
 }
 
-// 40000 + 40000 is beyond f16.
+// 40000 + 40000 overflows f16.
 // Covers 9.comm_hook.
-TEST(CommHooks, DivideBeforeTheyRound) {
+TEST(CommHooks, DivideBeforeRounding) {
     on_ranks(2, [&](const Group& group) {
         Weights model(2, 2, f32);
         DataParallel replicas(model, group, {.hook = dist::fp16_compress_hook()});
@@ -58,7 +58,7 @@ TEST(CommHooks, DivideBeforeTheyRound) {
     });
 }
 
-// The sum instead of the mean, and what it was given.
+// Returns the sum instead of the mean, and records its inputs.
 class Summing : public CommHook {
   public:
     Pending start(GradientBucket& bucket, dist::ProcessGroup& group) override {
@@ -70,7 +70,7 @@ class Summing : public CommHook {
 };
 
 // Covers 9.comm_hook.
-TEST(CommHooks, MayBeTheUsers) {
+TEST(CommHooks, CanBeUserDefined) {
     on_ranks(2, [&](const Group& group) {
         Weights model(2, 2);
         DataParallel replicas(model, group, {.hook = std::make_shared<Summing>()});
@@ -82,13 +82,13 @@ TEST(CommHooks, MayBeTheUsers) {
 
 // --- PowerSGD
 
-// Of rank `rank`, one a process.
+// Returns matrices of rank `rank`, one for each process.
 Tensor low_rank(std::int64_t count, std::int64_t rows, std::int64_t columns, std::int64_t rank) {
     return matmul(randn({rows, rank}, {f64}), randn({count, rank, columns}, {f64}));
 }
 
 // Covers 9.comm_hook.
-TEST(PowerSgd, IsExactForAMeanOfItsRank) {
+TEST(PowerSgd, IsExactIfTheMeanHasItsRank) {
     manual_seed(1);
     const Tensor matrices = low_rank(3, 20, 16, 2), vectors = randn({3, 16}, {f64});
     for (const bool feedback : {true, false})
@@ -110,9 +110,9 @@ TEST(PowerSgd, IsExactForAMeanOfItsRank) {
                 });
 }
 
-// On the whole, nothing is lost: the sum of what was applied goes along with the sum of the truth.
+// With error feedback, the sum of the applied gradients follows the sum of the exact ones.
 // Covers 9.comm_state_option.
-TEST(PowerSgd, MakesUpForItsErrors) {
+TEST(PowerSgd, CompensatesErrorsWithFeedback) {
     manual_seed(2);
     const Tensor matrices = randn({2, 12, 12}, {f64}), vectors = randn({2, 12}, {f64});
     const auto distance = [&](bool feedback, int steps, bool batched) {
@@ -140,7 +140,7 @@ TEST(PowerSgd, MakesUpForItsErrors) {
 }
 
 // Covers 9.comm_state_option.
-TEST(PowerSgd, BeginsWithPlainMeansAndGivesAllRanksTheSame) {
+TEST(PowerSgd, StartsWithPlainMeansAndGivesAllRanksTheSameResult) {
     manual_seed(3);
     const Tensor matrices = randn({2, 9, 8}, {f64}), vectors = randn({2, 8}, {f64});
     on_ranks(2, [&](const Group& group) {
@@ -161,12 +161,12 @@ TEST(PowerSgd, BeginsWithPlainMeansAndGivesAllRanksTheSame) {
 }
 
 // Covers 9.comm_state_option.
-TEST(PowerSgd, LeavesAloneWhatItWouldNotMakeSmaller) {
+TEST(PowerSgd, SkipsTensorsThatItWouldNotShrink) {
     manual_seed(4);
     const Tensor matrices = randn({2, 4, 4}, {f64}), vectors = randn({2, 4}, {f64});
     on_ranks(2, [&](const Group& group) {
         Weights model(4, 4);
-        // 16 numbers to 8: not less than half.
+        // 16 numbers become 8: not less than half.
         DataParallel replicas(model, group,
                               {.hook = dist::power_sgd_hook({.start_powerSGD_iter = 0})});
         model.step(of_rank(matrices, group), of_rank(vectors, group));
@@ -175,7 +175,7 @@ TEST(PowerSgd, LeavesAloneWhatItWouldNotMakeSmaller) {
 }
 
 // Covers 9.comm_wrapper.
-TEST(PowerSgd, MayTravelInHalfPrecision) {
+TEST(PowerSgd, CanCommunicateInHalfPrecision) {
     manual_seed(5);
     const Tensor matrices = to(low_rank(2, 20, 16, 1), f32), vectors = randn({2, 16});
     for (const DType wrapper : {f16, bf16})
@@ -191,15 +191,15 @@ TEST(PowerSgd, MayTravelInHalfPrecision) {
             });
 }
 
-// A gradient of zero, and one of a lower rank than the approximation, have no orthonormal basis.
-TEST(PowerSgd, LivesWithGradientsThatVanish) {
+// A zero gradient, or one of lower rank than the approximation, has no orthonormal basis.
+TEST(PowerSgd, HandlesVanishingGradients) {
     manual_seed(6);
     const Tensor matrix = randn({10, 1}, {f64}).matmul(randn({1, 10}, {f64}));
     Weights model(10, 10);
     DataParallel replicas(
         model, dist::ProcessGroup::alone(),
         {.hook = dist::power_sgd_hook({.matrix_approximation_rank = 2, .start_powerSGD_iter = 0})});
-    // Beyond the second step, where buckets are another and what was kept is forgotten.
+    // Runs beyond the second step, in which buckets are rebuilt and their state is discarded.
     for (int step = 0; step < 3; ++step) {
         model.step(zeros({10, 10}, {f64}), zeros({10}, {f64}));
         expect_close(model.matrix.grad(), zeros({10, 10}), 0);
@@ -210,7 +210,7 @@ TEST(PowerSgd, LivesWithGradientsThatVanish) {
     }
 }
 
-TEST(PowerSgd, RefusesOptionsWithoutSense) {
+TEST(PowerSgd, RejectsInvalidOptions) {
     expect_error<ValueError>({"PowerSgdOptions: matrix_approximation_rank", "0"},
                              [] { dist::power_sgd_hook({.matrix_approximation_rank = 0}); });
     expect_error<DTypeError>({"PowerSgdOptions: wrapper", "float64"},

@@ -24,16 +24,16 @@ using tests::small_mlp;
 
 std::size_t at(const Group& group) { return static_cast<std::size_t>(group->rank()); }
 
-class Ranks : public testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(DataParallel, Ranks, testing::Values(1, 2, 3, 4));
+class DataParallelRanks : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(DataParallel, DataParallelRanks, testing::Values(1, 2, 3, 4));
 
 // Covers 9.gradient.
-TEST_P(Ranks, HaveTheGradientsOfTheWholeBatch) {
+TEST_P(DataParallelRanks, GetTheGradientsOfTheWholeBatch) {
     nn::Mlp whole = small_mlp();
     const Tensor x = randn({12, 5}, {f64}), y = randn({12, 2}, {f64});
     mse_loss(whole(x), y).backward();
     const std::vector<Tensor> expected = gradients_of(whole);
-    auto models = tests::twins(whole, GetParam());
+    auto models = tests::clones_of(whole, GetParam());
     for (const bool as_view : {true, false})
         for (const double bucket : {25.0, kTinyBucket})
             on_ranks(GetParam(), [&](const Group& group) {
@@ -57,14 +57,14 @@ nn::Gpt small_gpt() {
                    .n_embd = 8,
                    .checkpoint_blocks = true});
     model.to(f64);
-    // A layer that never trains and half of a block.
+    // Freezes a layer and half of a block.
     model.transformer.wpe.requires_grad_(false);
     model.transformer.h[1].attn.requires_grad_(false);
     return model;
 }
 
-// The head is the embedding, blocks are checkpointed.
-TEST_P(Ranks, HaveTheGradientsOfATiedFrozenAndCheckpointedModel) {
+// The output layer is tied to the embedding, and blocks are checkpointed.
+TEST_P(DataParallelRanks, GetTheGradientsOfATiedFrozenCheckpointedModel) {
     nn::Gpt whole = small_gpt();
     const Tensor ids = randint(0, 13, {12, 8}), labels = randint(0, 13, {12, 8});
     whole.loss(ids, labels).backward();
@@ -85,7 +85,7 @@ TEST_P(Ranks, HaveTheGradientsOfATiedFrozenAndCheckpointedModel) {
         });
 }
 
-// ... and a layer that nothing reaches.
+// Like small_gpt(), with an additional unused layer.
 struct PartlyUsed : nn::Model<PartlyUsed> {
     PartlyUsed() { spare.to(f64); }
     Tensor loss(const Tensor& ids, const Tensor& labels) { return gpt.loss(ids, labels); }
@@ -95,7 +95,7 @@ struct PartlyUsed : nn::Model<PartlyUsed> {
     nn::Linear spare{3, 2};
 };
 
-TEST_P(Ranks, HaveTheGradientsOfSuchAModelThatIsPartlyUsed) {
+TEST_P(DataParallelRanks, GetTheGradientsOfAPartlyUsedModel) {
     nn::Gpt whole = small_gpt();
     const Tensor ids = randint(0, 13, {12, 8}), labels = randint(0, 13, {12, 8});
     whole.loss(ids, labels).backward();
@@ -115,7 +115,7 @@ TEST_P(Ranks, HaveTheGradientsOfSuchAModelThatIsPartlyUsed) {
 }
 
 // Covers 9.initial.
-TEST(DataParallel, StartsWithTheModelOfRankZero) {
+TEST(DataParallel, BroadcastsTheModelOfRankZero) {
     std::vector<nn::BatchNorm1d> models;
     for (int rank = 0; rank < 3; ++rank) {
         models.emplace_back(2);
@@ -132,15 +132,15 @@ TEST(DataParallel, StartsWithTheModelOfRankZero) {
     });
 }
 
-TEST(DataParallel, RefusesAModelThatTrainsNothing) {
+TEST(DataParallel, RejectsAModelWithoutTrainableParameters) {
     nn::Mlp model = small_mlp();
     model.requires_grad_(false);
     expect_error<UsageError>({"data parallel: ", "no parameter"},
                              [&] { DataParallel(model, dist::ProcessGroup::alone()); });
 }
 
-TEST(DataParallel, NamesTheFirstParameterThatIsAnotherOnARank) {
-    std::vector<nn::Mlp> models = tests::twins(small_mlp(), 2);
+TEST(DataParallel, NamesTheFirstParameterThatDiffers) {
+    std::vector<nn::Mlp> models = tests::clones_of(small_mlp(), 2);
     models.push_back(small_mlp({5, 7, 4, 2}));
     const auto errors =
         tests::outcomes(3, [&](const Group& group) { DataParallel(models[at(group)], group); });
@@ -150,25 +150,25 @@ TEST(DataParallel, NamesTheFirstParameterThatIsAnotherOnARank) {
                   "[4, 7]' instead of rank 0's 'layers.1.weight float64 [6, 7]'");
 }
 
-TEST(DataParallel, LeavesOtherModelsAndInputsAlone) {
-    auto models = tests::twins(small_mlp(), 2), others = tests::twins(small_mlp(), 2);
+TEST(DataParallel, IgnoresOtherModelsAndInputs) {
+    auto models = tests::clones_of(small_mlp(), 2), others = tests::clones_of(small_mlp(), 2);
     on_ranks(2, [&](const Group& group) {
         nn::Mlp &model = models[at(group)], &other = others[at(group)];
         DataParallel replicas(model, group);
         const Tensor x = full({1, 5}, group->rank() + 1, {f64});
-        // Only rank 0 trains the other one.
+        // Only rank 0 trains the other model.
         if (group->rank() == 0) other(x).sum().backward();
         model(x).sum().backward();
         EXPECT_EQ(other.parameters()[0].grad().defined(), group->rank() == 0);
-        // grad() leaves everybody alone.
+        // grad() does not communicate.
         model.zero_grad();
         EXPECT_TRUE(autograd::grad({model(x).sum()}, {model.layers[0].weight})[0].defined());
         EXPECT_FALSE(model.layers[0].weight.grad().defined());
     });
 }
 
-TEST(DataParallel, ReducesNoLongerOnceItIsGone) {
-    auto models = tests::twins(small_mlp(), 2);
+TEST(DataParallel, StopsReducingWhenDestroyed) {
+    auto models = tests::clones_of(small_mlp(), 2);
     on_ranks(2, [&](const Group& group) {
         nn::Mlp& model = models[at(group)];
         { const DataParallel replicas(model, group); }
@@ -178,12 +178,12 @@ TEST(DataParallel, ReducesNoLongerOnceItIsGone) {
 
 // --- accumulation
 
-TEST_P(Ranks, ReduceWhatWasGatheredWithoutThem) {
+TEST_P(DataParallelRanks, ReduceGradientsAccumulatedWithoutSync) {
     nn::Mlp whole = small_mlp();
     const Tensor x = randn({3, 12, 5}, {f64});
     for (int k = 0; k < 3; ++k) whole(x[k]).pow(2).mean().backward();
     const std::vector<Tensor> expected = gradients_of(whole);
-    auto models = tests::twins(whole, GetParam());
+    auto models = tests::clones_of(whole, GetParam());
     for (const bool as_view : {true, false})
         on_ranks(GetParam(), [&](const Group& group) {
             nn::Mlp& model = models[at(group)];
@@ -200,8 +200,8 @@ TEST_P(Ranks, ReduceWhatWasGatheredWithoutThem) {
         });
 }
 
-TEST(DataParallel, LeavesGradientsAloneWithoutSync) {
-    auto models = tests::twins(small_mlp(), 2);
+TEST(DataParallel, KeepsGradientsLocalWithoutSync) {
+    auto models = tests::clones_of(small_mlp(), 2);
     on_ranks(2, [&](const Group& group) {
         nn::Mlp& model = models[at(group)];
         DataParallel replicas(model, group);
@@ -220,8 +220,8 @@ TEST(DataParallel, LeavesGradientsAloneWithoutSync) {
     });
 }
 
-TEST(DataParallel, DecidesWhenBackwardBegins) {
-    auto models = tests::twins(small_mlp(), 2);
+TEST(DataParallel, DecidesOnSyncWhenBackwardBegins) {
+    auto models = tests::clones_of(small_mlp(), 2);
     on_ranks(2, [&](const Group& group) {
         nn::Mlp& model = models[at(group)];
         DataParallel replicas(model, group);
@@ -237,12 +237,12 @@ TEST(DataParallel, DecidesWhenBackwardBegins) {
     });
 }
 
-// A gradient that is kept, not zeroed, is everybody's mean already.
+// A gradient that was not zeroed is already the mean over all ranks.
 TEST(DataParallel, AddsToTheMeanOfAnEarlierBackward) {
     nn::Mlp whole = small_mlp();
     const Tensor x = randn({8, 5}, {f64});
     for (int k = 0; k < 3; ++k) whole(x).pow(2).mean().backward();
-    auto models = tests::twins(whole, 2);
+    auto models = tests::clones_of(whole, 2);
     on_ranks(2, [&](const Group& group) {
         nn::Mlp& model = models[at(group)];
         DataParallel replicas(model, group, {.bucket_cap_mb = kTinyBucket});
@@ -254,7 +254,7 @@ TEST(DataParallel, AddsToTheMeanOfAnEarlierBackward) {
 // --- buffers
 
 // Covers 9.broadcast_buffers.
-TEST(DataParallel, GivesEverybodyRankZerosBuffersBeforeAForwardInTraining) {
+TEST(DataParallel, BroadcastsBuffersBeforeForwardInTraining) {
     std::vector<nn::BatchNorm1d> models;
     for (int rank = 0; rank < 3; ++rank) models.emplace_back(2);
     on_ranks(3, [&](const Group& group) {
@@ -269,7 +269,7 @@ TEST(DataParallel, GivesEverybodyRankZerosBuffersBeforeAForwardInTraining) {
         EXPECT_EQ(mean_after([] {}), 1);
         EXPECT_EQ(mean_after([&] { model.eval(); }), group->rank() + 1);
         EXPECT_EQ(mean_after([&] { model.train(); }), 1);
-        // Statistics go on alone like gradients.
+        // Without sync, statistics stay local like gradients.
         replicas.set_sync(false);
         EXPECT_EQ(mean_after([] {}), 1);
         EXPECT_EQ(mean_after([] {}), group->rank() + 1);

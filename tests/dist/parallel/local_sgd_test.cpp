@@ -17,7 +17,7 @@ using tests::expect_close;
 using tests::Group;
 using tests::on_ranks;
 
-// y = a x + b.
+// The model y = a x + b.
 struct Line : nn::Model<Line> {
     Line() {
         a = zeros({}, {f64}).set_requires_grad();
@@ -27,12 +27,12 @@ struct Line : nn::Model<Line> {
     Tensor a, b;
 };
 
-class Recorded : public testing::TestWithParam<bool> {};
-INSTANTIATE_TEST_SUITE_P(LocalSgd, Recorded, testing::Bool());
+class LocalSgdVectors : public testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(LocalSgd, LocalSgdVectors, testing::Bool());
 
-// What accelerate did, step by step.
+// Compares each step with a recording of Accelerate.
 // Covers 20.LocalSGD.
-TEST_P(Recorded, IsWhatEveryVectorSays) {
+TEST_P(LocalSgdVectors, MatchAccelerate) {
     use_deterministic_algorithms(GetParam());
     const Tree recorded = from_json(tests::vectors("local_sgd.json").dump());
     for (const Tree& run : recorded["cases"].elements()) {
@@ -64,7 +64,7 @@ TEST_P(Recorded, IsWhatEveryVectorSays) {
     use_deterministic_algorithms(false);
 }
 
-TEST(LocalSgd, AveragesModelsWithoutDataParallelToo) {
+TEST(LocalSgd, AveragesModelsWithoutDataParallel) {
     on_ranks(3, [](const Group& group) {
         Line model;
         model.a.detach().fill_(group->rank());
@@ -81,7 +81,7 @@ TEST(LocalSgd, AveragesModelsWithoutDataParallelToo) {
     });
 }
 
-TEST(LocalSgd, DoesNothingWhereItIsNotEnabled) {
+TEST(LocalSgd, DoesNothingIfDisabled) {
     on_ranks(2, [](const Group& group) {
         Line model;
         DataParallel replicas(model, group);
@@ -91,7 +91,7 @@ TEST(LocalSgd, DoesNothingWhereItIsNotEnabled) {
     });
 }
 
-TEST(LocalSgd, RefusesNoSteps) {
+TEST(LocalSgd, RejectsZeroSteps) {
     Line model;
     tests::expect_error<ValueError>({"LocalSgd: local_sgd_steps", "0"}, [&] {
         const LocalSgd local(dist::ProcessGroup::alone(), model, 0);

@@ -21,7 +21,7 @@ std::size_t at(const Group& group) { return static_cast<std::size_t>(group->rank
 
 // --- parameters that are not reached
 
-// Layers that may be left out.
+// A model with layers that can be skipped.
 struct Branches : nn::Model<Branches> {
     Branches() : stem(3, 3), left(3, 2), right(3, 2), never(3, 2) { to(f64); }
     Tensor forward(const Tensor& x, bool goes_left, bool goes_right = false) {
@@ -43,8 +43,8 @@ Branches branches() {
 }
 
 // Covers 9.find_unused_parameters, 30.18.
-TEST(Reducer, NamesParametersThatGotNoGradient) {
-    auto models = tests::twins(branches(), 2);
+TEST(Reducer, NamesParametersWithoutGradient) {
+    auto models = tests::clones_of(branches(), 2);
     on_ranks(2, [&](const Group& group) {
         Branches& model = models[at(group)];
         DataParallel replicas(model, group, {.bucket_cap_mb = kTinyBucket});
@@ -54,14 +54,14 @@ TEST(Reducer, NamesParametersThatGotNoGradient) {
                 {"data parallel: these parameters got no gradient in this backward: right.weight, "
                  "right.bias, never.weight, never.bias; use find_unused_parameters"},
                 [&] { model(x, true).sum().backward(); });
-        // What is complete goes on.
+        // A backward that reaches all parameters still works.
         model.zero_grad();
         (model(x, true, true) + model.never(x)).sum().backward();
         EXPECT_TRUE(model.never.weight.grad().defined());
     });
 }
 
-// Ranks go different ways; what nobody has reached keeps no gradient.
+// The ranks use different layers; a parameter that no rank uses gets no gradient.
 // Covers 9.find_unused_parameters.
 TEST(Reducer, FindsUnusedParameters) {
     for (const double bucket : {25.0, kTinyBucket}) {
@@ -69,7 +69,7 @@ TEST(Reducer, FindsUnusedParameters) {
         const Tensor x = randn({2, 3}, {f64});
         ((whole(x[0].unsqueeze(0), true).sum() + whole(x[1].unsqueeze(0), false, true).sum()) / 2)
             .backward();
-        auto models = tests::twins(whole, 2);
+        auto models = tests::clones_of(whole, 2);
         on_ranks(2, [&](const Group& group) {
             Branches& model = models[at(group)];
             DataParallel replicas(model, group,
@@ -81,7 +81,7 @@ TEST(Reducer, FindsUnusedParameters) {
                 expect_gradients(model, gradients_of(whole));
             }
             EXPECT_FALSE(model.never.weight.grad().defined());
-            // Another way in the next step.
+            // The next step uses other layers.
             model.zero_grad();
             model(part(x, *group), true).sum().backward();
             EXPECT_TRUE(model.left.weight.grad().defined());
@@ -90,13 +90,13 @@ TEST(Reducer, FindsUnusedParameters) {
     }
 }
 
-TEST(Reducer, ReducesWhatOnlyABackwardWithoutSyncHasReached) {
+TEST(Reducer, ReducesGradientsReachedOnlyWithoutSync) {
     Branches whole = branches();
     const Tensor x = randn({2, 4, 3}, {f64});
     whole(x[0], false, true).mean().backward();
     whole(x[1], true).mean().backward();
     for (const bool finds : {false, true}) {
-        auto models = tests::twins(whole, 2);
+        auto models = tests::clones_of(whole, 2);
         on_ranks(2, [&](const Group& group) {
             Branches& model = models[at(group)];
             model.never.requires_grad_(false);
@@ -115,11 +115,11 @@ TEST(Reducer, ReducesWhatOnlyABackwardWithoutSyncHasReached) {
 }
 
 // Covers 9.static_graph.
-TEST(Reducer, LearnsWhatAStaticGraphReaches) {
+TEST(Reducer, RecordsTheParametersOfAStaticGraph) {
     Branches whole = branches();
     const Tensor x = randn({4, 3}, {f64});
     whole(x, true).mean().backward();
-    auto models = tests::twins(whole, 2);
+    auto models = tests::clones_of(whole, 2);
     on_ranks(2, [&](const Group& group) {
         Branches& model = models[at(group)];
         DataParallel replicas(model, group, {.bucket_cap_mb = kTinyBucket, .static_graph = true});
@@ -139,9 +139,9 @@ TEST(Reducer, LearnsWhatAStaticGraphReaches) {
     });
 }
 
-// --- passes inside of passes, and passes that fail
+// --- nested passes, and passes that fail
 
-// f's own backward runs when its gradient is asked for.
+// Runs a nested backward through f in the backward pass.
 Tensor reentrant(const std::function<Tensor(const Tensor&)>& f, const Tensor& x) {
     Tensor y;
     {
@@ -157,7 +157,7 @@ Tensor reentrant(const std::function<Tensor(const Tensor&)>& f, const Tensor& x)
     });
 }
 
-TEST(Reducer, WaitsForABackwardInsideOfAnother) {
+TEST(Reducer, WaitsForANestedBackward) {
     nn::Mlp whole = small_mlp({3, 3, 3, 3});
     const Tensor x = randn({4, 3}, {f64});
     const auto forward = [](nn::Mlp& model, const Tensor& input, bool inside) {
@@ -168,7 +168,7 @@ TEST(Reducer, WaitsForABackwardInsideOfAnother) {
     };
     forward(whole, x, false).backward();
     for (const bool is_static : {false, true}) {
-        auto models = tests::twins(whole, 2);
+        auto models = tests::clones_of(whole, 2);
         on_ranks(2, [&](const Group& group) {
             nn::Mlp& model = models[at(group)];
             DataParallel replicas(model, group,
@@ -182,20 +182,20 @@ TEST(Reducer, WaitsForABackwardInsideOfAnother) {
     }
 }
 
-TEST(Reducer, RefusesAnInnerBackwardThatGoesOnWithAFinalGradient) {
+TEST(Reducer, RejectsANestedBackwardThatChangesAFinalGradient) {
     nn::Mlp model = small_mlp({3, 3, 3});
     DataParallel replicas(model, dist::ProcessGroup::alone());
     const auto last = [&](const Tensor& h) { return model.layers[1](h); };
     const Tensor h = reentrant(last, model.layers[0](ones({1, 3}, {f64})));
-    expect_error<UsageError>({"data parallel: ", "inside of another", "layers.1.weight"},
+    expect_error<UsageError>({"data parallel: ", "nested backward", "layers.1.weight"},
                              [&] { last(h).sum().backward(); });
 }
 
-TEST(Reducer, GoesOnAfterABackwardThatThrew) {
+TEST(Reducer, WorksAfterABackwardThatThrew) {
     nn::Mlp whole = small_mlp({3, 3, 3});
     const Tensor x = randn({4, 3}, {f64});
     whole(x).sum().backward();
-    auto models = tests::twins(whole, 2);
+    auto models = tests::clones_of(whole, 2);
     on_ranks(2, [&](const Group& group) {
         nn::Mlp& model = models[at(group)];
         DataParallel replicas(model, group, {.bucket_cap_mb = kTinyBucket});
@@ -212,8 +212,8 @@ TEST(Reducer, GoesOnAfterABackwardThatThrew) {
     });
 }
 
-// A gradient of zero may come as none at all.
-TEST(Reducer, TakesAGradientThatIsReachedButUndefinedForZero) {
+// A zero gradient can be an undefined tensor.
+TEST(Reducer, TreatsAnUndefinedGradientAsZero) {
     nn::Mlp model = small_mlp({3, 3, 3});
     DataParallel replicas(model, dist::ProcessGroup::alone());
     const Tensor h = model.layers[0](ones({1, 3}, {f64}));

@@ -1,4 +1,4 @@
-// Models that several ranks train, and what is expected of their gradients.
+// Models that several ranks train, and checks of their gradients.
 #pragma once
 
 #include <memory>
@@ -16,7 +16,7 @@ namespace axle::tests {
 
 using Group = std::shared_ptr<dist::ProcessGroup>;
 
-// In f64, of the same values each time.
+// An f64 model with the same initial values each time.
 inline nn::Mlp small_mlp(const std::vector<std::int64_t>& widths = {5, 7, 6, 2}) {
     manual_seed(3);
     nn::Mlp model(widths);
@@ -24,13 +24,13 @@ inline nn::Mlp small_mlp(const std::vector<std::int64_t>& widths = {5, 7, 6, 2})
     return model;
 }
 
-// The rows of one rank.
+// Returns the rows of this rank.
 inline Tensor part(const Tensor& x, const dist::ProcessGroup& group) {
     const std::int64_t rows = x.size(0) / group.size();
     return x.narrow(0, group.rank() * rows, rows);
 }
 
-// Copies; undefined where there is none.
+// Returns copies of the gradients; undefined tensors for parameters without one.
 inline std::vector<Tensor> gradients_of(const nn::Module& model) {
     std::vector<Tensor> result;
     for (const Tensor& p : model.parameters())
@@ -49,16 +49,16 @@ inline void expect_gradients(const nn::Module& model, const std::vector<Tensor>&
     }
 }
 
-// One model a rank: clones of this one.
+// Returns clones of the model, one for each rank.
 template <class M>
-std::vector<M> twins(const M& model, int count) {
+std::vector<M> clones_of(const M& model, int count) {
     std::vector<M> result;
     result.reserve(static_cast<std::size_t>(count));
     for (int i = 0; i < count; ++i) result.push_back(model.clone());
     return result;
 }
 
-// Buckets of a few numbers, so that small models have several.
+// A bucket size of a few numbers, so that small models have several buckets.
 inline constexpr double kTinyBucket = 100.0 / (1 << 20);
 
 }  // namespace axle::tests

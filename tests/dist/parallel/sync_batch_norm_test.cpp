@@ -18,7 +18,7 @@ using tests::expect_error;
 using tests::Group;
 using tests::on_ranks;
 
-// Rows of each rank.
+// Numbers of rows of each rank.
 using Rows = std::vector<std::int64_t>;
 
 std::int64_t start_of(const Rows& rows, int rank) {
@@ -72,7 +72,7 @@ void expect_whole_batch(const Rows& rows, const Shape& behind, DType dtype, doub
     });
 }
 
-TEST(SyncBatchNorm, IsBatchNormOfTheWholeBatch) {
+TEST(SyncBatchNorm, MatchesBatchNormOfTheWholeBatch) {
     for (const Rows& rows : {Rows{6}, Rows{4, 4}, Rows{3, 3, 3, 3}}) {
         expect_whole_batch<nn::BatchNorm1d>(rows, {}, f64, 1e-12);
         expect_whole_batch<nn::BatchNorm1d>(rows, {5}, f64, 1e-12);
@@ -82,21 +82,21 @@ TEST(SyncBatchNorm, IsBatchNormOfTheWholeBatch) {
     }
 }
 
-TEST(SyncBatchNorm, CountsTheValuesOfEachRank) {
+TEST(SyncBatchNorm, HandlesDifferentBatchSizes) {
     for (const Rows& rows : {Rows{1, 5}, Rows{1, 1}, Rows{4, 1, 2}, Rows{0, 3}, Rows{3, 0, 1}}) {
         expect_whole_batch<nn::BatchNorm1d>(rows, {}, f64, 1e-12);
         expect_whole_batch<nn::BatchNorm2d>(rows, {2, 2}, f64, 1e-12);
     }
 }
 
-TEST(SyncBatchNorm, HasTheOptionsOfItsLayer) {
+TEST(SyncBatchNorm, KeepsTheOptionsOfTheLayer) {
     expect_whole_batch<nn::BatchNorm1d>({3, 4}, {}, f64, 1e-12, {.affine = false});
     expect_whole_batch<nn::BatchNorm1d>({3, 4}, {}, f64, 1e-12, {.momentum = std::nullopt});
     expect_whole_batch<nn::BatchNorm1d>({3, 4}, {}, f64, 1e-12, {.track_running_stats = false});
 }
 
-// Means far apart, and far from zero.
-TEST(SyncBatchNorm, KeepsItsPrecision) {
+// The means of the ranks are far apart, and far from zero.
+TEST(SyncBatchNorm, KeepsPrecision) {
     manual_seed(7);
     const Tensor x = randn({2, 64, 1}, {f64}) + tensor({1000, 3000}, {2, 1, 1}, {f64});
     const double expected = var(x, {}, 0).item();
@@ -108,17 +108,17 @@ TEST(SyncBatchNorm, KeepsItsPrecision) {
     });
 }
 
-TEST(SyncBatchNorm, TakesRunningStatisticsInEvaluation) {
+TEST(SyncBatchNorm, UsesRunningStatisticsInEvaluation) {
     on_ranks(2, [&](const Group& group) {
         nn::BatchNorm1d norm(3);
         dist::convert_sync_batchnorm(norm, group);
         norm.eval();
-        // No rank waits for another.
+        // There is no communication.
         if (group->rank() == 0) norm(randn({1, 3}));
     });
 }
 
-TEST(SyncBatchNorm, IsFoundEverywhereInAModelAndInItsClones) {
+TEST(SyncBatchNorm, ConvertsNestedLayersAndSurvivesClone) {
     const Group alone = dist::ProcessGroup::alone();
     nn::Sequential net{nn::Linear(2, 3), nn::BatchNorm1d(3),
                        nn::Sequential{nn::Linear(3, 3), nn::BatchNorm1d(3)}};
@@ -128,7 +128,7 @@ TEST(SyncBatchNorm, IsFoundEverywhereInAModelAndInItsClones) {
     EXPECT_EQ(norm.clone().policy, norm.policy);
 }
 
-TEST(SyncBatchNorm, NeedsMoreThanOneValue) {
+TEST(SyncBatchNorm, RejectsASingleValuePerChannel) {
     nn::BatchNorm1d norm(3);
     dist::convert_sync_batchnorm(norm, dist::ProcessGroup::alone());
     expect_error<ShapeError>({"sync_batch_norm: ", "more than 1 value", "[1, 3]"}, [&] {
@@ -136,8 +136,8 @@ TEST(SyncBatchNorm, NeedsMoreThanOneValue) {
     });
 }
 
-// Gradients of the parameters are averaged by DataParallel, those of x meet in the layer.
-TEST(SyncBatchNorm, TrainsAlongWithDataParallel) {
+// DataParallel averages the gradients of the parameters; the layer reduces those of its input.
+TEST(SyncBatchNorm, TrainsWithDataParallel) {
     manual_seed(9);
     const auto make = [] {
         manual_seed(11);
@@ -149,7 +149,7 @@ TEST(SyncBatchNorm, TrainsAlongWithDataParallel) {
     nn::Sequential whole = make();
     whole(x).pow(2).mean().backward();
     const std::vector<Tensor> expected = tests::gradients_of(whole);
-    // Made one after the other: they share a generator.
+    // The models are created one after another because they share a generator.
     std::vector<nn::Sequential> nets;
     for (int rank = 0; rank < 4; ++rank) nets.push_back(make());
     on_ranks(4, [&](const Group& group) {

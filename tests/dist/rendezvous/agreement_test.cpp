@@ -26,7 +26,7 @@ Counts agree(Control& control, const CollectiveCall& call) {
 }
 void barrier(Control& control, std::uint64_t sequence) { agree(control, {.sequence = sequence}); }
 
-TEST(Agreement, BringsEverybodysCountsInOrder) {
+TEST(Agreement, ReturnsCountsOfAllRanksInOrder) {
     for (const int size : {1, 2, 3, 4}) {
         const auto errors = run_job(Job(size), [&](Control& control) {
             for (std::uint64_t i = 1; i <= 20; ++i) {
@@ -44,7 +44,7 @@ TEST(Agreement, BringsEverybodysCountsInOrder) {
     }
 }
 
-TEST(Agreement, MayBeProposedAheadOfTheOthers) {
+TEST(Agreement, AllowsCallsAheadOfOtherRanks) {
     const auto errors = run_job(Job(3), [](Control& control) {
         for (std::uint64_t i = 1; i <= 200; ++i) control.announce_call({.sequence = i});
         for (std::uint64_t i = 1; i <= 200; ++i) control.wait_for_agreement(0, i);
@@ -52,7 +52,7 @@ TEST(Agreement, MayBeProposedAheadOfTheOthers) {
     EXPECT_THAT(errors, Each(""));
 }
 
-TEST(Agreement, HasManyCounts) {
+TEST(Agreement, AllowsManyCounts) {
     const auto errors = run_job(Job(2), [](Control& control) {
         CollectiveCall call{.sequence = 1, .op = Collective::all_to_all_uneven};
         call.counts.assign(dist::kMaxCounts, control.rank());
@@ -64,7 +64,7 @@ TEST(Agreement, HasManyCounts) {
     EXPECT_THAT(errors, Each(""));
 }
 
-TEST(Agreement, ShowsWhatEachRankCalls) {
+TEST(Agreement, ReportsTheCallsOfAllRanksIfTheyDiffer) {
     const auto errors = run_job(Job(2), [](Control& control) {
         barrier(control, 1);
         CollectiveCall call = all_reduce(2);
@@ -80,8 +80,8 @@ TEST(Agreement, ShowsWhatEachRankCalls) {
                        "200 float32, rank 0 calls all_reduce(sum) of 100 float32"));
 }
 
-// Whatever differs, on whichever rank, everybody hears of it and nobody hangs.
-TEST(Agreement, FindsEveryDifferenceOnEveryRank) {
+// Every kind of difference is reported on every rank, and no rank hangs.
+TEST(Agreement, DetectsEveryDifferenceOnEveryRank) {
     struct Case {
         std::function<void(CollectiveCall&)> change;
         const char* shown;
@@ -113,12 +113,12 @@ TEST(Agreement, FindsEveryDifferenceOnEveryRank) {
     }
 }
 
-TEST(Agreement, RefusesACollectiveOutOfItsOrder) {
+TEST(Agreement, RejectsACollectiveOutOfOrder) {
     const auto errors = run_job(Job(2), [](Control& control) {
         barrier(control, 1);
         barrier(control, control.rank() == 0 ? 2 : 3);
     });
-    EXPECT_THAT(errors, Each(HasSubstr("rank 1 proposes collective #3 of group 0 after #1")));
+    EXPECT_THAT(errors, Each(HasSubstr("rank 1 calls collective #3 of group 0 after #1")));
 }
 
 TEST(Agreement, KeepsGroupsApart) {
@@ -136,7 +136,7 @@ TEST(Agreement, KeepsGroupsApart) {
     EXPECT_THAT(errors, Each(""));
 }
 
-TEST(Agreement, NamesTheGroupThatDiffers) {
+TEST(Agreement, NamesTheGroupInWhichCallsDiffer) {
     const auto errors = run_job(Job(3), [](Control& control) {
         if (control.rank() == 0) return barrier(control, 1);
         control.open_group(7, {1, 2});
@@ -151,7 +151,7 @@ TEST(Agreement, NamesTheGroupThatDiffers) {
                                    HasSubstr("rank 2 calls broadcast from rank 2"))));
 }
 
-TEST(Agreement, RefusesGroupsThatDiffer) {
+TEST(Agreement, RejectsGroupsWithDifferentRanks) {
     const auto errors = run_job(Job(2), [](Control& control) {
         control.open_group(1, control.rank() == 0 ? std::vector{0, 1} : std::vector{1, 0});
         barrier(control, 1);
@@ -160,7 +160,7 @@ TEST(Agreement, RefusesGroupsThatDiffer) {
     EXPECT_THAT(errors, testing::Contains(HasSubstr("new_group")));
 }
 
-TEST(Agreement, RefusesAGroupOfStrangers) {
+TEST(Agreement, RejectsInvalidRanksOfAGroup) {
     for (const std::vector<int>& ranks : {std::vector{0, 2}, std::vector{-1}, std::vector{0, 0}}) {
         const auto errors = run_job(Job(2), [&](Control& control) {
             if (control.rank() == 0) control.open_group(1, ranks);
@@ -177,17 +177,17 @@ TEST(Agreement, RefusesAGroupOfStrangers) {
     EXPECT_THAT(errors, testing::Contains("control: rank 0 is not in group 9"));
 }
 
-TEST(Agreement, NamesTheRankThatHasLeft) {
+TEST(Agreement, NamesARankThatHasLeft) {
     const auto errors = run_job(Job(3), [](Control& control) {
         barrier(control, 1);
         if (control.rank() != 1) barrier(control, 2);
     });
     EXPECT_EQ(errors[1], "");
-    EXPECT_THAT(errors[0], AllOf(HasSubstr("rank 1 has left, but collective #2 (barrier) waits"),
+    EXPECT_THAT(errors[0], AllOf(HasSubstr("rank 1 has left, but collective #2 (barrier) needs"),
                                  testing::Eq(errors[2])));
 }
 
-TEST(Agreement, SaysWhyARankHasLeftIfThatIsKnown) {
+TEST(Agreement, ReportsTheReasonOfARankThatHasLeft) {
     for (const int who : {0, 1}) {
         const auto errors = run_job(Job(2), [&](Control& control) {
             if (control.rank() != who) return barrier(control, 1);
@@ -195,20 +195,20 @@ TEST(Agreement, SaysWhyARankHasLeftIfThatIsKnown) {
             control.set_leave_reason("its disk is full" + std::string(1 << 20, '.'));
         });
         EXPECT_THAT(errors[static_cast<std::size_t>(1 - who)],
-                    HasSubstr("waits for it: it says: its disk is full..."));
+                    HasSubstr("needs it: its disk is full..."));
     }
 }
 
-TEST(Agreement, SaysThatRankZeroHasLeft) {
+TEST(Agreement, ReportsThatRankZeroHasLeft) {
     const auto errors = run_job(Job(2), [](Control& control) {
         barrier(control, 1);
         if (control.rank() != 0) barrier(control, 2);
     });
     EXPECT_EQ(errors[0], "");
-    EXPECT_THAT(errors[1], HasSubstr("rank 0 has left, but collective #2 (barrier) waits for it"));
+    EXPECT_THAT(errors[1], HasSubstr("rank 0 has left, but collective #2 (barrier) needs it"));
 }
 
-TEST(Agreement, GoesOnAmongThoseWhoStay) {
+TEST(Agreement, WorksInSubgroupsAfterARankHasLeft) {
     const auto errors = run_job(Job(3), [](Control& control) {
         if (control.rank() == 2) return barrier(control, 1);
         control.open_group(1, {0, 1});
@@ -219,7 +219,7 @@ TEST(Agreement, GoesOnAmongThoseWhoStay) {
 }
 
 // Covers 30.9.
-TEST(Agreement, NamesThoseWhoDoNotComeAndWhatTheyAreIn) {
+TEST(Agreement, NamesMissingRanksAndTheirActivity) {
     Job job(3);
     job.options.timeout = std::chrono::milliseconds(500);
     const auto errors = run_job(job, [](Control& control) {
@@ -231,14 +231,15 @@ TEST(Agreement, NamesThoseWhoDoNotComeAndWhatTheyAreIn) {
             control.announce_call({.sequence = 2});
         }
     });
-    EXPECT_THAT(errors, Each("all_reduce #2: no sign of rank 2 for 0.5 s: it is alive, last in "
-                             "barrier #1"));
+    EXPECT_THAT(errors,
+                Each("all_reduce #2: not called by rank 2 within 0.5 s: it is alive, last in "
+                     "barrier #1"));
 }
 
-TEST(Agreement, TellsWhatARankHasNoted) {
+TEST(Agreement, ReportsTheNotedActivityOfARank) {
     Job job(2);
     job.options.timeout = std::chrono::milliseconds(600);
-    job.options.heartbeat_timeout = std::chrono::milliseconds(800);  // a beat each 200 ms
+    job.options.heartbeat_timeout = std::chrono::milliseconds(800);  // one heartbeat per 200 ms
     const auto errors = run_job(job, [](Control& control) {
         if (control.rank() == 0) return barrier(control, 1);
         control.note("a\tlong evaluation");
@@ -248,7 +249,7 @@ TEST(Agreement, TellsWhatARankHasNoted) {
     EXPECT_THAT(errors, Each(HasSubstr("it is alive, last in a\\x09long evaluation")));
 }
 
-TEST(Agreement, IsOverForAllWhenOneReportsAFailure) {
+TEST(Agreement, EndsOnAllRanksWhenOneReportsAFailure) {
     std::atomic<int> here = 0, woken = 0;
     const auto errors = run_job(Job(3), [&](Control& control) {
         control.on_failure([&] { ++woken; });
@@ -279,7 +280,7 @@ TEST(Agreement, IsOverForAllWhenOneReportsAFailure) {
     EXPECT_EQ(woken, 3);
 }
 
-TEST(Agreement, ThrowsWhatElseItWasWhereNothingHasFailed) {
+TEST(Agreement, ThrowsTheFallbackErrorIfNothingFailed) {
     const auto errors = run_job(Job(1), [](Control& control) {
         EXPECT_EQ(control.failure(), std::nullopt);
         control.throw_failure("connection reset");
@@ -287,7 +288,7 @@ TEST(Agreement, ThrowsWhatElseItWasWhereNothingHasFailed) {
     EXPECT_THAT(errors, ElementsAre("connection reset"));
 }
 
-TEST(Agreement, ServesSeveralThreadsOfOneProcess) {
+TEST(Agreement, IsThreadSafe) {
     const auto errors = run_job(Job(3), [](Control& control) {
         for (std::uint32_t group = 1; group <= 4; ++group) control.open_group(group, {0, 1, 2});
         const auto failures = run_ranks(4, [&](int thread) {

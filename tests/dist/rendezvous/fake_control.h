@@ -1,4 +1,5 @@
-// A Control for ranks that are threads of one test: a store alone, and failures that a test makes.
+// A fake Control for ranks that are threads of one test: a working store, and failures set by the
+// test.
 #pragma once
 
 #include <chrono>
@@ -21,7 +22,7 @@ struct FakeStore {
     std::mutex mutex;
     std::condition_variable changed;
     std::map<std::string, std::string> values;
-    std::string failure;  // the first that was reported
+    std::string failure;  // the first one reported
 };
 
 class FakeControl final : public dist::Control {
@@ -40,7 +41,7 @@ class FakeControl final : public dist::Control {
     std::string get(const std::string& key, std::chrono::milliseconds timeout) override {
         std::unique_lock lock(store_.mutex);
         if (!store_.changed.wait_for(lock, timeout, [&] { return store_.values.contains(key); }))
-            throw CommError("nobody has set " + key);
+            throw CommError("not set: " + key);
         return store_.values[key];
     }
     std::int64_t add(const std::string&, std::int64_t) override { return 0; }

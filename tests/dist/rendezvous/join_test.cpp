@@ -33,7 +33,7 @@ void barrier(Control& control, std::uint64_t sequence) {
 }
 auto refused(const std::string& words) { return ThrowsMessage<CommError>(HasSubstr(words)); }
 
-// Two ranks that have joined, each to be used from any thread.
+// Two ranks that have joined. May be used from any thread.
 struct Pair : Job {
     Pair() : Job(2) {
         std::thread second([&] { one = join(1); });
@@ -45,7 +45,7 @@ struct Pair : Job {
         zero.reset();
         second.join();
     }
-    // Whether they still agree.
+    // Checks that the ranks still agree.
     void check(std::uint64_t sequence) {
         std::thread second([&] { barrier(*one, sequence); });
         barrier(*zero, sequence);
@@ -54,7 +54,7 @@ struct Pair : Job {
     std::unique_ptr<Control> zero, one;
 };
 
-TEST(Join, KnowsRankAndSize) {
+TEST(Join, ReturnsRankAndSize) {
     const auto errors = run_ranks(3, [job = Job(3)](int rank) {
         const auto control = job.join(rank);
         EXPECT_EQ(control->rank(), rank);
@@ -64,7 +64,7 @@ TEST(Join, KnowsRankAndSize) {
     EXPECT_THAT(errors, Each(""));
 }
 
-TEST(Join, MayBeginWithTheOthers) {
+TEST(Join, WaitsForRankZeroToStart) {
     const auto errors = run_ranks(2, [job = Job(2)](int rank) {
         if (rank == 0) std::this_thread::sleep_for(milliseconds(300));
         barrier(*job.join(rank), 1);
@@ -72,41 +72,41 @@ TEST(Join, MayBeginWithTheOthers) {
     EXPECT_THAT(errors, Each(""));
 }
 
-TEST(Join, NamesTheRanksThatDoNotCome) {
+TEST(Join, NamesMissingRanks) {
     Job job(4);
     job.options.join_timeout = milliseconds(500);
     const auto errors = run_ranks(2, [&](int rank) { job.join(rank * 2); });
-    EXPECT_THAT(errors, Each("join: ranks 1, 3 did not come within 0.5 s: 2 of 4 processes are "
-                             "there"));
+    EXPECT_THAT(errors, Each("join: ranks 1, 3 did not join within 0.5 s: 2 of 4 processes have "
+                             "joined"));
 }
 
-TEST(Join, NamesRankZeroThatDoesNotCome) {
+TEST(Join, ReportsUnreachableRankZero) {
     Job job(2);
     job.options.join_timeout = milliseconds(200);
     EXPECT_THAT([&] { job.join(1); },
-                refused(str("join: rank 0 did not come within 0.2 s: connect to 127.0.0.1:",
+                refused(str("join: rank 0 was not reachable within 0.2 s: connect to 127.0.0.1:",
                             job.port, ": Connection refused")));
     dist::Environment lost = job.environment(1);
     lost.master_addr = "no such host";
     EXPECT_THAT([&] { Control::join(lost, job.options); }, refused("'no such host'"));
 }
 
-TEST(Join, NamesAPortThatIsInUse) {
+TEST(Join, ReportsAPortInUse) {
     const Job job(2);
     const auto taken = dist::listen_at(dist::resolve("127.0.0.1", job.port).front());
     EXPECT_THAT([&] { job.join(0); },
                 refused(str("listen at 127.0.0.1:", job.port, ": Address already in use")));
 }
 
-TEST(Join, RefusesAMasterThatIsElsewhere) {
+TEST(Join, RejectsAMasterAddressOfAnotherMachine) {
     const Job job(2);
     dist::Environment e = job.environment(0);
     e.master_addr = "192.0.2.1";
     EXPECT_THAT([&] { Control::join(e, job.options); },
-                refused("rank 0 can't serve '192.0.2.1': listen at 192.0.2.1"));
+                refused("rank 0 cannot listen at '192.0.2.1': listen at 192.0.2.1"));
 }
 
-TEST(Join, FindsAnotherPortWhereTheMastersIsTaken) {
+TEST(Join, ListensAtAnotherPortIfTheLauncherUsesMasterPort) {
     const Job job(2);
     const auto environment = [&](int rank) {
         dist::Environment e = job.environment(rank);
@@ -114,7 +114,7 @@ TEST(Join, FindsAnotherPortWhereTheMastersIsTaken) {
         e.token = str("of this test ", job.port);
         return e;
     };
-    // The launcher's store, and somebody on the first port of the list who is no Axle.
+    // The launcher's store, and another server on the first port of the list.
     const auto store = dist::listen_at(dist::resolve("127.0.0.1", job.port).front());
     const int first = dist::ports_of(environment(0)).front();
     const auto unauthenticated = dist::listen_at(dist::resolve("127.0.0.1", first).front());
@@ -128,23 +128,23 @@ TEST(Join, FindsAnotherPortWhereTheMastersIsTaken) {
     EXPECT_THAT(errors, Each(""));
 }
 
-TEST(Join, RefusesARankThatIsThereAlready) {
+TEST(Join, RejectsADuplicateRank) {
     Pair pair;
     EXPECT_THAT([&] { pair.join(1); },
-                refused(str("rank 1 is there twice: rank 1 (pid ", ::getpid())));
+                refused(str("rank 1 is used twice: by rank 1 (pid ", ::getpid())));
     pair.check(1);
 }
 
-TEST(Join, RefusesAnotherWorldSize) {
+TEST(Join, RejectsAnotherWorldSize) {
     Pair pair;
     dist::Environment e = pair.environment(1);
     e.world_size = 3;
     EXPECT_THAT([&] { Control::join(e, pair.options); },
-                refused("WORLD_SIZE is 2 there, and 3 for rank 1"));
+                refused("WORLD_SIZE is 2 on rank 0, but 3 on rank 1"));
     pair.check(1);
 }
 
-TEST(Join, RefusesAWrongTokenHundredTimes) {
+TEST(Join, RejectsWrongTokens) {
     Pair pair;
     for (int i = 0; i < 100; ++i) {
         dist::Environment e = pair.environment(1);
@@ -155,7 +155,7 @@ TEST(Join, RefusesAWrongTokenHundredTimes) {
     pair.check(1);
 }
 
-TEST(Join, RefusesAWrongTokenBeforeEverybodyIsThere) {
+TEST(Join, RejectsAWrongTokenBeforeAllHaveJoined) {
     const Job job(2);
     const auto errors = run_ranks(3, [&](int rank) {
         if (rank < 2) {
@@ -170,8 +170,8 @@ TEST(Join, RefusesAWrongTokenBeforeEverybodyIsThere) {
     EXPECT_THAT(errors[2], HasSubstr("the token of this process is not the job's"));
 }
 
-// A server that takes any token can't prove that it knows the right one.
-TEST(Join, RefusesAServerWithoutTheToken) {
+// A server that accepts any token cannot prove that it has the right one.
+TEST(Join, RejectsAServerWithoutTheToken) {
     const Job job(2);
     const auto listener = dist::listen_at(dist::resolve("127.0.0.1", job.port).front());
     std::thread impostor([&] {
@@ -184,12 +184,12 @@ TEST(Join, RefusesAServerWithoutTheToken) {
         while (wait_readable(socket, deadline) && receive_some(socket, bytes) >= 0) {
         }
     });
-    EXPECT_THAT([&] { job.join(1); }, refused("does not know the job's token"));
+    EXPECT_THAT([&] { job.join(1); }, refused("does not have the job's token"));
     impostor.join();
 }
 
-// The same proof a second time is worth nothing, for the nonce is another one.
-TEST(Join, RefusesAProofThatWasHeardBefore) {
+// A replayed proof is invalid because the server's nonce differs.
+TEST(Join, RejectsAReplayedProof) {
     Pair pair;
     const auto key = dist::key_of(pair.environment(0));
     const auto deadline = dist::Clock::now() + seconds(20);
@@ -199,19 +199,19 @@ TEST(Join, RefusesAProofThatWasHeardBefore) {
     const auto socket = connect_to(dist::resolve("127.0.0.1", pair.port).front(), deadline);
     send_all(socket, encode(dist::JoinStart{.nonce = nonces.client}) + encode(join_request),
              deadline);
-    std::string last_received;
+    std::string reply_text;
     std::array<char, 4096> bytes{};
     for (;;) {
         ASSERT_TRUE(wait_readable(socket, deadline));
         const auto count = receive_some(socket, bytes);
         if (count < 0) break;
-        last_received.append(bytes.data(), static_cast<std::size_t>(count));
+        reply_text.append(bytes.data(), static_cast<std::size_t>(count));
     }
-    EXPECT_THAT(last_received, HasSubstr("is not the job's"));
+    EXPECT_THAT(reply_text, HasSubstr("is not the job's"));
     pair.check(1);
 }
 
-TEST(Join, DropsWhoeverDoesNotSpeakItsLanguage) {
+TEST(Join, ClosesConnectionsWithAnotherProtocol) {
     Pair pair;
     const auto deadline = dist::Clock::now() + seconds(20);
     const std::string cases[] = {
@@ -226,32 +226,32 @@ TEST(Join, DropsWhoeverDoesNotSpeakItsLanguage) {
         const auto socket = connect_to(dist::resolve("127.0.0.1", pair.port).front(), deadline);
         try {
             send_all(socket, bytes, deadline);
-        } catch (const dist::SocketError&) {  // hung up already
+        } catch (const dist::SocketError&) {  // closed already
         }
     }
     pair.check(1);
-    EXPECT_THAT([&] { pair.zero->get("key", milliseconds(10)); }, refused("nobody has set"));
+    EXPECT_THAT([&] { pair.zero->get("key", milliseconds(10)); }, refused("was not set"));
 }
 
-TEST(Join, HangsUpOnTooManyStrangers) {
+TEST(Join, LimitsTheNumberOfUnauthenticatedConnections) {
     Pair pair;
     const auto address = dist::resolve("127.0.0.1", pair.port).front();
     const auto deadline = dist::Clock::now() + seconds(20);
-    std::vector<dist::Socket> strangers;
+    std::vector<dist::Socket> unauthenticated_sockets;
     constexpr int kMost = 4 * 2 + 16;
-    strangers.reserve(kMost);
-    for (int i = 0; i < kMost; ++i) strangers.push_back(connect_to(address, deadline));
-    // Two of the connections are the job's.
+    unauthenticated_sockets.reserve(kMost);
+    for (int i = 0; i < kMost; ++i) unauthenticated_sockets.push_back(connect_to(address, deadline));
+    // The job itself has two connections.
     std::array<char, 16> bytes{};
-    ASSERT_TRUE(wait_readable(strangers.back(), deadline));
-    EXPECT_LT(receive_some(strangers.back(), bytes), 0);
-    EXPECT_EQ(receive_some(strangers.front(), bytes), 0);
+    ASSERT_TRUE(wait_readable(unauthenticated_sockets.back(), deadline));
+    EXPECT_LT(receive_some(unauthenticated_sockets.back(), bytes), 0);
+    EXPECT_EQ(receive_some(unauthenticated_sockets.front(), bytes), 0);
     pair.check(1);
-    strangers.clear();
+    unauthenticated_sockets.clear();
     pair.check(2);
 }
 
-TEST(Join, HangsUpOnAStrangerThatSaysNothingLong) {
+TEST(Join, ClosesIdleUnauthenticatedConnections) {
     Pair pair;
     const auto begin = dist::Clock::now();
     const auto socket =
@@ -263,7 +263,7 @@ TEST(Join, HangsUpOnAStrangerThatSaysNothingLong) {
     pair.check(1);
 }
 
-// Local addresses, in hexadecimal, of sockets that listen at a port.
+// Returns the hexadecimal local addresses of sockets that listen at a port.
 std::set<std::string> listeners(int port) {
     std::set<std::string> found;
     for (const char* table : {"/proc/net/tcp", "/proc/net/tcp6"}) {
@@ -281,14 +281,14 @@ std::set<std::string> listeners(int port) {
     return found;
 }
 
-TEST(Join, ListensAtTheMastersAddressAlone) {
+TEST(Join, ListensOnlyAtTheMasterAddress) {
     Pair pair;
     char loopback[9];
     std::snprintf(loopback, sizeof loopback, "%08X", htonl(INADDR_LOOPBACK));
     EXPECT_THAT(listeners(pair.port), testing::ElementsAre(std::string(loopback)));
 }
 
-TEST(Join, WorksThroughIpv6) {
+TEST(Join, WorksOverIpv6) {
     const auto has_ipv6 = [] {
         try {
             dist::listen_at(dist::resolve("::1", 0).front());
@@ -312,15 +312,15 @@ TEST(Join, WorksThroughIpv6) {
     EXPECT_THAT(errors, Each(""));
 }
 
-TEST(Join, WarnsWhereOthersCouldJoin) {
+TEST(Join, WarnsIfOtherProcessesCouldJoin) {
     const auto here = dist::local_address_towards(dist::resolve("192.0.2.1", 1).front());
     if (here.is_loopback()) GTEST_SKIP() << "this machine has no other address";
     for (const bool secret : {false, true}) {
         std::mutex mutex;
-        std::string said;
+        std::string warnings;
         set_log_sink([&](LogLevel level, std::string_view text) {
             const std::lock_guard lock(mutex);
-            if (level == LogLevel::warning) said += text;
+            if (level == LogLevel::warning) warnings += text;
         });
         const Job job(2);
         const auto errors = run_ranks(2, [&](int rank) {
@@ -333,11 +333,11 @@ TEST(Join, WarnsWhereOthersCouldJoin) {
         });
         set_log_sink({});
         EXPECT_THAT(errors, Each(""));
-        EXPECT_EQ(said.find("set AXLE_JOB_TOKEN") == std::string::npos, secret) << said;
+        EXPECT_EQ(warnings.find("set AXLE_JOB_TOKEN") == std::string::npos, secret) << warnings;
     }
 }
 
-TEST(Join, TakesTheInterfaceThatIsChosen) {
+TEST(Join, UsesTheInterfaceFromTheEnvironment) {
     ::setenv("GLOO_SOCKET_IFNAME", "no_such_interface", 1);
     ::setenv("AXLE_SOCKET_IFNAME", "lo", 1);
     const Job job(1);
@@ -350,7 +350,7 @@ TEST(Join, TakesTheInterfaceThatIsChosen) {
     ::unsetenv("GLOO_SOCKET_IFNAME");
 }
 
-TEST(Join, LeavesNothingBehind) {
+TEST(Join, ClosesAllDescriptors) {
     const auto descriptors = [] {
         int count = 0;
         for (int i = 0; i < 1024; ++i) count += ::fcntl(i, F_GETFD) >= 0 ? 1 : 0;

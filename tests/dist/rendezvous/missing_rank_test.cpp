@@ -1,4 +1,4 @@
-// A process that is there but won't come to what the others call.
+// Tests a rank that has not left but makes no more calls.
 #include <atomic>
 #include <chrono>
 #include <string>
@@ -22,7 +22,7 @@ using tests::on_ranks;
 using tests::run_ranks;
 using Group = std::shared_ptr<dist::ProcessGroup>;
 
-TEST(Unavailable, EndsTheWaitOfTheOthersAndSaysWhy) {
+TEST(MissingRank, EndsTheWaitOfOtherRanksWithItsReason) {
     std::atomic<int> waiting = 2;
     const auto ends = run_ranks(3, [&](const Group& group) {
         group->barrier();
@@ -43,12 +43,13 @@ TEST(Unavailable, EndsTheWaitOfTheOthersAndSaysWhy) {
     });
     EXPECT_EQ(ends[1], "");
     for (const int rank : {0, 2})
-        EXPECT_THAT(ends[static_cast<std::size_t>(rank)],
-                    AllOf(HasSubstr("rank 1 does not come, but collective #2 (all_reduce) waits"),
-                          HasSubstr("images/33.png: truncated")));
+        EXPECT_THAT(
+            ends[static_cast<std::size_t>(rank)],
+            AllOf(HasSubstr("rank 1 makes no more calls, but collective #2 (all_reduce) needs"),
+                  HasSubstr("images/33.png: truncated")));
 }
 
-TEST(Unavailable, IsOverWhenItIsTakenBackOrTheProcessComes) {
+TEST(MissingRank, IsCancelledByAnEmptyReasonOrTheNextCall) {
     on_ranks(3, [&](const Group& group) {
         if (group->rank() > 0) group->set_missing_reason("a moment");
         if (group->rank() == 1) {
@@ -60,7 +61,7 @@ TEST(Unavailable, IsOverWhenItIsTakenBackOrTheProcessComes) {
     });
 }
 
-TEST(Unavailable, IsOverForTheServerWithTheNextProposal) {
+TEST(Agreements, NextCallOfAMissingRankCancelsIt) {
     dist::Agreements agreements(2);
     const auto barrier = [](std::uint64_t sequence) {
         return dist::CollectiveCall{.sequence = sequence, .op = dist::Collective::barrier};

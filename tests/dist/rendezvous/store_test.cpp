@@ -14,7 +14,7 @@ using testing::Each;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 
-TEST(Store, GivesEverybodyWhatOneHasSet) {
+TEST(Store, SharesAValueWithAllRanks) {
     const auto errors = run_job(Job(3), [](Control& control) {
         if (control.rank() == 1) control.set("key", "a value");
         EXPECT_EQ(control.get("key", seconds(20)), "a value");
@@ -37,11 +37,11 @@ TEST(Store, WaitsForAKey) {
     EXPECT_THAT(errors, Each(""));
 }
 
-TEST(Store, SaysWhichKeyNobodyHasSet) {
+TEST(Store, NamesAKeyThatIsNotSetAfterTheTimeout) {
     const auto errors = run_job(Job(2), [](Control& control) {
         EXPECT_THAT([&] { control.get("nowhere", milliseconds(50)); },
-                    ThrowsMessage<CommError>(HasSubstr("nobody has set 'nowhere' within 0.05 s")));
-        // The one who gave up is not told any more, and the connection is as good as before.
+                    ThrowsMessage<CommError>(HasSubstr("key 'nowhere' was not set within 0.05 s")));
+        // The request that timed out gets no late reply, and the connection stays usable.
         control.add("gave up", 1);
         while (control.add("gave up", 0) != 2) std::this_thread::yield();
         control.set("nowhere", "here");
@@ -50,7 +50,7 @@ TEST(Store, SaysWhichKeyNobodyHasSet) {
     EXPECT_THAT(errors, Each(""));
 }
 
-TEST(Store, AddsEachNumberOnce) {
+TEST(Store, AddsAtomically) {
     const auto errors = run_job(Job(4), [](Control& control) {
         for (int i = 0; i < 250; ++i) control.add("count", 1);
         control.add("ready", 1);
@@ -61,20 +61,20 @@ TEST(Store, AddsEachNumberOnce) {
     EXPECT_THAT(errors, Each(""));
 }
 
-TEST(Store, RefusesSumsThatAreNone) {
+TEST(Store, RejectsSumsOfTextAndOverflows) {
     const auto errors = run_job(Job(1), [](Control& control) {
         control.set("text", "seven");
         EXPECT_THAT([&] { control.add("text", 1); },
-                    ThrowsMessage<CommError>(HasSubstr("'text' is no number")));
+                    ThrowsMessage<CommError>(HasSubstr("'text' is not a number")));
         control.add("big", INT64_MAX);
         EXPECT_THAT([&] { control.add("big", 1); },
-                    ThrowsMessage<CommError>(HasSubstr("beyond 64 bits")));
+                    ThrowsMessage<CommError>(HasSubstr("overflows 64 bits")));
         EXPECT_EQ(control.get("text", seconds(20)), "seven");
     });
     EXPECT_THAT(errors, Each(""));
 }
 
-TEST(Store, HoldsAnyBytesUpToItsCaps) {
+TEST(Store, HoldsAnyBytesUpToItsLimits) {
     const auto errors = run_job(Job(2), [](Control& control) {
         const std::string key(dist::kMaxKey, '\0'), value(dist::kMaxValue, '\xff');
         if (control.rank() == 0) control.set(key, value);
@@ -89,7 +89,7 @@ TEST(Store, HoldsAnyBytesUpToItsCaps) {
     EXPECT_THAT(errors, Each(""));
 }
 
-TEST(Store, ServesSeveralThreadsOfOneProcess) {
+TEST(Store, IsThreadSafe) {
     const auto errors = run_job(Job(2), [](Control& control) {
         const auto failures = run_ranks(4, [&](int thread) {
             for (int i = 0; i < 100; ++i) {

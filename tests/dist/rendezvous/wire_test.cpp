@@ -20,7 +20,7 @@ std::string frame_of(std::uint32_t length, Kind kind, const std::string& body = 
     return frame + static_cast<char>(kind) + body;
 }
 
-TEST(Wire, BringsBackWhatWasSent) {
+TEST(Wire, DecodesWhatWasEncoded) {
     const dist::AnnounceCall sent{{.group = 3,
                                    .sequence = 12,
                                    .op = dist::Collective::reduce,
@@ -45,7 +45,7 @@ TEST(Wire, BringsBackWhatWasSent) {
     EXPECT_FALSE(reader.next(Sender::member));
 }
 
-TEST(Wire, PutsFramesTogetherByteByByte) {
+TEST(Wire, AssemblesFramesFromSingleBytes) {
     const std::string bytes = encode(dist::Get{1, "a"}) + encode(dist::Leave{}) +
                               encode(dist::Get{2, std::string(dist::kMaxKey, 'k')});
     FrameReader reader;
@@ -58,7 +58,7 @@ TEST(Wire, PutsFramesTogetherByteByByte) {
     EXPECT_THAT(kinds, testing::ElementsAre(Kind::get, Kind::leave, Kind::get));
 }
 
-TEST(Wire, RefusesLengthsBeforeTheirBytesHaveCome) {
+TEST(Wire, RejectsExcessiveLengthsEarly) {
     const auto read = [](const std::string& bytes, Sender sender) {
         FrameReader reader;
         reader.add(bytes);
@@ -77,7 +77,7 @@ TEST(Wire, RefusesLengthsBeforeTheirBytesHaveCome) {
     EXPECT_LT(dist::max_body(Kind::join_request), 1024);
 }
 
-TEST(Wire, HearsFromAStrangerTheHandshakeAlone) {
+TEST(Wire, AcceptsOnlyTheHandshakeBeforeAuthentication) {
     for (int kind = 0; kind <= static_cast<int>(dist::kLastKind); ++kind) {
         FrameReader reader;
         reader.add(frame_of(0, static_cast<Kind>(kind)));
@@ -90,7 +90,7 @@ TEST(Wire, HearsFromAStrangerTheHandshakeAlone) {
     }
 }
 
-TEST(Wire, RefusesBodiesThatAreNoSuchMessage) {
+TEST(Wire, RejectsMalformedBodies) {
     const std::string whole = encode(dist::Set{1, "key", "value"}).substr(5);
     EXPECT_NO_THROW(dist::decode<dist::Set>(whole));
     for (std::size_t size = 0; size < whole.size(); ++size)
@@ -104,7 +104,7 @@ TEST(Wire, RefusesBodiesThatAreNoSuchMessage) {
     std::string call = encode(dist::AnnounceCall{}).substr(5);
     call[12] = static_cast<char>(200);  // an op
     EXPECT_THAT([&] { dist::decode<dist::AnnounceCall>(call); },
-                ThrowsMessage<CommError>(HasSubstr("unknown name")));
+                ThrowsMessage<CommError>(HasSubstr("unknown enum value")));
     // The dtype follows.
     call[12] = 0, call[13] = static_cast<char>(200);
     EXPECT_THROW(dist::decode<dist::AnnounceCall>(call), CommError);

@@ -9,7 +9,7 @@ using dist::ChildEnd;
 using dist::LineReader;
 using dist::ReportedFailure;
 
-TEST(LauncherChannel, BringsBackWhatWasWritten) {
+TEST(LauncherChannel, ReadsWhatWasWritten) {
     const std::string line = to_line(ChildEnd{1, 4242, 9, 0});
     EXPECT_EQ(line, "{\"rank\": 1, \"pid\": 4242, \"signal\": 9, \"exit_code\": 0}\n");
     const ChildEnd end = dist::read_child_end(line).value_or(ChildEnd());
@@ -19,21 +19,21 @@ TEST(LauncherChannel, BringsBackWhatWasWritten) {
     EXPECT_EQ(end.exit_code, 0);
 
     const ReportedFailure written{"a \"text\"\nof two lines", 0, 1, "all_reduce", 12};
-    const auto heard = dist::read_reported_failure(to_line(written)).value_or(ReportedFailure());
-    EXPECT_EQ(heard.text, written.text);
-    EXPECT_EQ(heard.rank, 0);
-    EXPECT_EQ(heard.failed, 1);
-    EXPECT_EQ(heard.op, "all_reduce");
-    EXPECT_EQ(heard.sequence, 12);
+    const auto read = dist::read_reported_failure(to_line(written)).value_or(ReportedFailure());
+    EXPECT_EQ(read.text, written.text);
+    EXPECT_EQ(read.rank, 0);
+    EXPECT_EQ(read.failed, 1);
+    EXPECT_EQ(read.op, "all_reduce");
+    EXPECT_EQ(read.sequence, 12);
 }
 
-TEST(LauncherChannel, LinesFitHoweverLongTheirText) {
+TEST(LauncherChannel, TruncatesLongTexts) {
     const std::string line = to_line(ReportedFailure{std::string(1 << 20, '\x01'), 0, -1, "", 0});
     EXPECT_LE(line.size(), dist::kMaxLauncherLine);
     EXPECT_TRUE(dist::read_reported_failure(line));
 }
 
-TEST(LauncherChannel, IgnoresWhatIsNoSuchLine) {
+TEST(LauncherChannel, IgnoresInvalidLines) {
     for (const char* line : {"", "{", "[]", "null", "{\"rank\":1}",
                              "{\"rank\":1,\"pid\":1,\"signal\":9,\"exit_code\":\"0\"}",
                              "{\"rank\":1,\"pid\":1,\"signal\":99999999999,\"exit_code\":0}",
@@ -43,7 +43,7 @@ TEST(LauncherChannel, IgnoresWhatIsNoSuchLine) {
     }
 }
 
-TEST(LauncherChannel, CutsAStreamIntoLines) {
+TEST(LauncherChannel, SplitsAStreamIntoLines) {
     LineReader reader;
     EXPECT_FALSE(reader.next());
     reader.add("one\ntw");

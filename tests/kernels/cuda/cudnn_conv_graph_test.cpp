@@ -76,7 +76,7 @@ class CudnnConvGraph : public DescribedGpu {
                        tensor(dtype, c.images, c.out, out, channels_last), {axis, axis, c.groups},
                        has_bias),
             limits);
-    } catch (const GraphRefused&) {
+    } catch (const UnsupportedGraph&) {
         return std::nullopt;
     }
 };
@@ -139,7 +139,7 @@ TEST_F(CudnnConvGraph, WhatFitsNowhereIsRefused) {
         Plan(conv_graph(ConvResult::y, tensor(f32, 2, 3, 16, false), tensor(f32, 8, 3, 4, false),
                         tensor(f32, 2, 8, 9, false), {axis, axis, 1}),
              {nullptr, &*device_}, Limits()),
-        GraphRefused);
+        UnsupportedGraph);
 }
 
 }  // namespace

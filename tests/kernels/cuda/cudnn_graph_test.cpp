@@ -176,7 +176,7 @@ TEST_F(CudnnGraph, SizesThatDoNotFitAreRefused) {
         graph.matmul(a, b, y);
         graph.finish(nullptr);
     };
-    EXPECT_THROW(product(), GraphRefused);
+    EXPECT_THROW(product(), UnsupportedGraph);
 }
 
 // Each takes half a second: a plan for what differs by more than a size.

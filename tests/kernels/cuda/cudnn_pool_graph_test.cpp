@@ -73,7 +73,7 @@ TEST_F(CudnnPoolGraph, WindowsThatDoNotCutThatResultAreRefused) {
     EXPECT_THROW(
         pool_graph(PoolResult::mean, windows(2, 2, 0), planes(f32, 2, 3, 28), planes(f32, 2, 3, 13))
             .finish(nullptr),
-        GraphRefused);
+        UnsupportedGraph);
 }
 
 TEST(CudnnPoolRules, WhatCudnnCountsOtherwiseIsLeftToOwnKernels) {

@@ -36,7 +36,7 @@ class DescribedGpu : public testing::Test {
         device_->set(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
                      static_cast<std::int64_t>(properties.size()), properties.data());
         device_->finalize();
-    } catch (const GraphRefused&) {  // known from 9.11 on; what is in it may change
+    } catch (const UnsupportedGraph&) {  // known from 9.11 on; what is in it may change
         GTEST_SKIP() << "cuDNN " << version() << " doesn't take this description of a device";
     }
 
@@ -44,7 +44,7 @@ class DescribedGpu : public testing::Test {
     std::optional<std::int64_t> workspace(Graph graph, const Limits& limits) const {
         try {
             return Plan(std::move(graph), {nullptr, &*device_}, limits).workspace();
-        } catch (const GraphRefused&) {
+        } catch (const UnsupportedGraph&) {
             return std::nullopt;
         }
     }

@@ -196,7 +196,7 @@ TEST(GptFiles, AbsurdSizesAreRefusedBeforeTheyCostMemory) {
                                 [&] { nn::Gpt::from_pretrained(folder.path()); });
     };
     refused("\"n_positions\": 16", "\"n_positions\": 2147483647", "wpe.weight is [2147483647, 24]");
-    refused("\"n_embd\": 24", "\"n_embd\": 2147483646", "more elements than an int64 counts");
+    refused("\"n_embd\": 24", "\"n_embd\": 2147483646", "number of elements overflows int64");
     refused("\"n_embd\": 24", "\"n_embd\": 4611686018427387904", "n_embd must be below 2^31");
     refused("\"n_layer\": 2", "\"n_layer\": 2147483647", "2147483647 layers");
 }

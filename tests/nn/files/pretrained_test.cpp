@@ -96,7 +96,7 @@ TEST(Pretrained, AFolderThatLacksAFileIsNamed) {
     write_file_atomically(folder / "config.json", "{}");
     expect_error<FileError>({(folder / "model.safetensors").c_str()},
                             [&] { nn::load_pretrained(net, folder.path()); });
-    expect_error<ValueError>({"save_pretrained: config is no map"},
+    expect_error<ValueError>({"save_pretrained: config must be a map"},
                              [&] { nn::save_pretrained(net, "TinyNet", Tree(3), folder / "x"); });
     EXPECT_FALSE(fs::exists(folder / "x"));
 }

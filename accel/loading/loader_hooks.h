@@ -8,7 +8,7 @@
 #include "core/tree/tree.h"
 #include "data/loading/loader.h"
 
-namespace axle::inline v0::accel {
+namespace axle::accel {
 
 class PreparedLoaderHooks : public data::LoaderHooks {
   public:
@@ -51,7 +51,7 @@ class PreparedLoaderHooks : public data::LoaderHooks {
 };
 
 // Shards the loader or has it dispatched.
-void share_out(data::DataLoader& loader, const std::shared_ptr<dist::ProcessGroup>& group,
-               const PrepareDataLoaderOptions& options);
+void shard_or_dispatch(data::DataLoader& loader, const std::shared_ptr<dist::ProcessGroup>& group,
+                       const PrepareDataLoaderOptions& options);
 
-}  // namespace axle::inline v0::accel
+}  // namespace axle::accel

@@ -1,0 +1,180 @@
+// Accelerator's methods for micro-batches, losses and gradients.
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <vector>
+
+#include "accel/accelerator.h"
+#include "accel/accelerator_parts.h"
+#include "accel/config/resolve_options.h"
+#include "core/graph.h"
+#include "core/ops.h"
+#include "optim/clip.h"
+#include "optim/lomo.h"
+
+namespace axle::accel {
+
+// --- gradient accumulation and synchronization
+
+AccumulateScope Accelerator::begin_micro_batch(std::initializer_list<const nn::Module*> models) {
+    LoopState& loop = *parts_->loop;
+    std::function<void()> at_end;
+    if (loop.scaling) {
+        loop.scaling->begin_iteration();
+        at_end = [state = parts_->loop] { state->scaling->end_iteration(); };
+    }
+    loop.recorder.add_micro_batch();
+    loop.accumulation.begin_micro_batch();
+    if (loop.accumulation.options().short_window == ShortWindow::drop)
+        parts_->preparation.update_division();
+    return {loop.accumulation.holds_back() ? no_sync_guards(models) : NoSyncScope::Guards(),
+            std::move(at_end)};
+}
+
+NoSyncScope::Guards Accelerator::no_sync_guards(std::initializer_list<const nn::Module*> models) {
+    return parts_->preparation.no_sync_guards(models);
+}
+
+dist::DataParallel* Accelerator::data_parallel(const nn::Module& model) const {
+    return parts_->preparation.replicas_of(model);
+}
+
+JoinScope Accelerator::join_uneven_inputs(const std::vector<nn::Module*>& models,
+                                          std::optional<bool> even_batches) {
+    return parts_->preparation.join(models, even_batches);
+}
+
+bool Accelerator::sync_gradients() const { return parts_->loop->accumulation.sync_gradients(); }
+void Accelerator::set_sync_gradients(bool sync) {
+    parts_->loop->accumulation.set_sync_gradients(sync);
+}
+std::int64_t Accelerator::step() const { return parts_->loop->accumulation.counts().step; }
+GradientState Accelerator::gradient_state() const { return parts_->loop->accumulation.state(); }
+
+int Accelerator::gradient_accumulation_steps() const {
+    return parts_->loop->accumulation.options().num_steps;
+}
+void Accelerator::set_gradient_accumulation_steps(int steps) {
+    parts_->loop->accumulation.set_num_steps(positive_steps("Accelerator", steps));
+}
+
+data::DataLoader* Accelerator::active_dataloader() const {
+    return parts_->loop->accumulation.active_loader();
+}
+
+std::int64_t Accelerator::valid_rows(std::int64_t rows) const {
+    const data::DataLoader* loader = active_dataloader();
+    if (torch_device_mesh() != nullptr && !data_rank(*torch_device_mesh()).is_first) return 0;
+    return loader != nullptr && loader->batch_samples() == rows ? loader->valid_samples() : rows;
+}
+
+// --- losses
+
+Tensor Accelerator::scaled(const Tensor& loss) {
+    LossScaling* const scaling = parts_->loop->scaling.get();
+    if (scaling == nullptr) return loss;
+    scaling->before_backward();
+    return scaling->scaler().scale(loss);
+}
+
+void Accelerator::backward(const Tensor& loss, const BackwardOptions& options) {
+    Accumulation& accumulation = parts_->loop->accumulation;
+    const int n = accumulation.options().num_steps;
+    const Tensor part = n == 1 ? loss : loss / static_cast<double>(n);
+    if (options.learning_rate) {
+        if (options.retain_graph)
+            throw UsageError("backward: a learning rate and retain_graph: weights have changed");
+        return lomo_backward(part, options.learning_rate);
+    }
+    if (accumulation.options().short_window != ShortWindow::actual) {
+        accumulation.division().note_mean();
+        return scaled(part).backward({}, options.retain_graph);
+    }
+    parts_->preparation.update_division();
+    accumulation.division().backward_mean(scaled(part), accumulation.sync_gradients(),
+                                          options.retain_graph);
+}
+
+void Accelerator::backward(const Tensor& loss_sum, double weight) {
+    if (!(weight >= 0) || std::isinf(weight))
+        throw ValueError(str("backward: a weight is a number that is not negative: ", weight));
+    backward(loss_sum, full({}, weight, {.dtype = f64, .device = loss_sum.device()}));
+}
+
+void Accelerator::backward(const Tensor& loss_sum, const Tensor& weight) {
+    if (is_capturing())
+        throw UsageError("backward: a loss with a weight can't be captured: it runs eagerly");
+    if (!weight.defined() || weight.numel() != 1)
+        throw ShapeError(str("backward: a weight is one number: ",
+                             weight.defined() ? str(weight.shape()) : "undefined"));
+    parts_->preparation.update_division();
+    Accumulation& accumulation = parts_->loop->accumulation;
+    const Tensor number = weight.detach().to(loss_sum.device()).to(f64).reshape(Shape{});
+    accumulation.division().backward_sum(scaled(loss_sum), number, num_processes(),
+                                         accumulation.sync_gradients());
+}
+
+void Accelerator::lomo_backward(const Tensor& loss, std::optional<double> learning_rate) {
+    if (!learning_rate)
+        throw ValueError(
+            "lomo_backward: no learning rate is given: lomo_backward(loss, learning_rate)");
+    std::vector<optim::FusedOptimizer*> optimizers;
+    for (optim::Optimizer* optimizer : parts_->preparation.optimizers())
+        if (auto* const fused = dynamic_cast<optim::FusedOptimizer*>(optimizer))
+            optimizers.push_back(fused);
+    if (optimizers.empty())
+        throw ValueError("lomo_backward: no optim::Lomo or optim::AdaLomo has been prepared");
+    if (parts_->loop->scaling)
+        throw UsageError(
+            "lomo_backward: not with the scaler of fp16, for gradients are applied before all are "
+            "known to be finite; use bf16");
+    // Averages gradients even between two updates of other optimizers: each call is an update.
+    std::vector<std::unique_ptr<SyncScope>> scopes;
+    for (const auto& replicas : parts_->preparation.replicas())
+        if (replicas) scopes.push_back(std::make_unique<SyncScope>(replicas.get()));
+    optim::FusedOptimizer::fused_backward(optimizers, loss, *learning_rate, !scopes.empty());
+}
+
+// --- gradients
+
+Tensor Accelerator::clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm,
+                                    double norm_type) {
+    complete_gradients("clip_grad_norm_", parameters);
+    return optim::clip_grad_norm_(parameters, max_norm, norm_type);
+}
+
+void Accelerator::clip_grad_value_(const std::vector<Tensor>& parameters, double clip_value) {
+    complete_gradients("clip_grad_value_", parameters);
+    optim::clip_grad_value_(parameters, clip_value);
+}
+
+// Divides and unscales the gradients, before they are clipped.
+void Accelerator::complete_gradients(const char* op, const std::vector<Tensor>& parameters) {
+    LoopState& loop = *parts_->loop;
+    if (!loop.accumulation.sync_gradients())
+        throw UsageError(str(op,
+                             ": gradients are clipped when they are complete: if "
+                             "(accelerator.sync_gradients())"));
+    loop.accumulation.division().divide(parameters);
+    if (loop.scaling) loop.scaling->unscale(parameters);
+}
+
+void Accelerator::unscale_gradients() {
+    LoopState& loop = *parts_->loop;
+    if (loop.accumulation.sync_gradients()) loop.accumulation.division().divide_all();
+    if (loop.scaling) loop.scaling->unscale_all();
+}
+
+void Accelerator::unscale_gradients(optim::Optimizer& optimizer) {
+    LoopState& loop = *parts_->loop;
+    if (loop.accumulation.sync_gradients()) loop.accumulation.division().divide(optimizer);
+    if (loop.scaling) loop.scaling->unscale(optimizer.parameters());
+}
+
+bool Accelerator::optimizer_step_was_skipped() const {
+    const auto& optimizers = parts_->preparation.optimizers();
+    return std::any_of(optimizers.begin(), optimizers.end(),
+                       [](const optim::Optimizer* o) { return o->step_was_skipped(); });
+}
+
+}  // namespace axle::accel

@@ -1,0 +1,34 @@
+// Private to accel: the parts of an Accelerator, which its methods delegate to.
+#pragma once
+
+#include <memory>
+
+#include "accel/loop/loop_state.h"
+#include "accel/loop/step_capture.h"
+#include "accel/prepare/preparation.h"
+#include "accel/state/state_files.h"
+#include "accel/tracking/tracking.h"
+
+namespace axle::accel {
+
+// Members refer to earlier ones: it must not move.
+struct AcceleratorParts {
+    AcceleratorParts(ProjectConfiguration project, PreparationOptions preparation,
+                     const PartialState& processes, std::shared_ptr<LoopState> loop_state,
+                     std::unique_ptr<Tracking> trackers)
+        : loop(std::move(loop_state)),
+          preparation(std::move(preparation), processes, loop),
+          files(std::move(project), processes, this->preparation, *loop),
+          capture(this->preparation, *loop, processes.device()),
+          tracking(std::move(trackers)) {}
+    AcceleratorParts(const AcceleratorParts&) = delete;
+    AcceleratorParts& operator=(const AcceleratorParts&) = delete;
+
+    std::shared_ptr<LoopState> loop;  // shared with the hooks of prepared objects
+    Preparation preparation;
+    StateFiles files;
+    StepCapture capture;
+    std::unique_ptr<Tracking> tracking;
+};
+
+}  // namespace axle::accel

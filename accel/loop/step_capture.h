@@ -1,0 +1,71 @@
+// Private to accel: what compile() needs from an Accelerator to capture a step and replay it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "accel/loop/loop_state.h"
+#include "accel/loop/step_record.h"
+#include "accel/prepare/preparation.h"
+#include "core/tensor.h"
+
+namespace axle::accel {
+
+// Records the host side of a step while it is captured, repeats it for each replay, and rewinds it
+// if the capture fails. Refers to what was prepared, and to the state of the loop. Used by one
+// thread.
+class StepCapture {
+  public:
+    // What a step changes on the host.
+    struct Snapshot {
+        Accumulation::Counts counts;
+        optim::GradScaler::ProgressMap scaler = {};
+        std::vector<Tree> schedulers = {};
+        std::vector<double> rates = {};  // of each group: learning rate, momentum
+    };
+
+    StepCapture(Preparation& prepared, LoopState& loop, Device device)
+        : prepared_(prepared), loop_(loop), device_(device) {}
+
+    Device device() const { return device_; }
+    int accumulation_steps() const { return loop_.accumulation.options().num_steps; }
+    // The number of micro-batches so far.
+    std::int64_t micro_batches() const { return loop_.accumulation.counts().opened; }
+    // Returns equal strings for steps that can share a graph. `of_several`: the step consists of
+    // several micro-batches.
+    std::string step_key(bool of_several) const;
+    // The parameters of the prepared models and optimizers, each once.
+    std::vector<Tensor> parameters() const;
+    // The memory, apart from the batch, that a graph reads and writes: parameters, buffers and
+    // optimizer state.
+    std::vector<std::shared_ptr<Storage>> memory(const std::vector<Tensor>& parameters) const;
+
+    Snapshot snapshot() const;
+    void rewind_counts(const Snapshot& before);
+    // Rewinds everything in the snapshot.
+    void rewind(const Snapshot& before);
+
+    // Called before and after the capture of a step.
+    void begin_recording(StepRecord& record);
+    void end_recording(StepRecord& record);
+
+    // Returns false if the step must run eagerly: a schedule would end within it.
+    bool can_replay(const StepRecord& record);
+    // Called before and after a replay: repeat the host side of the step.
+    void before_replay(const StepRecord& record);
+    void after_replay(const StepRecord& record, const std::vector<Tensor>& parameters);
+
+  private:
+    template <class F>
+    void for_each_rate(F&& f) const;
+    optim::Scheduler* schedule_of(const optim::Optimizer& optimizer) const;
+    DeviceRates* device_rates_of(optim::Optimizer& optimizer);
+
+    Preparation& prepared_;
+    LoopState& loop_;
+    Device device_;
+};
+
+}  // namespace axle::accel

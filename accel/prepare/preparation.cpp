@@ -1,0 +1,224 @@
+#include "accel/prepare/preparation.h"
+
+#include <algorithm>
+
+#include "accel/config/environment.h"
+#include "accel/prepare/training_hooks.h"
+#include "core/log.h"
+#include "core/numerics.h"
+#include "core/random.h"
+
+namespace axle::accel {
+namespace {
+
+using Loaders = std::vector<data::DataLoader*>;
+
+template <class T>
+bool add_once(std::vector<T*>& list, T& object) {
+    if (std::find(list.begin(), list.end(), &object) != list.end()) return false;
+    list.push_back(&object);
+    return true;
+}
+
+bool can_be_uneven(const data::DataLoader& loader) {
+    if (loader.is_dispatched() || !loader.shard_options()) return false;
+    return loader.dataset() != nullptr || loader.reads_own_shards();
+}
+
+// Loaders whose loops run stay as they are.
+void set_even_batches(const Loaders& loaders, const Loaders& running, bool even_batches) {
+    for (data::DataLoader* loader : loaders) {
+        if (!can_be_uneven(*loader)) continue;
+        if (std::find(running.begin(), running.end(), loader) != running.end()) continue;
+        data::ShardOptions share = *loader->shard_options();
+        share.even_batches = even_batches;
+        loader->shard(share);
+    }
+}
+
+void check_on_one_device(const nn::Module& model) {
+    if (!is_on_several_devices(model)) return;
+    if (flag_variable("ACCELERATE_BYPASS_DEVICE_MAP").value_or(false)) return;
+    throw ValueError(
+        "prepare: a model that is spread over several devices can't be trained on several "
+        "processes; move it to one device first");
+}
+
+}  // namespace
+
+bool is_on_several_devices(const nn::Module& model) {
+    const auto parameters = model.parameters();
+    return std::any_of(parameters.begin(), parameters.end(), [&](const Tensor& parameter) {
+        return parameter.device() != parameters.front().device();
+    });
+}
+
+void drop_autocast(nn::Module& model) {
+    if (model.hooks() == nullptr) return;
+    auto hooks = std::make_shared<nn::ForwardHooks>(*model.hooks());
+    hooks->autocast.reset();
+    model.set_hooks(std::move(hooks));
+}
+
+Preparation::Preparation(PreparationOptions options, const PartialState& processes,
+                         std::shared_ptr<LoopState> loop)
+    : options_(std::move(options)),
+      processes_(processes),
+      loop_(std::move(loop)),
+      hooks_(std::make_shared<TrainingHooks>(loop_)) {}
+
+// --- models
+
+void Preparation::prepare(nn::Module& model, std::optional<bool> device_placement,
+                          bool evaluation_mode) {
+    if (processes_.use_distributed()) check_on_one_device(model);
+    if (!add_once(models_, model)) return;
+    if (options_.fp8) convert_to_fp8(model, *options_.fp8);
+    if (device_placement.value_or(options_.device_placement)) model.to(processes_.device());
+    auto hooks = std::make_shared<nn::ForwardHooks>();
+    hooks->autocast = options_.autocast_dtype;
+    hooks->cache_enabled = options_.autocast_cache_enabled;
+    hooks->outputs_to_f32 = options_.outputs_to_f32;
+    replicas_.push_back(evaluation_mode ? nullptr : replicate(model));
+    if (replicas_.back())  // weak: the model can outlive the replicas
+        hooks->before_forward = [weak = std::weak_ptr(replicas_.back())](nn::Module&) {
+            if (const auto replicas = weak.lock()) replicas->before_forward();
+        };
+    model.set_hooks(std::move(hooks));
+}
+
+std::unique_ptr<dist::DataParallel> Preparation::replicate(nn::Module& model) const {
+    const auto parameters = model.parameters();
+    const bool trains = std::any_of(parameters.begin(), parameters.end(),
+                                    [](const Tensor& p) { return p.requires_grad(); });
+    // In deterministic mode an update adds its micro-batches in the order in which several
+    // processes would. On a GPU that order is up to NCCL, and captured steps count micro-batches at
+    // their replay.
+    const bool adds_like_processes = are_deterministic_algorithms_enabled() &&
+                                     loop_->accumulation.options().num_steps > 1 &&
+                                     processes_.device().is_cpu();
+    if (!trains || !(processes_.use_distributed() || adds_like_processes)) return nullptr;
+    return std::make_unique<dist::DataParallel>(model, processes_.process_group(),
+                                                options_.data_parallel);
+}
+
+dist::DataParallel* Preparation::replicas_of(const nn::Module& model) const {
+    const auto found = std::find(models_.begin(), models_.end(), &model);
+    if (found == models_.end())
+        throw UsageError("Accelerator: this model has not been prepared; prepare it first");
+    return replicas_[static_cast<std::size_t>(found - models_.begin())].get();
+}
+
+NoSyncScope::Guards Preparation::no_sync_guards(
+    std::initializer_list<const nn::Module*> models) const {
+    NoSyncScope::Guards guards;
+    const auto add = [&](dist::DataParallel* replicas) {
+        if (replicas != nullptr) guards.push_back(std::make_unique<dist::NoSyncGuard>(*replicas));
+    };
+    for (const nn::Module* model : models) add(replicas_of(*model));
+    if (models.size() == 0)
+        for (const auto& replicas : replicas_) add(replicas.get());
+    return guards;
+}
+
+JoinScope Preparation::join(const std::vector<nn::Module*>& models,
+                            std::optional<bool> even_batches) {
+    if (!processes_.use_distributed()) return {};
+    std::vector<dist::DataParallel*> trained;
+    for (const nn::Module* model : models)
+        if (dist::DataParallel* replicas = replicas_of(*model)) trained.push_back(replicas);
+    std::unique_ptr<dist::Join> join;
+    if (!trained.empty()) join = std::make_unique<dist::Join>(trained, dist::Join::Options());
+    if (even_batches) {
+        if (!std::all_of(loaders_.begin(), loaders_.end(),
+                         [](const auto* loader) { return can_be_uneven(*loader); }))
+            log(LogLevel::warning,
+                "join_uneven_inputs: even_batches applies only to loaders that each process reads "
+                "itself, of datasets with indices or shards; other loaders stay as they are");
+        accel::set_even_batches(loaders_, loop_->accumulation.active_loaders(), *even_batches);
+    }
+    return {std::move(join), [this, even_batches] {
+                if (even_batches)
+                    accel::set_even_batches(loaders_, loop_->accumulation.active_loaders(),
+                                            options_.loading.config.even_batches);
+            }};
+}
+
+// --- optimizers and schedulers
+
+void Preparation::prepare(optim::Optimizer& optimizer) {
+    if (!add_once(optimizers_, optimizer)) return;
+    optimizer.set_hooks(hooks_);
+    share_rounding_seeds(optimizer);
+    if (loop_->scaling) loop_->scaling->add(optimizer);
+    ++revision_;
+}
+
+// Replicas stay equal only if all processes round with the same random numbers.
+void Preparation::share_rounding_seeds(optim::Optimizer& optimizer) const {
+    if (!processes_.use_distributed()) return;
+    for (const optim::GroupRef group : optimizer.param_groups()) {
+        if (!group.stochastic_rounding) continue;
+        const auto words = take_random(1).block(0);
+        const auto drawn = static_cast<std::int64_t>(std::uint64_t{words[1]} << 31 | words[0] >> 1);
+        const Tree seed = processes_.process_group()->broadcast_object(
+            group.rounding_seed ? static_cast<std::int64_t>(*group.rounding_seed) : drawn);
+        group.rounding_seed = static_cast<std::uint64_t>(seed.integer());
+    }
+}
+
+void Preparation::prepare(optim::Scheduler& scheduler) {
+    if (!add_once(schedulers_, scheduler)) return;
+    scheduler.set_hooks(hooks_);
+    ++revision_;
+}
+
+void Preparation::update_division() {
+    loop_->accumulation.division().set_objects(models_, replicas_, optimizers_);
+}
+
+// --- loaders
+
+void Preparation::prepare(data::DataLoader& loader, std::optional<bool> device_placement,
+                          SliceFn slice_fn_for_dispatch) {
+    const bool has_options = device_placement || slice_fn_for_dispatch;
+    const bool is_prepared = std::find(loaders_.begin(), loaders_.end(), &loader) != loaders_.end();
+    if (is_prepared && !has_options) return;
+    PrepareDataLoaderOptions options = options_.loading;
+    options.put_on_device = device_placement.value_or(options.put_on_device);
+    options.slice_fn_for_dispatch = std::move(slice_fn_for_dispatch);
+    const auto generator = loader.generator();
+    const std::uint64_t seed = generator ? generator->initial_seed() : 0;
+    shard_or_dispatch(loader, processes_.process_group(), options);
+    if (add_once(loaders_, loader) && generator) seeds_.emplace_back(generator, seed);
+    loader.set_hooks(
+        std::make_shared<ActiveLoaderHooks>(loop_, processes_.process_group(), std::move(options)));
+}
+
+void Preparation::clear() {
+    loop_->recorder.clear();
+    if (loop_->scaling) {
+        loop_->scaling->clear();
+        for (optim::Optimizer* optimizer : optimizers_) optimizer->set_scalars({});
+    }
+    ++revision_;
+    for (nn::Module* model : models_) model->set_hooks(nullptr);
+    for (optim::Optimizer* optimizer : optimizers_) optimizer->set_hooks(nullptr);
+    for (optim::Scheduler* scheduler : schedulers_) scheduler->set_hooks(nullptr);
+    for (data::DataLoader* loader : loaders_) {
+        loader->shard(std::nullopt);
+        loader->set_hooks(nullptr);
+    }
+    // In reverse: of loaders that share a generator, the first one holds its original seed.
+    std::for_each(seeds_.rbegin(), seeds_.rend(),
+                  [](const auto& before) { before.first->manual_seed(before.second); });
+    models_.clear();
+    replicas_.clear();
+    optimizers_.clear();
+    schedulers_.clear();
+    loaders_.clear();
+    seeds_.clear();
+    loop_->accumulation.reset();
+}
+
+}  // namespace axle::accel

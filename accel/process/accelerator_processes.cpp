@@ -1,0 +1,15 @@
+#include "accel/process/accelerator_processes.h"
+
+#include "core/ops.h"
+
+namespace axle::accel {
+
+bool AcceleratorProcesses::check_trigger() {
+    const Tensor flag = full({1}, triggered_ ? 1 : 0, {i32});
+    state_.process_group()->all_reduce(flag, dist::ReduceOp::max);
+    const bool triggered = flag.item() > 0;
+    if (triggered) triggered_ = false;
+    return triggered;
+}
+
+}  // namespace axle::accel

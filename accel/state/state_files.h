@@ -1,0 +1,99 @@
+// Private to accel: saves the state of a training run as a checkpoint, and loads it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "accel/loop/loop_state.h"
+#include "accel/prepare/preparation.h"
+#include "accel/process/partial_state.h"
+#include "accel/state/checkpoint.h"
+#include "accel/state/checkpointable.h"
+#include "accel/state/hook_list.h"
+#include "accel/state/project.h"
+#include "accel/state/state_folder.h"
+#include "accel/state/state_hooks.h"
+#include "core/random.h"
+#include "dist/group/shared_error.h"
+
+namespace axle::accel {
+
+// Saves and loads what was prepared, the registered objects, the loss scale, random states, the
+// accumulation state and, between two updates, gradients. All processes call save() and load()
+// together; an error on one process is thrown on all. Refers to what was prepared and to the state
+// of the loop.
+class StateFiles {
+  public:
+    StateFiles(ProjectConfiguration project, const PartialState& processes, Preparation& prepared,
+               LoopState& loop)
+        : project_(std::move(project)), processes_(processes), prepared_(prepared), loop_(loop) {}
+
+    const ProjectConfiguration& project() const { return project_; }
+    // Sets the number of the next checkpoint. Throws ValueError if it is negative.
+    void set_iteration(std::int64_t iteration);
+
+    // Adds an object to the checkpoints; `state` saves and loads it. `object` identifies it: an
+    // object that is registered already is not added again.
+    void add_object(const void* object, std::shared_ptr<Checkpointable> state);
+    HookList<SaveStatePreHook>& save_hooks() { return save_hooks_; }
+    HookList<LoadStatePreHook>& load_hooks() { return load_hooks_; }
+
+    // As Accelerator::save_state() and load_state().
+    std::string save(const std::string& output_dir);
+    std::string load(const std::string& input_dir, bool strict);
+
+  private:
+    struct Registered {
+        const void* object;
+        std::shared_ptr<Checkpointable> state;
+    };
+    // The contents of a checkpoint, which is read completely before any object changes.
+    struct LoadedState {
+        std::unique_ptr<const StateFolder> folder;
+        std::vector<nn::Module*> models;     // without the models that hooks have taken over
+        std::vector<nn::StateDict> weights;  // of `models`
+        std::vector<std::map<std::string, Tensor>> gradients;
+        std::vector<Tree> optimizers, schedulers, loaders, custom;
+        Tree scaler;
+        std::optional<GeneratorState> generator;
+        std::int64_t step = 0;
+        bool sync_gradients = true;
+        std::int64_t window = 0;
+        std::vector<Tree> divisions;  // of accumulated gradients, by process
+    };
+
+    std::string next_directory(const std::string& output_dir);
+    std::string newest_directory() const;
+    Tree own_state() const;
+    void run_save_hooks(std::vector<nn::StateDict>& weights, const std::string& directory) const;
+    void write(CheckpointWriter& writer, const std::vector<nn::StateDict>& weights,
+               const std::vector<Tree>& own, const std::vector<Tree>& custom) const;
+    LoadedState read(const std::string& directory) const;
+    void read_own(LoadedState& state) const;
+    void apply(const LoadedState& state, bool strict);
+    // Calls f; an exception on one process is thrown on all.
+    template <class F>
+    void together(const char* op, F&& f) const;
+
+    ProjectConfiguration project_;
+    const PartialState& processes_;
+    Preparation& prepared_;
+    LoopState& loop_;
+    std::vector<Registered> custom_;
+    HookList<SaveStatePreHook> save_hooks_;
+    HookList<LoadStatePreHook> load_hooks_;
+};
+
+template <class F>
+void StateFiles::together(const char* op, F&& f) const {
+    dist::gather_or_throw(*processes_.process_group(), op, [&] {
+        f();
+        return Tree();
+    });
+}
+
+}  // namespace axle::accel

@@ -1,0 +1,143 @@
+// Splitting and concatenation. The views of one split share a node; the gradient of cat is narrow.
+#include <algorithm>
+#include <cstdint>
+
+#include "core/autograd/autograd.h"
+#include "core/check.h"
+#include "core/launch.h"
+#include "core/ops.h"
+#include "core/profiler/profiler.h"
+#include "kernels/ops/copy.h"
+
+namespace axle {
+
+namespace {
+
+// Returns consecutive views along d that share one node, so that their gradients are combined by
+// one cat.
+std::vector<Tensor> split_views(const Tensor& x, int d, const std::vector<std::int64_t>& sizes) {
+    std::vector<Tensor> parts;
+    std::vector<Tensor*> outputs;
+    std::int64_t start = 0;
+    {
+        const NoGrad no_grad;
+        for (const std::int64_t size : sizes) {
+            parts.push_back(narrow(x, d, start, size));
+            start += size;
+        }
+    }
+    outputs.reserve(parts.size());
+    for (Tensor& part : parts) outputs.push_back(&part);
+    record_outputs(
+        "split", outputs, {x}, [d, sizes, shape = x.shape()](const Grads& dy, Needs) -> Grads {
+            std::vector<Tensor> all = dy;
+            Tensor known;
+            for (const Tensor& g : dy)
+                if (g.defined()) known = g;
+            for (std::size_t i = 0; i < all.size(); ++i) {
+                if (all[i].defined()) continue;
+                Shape missing = shape;
+                missing[d] = sizes[i];
+                all[i] = zeros(missing, {.dtype = known.dtype(), .device = known.device()});
+            }
+            return {cat(all, d)};
+        });
+    return parts;
+}
+
+}  // namespace
+
+std::vector<Tensor> split(const Tensor& x, const Dims& sizes, std::int64_t dim) {
+    const profiler::OpScope scope("split");
+    check_device("split", {&x});
+    const int d = wrap_dim("split", dim, x.dim());
+    std::int64_t total = 0;
+    for (const std::int64_t size : sizes) total += size;
+    if (x.dim() == 0 || total != x.shape()[d])
+        throw ShapeError(
+            str("split: sizes ", sizes, " do not add up to dimension ", dim, " of ", x.shape()));
+    return split_views(x, d, {sizes.begin(), sizes.end()});
+}
+
+std::vector<Tensor> split(const Tensor& x, std::int64_t size, std::int64_t dim) {
+    const profiler::OpScope scope("split");
+    check_device("split", {&x});
+    const int d = wrap_dim("split", dim, x.dim());
+    if (x.dim() == 0) throw ShapeError("split: a 0-d tensor cannot be split");
+    if (size < 1) throw ValueError(str("split: the size must be positive: ", size));
+    const std::int64_t n = x.shape()[d];
+    std::vector<std::int64_t> sizes;
+    for (std::int64_t start = 0; start < n || sizes.empty(); start += size)
+        sizes.push_back(std::min(size, n - start));
+    return split_views(x, d, sizes);
+}
+
+std::vector<Tensor> chunk(const Tensor& x, std::int64_t chunks, std::int64_t dim) {
+    const profiler::OpScope scope("chunk");
+    check_device("chunk", {&x});
+    if (chunks < 1) throw ValueError(str("chunk: the number of chunks must be positive: ", chunks));
+    const std::int64_t n = x.size(dim);
+    if (n == 0)
+        return split_views(x, wrap_dim("chunk", dim, x.dim()),
+                           std::vector<std::int64_t>(chunks, 0));
+    return split(x, std::max<std::int64_t>(1, (n + chunks - 1) / chunks), dim);
+}
+
+Tensor cat(const std::vector<Tensor>& tensors, std::int64_t dim) {
+    const profiler::OpScope scope("cat");
+    if (tensors.empty()) throw ValueError("cat: no tensors");
+    const Tensor& first = tensors[0];
+    DType dtype = first.dtype();
+    for (const Tensor& t : tensors) {
+        check_device("cat", {&first, &t});
+        dtype = promote(dtype, t.dtype());
+    }
+    if (first.dim() == 0) throw ShapeError("cat: 0-d tensors cannot be concatenated; use stack");
+    const int d = wrap_dim("cat", dim, first.dim());
+    Shape shape = first.shape();
+    shape[d] = 0;
+    Dims unsized = shape;
+    for (const Tensor& t : tensors) {
+        Shape other = t.shape();
+        if (other.size() == shape.size()) other[d] = 0;
+        if (other != unsized)
+            throw ShapeError(str("cat: shapes differ outside dimension ", dim, ": ", first.shape(),
+                                 " and ", t.shape()));
+        shape[d] += t.shape()[d];
+    }
+    Tensor y = Tensor::empty(shape, {.dtype = dtype, .device = first.device()});
+    std::vector<std::int64_t> sizes;
+    {
+        const NoGrad no_grad;
+        std::int64_t start = 0;
+        for (const Tensor& t : tensors) {
+            Tensor part = narrow(y, d, start, t.shape()[d]);
+            launch(y.device(), [&](auto& on) { kernels::copy(on, t.view(), part.view()); });
+            sizes.push_back(t.shape()[d]);
+            start += t.shape()[d];
+        }
+    }
+    return record("cat", y, tensors, [sizes, d](const Grads& dy, Needs needs) -> Grads {
+        Grads dx(sizes.size());
+        std::int64_t start = 0;
+        for (std::size_t i = 0; i < sizes.size(); ++i) {
+            if (i >= 64 || needs[static_cast<int>(i)]) dx[i] = narrow(dy[0], d, start, sizes[i]);
+            start += sizes[i];
+        }
+        return dx;
+    });
+}
+
+Tensor stack(const std::vector<Tensor>& tensors, std::int64_t dim) {
+    const profiler::OpScope scope("stack");
+    if (tensors.empty()) throw ValueError("stack: no tensors");
+    std::vector<Tensor> rows;
+    for (const Tensor& t : tensors) {
+        if (t.shape() != tensors[0].shape())
+            throw ShapeError(str("stack: shapes differ: ", tensors[0].shape(), " and ", t.shape()));
+        rows.push_back(unsqueeze(t, dim));
+    }
+    return cat(rows, wrap_dim("stack", dim, tensors[0].dim() + 1));
+}
+
+}  // namespace axle
