@@ -184,10 +184,10 @@ class Accelerator : public AcceleratorProcesses {
     // Differentiates a loss that is a sum over `weight` items, such as tokens. An update's
     // gradients are the gradients of the sum of its losses divided by the sum of their weights,
     // over all micro-batches and processes. They are sums until the backward pass that completes
-    // the update ends, and zero if all weights are zero. In fp16 choose a smaller loss scale: sums
-    // are larger than means. `weight` is a number >= 0 (ValueError), or a tensor of one element
-    // (ShapeError), which is not read on the host. Throws UsageError if an update mixes losses with
-    // and without a weight, and within a captured step (which then runs eagerly).
+    // the update ends, and zero if all weights are zero. In fp16 the loss scale settles lower,
+    // because sums are larger than means. `weight` is a number >= 0 (ValueError), or a tensor of
+    // one element (ShapeError), which is not read on the host. Throws UsageError if an update mixes
+    // losses with and without a weight, and within a captured step (which then runs eagerly).
     void backward(const Tensor& loss_sum, double weight);
     void backward(const Tensor& loss_sum, const Tensor& weight);
     // Replaces backward() and step() for prepared LOMO optimizers (optim/lomo.h): each parameter is

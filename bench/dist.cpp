@@ -1,8 +1,8 @@
 // bench_dist [processes]
 //
-// What collectives cost between processes of this machine, which it forks (2 by default): medians
-// and minima, as rank 0 sees them. A barrier is the agreement alone that goes before every
-// collective. bench/peers/dist.py times the same all_reduces in PyTorch.
+// Measures collectives between processes of this machine, which it forks (2 by default). Prints
+// medians and minima, measured on rank 0. A barrier is only the agreement that precedes every
+// collective. bench/peers/dist.py measures the same all_reduces in PyTorch.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>

@@ -1,8 +1,9 @@
 // bench_gpu_kernels [--only TEXT]
 //
-// The raw kernels of a GPU: one line of JSON each. The roof comes first, a large copy and a large
-// product of bf16 matrices; every other line has its share of one of the two. Shapes are those of
-// GPT-2 and ResNet-50. Last comes what an op costs the host. Without a GPU it says so and passes.
+// Measures the GPU kernels without tensors or graph. Prints one line of JSON each. The first two
+// rows are the reference: a large copy and a large product of bf16 matrices. Every other row has
+// its share of one of them. Shapes are those of GPT-2 and ResNet-50. The last rows are the host's
+// cost of an op. Without a GPU it prints a message and exits with 0.
 #include <chrono>
 #include <cstdint>
 #include <iostream>
@@ -21,8 +22,8 @@
 
 namespace axle::bench {
 
-// What an op costs the host where there is next to nothing to compute: queued without waiting, in
-// runs that are shorter than what a GPU holds in its queue.
+// The host's cost of an op on tiny tensors: ops are queued without waiting, fewer at a time than
+// the GPU's queue holds.
 template <class F>
 void run_host_cost(const GpuTable& table, const char* op, F&& call) {
     constexpr int kCalls = 400;

@@ -1,9 +1,10 @@
-// A row of the table of GPU kernels: a call, what it moves or computes, and its share of what this
-// very GPU reaches in a plain copy or a large product.
+// A row of bench_gpu_kernels: a call, the bytes that it moves or operations that it computes, and
+// its share of what this GPU reaches in a plain copy or a large matrix product.
 //
-// Operands lie in as many sets as exceed the GPU's last cache several times, used in turn, so that
-// a call finds its operands in memory. Numbers are random: zeros cost less power, and run faster.
-// Bytes are those that the algorithm has to read and write once. Times are between two events
+// There are enough sets of operands to exceed the GPU's last-level cache several times. They are
+// used in turn, so that a call finds its operands in memory. The numbers are random, because zeros
+// take less power and run faster. Bytes are those that the algorithm must read and write once. A
+// time is measured between two events around many calls; the result is the median of the samples.
 // around many calls: the median of the samples.
 #pragma once
 
@@ -29,7 +30,7 @@ inline constexpr Device kGpu = {Device::Type::cuda, 0};
 
 inline kernels::Cuda& gpu() { return cuda_context(0); }
 
-// Operands are tensors here for the sake of their memory.
+// Operands are tensors, which own the memory; the calls use their views.
 inline Tensor operand(const Shape& shape, DType dtype = f32) { return randn(shape, {dtype, kGpu}); }
 inline Tensor room(const Shape& shape, DType dtype = f32) { return empty(shape, {dtype, kGpu}); }
 inline Tensor indices(std::int64_t below, const Shape& shape) {
@@ -54,24 +55,25 @@ struct GpuRow {
     std::string shape;
     std::function<Call()> prepare = {};  // makes a set of operands and returns the call on it
     double bytes = 0;                    // read and written by a call
-    double flops = 0;                    // of a call: its measure, unless 0
+    double flops = 0;                    // of a call; if 0, bytes are the measure
 };
 
-// Of this GPU, measured.
+// Measured limits of this GPU.
 struct GpuRoof {
     double bytes = 0, flops = 0;  // per second
 };
 
 class GpuTable {
   public:
-    // Of all rows, those whose "op dtype shape" contains the text.
+    // Runs only the rows whose "op dtype shape" contains the text.
     explicit GpuTable(std::string only) : only_(std::move(only)) {}
 
     bool wants(const GpuRow& row) const {
         return str(row.op, " ", row.dtype, " ", row.shape).find(only_) != std::string::npos;
     }
 
-    // Measures a row and prints it as a line of JSON. A row that fails says why, and the next runs.
+    // Measures a row and prints it as a line of JSON. If a row fails, prints the error and
+    // continues.
     void run(const GpuRow& row) const {
         if (!wants(row)) return;
         nlohmann::json line = {{"op", row.op}, {"dtype", name_of(row.dtype)}, {"shape", row.shape}};
@@ -90,7 +92,7 @@ class GpuTable {
         cuda::empty_cache();
     }
 
-    // Measures these two first: all others are compared with them.
+    // Measures the two reference rows, with which all others are compared.
     void set_roof(const GpuRow& copy, const GpuRow& product) {
         roof_.bytes = copy.bytes / milliseconds_of(copy) * 1e3;
         roof_.flops = product.flops / milliseconds_of(product) * 1e3;
@@ -99,7 +101,7 @@ class GpuTable {
         std::cout << line.dump() << std::endl;
     }
 
-    // The median time of a call.
+    // Returns the median time of a call.
     static double milliseconds_of(const GpuRow& row) {
         const std::vector<Call> calls = sets_of(row);
         std::size_t turn = 0;
@@ -107,7 +109,7 @@ class GpuTable {
             calls[turn]();
             turn = turn + 1 < calls.size() ? turn + 1 : 0;
         };
-        // Plans are made and products tuned in the first calls.
+        // The first calls create plans and tune products.
         for (std::size_t i = 0; i < std::max<std::size_t>(6, calls.size()); ++i) next();
         cuda::synchronize();
         constexpr double kSampleMs = 4;
@@ -129,7 +131,7 @@ class GpuTable {
         return calls;
     }
 
-    // Milliseconds of a call, over so many.
+    // Returns the milliseconds per call, over `count` calls.
     template <class F>
     static double sample(F&& call, int repeats) {
         const cuda::Stream stream = cuda::current_stream();

@@ -1,4 +1,4 @@
-// Rows of the table of GPU kernels that memory limits.
+// Rows of bench_gpu_kernels that are limited by memory bandwidth.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 
 namespace axle::bench {
 
-// make(x, y, z) returns a call that moves `streams` tensors of rows x width.
+// make(x, y, z) returns a call that reads or writes `streams` tensors of rows x width.
 template <class Make>
 void run_streams(const GpuTable& table, const char* op, DType dtype, std::int64_t rows,
                  std::int64_t width, int streams, Make make) {
@@ -160,7 +160,7 @@ inline void run_embedding(const GpuTable& table) {
                .bytes = 4 * product({kIds + kRows, kWidth})});
 }
 
-// As many parameters as GPT-2 has, in one run.
+// As many parameters as GPT-2 has, in one array.
 inline void run_optimizer(const GpuTable& table) {
     constexpr std::int64_t kNumel = 124'475'904;
     table.run({.op = "adamw",

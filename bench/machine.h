@@ -1,9 +1,9 @@
-// What this machine can do at best, measured: the denominators of every share in the benchmarks.
+// Measures the peak performance of this machine, to which the benchmarks compare their results.
 //
-// Three loops of a few lines, in the widest vectors that the CPU has: independent multiply-adds in
-// registers, and the update a = f(a, b), once over arrays far larger than the last cache and once
-// over arrays that stay in the cores' own. An update is what a core moves fastest, for it reads two
-// streams and writes one back in place.
+// There are three loops, in the widest vectors of the CPU: independent multiply-adds in registers,
+// and the update a = f(a, b) over arrays much larger than the last-level cache and over arrays that
+// fit into the cores' own caches. An update is the fastest access pattern for a core: it reads two
+// streams and writes one of them in place.
 #pragma once
 
 #include <algorithm>
@@ -18,10 +18,10 @@
 
 namespace axle::bench {
 
-// With some number of threads.
+// The peaks with some number of threads.
 struct Peaks {
     double gflops = 0;  // f32 multiply-adds, two operations each
-    double memory = 0;  // GB/s of an update beyond the last cache
+    double memory = 0;  // GB/s of an update in memory
     double cache = 0;   // GB/s of an update within L2
 };
 
@@ -30,10 +30,10 @@ inline double seconds_since(Clock::time_point start) {
     return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// Defines, for vectors of BYTES under a target attribute:
+// Defines, for vectors of BYTES and a target attribute:
 //     multiply_adds_NAME: `rounds` times kChains multiply-adds of BYTES / 4 lanes;
 //     update_NAME: a[i] = a[i] / 2 + b[i] for n floats, n a multiple of 16, aligned to 64 bytes.
-// Twelve chains hide the latency of two units on every core of today.
+// Twelve chains hide the latency of two units on all current CPUs.
 #define AXLE_PEAK_LOOPS(NAME, BYTES, ATTRIBUTE)                                        \
     ATTRIBUTE inline float multiply_adds_##NAME(std::int64_t rounds) {                 \
         using V __attribute__((vector_size(BYTES))) = float;                           \
@@ -66,7 +66,7 @@ AXLE_PEAK_LOOPS(avx512, 64, __attribute__((target("avx512f"))))
 
 inline constexpr int kChains = 12;
 
-// The loops for this CPU.
+// Returns the loops for this CPU.
 struct PeakLoops {
     int bytes;
     float (*multiply_adds)(std::int64_t rounds);
@@ -81,7 +81,7 @@ inline PeakLoops peak_loops() {
     return {16, multiply_adds_portable, update_portable};
 }
 
-// Shortest time of several calls of f: what the machine can do, not what its neighbours left of it.
+// Returns the shortest time of several calls of f, which other processes disturbed least.
 template <class F>
 double best_seconds(int calls, F&& f) {
     double best = 1e30;
@@ -93,17 +93,17 @@ double best_seconds(int calls, F&& f) {
     return best;
 }
 
-// Bytes of the last cache, a guess where the system does not say.
+// Returns the size of the last-level cache in bytes, or a guess if the system does not report it.
 inline std::int64_t last_cache_bytes() {
     const long found = sysconf(_SC_LEVEL3_CACHE_SIZE);
     return found > 0 ? found : std::int64_t{32} << 20;
 }
-// A set of operands larger than this is not found in any cache when its turn comes again.
+// A set of operands of this size is evicted from all caches before it is used again.
 inline std::int64_t cold_bytes() {
     return std::clamp(4 * last_cache_bytes(), std::int64_t{128} << 20, std::int64_t{1} << 30);
 }
 
-// GB/s of updates of two arrays of n floats for each of the threads, `passes` times over.
+// Returns GB/s of updates of two arrays of n floats per thread, repeated `passes` times.
 inline double update_rate(int threads, std::int64_t n, int passes) {
     const auto update = peak_loops().update;
     const auto bytes = static_cast<std::size_t>(threads * n) * sizeof(float);
@@ -123,7 +123,7 @@ inline double update_rate(int threads, std::int64_t n, int passes) {
 inline Peaks measure_peaks(int threads) {
     const PeakLoops loops = peak_loops();
     constexpr std::int64_t kRounds = 300'000;
-    volatile float sink = 0;  // read by nobody: the sums must be computed
+    volatile float sink = 0;  // prevents the compiler from removing the sums
     const double seconds = best_seconds(60, [&] {
         kernels::parallel(threads, [&](std::int64_t) { sink = loops.multiply_adds(kRounds); });
     });
@@ -133,7 +133,7 @@ inline Peaks measure_peaks(int threads) {
             .cache = update_rate(threads, 32 << 10, 60)};
 }
 
-// Of this machine with that many threads, measured at the first call. Sets the number of threads.
+// Returns the peaks with `threads` threads, measured at the first call. Sets the number of threads.
 inline const Peaks& peaks(int threads) {
     static std::map<int, Peaks> measured;
     kernels::set_num_threads(threads);

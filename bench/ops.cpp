@@ -1,9 +1,9 @@
-// The operations on tensors: every op case that has a large row, forward and with its gradient, and
-// what eager execution costs where there is next to nothing to compute.
+// Measures operations on tensors: every op case that has a large row, forward and with its
+// gradient, and the overhead of eager execution on tiny tensors.
 //
-// A case's operands are small enough for L2 and stay there: these rows show what an op adds to its
-// kernels, and bench_kernels what kernels reach in memory. Bytes are those of operands and results;
-// with the gradient the same again for each of the three tensors of each.
+// The operands of a case fit into L2 and stay there: these rows show the overhead of an op over its
+// kernels; bench_kernels shows the bandwidth of kernels in memory. Bytes are those of operands and
+// results; with the gradient, each counts three times.
 #include "core/ops.h"
 
 #include <memory>
@@ -67,7 +67,7 @@ void add_gradient(const tests::OpCase& c) {
              .cold = false});
 }
 
-// forward, backward and the step of SGD, as a trainer writes them.
+// Forward, backward and the SGD update of a typical trainer.
 Call tiny_mlp_step() {
     struct Trainer {
         nn::Mlp model{{64, 64, 10}};

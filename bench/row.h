@@ -1,13 +1,13 @@
-// A row of a benchmark: a call, what it moves or computes, and its share of the machine's peak.
+// A row of a benchmark: a call, the bytes that it moves or operations that it computes, and its
+// share of the machine's peak.
 //
-// Caches must not lie. A row is cold or hot, and its name says which:
-//     cold   as many sets of operands as exceed four times the last cache, used in turn, so that a
-//            call finds its operands in memory; bytes are compared with the memory's peak
+// A row is either cold or hot:
+//     cold   enough sets of operands to exceed four times the last-level cache are used in turn, so
+//            that a call finds its operands in memory; bytes are compared with the memory's peak
 //     hot    one set, which stays in the caches as it does in a small model; bytes are compared
 //            with the peak of L2
-// Operations are compared with the f32 multiply-add peak either way. Bytes are those that the
-// algorithm has to read and write once; what a cache line costs when it is allocated is not
-// counted.
+// Operations are always compared with the f32 multiply-add peak. Bytes are those that the algorithm
+// must read and write once; reads caused by write-allocation are not counted.
 #pragma once
 
 #include <algorithm>
@@ -29,12 +29,12 @@ using Call = std::function<void()>;
 struct Row {
     std::string name;
     std::function<Call()> prepare;  // makes a set of operands and returns the call on it
-    double flops = 0;               // of a call: its measure, unless 0
-    double bytes = 0;               // read and written by a call: its measure otherwise
+    double flops = 0;               // of a call; if 0, bytes are the measure
+    double bytes = 0;               // read and written by a call
     bool cold = true;
 };
 
-// The sets of operands of the row that runs; those of the row before are gone.
+// The sets of operands of the current row. Those of the previous row are freed.
 inline std::vector<Call>& calls_of(const Row& row) {
     static const Row* owner = nullptr;
     static std::vector<Call> calls;
@@ -45,7 +45,7 @@ inline std::vector<Call>& calls_of(const Row& row) {
     const auto bytes = static_cast<std::int64_t>(row.bytes);
     const std::int64_t sets = row.cold && bytes > 0 ? 1 + cold_bytes() / bytes : 1;
     for (std::int64_t i = 0; i < sets; ++i) calls.push_back(row.prepare());
-    for (const Call& call : calls) call();  // the system hands out pages at their first touch
+    for (const Call& call : calls) call();  // pages are allocated at their first use
     return calls;
 }
 
@@ -68,7 +68,7 @@ inline void run_row(benchmark::State& state, const Row& row) {
     }
 }
 
-// Registers the row with one thread and with two.
+// Registers the row with one and with two threads.
 inline void add_row(Row row) {
     row.name += row.cold ? "/cold" : "/hot";
     const auto kept = std::make_shared<const Row>(std::move(row));
@@ -82,7 +82,7 @@ inline void add_row(Row row) {
         ->UseRealTime();
 }
 
-// What every program of benchmarks does once its rows are registered.
+// The main function of every benchmark program, after it has registered its rows.
 inline int run_rows(int argc, char** argv) {
     benchmark::Initialize(&argc, argv);
     if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;

@@ -1,15 +1,17 @@
-// Training steps for bench/peers/compare_gpu, which has several workers take turns on one device.
+// The worker of bench/peers/compare_gpu: runs training steps on request, so that several workers
+// can take turns on one device.
 //
 // Weights and data are hashes of their positions, so that bench/peers/serve.py trains the same
-// model on the same numbers. A worker answers each line of its input with a line of JSON:
+// model on the same numbers. The worker replies to each input line with a line of JSON:
 //
 //     (at its start)  {"engine", "version", "device", ...}
-//     check N         N steps: {"losses": [N numbers]}
-//     run N           N steps that nobody waits for: {"ms": [N numbers], "loss", "peak_bytes", ...}
+//     check N         runs N steps: {"losses": [N numbers]}
+//     run N           runs N steps without waiting for each: {"ms": [N numbers], "loss",
+//                     "peak_bytes", ...}
 //     digest          {"digest"}: a hash of the bits of all parameters
 //     quit
 //
-// and with {"error"} where something is wrong, after which it ends.
+// After an error it replies {"error"} and exits.
 #pragma once
 
 #include <chrono>
@@ -34,14 +36,14 @@
 
 namespace axle::bench {
 
-// Number i of the sequence `key`.
+// Returns number i of the sequence `key`.
 constexpr std::uint32_t hashed(std::uint32_t key, std::uint32_t i) {
     std::uint32_t h = i * 0x9e3779b1u + key * 0x85ebca6bu + 0x27d4eb2fu;
     h = (h ^ (h >> 16)) * 0x7feb352du;
     h = (h ^ (h >> 15)) * 0x846ca68bu;
     return h ^ (h >> 16);
 }
-// Sequences from here on are data, those before it parameters in their order.
+// Sequences from this key on are data; the ones before are the parameters in order.
 inline constexpr std::uint32_t kDataKey = 1u << 20;
 
 // Uniform in [-bound, bound).
@@ -54,7 +56,7 @@ inline Tensor hashed_floats(std::uint32_t key, const Shape& shape, double bound)
     }
     return x;
 }
-// Below `limit`.
+// Integers below `limit`.
 inline Tensor hashed_ids(std::uint32_t key, const Shape& shape, std::int64_t limit) {
     Tensor x = empty(shape, {i64});
     auto* const to = x.data<std::int64_t>();
@@ -63,7 +65,8 @@ inline Tensor hashed_ids(std::uint32_t key, const Shape& shape, std::int64_t lim
     return x;
 }
 
-// Matrices and kernels are uniform with a bound of bound_of(name, p); biases 0, the rest 1.
+// Initializes matrices and kernels uniformly with the bound bound_of(name, p), biases with 0 and
+// the others with 1.
 template <class BoundOf>
 void set_hashed_weights(nn::Module& model, BoundOf&& bound_of) {
     std::uint32_t key = 0;
@@ -76,7 +79,7 @@ void set_hashed_weights(nn::Module& model, BoundOf&& bound_of) {
         ++key;
     }
 }
-// As PyTorch's layers have it.
+// The bound used by PyTorch's layers.
 inline double fan_in_bound(const std::string&, const Tensor& p) {
     return 1 / std::sqrt(static_cast<double>(p.numel() / p.size(0)));
 }
@@ -98,7 +101,7 @@ inline std::string digest_of(const std::vector<Tensor>& parameters) {
     return text.str();
 }
 
-// Places in the course of the work, and the milliseconds between them.
+// Records points in time and returns the milliseconds between them.
 class Marks {
   public:
     explicit Marks(Device device) : device_(device) {}
@@ -114,7 +117,7 @@ class Marks {
         times_.push_back(std::chrono::steady_clock::now());
     }
 
-    // Waits.
+    // Waits for the device.
     std::vector<double> gaps() const {
         std::vector<double> ms;
 #if AXLE_CUDA
@@ -144,7 +147,8 @@ struct ServeOptions {
     bool compile = false;
 };
 
-// Reads requests until its input ends. loss_of(model, batch) is a mean; max_norm 0 clips nothing.
+// Handles requests until the input ends. loss_of(model, batch) returns the mean loss. Gradients are
+// clipped unless max_norm is 0.
 template <class Model, class Optimizer, class LossOf>
 void serve(const ServeOptions& options, Model& model, Optimizer& optimizer, Tree batch,
            double max_norm, LossOf&& loss_of) {
@@ -184,7 +188,7 @@ void serve(const ServeOptions& options, Model& model, Optimizer& optimizer, Tree
             for (int i = 0; i < count; ++i) losses.push_back(step().item());
             answer({{"losses", losses}});
         } else if (request == "run") {
-            Tensor loss = step();  // what the cache gave back is taken again
+            Tensor loss = step();  // allocates again what empty_cache() released
             Marks marks(device);
             marks.mark();
             for (int i = 0; i < count; ++i) loss = step(), marks.mark();
@@ -194,7 +198,7 @@ void serve(const ServeOptions& options, Model& model, Optimizer& optimizer, Tree
                     {"peak_bytes",
                      (device.is_cuda() ? cuda::memory_stats() : host_memory::stats()).peak},
                     {"replays", compiled.replays()}});
-            if (device.is_cuda()) cuda::empty_cache();  // the others need room
+            if (device.is_cuda()) cuda::empty_cache();  // leaves memory to the other workers
         } else if (request == "digest") {
             answer({{"digest", digest_of(parameters)}});
         } else {

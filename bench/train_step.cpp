@@ -1,17 +1,17 @@
 // bench_train_step --model mlp|tiny-mlp|char-gpt|gpt2 [--threads N] [--steps N] [--dtype f32|bf16]
 //
-// Whole training steps: forward, backward, gradient clipping and the optimizer's update, on one
-// batch of random numbers. Prints one line of JSON: the median time of a step and the peak of
-// memory. bench/peers/train_step.py does the same steps in PyTorch, bench/peers/compare runs both
-// in turn. As one of several processes (axle launch) it averages gradients with the others, and the
-// first one prints.
+// Measures whole training steps: forward, backward, gradient clipping and the optimizer's update,
+// on one batch of random numbers. Prints one line of JSON: the median time of a step and the peak
+// memory. bench/peers/train_step.py runs the same steps in PyTorch, and bench/peers/compare runs
+// both in turn. If it is one of several processes (axle launch), it averages gradients with the
+// others, and the first process prints.
 //
 // bench_train_step --serve --model ... [--device cuda|cpu] [--dtype f32|bf16] [--compile]
 //     [--deterministic] [--batch N] [--time N]
 //
-// The same for bench/peers/compare_gpu: answers requests (bench/serve.h). f32 products may round
-// their operands to TF32. More models: gpt2-124m, gpt2-350m, gpt2-774m and gpt2-1558m, at 1024
-// tokens in a row and a vocabulary of 50304.
+// With --serve it is a worker of bench/peers/compare_gpu and replies to requests (bench/serve.h).
+// f32 products may round their operands to TF32. More models: gpt2-124m, gpt2-350m, gpt2-774m and
+// gpt2-1558m, with 1024 tokens per sequence and a vocabulary of 50304.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -54,7 +54,7 @@ struct Options {
     // With --serve:
     bool served = false, deterministic = false;
     ServeOptions serve;
-    std::int64_t batch = 0, time = 0;  // 0: the model's own
+    std::int64_t batch = 0, time = 0;  // 0: the model's default
 
     std::optional<DType> autocast() const {
         if (dtype == "bf16") return bf16;
@@ -62,13 +62,13 @@ struct Options {
     }
 };
 
-// One training step; what it counts of is tokens for a language model, else samples.
+// One training step. Its unit is tokens for a language model, else samples.
 struct Training {
     std::function<Tensor()> step;
     std::int64_t items = 0;
 };
 
-// Null for a process alone.
+// Returns null for a single process.
 std::unique_ptr<dist::DataParallel> replicas_of(const Options& options, nn::Module& model) {
     if (options.group->size() == 1) return nullptr;
     return std::make_unique<dist::DataParallel>(model, options.group);
@@ -84,7 +84,7 @@ Tensor forward_backward(const Options& options, Loss&& loss_of) {
     return loss;
 }
 
-// A classifier under SGD: images [batch, ...], one of `classes` labels each.
+// A classifier trained with SGD on images [batch, ...] with one of `classes` labels each.
 template <class Model>
 Training classifier_training(const Options& options, Model model, const Shape& images,
                              std::int64_t classes) {
@@ -169,7 +169,7 @@ Training training_of(const Options& options) {
         "--model: expected mlp, tiny-mlp, lenet, resnet18, char-gpt or gpt2: " + options.model);
 }
 
-// --- served
+// --- worker
 
 template <class Model>
 void serve_classifier(const Options& options, Model model, Shape images) {
@@ -190,7 +190,7 @@ void serve_gpt(const Options& options, const nn::GptConfig& config, std::int64_t
         const double bound = 0.02 * std::sqrt(3.0);
         return name.ends_with("c_proj.weight") ? bound / std::sqrt(2 * layers) : bound;
     });
-    // So small that roundings don't grow from step to step: losses are compared.
+    // Small enough that rounding errors do not grow from step to step, because losses are compared.
     optim::AdamW optimizer(model.parameters(),
                            {.lr = 1e-4, .betas = {0.9, 0.99}, .weight_decay = 0.1});
     const Shape shape = {options.batch > 0 ? options.batch : batch,
@@ -274,7 +274,7 @@ Options parse(const std::vector<std::string>& arguments) {
     return options;
 }
 
-// The largest size that the process had, in bytes.
+// Returns the largest resident size of the process in bytes.
 std::int64_t peak_resident_bytes() {
     std::ifstream status("/proc/self/status");
     for (std::string word; status >> word;) {

@@ -1,4 +1,4 @@
-# How our own sources are compiled. All of it ends with this folder's scope: a project that adds
+# Compiler settings of our own sources. They apply only in this folder's scope: a project that adds
 # Axle as a subdirectory keeps its own settings.
 
 set(CMAKE_CXX_STANDARD 20)
@@ -6,7 +6,7 @@ set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_CXX_VISIBILITY_PRESET hidden)
 set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
-# A product may link the archive into a shared library of its own.
+# Users can link the archive into their own shared library.
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 
 if(PROJECT_IS_TOP_LEVEL)
@@ -22,10 +22,10 @@ if(PROJECT_IS_TOP_LEVEL)
     mark_as_advanced(AXLE_CCACHE)
 endif()
 
-# What is hot says so where it stands; -O3 everywhere buys compile time and size, not speed.
+# Hot functions request -O3 with attributes; -O3 everywhere costs compile time but is not faster.
 string(REPLACE "-O3" "-O2" CMAKE_CXX_FLAGS_RELEASE "${CMAKE_CXX_FLAGS_RELEASE}")
 
-# Messages name files from the root, wherever that is.
+# Messages name files relative to the root.
 set(cxx "$<COMPILE_LANGUAGE:CXX>")
 add_compile_options(
     "$<${cxx}:-Wall;-Wextra;-Wshadow;-Wnon-virtual-dtor;-Wpedantic>"
@@ -40,7 +40,7 @@ endif()
 
 add_compile_definitions($<$<CONFIG:Debug>:_GLIBCXX_ASSERTIONS>)
 
-# A program keeps only the kernels it calls.
+# The linker removes kernels that a program does not call.
 if(NOT APPLE)
     add_compile_options("$<$<AND:${cxx},$<CONFIG:Release>>:-ffunction-sections;-fdata-sections>")
     add_link_options($<$<CONFIG:Release>:-Wl,--gc-sections>)

@@ -1,5 +1,5 @@
-# check_headers(layer [WITH libraries...]): every header below layer/ must compile alone. Files that
-# are meant to be included in the middle of another are called *.inl or *-inl.h and are left out.
+# check_headers(layer [WITH libraries...]): every header below layer/ must compile alone. Files
+# that are included in the middle of another file are named *.inl or *-inl.h and are skipped.
 function(check_headers layer)
     cmake_parse_arguments(PARSE_ARGV 1 check "" "" "WITH")
     file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} ${layer}/*.h)

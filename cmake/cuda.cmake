@@ -1,10 +1,10 @@
-# What a build for NVIDIA GPUs adds. `cuda` is 1 in one and 0 in another.
+# The parts of a build for NVIDIA GPUs. `cuda` is 1 in such a build and 0 otherwise.
 #
-# The runtime is linked statically; cuBLASLt, cuDNN and NCCL are opened by the program that needs
-# them, so what is built here runs on a machine that has neither them nor a driver.
+# The CUDA runtime is linked statically. Programs open cuBLASLt, cuDNN and NCCL on first use, so they
+# also run on machines without these libraries or a driver.
 #
-# SIMULATED builds the same library for the simulated GPU of tests/simulator/ alone: no nvcc, only
-# CUDA's headers, and every kernel under the compiler and the sanitizers of the rest.
+# SIMULATED builds the same library only for the simulated GPU of tests/simulator/. It needs CUDA's
+# headers but not nvcc: kernels are compiled by the C++ compiler, with its sanitizers.
 
 set(cuda 0)
 if(AXLE_CUDA STREQUAL "AUTO")
@@ -45,7 +45,7 @@ if(cuda AND NOT simulated)
     endif()
     set(CMAKE_CUDA_ARCHITECTURES OFF)
     enable_language(CUDA)
-    if(NOT DEFINED CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25.1 doesn't know it
+    if(NOT DEFINED CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # not supported by CMake 3.25.1
         set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
         set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
     endif()
@@ -62,7 +62,7 @@ if(cuda)
     list(JOIN AXLE_CUDA_ARCHS " " archs)
     set_source_files_properties(
         kernels/cuda/exec.cpp PROPERTIES COMPILE_DEFINITIONS "AXLE_CUDA_ARCHS=\"${archs}\"")
-    # Imported targets are of one folder unless they are made global.
+    # Imported targets are visible only in one folder unless they are global.
     find_package(CUDAToolkit 12.8 REQUIRED)
     set_property(TARGET CUDA::toolkit PROPERTY IMPORTED_GLOBAL TRUE)
     add_library(axle_cuda_headers INTERFACE IMPORTED GLOBAL)
@@ -81,7 +81,7 @@ function(cuda_kernels)
         target_compile_options(
             axle_cuda_kernels PRIVATE "SHELL:-gencode arch=compute_${arch},code=sm_${arch}")
     endforeach()
-    # 186: unsigned elements below zero, in formulas that serve every dtype.
+    # 186: comparison of unsigned values with zero, in formulas for all dtypes.
     target_compile_options(
         axle_cuda_kernels
         PRIVATE -compress-mode=size --expt-relaxed-constexpr --extended-lambda -diag-suppress=186
@@ -90,7 +90,7 @@ function(cuda_kernels)
     if(AXLE_WERROR)
         target_compile_options(axle_cuda_kernels PRIVATE "SHELL:-Werror all-warnings")
     endif()
-    # The CPU steps to the same numbers.
+    # The CPU must compute the same numbers.
     set_source_files_properties(
         kernels/cuda/optimizer/optimizer.cu PROPERTIES COMPILE_OPTIONS -fmad=false)
     target_sources(axle PRIVATE $<TARGET_OBJECTS:axle_cuda_kernels>)
@@ -98,7 +98,7 @@ function(cuda_kernels)
 endfunction()
 
 # axle_simulator: the simulated GPU with all kernels, as objects that a program links before the
-# library. In a SIMULATED build the library has them itself.
+# library. In a SIMULATED build the library contains them.
 function(cuda_simulator)
     if(NOT simulated AND NOT (cuda AND AXLE_SIMULATED_TESTS))
         return()
@@ -112,23 +112,27 @@ function(cuda_simulator)
              CONTENT "#include \"tests/simulator/device.h\"\n#include \"${kernel}\"\n")
         list(APPEND sources ${source})
     endforeach()
-    add_library(axle_simulator OBJECT ${sources} tests/simulator/cub.cpp
-                                      tests/simulator/fibers.cpp tests/simulator/runtime.cpp)
+    add_library(
+        axle_simulator OBJECT
+        ${sources} tests/simulator/cub.cpp tests/simulator/fibers.cpp tests/simulator/runtime.cpp
+        tests/simulator/runtime_memory.cpp tests/simulator/runtime_state.cpp
+        tests/simulator/runtime_streams.cpp)
     target_link_libraries(axle_simulator PRIVATE axle_headers)
-    # Pragmas and attributes of nvcc.
+    # Ignores pragmas and attributes of nvcc.
     target_compile_options(
         axle_simulator PRIVATE -Wno-unknown-pragmas $<$<CXX_COMPILER_ID:Clang>:-Wno-pass-failed>)
     set_source_files_properties(
         ${PROJECT_BINARY_DIR}/simulated/kernels/cuda/optimizer/optimizer.cu.cpp
         PROPERTIES COMPILE_OPTIONS -ffp-contract=off)
-    # NVIDIA's libraries can do nothing with a simulated GPU. One folder holds stand-ins, the other
-    # files that can't be opened: what a program does without the libraries.
+    # NVIDIA's libraries do not work with a simulated GPU. One folder contains fake libraries, the other
+    # one files that cannot be opened, to test programs without the libraries.
     set(stand_ins ${PROJECT_BINARY_DIR}/simulated/libraries)
     set(no_libraries ${PROJECT_BINARY_DIR}/simulated/no_libraries)
     file(MAKE_DIRECTORY ${stand_ins} ${no_libraries})
     file(TOUCH ${stand_ins}/libcudnn.so.9 ${no_libraries}/libcudnn.so.9
          ${no_libraries}/libcublasLt.so.13 ${no_libraries}/libnccl.so.2)
-    add_library(axle_cublaslt SHARED tests/simulator/cublaslt.cpp)
+    add_library(axle_cublaslt SHARED tests/simulator/cublaslt.cpp
+                                     tests/simulator/cublaslt_matmul.cpp)
     target_link_libraries(axle_cublaslt PRIVATE axle_headers)
     set_target_properties(
         axle_cublaslt PROPERTIES OUTPUT_NAME cublasLt SOVERSION 13
@@ -138,7 +142,7 @@ function(cuda_simulator)
     target_link_libraries(axle_nccl PRIVATE axle_headers Threads::Threads)
     set_target_properties(axle_nccl PROPERTIES OUTPUT_NAME nccl SOVERSION 2 LIBRARY_OUTPUT_DIRECTORY
                                                ${stand_ins} CXX_VISIBILITY_PRESET default)
-    # Stand-ins call the simulator of the program that opens them.
+    # The fake libraries call the simulator of the program that opens them.
     set_target_properties(axle_simulator PROPERTIES CXX_VISIBILITY_PRESET default)
     set_source_files_properties(
         tests/simulator/runtime.cpp
@@ -169,16 +173,16 @@ function(cuda_tests)
     set_target_properties(test_cuda_simulated PROPERTIES ENABLE_EXPORTS ON)
     add_dependencies(test_cuda_simulated axle_cublaslt axle_nccl)
     add_test_suites(test_cuda_simulated PREFIX simulated TIMEOUT 900)
-    # Without cuBLASLt, and with threads in another order.
+    # Runs without cuBLASLt, and with threads in another order.
     add_test_suites(
         test_cuda_simulated PREFIX simulated_alone TIMEOUT 900
         FILTER *matmul*:*linear*:*feed_forward*:GpuTraining.*
         ENVIRONMENT AXLE_LIBRARY_PATH=${PROJECT_BINARY_DIR}/simulated/no_libraries
         ENVIRONMENT_MODIFICATION AXLE_SIMULATOR_ORDER=set:shuffled)
-    # Where cuBLASLt has no algorithm with GELU (32) or its derivative (64).
+    # Runs with a cuBLASLt that has no algorithm with GELU (32) or its derivative (64).
     add_test_suites(test_cuda_simulated PREFIX simulated_refused TIMEOUT 900
                     FILTER *linear_gelu*:*feed_forward* ENVIRONMENT AXLE_CUBLASLT_REFUSE=96)
-    # On a driver that cannot map memory piece by piece.
+    # Runs on a driver without virtual memory management.
     add_test_suites(test_cuda_simulated PREFIX simulated_segments TIMEOUT 900
                     FILTER GpuMemory.*:GpuAllocator.*:GpuCapture.*
                     ENVIRONMENT AXLE_CUDA_EXPANDABLE=0)

@@ -1,11 +1,11 @@
-# What Axle is built with. None of it shows in a public header, so a user of the library needs none
-# of it; tests and benchmarks find their own in CMakeLists.txt.
+# The libraries that Axle is built with. Public headers do not use them, so users of the library do
+# not need them. CMakeLists.txt finds those of tests and benchmarks.
 
-# Global, because the targets that link the library may stand in a folder above this one.
+# Global, because targets in a parent folder can link the library.
 find_package(Threads REQUIRED GLOBAL)
 find_package(ZLIB REQUIRED GLOBAL)
 
-# headers_of(target file package): an imported target for a library used by its headers alone.
+# headers_of(target file package): creates an imported target for a header-only use of a library.
 function(headers_of target file package)
     string(TOUPPER ${target}_INCLUDE_DIR directory)
     find_path(${directory} ${file})

@@ -1,6 +1,6 @@
-# Each file tests/fuzz/<name>_fuzz.cpp is one program, fuzz_<name>, that holds parsers against any
-# bytes. As the ctest fuzz.<name> it takes the inputs kept in tests/fuzz/corpus/<name>/. With
-# AXLE_BUILD_FUZZERS libFuzzer makes inputs up too: tools/fuzz.
+# Each file tests/fuzz/<name>_fuzz.cpp is one program, fuzz_<name>, that tests parsers with any
+# bytes. The ctest fuzz.<name> runs it on the inputs in tests/fuzz/corpus/<name>/. With
+# AXLE_BUILD_FUZZERS libFuzzer generates more inputs; see tools/fuzz.
 
 add_library(axle_fuzz OBJECT tests/fuzz/fuzz.cpp)
 target_link_libraries(axle_fuzz PUBLIC axle_headers axle)
@@ -11,10 +11,10 @@ if(AXLE_BUILD_FUZZERS)
     endif()
     target_compile_definitions(axle_fuzz PRIVATE AXLE_LIBFUZZER)
     target_link_options(axle_fuzz PUBLIC -fsanitize=fuzzer)
-    # It watches the way that an input takes through what parses it, and nothing else.
+    # Coverage is instrumented only in the parsers.
     file(GLOB parsers CONFIGURE_DEPENDS data/files/*.cpp data/*.cpp accel/config/config.cpp dist/rendezvous/agreements.cpp
          dist/rendezvous/key_store.cpp dist/rendezvous/wire.cpp core/files/file.cpp
-         core/files/pickle.cpp core/files/safetensors*.cpp core/text/text.cpp core/files/torch_file.cpp core/tree/tree.cpp
+         core/files/pickle.cpp core/files/safetensors*.cpp core/text/text.cpp core/files/torch_file.cpp core/tree/json.cpp core/tree/tree.cpp
          core/files/zip.cpp)
     set_property(SOURCE ${parsers} APPEND PROPERTY COMPILE_OPTIONS -fsanitize=fuzzer-no-link)
 endif()

@@ -1,5 +1,5 @@
-# libaxle_gloo.so: Gloo behind a C interface, opened by programs that train with other processes on
-# CPUs. It alone links Gloo, and nothing links it. AXLE_GLOO says whether it is built.
+# libaxle_gloo.so: Gloo behind a C interface. Programs open it to communicate between processes on
+# CPUs. Only this module links Gloo, and nothing links the module. AXLE_GLOO enables it.
 
 set(gloo OFF)
 if(AXLE_GLOO)
@@ -16,7 +16,7 @@ if(AXLE_GLOO)
     endif()
 endif()
 
-# After the layers: it shares a header with dist.
+# Included after the layers, because it uses a header of dist.
 function(gloo_module)
     if(NOT gloo)
         return()
@@ -26,13 +26,13 @@ function(gloo_module)
     target_include_directories(axle_gloo SYSTEM PRIVATE ${AXLE_GLOO_INCLUDE_DIR})
     target_include_directories(axle_gloo PRIVATE ${PROJECT_SOURCE_DIR})
     target_link_libraries(axle_gloo PRIVATE ${AXLE_GLOO_LIBRARY} Threads::Threads)
-    if(CMAKE_RUNTIME_OUTPUT_DIRECTORY)  # beside the programs
+    if(CMAKE_RUNTIME_OUTPUT_DIRECTORY)  # next to the programs
         set_target_properties(
             axle_gloo PROPERTIES LIBRARY_OUTPUT_DIRECTORY "${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
     endif()
 endfunction()
 
-# For a program, so that the module lies beside it when it runs.
+# opens_gloo(program): builds the module together with the program, so that it is found at run time.
 function(opens_gloo program)
     if(gloo)
         add_dependencies(${program} axle_gloo)

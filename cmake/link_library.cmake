@@ -1,9 +1,9 @@
-# link_library(target library package): makes an imported target link a library that CMake has no
-# module for. Used by the build and by the installed package, for a library must be looked for on the
-# machine where it is linked.
+# link_library(target library package): makes an imported target link a library for which CMake
+# has no module. Used by the build and by the installed package, because a library must be found on
+# the machine where it is linked.
 #
-# A program gets the archive and then runs where the shared library isn't installed. A shared library
-# gets the shared one, because the archives of distributions are not position independent.
+# Programs link the archive, so that they run without the shared library installed. Shared libraries
+# link the shared library, because the archives of distributions are not position independent.
 function(link_library target library package)
     string(MAKE_C_IDENTIFIER ${library} name)
     string(TOUPPER AXLE_LIBRARY_${name} shared)

@@ -1,12 +1,12 @@
-# The headers as a user of the library sees them: <axle/core/tensor.h>, and all of them but the raw
-# kernels as <axle/axle.h>. They are copies in public/axle/ of the build folder, made by
-# write_public_headers.cmake whenever a header changes, and they are what is installed.
+# The public headers, such as <axle/core/tensor.h>, and <axle/axle.h>, which includes all of them
+# except the kernels. They are copies in public/axle/ of the build folder, which
+# write_public_headers.cmake updates when a header changes. The copies are installed.
 #
-# In the copies one header includes another by <axle/...>: the project that uses them may have a
-# core/ or a data/ of its own.
+# The copies include each other with <axle/...>, because the project that uses them may have its own
+# core/ or data/ folder.
 #
-# A header is public unless its first line begins with "// Private to", or it lies where all are
-# private: what is compiled for each instruction set, and what the ops share.
+# A header is public unless its first line begins with "// Private to", or it is in a folder of
+# private headers: those compiled for each instruction set, and those shared by the ops.
 
 file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}
      kernels/*.h kernels/*.inl core/*.h nn/*.h optim/*.h data/*.h dist/*.h accel/*.h)
@@ -33,8 +33,8 @@ add_custom_command(
 add_custom_target(axle_public_headers ALL DEPENDS ${public}/written)
 add_dependencies(axle axle_public_headers)
 
-# The second folder is for code that moves between the tree and a project: "core/tensor.h" is the
-# same file.
+# The second folder allows to move code between this tree and a project: "core/tensor.h" is the same
+# file there.
 include(GNUInstallDirs)
 target_include_directories(
     axle INTERFACE $<BUILD_INTERFACE:${public}> $<BUILD_INTERFACE:${public}/axle>

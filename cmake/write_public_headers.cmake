@@ -1,9 +1,9 @@
 # cmake -DFROM=tree -DGENERATED=folder -DTO=folder -P cmake/write_public_headers.cmake
 #
-# Copies the headers that TO/headers.txt lists from FROM, or else from GENERATED, to TO/axle, unless
-# they say that they are private, with the includes that public_headers.cmake speaks of, and writes
-# TO/axle/axle.h. What is there already is left alone, so that nothing is compiled again for nothing.
-# Refuses a public header that includes a private one or another library.
+# Copies the headers listed in TO/headers.txt from FROM, or else from GENERATED, to TO/axle, except
+# for private ones, rewrites their includes as described in public_headers.cmake, and writes
+# TO/axle/axle.h. Unchanged files are not written, so that nothing is recompiled. It is an error if a
+# public header includes a private one or another library.
 cmake_minimum_required(VERSION 3.25)
 
 # write_changed(path text)
@@ -73,7 +73,7 @@ write_changed(${TO}/axle/axle.h "// All of Axle but the raw kernels, which are <
 
 ${umbrella}")
 
-# What is no longer public.
+# Removes headers that are no longer public.
 file(GLOB_RECURSE there RELATIVE ${TO}/axle ${TO}/axle/*)
 list(REMOVE_ITEM there ${headers} axle.h)
 foreach(header IN LISTS there)

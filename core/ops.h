@@ -131,6 +131,7 @@ Tensor relu(const Tensor& x);
 enum class Gelu : std::uint8_t { erf, tanh };  // exact, or GPT-2's approximation
 Tensor gelu(const Tensor& x, Gelu form = Gelu::erf);
 Tensor silu(const Tensor& x);
+Tensor softsign(const Tensor& x);  // x / (1 + |x|)
 Tensor clamp(const Tensor& x, std::optional<double> low, std::optional<double> high);
 inline Tensor operator-(const Tensor& x) { return neg(x); }
 
@@ -146,6 +147,8 @@ Tensor argmin(const Tensor& x, std::int64_t dim, bool keepdim = false);
 Tensor var(const Tensor& x, const Dims& dims = {}, double correction = 1, bool keepdim = false);
 // Cumulative sum along dim (scan.cpp); bool and integers give i64.
 Tensor cumsum(const Tensor& x, std::int64_t dim);
+// Cumulative product along dim; bool and integers give i64. The gradient is exact if x has zeros.
+Tensor cumprod(const Tensor& x, std::int64_t dim);
 
 // --- indexing; indices are i64 or i32 (index.cpp)
 Tensor gather(const Tensor& x, std::int64_t dim, const Tensor& index);

@@ -25,7 +25,7 @@ void check_options(const char* op, const Options& o) {
     for (const double beta : o.betas)
         if (!(beta >= 0 && beta < 1))
             throw ValueError(
-                str(op, ": betas must lie in [0, 1): [", o.betas[0], ", ", o.betas[1], "]"));
+                str(op, ": betas must be in [0, 1): [", o.betas[0], ", ", o.betas[1], "]"));
 }
 
 }  // namespace
@@ -59,8 +59,8 @@ template <class Options>
 void AdamFamily<Options>::fill_groups(Device device) {
     table_.clear();
     for (const Group& g : this->groups_)
-        table_.push_back(
-            {g.lr, g.betas[0], g.betas[1], g.eps, g.weight_decay, Options::kDecoupledDecay, g.maximize});
+        table_.push_back({g.lr, g.betas[0], g.betas[1], g.eps, g.weight_decay,
+                          Options::kDecoupledDecay, g.maximize});
     table_.upload_to(device, this->upload_plan());
 }
 

@@ -16,7 +16,7 @@ namespace {
 Tensor total_norm_of(const char* op, const GradTable& grads, double norm_type) {
     if (norm_type == 0 || std::isnan(norm_type) ||
         norm_type == -std::numeric_limits<double>::infinity())
-        throw ValueError(str(op, ": no such norm: ", norm_type));
+        throw ValueError(str(op, ": norm_type must be infinity or a nonzero number: ", norm_type));
     Tensor norm = empty({}, {.dtype = f64, .device = grads.device()});
     launch(norm.device(), [&](auto& on) {
         kernels::norm(on, grads.runs(), norm_type, static_cast<double*>(norm.raw_data()));
@@ -50,7 +50,7 @@ void clip_grads_with_norm_(const std::vector<Tensor>& params, double max_norm,
     const NoGrad no_grad;
     if (total_norm.numel() != 1)
         throw ShapeError(
-            str("clip_grads_with_norm_: the norm must be one number: ", total_norm.shape()));
+            str("clip_grads_with_norm_: total_norm must have one element: ", total_norm.shape()));
     GradTable grads("clip_grads_with_norm_", params);
     clip(grads, max_norm, total_norm.to(f64).to(grads.device()));
 }
@@ -62,8 +62,8 @@ Tensor clip_grad_norm_(const std::vector<Tensor>& params, double max_norm, doubl
     GradTable grads("clip_grad_norm_", params);
     const Tensor norm = total_norm_of("clip_grad_norm_", grads, norm_type);
     if (error_if_nonfinite && !std::isfinite(norm.item()))
-        throw ValueError(str("clip_grad_norm_: the gradients have no finite norm of order ",
-                             norm_type, ": ", norm.item()));
+        throw ValueError(str("clip_grad_norm_: the norm of the gradients is not finite: order ",
+                             norm_type, ", norm ", norm.item()));
     clip(grads, max_norm, norm);
     return norm.to(grads.norm_dtype());
 }

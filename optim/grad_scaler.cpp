@@ -27,7 +27,7 @@ double checked_growth(double factor) {
 }
 double checked_backoff(double factor) {
     if (!(factor > 0 && factor < 1))
-        throw ValueError(str("GradScaler: backoff_factor must lie between 0 and 1: ", factor));
+        throw ValueError(str("GradScaler: backoff_factor must be between 0 and 1: ", factor));
     return factor;
 }
 int checked_interval(std::int64_t interval) {
@@ -70,14 +70,16 @@ Tensor GradScaler::scale(const Tensor& loss) {
 const Tensor& GradScaler::scalars_of(const Optimizer& optimizer) {
     Tensor& scalars = scalars_[&optimizer];
     if (scalars.defined() && scalars.device() == scale_.device()) return scalars;
-    // The graph would own it.
+    // The graph would own the memory.
     if (is_capturing())
-        throw UsageError("GradScaler: the first step of an optimizer can't be captured");
+        throw UsageError(
+            "GradScaler: the first step of an optimizer cannot be captured; take a step before the "
+            "capture");
     scalars = zeros({3}, {.dtype = f64, .device = scale_.device()});
     return scalars;
 }
 
-// Fills the optimizer's scalars.
+// Computes the optimizer's scalars.
 void GradScaler::check_gradients(const char* op, Optimizer& optimizer, bool in_place) {
     const profiler::OpScope scope(op);
     const NoGrad no_grad;
@@ -116,8 +118,8 @@ void GradScaler::unscale_(Optimizer& optimizer) {
     for (const Tensor& param : optimizer.parameters())
         if (const Tensor grad = param.grad(); grad.defined() && grad.dtype() == f16)
             throw ValueError(
-                str("GradScaler: unscale_() of a float16 gradient, which can't hold what comes "
-                    "out: ",
+                str("GradScaler: unscale_() cannot unscale float16 gradients, whose range is too "
+                    "small: ",
                     grad.shape(), "; keep parameters in float32"));
     check_gradients("unscale_", optimizer, true);
     progress_[&optimizer].stage = Stage::unscaled;
@@ -140,7 +142,7 @@ void GradScaler::step(Optimizer& optimizer) {
     if (std::ranges::none_of(params, [](const Tensor& p) { return p.grad().defined(); }))
         throw UsageError(
             "GradScaler: step() of an optimizer whose parameters have no gradients; call "
-            "scale(loss).backward() before");
+            "scale(loss).backward() first");
     optimizer.set_scalars(before_step(optimizer));
     optimizer.step();
     optimizer.set_scalars({});
@@ -159,8 +161,8 @@ void GradScaler::update() {
     if (!options_.enabled) return;
     if (!has_checked_gradients())
         throw UsageError(
-            "GradScaler: update() without a step() or unscale_() since the last one; nothing has "
-            "been checked at");
+            "GradScaler: update() without a step() or unscale_() since the last update(): no "
+            "gradients were checked");
     const kernels::ScaleRule rule = {options_.growth_factor, options_.backoff_factor,
                                      options_.growth_interval};
     launch(scale_.device(), [&](auto& on) {
@@ -206,13 +208,12 @@ Tree GradScaler::state_dict() const {
             {"_growth_tracker", tracker}};
 }
 
-// The state keeps its place in memory, which captured steps know.
+// Writes in place, because captured steps know the addresses of the state.
 void GradScaler::load_state_dict(const Tree& state) {
     if (!options_.enabled) return;
     if (state.empty())
         throw ValueError(
-            "GradScaler: load_state_dict: the state is empty: was it saved by a scaler that was "
-            "not enabled?");
+            "GradScaler: load_state_dict: the state is empty; it was saved by a disabled scaler");
     GradScalerOptions options = options_;
     options.init_scale = checked_scale(state["scale"].number());
     options.growth_factor = checked_growth(state["growth_factor"].number());
@@ -221,7 +222,7 @@ void GradScaler::load_state_dict(const Tree& state) {
     const std::int64_t tracker = state["_growth_tracker"].integer();
     if (tracker < 0 || tracker > INT32_MAX)
         throw ValueError(
-            str("GradScaler: load_state_dict: _growth_tracker is no count: ", tracker));
+            str("GradScaler: load_state_dict: _growth_tracker must be a count: ", tracker));
     options_ = options;
     growth_tracker_at_start_ = static_cast<int>(tracker);
     progress_.clear();

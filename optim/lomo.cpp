@@ -20,8 +20,8 @@ Tensor rms(const Tensor& x) { return sqrt(mean(x * x)); }
 }  // namespace
 
 void FusedOptimizer::set_up(std::vector<Tensor> params, const Settings& settings) {
-    const auto check = [&](bool good, const char* what, double value) {
-        if (!good) throw ValueError(str(name(), ": ", what, ": ", value));
+    const auto check = [&](bool valid, const char* what, double value) {
+        if (!valid) throw ValueError(str(name(), ": ", what, ": ", value));
     };
     check(settings.lr >= 0, "lr must be 0 or more", settings.lr);
     check(settings.weight_decay >= 0, "weight_decay must be 0 or more", settings.weight_decay);
@@ -43,7 +43,7 @@ std::vector<NamedOption> FusedOptimizer::options(std::size_t) {
 void FusedOptimizer::begin(double lr) {
     if (!(lr >= 0)) throw ValueError(str(name(), ": lr must be 0 or more: ", lr));
     if (is_capturing())
-        throw UsageError(str(name(), ": an update in backward can't be captured in a graph"));
+        throw UsageError(str(name(), ": updates during backward cannot be captured in a graph"));
     before_access();
     lr_ = lr;
     norms_.clear();
@@ -65,8 +65,8 @@ void FusedOptimizer::apply_and_free(const Tensor& param, std::uint64_t place) {
     param.zero_grad();
 }
 
-// A rule may run a pass of its own. What that leaves in a parameter may be gone on with by the next
-// one, and stays until the outer pass is over.
+// Calls f only in the outermost pass. Gradients from a nested pass can still be added to, so they
+// are applied when the outer pass ends.
 std::vector<autograd::HookHandle> FusedOptimizer::when_final(
     const std::vector<FusedOptimizer*>& optimizers, const Each& f) {
     std::vector<autograd::HookHandle> hooks;
@@ -87,29 +87,30 @@ void FusedOptimizer::for_remaining(const std::vector<FusedOptimizer*>& optimizer
             if (optimizer->params_[i].grad().defined()) f(*optimizer, i);
 }
 
-// The pass that only looks at gradients.
+// Runs the first pass, which only computes norms.
 void FusedOptimizer::measure(const std::vector<FusedOptimizer*>& optimizers, const Tensor& loss) {
     std::vector<Tensor> reached;
     const int depth = autograd::backward_depth() + 1;
-    const auto note = [&, thread = std::this_thread::get_id()](const std::vector<Tensor>& leaves) {
-        if (std::this_thread::get_id() != thread) return;
-        for (const Tensor& leaf : leaves) {
-            if (!leaf.grad().defined())
-                reached.push_back(leaf);
-            else if (autograd::backward_depth() == depth)
-                throw UsageError(
-                    str("fused_backward: clip_grad_norm takes two passes, and a gradient is there "
-                        "before them: ",
-                        leaf.shape(), "; zero_grad() first"));
-        }
-    };
+    const auto record_reached =
+        [&, thread = std::this_thread::get_id()](const std::vector<Tensor>& leaves) {
+            if (std::this_thread::get_id() != thread) return;
+            for (const Tensor& leaf : leaves) {
+                if (!leaf.grad().defined())
+                    reached.push_back(leaf);
+                else if (autograd::backward_depth() == depth)
+                    throw UsageError(
+                        str("fused_backward: clip_grad_norm needs two passes and no existing "
+                            "gradients: ",
+                            leaf.shape(), " has one; call zero_grad() first"));
+            }
+        };
     const Each add_norm = [](FusedOptimizer& optimizer, std::size_t i) {
         const Tensor& param = optimizer.params_[i];
         if (optimizer.clip_grad_norm_) optimizer.norms_.push_back(get_total_norm({param}).to(f64));
         param.zero_grad();
     };
     {
-        const auto begin = autograd::on_backward_begin(note);
+        const auto begin = autograd::on_backward_begin(record_reached);
         const auto hooks = when_final(optimizers, add_norm);
         autograd::backward({loss}, {}, {.retain_graph = true});
     }
@@ -191,17 +192,17 @@ std::optional<Shape> AdaLomo::buffer_shape(const Tensor& param, std::size_t buff
     return shape;
 }
 
-// What of the parameter's scale is taken away, before the learning rate.
+// Returns the parameter's update before the learning rate is applied.
 Tensor AdaLomo::update_of(const Tensor& gradient, ParamState& state) const {
-    const Tensor rest = pow(state.step.to(gradient.dtype()), options_.decay_rate);
-    const Tensor keep = 1.0 - rest;
+    const Tensor new_weight = pow(state.step.to(gradient.dtype()), options_.decay_rate);
+    const Tensor old_weight = 1.0 - new_weight;
     const Tensor square = gradient * gradient + options_.eps[0];
-    const auto moved = [&](Tensor& average, const Tensor& next) {
-        return average.copy_(average * keep + next * rest);
+    const auto update_average = [&](Tensor& average, const Tensor& next) {
+        return average.copy_(average * old_weight + next * new_weight);
     };
-    if (gradient.dim() < 2) return gradient * rsqrt(moved(state.buffers[2], square));
-    const Tensor rows = moved(state.buffers[0], mean(square, {-1}));
-    const Tensor columns = moved(state.buffers[1], mean(square, {-2}));
+    if (gradient.dim() < 2) return gradient * rsqrt(update_average(state.buffers[2], square));
+    const Tensor rows = update_average(state.buffers[0], mean(square, {-1}));
+    const Tensor columns = update_average(state.buffers[1], mean(square, {-2}));
     return gradient *
            (rsqrt(rows / mean(rows, {-1}, true)).unsqueeze(-1) * rsqrt(columns).unsqueeze(-2));
 }

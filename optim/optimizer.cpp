@@ -107,7 +107,7 @@ void Optimizer::step_slots() {
     const Device device = updated_[0].device();
     if (scalars_.defined() && scalars_.device() != device)
         throw DeviceError(
-            str(name(), ": scalars on ", scalars_.device(), ", parameters on ", device));
+            str(name(), ": scalars are on ", scalars_.device(), ", parameters are on ", device));
     fill_groups(device);
     const auto* scalars = scalars_.defined()
                               ? static_cast<const kernels::StepScalars*>(scalars_.raw_data())
@@ -139,7 +139,7 @@ void Optimizer::clear_slots() {
     slots_.clear();
     updated_.clear();
     dense_copies_.clear();
-    held_.clear();
+    dense_grads_.clear();
 }
 
 void Optimizer::fill_slots() {
@@ -155,7 +155,7 @@ void Optimizer::fill_slots() {
 
 void Optimizer::add_slot(const Tensor& param, Tensor grad, std::size_t group, std::uint64_t place) {
     if (!updated_.empty() && param.device() != updated_[0].device())
-        throw DeviceError(str(name(), ": parameters live on two devices: ", updated_[0].device(),
+        throw DeviceError(str(name(), ": parameters are on two devices: ", updated_[0].device(),
                               " and ", param.device()));
     kernels::Slot slot = slot_of(param, std::move(grad), group);
     slot.stochastic = is_half(param.dtype()) && this->group(group).stochastic_rounding;
@@ -167,7 +167,7 @@ void Optimizer::add_slot(const Tensor& param, Tensor grad, std::size_t group, st
 
 kernels::Slot Optimizer::slot_of(const Tensor& param, Tensor grad, std::size_t group) {
     if (grad.shape() != param.shape() || grad.device() != param.device())
-        throw ShapeError(str(name(), ": the gradient is not like its parameter: ", grad.shape(),
+        throw ShapeError(str(name(), ": the gradient does not match its parameter: ", grad.shape(),
                              " on ", grad.device(), ", ", param.shape(), " on ", param.device()));
     Tensor values = param;
     if (!param.is_contiguous()) {
@@ -176,7 +176,7 @@ kernels::Slot Optimizer::slot_of(const Tensor& param, Tensor grad, std::size_t g
     }
     if (!grad.is_contiguous()) {
         grad = contiguous(grad);
-        held_.push_back(grad);
+        dense_grads_.push_back(grad);
     }
     kernels::Slot slot;
     slot.param = values.raw_data();
@@ -190,12 +190,14 @@ kernels::Slot Optimizer::slot_of(const Tensor& param, Tensor grad, std::size_t g
 
 void Optimizer::add_state(kernels::Slot& slot, const Tensor& param, std::size_t group) {
     const ParamState& state = prepare_state(param, group);
-    void** const homes[] = {&slot.first, &slot.second, &slot.second_max};
-    for (std::size_t b = 0; b < buffers_needed(group); ++b) *homes[b] = state.buffers[b].raw_data();
+    void** const buffer_slots[] = {&slot.first, &slot.second, &slot.second_max};
+    for (std::size_t b = 0; b < buffers_needed(group); ++b)
+        *buffer_slots[b] = state.buffers[b].raw_data();
     slot.step = static_cast<float*>(state.step.raw_data());
 }
 
-// Of one parameter: a word pair of the group's, so that no two parameters share their numbers.
+// Returns the seed of one parameter, derived from the group's seed so that parameters do not share
+// random numbers.
 std::uint64_t Optimizer::rounding_seed(std::size_t group, std::uint64_t param) {
     std::optional<std::uint64_t>& seed = this->group(group).rounding_seed;
     const auto pair = [](const std::array<std::uint32_t, 4>& words) {
@@ -204,20 +206,20 @@ std::uint64_t Optimizer::rounding_seed(std::size_t group, std::uint64_t param) {
     if (!seed) {
         if (is_capturing())
             throw UsageError(str(name(),
-                                 ": the seed of stochastic rounding is taken by the first step, "
-                                 "which can't be captured; take a step before"));
+                                 ": the first step chooses the seed of stochastic rounding and "
+                                 "cannot be captured; take a step before the capture"));
         seed = pair(take_random(1).block(0)) >> 1;
     }
     return pair(kernels::Philox{.seed = *seed}.block(param));
 }
 
-// The buffers follow their parameter to another device or precision.
+// Buffers follow their parameter to another device or dtype.
 ParamState& Optimizer::prepare_state(const Tensor& param, std::size_t group) {
-    // A replay would begin with new state each time.
+    // A replay would start with new state each time.
     if (is_capturing() && !this->state(param))
         throw UsageError(str(name(),
-                             ": state of a parameter is made by its first step, which can't "
-                             "be captured; take a step before"));
+                             ": the first step creates a parameter's state and cannot be "
+                             "captured; take a step before the capture"));
     ParamState& state = states_[param.impl().get()];
     const TensorOptions like = {.dtype = state_dtype(param), .device = param.device()};
     if (!state.step.defined()) state.step = zeros({}, {.dtype = f32, .device = param.device()});
@@ -228,7 +230,7 @@ ParamState& Optimizer::prepare_state(const Tensor& param, std::size_t group) {
         Tensor& buffer = state.buffers[b];
         if (!buffer.defined()) buffer = zeros(*shape, like);
         if (buffer.numel() != numel(*shape))
-            throw ShapeError(str(name(), ": ", buffer_names()[b], " is not like its parameter: ",
+            throw ShapeError(str(name(), ": ", buffer_names()[b], " does not match its parameter: ",
                                  buffer.shape(), ", ", param.shape()));
         if (buffer.dtype() != like.dtype) buffer = buffer.to(like.dtype);
         if (buffer.device() != like.device) buffer = buffer.to(like.device);
@@ -240,7 +242,7 @@ void Optimizer::finish_slots() {
     for (auto& [param, values] : dense_copies_) param.copy_(values);
     for (const Tensor& param : updated_) param.impl()->storage->bump_version();
     dense_copies_.clear();
-    held_.clear();
+    dense_grads_.clear();
 }
 
 template <class Row>
@@ -265,7 +267,7 @@ void GroupTable<Row>::send(Device device, bool all) {
     const bool in_place = copy_.defined() && copy_.device() == device && copy_.numel() == bytes;
     if (in_place && rows_ == sent_ && !all) return;
     if (!in_place) copy_ = empty({bytes}, {.dtype = u8, .device = device});
-    sent_.clear();  // until they are
+    sent_.clear();  // invalid if the copy throws
     copy_.copy_(Tensor::from_blob(rows_.data(), {bytes}, u8));
     sent_ = rows_;
 }

@@ -213,7 +213,7 @@ class Optimizer {
     // Contiguous copies of strided parameters (copied back after the step) and of strided
     // gradients.
     std::vector<std::pair<Tensor, Tensor>> dense_copies_;
-    std::vector<Tensor> held_;
+    std::vector<Tensor> dense_grads_;
 };
 
 // The hyperparameters of all groups in the layout of a kernel. CPU kernels read them from here, GPU

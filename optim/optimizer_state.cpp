@@ -1,4 +1,4 @@
-// Saving and loading an optimizer, in the layout of PyTorch's state_dict.
+// Saves and loads an optimizer in the layout of PyTorch's state_dict.
 #include <functional>
 #include <string>
 #include <utility>
@@ -24,12 +24,12 @@ void from_tree(const Tree& tree, std::array<double, 2>* value) {
     *value = {tree[0].number(), tree[1].number()};
 }
 
-// A step count is a tensor, or a number in old files.
+// The step count is a tensor, or a number in files of older PyTorch versions.
 Tensor step_tensor(const Tree& tree, Device device) {
     if (tree.is_tensor()) {
         if (tree.tensor().numel() != 1)
             throw ShapeError(
-                str("load_state_dict: step is not one number: ", tree.tensor().shape()));
+                str("load_state_dict: step must have one element: ", tree.tensor().shape()));
         return clone(tree.tensor().to(f32).to(device)).reshape({});
     }
     return full({}, tree.number(), {.dtype = f32, .device = device});
@@ -70,7 +70,7 @@ Tree Optimizer::group_tree(std::size_t index, std::int64_t first_param) {
     return tree;
 }
 
-// Empty where every step so far was skipped: such a state says nothing.
+// Returns an empty map if all steps so far were skipped.
 Tree Optimizer::state_tree(const ParamState& state, bool with_step) const {
     Tree tree = Tree::map();
     if (state.step.item() == 0) return tree;
@@ -107,17 +107,18 @@ void Optimizer::load_state_dict(const Tree& tree) {
     states_ = std::move(states);
 }
 
-// What is to be written, once all that the tree says has proved to be readable.
+// Appends functions that write the options, to be called after the whole tree was read without
+// errors.
 void Optimizer::read_options(std::size_t index, const Tree& tree,
                              std::vector<std::function<void()>>& writes) {
     for (const NamedOption& option : options(index)) {
         const Tree* saved = tree.find(option.name);
         if (!saved) continue;
         std::visit(
-            [&](auto* home) {
-                auto value = *home;
+            [&](auto* target) {
+                auto value = *target;
                 from_tree(*saved, &value);
-                writes.emplace_back([home, value] { *home = value; });
+                writes.emplace_back([target, value] { *target = value; });
             },
             option.value);
     }
@@ -146,7 +147,7 @@ ParamState Optimizer::load_state(const Tensor& param, const Tree& tree) const {
         const Tensor& buffer = saved->tensor();
         if (buffer.shape() != *shape)
             throw ShapeError(str(name(), ": load_state_dict: ", buffer_names()[b],
-                                 " is not like its parameter: ", buffer.shape(), ", ",
+                                 " does not match its parameter: ", buffer.shape(), ", ",
                                  param.shape()));
         state.buffers[b] = clone(buffer.to(dtype).to(param.device()));
     }

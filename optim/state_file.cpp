@@ -14,7 +14,7 @@ namespace {
 constexpr std::string_view kPrefix = "state.";
 constexpr const char* kGroups = "param_groups";
 
-// "state.12.exp_avg" as 12 and "exp_avg".
+// Splits "state.12.exp_avg" into 12 and "exp_avg".
 std::pair<std::size_t, std::string> parse_name(const std::string& name, std::size_t params) {
     std::size_t index = 0;
     const char* const end = name.data() + name.size();
@@ -25,7 +25,7 @@ std::pair<std::size_t, std::string> parse_name(const std::string& name, std::siz
             throw ValueError(str(in_quotes(name), ": the optimizer has ", params, " parameters"));
         }
     }
-    throw ValueError(in_quotes(name) + " is no 'state.<parameter>.<name>'");
+    throw ValueError(in_quotes(name) + ": expected 'state.<parameter>.<name>'");
 }
 
 Tree read_state(const SafetensorsFile& file, std::size_t params) {
@@ -59,7 +59,7 @@ void load_state(const std::string& path, Optimizer& optimizer) {
         optimizer.load_state_dict({{kGroups, from_json(groups->second)},
                                    {"state", read_state(file, optimizer.parameters().size())}});
     } catch (const FileError&) {
-        throw;  // names its own
+        throw;  // already has the path
     } catch (const Error& error) {
         throw FileError(str(printable(path), ": ", error.what()));
     }

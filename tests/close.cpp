@@ -9,7 +9,7 @@ namespace axle::tests {
 
 namespace {
 
-// The indices of the i-th element, in row-major order.
+// Returns the indices of the i-th element in row-major order.
 Dims place(std::int64_t i, const Shape& shape) {
     Dims at = shape;
     for (int d = shape.size() - 1; d >= 0; --d) at[d] = i % shape[d], i /= shape[d];

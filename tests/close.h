@@ -1,4 +1,4 @@
-// What tests expect of tensors and of errors.
+// Comparisons of tensors, and expected errors.
 #pragma once
 
 #include <initializer_list>
@@ -10,19 +10,20 @@
 
 namespace axle::tests {
 
-// Empty, or where and how far two tensors differ. Shapes must be equal, dtypes may differ. An
-// element may be off by tolerance times the largest magnitude in `expected` (at least 1; magnitudes
-// beyond a million count for themselves alone). NaN equals NaN, infinities must be the same.
+// Returns an empty string, or where and by how much two tensors differ. Shapes must be equal,
+// dtypes can differ. The absolute error of an element can be tolerance times the largest magnitude
+// in `expected` (at least 1; larger than a million, the element's own magnitude is used). NaN
+// equals NaN; infinities must be equal.
 std::string difference(const Tensor& actual, const Tensor& expected, double tolerance);
 
-// The failure is reported at the caller's line.
+// Failures are reported at the caller's line.
 void expect_close(const Tensor& actual, const Tensor& expected, double tolerance = 1e-6,
                   std::source_location at = std::source_location::current());
-// Same shape, dtype and values, to the last bit but for NaN's payload.
+// Expects the same shape, dtype and bits; NaNs can have different payloads.
 void expect_same_bits(const Tensor& actual, const Tensor& expected,
                       std::source_location at = std::source_location::current());
 
-// call() throws an E whose text begins with the first part and contains the others.
+// Expects that call() throws an E whose text begins with the first part and contains the others.
 template <class E, class Call>
 void expect_error(std::initializer_list<const char*> parts, Call&& call,
                   std::source_location at = std::source_location::current()) {

@@ -1,4 +1,4 @@
-// A disk that is full, for a while.
+// Simulates a full disk.
 #pragma once
 
 #include <signal.h>
@@ -6,7 +6,8 @@
 
 namespace axle::tests {
 
-// Writing beyond this many bytes of a file fails with EFBIG, as a full disk fails with ENOSPC.
+// Limits the size of files for the lifetime of the object: writing beyond it fails with EFBIG, like
+// ENOSPC on a full disk.
 class FullDisk {
   public:
     explicit FullDisk(rlim_t bytes) {

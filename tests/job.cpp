@@ -17,14 +17,14 @@
 namespace axle::tests {
 namespace {
 
-double* shared_clock = nullptr;  // of the job that this process is a rank of
+double* shared_clock = nullptr;  // clock of the job that this process is a rank of
 
 double now() {
     const auto since = std::chrono::steady_clock::now().time_since_epoch();
     return std::chrono::duration<double>(since).count();
 }
 
-// The time of the report, then the text.
+// Writes the time of the report, then the text.
 void report(int file, const std::string& text) {
     std::string bytes(sizeof(double), '\0');
     const double at = now();
@@ -96,10 +96,11 @@ Job::~Job() {
     munmap(marked_, sizeof(double));
 }
 
-void Job::mark() { *shared_clock = now(); }
+void Job::start_clock() { *shared_clock = now(); }
 
-// What there is of its report; a long one fills the pipe while the child still writes.
-void Job::listen(Child& child) {
+// Reads the available part of a child's report, because a large report fills the pipe while the
+// child still writes.
+void Job::read_report(Child& child) {
     char buffer[1 << 16];
     for (ssize_t n; (n = read(child.report, buffer, sizeof buffer)) > 0;)
         child.bytes.append(buffer, static_cast<std::size_t>(n));
@@ -107,7 +108,7 @@ void Job::listen(Child& child) {
 
 void Job::reap(Child& child) const {
     child.ended = true;
-    listen(child);
+    read_report(child);
     if (child.bytes.size() < sizeof(double)) return;
     double at = 0;
     std::copy_n(child.bytes.begin(), sizeof at, reinterpret_cast<char*>(&at));
@@ -117,18 +118,18 @@ void Job::reap(Child& child) const {
 }
 
 std::vector<RankOutcome> Job::wait(std::chrono::milliseconds limit,
-                                   const std::vector<int>& but_not) {
+                                   const std::vector<int>& except) {
     const auto deadline = std::chrono::steady_clock::now() + limit;
     const auto waits_for = [&](std::size_t r) {
         return !children_[r].ended &&
-               std::find(but_not.begin(), but_not.end(), static_cast<int>(r)) == but_not.end();
+               std::find(except.begin(), except.end(), static_cast<int>(r)) == except.end();
     };
     for (bool waiting = true; waiting && std::chrono::steady_clock::now() < deadline;) {
         waiting = false;
         for (std::size_t r = 0; r < children_.size(); ++r) {
             Child& child = children_[r];
             if (!waits_for(r)) continue;
-            listen(child);
+            read_report(child);
             if (waitpid(child.pid, &child.outcome.status, WNOHANG) == child.pid)
                 reap(child);
             else

@@ -1,5 +1,5 @@
-// Real processes for tests: each forked child is one rank, runs a function, and says what came of
-// it.
+// Runs tests in real processes: each forked child is one rank, runs a function and reports its
+// result.
 #pragma once
 
 #include <chrono>
@@ -11,19 +11,19 @@
 
 namespace axle::tests {
 
-// What became of a rank.
+// The result of a rank.
 struct RankOutcome {
-    bool reported = false;  // false where it died, or had not ended in time
-    std::string text;       // what the function returned, or "threw: " and what it threw
-    int status = 0;         // of waitpid
-    double seconds = 0;     // from Job::mark, or the start, to its report
+    bool reported = false;  // false if it died or did not finish in time
+    std::string text;       // the function's result, or "threw: " and the exception's text
+    int status = 0;         // exit status from waitpid
+    double seconds = 0;     // from Job::start_clock, or the start, to the report
 };
 
-// A port of the loopback interface that nobody listens on now.
+// Returns a port of the loopback interface that is not in use.
 int free_port();
 
-// Call it before this process has threads. Children that still run when the job is destroyed are
-// killed.
+// Forks the ranks. Must be created before this process has threads. The destructor kills children
+// that are still running.
 class Job {
   public:
     using Rank = std::function<std::string(const dist::Environment&)>;
@@ -32,25 +32,25 @@ class Job {
     Job(const Job&) = delete;
     Job& operator=(const Job&) = delete;
 
-    // Within a rank: from now on its job's seconds are counted, for everybody.
-    static void mark();
-    // Waits for all but those that are named, which are killed then.
+    // Called in a rank: restarts the clock of the job for all ranks.
+    static void start_clock();
+    // Waits for all ranks except the given ones, which are then killed.
     std::vector<RankOutcome> wait(std::chrono::milliseconds limit,
-                                  const std::vector<int>& but_not = {});
+                                  const std::vector<int>& except = {});
     int pid(int rank) const { return children_[static_cast<std::size_t>(rank)].pid; }
 
   private:
     struct Child {
         int pid = 0, report = -1;
-        std::string bytes;  // of the report so far
+        std::string bytes;  // the part of the report read so far
         bool ended = false;
         RankOutcome outcome;
     };
-    static void listen(Child& child);
+    static void read_report(Child& child);
     void reap(Child& child) const;
 
     std::vector<Child> children_;
-    double* marked_;  // shared with the children: when mark() was called, or 0
+    double* clock_start_;  // shared with the children: the time when the clock was started
 };
 
 }  // namespace axle::tests

@@ -1,5 +1,5 @@
-// An op described once: how to call it and on what. tests/ops/ runs every description in every
-// mode, bench/ times its `large` row, and core/ops.h is compared with the list of names.
+// An op case: how to call an op and with which inputs. tests/core/ops/ runs every case in every
+// mode, bench/ times its `large` row, and a test compares the names with core/ops.h.
 #pragma once
 
 #include <functional>
@@ -11,29 +11,29 @@
 
 namespace axle::tests {
 
-// What one operand holds. Floating operands take the dtype of the run, the others their own.
+// The contents of one operand. Floating operands have the dtype of the run, others their own.
 struct Input {
     enum class Kind { floats, distinct, ties, specials, ints };
     Shape shape = {};
     Kind kind = Kind::floats;
     double low = -2, high = 2;
-    DType dtype = f64;    // f64 stands for the dtype of the run
-    bool frozen = false;  // a floating operand that takes no gradient
+    DType dtype = f64;    // f64 is replaced by the dtype of the run
+    bool frozen = false;  // a floating operand without a gradient
 
     bool floating() const { return kind != Kind::ints; }
 };
-// On a grid between low and high that avoids multiples of 1/64 (where formulas have their kinks)
-// and that no two operands of a row share.
+// Values between low and high on a grid that avoids multiples of 1/64 (where formulas can have
+// kinks). No two operands of a row share values.
 Input floats(const Shape& shape, double low = -2, double high = 2);
-// No value twice.
+// No value occurs twice.
 Input distinct(const Shape& shape);
-// Whole numbers from -2 to 2.
+// Integers from -2 to 2, so that values are repeated.
 Input ties(const Shape& shape);
-// Signed zeros, ones, huge, tiny, infinities and NaN, in turn.
+// Signed zeros, ones, huge and tiny numbers, infinities and NaN, in turn.
 Input specials(const Shape& shape);
-// The operand without a gradient.
+// Returns the operand without a gradient.
 Input frozen(Input input);
-// In [low, high).
+// Integers in [low, high).
 Input ints(const Shape& shape, std::int64_t low, std::int64_t high, DType dtype = i64);
 Input mask(const Shape& shape);
 
@@ -46,60 +46,61 @@ struct Outputs : std::vector<Tensor> {
     Outputs(std::pair<Tensor, Tensor> y) : vector{y.first, y.second} {}  // NOLINT
 };
 
-// Largest errors against f64, relative to the largest magnitude in the result (at least 1).
+// Maximum errors compared with f64, relative to the largest magnitude in the result (at least 1).
 struct Tolerances {
     double f32 = 4e-6, f16 = 4e-3, bf16 = 3e-2;
     double of(DType dtype) const;
 };
 
 struct OpCase {
-    std::string name = {};  // the function's name in core/ops.h; a variant is "gelu/tanh"
+    std::string name = {};  // the function's name in core/ops.h, or a variant such as "gelu/tanh"
     std::function<Outputs(In x)> call = {};
     std::vector<Row> rows = {};
-    Row large = {};           // enough work for several threads; benchmarks time it
+    Row large = {};           // enough work for several threads; used by benchmarks
     bool golden = true;       // PyTorch's values are recorded in tests/golden/ops.safetensors
-    bool values = true;       // the result is defined at all (empty() only promises a shape)
-    bool gradient = true;     // has one with respect to every floating input
-    bool smooth = true;       // finite differences see the gradient: no rounding, no ties
-    bool twice = false;       // must have a second derivative; others may refuse it
-    bool strided = true;      // takes any layout
-    bool own_dtype = false;   // the result's dtype doesn't follow the operands'
-    bool layout_bits = true;  // f32 bits don't depend on the layout; f64 agrees to 1e-12 anyway
+    bool values = true;       // the values of the result are defined (empty() defines a shape only)
+    bool gradient = true;     // has a gradient with respect to every floating input
+    bool smooth = true;       // finite differences can verify the gradient: no rounding, no ties
+    bool twice = false;       // must have a second derivative; others can refuse it
+    bool strided = true;      // supports any layout
+    bool own_dtype = false;   // the result's dtype does not depend on the operands
+    bool layout_bits = true;  // f32 bits do not depend on the layout; f64 always agrees to 1e-12
     Tolerances tolerance = {};
-    double (*flops)(In x) = nullptr;  // of a forward call, where that is its measure
-    // What else must hold of the outputs: returns a complaint, or nothing.
+    double (*flops)(In x) = nullptr;  // operations of a forward call, if that is a useful measure
+    // Checks other properties of the outputs; returns an error text, or an empty string.
     std::function<std::string(In x, const Outputs& y)> check = {};
 
     std::string op() const { return name.substr(0, name.find('/')); }
 };
 
-// All of them, family by family in the order of core/ops.h.
+// Returns all cases, family by family in the order of core/ops.h.
 const std::vector<OpCase>& op_cases();
 
-// The same numbers for the same (case, row) at every call.
+// Returns the same numbers in every call with the same case and row.
 std::vector<Tensor> make_inputs(const OpCase& c, const Row& row, DType dtype,
                                 Device device = Device::cpu());
 
 struct Result {
     std::vector<Tensor> outputs;
-    std::vector<Tensor> grads;  // one per input; undefined where none was asked for
+    std::vector<Tensor> grads;  // one per input; undefined if not requested
 };
-// Calls with the default generator seeded.
+// Calls the op with a seeded default generator.
 Outputs forward(const OpCase& c, In x);
-// forward, and the gradient of sum(outputs * cotangents) with respect to the inputs `wanted`; one
-// that the result doesn't depend on has zeros.
+// Runs forward() and computes the gradient of sum(outputs * cotangents) with respect to the inputs
+// `wanted`. It is zero for inputs that the result does not depend on.
 Result forward_backward(const OpCase& c, In x, const std::vector<int>& wanted);
-// The inputs of a row that a gradient can be asked for.
+// Returns the inputs of a row that can have a gradient.
 std::vector<int> differentiable(const OpCase& c, const Row& row);
 
-// The fixed weights that the k-th output is multiplied with; a multiple of 1/8 below 1.
+// Returns an element of the fixed cotangent of the k-th output: a multiple of 1/8 below 1.
 double cotangent_value(std::int64_t i, int k);
 Tensor cotangent(const Tensor& output, int k);
 
-// contiguous; dimensions in reverse order in memory; every second element of the last dimension;
-// or the first slice of the first dimension larger than 1, repeated by stride 0.
+// contiguous; dimensions reversed in memory; every second element of the last dimension; or the
+// first slice of the first dimension larger than 1, repeated by stride 0.
 enum class Layout { contiguous, transposed, sliced, expanded };
-// A copy of x in that layout, at an odd offset, the gaps filled with NaN or wild indices.
+// Returns a copy of x in that layout, at an odd offset, with gaps filled with NaN or invalid
+// indices.
 Tensor with_layout(const Tensor& x, Layout layout);
 
 }  // namespace axle::tests

@@ -1,4 +1,4 @@
-// Whether a sanitizer slows this build down and keeps its own books of memory.
+// Whether this build uses a sanitizer, which makes it slow and manages memory itself.
 #pragma once
 
 namespace axle::tests {

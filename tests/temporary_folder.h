@@ -1,4 +1,4 @@
-// A folder of one test, gone with it.
+// A temporary folder that is deleted by the destructor.
 #pragma once
 
 #include <filesystem>
@@ -9,13 +9,14 @@
 
 namespace axle::tests {
 
-enum class Kept { on_disk, in_memory };
+enum class FolderStorage { on_disk, in_memory };
 
 class TemporaryFolder {
   public:
-    // In memory, where the system has a place for that: syncing files costs nothing there.
-    explicit TemporaryFolder(Kept kept = Kept::on_disk) {
-        const bool shared_memory = kept == Kept::in_memory && ::access("/dev/shm", W_OK) == 0;
+    // in_memory uses shared memory if available, because it is faster to sync files there.
+    explicit TemporaryFolder(FolderStorage storage = FolderStorage::on_disk) {
+        const bool shared_memory =
+            storage == FolderStorage::in_memory && ::access("/dev/shm", W_OK) == 0;
         const std::filesystem::path above =
             shared_memory ? "/dev/shm" : std::filesystem::temp_directory_path();
         path_ = (above / "axle-test-XXXXXX").string();
@@ -30,7 +31,7 @@ class TemporaryFolder {
 
     const std::string& path() const { return path_; }
     std::string operator/(const std::string& name) const { return path_ + "/" + name; }
-    // Names in the folder.
+    // Returns the number of entries in the folder.
     std::size_t count() const {
         const std::filesystem::directory_iterator files(path_);
         return static_cast<std::size_t>(std::distance(begin(files), end(files)));

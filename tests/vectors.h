@@ -1,4 +1,4 @@
-// Values that other programs have computed, as JSON.
+// Reads values computed by other programs, as JSON.
 #pragma once
 
 #include <cstdlib>
@@ -19,15 +19,15 @@ inline nlohmann::json read_json(const std::string& path) {
     }
 }
 
-// Cases recorded from Accelerate: tests/vectors/, or the folder that AXLE_VECTORS names, which has
-// files of the same names.
+// Returns cases recorded from Accelerate: a file in tests/vectors/, or in the folder AXLE_VECTORS,
+// which has files of the same names.
 inline nlohmann::json vectors(const std::string& file) {
     const char* folder = std::getenv("AXLE_VECTORS");
     return read_json(std::string(folder != nullptr ? folder : AXLE_TESTS_DIR "/vectors") + "/" +
                      file);
 }
 
-// What a script of tests/golden/ has recorded.
+// Returns values recorded by a script in tests/golden/.
 inline nlohmann::json golden(const std::string& file) {
     return read_json(std::string(AXLE_TESTS_DIR "/golden/") + file);
 }

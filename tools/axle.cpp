@@ -23,14 +23,14 @@ struct Subcommand {
 
 constexpr Subcommand kSubcommands[] = {
     {"launch", "Start a program on one or several processes", launcher::run_launch},
-    {"config", "Answer once what launch would otherwise be told each time", launcher::run_config},
+    {"config", "Write a configuration file with defaults for launch", launcher::run_config},
     {"env", "Show versions, this machine and the configuration", launcher::run_env},
     {"test", "Check that training on several processes works here", launcher::run_test},
     {"estimate-memory", "Show how much memory a model takes", launcher::run_estimate_memory},
 };
 
 void print_help(std::ostream& out) {
-    out << "Usage: axle <command> [options]; `axle <command> --help` says more.\n\n";
+    out << "Usage: axle <command> [options]; `axle <command> --help` shows its options.\n\n";
     for (const Subcommand& known : kSubcommands)
         out << "  " << known.name << std::string(18 - std::string(known.name).size(), ' ')
             << known.help << '\n';

@@ -1,18 +1,18 @@
-# The first law of the house: a folder includes only folders below it.
+# Checks the layers: a folder may include only headers of lower folders.
 #
 #     cmake [-DROOT=folder] -P tools/check_layers.cmake
 #
-# reads the arrows from the layer() lines of ROOT/CMakeLists.txt and every include of our own files,
-# and fails with one line for each include that climbs, goes sideways, is not written from the root,
-# or names a header of another folder that begins with "// Private to <folder>". Tests may look into
-# everything.
+# reads the allowed dependencies from the layer() lines of ROOT/CMakeLists.txt and checks every include
+# of our own files. It prints one line for each include that violates the layers, is not relative to
+# the root, or names a header of another folder that begins with "// Private to <folder>". Tests may
+# include everything.
 cmake_minimum_required(VERSION 3.25)
 
 if(NOT DEFINED ROOT)
     cmake_path(GET CMAKE_CURRENT_LIST_DIR PARENT_PATH ROOT)
 endif()
 
-# <layer>_may: the folders that a layer may include, closed over the arrows.
+# <layer>_may: the folders that a layer may include, including indirect dependencies.
 file(READ ${ROOT}/CMakeLists.txt text)
 string(REGEX MATCHALL "\nlayer\\([^)]*\\)" calls "${text}")
 foreach(call IN LISTS calls)
@@ -35,8 +35,8 @@ if(NOT layers)
     message(FATAL_ERROR "${ROOT}/CMakeLists.txt: no layer() line")
 endif()
 
-# Above the layers: they may see all of them. Tests see the parts of programs too, and benchmarks
-# time the op cases of the tests; nothing else sees them.
+# These folders are above the layers and may include all of them. Tests may also include parts of
+# programs, and benchmarks the op cases of the tests.
 set(tests_may tests tools ${layers})
 set(bench_may bench tests ${layers})
 set(tools_may tools ${layers})
@@ -54,7 +54,7 @@ function(line_of text part result)
     set(${result} ${count} PARENT_SCOPE)
 endfunction()
 
-# is_closed(path folder result): whether the header says that it is private, and not to this folder.
+# is_closed(path folder result): whether the header is private to another folder.
 function(is_closed path folder result)
     set(${result} FALSE PARENT_SCOPE)
     if(folder STREQUAL "tests" OR NOT EXISTS ${ROOT}/${path})

@@ -1,11 +1,11 @@
-# Runs check_layers.cmake over small trees below SCRATCH, each with one include, under the arrows of
-# the real CMakeLists.txt.
+# Runs check_layers.cmake on small trees below SCRATCH, each with one include, with the dependencies
+# of the real CMakeLists.txt.
 cmake_minimum_required(VERSION 3.25)
 
 cmake_path(GET CMAKE_CURRENT_LIST_DIR PARENT_PATH source)
 set(tree ${SCRATCH}/tree)
 
-# check(file include result output): the verdict on a tree where file includes include on line 3.
+# check(file include result output): the result for a tree in which `file` includes `include` on line 3.
 function(check file include result output)
     file(REMOVE_RECURSE ${tree})
     file(COPY ${source}/CMakeLists.txt DESTINATION ${tree})

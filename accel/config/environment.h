@@ -1,4 +1,4 @@
-// Private to accel: variables of the environment. An empty one counts as none.
+// Private to accel: reads environment variables. An empty variable counts as unset: nullopt.
 #pragma once
 
 #include <optional>
@@ -8,12 +8,13 @@
 namespace axle::accel {
 
 std::optional<std::string> text_variable(const char* name);
-// Yes is 1, true, t, yes, y and on, no is 0, false, f, no, n and off, in any case: ValueError names
-// the set.
+// Parses 1, true, t, yes, y, on as true, and 0, false, f, no, n, off as false, in any case. Throws
+// ValueError for other text.
 std::optional<bool> flag_variable(const char* name);
-// ValueError for what is no whole number.
+// Throws ValueError if the value is not an integer.
 std::optional<int> number_variable(const char* name);
 
+// Returns ASCII text in lower case.
 std::string lower(std::string_view text);
 
 }  // namespace axle::accel

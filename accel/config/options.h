@@ -1,4 +1,4 @@
-// What an Accelerator is told at construction.
+// The options of an Accelerator.
 #pragma once
 
 #include <cstdint>
@@ -22,42 +22,42 @@
 
 namespace axle::accel {
 
-// What becomes of the micro-batches at the end of a pass that are too few for an update.
+// What happens at the end of a pass to micro-batches that are too few for an update.
 enum class ShortWindow : std::uint8_t {
-    as_upstream,  // an update, of losses divided by num_steps: a smaller one, as Accelerate's
-    actual,       // an update of their mean
-    carry_over,   // the next pass goes on with them, as without sync_with_dataloader
-    drop,         // none: their gradients are forgotten, and counting starts anew
+    as_upstream,  // as Accelerate: a smaller update, because losses are divided by num_steps
+    actual,       // an update with the mean of their losses
+    carry_over,   // the next pass completes the update, as without sync_with_dataloader
+    drop,         // their gradients are dropped, and the counter is reset
 };
 
 struct GradientAccumulationPlugin {
     std::optional<int> num_steps = {};
-    // true: the length of a schedule counts micro-batches, as many as there are without
-    // accumulation, and with an update it goes on by as many steps as the update has micro-batches
-    // (each times those of SchedulerSteps). Else it counts updates.
+    // true: schedules count micro-batches. Their length is the number of micro-batches, and each
+    // update advances them by its number of micro-batches (times the steps of SchedulerSteps).
+    // false, the default: schedules count updates.
     std::optional<bool> adjust_scheduler = {};
-    // The last batch of a pass completes an update, and counting starts anew.
+    // The last batch of a pass completes an update, and the counter is reset.
     bool sync_with_dataloader = true;
-    // Gradients are averaged over the processes after every micro-batch.
+    // Gradients are averaged over processes after each micro-batch.
     bool sync_each_batch = false;
-    // UsageError for `actual` and `drop` without sync_with_dataloader.
+    // `actual` and `drop` need sync_with_dataloader (UsageError).
     ShortWindow short_window = ShortWindow::as_upstream;
 };
 
-// How far a schedule goes with each update.
+// By how many steps each update advances a schedule.
 enum class SchedulerSteps : std::uint8_t {
-    per_process,  // a step for each process, as Accelerate: a schedule counts one process's batches
-    per_update,
+    per_process,  // one per process, as Accelerate: schedules count the batches of all processes
+    per_update,   // one
 };
 
 using GradScalerKwargs = optim::GradScalerOptions;
 using DistributedDataParallelKwargs = dist::DataParallelOptions;
 using InitProcessGroupKwargs = dist::ProcessGroupOptions;
 
-// Of autocast(), and of what a prepared model opens.
+// The options of autocast() and of prepared models.
 struct AutocastKwargs {
     bool enabled = true;
-    // Whether casts of weights are kept; without a word they are.
+    // Whether casts of weights are cached; true by default.
     std::optional<bool> cache_enabled = {};
 };
 
@@ -65,61 +65,63 @@ using KwargsHandler =
     std::variant<DistributedDataParallelKwargs, GradScalerKwargs, InitProcessGroupKwargs,
                  AutocastKwargs, ProfileKwargs, AORecipeKwargs, TERecipeKwargs>;
 
-// Fields in the order of Accelerate's constructor. An empty text means "not said": then the
-// environment is asked (ACCELERATE_MIXED_PRECISION or MIXED_PRECISION, ACCELERATE_USE_CPU,
-// ACCELERATE_TORCH_DEVICE, ACCELERATE_DYNAMO_*), then the default holds.
+// Fields are in the order of Accelerate's constructor. Empty text means unset: then environment
+// variables apply (ACCELERATE_MIXED_PRECISION or MIXED_PRECISION, ACCELERATE_USE_CPU,
+// ACCELERATE_TORCH_DEVICE, ACCELERATE_DYNAMO_*), then defaults.
 struct AcceleratorOptions {
     bool device_placement = true;      // move models and batches to the device
-    bool split_batches = false;        // as dataloader_config's
+    bool split_batches = false;        // as in dataloader_config
     std::string mixed_precision = {};  // "no", "fp16", "bf16" or "fp8" (accel/precision/fp8.h)
-    // Micro-batches per update. ACCELERATE_GRADIENT_ACCUMULATION_STEPS, which a launcher sets,
-    // wins.
+    // Micro-batches per update. ACCELERATE_GRADIENT_ACCUMULATION_STEPS, which launchers set, takes
+    // precedence.
     int gradient_accumulation_steps = 1;
-    bool cpu = false;  // else the GPU of this process, where there is one
+    bool cpu = false;  // false: use this process's GPU, if there is one
     std::optional<DataLoaderConfiguration> dataloader_config = {};
     std::optional<DeepSpeedPlugin> deepspeed_plugin = {};
     std::optional<FullyShardedDataParallelPlugin> fsdp_plugin = {};
     std::optional<TorchTensorParallelPlugin> torch_tp_plugin = {};
     std::optional<MegatronLMPlugin> megatron_lm_plugin = {};
-    // What processes draw alike in each pass over a prepared loader: "torch", "cuda", "generator".
+    // Random states that are synchronized before each pass over a prepared loader: "torch", "cuda",
+    // "generator".
     std::vector<std::string> rng_types = {"generator"};
-    // Trackers, by name ("tensorboard", "jsonl", "csv", "all", registered ones) or as objects.
+    // Trackers, as objects or by name ("tensorboard", "jsonl", "csv", "all", or registered names).
     std::vector<LogWith> log_with = {};
-    // Both also as project_config's; a UsageError where the two differ.
+    // Also in project_config; different values throw UsageError.
     std::string project_dir = {};
     std::string logging_dir = {};
     ProjectConfiguration project_config = {};
     std::optional<GradientAccumulationPlugin> gradient_accumulation_plugin = {};
-    // false: scheduler.step() is one step of the schedule, whatever the optimizer did.
+    // false: each scheduler.step() is one step of the schedule, independent of the optimizer.
     bool step_scheduler_with_optimizer = true;
-    // Each of its kind, at most one; they go to the fields below, which are there to be read.
+    // At most one of each type. They are moved to the fields below.
     std::vector<KwargsHandler> kwargs_handlers = {};
-    // Models are not compiled: a step is, on a GPU, by compile(). The name of a backend is taken
-    // and said to be that.
+    // Has no effect except for a warning: models are not compiled. On a GPU, compile() captures
+    // steps.
     std::string dynamo_backend = {};
     std::optional<TorchDynamoPlugin> dynamo_plugin = {};
-    // By name; the first is active.
+    // Plugins by name; the first one is active.
     std::vector<std::pair<std::string, DeepSpeedPlugin>> deepspeed_plugins = {};
-    // The mesh that it makes takes the place of device_mesh.
+    // Creates a mesh, instead of device_mesh.
     std::optional<ParallelismConfig> parallelism_config = {};
     std::optional<AutocastKwargs> autocast_kwargs = {};
-    // Of "fp8": scales of the very values, or of those in the steps before (accel/precision/fp8.h).
-    // Where both are given the first holds.
+    // For "fp8": scales from the current values, or from those of earlier steps
+    // (accel/precision/fp8.h). If both are given, the first one applies.
     std::optional<AORecipeKwargs> ao_recipe_kwargs = {};
     std::optional<TERecipeKwargs> te_recipe_kwargs = {};
-    std::optional<GradScalerKwargs> grad_scaler_kwargs = {};  // of "fp16"
-    std::optional<ProfileKwargs> profile_kwargs = {};         // of profile() without an argument
+    std::optional<GradScalerKwargs> grad_scaler_kwargs = {};  // for "fp16"
+    std::optional<ProfileKwargs> profile_kwargs = {};         // for profile() without options
     dist::DataParallelOptions ddp_kwargs = {};
     dist::ProcessGroupOptions init_process_group_kwargs = {};
     SchedulerSteps scheduler_steps = SchedulerSteps::per_process;
-    // Models that compute in f16 or bf16 give their outputs in f32.
+    // Outputs of models that compute in f16 or bf16 are converted to f32.
     bool convert_outputs_to_fp32 = true;
-    // Instead of the group of all processes that the launcher started.
+    // Used instead of the group of all processes that the launcher has started.
     std::shared_ptr<dist::ProcessGroup> process_group = {};
-    // Of that group's processes: who reads which data (accel/loading/data_loader.h).
+    // The mesh of the group's processes, which decides who reads which data
+    // (accel/loading/data_loader.h).
     std::shared_ptr<const dist::DeviceMesh> device_mesh = {};
-    // Deprecated: mixed_precision "fp16", and dataloader_config's. UsageError where both are said
-    // and differ.
+    // Deprecated: use mixed_precision "fp16" and dataloader_config. Throws UsageError if both are
+    // given and differ.
     std::optional<bool> fp16 = {};
     std::optional<bool> even_batches = {};
     std::optional<bool> dispatch_batches = {};

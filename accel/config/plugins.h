@@ -1,6 +1,7 @@
-// What an Accelerator may be asked for beside data parallel training. The names, defaults and
-// checks are Accelerate's. Where there is nothing to shard, or a plugin says so itself, there is
-// nothing to do; what asks for an engine that isn't there is a NotImplementedError at construction.
+// Options for engines other than data parallel training. Names, defaults and checks are
+// Accelerate's. A plugin has no effect if there is nothing to shard, or if it disables itself. A
+// plugin that needs an engine that Axle lacks makes the Accelerator's constructor throw
+// NotImplementedError.
 #pragma once
 
 #include <optional>
@@ -11,12 +12,12 @@
 
 namespace axle::accel {
 
-// Known, documented, and not there yet.
+// Thrown for documented features of Accelerate that are not implemented yet.
 struct NotImplementedError : UsageError {
     using UsageError::UsageError;
 };
 
-// torch.compile's options, checked. None changes Accelerator::compile(); a backend gets a warning.
+// Options of torch.compile. They are checked and have no effect; a backend logs a warning.
 struct TorchDynamoPlugin {
     // "inductor", "cudagraphs", ... (known_dynamo_backends()); empty: ACCELERATE_DYNAMO_BACKEND,
     // else "no".
@@ -34,8 +35,9 @@ struct TorchDynamoPlugin {
 
 const std::vector<std::string>& known_dynamo_backends();
 
-// The processes as a grid. ACCELERATE_USE_PARALLELISM_CONFIG=true makes one of PARALLELISM_CONFIG_*
-// (DP_REPLICATE_SIZE, DP_SHARD_SIZE, TP_SIZE, CP_SIZE, SP_SIZE, CP_BACKEND, SP_BACKEND).
+// The sizes of a grid of processes. If ACCELERATE_USE_PARALLELISM_CONFIG is true, it is read from
+// PARALLELISM_CONFIG_* (DP_REPLICATE_SIZE, DP_SHARD_SIZE, TP_SIZE, CP_SIZE, SP_SIZE, CP_BACKEND,
+// SP_BACKEND).
 struct ParallelismConfig {
     int dp_replicate_size = 1;
     int dp_shard_size = 1;
@@ -51,27 +53,28 @@ struct ParallelismConfig {
     int data_parallel_size() const { return dp_replicate_size * dp_shard_size; }
 };
 
-// ACCELERATE_USE_FSDP=true makes one of FSDP_VERSION, FSDP_SHARDING_STRATEGY and
-// FSDP_OFFLOAD_PARAMS. A process alone has nothing to shard.
+// Sharded data parallel training. If ACCELERATE_USE_FSDP is true, it is read from FSDP_VERSION,
+// FSDP_SHARDING_STRATEGY and FSDP_OFFLOAD_PARAMS. With one process there is nothing to shard.
 struct FullyShardedDataParallelPlugin {
     int fsdp_version = 1;
-    // "FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD" (each process has it all, as without a plugin),
-    // "HYBRID_SHARD" or "HYBRID_SHARD_ZERO2"
+    // "FULL_SHARD", "SHARD_GRAD_OP", "HYBRID_SHARD", "HYBRID_SHARD_ZERO2", or "NO_SHARD", which is
+    // data parallel training as without a plugin.
     std::string sharding_strategy = "FULL_SHARD";
     bool cpu_offload = false;
 };
 
-// ACCELERATE_USE_DEEPSPEED=true makes one of ACCELERATE_DEEPSPEED_ZERO_STAGE,
-// ACCELERATE_GRADIENT_CLIPPING and ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE and _PARAM_DEVICE.
+// ZeRO. If ACCELERATE_USE_DEEPSPEED is true, it is read from ACCELERATE_DEEPSPEED_ZERO_STAGE,
+// ACCELERATE_GRADIENT_CLIPPING, and ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE and
+// _PARAM_DEVICE.
 struct DeepSpeedPlugin {
-    // Of ZeRO; 0 is data parallel training, as without a plugin.
+    // 0 is data parallel training, as without a plugin.
     int zero_stage = 2;
     std::optional<double> gradient_clipping = {};
     std::string offload_optimizer_device = "none";  // "none", "cpu" or "nvme"
     std::string offload_param_device = "none";
 };
 
-// Asked for by ACCELERATE_USE_MEGATRON_LM=true too.
+// Tensor and pipeline parallel training. ACCELERATE_USE_MEGATRON_LM=true requests it too.
 struct MegatronLMPlugin {
     int tp_degree = 1;
     int pp_degree = 1;
@@ -79,7 +82,7 @@ struct MegatronLMPlugin {
     bool sequence_parallelism = false;
 };
 
-// Deprecated: a ParallelismConfig with this tp_size.
+// Deprecated: use a ParallelismConfig with this tp_size.
 struct TorchTensorParallelPlugin {
     int tp_size = 1;
 };

@@ -11,7 +11,7 @@
 namespace axle::accel {
 namespace {
 
-// Takes a handler of its kind into its field, which must be as nobody has said anything.
+// Moves a handler into the field of its type, which must have its default.
 class Handlers {
   public:
     explicit Handlers(AcceleratorOptions& options) : options_(options) {}
@@ -41,16 +41,16 @@ class Handlers {
 
   private:
     template <class T>
-    static bool is_said(const std::optional<T>& field) {
+    static bool is_set(const std::optional<T>& field) {
         return field.has_value();
     }
     template <class T>
-    static bool is_said(const T& field) {
+    static bool is_set(const T& field) {
         return !(field == T());
     }
     template <class Field, class T>
     void take(Field& field, T& given, const char* kind, const char* name) {
-        if (is_said(field))
+        if (is_set(field))
             throw UsageError(str("Accelerator: ", name, " and a ", kind,
                                  " in kwargs_handlers are both given; use one"));
         field = std::move(given);
@@ -81,21 +81,21 @@ void take_handlers(AcceleratorOptions& options) {
 
 void take_fp16(AcceleratorOptions& options) {
     if (!options.fp16) return;
-    const bool said = !options.mixed_precision.empty();
-    if (said && *options.fp16 != (lower(options.mixed_precision) == "fp16"))
+    const bool is_given = !options.mixed_precision.empty();
+    if (is_given && *options.fp16 != (lower(options.mixed_precision) == "fp16"))
         throw UsageError(str("Accelerator: fp16 is ", *options.fp16 ? "true" : "false",
                              " and mixed_precision is '", printable(options.mixed_precision),
-                             "'; say mixed_precision alone"));
+                             "'; give mixed_precision alone"));
     if (*options.fp16) options.mixed_precision = "fp16";
 }
 
-// An option that has moved into dataloader_config.
+// Moves a deprecated option into dataloader_config.
 template <class T>
 void move_in(const char* name, const std::optional<bool>& old, T& field, bool both) {
     if (!old) return;
     if (both && field != T(*old))
         throw UsageError(str("Accelerator: ", name, " and dataloader_config.", name,
-                             " differ; say it in dataloader_config alone"));
+                             " differ; give it in dataloader_config alone"));
     field = *old;
 }
 
@@ -112,7 +112,7 @@ DataLoaderConfiguration dataloader_config(const AcceleratorOptions& options) {
     return config;
 }
 
-// The first of the variables that says something, and its name.
+// Returns the value of the first variable that is set, and its name.
 std::pair<std::string, const char*> precision_of_environment() {
     for (const char* name : {"ACCELERATE_MIXED_PRECISION", "MIXED_PRECISION"})
         if (auto text = text_variable(name)) return {*text, name};
@@ -155,9 +155,9 @@ int accumulation_steps(const AcceleratorOptions& options) {
 }
 
 std::string precision(const AcceleratorOptions& options) {
-    const bool is_said = !options.mixed_precision.empty();
+    const bool is_set = !options.mixed_precision.empty();
     const auto [given, variable] =
-        is_said ? std::pair(options.mixed_precision, "") : precision_of_environment();
+        is_set ? std::pair(options.mixed_precision, "") : precision_of_environment();
     const std::string name = lower(given);
     if (name == "no" || name == "fp16" || name == "bf16" || name == "fp8") return name;
     throw ValueError(str("Accelerator: mixed_precision must be no, fp16, bf16 or fp8: '",

@@ -1,4 +1,5 @@
-// Private to accel: what options, environment and defaults together say. Errors as Accelerator's.
+// Private to accel: resolves options, environment variables and defaults. Errors are worded as in
+// Accelerate.
 #pragma once
 
 #include <string>
@@ -8,14 +9,15 @@
 
 namespace axle::accel {
 
-// With each kwargs handler, older spelling and variable where it belongs. Its plugins are yet to be
-// checked (accel/config/resolve_plugins.h).
+// Returns the options with kwargs handlers, deprecated spellings and environment variables moved to
+// their fields. Does not check plugins (accel/config/resolve_plugins.h).
 AcceleratorOptions resolved(AcceleratorOptions options);
-// `steps`, which is at least one.
+// Returns `steps`. Throws ValueError if it is less than 1.
 int positive_steps(const char* who, int steps);
 int accumulation_steps(const AcceleratorOptions& options);
 std::string precision(const AcceleratorOptions& options);
-// With both directories.
+// Returns the project configuration with both directories. Throws UsageError if options contradict
+// each other, ValueError if one is invalid.
 ProjectConfiguration project(const AcceleratorOptions& options);
 PrepareDataLoaderOptions loading(const AcceleratorOptions& options, Device device);
 

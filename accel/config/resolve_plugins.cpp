@@ -16,7 +16,7 @@ namespace {
 
 using Dimension = dist::DeviceMesh::Dimension;
 
-// In the order of the mesh.
+// Returns the dimensions in the order of the mesh.
 std::array<Dimension, 5> dimensions_of(const ParallelismConfig& config) {
     return {{{"dp_replicate", config.dp_replicate_size},
              {"dp_shard", config.dp_shard_size},
@@ -43,7 +43,7 @@ void refuse_both(bool both, const char* a, const char* b) {
     if (both) throw UsageError(str("Accelerator: ", a, " and ", b, " are both given; use one"));
 }
 
-bool is_asked_for(const char* variable) { return flag_variable(variable).value_or(false); }
+bool is_requested(const char* variable) { return flag_variable(variable).value_or(false); }
 
 void read_dynamo(AcceleratorOptions& options) {
     refuse_both(options.dynamo_plugin && !options.dynamo_backend.empty(), "dynamo_backend",
@@ -98,7 +98,7 @@ void read_parallelism(AcceleratorOptions& options) {
                 "parallelism_config");
     if (options.torch_tp_plugin)
         options.parallelism_config = ParallelismConfig{.tp_size = options.torch_tp_plugin->tp_size};
-    if (!options.parallelism_config && is_asked_for("ACCELERATE_USE_PARALLELISM_CONFIG")) {
+    if (!options.parallelism_config && is_requested("ACCELERATE_USE_PARALLELISM_CONFIG")) {
         ParallelismConfig config;
         const auto read = [](const char* variable, int& size) {
             size = number_variable(variable).value_or(size);
@@ -117,7 +117,7 @@ void read_parallelism(AcceleratorOptions& options) {
     if (options.parallelism_config) check_sizes(*options.parallelism_config);
 }
 
-// A name or, as upstream's, its number from 1.
+// Parses a name or, as Accelerate, its number from 1.
 std::string sharding_strategy(const std::string& text) {
     constexpr std::array kNames = {"FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD",
                                    "HYBRID_SHARD_ZERO2"};
@@ -128,7 +128,7 @@ std::string sharding_strategy(const std::string& text) {
 }
 
 void read_fsdp(AcceleratorOptions& options) {
-    if (!options.fsdp_plugin && is_asked_for("ACCELERATE_USE_FSDP"))
+    if (!options.fsdp_plugin && is_requested("ACCELERATE_USE_FSDP"))
         options.fsdp_plugin = FullyShardedDataParallelPlugin{
             .fsdp_version = number_variable("FSDP_VERSION").value_or(1),
             .sharding_strategy = text_variable("FSDP_SHARDING_STRATEGY").value_or("FULL_SHARD"),
@@ -146,7 +146,7 @@ void read_deepspeed(AcceleratorOptions& options) {
                 "deepspeed_plugins");
     if (!options.deepspeed_plugins.empty())
         options.deepspeed_plugin = options.deepspeed_plugins.front().second;
-    if (!options.deepspeed_plugin && is_asked_for("ACCELERATE_USE_DEEPSPEED")) {
+    if (!options.deepspeed_plugin && is_requested("ACCELERATE_USE_DEEPSPEED")) {
         DeepSpeedPlugin plugin;
         plugin.zero_stage = number_variable("ACCELERATE_DEEPSPEED_ZERO_STAGE").value_or(2);
         const auto clipping = text_variable("ACCELERATE_GRADIENT_CLIPPING");
@@ -210,7 +210,7 @@ void read_plugins(AcceleratorOptions& options) {
     read_parallelism(options);
     read_fsdp(options);
     read_deepspeed(options);
-    if (!options.megatron_lm_plugin && is_asked_for("ACCELERATE_USE_MEGATRON_LM"))
+    if (!options.megatron_lm_plugin && is_requested("ACCELERATE_USE_MEGATRON_LM"))
         options.megatron_lm_plugin = MegatronLMPlugin();
 }
 

@@ -1,4 +1,4 @@
-// Private to accel: which of the engines that options or the environment ask for there are.
+// Private to accel: resolves and checks plugins.
 #pragma once
 
 #include <memory>
@@ -7,16 +7,17 @@
 
 namespace axle::accel {
 
-// Adds what the environment asks for; a deprecated plugin becomes what has replaced it. UsageError
-// where two options ask for the same thing, ValueError for what is out of its range or set.
+// Adds plugins that environment variables request, and replaces deprecated plugins. Throws
+// UsageError if two options contradict each other, ValueError for invalid values.
 void read_plugins(AcceleratorOptions& options);
-// ValueError for sizes that are not those of so many processes, NotImplementedError for an engine
-// that isn't there.
+// Throws ValueError if sizes do not match the number of processes, NotImplementedError for an
+// engine that Axle lacks.
 void check_plugins(const AcceleratorOptions& options, int num_processes);
-// What a backend of dynamo comes to here, on the log.
+// Logs that a dynamo backend does not compile models.
 void explain_dynamo(const AcceleratorOptions& options);
-// Of parallelism_config's dimensions that are larger than one; else device_mesh. Everybody of the
-// group calls it.
+// Returns a mesh of parallelism_config's dimensions that are larger than 1 (nullptr if there is
+// none); without a parallelism_config, returns device_mesh. All processes of the group must call
+// it.
 std::shared_ptr<const dist::DeviceMesh> mesh_of(const AcceleratorOptions& options,
                                                 const std::shared_ptr<dist::ProcessGroup>& group);
 

@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kMaxDepth = 32;
 constexpr int kMaxValues = 10000;
-constexpr std::size_t kMaxNumber = 256;  // letters; matching a regex recurses with them
+constexpr std::size_t kMaxNumber = 256;  // characters; std::regex recurses for each of them
 
 enum class Plain { null, boolean, integer, real, special, text };
 
@@ -27,7 +27,7 @@ bool is_one_of(const std::string& text, std::initializer_list<const char*> words
     return false;
 }
 
-// What text without quotes is.
+// Returns the type of text without quotes.
 Plain resolve(const std::string& text) {
     static const std::regex integer(
         "[-+]?0b[01_]+|[-+]?0[0-7_]+|[-+]?(0|[1-9][0-9_]*)|[-+]?0x[0-9a-fA-F_]+|"
@@ -48,7 +48,7 @@ Plain resolve(const std::string& text) {
     return Plain::text;
 }
 
-// "1:30" is 90.
+// Parses sexagesimal numbers: "1:30" is 90.
 template <class T, class F>
 T sixty_based(const std::string& digits, F&& parse) {
     T value = 0;
@@ -164,7 +164,7 @@ class Reader {
     int values_ = 0;
 };
 
-// 0.001, 1.0e-05 and 3.0, as Python's repr has the digits and PyYAML the point.
+// Formats a number as 0.001, 1.0e-05 or 3.0: digits as Python's repr, the point as PyYAML.
 std::string real_text(double value) {
     if (std::isnan(value)) return ".nan";
     if (std::isinf(value)) return value < 0 ? "-.inf" : ".inf";
@@ -182,7 +182,7 @@ std::string real_text(double value) {
     return text.find('.') == std::string::npos ? text.insert(e, ".0") : text;
 }
 
-// The code of the character that text, which is UTF-8, starts with; it is removed.
+// Removes the first character of UTF-8 text and returns its code point.
 std::uint32_t next_character(std::string_view& text) {
     const auto first = static_cast<unsigned char>(text[0]);
     const int length = first < 0x80 ? 1 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
@@ -251,7 +251,7 @@ void write_map(std::string& out, const Tree& map, int indent, bool in_list) {
     }
 }
 
-// After "key:" or "-": what follows, with the line's end.
+// Writes a value after "key:" or "-", including the end of the line.
 void write(std::string& out, const Tree& value, int indent, bool in_list) {
     if (value.is_map() && !value.empty()) {
         out += in_list ? " " : "\n";
@@ -293,7 +293,7 @@ void write(std::string& out, const Tree& value, int indent, bool in_list) {
             out += "{}";
             break;
         case Tree::Kind::tensor:
-            throw ValueError("to_yaml: a tensor is no text");
+            throw ValueError("to_yaml: tensors can't be written as text");
     }
     out += '\n';
 }

@@ -27,7 +27,7 @@ std::vector<DataRank> data_ranks(const dist::ProcessGroup& group, const dist::De
 
 DataRank data_rank(const dist::DeviceMesh& mesh, int rank) {
     DataRank place;
-    int stride = 1;  // of the index
+    int stride = 1;  // of the current dimension in the index
     for (auto dimension = mesh.dimensions().rbegin(); dimension != mesh.dimensions().rend();
          ++dimension) {
         const auto& [name, size] = *dimension;
@@ -65,7 +65,7 @@ void shard_or_dispatch(data::DataLoader& loader, const std::shared_ptr<dist::Pro
             "put_on_device");
     const dist::DeviceMesh* mesh = options.device_mesh.get();
     if (mesh != nullptr && mesh->group()->global_ranks() != group->global_ranks())
-        throw ValueError("prepare_data_loader: the mesh is of other processes than the group");
+        throw ValueError("prepare_data_loader: the mesh has other processes than the group");
     const std::vector<DataRank> places = data_ranks(*group, options.device_mesh.get());
     const DataRank own = places[static_cast<std::size_t>(group->rank())];
     const data::ShardOptions share{.num_processes = own.count,
@@ -73,7 +73,7 @@ void shard_or_dispatch(data::DataLoader& loader, const std::shared_ptr<dist::Pro
                                    .split_batches = config.split_batches,
                                    .even_batches = config.even_batches};
     try {
-        loader.shard(share);  // says what is wrong with it
+        loader.shard(share);  // throws if the loader can't be shared
     } catch (const Error&) {
         data::rethrow_from(
             str("prepare_data_loader: process ", group->rank(), " of ", group->size()));

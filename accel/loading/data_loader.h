@@ -1,9 +1,8 @@
-// What prepare() does to a loader.
+// Prepares data loaders for several processes.
 //
-// On several processes each reads its own batches of the order that all share
-// (data/loading/shard.h), or the main process reads all and hands out (dispatch_batches). Either
-// way a step is as many samples for everybody, and loops, flags and positions are those of
-// data::DataLoader.
+// Each process reads its own batches of a common order (data/loading/shard.h), or the main process
+// reads all batches and distributes them (dispatch_batches). In both cases all processes get
+// batches of the same size, and loops, flags and positions work as in data::DataLoader.
 #pragma once
 
 #include <cstdint>
@@ -23,41 +22,42 @@
 namespace axle::accel {
 
 struct DataLoaderConfiguration {
-    // A loader's batch is that of all processes, each taking its part; else each takes whole ones.
+    // true: a loader's batch is the batch of all processes, and each takes a part of it. false:
+    // each process takes whole batches.
     bool split_batches = false;
-    // The main process reads all batches and hands out. Without a word, so do iterable datasets
-    // whose batches are placed on a device.
+    // The main process reads all batches and distributes them. By default this is done for iterable
+    // datasets whose batches are placed on a device.
     std::optional<bool> dispatch_batches = {};
-    // Every process gets as many batches as the others, the first samples again where the data
-    // run out.
+    // All processes get the same number of batches: the first samples are repeated at the end.
     bool even_batches = true;
-    // Random orders come from data_seed, or where that isn't said from the default generator's
-    // seed, in place of the loader's own.
+    // Random orders are seeded with data_seed (by default the default generator's seed), instead of
+    // the loader's own seed.
     bool use_seedable_sampler = false;
     std::optional<std::uint64_t> data_seed = {};
-    // Copies to a GPU go on while the program does. Pinned batches always travel so.
+    // Copies to a GPU are asynchronous. Copies of pinned batches always are.
     bool non_blocking = false;
-    // Every loader knows its position: the option has no effect.
+    // Has no effect: every loader saves its position.
     bool use_stateful_dataloader = false;
 };
 
-// The rows of a batch of all processes that one of them gets.
+// The rows that one process gets of a batch of all processes.
 struct Slice {
     std::int64_t begin = 0, end = 0;
 };
-// Cuts a batch, instead of slice_tensors(batch, slice). Called on the main process for everybody.
+// Returns a process's slice of a batch, instead of slice_tensors(). The main process calls it for
+// each process.
 using SliceFn =
     std::function<Tree(const Tree& batch, Slice slice, int process_index, int num_processes)>;
 
-// A process among those that read different data.
+// The position of a process among the processes that read different data.
 struct DataRank {
     int index = 0, count = 1;
-    // Whether it is the first of those that read the same.
+    // Whether it is the first of the processes that read the same data.
     bool is_first = true;
 };
 
-// Of a rank of the mesh: peers along the dimensions "tp", "cp" and "sp" read the same data, those
-// along others different ones.
+// Returns the position of a rank of the mesh, by default the own one. Ranks that differ only in the
+// dimensions "tp", "cp" and "sp" read the same data.
 DataRank data_rank(const dist::DeviceMesh& mesh, int rank);
 DataRank data_rank(const dist::DeviceMesh& mesh);
 
@@ -65,16 +65,17 @@ struct PrepareDataLoaderOptions {
     Device device = Device::cpu();
     bool put_on_device = true;
     DataLoaderConfiguration config = {};
-    // Made alike on all processes before each pass.
+    // Random states that are synchronized across processes before each pass.
     std::vector<RngType> rng_types = {RngType::generator};
     SliceFn slice_fn_for_dispatch = {};
-    // Of the group's processes; null where all read different data.
+    // The mesh of the group's processes; nullptr if all read different data.
     std::shared_ptr<const dist::DeviceMesh> device_mesh = {};
 };
 
-// The loader's share for this process of the group, in place, without an Accelerator. ValueError
-// for dispatch_batches without put_on_device, and for split_batches with a batch size that the
-// processes can't share. Preparing again starts from the loader as it was.
+// Prepares a loader for this process of the group, in place and without an Accelerator. Returns the
+// loader. Preparing it again replaces the earlier preparation. Throws ValueError for
+// dispatch_batches without put_on_device, and for split_batches with a batch size that is not a
+// multiple of the number of processes.
 data::DataLoader& prepare_data_loader(data::DataLoader& loader,
                                       const std::shared_ptr<dist::ProcessGroup>& group,
                                       PrepareDataLoaderOptions options = {});

@@ -28,7 +28,7 @@ Tree joined(std::vector<Tree> batches) {
     }
 }
 
-// Null at the end.
+// Returns nullopt at the end of the pass.
 std::optional<data::Batch> unpacked(const Tree& message) {
     if (message.is_null()) return std::nullopt;
     return data::Batch{.tree = message["batch"],
@@ -40,7 +40,8 @@ std::optional<data::Batch> unpacked(const Tree& message) {
 
 }  // namespace
 
-// The main process's. Everything that may fail happens in next(), where the others hear of it.
+// The feed of the main process. Everything that can fail happens in next(), which sends errors to
+// the other processes.
 class DataLoaderDispatcher::MainFeed : public data::Feed {
   public:
     MainFeed(const DataLoaderDispatcher& dispatcher, data::DataLoader& loader, std::int64_t steps)
@@ -49,7 +50,7 @@ class DataLoaderDispatcher::MainFeed : public data::Feed {
           steps_(steps),
           readers_(dispatcher.places_.front().count),
           batches_per_step_(dispatcher.split_batches_ ? 1 : readers_),
-          fills_up_(!loader.drop_last() || loader.batch_size() == 0) {}
+          pads_(!loader.drop_last() || loader.batch_size() == 0) {}
 
     std::optional<data::Batch> next() override {
         std::vector<Tree> parts(dispatcher_.places_.size());
@@ -69,24 +70,24 @@ class DataLoaderDispatcher::MainFeed : public data::Feed {
   private:
     struct Step {
         Tree tree;
-        bool complete = false;  // made of as many batches as it is to be
+        bool complete = false;  // has all its batches
         bool last = false;
     };
 
-    // Nothing at the end.
+    // Returns nullopt at the end of the pass.
     std::optional<Step> next_step() {
         if (!raw_) open();
         if (ahead_error_) std::rethrow_exception(ahead_error_);
         std::optional<Step> step = ahead_ ? std::exchange(ahead_, std::nullopt) : read();
         if (!step || !loader_.drop_last()) return step;
         if (!step->complete) return std::nullopt;
-        if (!step->last) look_ahead();
+        if (!step->last) read_ahead();
         step->last = !ahead_error_ && (!ahead_ || !ahead_->complete);
         return step;
     }
 
-    // The step at hand goes out before what is wrong with the next one is said.
-    void look_ahead() noexcept {
+    // An error in the next step is kept until the current step has been sent.
+    void read_ahead() noexcept {
         try {
             ahead_ = read();
         } catch (...) {
@@ -94,13 +95,14 @@ class DataLoaderDispatcher::MainFeed : public data::Feed {
         }
     }
 
-    // What fills up a step comes from the first one that has any rows.
+    // Opens the feed at the current position. Incomplete steps are padded with rows of the first
+    // step that has any; when a pass is resumed, these rows are read first.
     void open() {
-        if (steps_ > 0 && fills_up_) {
+        if (steps_ > 0 && pads_) {
             raw_ = loader_.read_whole(0);
             for (std::int64_t step = 0; step < steps_ && head_.is_null(); ++step)
                 if (const auto skipped = read()) keep_head(skipped->tree);
-            raw_ = nullptr;  // one at a time
+            raw_ = nullptr;  // a loader has one feed at a time
         }
         raw_ = loader_.read_whole(steps_ * batches_per_step_);
     }
@@ -124,13 +126,13 @@ class DataLoaderDispatcher::MainFeed : public data::Feed {
         return step;
     }
 
-    // Into slices as large for everybody.
+    // Cuts a step into slices of equal size.
     void cut(const Step& step, std::vector<Tree>& parts) {
         Tree tree = step.tree;
         const std::int64_t real = find_batch_size(tree);
         const std::int64_t share = (real + readers_ - 1) / readers_;
         std::int64_t rows = real;
-        if (fills_up_) {
+        if (pads_) {
             if (head_.is_null()) keep_head(tree);
             for (; rows < share * readers_; rows += find_batch_size(head_))
                 tree = concatenate({tree, head_});
@@ -153,16 +155,17 @@ class DataLoaderDispatcher::MainFeed : public data::Feed {
     const DataLoaderDispatcher& dispatcher_;
     data::DataLoader& loader_;
     std::int64_t steps_, readers_, batches_per_step_;
-    bool fills_up_;  // steps that the readers can't share evenly
+    bool pads_;  // pads steps that can't be split evenly
     std::unique_ptr<data::Feed> raw_;
     std::optional<Step> ahead_;
     std::exception_ptr ahead_error_;
-    Tree head_;  // rows of the pass's first step; null where none are needed
+    Tree head_;  // rows of the pass's first step, for padding; null until they are needed
 };
 
-class DataLoaderDispatcher::OtherFeed : public data::Feed {
+// The feed of the other processes.
+class DataLoaderDispatcher::ReceivingFeed : public data::Feed {
   public:
-    explicit OtherFeed(std::shared_ptr<dist::ProcessGroup> group) : group_(std::move(group)) {}
+    explicit ReceivingFeed(std::shared_ptr<dist::ProcessGroup> group) : group_(std::move(group)) {}
 
     std::optional<data::Batch> next() override {
         const Tree own = group_->scatter_object({});
@@ -186,7 +189,7 @@ DataLoaderDispatcher::DataLoaderDispatcher(std::shared_ptr<dist::ProcessGroup> g
 
 std::unique_ptr<data::Feed> DataLoaderDispatcher::start(data::DataLoader& loader,
                                                         std::int64_t steps) {
-    if (group_->rank() != 0) return std::make_unique<OtherFeed>(group_);
+    if (group_->rank() != 0) return std::make_unique<ReceivingFeed>(group_);
     return std::make_unique<MainFeed>(*this, loader, steps);
 }
 

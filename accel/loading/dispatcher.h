@@ -1,7 +1,8 @@
-// Private to accel: accelerate.data_loader.DataLoaderDispatcher. The main process reads a batch for
-// each process (with split_batches, one for all), puts them together, and hands out slices.
+// Private to accel: distributes batches from the main process.
 //
-// A step is one scatter, in which what the main process threw travels too: everybody ends with it.
+// As accelerate.data_loader.DataLoaderDispatcher: the main process reads a batch for each process
+// (with split_batches, one for all), concatenates them and sends each process a slice. A step is
+// one scatter. It also carries exceptions of the main process, so that all processes throw them.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +16,14 @@ namespace axle::accel {
 
 class DataLoaderDispatcher : public data::Dispatch {
   public:
-    // `places` is who each rank of the group is among the readers.
+    // `places` has the position of each rank among the processes that read different data.
     DataLoaderDispatcher(std::shared_ptr<dist::ProcessGroup> group, std::vector<DataRank> places,
                          bool split_batches, SliceFn slice_fn);
     std::unique_ptr<data::Feed> start(data::DataLoader& loader, std::int64_t steps) override;
 
   private:
     class MainFeed;
-    class OtherFeed;
+    class ReceivingFeed;
 
     std::shared_ptr<dist::ProcessGroup> group_;
     std::vector<DataRank> places_;

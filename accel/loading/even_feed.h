@@ -1,10 +1,8 @@
-// Private to accel: as many steps for every process, where each reads shards of its own and may
-// have more rows than another.
+// Private to accel: gives all processes the same number of batches when each reads its own shards.
 //
-// Before a step they tell each other who has a batch and whether it is the last. A process that has
-// none left gets that of the first one that has, all of whose rows are repeated; so a step trains
-// on what there is for it. With drop_last the pass is over where one has none. An error of one is
-// thrown by all.
+// Before each step the processes exchange whether they have a batch and whether it is the last one.
+// A process without a batch gets the batch of the first process that has one, marked as repeated.
+// With drop_last the pass ends when one process has no batch. All processes throw the error of one.
 #pragma once
 
 #include <memory>
@@ -19,15 +17,16 @@ namespace axle::accel {
 
 class EvenFeed : public data::Feed {
   public:
-    // `counts` is false for a process whose rows another one reads as well.
+    // `counts` is false if another process reads the same rows.
     EvenFeed(std::shared_ptr<dist::ProcessGroup> group, std::unique_ptr<data::Feed> own,
              bool drop_last, bool counts)
         : group_(std::move(group)), own_(std::move(own)), drop_last_(drop_last), counts_(counts) {}
     std::optional<data::Batch> next() override;
 
   private:
-    // Of a step that some have no batch for: that of the first one that has.
-    data::Batch filled_up(std::optional<data::Batch> batch, const std::vector<Tree>& said);
+    // Returns `batch`, or the batch of the first process that has one. `steps` has the messages of
+    // all processes.
+    data::Batch share_batch(std::optional<data::Batch> batch, const std::vector<Tree>& steps);
 
     std::shared_ptr<dist::ProcessGroup> group_;
     std::unique_ptr<data::Feed> own_;

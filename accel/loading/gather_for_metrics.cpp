@@ -1,4 +1,3 @@
-// Accelerator::gather_for_metrics.
 #include <algorithm>
 
 #include "accel/accelerator.h"
@@ -17,14 +16,14 @@ bool has_other_leaves(const Tree& tree) {
     return found;
 }
 
-// Tensors that have a row for each of `samples`, with their first rows alone.
+// Cuts tensors with one row per sample to their first rows.
 Tree leading_rows(const Tree& tree, std::int64_t samples, std::int64_t rows) {
     return map_tensors(tree, [&](const Tensor& t) {
         return Tree(t.dim() > 0 && t.size(0) == samples ? t.narrow(0, 0, rows) : t);
     });
 }
 
-// The same of lists, in maps at any depth.
+// The same for lists with one element per sample, in maps at any depth.
 Tree leading_objects(const Tree& tree, std::int64_t samples, std::int64_t rows) {
     if (tree.is_list() && std::ssize(tree.elements()) == samples)
         return Tree::list({tree.elements().begin(), tree.elements().begin() + rows});

@@ -1,4 +1,4 @@
-// Private to accel: what happens around a pass over a prepared loader.
+// Private to accel: the hooks of a prepared loader.
 #pragma once
 
 #include <memory>
@@ -10,6 +10,8 @@
 
 namespace axle::accel {
 
+// Synchronizes processes at the beginning of a pass, moves batches to the device, and reports
+// errors to the other processes.
 class PreparedLoaderHooks : public data::LoaderHooks {
   public:
     PreparedLoaderHooks(std::shared_ptr<dist::ProcessGroup> group, PrepareDataLoaderOptions options)
@@ -17,10 +19,10 @@ class PreparedLoaderHooks : public data::LoaderHooks {
 
     void begin(data::DataLoader& loader) override {
         has_feed_ = false;
-        group_->set_leave_reason({});  // of a pass that failed before
+        group_->set_leave_reason({});  // from an earlier pass that failed
         group_->set_missing_reason({});
         synchronize_rng_states(*group_, options_.rng_types, loader.generator().get());
-        // A loop that some left early, and others at its end, has taken them to different epochs.
+        // If some processes left the last loop early, their epochs differ.
         if (group_->size() > 1)
             loader.begin_epoch(group_->broadcast_object(loader.epoch()).integer());
     }
@@ -29,12 +31,13 @@ class PreparedLoaderHooks : public data::LoaderHooks {
     void batch(data::DataLoader& loader, Tree& batch) override {
         if (!options_.put_on_device || options_.device.is_cpu()) return;
         batch = map_tensors(batch, [&](const Tensor& t) {
-            // What another process has handed out is not pinned yet.
+            // A batch from another process is not pinned yet.
             const Tensor from = loader.pin_memory() && t.device().is_cpu() ? t.pin_memory() : t;
             return Tree(from.to(options_.device, options_.config.non_blocking || from.is_pinned()));
         });
     }
-    // Should this process end, as it likely does, or go on without them, the others learn why.
+    // Tells the other processes the reason, in case this process exits or skips the collectives
+    // that they wait in.
     void failed(data::DataLoader& loader, const char* why) override {
         group_->set_leave_reason(why);
         const bool all_know = has_feed_ && (loader.is_dispatched() || loader.needs_even_steps());
@@ -47,10 +50,10 @@ class PreparedLoaderHooks : public data::LoaderHooks {
   protected:
     std::shared_ptr<dist::ProcessGroup> group_;
     PrepareDataLoaderOptions options_;
-    bool has_feed_ = false;  // of the pass: what fails before that, nobody else hears of
+    bool has_feed_ = false;  // the pass has its feed, which can send errors to other processes
 };
 
-// Shards the loader or has it dispatched.
+// Shards the loader, or sets a dispatcher. Does not set hooks.
 void shard_or_dispatch(data::DataLoader& loader, const std::shared_ptr<dist::ProcessGroup>& group,
                        const PrepareDataLoaderOptions& options);
 

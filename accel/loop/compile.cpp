@@ -27,18 +27,18 @@ std::vector<Tensor> tensors_of(const Tree& tree) {
     return found;
 }
 
-// What two batches that one graph serves have in common: everything but the elements of tensors.
+// Returns equal strings for batches that one graph can serve: they differ only in tensor elements.
 std::string kind_of(const Tree& batch) {
     return to_json(map_tensors(batch, [](const Tensor& t) {
         return Tree(str(t.shape(), " ", t.dtype(), " on ", t.device()));
     }));
 }
 
-bool same_home(const Tensor& a, const Tensor& b) {
+bool same_storage(const Tensor& a, const Tensor& b) {
     return a.defined() == b.defined() && (!a.defined() || a.impl()->storage == b.impl()->storage);
 }
-bool same_homes(const std::vector<Tensor>& a, const std::vector<Tensor>& b) {
-    return std::ranges::equal(a, b, same_home);
+bool same_storages(const std::vector<Tensor>& a, const std::vector<Tensor>& b) {
+    return std::ranges::equal(a, b, same_storage);
 }
 
 }  // namespace
@@ -48,22 +48,22 @@ struct CompiledStep::Compiled {
     std::function<Tensor(Tree&)> step;
     CompileOptions options;
     std::int64_t eager = 0, captured = 0, replayed = 0;
-    bool refused = false;  // the function does what can't be captured
+    bool cannot_capture = false;  // the function does something that can't be captured
 
-    // A kind of step: of a batch, and at a place of the accumulation.
+    // A graph for one kind of batch at one position of the accumulation.
     struct Captured {
         std::string kind;
-        std::vector<Tensor> gradients_before;  // undefined where there was none
+        std::vector<Tensor> gradients_before;  // undefined if there was none
         std::vector<Tensor> gradients_after;
         std::vector<std::shared_ptr<Storage>> memory;
-        Tree input;     // the batch that the graph reads
-        Tensor output;  // where it writes
+        Tree input;     // the graph reads its batch here
+        Tensor output;  // and writes its result here
         StepRecord record;
         Graph graph;
     };
     std::vector<std::unique_ptr<Captured>> graphs;
     std::vector<std::pair<std::string, int>> warmed;  // eager steps by kind
-    bool of_several = false;                          // micro-batches
+    bool of_several = false;                          // a step consists of several micro-batches
     std::vector<Tensor> parameters;                   // of the current step
 
     Compiled(StepCapture& c, std::function<Tensor(Tree&)> s, CompileOptions o)
@@ -81,41 +81,43 @@ struct CompiledStep::Compiled {
         return kind;
     }
 
-    // Loading a checkpoint or moving a model gives parameters and state other memory.
-    void drop_graphs_of_other_memory() {
+    // Graphs become invalid when parameters or state move, as when a checkpoint is loaded.
+    void drop_invalid_graphs() {
         if (graphs.empty() || graphs.back()->memory == host.memory(parameters)) return;
         graphs.clear();
         warmed.clear();
     }
 
-    // A graph for gradients that lie where its own do, else one that they can be copied to.
+    // Returns a graph that reads the gradients where they are now, else one that they can be copied
+    // to, else nullptr.
     Captured* find(const std::string& kind) {
         const std::vector<Tensor> now = gradients();
         const auto is_defined = [](const Tensor& g) { return g.defined(); };
         Captured* found = nullptr;
         for (const auto& c : graphs) {
             if (c->kind != kind) continue;
-            if (same_homes(c->gradients_before, now)) return c.get();
+            if (same_storages(c->gradients_before, now)) return c.get();
             if (std::ranges::equal(c->gradients_before, now, {}, is_defined, is_defined))
                 found = c.get();
         }
         return found;
     }
 
-    // Whether gradients lie where a graph may find them again without a copy: nowhere, or where
-    // another graph leaves them.
-    bool at_home() {
+    // Whether a graph captured now would find its gradients later without a copy: there are none,
+    // or another graph leaves them where they are.
+    bool gradients_are_stable() {
         const std::vector<Tensor> now = gradients();
         if (std::ranges::none_of(now, [](const Tensor& g) { return g.defined(); })) return true;
         return std::ranges::any_of(
-            graphs, [&](const auto& c) { return same_homes(c->gradients_after, now); });
+            graphs, [&](const auto& c) { return same_storages(c->gradients_after, now); });
     }
 
-    // Steps that begin with gradients wait for a graph that leaves some, but not forever: there is
-    // none where each step begins with zero_grad().
+    // Steps that begin with gradients wait for a graph that leaves gradients, but not forever:
+    // there is no such graph if each step begins with zero_grad().
     bool is_warm(int steps) {
         if (steps < options.warmup_steps) return false;
-        return at_home() || steps >= 2 * options.warmup_steps * host.accumulation_steps();
+        return gradients_are_stable() ||
+               steps >= 2 * options.warmup_steps * host.accumulation_steps();
     }
 
     int& warmed_by(const std::string& kind) {
@@ -131,7 +133,7 @@ struct CompiledStep::Compiled {
         return y.defined() ? y.detach() : y;
     }
 
-    // Captures the step and replays it once. Nothing, and everything as before, where it can't be.
+    // Captures the step and replays it once. If that fails, restores the state and returns nullopt.
     std::optional<Tensor> capture(const std::string& kind, const Tree& batch) {
         auto c = std::make_unique<Captured>();
         c->kind = kind;
@@ -168,7 +170,7 @@ struct CompiledStep::Compiled {
         host.end_recording(c.record);
         host.rewind(before);
         set_gradients(c.gradients_before);
-        refused = true;
+        cannot_capture = true;
         log(LogLevel::warning,
             "compile: the step can't be captured and keeps running eagerly: ", why);
     }
@@ -182,7 +184,7 @@ struct CompiledStep::Compiled {
         }
     }
 
-    // Nothing where the step must run eagerly.
+    // Returns nullopt if the step must run eagerly.
     std::optional<Tensor> launch(Captured& c) {
         if (!host.can_replay(c.record)) return std::nullopt;
         host.before_replay(c.record);
@@ -202,7 +204,8 @@ struct CompiledStep::Compiled {
             for (std::size_t i = 0; i < to.size(); ++i) to[i].copy_(from[i]);
             const std::vector<Tensor> now = gradients();
             for (std::size_t i = 0; i < now.size(); ++i)
-                if (!same_home(c.gradients_before[i], now[i])) c.gradients_before[i].copy_(now[i]);
+                if (!same_storage(c.gradients_before[i], now[i]))
+                    c.gradients_before[i].copy_(now[i]);
         }
         std::optional<Tensor> y = launch(c);
         if (y) ++replayed;
@@ -219,12 +222,12 @@ struct CompiledStep::Compiled {
     }
 
     Tensor operator()(Tree& batch) {
-        if (!host.device().is_cuda() || refused) {
+        if (!host.device().is_cuda() || cannot_capture) {
             ++eager;
             return run(batch);
         }
         parameters = host.parameters();
-        drop_graphs_of_other_memory();
+        drop_invalid_graphs();
         const std::string kind = full_kind_of(batch);
         if (std::optional<Tensor> y = as_graph(kind, batch)) return *y;
         ++eager;

@@ -1,4 +1,4 @@
-// A training step that is captured once and replayed: what Accelerator::compile() returns.
+// CompiledStep: a training step that is captured as a CUDA graph and replayed.
 #pragma once
 
 #include <cstdint>
@@ -14,38 +14,39 @@ namespace axle::accel {
 class StepCapture;
 
 struct CompileOptions {
-    // Steps of each kind that run eagerly before one is captured: they set up what can't be
-    // captured, such as optimizer state and library plans. At least 1.
+    // The number of steps of each kind that run eagerly before one is captured; at least 1. They
+    // set up what can't be captured, such as optimizer state and library plans.
     int warmup_steps = 3;
 };
 
-// step(batch) does what the function does and returns its result. On a CPU it is a call of the
-// function. On a GPU the function runs eagerly a few times, is then captured as a CUDA graph
-// (core/graph.h), and replayed from there on: the same numbers, without the host's work.
+// Runs a function from a batch to a tensor, such as a training step; Accelerator::compile() returns
+// it. On a CPU each call runs the function. On a GPU the function runs eagerly a few times, is then
+// captured as a CUDA graph (core/graph.h), and is replayed from then on: with the same results, but
+// without the host's work.
 //
-// A graph is good for batches of the same shapes and dtypes at the same place of an accumulation;
-// another batch runs eagerly and is captured in its turn. A replay repeats on the host what the
-// function did with the Accelerator's objects: accumulate(), and step() of schedulers. Whatever
-// else the function does on the host it does while it runs and not while it is replayed. Reading a
-// value, as in item(), can't be captured: such a step keeps running eagerly, and the reason is
-// logged once.
+// A graph is valid for batches of the same shapes and dtypes at the same position of a gradient
+// accumulation. Any other batch runs eagerly, and is captured after enough such batches. A replay
+// repeats on the host what the function did with the Accelerator's objects: accumulate(), and
+// step() of schedulers. Other side effects of the function on the host happen when it runs, not
+// when it is replayed. Reading a value, as item() does, can't be captured: such a step keeps
+// running eagerly, and the reason is logged once.
 //
-// Learning rates of an optimizer with one prepared schedule lie on the GPU, for a thousand steps of
-// the schedule ahead, and so does the count of the steps taken: in f16 only the GPU knows which
-// were skipped, and replays don't wait to hear of it. The schedule and param_groups() are up to
-// date whenever they are asked, and asking waits in f16. The rates of other optimizers (without a
-// schedule, with several, or with one that can't look ahead) are handed over before each replay;
-// in f16 each replay then waits for the one before, if there is a schedule.
+// If an optimizer has exactly one prepared schedule, its learning rates for the next thousand steps
+// are stored on the GPU, with the number of steps taken: in fp16 only the GPU knows which steps
+// were skipped, and replays don't wait for that information. The schedule and param_groups() are
+// brought up to date when they are read, which waits for the GPU in fp16. The rates of other
+// optimizers (without a schedule, with several, or with one that can't look ahead) are copied
+// before each replay; in fp16 with a schedule, each replay then waits for the previous one.
 //
-// Graphs are made anew when parameters or optimizer state get other memory, as a checkpoint that is
-// loaded gives them, or are frozen. Other tensors of the caller's that the function uses must stay
-// where they are.
+// Graphs are captured again after parameters or optimizer state have moved to other memory, as
+// loading a checkpoint does, and after requires_grad of a parameter has changed. All other tensors
+// that the function uses must keep their memory.
 //
-// The result is a tensor of the caller's own, without history. One thread at a time; the
-// Accelerator and what it has prepared must live as long.
+// The result is a new tensor without gradient history. Used by one thread. The Accelerator and the
+// objects that it has prepared must outlive the CompiledStep.
 class CompiledStep {
   public:
-    // For Accelerator::compile().
+    // Called by Accelerator::compile(). Throws ValueError if warmup_steps is less than 1.
     CompiledStep(StepCapture& capture, std::function<Tensor(Tree&)> step, CompileOptions options);
     ~CompiledStep();
     CompiledStep(CompiledStep&&) noexcept;
@@ -54,7 +55,7 @@ class CompiledStep {
     Tensor operator()(Tree& batch);
     Tensor operator()(Tree&& batch) { return (*this)(batch); }
 
-    // So far.
+    // Return the numbers of calls that ran eagerly, captures and replays.
     std::int64_t eager_steps() const;
     std::int64_t captures() const;
     std::int64_t replays() const;

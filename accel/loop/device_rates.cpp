@@ -12,7 +12,7 @@
 namespace axle::accel {
 namespace {
 
-// While it lives, a flag is set.
+// Sets a flag within its scope.
 class Busy {
   public:
     explicit Busy(bool& flag) : flag_(flag), before_(std::exchange(flag, true)) {}
@@ -28,23 +28,23 @@ class Busy {
 }  // namespace
 
 DeviceRates::DeviceRates(optim::Optimizer& optimizer, optim::Scheduler& scheduler, Device device,
-                         bool may_skip, std::function<void(optim::Scheduler&)> take_step)
+                         bool can_skip, std::function<void(optim::Scheduler&)> take_step)
     : optimizer_(optimizer),
       scheduler_(scheduler),
-      may_skip_(may_skip),
+      can_skip_(can_skip),
       take_step_(std::move(take_step)),
       table_(empty({kSteps + 1, static_cast<std::int64_t>(optimizer.group_count()), 2},
                    {.dtype = f64, .device = device})),
       count_(zeros({}, {.dtype = i64, .device = device})) {}
 
-DeviceRates::Seen DeviceRates::look() {
+DeviceRates::HostState DeviceRates::host_state() {
     const Busy busy(busy_);
-    Seen seen = {{}, scheduler_.step_count(), scheduler_.last_epoch()};
+    HostState state = {{}, scheduler_.step_count(), scheduler_.last_epoch()};
     for (std::size_t g = 0; g < optimizer_.group_count(); ++g) {
         const optim::GroupRef group = optimizer_.group(g);
-        seen.rates.insert(seen.rates.end(), {group.lr, group.momentum});
+        state.rates.insert(state.rates.end(), {group.lr, group.momentum});
     }
-    return seen;
+    return state;
 }
 
 void DeviceRates::set_rates(const std::vector<double>& rates) {
@@ -57,19 +57,19 @@ void DeviceRates::set_rates(const std::vector<double>& rates) {
 
 void DeviceRates::fill() {
     const Busy busy(busy_);
-    left_ = look();
+    left_ = host_state();
     rows_ = left_.rates;
     capacity_ = 0;
     const Tree before = scheduler_.state_dict();
     try {
         while (capacity_ < kSteps) {
             take_step_(scheduler_);
-            const std::vector<double> next = look().rates;
+            const std::vector<double> next = host_state().rates;
             rows_.insert(rows_.end(), next.begin(), next.end());
             ++capacity_;
         }
     } catch (const std::exception&) {
-        // The schedule ends here.
+        // The schedule ends at this step.
     }
     scheduler_.load_state_dict(before);
     set_rates(left_.rates);
@@ -89,7 +89,7 @@ void DeviceRates::end_capture() { optimizer_.set_rates({}, {}); }
 
 void DeviceRates::count_step() {
     launch(count_.device(), [&](auto& on) {
-        const bool skips = may_skip_ && optimizer_.skipped().defined();
+        const bool skips = can_skip_ && optimizer_.skipped().defined();
         kernels::count_unless(on, skips ? optimizer_.skipped().data<double>() : nullptr,
                               count_.data<std::int64_t>());
     });
@@ -100,7 +100,7 @@ void DeviceRates::take_steps(std::int64_t steps) {
     const Busy busy(busy_);
     for (std::int64_t i = 0; i < steps; ++i) take_step_(scheduler_);
     followed_ += steps;
-    left_ = look();
+    left_ = host_state();
 }
 
 void DeviceRates::catch_up() {
@@ -114,17 +114,17 @@ void DeviceRates::settle() {
     if (std::exchange(changed_options_, false)) optimizer_.push_options(true);
 }
 
-// Somebody has stepped the schedule eagerly, and done nothing else.
-bool DeviceRates::is_in_table(const Seen& now) const {
+// Whether the only change is that the schedule has stepped eagerly.
+bool DeviceRates::is_in_table(const HostState& now) const {
     const std::int64_t row = followed_ + now.step_count - left_.step_count;
     if (possible_ != followed_ || row <= followed_ || row > capacity_) return false;
     const auto at = rows_.begin() + row * static_cast<std::int64_t>(now.rates.size());
     return std::equal(now.rates.begin(), now.rates.end(), at);
 }
 
-// Rates that somebody has set hold from here on: until the schedule's next step, and beyond it
-// where the schedule goes on from them.
-void DeviceRates::accept_changes(const Seen& now) {
+// The program has changed rates: they apply from now on, until the schedule's next step, and beyond
+// if the schedule computes its rates from the current ones.
+void DeviceRates::accept_changes(const HostState& now) {
     if (now.rates.size() == left_.rates.size() && is_in_table(now)) {
         followed_ = possible_ = followed_ + now.step_count - left_.step_count;
         count_.fill_(followed_);
@@ -134,10 +134,10 @@ void DeviceRates::accept_changes(const Seen& now) {
     const std::vector<double> before = left_.rates;
     std::vector<double> rates = now.rates;
     std::copy(before.begin(), before.end(), rates.begin());
-    set_rates(rates);  // which the steps that are to be caught up with took
+    set_rates(rates);  // the steps to catch up with used the old rates
     catch_up();
     filled_ = false;
-    rates = look().rates;
+    rates = host_state().rates;
     for (std::size_t i = 0; i < before.size(); ++i)
         if (now.rates[i] != before[i]) rates[i] = now.rates[i];
     set_rates(rates);
@@ -145,7 +145,7 @@ void DeviceRates::accept_changes(const Seen& now) {
 
 bool DeviceRates::prepare(std::int64_t steps) {
     if (filled_)
-        if (const Seen now = look(); now != left_) accept_changes(now);
+        if (const HostState now = host_state(); now != left_) accept_changes(now);
     if (filled_ && possible_ + steps > capacity_) {
         catch_up();
         filled_ = false;
@@ -157,7 +157,7 @@ bool DeviceRates::prepare(std::int64_t steps) {
 void DeviceRates::note_replay(std::int64_t steps) {
     changed_options_ = true;
     possible_ += steps;
-    if (!may_skip_) take_steps(steps);
+    if (!can_skip_) take_steps(steps);
 }
 
 }  // namespace axle::accel

@@ -16,7 +16,8 @@ std::int64_t index_in(const std::vector<T*>& list, const T* object) {
     return found == list.end() ? -1 : found - list.begin();
 }
 
-// Of a saved index; null for a negative one.
+// Returns the object of a saved index, nullptr if it is negative. Throws ValueError if it is too
+// large.
 template <class T>
 T* object_at(const std::vector<T*>& list, std::int64_t index) {
     if (index < 0) return nullptr;
@@ -31,10 +32,10 @@ Tensor number(double value, Device device = Device::cpu()) {
 
 }  // namespace
 
-GradientDivision::GradientDivision() : door_(std::make_shared<Door>()) {
-    door_->division = this;
-    hook_ = autograd::on_backward_begin([door = door_](const std::vector<Tensor>& leaves) {
-        if (door->inside == std::this_thread::get_id()) door->division->on_begin(leaves);
+GradientDivision::GradientDivision() : hook_state_(std::make_shared<HookState>()) {
+    hook_state_->division = this;
+    hook_ = autograd::on_backward_begin([state = hook_state_](const std::vector<Tensor>& leaves) {
+        if (state->running_thread == std::this_thread::get_id()) state->division->on_begin(leaves);
     });
 }
 
@@ -101,11 +102,13 @@ void GradientDivision::note(Kind kind) {
 
 void GradientDivision::run(const Tensor& loss, bool retain_graph) {
     for (const auto& part : parts_) part->is_reached = false;
-    struct Inside {
-        explicit Inside(Door& door_) : door(door_) { door.inside = std::this_thread::get_id(); }
-        ~Inside() { door.inside = std::thread::id(); }
-        Door& door;
-    } const inside(*door_);
+    struct Running {
+        explicit Running(HookState& state_) : state(state_) {
+            state.running_thread = std::this_thread::get_id();
+        }
+        ~Running() { state.running_thread = std::thread::id(); }
+        HookState& state;
+    } const running(*hook_state_);
     loss.backward({}, retain_graph);
 }
 
@@ -114,7 +117,8 @@ void GradientDivision::on_begin(const std::vector<Tensor>& leaves) {
     for (const Tensor& leaf : leaves) {
         const auto found = index_.find(leaf.impl().get());
         if (found == index_.end() || found->second->is_reached) continue;
-        // All of a model counts what any of it is reached by, on every process alike.
+        // A pass that reaches a part of a model counts for the whole model, equally on all
+        // processes.
         for (const auto& part : parts_)
             if (part.get() == found->second ||
                 (part->model != nullptr && part->model == found->second->model))
@@ -139,13 +143,13 @@ void GradientDivision::backward_sum(const Tensor& loss, const Tensor& weight, in
     note(Kind::sums);
     run(loss);
     const NoGrad no_grad;
-    bool is_for_something = false;
+    bool reaches_any = false;
     for (const auto& part : parts_) {
         if (!part->is_reached) continue;
-        is_for_something = true;
+        reaches_any = true;
         part->weight = part->weight.defined() ? add(part->weight, weight) : clone(weight);
     }
-    if (!is_for_something)
+    if (!reaches_any)
         throw UsageError(
             "backward: a loss with a weight reaches no parameter of a prepared model or optimizer");
     for (const auto& part : parts_) {
@@ -153,7 +157,7 @@ void GradientDivision::backward_sum(const Tensor& loss, const Tensor& weight, in
         if (part->replicas != nullptr && part->replicas->reduces())
             close(*part, part->replicas->sum(part->weight) / static_cast<double>(processes));
         else if (part->replicas == nullptr || part->replicas->syncs())
-            close_here(*part);  // what stays with this process
+            close_here(*part);  // gradients of this process alone
     }
 }
 
@@ -167,7 +171,7 @@ void GradientDivision::backward_mean(const Tensor& loss, bool completes, bool re
 
 void GradientDivision::close(Part& part, const Tensor& divisor) const {
     part.is_open = false;
-    // Nothing weighs anything: nothing is learnt.
+    // All weights are 0: the gradients become 0.
     const Tensor none = zeros({}, {.dtype = f64, .device = divisor.device()});
     optim::scale_grads_(part.parameters,
                         where(le(divisor, 0.0), none, full_like(divisor, 1.0) / divisor));
@@ -182,7 +186,7 @@ void GradientDivision::close_here(Part& part) {
     if (share_ != 1) close(part, number(share_, part.parameters.front().device()));
 }
 
-// --- what looks at gradients, and what forgets them
+// --- reading and clearing gradients
 
 void GradientDivision::divide(const optim::Optimizer& optimizer) {
     const NoGrad no_grad;
@@ -259,7 +263,7 @@ void GradientDivision::load_state(const std::vector<Tree>& states, int process, 
             const double share = as_many ? 1 : 1.0 / processes;
             const Tensor weight = number(of["weight"].number() * share, device);
             part.weight = part.weight.defined() ? add(part.weight, weight) : weight;
-            // Each has the mean of what was saved, which is `saved` / `processes` of it too much.
+            // Each process has the mean of the saved gradients, saved / processes times its share.
             part.divisor =
                 number(of["divisor"].number() * (as_many ? 1 : saved / processes), device);
             kind_ = Kind::sums;

@@ -1,4 +1,4 @@
-// Private to accel: what gradients are divided by when the micro-batches of an update are complete.
+// Private to accel: divides accumulated gradients when the micro-batches of an update are complete.
 #pragma once
 
 #include <atomic>
@@ -18,15 +18,18 @@
 
 namespace axle::accel {
 
-// A window is the micro-batches of one update. Of losses that are sums with weights, gradients are
-// sums too until the backward pass that completes the window has ended: then they are divided by
-// what all processes have added to the weight, over their number, as the reducer took the mean. Of
-// means that were divided by more micro-batches than the window turned out to have, gradients are
-// multiplied there.
+// A window is the micro-batches of one update. Two kinds of losses need a division:
+// - Losses that are sums, with weights: their gradients are sums until the backward pass that
+//   completes the window ends. Then they are divided by the sum of the weights of all processes
+//   over the number of processes, because the reducer has already taken the mean.
+// - Losses that are means, divided by more micro-batches than a short window has: their gradients
+// are
+//   divided by the share of the window.
 //
-// Parameters go in parts: those of one model and one optimizer, which are forgotten together. A
-// part that gets more after it was divided is made a sum again before: however many losses a
-// micro-batch has, their gradients have one divisor.
+// Parameters are grouped in parts: the parameters of one model and one optimizer, whose gradients
+// are cleared together. If a part gets more gradients after it was divided, it is first multiplied
+// back to a sum. So all losses of a window have the same divisor. Used by one thread, apart from
+// the backward hook, which ignores passes of other threads.
 class GradientDivision {
   public:
     GradientDivision();
@@ -34,39 +37,41 @@ class GradientDivision {
     GradientDivision(const GradientDivision&) = delete;
     GradientDivision& operator=(const GradientDivision&) = delete;
 
-    // What is prepared, if that has changed; `replicas` are the models', null where alone.
+    // Sets the prepared objects, unless they are unchanged. `replicas` are those of the models, or
+    // nullptr.
     void set_objects(const std::vector<nn::Module*>& models,
                      const std::vector<std::shared_ptr<dist::DataParallel>>& replicas,
                      const std::vector<optim::Optimizer*>& optimizers);
     void clear() { parts_.clear(), index_.clear(), sizes_.clear(), kind_ = Kind::none; }
 
     void begin_window() { ++window_, kind_ = Kind::none; }
-    // loss.backward(), where `loss` is what it says times the scaler's scale. UsageError where the
-    // other kind was in this window before, and for sums that reach nothing that is prepared.
-    // `completes` says whether the window ends here.
+    // Differentiates a scaled loss that is a sum of `weight` items. `completes`: the window ends
+    // with this pass. Throws UsageError if the window has losses of the other kind, or if the loss
+    // reaches nothing that is prepared.
     void backward_sum(const Tensor& loss, const Tensor& weight, int processes, bool completes);
-    // Of means that are divided by other micro-batches than there are: by the share that
-    // set_share() says.
+    // Differentiates a scaled loss that is a mean, whose gradients are divided by set_share().
     void backward_mean(const Tensor& loss, bool completes, bool retain_graph);
-    // The micro-batches of a window that ends now over those that its losses were divided by.
+    // Sets the number of micro-batches in the window so far over the number that losses are divided
+    // by.
     void set_share(double share) { share_ = share; }
+    // Notes a loss that is a mean and needs no division. Throws UsageError if the window has sums.
     void note_mean() { note(Kind::means); }
 
-    // Before gradients are looked at, where no pass that completes the window has reached them:
-    // then what this process has added counts.
+    // Divide gradients before they are read, if no pass that completes the window has reached them:
+    // then by the weights of this process alone.
     void divide(const optim::Optimizer& optimizer);
     void divide(const std::vector<Tensor>& parameters);
     void divide_all();
     void before_step(const optim::Optimizer& optimizer);
     void before_zero_grad(const optim::Optimizer& optimizer);
-    // Forgets the gradients.
+    // Clears the gradients and the weights.
     void discard();
 
-    // For checkpoints: a list with what each part has. Taken up for another number of processes,
-    // it goes with gradients that are the mean of those that were saved.
+    // Returns a list with the weights and divisors of each part, for checkpoints.
     Tree state(const std::vector<nn::Module*>& models,
                const std::vector<optim::Optimizer*>& optimizers) const;
-    // `states` are those of all processes that saved.
+    // Takes the states of all processes that saved. If their number was another one, expects
+    // gradients that are the mean of the saved ones.
     void load_state(const std::vector<Tree>& states, int process, int processes,
                     const std::vector<nn::Module*>& models,
                     const std::vector<optim::Optimizer*>& optimizers);
@@ -78,15 +83,15 @@ class GradientDivision {
         const optim::Optimizer* optimizer = nullptr;
         dist::DataParallel* replicas = nullptr;
         std::vector<Tensor> parameters = {};
-        Tensor weight = {};       // f64: this process's, of sums
-        Tensor divisor = {};      // f64: gradients have been divided by it
-        std::int64_t window = 0;  // in which they last got something
-        bool is_open = false;     // and are to be divided yet
-        bool is_reached = false;  // by this pass
+        Tensor weight = {};       // f64: sum of this process's weights
+        Tensor divisor = {};      // f64: the gradients have been divided by it
+        std::int64_t window = 0;  // in which it last got gradients
+        bool is_open = false;     // whether its gradients must still be divided
+        bool is_reached = false;  // whether the current pass has reached it
     };
-    // Leaves of any pass are looked up from any thread.
-    struct Door {
-        std::atomic<std::thread::id> inside{};
+    // Shared with the backward hook, which is called for passes of all threads.
+    struct HookState {
+        std::atomic<std::thread::id> running_thread{};  // in run()
         GradientDivision* division;
     };
 
@@ -96,18 +101,19 @@ class GradientDivision {
     void open(Part& part) const;
     Part& part_of(const nn::Module* model, const optim::Optimizer* optimizer);
     static bool has_gradients(const Part& part);
-    // Whether it, or another part of its model, has: the weight counts for all of a model.
+    // Whether the part or another part of its model has gradients: a weight applies to a whole
+    // model.
     bool holds_sum(const Part& part) const;
     void close(Part& part, const Tensor& divisor) const;
     void close_here(Part& part);
 
     std::vector<std::unique_ptr<Part>> parts_;
     std::unordered_map<const Impl*, Part*> index_;
-    std::vector<std::size_t> sizes_;  // by which a change is seen
+    std::vector<std::size_t> sizes_;  // the sizes of models and groups, to detect changes
     std::int64_t window_ = 0;
     Kind kind_ = Kind::none;
     double share_ = 1;
-    std::shared_ptr<Door> door_;
+    std::shared_ptr<HookState> hook_state_;
     autograd::HookHandle hook_;
 };
 

@@ -1,5 +1,5 @@
-// LocalSGD: every process trains a prepared model on its own, and parameters are averaged now and
-// then (dist/parallel/local_sgd.h).
+// LocalSGD: each process trains a prepared model on its own, and parameters are averaged every few
+// steps (dist/parallel/local_sgd.h).
 //
 //     accel::LocalSGD local(accelerator, model, 8);
 //     for (auto& batch : loader) {
@@ -17,18 +17,18 @@
 
 namespace axle::accel {
 
-// As accelerate.local_sgd.LocalSGD: while it lives, gradients are this process's alone. Nothing for
-// one process, or where it is not enabled.
+// As accelerate.local_sgd.LocalSGD: within this scope, gradients are not averaged; parameters are
+// averaged instead. Does nothing for one process, or if not enabled.
 class [[nodiscard]] LocalSGD {
   public:
-    // ValueError for less than one step; UsageError for a model that is not prepared.
+    // Throws ValueError if local_sgd_steps is less than 1, UsageError if the model is not prepared.
     LocalSGD(Accelerator& accelerator, nn::Module& model, std::int64_t local_sgd_steps,
              bool enabled = true);
 
-    // After each optimizer step: every local_sgd_steps-th averages.
+    // Call after each optimizer step. Every local_sgd_steps-th call averages the parameters.
     void step() { local_.step(); }
-    // Averages once more; then it does nothing. The destructor does so too, unless an exception is
-    // under way.
+    // Averages once more and ends the scope. The destructor calls it, unless an exception is
+    // unwinding the stack.
     void finish() { local_.finish(); }
 
   private:

@@ -16,7 +16,7 @@ void LoopState::advance_schedule(optim::Scheduler& scheduler) const {
 }
 
 void LoopState::step_schedule(optim::Scheduler& scheduler) const {
-    if (schedules_may_skip() && scaling->was_skipped(scheduler.optimizer())) return;
+    if (schedules_can_skip() && scaling->was_skipped(scheduler.optimizer())) return;
     advance_schedule(scheduler);
 }
 

@@ -26,7 +26,7 @@ struct LoopState {
     ScheduleOptions schedules;
 
     // Whether schedules skip the updates that fp16 has skipped.
-    bool schedules_may_skip() const { return scaling != nullptr && schedules.step_with_optimizer; }
+    bool schedules_can_skip() const { return scaling != nullptr && schedules.step_with_optimizer; }
     // Advances a schedule by one update, up to its end.
     void advance_schedule(optim::Scheduler& scheduler) const;
     // advance_schedule(), unless the update was skipped. Can read device memory in fp16.

@@ -103,7 +103,7 @@ DeviceRates* StepCapture::device_rates_of(optim::Optimizer& optimizer) {
     }
     if (schedule == nullptr) return nullptr;
     return &loop_.recorder.add_rates(std::make_unique<DeviceRates>(
-        optimizer, *schedule, device_, loop_.schedules_may_skip(),
+        optimizer, *schedule, device_, loop_.schedules_can_skip(),
         [loop = &loop_](optim::Scheduler& scheduler) { loop->advance_schedule(scheduler); }));
 }
 

@@ -1,4 +1,4 @@
-// Scopes that say when processes average their gradients: what an Accelerator's methods return.
+// Scopes that control when processes average gradients. Methods of Accelerator return them.
 #pragma once
 
 #include <exception>
@@ -11,7 +11,7 @@
 
 namespace axle::accel {
 
-// While it lives, some models' gradients stay with this process.
+// Within this scope, the gradients of some models are not averaged.
 class [[nodiscard]] NoSyncScope {
   public:
     using Guards = std::vector<std::unique_ptr<dist::NoSyncGuard>>;
@@ -25,12 +25,13 @@ class [[nodiscard]] NoSyncScope {
     Guards guards_;
 };
 
-// Of accumulate(): the scope of one micro-batch.
+// The scope of one micro-batch, from Accelerator::accumulate().
 class [[nodiscard]] AccumulateScope {
   public:
     AccumulateScope(NoSyncScope::Guards guards, std::function<void()> at_end)
         : no_sync_(std::move(guards)), at_end_(std::move(at_end)) {}
-    // What at_end throws, unless an exception is under way.
+    // Calls at_end and lets its exceptions through, unless another exception is unwinding the
+    // stack.
     ~AccumulateScope() noexcept(false) {
         if (at_end_ && std::uncaught_exceptions() == exceptions_) at_end_();
     }
@@ -43,7 +44,8 @@ class [[nodiscard]] AccumulateScope {
     int exceptions_ = std::uncaught_exceptions();
 };
 
-// While it lives, a model's gradients are averaged although a scope around it says otherwise.
+// Within this scope, a model's gradients are averaged even if an enclosing NoSyncScope suspends
+// that.
 class [[nodiscard]] SyncScope {
   public:
     explicit SyncScope(dist::DataParallel* replicas)
@@ -57,17 +59,17 @@ class [[nodiscard]] SyncScope {
     SyncScope& operator=(const SyncScope&) = delete;
 
   private:
-    dist::DataParallel* replicas_;  // null for one process
+    dist::DataParallel* replicas_;  // nullptr for one process
     bool before_;
 };
 
-// While it lives, processes may have different numbers of batches.
+// Within this scope, processes can have different numbers of batches.
 class [[nodiscard]] JoinScope {
   public:
     JoinScope() = default;
     JoinScope(std::unique_ptr<dist::Join> join, std::function<void()> at_end)
         : at_end_(std::move(at_end)), join_(std::move(join)) {}
-    // As dist::Join's, whose end this is.
+    // Waits until all processes have run out of batches. Throws what dist::Join::finish() throws.
     ~JoinScope() noexcept(false) {
         try {
             if (join_) join_->finish();
@@ -82,10 +84,10 @@ class [[nodiscard]] JoinScope {
 
   private:
     std::function<void()> at_end_;
-    std::unique_ptr<dist::Join> join_;  // null where nothing is averaged
+    std::unique_ptr<dist::Join> join_;  // nullptr if nothing is averaged
 };
 
-// Context parallel training has no effect yet; neither does this.
+// A scope without an effect: context parallel training is not implemented yet.
 struct [[nodiscard]] ContextParallelScope {
     ContextParallelScope() = default;
     ~ContextParallelScope() {}  // NOLINT: a scope is not an unused variable

@@ -1,15 +1,15 @@
-// Training in fp8: Linear layers multiply in 8-bit floats (nn/precision/float8.h), the rest as in
-// bf16.
+// Options for training in fp8: Linear layers multiply in 8-bit floats (nn/precision/float8.h), all
+// other operations run as in bf16.
 //
 //     axle::Accelerator accelerator({.mixed_precision = "fp8",
 //                                    .ao_recipe_kwargs = accel::AORecipeKwargs()});
 //
-// prepare() gives every Linear whose sizes are multiples of 16 a policy; others stay as they are.
-// It needs a GPU of compute capability 8.9; before, "fp8" becomes "fp16", and on the CPU "bf16",
-// with a warning, unless the recipe emulates it.
+// prepare() sets a policy for each Linear whose sizes are multiples of 16; others stay as they are.
+// This needs a GPU of compute capability 8.9. On older GPUs "fp8" becomes "fp16" and on a CPU
+// "bf16", with a warning, unless the recipe emulates fp8.
 //
-// What a field doesn't say is asked of the environment, ACCELERATE_FP8_<FIELD>; which recipe, of
-// ACCELERATE_FP8_BACKEND (AO or TE), else it is AO.
+// Fields that are not set are read from the environment variables ACCELERATE_FP8_<FIELD>.
+// ACCELERATE_FP8_BACKEND (AO or TE) selects the recipe; the default is AO.
 #pragma once
 
 #include <array>
@@ -26,35 +26,36 @@ namespace axle::accel {
 
 enum class Fp8Backend : std::uint8_t {
     NO,
-    AO,  // scales of the values themselves, as torchao
-    TE,  // scales of values before, as Transformer Engine
+    AO,  // current scaling, as torchao
+    TE,  // delayed scaling, as Transformer Engine
 };
 
-// Current scaling: each product's operands are brought into range by what is largest in them, f8
-// e4m3 forward and e5m2 for gradients. In evaluation too.
+// Current scaling: each operand of a product is scaled by its own largest absolute value. Values
+// are f8 e4m3 in forward and e5m2 in backward. Applies in evaluation too.
 struct AORecipeKwargs {
-    // Which layers, by name; without, all but the first and the last.
+    // Returns whether a layer is converted; by default all but the first and the last layer are.
     std::function<bool(const nn::Linear&, const std::string& name)> module_filter_func = {};
-    // Products over numbers of rows that are not multiples of 16 are filled up with zeros (true
-    // unless said), or else not done in 8 bits.
+    // true, the default: products over a number of rows that is not a multiple of 16 are padded
+    // with zeros. false: such products are not computed in fp8.
     std::optional<bool> pad_inner_dim = {};
-    std::optional<bool> enable_fsdp_float8_all_gather = {};  // nothing is sharded: no effect
+    std::optional<bool> enable_fsdp_float8_all_gather = {};  // has no effect: nothing is sharded
     bool round_scales_to_power_of_2 = false;
-    bool emulate = false;  // on any device: rounded to 8 bits, multiplied in f32
+    bool emulate = false;  // on any device: rounds to 8 bits and multiplies in f32
 };
 
-// Delayed scaling. The history is a buffer of the layer, saved with the model.
+// Delayed scaling: scales come from the largest absolute values of earlier steps. The history is a
+// buffer of the layer and is saved with the model. Comments give the defaults.
 struct TERecipeKwargs {
     std::optional<bool> use_autocast_during_eval = {};  // false
-    std::optional<int> margin = {};                     // 0: powers of two that are left free
-    std::optional<int> interval = {};                   // 1: steps between new scales
+    std::optional<int> margin = {};                     // 0: the scale is reduced by 2^margin
+    std::optional<int> interval = {};                   // 1: steps between updates of the scale
     // "HYBRID" (e4m3 forward, e5m2 for gradients), "E4M3" or "E5M2" for all
     std::string fp8_format = {};
     std::optional<int> amax_history_len = {};                           // 1024
     std::string amax_compute_algo = {};                                 // "most_recent" or "max"
     std::optional<std::array<bool, 3>> override_linear_precision = {};  // fprop, dgrad, wgrad
-    std::optional<bool> use_mxfp8_block_scaling = {};                   // true is refused
-    bool emulate = false;                                               // as AORecipeKwargs'
+    std::optional<bool> use_mxfp8_block_scaling = {};  // false; true throws NotImplementedError
+    bool emulate = false;                              // as in AORecipeKwargs
 };
 
 }  // namespace axle::accel

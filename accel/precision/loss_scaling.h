@@ -1,4 +1,4 @@
-// Private to accel: a GradScaler that is asked by the gates of prepared objects.
+// Private to accel: scales losses in fp16 and decides when the scale is updated.
 #pragma once
 
 #include <string>
@@ -11,10 +11,11 @@
 
 namespace axle::accel {
 
-// The scale is updated once per iteration, by what all optimizers have found. Within accumulate(),
-// an iteration is its scope: the update comes when all optimizers have stepped, or at its end.
-// Elsewhere it comes as soon as each of them that has gradients has stepped, so that no gradient
-// waits that was scaled otherwise. Always where an optimizer steps for the second time.
+// A GradScaler for all prepared optimizers. The scale is updated once per iteration, from the
+// gradients of all optimizers. Within accumulate() an iteration is its scope: the update happens
+// when all optimizers have stepped, or at the end of the scope. Outside, it happens as soon as
+// every optimizer that has gradients has stepped, so that no gradients with the old scale remain.
+// In both cases it happens when an optimizer steps for the second time. Used by one thread.
 class LossScaling {
   public:
     LossScaling(const optim::GradScalerOptions& options, Device device);
@@ -26,17 +27,19 @@ class LossScaling {
     void begin_iteration();
     void end_iteration();
     void before_backward();
-    // Optimizers that hold any of the parameters, or all; those that are unscaled stay so.
+    // Unscale the gradients of all optimizers, or of those that hold one of the parameters, unless
+    // they are unscaled already.
     void unscale(const std::vector<Tensor>& parameters);
     void unscale_all();
     // Returns the scalars of the step, undefined if the optimizer has no gradients.
     Tensor before_step(optim::Optimizer& optimizer);
     void before_zero_grad(const optim::Optimizer& optimizer) { scaler_.forget_progress(optimizer); }
 
-    // Of the last step of a prepared optimizer, else of any. Read once per step.
+    // Returns whether the last step of the optimizer was skipped; for an optimizer that is not
+    // prepared, whether that of any prepared one was. Reads device memory, once per step.
     bool was_skipped(const optim::Optimizer& optimizer);
     void forget_skips() { skips_.clear(); }
-    // What a step begins with, as text.
+    // Returns the stages of all optimizers as text, to compare positions within an iteration.
     std::string stages() const;
 
   private:

@@ -1,6 +1,6 @@
-// The functions of accelerate.utils on nested values, Trees or types of the user's own
-// (core/tree/structure.h), between the processes of the program's Accelerator or PartialState;
-// without one this process is alone. dist/group/operations.h says what each does.
+// The collectives of accelerate.utils on Trees or user-defined types (core/tree/structure.h),
+// between the processes of the program's Accelerator or PartialState; without one, this process is
+// alone. dist/group/operations.h documents each operation.
 //
 //     Tree all = accel::gather(batch);
 //     auto lines = accel::gather_object(std::vector<std::string>{line});
@@ -32,10 +32,10 @@ using axle::recursively_apply;
 using axle::send_to_device;
 using axle::slice_tensors;
 
-// That of PartialState::current(), or one that has this process alone.
+// Returns the group of PartialState::current(), or a group of this process alone.
 std::shared_ptr<dist::ProcessGroup> current_process_group();
 
-// Braces are a Tree.
+// A braced list is a Tree.
 template <class T = Tree>
 T gather(const T& value) {
     return dist::gather(*current_process_group(), value);
@@ -61,7 +61,7 @@ T pad_across_processes(const T& value, std::int64_t dim = 0, double pad_index = 
                        bool pad_first = false) {
     return dist::pad_across_processes(*current_process_group(), value, dim, pad_index, pad_first);
 }
-// To the state's device.
+// Copies the tensor of the one process that passes one to all processes, on their devices.
 Tensor copy_tensor_to_devices(const std::optional<Tensor>& tensor);
 
 }  // namespace axle::accel

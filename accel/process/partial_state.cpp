@@ -14,7 +14,7 @@
 namespace axle::accel {
 namespace {
 
-// The group that the launcher has started this process for, while a state holds it.
+// The group of the launcher's processes, while a state holds it.
 struct Shared {
     std::mutex mutex;
     std::weak_ptr<dist::ProcessGroup> group;
@@ -37,8 +37,7 @@ Device own_gpu(int local_rank) { return Device::cuda(local_rank % cuda::device_c
 Device named_device(const std::string& name, int local_rank) {
     if (name != "cpu" && name != "cuda" && !name.starts_with("cuda:"))
         throw DeviceError(
-            str("ACCELERATE_TORCH_DEVICE: CPU and CUDA are what there is (cpu, cuda "
-                "or cuda:<index>): '",
+            str("ACCELERATE_TORCH_DEVICE: the device must be cpu, cuda or cuda:<index>: '",
                 printable(name), "'"));
     const Device device = Device::parse(name);
     return name == "cuda" ? own_gpu(local_rank) : device;
@@ -52,16 +51,17 @@ Device chosen_device(bool cpu, int local_rank) {
     return without_gpu || !cuda::is_available() ? Device::cpu() : own_gpu(local_rank);
 }
 
-// What the living AcceleratorStates of this thread have in common.
+// The precision of this thread's existing AcceleratorStates.
 thread_local std::weak_ptr<const std::string> precision_in_use;
 
-std::shared_ptr<const std::string> agreed(std::string precision, bool is_said) {
+std::shared_ptr<const std::string> shared_precision(std::string precision, bool is_explicit) {
     if (auto in_use = precision_in_use.lock()) {
-        if (is_said && *in_use != precision)
-            throw ValueError(str("Accelerator: mixed_precision is '", *in_use,
-                                 "' in an Accelerator that lives, and can't be another in a second "
-                                 "one: '",
-                                 precision, "'"));
+        if (is_explicit && *in_use != precision)
+            throw ValueError(
+                str("Accelerator: mixed_precision is '", *in_use,
+                    "' in an existing Accelerator, and must be the same in the new one: "
+                    "'",
+                    precision, "'"));
         return in_use;
     }
     auto made = std::make_shared<const std::string>(std::move(precision));
@@ -119,9 +119,9 @@ PartialState::PartialState(PartialStateOptions options) : group_(std::move(optio
 }
 
 AcceleratorState::AcceleratorState(PartialStateOptions options, std::string mixed_precision,
-                                   bool is_said)
+                                   bool is_explicit)
     : PartialState(std::move(options)),
-      mixed_precision_(agreed(std::move(mixed_precision), is_said)) {}
+      mixed_precision_(shared_precision(std::move(mixed_precision), is_explicit)) {}
 
 std::ostream& operator<<(std::ostream& out, const PartialState& state) {
     out << "Distributed environment: " << name_of(state.distributed_type());
@@ -199,8 +199,8 @@ void PartialState::print_line(const std::string& line) { std::cout << line + '\n
 const std::shared_ptr<dist::ProcessGroup>& PartialState::process_group() const {
     if (!group_)
         throw UsageError(
-            "process group: this process has let go of it (end_training, destroy_process_group); "
-            "what all do together comes before that");
+            "process group: end_training() or destroy_process_group() has released it; call "
+            "collectives before");
     return group_;
 }
 

@@ -1,6 +1,6 @@
-// PartialState: who this process is among those that train together, and what they do in turn.
+// PartialState: the rank and device of this process, and functions that run on some processes only.
 //
-//     accel::PartialState state;                      // as the launcher says; alone without one
+//     accel::PartialState state;                      // reads the launcher's environment
 //     if (state.is_main_process()) download();
 //     state.wait_for_everyone();
 //     for (auto& prompt : state.split_between_processes(prompts)) answer(prompt);
@@ -26,26 +26,28 @@ enum class DistributedType : std::uint8_t { no, multi_cpu, multi_gpu };
 const char* name_of(DistributedType type);  // "NO", "MULTI_CPU", "MULTI_GPU", as Accelerate
 
 struct PartialStateOptions {
-    // Else what ACCELERATE_TORCH_DEVICE names, the CPU where ACCELERATE_USE_CPU says so, or the GPU
-    // of this process, where there is one.
+    // Use the CPU. Otherwise the device is ACCELERATE_TORCH_DEVICE, the CPU if ACCELERATE_USE_CPU
+    // is true, or this process's GPU if there is one.
     bool cpu = false;
-    // Of the group that is made if there is none yet: InitProcessGroupKwargs.
+    // Options of the group that is created if there is none yet (InitProcessGroupKwargs).
     dist::ProcessGroupOptions init_process_group_kwargs = {};
-    // Instead of the group of all processes that the launcher started.
+    // Used instead of the group of all processes that the launcher has started.
     std::shared_ptr<dist::ProcessGroup> process_group = {};
 };
 
-// Which of `size` inputs a process gets: a run of them, as even as can be, the first processes one
-// more. With padding everybody gets as many, the last input again where there are too few.
+// Returns the indices of a process's part of `size` inputs. Parts are contiguous and differ by at
+// most one input; the first processes get the larger parts. With apply_padding all parts have the
+// same size: the last input is repeated.
 std::vector<std::size_t> split_indices(std::size_t size, int process_index, int num_processes,
                                        bool apply_padding);
-// Lists and tensors by their first dimension, maps of such entry by entry: ValueError where these
-// have different lengths, and for what has none. One process gets it all.
+// Returns a process's part of a list, of a tensor (by its first dimension), or of a map of these.
+// Returns the input for one process. Throws ValueError if the entries of a map differ in length,
+// and for other inputs.
 Tree split_between_processes(const Tree& inputs, int process_index, int num_processes,
                              bool apply_padding = false);
 
-// While it lives, the other processes wait: those that are not first from its construction on until
-// the first one's has ended.
+// A scope that one process runs before the others: their constructors block until the first
+// process's scope has ended.
 class [[nodiscard]] ProcessFirst {
   public:
     ProcessFirst(std::shared_ptr<dist::ProcessGroup> group, bool is_first);
@@ -58,12 +60,12 @@ class [[nodiscard]] ProcessFirst {
     bool is_first_;
 };
 
-// All states of a program share one process group, which the first one makes and the last one
-// leaves. One thread at a time.
+// The process group of the program, and this process's place in it. All states of a program share
+// one group: the first state creates it, and it is closed with the last one. Used by one thread.
 class PartialState {
   public:
     explicit PartialState(PartialStateOptions options = {});
-    // That of the group that the program's states share, if there is one now.
+    // Returns a state of the program's current group, or nullopt if no state exists.
     static std::optional<PartialState> current();
 
     int num_processes() const { return environment_.world_size; }
@@ -77,21 +79,22 @@ class PartialState {
     Device device() const { return device_; }
     // "gloo", "nccl" or "none"
     const std::string& backend() const { return process_group()->backend(); }
-    // ACCELERATE_DEBUG_MODE. Collectives check what they are given in any case.
+    // Returns ACCELERATE_DEBUG_MODE. It has no effect: collectives always check their arguments.
     bool debug() const { return debug_; }
-    // false behind destroy_process_group(), where process_group() is a UsageError.
+    // Returns false after destroy_process_group(); then process_group() throws UsageError.
     bool has_process_group() const { return group_ != nullptr; }
     const std::shared_ptr<dist::ProcessGroup>& process_group() const;
 
+    // Blocks until all processes have called it.
     void wait_for_everyone() const { process_group()->barrier(); }
-    // A scope that the main process (of all, or of each machine) runs through before the others.
+    // Return a scope that the main process (of all, or of each machine) runs before the others.
     ProcessFirst main_process_first() const { return {process_group(), is_main_process()}; }
     ProcessFirst local_main_process_first() const {
         return {process_group(), is_local_main_process()};
     }
 
-    // f() on one process, its result there and nothing elsewhere; true and false where f gives
-    // none.
+    // Call f() on one process. Return an optional that holds f's result on that process; if f
+    // returns void, return whether f was called.
     template <class F>
     auto on_main_process(F&& f) const {
         return run_if(is_main_process(), std::forward<F>(f));
@@ -113,7 +116,7 @@ class PartialState {
         return run_if(local_process_index() == local_process_index_, std::forward<F>(f));
     }
 
-    // This process's part of the inputs, as above.
+    // Returns this process's part of the inputs, as split_indices() divides them.
     template <class T>
     std::vector<T> split_between_processes(const std::vector<T>& inputs,
                                            bool apply_padding = false) const {
@@ -128,15 +131,15 @@ class PartialState {
                                               apply_padding);
     }
 
-    // A line on std::cout, once per machine.
+    // Prints a line to std::cout, once per machine.
     template <class... Parts>
     void print(const Parts&... parts) const {
         if (is_local_main_process()) print_line(str(parts...));
     }
 
-    // Lets go of the group of several processes: from now on nothing that all do together can be
-    // done here, while this process still knows which one it is. The last owner leaves the group;
-    // others that wait for this process in a collective then fail.
+    // Releases the group if there are several processes: ranks stay known, but collectives throw
+    // UsageError. The last owner of the group leaves it; then collectives in which other processes
+    // still wait for this one fail.
     void destroy_process_group();
 
   private:
@@ -153,17 +156,17 @@ class PartialState {
     static void print_line(const std::string& line);
 
     dist::Environment environment_;
-    std::shared_ptr<dist::ProcessGroup> group_;  // null once it is let go
+    std::shared_ptr<dist::ProcessGroup> group_;  // nullptr after destroy_process_group()
     Device device_;
     bool debug_ = false;
 };
 
-// And what an Accelerator has decided.
+// The state of an Accelerator: also has its precision.
 class AcceleratorState : public PartialState {
   public:
-    // A thread's living states have one precision: that of the first where a later one says
-    // nothing (`is_said`), ValueError where it says another.
-    AcceleratorState(PartialStateOptions options, std::string mixed_precision, bool is_said);
+    // All existing states of a thread have the same precision. If `is_explicit`, throws ValueError
+    // when an existing state has another one; otherwise the existing one is used.
+    AcceleratorState(PartialStateOptions options, std::string mixed_precision, bool is_explicit);
 
     const std::string& mixed_precision() const { return *mixed_precision_; }
 
@@ -171,7 +174,7 @@ class AcceleratorState : public PartialState {
     std::shared_ptr<const std::string> mixed_precision_;
 };
 
-// A line each: distributed environment, processes, device, and the mixed precision.
+// Print one line each: distributed environment, processes, device, and mixed precision.
 std::ostream& operator<<(std::ostream& out, const PartialState& state);
 std::ostream& operator<<(std::ostream& out, const AcceleratorState& state);
 

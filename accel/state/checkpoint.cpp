@@ -36,13 +36,13 @@ std::exception_ptr not_removed(const fs::path& path, const std::error_code& erro
         FileError(str(printable(path.string()), ": can't be removed: ", error.message())));
 }
 
-// Of a file or a folder.
+// Syncs a file or a folder to disk.
 void sync_path(const fs::path& path) {
     const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
     const bool done = descriptor >= 0 && fsync(descriptor) == 0;
     const int error = errno;
     if (descriptor >= 0) close(descriptor);
-    if (!done) fail(path, str("can't be forced to disk: ", std::strerror(error)));
+    if (!done) fail(path, str("can't be synced to disk: ", std::strerror(error)));
 }
 
 std::int64_t crc_of(const std::string& path) {
@@ -67,7 +67,7 @@ std::int64_t crc_of_text(const std::string& text) {
 Tree read_manifest(const fs::path& path) {
     const fs::path file = path / kManifest;
     std::error_code ignored;
-    if (!fs::exists(file, ignored)) fail(path, "is no checkpoint: it has no manifest.json");
+    if (!fs::exists(file, ignored)) fail(path, "not a checkpoint: manifest.json is missing");
     try {
         Tree manifest = from_json(read_file(file.string()));
         if (manifest["format"].string() != kFormat)
@@ -86,14 +86,15 @@ Tree read_manifest(const fs::path& path) {
     }
 }
 
-// What stays behind is no failure of the checkpoint that took its place, whatever the policy.
+// Reports failures but never throws: the checkpoint that replaced this one is complete.
 void try_to_remove(const fs::path& path) {
     std::error_code error;
     fs::remove_all(path, error);
     if (error) report_error_noexcept(not_removed(path, error));
 }
 
-// Replaces what is at `to`, if anything, without a moment in which neither is there.
+// Moves `from` to `to`. If `to` exists, exchanges them, so that a complete checkpoint is there at
+// any time.
 void put_in_place(const fs::path& from, const fs::path& to) {
     if (rename(from.c_str(), to.c_str()) == 0) return;
     if (errno != ENOTEMPTY && errno != EEXIST)
@@ -108,7 +109,7 @@ void put_in_place(const fs::path& from, const fs::path& to) {
     try_to_remove(aside);
 }
 
-// A tree as JSON has no place for tensors: each is replaced by {"tensor": its name}.
+// JSON can't hold tensors: each is replaced by {"tensor": name}.
 constexpr const char* kReference = "tensor";
 
 Tree extract(const Tree& tree, const std::string& name, NamedTensors& tensors) {
@@ -149,8 +150,8 @@ Tree restore(const Tree& tree, const std::map<std::string, Tensor>& tensors) {
     return result;
 }
 
-// Checkpoints directly below a folder with their iterations. One with a damaged manifest is an
-// error, or is passed over.
+// Returns the checkpoints directly in a folder, sorted by iteration. Throws FileError for damaged
+// manifests unless skip_damaged.
 std::vector<std::pair<std::int64_t, fs::path>> checkpoints_in(const std::string& folder,
                                                               bool skip_damaged) {
     std::vector<std::pair<std::int64_t, fs::path>> found;
@@ -168,7 +169,7 @@ std::vector<std::pair<std::int64_t, fs::path>> checkpoints_in(const std::string&
     return found;
 }
 
-// By their paths below it, folders before what is in them.
+// The paths in a directory; folders come before their contents.
 struct Contents {
     std::vector<std::string> folders, files;
 };
@@ -177,8 +178,7 @@ Contents contents_of(const fs::path& directory) {
     for (const fs::directory_entry& entry : fs::recursive_directory_iterator(directory)) {
         std::string name = entry.path().lexically_relative(directory).generic_string();
         if (entry.is_symlink() || !(entry.is_directory() || entry.is_regular_file()))
-            fail(entry.path(),
-                 "is neither a file nor a folder, which is all a checkpoint can hold");
+            fail(entry.path(), "is neither a file nor a folder: checkpoints can't hold it");
         (entry.is_directory() ? found.folders : found.files).push_back(std::move(name));
     }
     std::sort(found.folders.begin(), found.folders.end());
@@ -186,7 +186,7 @@ Contents contents_of(const fs::path& directory) {
     return found;
 }
 
-// Whether a path stays below the folder that it is relative to.
+// Whether a relative path stays within its folder.
 bool stays_below(const std::string& name) {
     const fs::path path(name);
     return !name.empty() && path.is_relative() && path.lexically_normal() == path &&
@@ -195,7 +195,7 @@ bool stays_below(const std::string& name) {
 
 }  // namespace
 
-// Other programs write a manifest.json too.
+// Checks the contents: other programs write files named manifest.json too.
 bool is_checkpoint(const std::string& path) {
     std::error_code ignored;
     const fs::path file = fs::path(path) / kManifest;
@@ -225,13 +225,13 @@ CheckpointWriter::CheckpointWriter(const std::string& path)
     std::error_code ignored;
     if (fs::exists(fs::symlink_status(place, ignored)) && !is_checkpoint(path_) &&
         !(fs::is_directory(place, ignored) && fs::is_empty(place, ignored)))
-        fail(place, "exists and is no checkpoint, so it is not replaced");
+        fail(place, "exists and is not a checkpoint: it is not replaced");
     create_directories(place.parent_path().string());
     for (int attempt = 0;; ++attempt) {
         const std::string name = str(kTemporary, getpid(), "-", attempt);
         temporary_ = (place.parent_path() / name).string();
         if (mkdir(temporary_.c_str(), 0777) == 0) return;
-        if (errno != EEXIST) fail(temporary_, str("can't be made: ", std::strerror(errno)));
+        if (errno != EEXIST) fail(temporary_, str("can't be created: ", std::strerror(errno)));
     }
 }
 
@@ -253,9 +253,9 @@ void CheckpointWriter::commit(std::int64_t iteration) {
     const Contents contents = contents_of(temporary_);
     for (const std::string& name : contents.files) {
         const std::string file = (fs::path(temporary_) / name).string();
-        if (name == kManifest) fail(file, "is the checkpoint's own: write another name");
+        if (name == kManifest) fail(file, "is reserved for the checkpoint: use another name");
         files.set(name, Tree{{"size", InputFile(file).size()}, {"crc32", crc_of(file)}});
-        // That a hook has written; the others are there already.
+        // write() has synced its files, but hooks can have written more.
         sync_path(file);
     }
     for (const std::string& name : contents.folders) sync_path(fs::path(temporary_) / name);
@@ -320,7 +320,7 @@ void rotate_checkpoints(const std::string& folder, std::size_t keep, const std::
         return checkpoint.second.filename() != fs::path(newest).filename();
     });
     for (std::size_t i = 0; i + std::max<std::size_t>(keep, 1) < found.size(); ++i) {
-        // First out of sight, so that a crash leaves no half checkpoint under its name.
+        // Renames it first, so that a crash leaves no partial checkpoint under its name.
         const fs::path path = found[i].second;
         const fs::path aside =
             path.parent_path() / (kTemporary + path.filename().string() + ".old");

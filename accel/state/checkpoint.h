@@ -1,8 +1,8 @@
-// Checkpoint directories: whole or absent, and verified before anything is loaded.
+// Checkpoint directories. A checkpoint is complete or absent, and is verified before it is read.
 //
-// A checkpoint is written into a hidden directory beside its place. commit() lists every file with
-// size and CRC-32 in manifest.json, which has a CRC-32 of its own, forces all to disk and renames
-// the directory. Whatever happens before that leaves the earlier checkpoint as it was.
+// A checkpoint is written to a hidden directory next to its path. commit() lists each file with its
+// size and CRC-32 in manifest.json, which has a CRC-32 of its own, syncs everything to disk and
+// renames the directory. If anything fails before the rename, the earlier checkpoint stays.
 #pragma once
 
 #include <cstdint>
@@ -16,38 +16,42 @@
 
 namespace axle::accel {
 
+// Writes one checkpoint.
 class CheckpointWriter {
   public:
-    // FileError if `path` exists and is not a checkpoint (then it is not ours to replace).
+    // Throws FileError if `path` exists and is neither a checkpoint nor an empty folder.
     explicit CheckpointWriter(const std::string& path);
-    // Without a commit, removes what was written.
+    // Removes the files unless they were committed.
     ~CheckpointWriter();
     CheckpointWriter(const CheckpointWriter&) = delete;
     CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
-    // Where to write files, and folders with files.
+    // Returns the directory to write files and folders to.
     const std::string& directory() const { return temporary_; }
-    // stem.json, and stem.safetensors if there are tensors in the tree.
+    // Writes stem.json, and stem.safetensors if the tree has tensors.
     void write(const std::string& stem, const Tree& tree) const;
-    // `iteration` orders the checkpoints of a folder.
+    // Puts the checkpoint in place, replacing an existing one. `iteration` orders the checkpoints
+    // of a folder. Throws FileError if it can't be written.
     void commit(std::int64_t iteration);
 
   private:
     std::string path_, temporary_;
 };
 
+// Reads a checkpoint that CheckpointWriter has written.
 class CheckpointReader {
   public:
-    // Reads the manifest and compares every file with it: FileError names the file that is missing,
-    // cut or changed.
+    // Compares all files with the manifest. Throws FileError with the name of a file that is
+    // missing, truncated or changed.
     explicit CheckpointReader(std::string path);
 
     const std::string& path() const { return path_; }
     std::int64_t iteration() const { return iteration_; }
-    // By its path in the directory, "unet/config.json".
+    // Whether the manifest lists a file, given by its path in the directory: "unet/config.json".
     bool contains(std::string_view file) const;
+    // Returns the path of a file. Throws FileError if the manifest does not list it.
     std::string file(std::string_view name) const;
-    // What CheckpointWriter::write wrote.
+    // Returns the tree that CheckpointWriter::write() has written.
     Tree read(const std::string& stem) const;
 
   private:
@@ -56,21 +60,20 @@ class CheckpointReader {
     std::vector<std::string> files_;
 };
 
-// Whether a directory has a manifest of ours, perhaps a damaged one.
+// Returns whether a directory has Axle's manifest, valid or damaged.
 bool is_checkpoint(const std::string& path);
 
-// The first number in a directory's own name: 12 of "runs/3/checkpoint_12".
+// Returns the first number in a directory's name: 12 for "runs/3/checkpoint_12".
 std::optional<std::int64_t> checkpoint_number(const std::string& path);
 
-// The checkpoint with the highest iteration directly below a folder, by its manifest and whatever
-// its name. Symbolic links and folders without a manifest of ours are passed over; a missing folder
-// has none. FileError for a damaged manifest: an older checkpoint might not be what is wanted.
+// Returns the path of the checkpoint in a folder whose manifest has the highest iteration, or
+// nullopt if there is none. Ignores names, symbolic links, and folders without Axle's manifest.
+// Throws FileError for a damaged manifest, because that checkpoint could be the latest.
 std::optional<std::string> latest_checkpoint(const std::string& folder);
 
-// Removes the oldest checkpoints directly below a folder until `keep` are left, and what writers
-// that died have left behind. `newest`, if it is one of them, stays whatever its iteration. Touches
-// nothing else, nor a checkpoint with a damaged manifest. What can't be removed is trouble that
-// need not stop the work (core/log.h).
+// Removes the oldest checkpoints in a folder until `keep` are left, and directories left by writers
+// that have crashed. Keeps `newest` regardless of its iteration, and checkpoints with a damaged
+// manifest. Failures to remove are reported by the error policy (core/log.h).
 void rotate_checkpoints(const std::string& folder, std::size_t keep,
                         const std::string& newest = {});
 

@@ -34,8 +34,8 @@ void set_gradients(const nn::Module& model, const std::map<std::string, Tensor>&
     }
 }
 
-// What a process had accumulated; what all had on average, where they were more or fewer: the mean
-// of the processes, which the update takes, stays what it was.
+// Returns the gradients that a process had accumulated. If the number of processes has changed,
+// returns the mean over all processes: the mean that the update uses stays the same.
 std::map<std::string, Tensor> saved_gradients(const StateFolder& folder, std::size_t model,
                                               std::size_t rank, std::size_t processes) {
     const auto of_rank = [&](std::size_t r) {
@@ -55,7 +55,7 @@ std::map<std::string, Tensor> saved_gradients(const StateFolder& folder, std::si
     return mean;
 }
 
-// Says which file an object refused.
+// Adds the file's name to errors of the object that loads it.
 template <class F>
 void fitting(const StateFolder& folder, const std::string& stem, F&& load) {
     try {
@@ -84,8 +84,8 @@ std::vector<Tree> read_each(const StateFolder& folder, const char* stem, std::si
     return states;
 }
 
-// The states of objects that are registered, each of which must be there.
-std::vector<Tree> read_custom(const StateFolder& folder, std::size_t registered, bool says_so) {
+// Returns the states of the registered objects. Throws FileError if one is missing.
+std::vector<Tree> read_custom(const StateFolder& folder, std::size_t registered, bool warns) {
     static constexpr const char* kStem = "custom_checkpoint_";
     std::vector<Tree> states;
     for (std::size_t i = 0; i < registered; ++i) {
@@ -95,14 +95,14 @@ std::vector<Tree> read_custom(const StateFolder& folder, std::size_t registered,
                                 folder.count(kStem)));
         states.push_back(folder.read(str(kStem, i)));
     }
-    if (const std::size_t there = folder.count(kStem); there > registered && says_so)
+    if (const std::size_t there = folder.count(kStem); there > registered && warns)
         axle::log(LogLevel::warning, "load_state: ", printable(folder.path()), " has the state of ",
                   there, " registered objects, and ", registered,
                   " are registered: the others' files are left alone");
     return states;
 }
 
-// Names of the states directly in a folder that automatic naming writes to.
+// Returns the names of the checkpoints in the folder of automatic naming.
 Tree states_in(const std::string& folder) {
     Tree names = Tree::list();
     std::error_code error;
@@ -148,7 +148,7 @@ void StateFiles::read_own(LoadedState& state) const {
     const auto warn = [&](const auto&... said) {
         axle::log(LogLevel::warning, "load_state: ", printable(folder.path()), said...);
     };
-    if (!folder.is_ours()) {
+    if (!folder.is_axle()) {
         state.step = folder.step_of(rank).value_or(0);
         state.window = state.step % num_steps;
         state.sync_gradients = state.window == 0;
@@ -197,7 +197,7 @@ StateFiles::LoadedState StateFiles::read(const std::string& directory) const {
             state.weights.push_back(folder.tensors(numbered("model", i)));
         state.optimizers = read_each(folder, "optimizer", prepared_.optimizers().size());
         state.schedulers = read_each(folder, "scheduler", prepared_.schedulers().size());
-        if (folder.is_ours())
+        if (folder.is_axle())
             state.loaders = read_each(folder, "dl_state_dict", prepared_.loaders().size());
         if (loop_.scaling) state.scaler = folder.read("scaler");
         state.custom = read_custom(folder, custom_.size(), processes_.is_main_process());

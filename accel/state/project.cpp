@@ -1,4 +1,3 @@
-// What options say about a run's folders.
 #include "accel/state/project.h"
 
 #include "accel/config/resolve_options.h"
@@ -7,19 +6,20 @@
 namespace axle::accel {
 namespace {
 
-void take(std::string& place, const std::string& other, const char* name) {
-    if (!place.empty() && !other.empty() && place != other)
+// Merges an option of AcceleratorOptions into the field of the project configuration.
+void merge(std::string& field, const std::string& other, const char* name) {
+    if (!field.empty() && !other.empty() && field != other)
         throw UsageError(str("Accelerator: ", name, " is '", other, "' and project_config.", name,
-                             " is '", place, "'; say it in one place"));
-    if (place.empty()) place = other;
+                             " is '", field, "'; give only one of them"));
+    if (field.empty()) field = other;
 }
 
 }  // namespace
 
 ProjectConfiguration project(const AcceleratorOptions& options) {
     ProjectConfiguration project = options.project_config;
-    take(project.project_dir, options.project_dir, "project_dir");
-    take(project.logging_dir, options.logging_dir, "logging_dir");
+    merge(project.project_dir, options.project_dir, "project_dir");
+    merge(project.logging_dir, options.logging_dir, "logging_dir");
     if (project.logging_dir.empty()) project.logging_dir = project.project_dir;
     if (project.automatic_checkpoint_naming && project.project_dir.empty())
         throw ValueError(

@@ -1,4 +1,4 @@
-// Where a run keeps its files.
+// The folders of a run, and the naming of its checkpoints.
 #pragma once
 
 #include <cstdint>
@@ -7,20 +7,21 @@
 
 namespace axle::accel {
 
-// Fields in the order of Accelerate's.
+// Fields are in the order of Accelerate's ProjectConfiguration.
 struct ProjectConfiguration {
     std::string project_dir = {};
-    std::string logging_dir = {};  // of trackers; empty is project_dir
+    std::string logging_dir = {};  // for trackers; defaults to project_dir
     // save_state() writes project_dir/checkpoints/checkpoint_<iteration>, and load_state() without
-    // a folder takes the newest of them.
+    // a folder loads the newest of them.
     bool automatic_checkpoint_naming = false;
-    // So many of them are kept: the oldest go, once the new one is whole.
+    // How many checkpoints are kept: older ones are removed after a new one is complete.
     std::optional<int> total_limit = {};
-    std::int64_t iteration = 0;  // the number of the next one
-    // The main process of each machine writes, to its own project_dir; else that of all.
+    std::int64_t iteration = 0;  // the number of the next checkpoint
+    // true: the main process of each machine writes to its own project_dir. false: only the main
+    // process of all writes.
     bool save_on_each_node = false;
 
-    // One folder for both, as Accelerate's.
+    // Sets both folders, as in Accelerate.
     void set_directories(const std::string& directory) { project_dir = logging_dir = directory; }
 };
 

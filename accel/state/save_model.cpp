@@ -17,9 +17,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The file of weights that a checkpoint's path stands for.
+// Returns the path of the weights file of a checkpoint, which can be a file or a folder.
 std::string weights_of(const std::string& checkpoint) {
-    std::error_code unreadable;  // then opening it says why
+    std::error_code unreadable;  // then opening it throws an error
     if (!fs::is_directory(checkpoint, unreadable)) return checkpoint;
     const fs::path folder(checkpoint);
     for (const char* name : {nn::kTorchWeightsName, nn::kWeightsName})
@@ -37,25 +37,25 @@ std::string weights_of(const std::string& checkpoint) {
     return indices[0];
 }
 
-void check_there(const char* option, bool is_wanted) {
-    if (is_wanted)
+void check_unused(const char* option, bool is_used) {
+    if (is_used)
         throw UsageError(str("load_checkpoint_in_model: ", option,
-                             " is not there yet; load the whole model on one device"));
+                             " is not implemented yet; load the whole model on one device"));
 }
 
 void check_options(const LoadCheckpointOptions& options) {
-    check_there("device_map", !options.device_map.empty());
-    check_there("offload_folder", !options.offload_folder.empty());
-    check_there("offload_state_dict", options.offload_state_dict);
-    check_there("offload_buffers", options.offload_buffers);
-    check_there("keep_in_fp32_modules", !options.keep_in_fp32_modules.empty());
-    check_there("offload_8bit_bnb", options.offload_8bit_bnb);
-    check_there("full_state_dict = false", !options.full_state_dict);
-    check_there("broadcast_from_rank0", options.broadcast_from_rank0);
+    check_unused("device_map", !options.device_map.empty());
+    check_unused("offload_folder", !options.offload_folder.empty());
+    check_unused("offload_state_dict", options.offload_state_dict);
+    check_unused("offload_buffers", options.offload_buffers);
+    check_unused("keep_in_fp32_modules", !options.keep_in_fp32_modules.empty());
+    check_unused("offload_8bit_bnb", options.offload_8bit_bnb);
+    check_unused("full_state_dict = false", !options.full_state_dict);
+    check_unused("broadcast_from_rank0", options.broadcast_from_rank0);
 }
 
-void warn_of(const std::string& checkpoint, const char* what,
-             const std::vector<std::string>& names) {
+void warn_about(const std::string& checkpoint, const char* what,
+                const std::vector<std::string>& names) {
     static constexpr std::size_t kShown = 8;
     if (names.empty()) return;
     std::string text;
@@ -90,10 +90,10 @@ nn::LoadReport load_checkpoint_in_model(nn::Module& model, const std::string& ch
     load_state();
     if (options.dtype) {
         model.to(*options.dtype);
-        load_state();  // again, for the digits that the model's own dtype has cut off
+        load_state();  // again, because the model's dtype may have rounded the values
     }
-    warn_of(checkpoint, "weights that the model doesn't have are left out", report.unexpected);
-    warn_of(checkpoint, "it lacks weights of the model, which stay as they are", report.missing);
+    warn_about(checkpoint, "weights that the model doesn't have are left out", report.unexpected);
+    warn_about(checkpoint, "it lacks weights of the model, which stay as they are", report.missing);
     return report;
 }
 
@@ -104,7 +104,7 @@ nn::StateDict clean_state_dict_for_safetensors(const nn::StateDict& state) {
                 a.dtype() == b.dtype() && a.shape() == b.shape() && a.strides() == b.strides());
     };
     nn::StateDict cleaned;
-    std::unordered_multimap<const Storage*, std::size_t> kept;  // places in cleaned
+    std::unordered_multimap<const Storage*, std::size_t> kept;  // indices in cleaned
     std::string dropped;
     for (const auto& [name, tensor] : state) {
         if (!tensor.defined())
@@ -146,7 +146,7 @@ void write_object(const Tree& object, const std::string& path) {
     nn::StateDict state;
     for (const auto& [name, value] : object.entries()) {
         if (!value.is_tensor())
-            throw ValueError(str("save: ", in_quotes(name), " is no tensor itself"));
+            throw ValueError(str("save: ", in_quotes(name), " is not a tensor"));
         state.emplace_back(name, value.tensor());
     }
     write_object(state, path);

@@ -63,7 +63,7 @@ void StateFiles::set_iteration(std::int64_t iteration) {
 
 // Returns the part of the state that each process has for itself.
 Tree StateFiles::own_state() const {
-    // As text: a seed has 64 bits, a JSON integer one less.
+    // As text: a seed has 64 bits, a JSON integer only 63.
     const GeneratorState random = generator_state();
     const Accumulation& accumulation = loop_.accumulation;
     const bool drops = accumulation.drops_window();
@@ -132,17 +132,19 @@ std::string StateFiles::next_directory(const std::string& output_dir) {
         Tree{{"path", automatic ? named() : output_dir}, {"iteration", project_.iteration}});
     project_.iteration = main["iteration"].integer();
     if (main["path"].string().empty())
-        throw ValueError("save_state: no directory is given, nor automatic_checkpoint_naming");
+        throw ValueError(
+            "save_state: no directory is given, and automatic_checkpoint_naming is off");
     std::error_code ignored;
     const std::vector<Tree> there =
         group.all_gather_object(automatic && fs::exists(fs::symlink_status(named(), ignored)));
     const auto exists = [](const Tree& on_one) { return on_one.boolean(); };
     // A directory that only some machines have is left from an interrupted save: it is replaced.
     if (each_node ? std::all_of(there.begin(), there.end(), exists) : exists(there.front()))
-        throw ValueError(str("save_state: ", printable(main["path"].string()),
-                             " exists already; load_state() goes on behind the newest, and "
-                             "set_save_iteration() says another number than ",
-                             project_.iteration));
+        throw ValueError(
+            str("save_state: ", printable(main["path"].string()),
+                " exists already; call load_state() to resume after the newest checkpoint, or "
+                "set_save_iteration() to choose another number than ",
+                project_.iteration));
     if (!each_node) return main["path"].string();
     return automatic ? named() : output_dir;
 }

@@ -19,17 +19,17 @@ bool is_file(const fs::path& path) {
     return fs::is_regular_file(path, ignored);
 }
 
-// Accelerate's save_state writes at least one of them, and ours none.
+// Accelerate's save_state writes at least one of these files, Axle none.
 bool is_of_accelerate(const fs::path& folder) {
-    static constexpr std::array kTheirs = {"random_states_0.pkl", "optimizer.bin",
-                                           "pytorch_model.bin"};
+    static constexpr std::array kNames = {"random_states_0.pkl", "optimizer.bin",
+                                          "pytorch_model.bin"};
     return !is_checkpoint(folder.string()) &&
-           std::any_of(kTheirs.begin(), kTheirs.end(),
+           std::any_of(kNames.begin(), kNames.end(),
                        [&](const char* name) { return is_file(folder / name); });
 }
 
-// What Accelerate calls a file with this stem.
-std::string their_name(const fs::path& folder, const std::string& stem) {
+// Returns Accelerate's name for a file with this stem.
+std::string accelerate_name(const fs::path& folder, const std::string& stem) {
     if (stem.starts_with("model")) {
         const std::string whole = stem + ".safetensors";
         return is_file(folder / whole) ? whole : "pytorch_" + stem + ".bin";
@@ -48,7 +48,7 @@ std::string gradients_stem(std::size_t model, std::size_t rank) {
 }
 
 StateFolder::StateFolder(std::string path) : path_(std::move(path)) {
-    if (!is_of_accelerate(path_)) ours_.emplace(path_);
+    if (!is_of_accelerate(path_)) axle_.emplace(path_);
 }
 
 bool StateFolder::is_state(const std::string& path) {
@@ -56,29 +56,29 @@ bool StateFolder::is_state(const std::string& path) {
 }
 
 std::optional<std::int64_t> StateFolder::iteration() const {
-    return ours_ ? ours_->iteration() : checkpoint_number(path_);
+    return axle_ ? axle_->iteration() : checkpoint_number(path_);
 }
 
 bool StateFolder::contains(const std::string& stem) const {
-    if (!ours_) return is_file(file(stem));
-    return ours_->contains(stem + ".json") || ours_->contains(stem + ".safetensors");
+    if (!axle_) return is_file(file(stem));
+    return axle_->contains(stem + ".json") || axle_->contains(stem + ".safetensors");
 }
 
 std::string StateFolder::file(const std::string& stem) const {
-    if (!ours_) return (fs::path(path_) / their_name(path_, stem)).string();
-    const bool is_json = ours_->contains(stem + ".json") || !ours_->contains(stem + ".safetensors");
+    if (!axle_) return (fs::path(path_) / accelerate_name(path_, stem)).string();
+    const bool is_json = axle_->contains(stem + ".json") || !axle_->contains(stem + ".safetensors");
     return (fs::path(path_) / (stem + (is_json ? ".json" : ".safetensors"))).string();
 }
 
 Tree StateFolder::read(const std::string& stem) const {
-    return ours_ ? ours_->read(stem) : load_torch_file(file(stem));
+    return axle_ ? axle_->read(stem) : load_torch_file(file(stem));
 }
 
 nn::StateDict StateFolder::tensors(const std::string& stem) const {
-    if (!ours_ && !contains(stem))
+    if (!axle_ && !contains(stem))
         throw FileError(str(printable(path_), ": has neither ", stem, ".safetensors nor pytorch_",
                             stem, ".bin"));
-    const nn::WeightFiles files(ours_ ? ours_->file(stem + ".safetensors") : file(stem));
+    const nn::WeightFiles files(axle_ ? axle_->file(stem + ".safetensors") : file(stem));
     nn::StateDict state;
     for (const auto& [name, weight] : files.weights()) state.emplace_back(name, weight.mapped());
     return state;

@@ -1,4 +1,4 @@
-// Private to accel: a directory that a state is loaded from, and the names of its files.
+// Private to accel: reads state directories of Axle and of Accelerate.
 #pragma once
 
 #include <cstddef>
@@ -12,39 +12,40 @@
 
 namespace axle::accel {
 
-// "model", "model_1", ...: Accelerate's stems.
+// Returns "model", "model_1", ...: Accelerate's file names without extension.
 std::string numbered(const char* stem, std::size_t i);
-// "gradients", "gradients_1", ... of the main process; other processes' end with their rank.
+// Returns "gradients", "gradients_1", ... for rank 0; names of other ranks end with their rank.
 std::string gradients_stem(std::size_t model, std::size_t rank);
 
-// A checkpoint of ours, or the directory that save_state of Accelerate has written.
+// A checkpoint of Axle, or a directory written by Accelerate's save_state.
 class StateFolder {
   public:
-    // FileError for what is neither, and for a damaged one of ours.
+    // Throws FileError if it is neither, or a damaged checkpoint of Axle.
     explicit StateFolder(std::string path);
-    // Whether a directory looks like one of the two.
+    // Returns whether a directory looks like either.
     static bool is_state(const std::string& path);
 
     const std::string& path() const { return path_; }
-    bool is_ours() const { return ours_.has_value(); }
-    // The number of the state: of ours as it was saved, else by the name.
+    // Whether Axle has written it.
+    bool is_axle() const { return axle_.has_value(); }
+    // Returns the number of the state: for Axle's as it was saved, for Accelerate's from the name.
     std::optional<std::int64_t> iteration() const;
     bool contains(const std::string& stem) const;
-    // The path of what has this stem, whether it is there or not.
+    // Returns the path of the file with this stem, which does not need to exist.
     std::string file(const std::string& stem) const;
-    // FileErrors name what is missing or says more than tensors and plain values.
+    // Throws FileError if the file is missing, or has more than tensors and plain values.
     Tree read(const std::string& stem) const;
-    // Of the file, under the conditions that core/files/file.h states for mapped files.
+    // Returns the tensors of a file. They are mapped (core/files/file.h).
     nn::StateDict tensors(const std::string& stem) const;
-    // Of "custom_checkpoint_": how many there are, numbered from 0 on.
+    // Returns how many files exist whose stem is `prefix` and a number, counting from 0.
     std::size_t count(const std::string& prefix) const;
-    // Of Accelerate's: the micro-batches since the last update that random_states_<rank>.pkl
-    // counts. Nothing where there is none, or none that can be read.
+    // For Accelerate's: returns the number of micro-batches since the last update from
+    // random_states_<rank>.pkl, or nullopt if the file is missing or can't be read.
     std::optional<std::int64_t> step_of(std::size_t rank) const;
 
   private:
     std::string path_;
-    std::optional<CheckpointReader> ours_;
+    std::optional<CheckpointReader> axle_;
 };
 
 }  // namespace axle::accel

@@ -1,4 +1,4 @@
-// What a program may do of its own when a state is saved or loaded.
+// Hooks that a program can run when a checkpoint is saved or loaded.
 #pragma once
 
 #include <functional>
@@ -10,25 +10,27 @@
 
 namespace axle::accel {
 
-// Before anything is written, on every process. `weights` are those of `models`; what a hook takes
-// out of it is not written, and those that remain are numbered anew. `output_dir` becomes the
-// checkpoint when it is whole and has another name until then: files and folders that a hook writes
-// there (one process each) belong to it.
+// Called on each process before anything is written. `weights` has the weights of `models`. Weights
+// that the hook removes are not written; the files of the remaining ones are numbered without gaps.
+// `output_dir` has a temporary name; it becomes the checkpoint when it is complete. Files and
+// folders that the hook writes there are part of the checkpoint; each must be written by one
+// process only.
 using SaveStatePreHook =
     std::function<void(const std::vector<nn::Module*>& models, std::vector<nn::StateDict>& weights,
                        const std::string& output_dir)>;
-// When the files have been found whole, before anything is loaded, on every process. Models that a
-// hook takes out of `models` are not loaded.
+// Called on each process after the checkpoint was verified and before anything is loaded. Models
+// that the hook removes from `models` are not loaded.
 using LoadStatePreHook =
     std::function<void(std::vector<nn::Module*>& models, const std::string& input_dir)>;
 
-// Takes a hook away again; one that is dropped leaves it where it is. Copies are of the same hook.
+// Removes a hook. Destroying the handle keeps the hook. Copies refer to the same hook.
 class HookHandle {
   public:
     HookHandle() = default;
     explicit HookHandle(std::function<void()> remove) : remove_(std::move(remove)) {}
 
-    // At any time, also behind the Accelerator's death, and again. Not on two threads at once.
+    // Can be called at any time, repeatedly, and after the Accelerator was destroyed, but not by
+    // two threads at once.
     void remove() noexcept {
         if (const auto remove = std::exchange(remove_, nullptr)) remove();
     }

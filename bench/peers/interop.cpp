@@ -1,7 +1,7 @@
-// Our half of bench/peers/interop: writes files that other programs read, and says what it reads in
-// theirs. Each call is one command; answers are JSON on the standard output.
+// The Axle side of bench/peers/interop: writes files that other programs read, and reports what it
+// reads from theirs. Each call runs one command and prints JSON.
 //
-// Elements that both sides must know have the bytes 7 i + 3 (mod 256), bools (i + 1) mod 2.
+// Elements known to both sides have the bytes 7 i + 3 (mod 256), bools (i + 1) mod 2.
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -45,7 +45,7 @@ void answer(const Tree& tree) { std::puts(to_json(tree, -1).c_str()); }
 
 // --- tensors in files
 
-// Of every dtype: "float32", "float32/scalar" and "float32/empty".
+// Tensors of every dtype: "float32", "float32/scalar" and "float32/empty".
 NamedTensors tensors_of(DType dtype) {
     const std::string name(name_of(dtype));
     return {{name, patterned({2, 3}, dtype)},
@@ -117,7 +117,7 @@ void read_weights(const Arguments& args) {
     answer(described_all(state));
 }
 
-// weights-write FOLDER SIZE FROM: what is in the folder FROM.
+// weights-write FOLDER SIZE FROM: writes the weights of folder FROM.
 void write_weights(const Arguments& args) {
     SmallModel model;
     accel::load_checkpoint_in_model(model, args.at(2), {.strict = true});
@@ -128,7 +128,7 @@ void write_weights(const Arguments& args) {
 
 // --- models in folders
 
-// All weights from N(0, 0.3), norms and biases too, so that each counts.
+// Draws all weights from N(0, 0.3), norms and biases too, so that each affects the result.
 template <class Model, class Config>
 void write_model(const Config& config, const std::string& folder, const nn::ShardSize& size) {
     Model model(config);
@@ -137,7 +137,7 @@ void write_model(const Config& config, const std::string& folder, const nn::Shar
     model.save_pretrained(folder, {.max_shard_size = size});
 }
 
-// model-write KIND FOLDER [SIZE]: in shards of this size.
+// model-write KIND FOLDER [SIZE]: writes a model in shards of this size.
 void write_models(const Arguments& args) {
     const nn::ShardSize size = args.size() < 3 ? "1GB" : args[2];
     const std::map<std::string, std::function<void(const std::string&)>> kinds = {
@@ -218,9 +218,9 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const std::string& kind,
         std::vector<optim::AdamW::Group>{{weights, options}, {biases, {.lr = 0.03}}});
 }
 
-// train KIND FROM TO STEP: ten steps from this one on, from the model.safetensors, data.safetensors
-// and, after step 0, optimizer.safetensors of folder FROM; writes model and optimizer to TO and
-// answers with the losses. In f64.
+// train KIND FROM TO STEP: trains ten steps in f64, starting at STEP, with model.safetensors,
+// data.safetensors and (after step 0) optimizer.safetensors of folder FROM. Writes model and
+// optimizer to TO and prints the losses.
 void train(const Arguments& args) {
     const std::string from = args.at(1) + "/", to = args.at(2) + "/";
     nn::Sequential model{nn::Linear(3, 4), [](const Tensor& x) { return tanh(x); },
@@ -247,8 +247,8 @@ void train(const Arguments& args) {
     answer(losses);
 }
 
-// go-on FOLDER STEPS: the losses of so many micro-batches behind the state that save_state of
-// Accelerate has left there, of the training in tests/golden/record_accelerate_state.py.
+// go-on FOLDER STEPS: prints the losses of STEPS micro-batches after the state that Accelerate's
+// save_state has written to FOLDER, for the training of tests/golden/record_accelerate_state.py.
 void go_on(const Arguments& args) {
     struct Counter : accel::Checkpointable {
         std::int64_t batches = 0;
@@ -287,7 +287,7 @@ void write_tensorboard(const Arguments& args) {
     writer.add_hparams({{"lr", 0.25}, {"model", "gpt"}, {"data", {{"shuffled", true}}}});
     for (int step = 0; step < 100; ++step)
         writer.add_scalar("train/loss", std::sin(0.1 * step), 10 * step);
-    writer.add_scalar("huge", 1e300, 0);  // beyond f32
+    writer.add_scalar("huge", 1e300, 0);  // not representable in f32
     writer.add_scalar("nan", std::nan(""), 3);
     writer.add_text("note", "# A *text*\nwith é and \"quotes\"", 5);
     writer.add_histogram("weights", arange(1000).to(f64) * 0.01 - 4, 6);

@@ -1,4 +1,4 @@
-// Tensors whose bytes two programs know, and how to tell the other what a tensor holds.
+// Tensors with known bytes, and descriptions of tensors for the other program.
 #pragma once
 
 #include <cstddef>
@@ -36,7 +36,7 @@ inline Tensor patterned(const Shape& shape, DType dtype) {
     return x;
 }
 
-// Row-major bytes in hexadecimal.
+// Returns the row-major bytes in hexadecimal.
 inline std::string hex_of(const Tensor& x) {
     const Tensor dense = contiguous(x);
     const auto* bytes = static_cast<const unsigned char*>(dense.raw_data());

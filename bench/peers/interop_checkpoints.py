@@ -11,7 +11,7 @@ from interop_pairs import (DTYPES, ROOT, TORCH, TRANSFORMERS, described, expect,
                            torch_pattern)
 
 ACCELERATE = f"accelerate {accelerate.__version__}"
-SIZES = {"whole": "1GB", "sharded": "300"}  # of a model of 700 bytes
+SIZES = {"whole": "1GB", "sharded": "300"}  # shard sizes for a model of 700 bytes
 
 
 class Model(torch.nn.Module):
@@ -112,7 +112,7 @@ def accelerate_states(p):
 
 
 def pretrained_folders(p):
-    """What save_pretrained wrote, as AutoModel finds it."""
+    """Loads with AutoModel what save_pretrained wrote."""
 
     def theirs_reads(kind, name, *size):
         folder = p.folder(f"auto-{kind}{len(size)}")

@@ -1,6 +1,6 @@
-// A shared library for bench/peers/interop, which loads it beside PyTorch and NumPy: tensors pass
-// between them by DLPack, in one process. A tensor is a pointer that interop_free takes back; null
-// is an error, of which interop_error has the text.
+// A shared library that bench/peers/interop loads into one process with PyTorch and NumPy, to
+// exchange tensors by DLPack. A tensor is a pointer that interop_free releases. Null means an
+// error; interop_error returns its text.
 #include <cstdint>
 #include <exception>
 #include <memory>
@@ -42,8 +42,8 @@ using namespace axle::bench;
 
 AXLE_INTEROP_API const char* interop_error() { return text().c_str(); }
 
-// Columns 1 and 2 of a pattern [4, 3], transposed: [2, 4], strides [1, 3]. Dtypes count as in
-// kDTypes.
+// Returns columns 1 and 2 of a pattern [4, 3], transposed: [2, 4], strides [1, 3]. `dtype` is an
+// index into kDTypes.
 AXLE_INTEROP_API Tensor* interop_make(int dtype) {
     return guarded([&] {
         const Tensor base = patterned({4, 3}, kDTypes[dtype]);
@@ -51,7 +51,7 @@ AXLE_INTEROP_API Tensor* interop_make(int dtype) {
         return new Tensor(base.t().narrow(0, 1, 2));
     });
 }
-// Whether the memory of the last interop_make is still there.
+// Returns whether the memory of the last interop_make is still allocated.
 AXLE_INTEROP_API int interop_is_alive() { return last_made().expired() ? 0 : 1; }
 AXLE_INTEROP_API void interop_free(Tensor* tensor) { delete tensor; }
 
@@ -70,7 +70,7 @@ AXLE_INTEROP_API Tensor* interop_import(void* managed, int versioned) {
 }
 
 AXLE_INTEROP_API void* interop_address(const Tensor* tensor) { return tensor->raw_data(); }
-// As JSON; good until the thread's next call.
+// Returns JSON that is valid until the thread's next call.
 AXLE_INTEROP_API const char* interop_describe(const Tensor* tensor) {
     return guarded([&] {
         text() = to_json(described(*tensor), -1);

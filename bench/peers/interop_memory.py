@@ -1,4 +1,4 @@
-"""Memory of bench/peers/interop: tensors that pass by DLPack, within this process."""
+"""Memory of bench/peers/interop: tensors exchanged by DLPack within this process."""
 
 import ctypes
 import json
@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from interop_pairs import DTYPES, NUMPY, TORCH, expect, pattern, torch_bytes, torch_pattern
 
-# The names of a capsule before and after somebody has taken what is in it.
+# The names of a capsule before and after its tensor has been consumed.
 VERSIONS = {
     1: (b"dltensor_versioned", b"used_dltensor_versioned"),
     0: (b"dltensor", b"used_dltensor"),
@@ -16,7 +16,7 @@ VERSIONS = {
 
 
 class Module:
-    """interop_dlpack.cpp, beside PyTorch in this process."""
+    """The library of interop_dlpack.cpp, loaded into this process."""
 
     def __init__(self, path):
         library = ctypes.CDLL(str(path))
@@ -44,7 +44,7 @@ class Module:
         return pointer
 
     def give(self, tensor, versioned):
-        """An object that from_dlpack of any library takes."""
+        """An object that every library's from_dlpack accepts."""
         def capsule(self_, **_):
             managed = self.checked(self.export_(tensor, versioned))
             return self.new(managed, VERSIONS[versioned][0], None)
@@ -63,7 +63,7 @@ class Module:
 
 def dlpack(p, module):
     def out(dtype, from_dlpack, versioned, address, raw):
-        """Columns 1 and 2 of a pattern [4, 3], transposed."""
+        """Checks columns 1 and 2 of a pattern [4, 3], transposed."""
         tensor = module.checked(module.make_(list(DTYPES).index(dtype)))
         expected, at = bytes.fromhex(module.describe(tensor)["bytes"]), module.address_(tensor)
         theirs = from_dlpack(module.give(tensor, versioned))
@@ -76,7 +76,7 @@ def dlpack(p, module):
         expect(module.is_alive_(), 0, "after its release, memory is alive:")
 
     def into(dtype, theirs, versioned, address, raw):
-        """Tensors and arrays [4, 3], transposed; they may go before ours."""
+        """Imports tensors and arrays [4, 3], transposed, which may be freed before ours."""
         theirs = theirs.T[1:]
         arguments = {"max_version": (1, 1)} if versioned else {}
         expected, at = raw(theirs), address(theirs)

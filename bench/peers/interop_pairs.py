@@ -1,4 +1,4 @@
-"""What the parts of bench/peers/interop share: pairs, and tensors that both sides know."""
+"""Common code of bench/peers/interop: pairs, and tensors known to both sides."""
 
 import json
 import math
@@ -30,7 +30,7 @@ DTYPES = {
 
 
 def pattern(dtype, shape):
-    """The bytes that both sides know (interop.cpp)."""
+    """Returns the bytes known to both sides (see interop.cpp)."""
     count = math.prod(shape) * DTYPES[dtype][1]
     return bytes((i + 1) % 2 if dtype == "bool" else (7 * i + 3) % 256 for i in range(count))
 
@@ -82,7 +82,7 @@ class Pairs:
         return made
 
     def pair(self, writer, reader, what, check):
-        """check() says what was seen, or raises."""
+        """Records a pair. check() returns a description, or raises."""
         try:
             result = check()
         except Exception as error:

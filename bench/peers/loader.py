@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""The passes of bench_loader in PyTorch, and the same answers (bench/loader.cpp says which).
+"""The passes of bench_loader in PyTorch, with the same protocol (see bench/loader.cpp).
 
-The forms are the fastest of those tried: batches are indices in one NumPy array, rows and windows
-are gathered by NumPy at once, and the loop makes tensors of them, for tensors from workers come
-through shared memory of their own at twenty times the price. Images are normalised by a compiled
-function, in the loop where there are workers: bytes are a quarter of what would come from them.
+Uses the fastest variant of each case: a batch is an array of indices, NumPy gathers its rows or
+windows at once, and the loop converts them to tensors, because sending tensors from workers through
+shared memory is twenty times slower. Images are normalized by a compiled function. With workers this
+is done in the loop, so that workers send bytes, which are four times smaller.
 """
 
 import argparse
@@ -22,7 +22,7 @@ STD = torch.tensor([0.24, 0.25, 0.26]).view(3, 1, 1)
 
 
 class Batches(Sampler):
-    """RandomSampler's order of an epoch, in batches."""
+    """Yields the batches of an epoch in RandomSampler's order."""
 
     def __init__(self, samples, batch):
         self.samples, self.batch, self.epoch = samples, batch, 0

@@ -1,7 +1,7 @@
 """bench/peers/compare --loader: passes of data loaders, with engines taking turns.
 
-Every engine is a process that stays: its first pass must have the same rows in the same order as
-the others', and images of the same mean. Then each in turn goes through some passes, round by round.
+Every engine is a long-running process. Its first pass must give the same rows in the same order as
+the other engines, and images with the same mean. Then the engines take turns, some passes at a time.
 """
 
 import pathlib
@@ -14,16 +14,16 @@ from worker import Failed, Worker
 
 CASES = ("small64", "small512", "cifar", "images", "tokens")
 WORKERS = (0, 2)
-# Of all images, and of their left halves; what is random about them differs.
+# For the means of all images and of their left halves; random augmentation differs.
 TOLERANCE = {"cifar": 0.02}
 ROUND_MS = 800
-# Blocks of any size are kept by the allocator, rather than given back and faulted in again.
+# Makes the allocator keep freed blocks of any size, to avoid page faults.
 KEEPING = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 33),
            "MALLOC_TOP_PAD_": str(1 << 27)}
 
 
 def peers(case, workers):
-    """Settings of PyTorch: the options of loader.py, and the environment."""
+    """Variants of PyTorch: options of loader.py, and environment variables."""
     if workers > 0:
         return {"torch": ([], {}), "torch.prefetch4": (["--prefetch", "4"], {})}
     found = {"torch": ([], {})}
@@ -49,7 +49,7 @@ class Row:
             sys.exit(f"{case}, {workers} workers: {error}")
 
     def verify(self):
-        """The digests and means of a first pass; then how many passes make a round."""
+        """Returns the digests and means of a first pass, then the number of passes in a round."""
         found = {name: worker.ask("check") for name, worker in self.engines.items()}
         ours = found["axle"]
         for name, reply in found.items():

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """The worker of bench_train_step --serve in PyTorch: the same model, weights, data and requests
-(bench/serve.h says which).
+(see bench/serve.h).
 
 Variants: eager; --compile default or reduce-overhead (torch.compile); --compile graph, the whole
-step captured as one CUDA graph. Settings are the best known: fused optimizers, fused attention as
+step captured as one CUDA graph. Uses the fastest known settings: fused optimizers, fused attention as
 PyTorch chooses it, bf16 by autocast, f32 products in TF32, foreach clipping.
 """
 
@@ -46,7 +46,7 @@ def hashed_ids(key, shape, limit, device):
 
 
 def set_hashed_weights(model, layers, device):
-    """Blocks of a GPT are numbered as if their matrices were stored transposed."""
+    """Numbers the matrices of GPT blocks as if they were stored transposed."""
     with torch.no_grad():
         for key, (name, p) in enumerate(model.named_parameters()):
             if p.dim() < 2:
@@ -95,7 +95,7 @@ def training(arguments, device):
 
 
 def captured(step):
-    """The step as one graph, after a few that warm up beside it."""
+    """Captures the step as one graph, after a few warm-up steps on another stream."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -125,7 +125,7 @@ def stepper(arguments, device):
     autocast = arguments.dtype == "bf16"
 
     def step():
-        # Without a cache of casts, what is captured would miss the weights' updates.
+        # The autocast cache must be off: a captured step would use stale casts of the weights.
         with torch.autocast(device.type, dtype=torch.bfloat16, enabled=autocast,
                             cache_enabled=arguments.compile != "graph"):
             loss = run(*data)
@@ -158,7 +158,7 @@ def stepper(arguments, device):
 
 
 def timed(step, count, device):
-    """Milliseconds of each of the steps, which nobody waits for, and the last loss."""
+    """Returns the milliseconds of each step, run without synchronization, and the last loss."""
     if device.type == "cpu":
         times = [time.perf_counter()]
         for _ in range(count):
@@ -208,11 +208,11 @@ def serve(arguments):
         if request == "check":
             answer({"losses": [step().item() for _ in range(int(count[0]))]})
         elif request == "run":
-            step()  # what the cache gave back is taken again
+            step()  # allocates again what empty_cache() released
             ms, loss = timed(step, int(count[0]), device)
             answer({"ms": ms, "loss": loss.item(), "peak_bytes": peak_bytes(device)})
             if gpu:
-                torch.cuda.empty_cache()  # the others need room
+                torch.cuda.empty_cache()  # leaves memory to the other workers
         else:
             raise ValueError(f"unknown request: {line}")
 

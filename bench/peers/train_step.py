@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """The training steps of bench_train_step in PyTorch, and the same line of JSON.
 
-Settings are the best known for a CPU: as many threads as asked for and none for inter-op,
+Uses the fastest known settings for a CPU: the given number of threads and none for inter-op,
 denormals flushed, fused attention, the optimizers' fused kernels, and clipping with foreach
-kernels. --compile sends the model through torch.compile. Under torchrun the model is wrapped in
+kernels. --compile applies torch.compile to the model. Under torchrun the model is wrapped in
 DistributedDataParallel over Gloo, with gradients as views of its buckets, and rank 0 prints.
 """
 
@@ -69,7 +69,7 @@ class Gpt(nn.Module):
         x = self.tokens(ids) + self.positions.weight[: ids.shape[1]]
         for block in self.blocks:
             x = block(x)
-        logits = F.linear(self.norm(x), self.tokens.weight)  # the head is tied
+        logits = F.linear(self.norm(x), self.tokens.weight)  # the output layer is tied to the embedding
         return F.cross_entropy(logits.flatten(0, 1), labels.flatten())
 
 

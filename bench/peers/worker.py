@@ -1,4 +1,4 @@
-"""An engine as a process that stays, so that several take turns."""
+"""A long-running engine process; several of them take turns."""
 
 import json
 import os
@@ -13,7 +13,7 @@ class Failed(Exception):
 
 
 class Worker:
-    """A process that answers a line with a line of JSON."""
+    """A process that replies to each line with a line of JSON."""
 
     def __init__(self, command, **environment):
         self.trouble = tempfile.TemporaryFile("w+")
@@ -51,7 +51,7 @@ class Worker:
             self.process.stdin.write(request + "\n")
             self.process.stdin.flush()
         except BrokenPipeError:
-            pass  # the answer says why
+            pass  # the reply contains the error
         return self.answer(timeout)
 
     def stop(self):

@@ -35,16 +35,49 @@ Tensor cumulative_sum(const Tensor& x, int dim, bool reverse) {
     });
 }
 
+Tensor cumprod_gradient(const Tensor& dy, const Tensor& x, const Tensor& y, int dim) {
+    Tensor dx = empty_like(x);
+    Tensor rows_of_dx = transpose(dx, dim, -1);
+    const Tensor rows[] = {transpose(dy, dim, -1), transpose(x, dim, -1), transpose(y, dim, -1)};
+    launch(x.device(), [&](auto& on) {
+        kernels::cumprod_backward(on, rows[0].view(), rows[1].view(), rows[2].view(),
+                                  rows_of_dx.view());
+    });
+    return dx;
+}
+
+// Returns x as cumsum and cumprod compute it: integers as i64, and no half precision under
+// autocast.
+Tensor scanned_dtype(const char* op, const Tensor& x) {
+    check_device(op, {&x});
+    check_compute(op, x);
+    return is_floating(x.dtype()) ? autocast_to_f32(x) : to(x, i64);
+}
+
 }  // namespace
 
 Tensor cumsum(const Tensor& given, std::int64_t dim) {
     const profiler::OpScope scope("cumsum");
-    check_device("cumsum", {&given});
-    check_compute("cumsum", given);
-    const int d = wrap_dim("cumsum", dim, given.dim());
-    const Tensor x = is_floating(given.dtype()) ? autocast_to_f32(given) : to(given, i64);
+    const Tensor x = scanned_dtype("cumsum", given);
+    const int d = wrap_dim("cumsum", dim, x.dim());
     if (x.dim() == 0) return clone(x);
     return cumulative_sum(x, d, false);
+}
+
+Tensor cumprod(const Tensor& given, std::int64_t dim) {
+    const profiler::OpScope scope("cumprod");
+    const Tensor x = scanned_dtype("cumprod", given);
+    const int d = wrap_dim("cumprod", dim, x.dim());
+    if (x.dim() == 0) return clone(x);
+    Tensor y = empty_like(x);
+    const Tensor rows = transpose(x.detach(), d, -1);
+    Tensor rows_of_y = transpose(y, d, -1);
+    launch(x.device(), [&](auto& on) { kernels::cumprod(on, rows.view(), rows_of_y.view()); });
+    return record("cumprod", y, {x},
+                  [x = saved(x), y = saved(y), d](const Grads& dy, Needs) -> Grads {
+                      if (grad_enabled()) refuse_double_backward("cumprod");
+                      return {cumprod_gradient(dy[0], x, y, d)};
+                  });
 }
 
 }  // namespace axle

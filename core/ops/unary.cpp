@@ -32,6 +32,10 @@ Tensor sigmoid(const Tensor& x) {
 Tensor relu(const Tensor& x) { return unary("relu", kernels::formula::Relu{}, x); }
 Tensor silu(const Tensor& x) { return unary("silu", kernels::formula::Silu{}, floating(x)); }
 
+Tensor softsign(const Tensor& x) {
+    return unary("softsign", kernels::formula::Softsign{}, floating(x));
+}
+
 Tensor gelu(const Tensor& x, Gelu form) {
     if (form == Gelu::tanh) return unary("gelu", kernels::formula::GeluTanh{}, floating(x));
     return unary("gelu", kernels::formula::Gelu{}, floating(x));

@@ -226,6 +226,25 @@ struct Silu {
     }
 };
 
+// x / (1 + |x|).
+struct Softsign {
+    static constexpr bool kSavesOutput = false, kIntegers = false;
+    template <class T>
+    AXLE_HOST_DEVICE T value(T x) const {
+        return x / (T(1) + abs(x));
+    }
+    template <class T>
+    AXLE_HOST_DEVICE T slope(T x) const {
+        const T d = T(1) + abs(x);
+        return T(1) / (d * d);
+    }
+    template <class T>
+    AXLE_HOST_DEVICE T curve(T x) const {
+        const T d = T(1) + abs(x);
+        return select(x < T(0), T(2), select(x > T(0), T(-2), T(0))) / (d * d * d);
+    }
+};
+
 struct AddScalar {
     static constexpr bool kSavesOutput = false, kIntegers = true;
     double scalar;

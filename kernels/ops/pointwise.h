@@ -44,11 +44,11 @@ AXLE_HOST_DEVICE constexpr bool is_nan(T x) {
 }  // namespace formula
 
 // Lists of all formulas, for code that is compiled once per formula.
-#define AXLE_UNARY_FORMULAS(X)                                                            \
-    X(Neg)                                                                                \
-    X(Abs)                                                                                \
-    X(Exp) X(Log) X(Sqrt) X(Rsqrt) X(Tanh) X(Sigmoid) X(Relu) X(Gelu) X(GeluTanh) X(Silu) \
-        X(AddScalar) X(MulScalar) X(DivideScalarBy) X(PowScalar) X(Clamp)
+// clang-format off
+#define AXLE_UNARY_FORMULAS(X)                                                    \
+    X(Neg) X(Abs) X(Exp) X(Log) X(Sqrt) X(Rsqrt) X(Tanh) X(Sigmoid) X(Relu)       \
+    X(Gelu) X(GeluTanh) X(Silu) X(Softsign)                                       \
+    X(AddScalar) X(MulScalar) X(DivideScalarBy) X(PowScalar) X(Clamp)
 #define AXLE_BINARY_FORMULAS(X) X(Add) X(Sub) X(Mul) X(Div) X(Pow) X(Maximum) X(Minimum)
 #define AXLE_COMPARISON_FORMULAS(X) \
     X(Equal) X(NotEqual) X(Less) X(LessEqual) X(Greater) X(GreaterEqual)

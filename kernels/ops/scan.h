@@ -1,4 +1,4 @@
-// Cumulative sums along the last dimension.
+// Cumulative sums and products along the last dimension.
 #pragma once
 
 #include "kernels/exec.h"
@@ -11,5 +11,15 @@ namespace axle::kernels {
 // strides but are the same in every run. x and y can be the same memory with the same strides.
 void cumsum(Cpu& on, ConstView x, View y);
 void cumsum(Cuda& on, ConstView x, View y);
+
+// y[..., i] = x[..., 0] * ... * x[..., i], with the same rules as cumsum.
+void cumprod(Cpu& on, ConstView x, View y);
+void cumprod(Cuda& on, ConstView x, View y);
+
+// dx from dy, the input x and the result y of cumprod. All have the same shape and floating dtype.
+// No element is divided, so zeros in x are exact: with P[i] the product of the elements before i,
+//     dx[i] = P[i] s[i], s[i] = dy[i] + x[i + 1] s[i + 1], s after the last element is 0.
+void cumprod_backward(Cpu& on, ConstView dy, ConstView x, ConstView y, View dx);
+void cumprod_backward(Cuda& on, ConstView dy, ConstView x, ConstView y, View dx);
 
 }  // namespace axle::kernels

@@ -81,7 +81,7 @@ Rounding Float8Linear::rounding(Role role, bool updates_history) const {
             return to_float8(x, dtype, power_of_two);
         };
     // Copied, because the next call overwrites the scales.
-    const Tensor scale = clone(select(scales_, 0, role));
+    const Tensor scale = axle::clone(select(scales_, 0, role));
     const Tensor largest = updates_history ? select(select(history_, 0, 0), 0, role) : Tensor();
     return [dtype, scale, largest](const Tensor& x) { return to_float8(x, dtype, scale, largest); };
 }

@@ -8,7 +8,7 @@ namespace {
 
 Optimizer& optimizer_of(const ComposedScheduler::Parts& parts) {
     if (parts.empty() || !parts[0])
-        throw ValueError("ChainedScheduler: at least one schedule is needed");
+        throw ValueError("ChainedScheduler: needs at least one schedule");
     return parts[0]->optimizer();
 }
 
@@ -16,12 +16,12 @@ Optimizer& optimizer_of(const ComposedScheduler::Parts& parts) {
 
 ComposedScheduler::ComposedScheduler(const char* name, Optimizer& optimizer, Parts parts)
     : Scheduler(optimizer), parts_(std::move(parts)) {
-    if (parts_.empty()) throw ValueError(str(name, ": at least one schedule is needed"));
+    if (parts_.empty()) throw ValueError(str(name, ": needs at least one schedule"));
     for (std::size_t i = 0; i < parts_.size(); ++i) {
         if (!parts_[i]) throw ValueError(str(name, ": schedule ", i, " is null"));
         if (parts_[i]->needs_metric())
             throw ValueError(
-                str(name, ": schedule ", i, " needs a metric at each step: step it by itself"));
+                str(name, ": schedule ", i, " needs a metric at each step; step it separately"));
         if (&parts_[i]->optimizer() != &optimizer)
             throw ValueError(str(name, ": schedule ", i, " belongs to another optimizer"));
     }
@@ -62,7 +62,7 @@ SequentialLR::SequentialLR(Optimizer& optimizer, Parts schedulers,
     : ComposedScheduler("SequentialLR", optimizer, std::move(schedulers)),
       milestones_(std::move(milestones)) {
     if (milestones_.size() + 1 != parts().size())
-        throw ValueError(str("SequentialLR: one schedule more than milestones is needed: ",
+        throw ValueError(str("SequentialLR: needs one more schedule than milestones: ",
                              parts().size(), " schedules, ", milestones_.size(), " milestones"));
     if (!std::is_sorted(milestones_.begin(), milestones_.end()))
         throw ValueError("SequentialLR: milestones must not decrease");
@@ -103,7 +103,9 @@ void SequentialLR::load(const Tree& tree) {
     }
     if (milestones.size() != milestones_.size() ||
         !std::is_sorted(milestones.begin(), milestones.end()))
-        throw ValueError("SequentialLR: load_state_dict: bad milestones");
+        throw ValueError(
+            "SequentialLR: load_state_dict: milestones must not decrease and their number must not "
+            "change");
     ComposedScheduler::load(tree);
     Scheduler::load(tree);
     milestones_ = std::move(milestones);
@@ -118,11 +120,11 @@ ChainedScheduler::ChainedScheduler(Parts schedulers, Optimizer& optimizer)
 }
 
 std::optional<std::int64_t> ChainedScheduler::total_steps() const {
-    std::optional<std::int64_t> least;
+    std::optional<std::int64_t> smallest;
     for (const auto& part : parts())
         if (const auto total = part->total_steps())
-            least = std::min(*total, least.value_or(*total));
-    return least;
+            smallest = std::min(*total, smallest.value_or(*total));
+    return smallest;
 }
 
 void ChainedScheduler::start() {
@@ -142,7 +144,7 @@ void ChainedScheduler::set_rates(std::int64_t) {
 void ChainedScheduler::load(const Tree& tree) {
     ComposedScheduler::load(tree);
     sync_with_parts();
-    // PyTorch saves no more of it than its rates: the parts say the rest.
+    // PyTorch saves only the rates of the chain; the parts contain the rest.
     Tree here = tree;
     here.set("last_epoch", parts()[0]->last_epoch());
     Scheduler::load(here);

@@ -1,4 +1,4 @@
-// The schedules that cycle the momentum against the rate.
+// Schedules that also cycle the momentum, inversely to the rate.
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -12,8 +12,8 @@ namespace {
 constexpr const char* kModes[] = {"triangular", "triangular2", "exp_range"};
 constexpr const char* kScales[] = {"cycle", "iterations"};
 
-// A group that was added later is as the last one.
-double of_group(const std::vector<double>& values, std::size_t index) {
+// Groups added later use the value of the last group.
+double value_of_group(const std::vector<double>& values, std::size_t index) {
     return values[std::min(index, values.size() - 1)];
 }
 
@@ -22,11 +22,11 @@ double of_group(const std::vector<double>& values, std::size_t index) {
 CyclicLR::CyclicLR(Optimizer& optimizer, const PerGroup& base_lr, const PerGroup& max_lr,
                    CyclicOptions options)
     : Scheduler(optimizer),
-      max_lrs_(max_lr.spread("CyclicLR", "max_lr", optimizer.group_count())),
+      max_lrs_(max_lr.expand("CyclicLR", "max_lr", optimizer.group_count())),
       base_momentums_(
-          options.base_momentum.spread("CyclicLR", "base_momentum", optimizer.group_count())),
+          options.base_momentum.expand("CyclicLR", "base_momentum", optimizer.group_count())),
       max_momentums_(
-          options.max_momentum.spread("CyclicLR", "max_momentum", optimizer.group_count())),
+          options.max_momentum.expand("CyclicLR", "max_momentum", optimizer.group_count())),
       gamma_(options.gamma),
       mode_(options.mode),
       scale_mode_(options.mode == CyclicMode::exp_range ? CyclicScale::iterations
@@ -39,10 +39,10 @@ CyclicLR::CyclicLR(Optimizer& optimizer, const PerGroup& base_lr, const PerGroup
     total_size_ = up + down;
     step_ratio_ = up / total_size_;
     if (scale_fn_) scale_mode_ = options.scale_mode;
-    std::vector<double> lows = base_lr.spread("CyclicLR", "base_lr", optimizer.group_count());
+    std::vector<double> lows = base_lr.expand("CyclicLR", "base_lr", optimizer.group_count());
     for (std::size_t g = 0; g < lows.size(); ++g) optimizer.group(g).lr = lows[g];
     start();
-    set_base_lrs(std::move(lows));  // whatever the rates were before
+    set_base_lrs(std::move(lows));  // replaces the groups' initial rates
 }
 
 double CyclicLR::height(double cycle, double epoch) const {
@@ -64,9 +64,10 @@ void CyclicLR::apply(std::size_t index, GroupRef group, double base_lr, std::int
     const double x = 1 + t / total_size_ - cycle;
     const double part = x <= step_ratio_ ? x / step_ratio_ : (x - 1) / (step_ratio_ - 1);
     const double scale = height(cycle, t);
-    group.lr = base_lr + (of_group(max_lrs_, index) - base_lr) * part * scale;
+    group.lr = base_lr + (value_of_group(max_lrs_, index) - base_lr) * part * scale;
     if (!cycle_momentum_) return;
-    const double low = of_group(base_momentums_, index), high = of_group(max_momentums_, index);
+    const double low = value_of_group(base_momentums_, index),
+                 high = value_of_group(max_momentums_, index);
     group.momentum = high - (high - low) * part * scale;
 }
 
@@ -88,11 +89,11 @@ std::vector<ScheduleField> CyclicLR::fields() {
 OneCycleLR::OneCycleLR(Optimizer& optimizer, const PerGroup& max_lr, std::int64_t total_steps,
                        const OneCycleOptions& options)
     : Scheduler(optimizer),
-      max_lrs_(max_lr.spread("OneCycleLR", "max_lr", optimizer.group_count())),
+      max_lrs_(max_lr.expand("OneCycleLR", "max_lr", optimizer.group_count())),
       base_momentums_(
-          options.base_momentum.spread("OneCycleLR", "base_momentum", optimizer.group_count())),
+          options.base_momentum.expand("OneCycleLR", "base_momentum", optimizer.group_count())),
       max_momentums_(
-          options.max_momentum.spread("OneCycleLR", "max_momentum", optimizer.group_count())),
+          options.max_momentum.expand("OneCycleLR", "max_momentum", optimizer.group_count())),
       total_steps_(positive("OneCycleLR", "total_steps", total_steps)),
       pct_start_(options.pct_start),
       div_factor_(options.div_factor),
@@ -101,23 +102,24 @@ OneCycleLR::OneCycleLR(Optimizer& optimizer, const PerGroup& max_lr, std::int64_
       cycle_momentum_(options.cycle_momentum),
       three_phase_(options.three_phase) {
     if (!(pct_start_ >= 0 && pct_start_ <= 1))
-        throw ValueError(str("OneCycleLR: pct_start must lie in [0, 1]: ", pct_start_));
+        throw ValueError(str("OneCycleLR: pct_start must be in [0, 1]: ", pct_start_));
     for (std::size_t g = 0; g < max_lrs_.size(); ++g)
         optimizer.group(g).initial_lr = max_lrs_[g] / div_factor_;
     start();
 }
 
-double OneCycleLR::between(double start, double end, double part) const {
+double OneCycleLR::interpolate(double start, double end, double part) const {
     if (anneal_ == Anneal::linear) return (end - start) * part + start;
     return end + (start - end) / 2 * (std::cos(kPi * part) + 1);
 }
 
 void OneCycleLR::apply(std::size_t index, GroupRef group, double base_lr, std::int64_t epoch) {
     if (epoch > total_steps_)
-        throw ValueError(str("OneCycleLR: step ", epoch, " is beyond the ", total_steps_,
+        throw ValueError(str("OneCycleLR: step ", epoch, " exceeds the ", total_steps_,
                              " steps of the schedule"));
-    const double max_lr = of_group(max_lrs_, index);
-    const double low = of_group(base_momentums_, index), high = of_group(max_momentums_, index);
+    const double max_lr = value_of_group(max_lrs_, index);
+    const double low = value_of_group(base_momentums_, index),
+                 high = value_of_group(max_momentums_, index);
     const auto total = static_cast<double>(total_steps_);
     const double last = base_lr / final_div_factor_;
     struct Phase {
@@ -134,8 +136,9 @@ void OneCycleLR::apply(std::size_t index, GroupRef group, double base_lr, std::i
     double begin = 0;
     for (; phase != final_phase && t > phase->end; ++phase) begin = phase->end;
     const double part = phase->end == begin ? 1 : (t - begin) / (phase->end - begin);
-    group.lr = between(phase->lr_from, phase->lr_to, part);
-    if (cycle_momentum_) group.momentum = between(phase->momentum_from, phase->momentum_to, part);
+    group.lr = interpolate(phase->lr_from, phase->lr_to, part);
+    if (cycle_momentum_)
+        group.momentum = interpolate(phase->momentum_from, phase->momentum_to, part);
 }
 
 std::vector<ScheduleField> OneCycleLR::fields() {

@@ -8,9 +8,9 @@
 namespace axle::optim {
 namespace {
 
-using Made = std::unique_ptr<Scheduler>;
+using SchedulerPtr = std::unique_ptr<Scheduler>;
 
-// Options by name, null where none are given.
+// The named options of a schedule; can be null.
 class Kwargs {
   public:
     Kwargs(std::string_view schedule, const Tree& tree) : schedule_(schedule), tree_(tree) {}
@@ -19,11 +19,11 @@ class Kwargs {
         if (tree_.is_null()) return;
         for (const auto& [key, value] : tree_.entries())
             if (std::find(names.begin(), names.end(), key) == names.end())
-                throw ValueError(str("get_scheduler: ", schedule_, " has no option '", key, "'",
-                                     names.empty() ? "" : ", but ", listed(names)));
+                throw ValueError(str("get_scheduler: ", schedule_, ": unknown option '", key, "'",
+                                     names.empty() ? "" : "; expected one of ", join_names(names)));
     }
 
-    // As they are where the option is not given.
+    // Each overload reads an option; the value stays unchanged if the option is missing.
     void read(const char* key, double& value) const {
         if (const Tree* const given = find(key)) value = given->number();
     }
@@ -45,7 +45,7 @@ class Kwargs {
     void read(const char* key, std::optional<T>& value) const {
         if (find(key) != nullptr) read(key, value.emplace());
     }
-    // One of an enumeration's names, in its order.
+    // Reads an enum from its names, which are in the enum's order.
     template <class E>
     void read(const char* key, E& value, std::span<const char* const> names) const {
         const Tree* const given = find(key);
@@ -53,11 +53,11 @@ class Kwargs {
         const auto found = std::find(names.begin(), names.end(), given->string());
         if (found == names.end())
             throw ValueError(str("get_scheduler: ", schedule_, ": ", key, " must be one of ",
-                                 listed(names), ": '", given->string(), "'"));
+                                 join_names(names), ": '", given->string(), "'"));
         value = static_cast<E>(found - names.begin());
     }
 
-    static std::string listed(std::span<const char* const> names) {
+    static std::string join_names(std::span<const char* const> names) {
         std::string all;
         for (const char* const name : names) all += str(all.empty() ? "" : ", ", name);
         return all;
@@ -75,8 +75,8 @@ class Kwargs {
 
 struct Request {
     Optimizer& optimizer;
-    std::int64_t warmup;                   // 0 where it is not needed
-    std::optional<std::int64_t> training;  // given where it is needed
+    std::int64_t warmup;                   // 0 if not needed
+    std::optional<std::int64_t> training;  // set if needed
     const Kwargs& kwargs;
 };
 
@@ -84,56 +84,56 @@ constexpr const char* kMetricModes[] = {"min", "max"};
 constexpr const char* kThresholdModes[] = {"rel", "abs"};
 constexpr const char* kWsdShapes[] = {"linear", "cosine", "1-sqrt"};
 
-// A function's result, made in its place on the heap.
+// Returns the result of make() on the heap.
 template <class F>
-Made made(F make) {
-    return Made(new LambdaLR(make()));
+SchedulerPtr make_lambda(F make) {
+    return SchedulerPtr(new LambdaLR(make()));
 }
 
-Made make_linear(const Request& r) {
-    return made(
+SchedulerPtr make_linear(const Request& r) {
+    return make_lambda(
         [&] { return get_linear_schedule_with_warmup(r.optimizer, r.warmup, *r.training); });
 }
 
-Made make_cosine(const Request& r) {
+SchedulerPtr make_cosine(const Request& r) {
     double cycles = 0.5;
     r.kwargs.read("num_cycles", cycles);
-    return made([&] {
+    return make_lambda([&] {
         return get_cosine_schedule_with_warmup(r.optimizer, r.warmup, *r.training, cycles);
     });
 }
 
-Made make_restarts(const Request& r) {
+SchedulerPtr make_cosine_with_restarts(const Request& r) {
     double cycles = 1;
     r.kwargs.read("num_cycles", cycles);
-    return made([&] {
+    return make_lambda([&] {
         return get_cosine_with_hard_restarts_schedule_with_warmup(r.optimizer, r.warmup,
                                                                   *r.training, cycles);
     });
 }
 
-Made make_polynomial(const Request& r) {
+SchedulerPtr make_polynomial(const Request& r) {
     double lr_end = 1e-7, power = 1;
     r.kwargs.read("lr_end", lr_end);
     r.kwargs.read("power", power);
-    return made([&] {
+    return make_lambda([&] {
         return get_polynomial_decay_schedule_with_warmup(r.optimizer, r.warmup, *r.training, lr_end,
                                                          power);
     });
 }
 
-Made make_constant(const Request& r) {
-    return made([&] { return get_constant_schedule(r.optimizer); });
+SchedulerPtr make_constant(const Request& r) {
+    return make_lambda([&] { return get_constant_schedule(r.optimizer); });
 }
 
-Made make_warmed(const Request& r) {
-    return made([&] { return get_constant_schedule_with_warmup(r.optimizer, r.warmup); });
+SchedulerPtr make_constant_with_warmup(const Request& r) {
+    return make_lambda([&] { return get_constant_schedule_with_warmup(r.optimizer, r.warmup); });
 }
 
-Made make_inverse_sqrt(const Request& r) {
+SchedulerPtr make_inverse_sqrt(const Request& r) {
     std::optional<std::int64_t> timescale;
     r.kwargs.read("timescale", timescale);
-    return made([&] { return get_inverse_sqrt_schedule(r.optimizer, r.warmup, timescale); });
+    return make_lambda([&] { return get_inverse_sqrt_schedule(r.optimizer, r.warmup, timescale); });
 }
 
 MinLr min_lr_of(const Request& r) {
@@ -143,27 +143,27 @@ MinLr min_lr_of(const Request& r) {
     return end;
 }
 
-Made make_min_lr(const Request& r) {
+SchedulerPtr make_min_lr(const Request& r) {
     double cycles = 0.5;
     r.kwargs.read("num_cycles", cycles);
-    return made([&] {
+    return make_lambda([&] {
         return get_cosine_with_min_lr_schedule_with_warmup(r.optimizer, r.warmup, *r.training,
                                                            min_lr_of(r), cycles);
     });
 }
 
-Made make_min_lr_ahead(const Request& r) {
+SchedulerPtr make_cosine_warmup_with_min_lr(const Request& r) {
     double cycles = 0.5;
     std::optional<double> warmup_lr_rate;
     r.kwargs.read("num_cycles", cycles);
     r.kwargs.read("warmup_lr_rate", warmup_lr_rate);
-    return made([&] {
+    return make_lambda([&] {
         return get_cosine_with_min_lr_schedule_with_warmup_lr_rate(
             r.optimizer, r.warmup, *r.training, min_lr_of(r), cycles, warmup_lr_rate);
     });
 }
 
-Made make_wsd(const Request& r) {
+SchedulerPtr make_wsd(const Request& r) {
     WsdOptions options{.training_steps = r.training};
     std::optional<std::int64_t> decay;
     r.kwargs.read("num_decay_steps", decay);
@@ -173,7 +173,7 @@ Made make_wsd(const Request& r) {
     r.kwargs.read("decay_type", options.decay_type, kWsdShapes);
     r.kwargs.read("min_lr_ratio", options.min_lr_ratio);
     r.kwargs.read("num_cycles", options.cycles);
-    return made([&] { return get_wsd_schedule(r.optimizer, r.warmup, *decay, options); });
+    return make_lambda([&] { return get_wsd_schedule(r.optimizer, r.warmup, *decay, options); });
 }
 
 template <class Options>
@@ -188,13 +188,13 @@ void read_common(const Kwargs& kwargs, Options& o) {
     kwargs.read("eps", o.eps);
 }
 
-Made make_plateau(const Request& r) {
+SchedulerPtr make_plateau(const Request& r) {
     PlateauOptions options;
     read_common(r.kwargs, options);
     return std::make_unique<ReduceLROnPlateau>(r.optimizer, options);
 }
 
-Made make_greedy(const Request& r) {
+SchedulerPtr make_greedy(const Request& r) {
     GreedyOptions options;
     read_common(r.kwargs, options);
     r.kwargs.read("warmup", options.warmup);
@@ -205,12 +205,12 @@ Made make_greedy(const Request& r) {
     return std::make_unique<GreedyLR>(r.optimizer, options);
 }
 
-enum class Needs : std::uint8_t { nothing, warmup, training };  // with the warmup
+enum class Needs : std::uint8_t { nothing, warmup, training };  // training implies warmup
 
 struct Entry {
     const char* name;
     Needs needs;
-    Made (*make)(const Request&);
+    SchedulerPtr (*make)(const Request&);
     std::vector<const char*> options = {};
 };
 
@@ -218,10 +218,10 @@ const std::vector<Entry>& entries() {
     static const std::vector<Entry> all = {
         {"linear", Needs::training, make_linear},
         {"cosine", Needs::training, make_cosine, {"num_cycles"}},
-        {"cosine_with_restarts", Needs::training, make_restarts, {"num_cycles"}},
+        {"cosine_with_restarts", Needs::training, make_cosine_with_restarts, {"num_cycles"}},
         {"polynomial", Needs::training, make_polynomial, {"lr_end", "power"}},
         {"constant", Needs::nothing, make_constant},
-        {"constant_with_warmup", Needs::warmup, make_warmed},
+        {"constant_with_warmup", Needs::warmup, make_constant_with_warmup},
         {"inverse_sqrt", Needs::warmup, make_inverse_sqrt, {"timescale"}},
         {"reduce_lr_on_plateau",
          Needs::nothing,
@@ -234,7 +234,7 @@ const std::vector<Entry>& entries() {
          {"num_cycles", "min_lr", "min_lr_rate"}},
         {"cosine_warmup_with_min_lr",
          Needs::training,
-         make_min_lr_ahead,
+         make_cosine_warmup_with_min_lr,
          {"num_cycles", "min_lr", "min_lr_rate", "warmup_lr_rate"}},
         {"warmup_stable_decay",
          Needs::warmup,
@@ -267,8 +267,8 @@ std::unique_ptr<Scheduler> get_scheduler(std::string_view name, Optimizer& optim
     if (found == entries().end()) {
         std::vector<const char*> names;
         for (const Entry& entry : entries()) names.push_back(entry.name);
-        throw ValueError(
-            str("get_scheduler: there is no schedule '", name, "', but ", Kwargs::listed(names)));
+        throw ValueError(str("get_scheduler: unknown schedule '", name, "'; expected one of ",
+                             Kwargs::join_names(names)));
     }
     if (found->needs != Needs::nothing && !num_warmup_steps)
         throw ValueError(str("get_scheduler: ", name, " requires num_warmup_steps"));

@@ -20,11 +20,11 @@ double below_one(const char* op, double factor) {
 }  // namespace
 
 void MetricScheduler::step(double metric) {
-    // A gate may take the step several times, or not at all.
-    struct Given {
+    // Hooks can take the step several times, or not at all.
+    struct ResetMetric {
         std::optional<double>& metric;
-        ~Given() { metric.reset(); }
-    } given{metric_};
+        ~ResetMetric() { metric.reset(); }
+    } reset_metric{metric_};
     metric_ = metric;
     Scheduler::step();
 }
@@ -34,7 +34,7 @@ void MetricScheduler::set_rates(std::int64_t) {
     apply_metric(*metric_);
 }
 
-void BestMetric::forget() {
+void BestMetric::reset() {
     const double worst = std::numeric_limits<double>::infinity();
     best = mode == MetricMode::min ? worst : -worst;
 }
@@ -61,33 +61,33 @@ ReduceLROnPlateau::ReduceLROnPlateau(Optimizer& optimizer, const PlateauOptions&
       eps_(options.eps),
       patience_(options.patience),
       cooldown_(options.cooldown),
-      min_lrs_(options.min_lr.spread("ReduceLROnPlateau", "min_lr", optimizer.group_count())),
+      min_lrs_(options.min_lr.expand("ReduceLROnPlateau", "min_lr", optimizer.group_count())),
       shared_min_lr_(options.min_lr.for_all()) {
-    best_.forget();
+    best_.reset();
     start();
 }
 
 void ReduceLROnPlateau::apply_metric(double metric) {
-    ++bad_;
+    ++num_bad_;
     if (best_.is_improved_by(metric)) {
         best_.best = metric;
-        bad_ = 0;
+        num_bad_ = 0;
     }
     if (cooldown_counter_ > 0) {
         --cooldown_counter_;
-        bad_ = 0;
+        num_bad_ = 0;
     }
-    if (bad_ <= patience_) return;
+    if (num_bad_ <= patience_) return;
     reduce();
     cooldown_counter_ = cooldown_;
-    bad_ = 0;
+    num_bad_ = 0;
 }
 
 void ReduceLROnPlateau::reduce() {
     const std::size_t groups = optimizer().group_count();
     if (min_lrs_.size() != groups && !shared_min_lr_)
-        throw ValueError(str("ReduceLROnPlateau: one min_lr per group is needed: ", min_lrs_.size(),
-                             " for ", groups, ", of which some were added later"));
+        throw ValueError(str("ReduceLROnPlateau: needs one min_lr per group: ", min_lrs_.size(),
+                             " for ", groups, " groups, some of which were added later"));
     min_lrs_.resize(groups, min_lrs_[0]);
     for (std::size_t g = 0; g < groups; ++g) {
         double& lr = optimizer().group(g).lr;
@@ -97,10 +97,13 @@ void ReduceLROnPlateau::reduce() {
 }
 
 std::vector<ScheduleField> ReduceLROnPlateau::fields() {
-    std::vector<ScheduleField> all = {
-        {"factor", &factor_},     {"min_lrs", &min_lrs_}, {"patience", &patience_},
-        {"cooldown", &cooldown_}, {"eps", &eps_},         {"cooldown_counter", &cooldown_counter_},
-        {"num_bad_epochs", &bad_}};
+    std::vector<ScheduleField> all = {{"factor", &factor_},
+                                      {"min_lrs", &min_lrs_},
+                                      {"patience", &patience_},
+                                      {"cooldown", &cooldown_},
+                                      {"eps", &eps_},
+                                      {"cooldown_counter", &cooldown_counter_},
+                                      {"num_bad_epochs", &num_bad_}};
     best_.add_fields(all);
     return all;
 }
@@ -115,14 +118,14 @@ GreedyLR::GreedyLR(Optimizer& optimizer, const GreedyOptions& options)
       patience_(options.patience),
       cooldown_(options.cooldown),
       warmup_(options.warmup),
-      min_lrs_(options.min_lr.spread("GreedyLR", "min_lr", optimizer.group_count())),
-      max_lrs_(options.max_lr.spread("GreedyLR", "max_lr", optimizer.group_count())),
+      min_lrs_(options.min_lr.expand("GreedyLR", "min_lr", optimizer.group_count())),
+      max_lrs_(options.max_lr.expand("GreedyLR", "max_lr", optimizer.group_count())),
       smooth_(options.smooth),
       window_size_(positive("GreedyLR", "window_size", options.window_size)),
       reset_start_(options.reset_start),
       reset_start_original_(options.reset_start) {
     for (const GroupRef& group : optimizer.param_groups()) init_lrs_.push_back(group.lr);
-    best_.forget();
+    best_.reset();
     start();
 }
 
@@ -138,26 +141,26 @@ double GreedyLR::smoothed(double metric) {
 
 void GreedyLR::apply_metric(double metric) {
     if (smooth_) metric = smoothed(metric);
-    for (std::int64_t* const waiting : {&cooldown_counter_, &warmup_counter_})
-        if (*waiting > 0) {
-            --*waiting;
-            bad_ = good_ = 0;
+    for (std::int64_t* const counter : {&cooldown_counter_, &warmup_counter_})
+        if (*counter > 0) {
+            --*counter;
+            num_bad_ = num_good_ = 0;
             return;
         }
     if (best_.is_improved_by(metric)) {
         best_.best = metric;
-        ++good_, bad_ = 0;
+        ++num_good_, num_bad_ = 0;
     } else {
-        ++bad_, good_ = 0;
+        ++num_bad_, num_good_ = 0;
     }
-    if (good_ > patience_) {
+    if (num_good_ > patience_) {
         increase();
         warmup_counter_ = warmup_;
-        good_ = 0;
-    } else if (bad_ > patience_) {
+        num_good_ = 0;
+    } else if (num_bad_ > patience_) {
         reduce();
         cooldown_counter_ = cooldown_;
-        bad_ = 0;
+        num_bad_ = 0;
     }
 }
 
@@ -183,8 +186,8 @@ void GreedyLR::reduce() {
 
 void GreedyLR::reset() {
     for (std::size_t g = 0; g < init_lrs_.size(); ++g) optimizer().group(g).lr = init_lrs_[g];
-    best_.forget();
-    bad_ = good_ = cooldown_counter_ = warmup_counter_ = 0;
+    best_.reset();
+    num_bad_ = num_good_ = cooldown_counter_ = warmup_counter_ = 0;
     reset_start_ = reset_start_original_;
     window_.clear();
     window_sum_ = 0;
@@ -199,8 +202,8 @@ std::vector<ScheduleField> GreedyLR::fields() {
                                       {"warmup", &warmup_},
                                       {"cooldown_counter", &cooldown_counter_},
                                       {"warmup_counter", &warmup_counter_},
-                                      {"num_bad_epochs", &bad_},
-                                      {"num_good_epochs", &good_},
+                                      {"num_bad_epochs", &num_bad_},
+                                      {"num_good_epochs", &num_good_},
                                       {"eps", &eps_},
                                       {"smooth", &smooth_},
                                       {"window_size", &window_size_, 1},

@@ -40,7 +40,7 @@ struct BestMetric {
     ThresholdMode threshold_mode;
     double best = 0;
 
-    void forget();
+    void reset();
     // Returns whether the metric is better than the best by more than the threshold.
     bool is_improved_by(double metric) const;
     void add_fields(std::vector<ScheduleField>& fields);
@@ -72,7 +72,7 @@ class ReduceLROnPlateau : public MetricScheduler {
 
     BestMetric best_;
     double factor_, eps_;
-    std::int64_t patience_, cooldown_, cooldown_counter_ = 0, bad_ = 0;
+    std::int64_t patience_, cooldown_, cooldown_counter_ = 0, num_bad_ = 0;
     std::vector<double> min_lrs_;
     bool shared_min_lr_;
 };
@@ -116,7 +116,7 @@ class GreedyLR : public MetricScheduler {
     BestMetric best_;
     double factor_, eps_;
     std::int64_t patience_, cooldown_, warmup_, cooldown_counter_ = 0, warmup_counter_ = 0;
-    std::int64_t bad_ = 0, good_ = 0;
+    std::int64_t num_bad_ = 0, num_good_ = 0;
     std::vector<double> min_lrs_, max_lrs_, init_lrs_;
     bool smooth_;
     std::int64_t window_size_, reset_start_, reset_start_original_;

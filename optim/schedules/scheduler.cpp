@@ -31,27 +31,27 @@ using Write = std::function<void()>;
     throw ValueError(str("load_state_dict: ", field.name, ": ", why));
 }
 
-Write reading(const Tree& tree, const ScheduleField&, double* value) {
+Write make_write(const Tree& tree, const ScheduleField&, double* value) {
     return [value, read = tree.number()] { *value = read; };
 }
-Write reading(const Tree& tree, const ScheduleField& field, std::int64_t* value) {
+Write make_write(const Tree& tree, const ScheduleField& field, std::int64_t* value) {
     const std::int64_t read = tree.integer();
     if (read < field.at_least) refuse(field, str("must be at least ", field.at_least, ": ", read));
     return [value, read] { *value = read; };
 }
-Write reading(const Tree& tree, const ScheduleField&, bool* value) {
+Write make_write(const Tree& tree, const ScheduleField&, bool* value) {
     return [value, read = tree.boolean()] { *value = read; };
 }
-Write reading(const Tree& tree, const ScheduleField& field, std::vector<double>* value) {
+Write make_write(const Tree& tree, const ScheduleField& field, std::vector<double>* value) {
     std::vector<double> read = numbers(tree);
     if (read.size() != value->size())
-        refuse(field, str(value->size(), " numbers are needed: ", read.size()));
+        refuse(field, str(value->size(), " numbers expected, got ", read.size()));
     return [value, read = std::move(read)] { *value = read; };
 }
-Write reading(const Tree& tree, const ScheduleField& field, const ScheduleChoice& choice) {
+Write make_write(const Tree& tree, const ScheduleField& field, const ScheduleChoice& choice) {
     const auto& names = choice.names;
     const auto found = std::find(names.begin(), names.end(), tree.string());
-    if (found == names.end()) refuse(field, str("unknown: '", tree.string(), "'"));
+    if (found == names.end()) refuse(field, str("unknown value: '", tree.string(), "'"));
     return [value = choice.value, read = found - names.begin()] {
         *value = static_cast<std::uint8_t>(read);
     };
@@ -59,11 +59,11 @@ Write reading(const Tree& tree, const ScheduleField& field, const ScheduleChoice
 
 }  // namespace
 
-std::vector<double> PerGroup::spread(const char* op, const char* what, std::size_t groups) const {
+std::vector<double> PerGroup::expand(const char* op, const char* what, std::size_t groups) const {
     if (for_all_) return std::vector<double>(groups, values_[0]);
     if (values_.size() != groups)
         throw ValueError(
-            str(op, ": one ", what, " per group is needed: ", values_.size(), " for ", groups));
+            str(op, ": needs one ", what, " per group: ", values_.size(), " for ", groups));
     return values_;
 }
 
@@ -139,7 +139,7 @@ void Scheduler::load(const Tree& tree) {
     std::vector<double> last = numbers(tree["_last_lr"]), base;
     if (!base_lrs_.empty()) base = numbers(tree["base_lrs"]);
     const std::int64_t epoch = tree["last_epoch"].integer();
-    // Schedules of which PyTorch does not save it are never set back.
+    // Schedules without a saved count in PyTorch never restart, so it follows from the epoch.
     const Tree* const steps = tree.find("_step_count");
     const std::int64_t count = steps != nullptr ? steps->integer() : epoch + 1;
     load_fields(tree);
@@ -150,7 +150,7 @@ void Scheduler::load(const Tree& tree) {
 }
 
 void Scheduler::save_fields(Tree& tree) const {
-    // Fields are listed once, for reading and for writing.
+    // fields() is used for reading and writing, and is therefore not const.
     for (const ScheduleField& field : const_cast<Scheduler*>(this)->fields())
         tree.set(field.name, std::visit([](auto value) { return to_tree(value); }, field.value));
 }
@@ -159,8 +159,8 @@ void Scheduler::load_fields(const Tree& tree) {
     std::vector<Write> writes;
     for (const ScheduleField& field : fields())
         if (const Tree* saved = tree.find(field.name))
-            writes.push_back(
-                std::visit([&](auto value) { return reading(*saved, field, value); }, field.value));
+            writes.push_back(std::visit(
+                [&](auto value) { return make_write(*saved, field, value); }, field.value));
     for (const Write& write : writes) write();
 }
 
@@ -168,12 +168,12 @@ FactorScheduler::FactorScheduler(const char* name, Optimizer& optimizer,
                                  std::vector<LrFactor> factors)
     : Scheduler(optimizer), factors_(std::move(factors)) {
     if (factors_.size() != optimizer.group_count())
-        throw ValueError(str(name, ": one function per group is needed: ", factors_.size(), " for ",
+        throw ValueError(str(name, ": needs one function per group: ", factors_.size(), " for ",
                              optimizer.group_count()));
 }
 
 double FactorScheduler::factor(std::size_t group, std::int64_t epoch) const {
-    // A group that was added later follows the last function.
+    // Groups added later use the last function.
     return factors_[std::min(group, factors_.size() - 1)](epoch);
 }
 

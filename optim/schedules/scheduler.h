@@ -39,7 +39,7 @@ class PerGroup {
 
     bool for_all() const { return for_all_; }
     // Returns one number per group. Throws ValueError if their count differs from `groups`.
-    std::vector<double> spread(const char* op, const char* what, std::size_t groups) const;
+    std::vector<double> expand(const char* op, const char* what, std::size_t groups) const;
 
   private:
     std::vector<double> values_;

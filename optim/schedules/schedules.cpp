@@ -14,7 +14,7 @@ namespace {
 
 double in_unit_interval(const char* op, const char* what, double factor) {
     if (!(factor >= 0 && factor <= 1))
-        throw ValueError(str(op, ": ", what, " must lie in [0, 1]: ", factor));
+        throw ValueError(str(op, ": ", what, " must be in [0, 1]: ", factor));
     return factor;
 }
 
@@ -22,7 +22,7 @@ double cosine_at(std::int64_t t, std::int64_t length) {
     return 1 + std::cos(kPi * static_cast<double>(t) / static_cast<double>(length));
 }
 
-std::int64_t whole(const std::string& text) {
+std::int64_t parse_milestone(const std::string& text) {
     std::int64_t value = 0;
     const char* const end = text.data() + text.size();
     const auto [at, error] = std::from_chars(text.data(), end, value);
@@ -89,7 +89,7 @@ void MultiStepLR::load(const Tree& tree) {
     if (const Tree* const counter = tree.find("milestones")) {
         milestones.clear();
         for (const auto& [epoch, times] : counter->entries())
-            milestones.push_back({whole(epoch), times.integer()});
+            milestones.push_back({parse_milestone(epoch), times.integer()});
     }
     Scheduler::load(tree);
     milestones_ = std::move(milestones);
@@ -131,7 +131,9 @@ LinearLR::LinearLR(Optimizer& optimizer, double start_factor, double end_factor,
       end_factor_(in_unit_interval("LinearLR", "end_factor", end_factor)),
       total_iters_(positive("LinearLR", "total_iters", total_iters)) {
     if (start_factor == 0)
-        throw ValueError("LinearLR: start_factor must be greater than 0, from which no step leads");
+        throw ValueError(
+            "LinearLR: start_factor must be greater than 0, because the rate is updated by "
+            "factors");
     start();
 }
 
@@ -178,7 +180,7 @@ CosineAnnealingLR::CosineAnnealingLR(Optimizer& optimizer, std::int64_t t_max, d
 
 void CosineAnnealingLR::apply(std::size_t, GroupRef group, double base_lr, std::int64_t epoch) {
     if (epoch == 0) return;
-    if ((epoch - 1 - t_max_) % (2 * t_max_) == 0) {  // from the valley, where a ratio says nothing
+    if ((epoch - 1 - t_max_) % (2 * t_max_) == 0) {  // at the minimum, where the ratio is undefined
         const double rise = 1 - std::cos(kPi / static_cast<double>(t_max_));
         group.lr += (base_lr - eta_min_) * rise / 2;
         return;
@@ -223,7 +225,7 @@ std::vector<ScheduleField> CosineAnnealingWarmRestarts::fields() {
 SWALR::SWALR(Optimizer& optimizer, const PerGroup& swa_lr, std::int64_t anneal_epochs,
              Anneal anneal)
     : Scheduler(optimizer),
-      swa_lrs_(swa_lr.spread("SWALR", "swa_lr", optimizer.group_count())),
+      swa_lrs_(swa_lr.expand("SWALR", "swa_lr", optimizer.group_count())),
       anneal_epochs_(anneal_epochs),
       anneal_(anneal) {
     if (anneal_epochs < 0)
@@ -241,7 +243,7 @@ void SWALR::apply(std::size_t index, GroupRef group, double, std::int64_t epoch)
     if (anneal_epochs_ == 0) epoch = std::max<std::int64_t>(1, epoch);
     const double swa_lr = swa_lrs_[std::min(index, swa_lrs_.size() - 1)];
     const double before = weight_at(epoch - 1), now = weight_at(epoch);
-    // Where the annealing started from, as the present rate tells.
+    // The rate where annealing started, derived from the current rate.
     const double from = before == 1 ? swa_lr : (group.lr - before * swa_lr) / (1 - before);
     group.lr = swa_lr * now + from * (1 - now);
 }

@@ -241,7 +241,7 @@ class OneCycleLR : public Scheduler {
     std::vector<ScheduleField> fields() override;
 
   private:
-    double between(double start, double end, double part) const;
+    double interpolate(double start, double end, double part) const;
 
     std::vector<double> max_lrs_, base_momentums_, max_momentums_;
     std::int64_t total_steps_;

@@ -1,4 +1,4 @@
-// Transformers' schedules: functions of the epoch.
+// The schedules of Transformers as functions of the epoch.
 #include <algorithm>
 #include <cmath>
 
@@ -12,7 +12,7 @@ double ratio(std::int64_t part, std::int64_t whole) {
     return static_cast<double>(part) / static_cast<double>(std::max<std::int64_t>(1, whole));
 }
 
-// t / warmup before the warmup's end, then after(t - warmup, training - warmup).
+// Returns t / warmup during warmup, then after(t - warmup, training - warmup).
 template <class After>
 LambdaLR::Factor with_warmup(const char* op, std::int64_t warmup, std::int64_t training,
                              After after) {
@@ -24,28 +24,28 @@ LambdaLR::Factor with_warmup(const char* op, std::int64_t warmup, std::int64_t t
     };
 }
 
-// From 1 to `least`, `cycles` times there and back.
-double cosine_to(double least, double cycles, double progress) {
+// Falls from 1 to min_ratio and rises again, `cycles` times.
+double cosine_to(double min_ratio, double cycles, double progress) {
     const double factor = 0.5 * (1 + std::cos(kPi * cycles * 2 * progress));
-    return std::max(0.0, factor * (1 - least) + least);
+    return std::max(0.0, factor * (1 - min_ratio) + min_ratio);
 }
 
-// PyTorch's optimizers know the rate that their groups have by default; ours is the first group's.
+// Transformers uses the optimizer's default rate; here it is the first group's rate.
 double first_lr(Optimizer& optimizer) {
     const GroupRef group = optimizer.param_groups()[0];
     return group.initial_lr.value_or(group.lr);
 }
 
-double least_of(const char* op, Optimizer& optimizer, const MinLr& end) {
+double min_ratio_of(const char* op, Optimizer& optimizer, const MinLr& end) {
     if (end.min_lr && end.min_lr_rate)
-        throw ValueError(str(op, ": only one of min_lr and min_lr_rate may be given"));
+        throw ValueError(str(op, ": only one of min_lr and min_lr_rate can be given"));
     if (end.min_lr_rate) return *end.min_lr_rate;
     if (!end.min_lr) throw ValueError(str(op, ": one of min_lr and min_lr_rate must be given"));
     const double lr = first_lr(optimizer);
     return lr == 0 ? 0 : *end.min_lr / lr;
 }
 
-double risen(WsdShape shape, double progress) {
+double warmup_factor(WsdShape shape, double progress) {
     switch (shape) {
         case WsdShape::linear:
             return progress;
@@ -57,7 +57,7 @@ double risen(WsdShape shape, double progress) {
     return 1 - std::sqrt(1 - progress);
 }
 
-double fallen(WsdShape shape, double cycles, double progress) {
+double decay_factor(WsdShape shape, double cycles, double progress) {
     switch (shape) {
         case WsdShape::linear:
             return 1 - progress;
@@ -141,8 +141,10 @@ LambdaLR get_cosine_with_min_lr_schedule_with_warmup(Optimizer& optimizer,
                                                      std::int64_t warmup_steps,
                                                      std::int64_t training_steps, MinLr end,
                                                      double cycles) {
-    const double least = least_of("get_cosine_with_min_lr_schedule_with_warmup", optimizer, end);
-    return get_cosine_schedule_with_warmup(optimizer, warmup_steps, training_steps, cycles, least);
+    const double min_ratio =
+        min_ratio_of("get_cosine_with_min_lr_schedule_with_warmup", optimizer, end);
+    return get_cosine_schedule_with_warmup(optimizer, warmup_steps, training_steps, cycles,
+                                           min_ratio);
 }
 
 LambdaLR get_cosine_with_min_lr_schedule_with_warmup_lr_rate(Optimizer& optimizer,
@@ -154,10 +156,10 @@ LambdaLR get_cosine_with_min_lr_schedule_with_warmup_lr_rate(Optimizer& optimize
     if (warmup_steps < 0 || training_steps < 0)
         throw ValueError(
             str(kOp, ": steps must not be negative: ", warmup_steps, " of ", training_steps));
-    const double least = least_of(kOp, optimizer, end);
+    const double min_ratio = min_ratio_of(kOp, optimizer, end);
     return LambdaLR(optimizer, [=](std::int64_t t) -> double {
         if (t >= warmup_steps)
-            return cosine_to(least, cycles,
+            return cosine_to(min_ratio, cycles,
                              ratio(t - warmup_steps + 1, training_steps - warmup_steps));
         if (!warmup_lr_rate) return ratio(t + 1, warmup_steps);
         const auto steps = static_cast<double>(std::max<std::int64_t>(1, warmup_steps - 1));
@@ -176,15 +178,16 @@ LambdaLR get_wsd_schedule(Optimizer& optimizer, std::int64_t warmup_steps, std::
         throw ValueError(str("get_wsd_schedule: steps must not be negative: ", warmup_steps,
                              " of warmup, ", decay_steps, " of decay"));
     return LambdaLR(optimizer, [=, o = options](std::int64_t t) -> double {
-        const auto above_least = [&](double factor) {
+        const auto above_min = [&](double factor) {
             return std::max(0.0, factor * (1 - o.min_lr_ratio) + o.min_lr_ratio);
         };
-        if (t < warmup_steps) return above_least(risen(o.warmup_type, ratio(t, warmup_steps)));
+        if (t < warmup_steps)
+            return above_min(warmup_factor(o.warmup_type, ratio(t, warmup_steps)));
         t -= warmup_steps;
         if (t < stable) return 1;
         t -= stable;
         if (t < decay_steps)
-            return above_least(fallen(o.decay_type, o.cycles, ratio(t, decay_steps)));
+            return above_min(decay_factor(o.decay_type, o.cycles, ratio(t, decay_steps)));
         return o.min_lr_ratio;
     });
 }

@@ -1,4 +1,4 @@
-// Recorded cases, each on as many ranks as it asks for.
+// Runs recorded cases, each with its number of ranks.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@
 
 namespace axle::tests {
 
-// f(case, group) for every case, on as many ranks as it asks for.
+// Calls f(case, group) for every case on the number of ranks that it needs.
 template <class F>
 void on_ranks_of_each(const nlohmann::json& file, F&& f) {
     std::set<int> sizes;

@@ -1,5 +1,5 @@
-// Axle within somebody else's program: what belongs to the program stays as it was, and what is
-// written doesn't depend on it.
+// Tests Axle inside a host program: it must not change the state of the process, and its output
+// must not depend on that state.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -44,7 +44,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// --- a training that uses everything that writes
+// --- a training that uses every writer
 
 profiler::Trace fixed_trace() {
     profiler::Trace trace;
@@ -102,7 +102,7 @@ void write_report(const std::string& folder) {
     write_file_atomically(folder + "/texts.txt", texts());
 }
 
-// each() is called in the loop.
+// Calls each() in every iteration.
 template <class F>
 void train(const std::string& folder, F&& each) {
     Training training(3, 2);
@@ -132,7 +132,7 @@ void train(const std::string& folder, F&& each) {
     write_report(folder);
 }
 
-// --- the program around it
+// --- the host program
 
 std::string link_text(const fs::path& link) {
     std::error_code ignored;
@@ -150,7 +150,7 @@ std::string signals() {
     return text;
 }
 
-// Of the calling thread.
+// State of the calling thread.
 std::string thread_state() {
     sigset_t mask;
     pthread_sigmask(SIG_SETMASK, nullptr, &mask);
@@ -176,7 +176,7 @@ std::string streams() {
     return text;
 }
 
-// What a process has and a guest must leave alone, by name.
+// The state of the process that a library must not change, by name.
 std::map<std::string, std::string> process_state() {
     std::map<std::string, std::string> state;
     state["signals"] = signals();
@@ -192,7 +192,7 @@ std::map<std::string, std::string> process_state() {
     std::vector<std::string> files;
     for (const auto& entry : fs::directory_iterator("/proc/self/fd"))
         files.push_back(entry.path().filename().string() + ' ' + link_text(entry.path()));
-    // The one that reads the folder has a number of its own.
+    // Excludes the descriptor used to read the folder.
     std::erase_if(files, [](const std::string& f) { return f.ends_with("/fd"); });
     std::sort(files.begin(), files.end());
     for (const std::string& file : files) state["files"] += file + '\n';
@@ -210,7 +210,8 @@ struct Commas : std::numpunct<char> {
     std::string do_falsename() const override { return "falsch"; }
 };
 
-// Of the C++ library by a facet, and of C where the system has a fitting locale or can make one.
+// Sets a locale with decimal commas: in C++ by a facet, and in C if the system has or can create
+// one.
 class ForeignLocale {
   public:
     ForeignLocale()
@@ -238,7 +239,7 @@ class ForeignLocale {
     std::string c_before_;
 };
 
-// stdout and stderr end in a file while it lives.
+// Redirects stdout and stderr to a file.
 class Redirected {
   public:
     explicit Redirected(const std::string& path) {
@@ -276,7 +277,7 @@ void count_signal(int) {
     if (std::strncmp(name, "axle", 4) == 0) ++handled_by_a_guest;
 }
 
-// Handlers, a blocked signal, seeds, flags of streams: a program with habits of its own.
+// A host with signal handlers, a blocked signal, seeds and stream flags.
 class Host {
   public:
     Host() {
@@ -310,7 +311,8 @@ class Host {
     sigset_t mask_ = {};
 };
 
-// Relative paths of the files below a folder; TensorBoard's carry the time in their name.
+// Returns the relative paths of the files below a folder. Names of TensorBoard files contain the
+// time.
 std::vector<std::string> files_of(const std::string& folder) {
     std::vector<std::string> names;
     for (const auto& entry : fs::recursive_directory_iterator(folder))
@@ -326,7 +328,7 @@ int threads_of_the_process() {
     return static_cast<int>(std::distance(begin(tasks), end(tasks)));
 }
 
-// --- what a host may expect
+// --- guarantees for hosts
 
 class Guest : public testing::Test {
   protected:
@@ -334,9 +336,9 @@ class Guest : public testing::Test {
     void TearDown() override { kernels::set_num_threads(2); }
 };
 
-TEST_F(Guest, LeavesTheProcessAsItWas) {
-    const TemporaryFolder folder(Kept::in_memory);
-    train(folder / "first", [] {});  // whatever the first use sets up is there
+TEST_F(HostProgram, KeepsItsProcessState) {
+    const TemporaryFolder folder(FolderStorage::in_memory);
+    train(folder / "first", [] {});  // one-time setup happens here
     const Host host;
     const ForeignLocale locale;
     std::srand(42);
@@ -358,8 +360,8 @@ TEST_F(Guest, LeavesTheProcessAsItWas) {
     EXPECT_GE(handled, 1);
 }
 
-TEST_F(Guest, LeavesTheHostsThreadsAlone) {
-    const TemporaryFolder folder(Kept::in_memory);
+TEST_F(HostProgram, KeepsTheStateOfItsThreads) {
+    const TemporaryFolder folder(FolderStorage::in_memory);
     std::atomic<bool> ready = false, done = false;
     std::string before, after;
     std::thread host([&] {
@@ -380,8 +382,8 @@ TEST_F(Guest, LeavesTheHostsThreadsAlone) {
     EXPECT_EQ(before, after);
 }
 
-TEST_F(Guest, WritesTheSameBytesUnderAnyLocale) {
-    const TemporaryFolder plain(Kept::in_memory), foreign(Kept::in_memory);
+TEST_F(HostProgram, GetsTheSameFilesInAnyLocale) {
+    const TemporaryFolder plain(FolderStorage::in_memory), foreign(FolderStorage::in_memory);
     train(plain.path(), [] {});
     {
         const ForeignLocale locale;
@@ -403,7 +405,7 @@ TEST_F(Guest, WritesTheSameBytesUnderAnyLocale) {
             continue;
         }
         EXPECT_EQ(written[i], expected[i]);
-        // Times differ; numbers are numbers in both.
+        // Times differ; numbers must be valid in both.
         if (written[i].starts_with("profile/"))
             EXPECT_TRUE(nlohmann::json::accept(read_file(ours))) << written[i];
         else
@@ -411,7 +413,7 @@ TEST_F(Guest, WritesTheSameBytesUnderAnyLocale) {
     }
 }
 
-TEST_F(Guest, StartsNoThreadIfTheHostWantsNone) {
+TEST_F(HostProgram, GetsNoThreadsIfThreadsAreDisabled) {
     kernels::set_num_threads(1);
     const int before = threads_of_the_process();
     Training training(3);
@@ -420,8 +422,8 @@ TEST_F(Guest, StartsNoThreadIfTheHostWantsNone) {
     EXPECT_EQ(most, before);
 }
 
-TEST_F(Guest, ComputesWhereFloatingPointExceptionsTrap) {
-    const TemporaryFolder folder(Kept::in_memory);
+TEST_F(HostProgram, CanTrapFloatingPointExceptions) {
+    const TemporaryFolder folder(FolderStorage::in_memory);
     feenableexcept(FE_INVALID | FE_DIVBYZERO | FE_OVERFLOW);
     const Tensor zero = zeros({100000});
     const double infinite = (1 / zero).sum().item();
@@ -434,7 +436,7 @@ TEST_F(Guest, ComputesWhereFloatingPointExceptionsTrap) {
     EXPECT_EQ(traps, FE_INVALID | FE_DIVBYZERO | FE_OVERFLOW);
 }
 
-TEST_F(Guest, RoundsOnEveryThreadAsTheHostDoes) {
+TEST_F(HostProgram, SetsTheRoundingModeOfAllThreads) {
     std::atomic<int> arrived = 0;
     std::array<std::uint64_t, 2> controls = {};
     const std::uint64_t nearest = kernels::float_control();
@@ -442,7 +444,7 @@ TEST_F(Guest, RoundsOnEveryThreadAsTheHostDoes) {
     const std::uint64_t upward = kernels::float_control();
     kernels::parallel(2, [&](std::int64_t task) {
         ++arrived;
-        while (arrived < 2) std::this_thread::yield();  // so that two threads take part
+        while (arrived < 2) std::this_thread::yield();  // ensures that two threads take part
         controls[static_cast<std::size_t>(task)] = kernels::float_control();
     });
     std::fesetround(FE_TONEAREST);
@@ -450,7 +452,7 @@ TEST_F(Guest, RoundsOnEveryThreadAsTheHostDoes) {
     EXPECT_THAT(controls, testing::Each(upward));
 }
 
-TEST_F(Guest, RaisesATrackersTroubleIfTheHostWantsIt) {
+TEST_F(HostProgram, GetsTrackerErrorsIfRequested) {
     struct Broken : accel::Tracker {
         std::string name() const override { return "broken"; }
         void log(const Tree&, std::optional<std::int64_t>, const Tree&) override {

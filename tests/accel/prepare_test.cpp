@@ -6,16 +6,16 @@
 
 #include "optim/sgd.h"
 #include "tests/accel/training.h"
-#include "tests/variable.h"
+#include "tests/environment_variable.h"
 
 namespace axle {
 namespace {
 
 using accel::AcceleratorOptions;
+using tests::EnvironmentVariable;
 using tests::expect_error;
 using tests::samples;
 using tests::SmallNet;
-using tests::Variable;
 
 struct Objects {
     SmallNet net;
@@ -199,13 +199,13 @@ TEST(FreeMemory, RestoresPlainBehaviourAndForgetsTheObjects) {
 // Covers 27.ACCELERATE_GRADIENT_ACCUMULATION_STEPS, 27.ACCELERATE_MIXED_PRECISION, 31.environment.
 TEST(Options, AskTheEnvironmentForWhatIsNotSaid) {
     {
-        const Variable precision("ACCELERATE_MIXED_PRECISION", "bf16");
+        const EnvironmentVariable precision("ACCELERATE_MIXED_PRECISION", "bf16");
         EXPECT_EQ(Accelerator().mixed_precision(), "bf16");
         EXPECT_EQ(Accelerator({.mixed_precision = "no"}).mixed_precision(), "no");
     }
     EXPECT_EQ(Accelerator().mixed_precision(), "no");
     {
-        const Variable steps("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "6");
+        const EnvironmentVariable steps("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "6");
         EXPECT_EQ(Accelerator().gradient_accumulation_steps(), 6);
         EXPECT_EQ(Accelerator({.gradient_accumulation_steps = 3}).gradient_accumulation_steps(), 6);
         EXPECT_EQ(Accelerator({.gradient_accumulation_plugin =
@@ -214,7 +214,7 @@ TEST(Options, AskTheEnvironmentForWhatIsNotSaid) {
                   2);
     }
     {
-        const Variable empty("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "");
+        const EnvironmentVariable empty("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "");
         EXPECT_EQ(Accelerator({.gradient_accumulation_steps = 3}).gradient_accumulation_steps(), 3);
     }
 }
@@ -234,15 +234,15 @@ TEST(Options, RefuseWhatMakesNoSenseAndSayWhy) {
             make({.gradient_accumulation_steps = 2,
                   .gradient_accumulation_plugin = {{.num_steps = 2}}});
         });
-    const Variable precision("ACCELERATE_MIXED_PRECISION", "half");
+    const EnvironmentVariable precision("ACCELERATE_MIXED_PRECISION", "half");
     expect_error<ValueError>({"Accelerator: mixed_precision", "'half'"}, [&] { make({}); });
     for (const char* text : {"two", "2x", "1.5", " 2", "99999999999"}) {
-        const Variable steps("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", text);
+        const EnvironmentVariable steps("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", text);
         expect_error<ValueError>(
             {"ACCELERATE_GRADIENT_ACCUMULATION_STEPS: not a whole number", text},
             [&] { make({.mixed_precision = "no"}); });
     }
-    const Variable steps("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "0");
+    const EnvironmentVariable steps("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "0");
     expect_error<ValueError>({"ACCELERATE_GRADIENT_ACCUMULATION_STEPS: gradient accumulation "},
                              [&] { make({.mixed_precision = "no"}); });
 }

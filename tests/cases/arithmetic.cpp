@@ -5,7 +5,7 @@ namespace axle::tests {
 
 namespace {
 
-// Every way that two shapes broadcast.
+// All ways in which two shapes can be broadcast.
 std::vector<Row> pairs(double low = -2, double high = 2) {
     const auto pair = [&](const Shape& a, const Shape& b) {
         return Row{floats(a, low, high), floats(b, low, high)};
@@ -15,7 +15,7 @@ std::vector<Row> pairs(double low = -2, double high = 2) {
             pair({3, 67}, {67}),  pair({3, 1}, {1, 67})};
 }
 
-// For these the second derivative is asked.
+// These formulas must have a second derivative.
 void binary(Cases& cases, std::string name, double low, std::function<Outputs(In)> call) {
     cases.push_back({.name = name,
                      .call = call,
@@ -84,7 +84,7 @@ void add_arithmetic_cases(Cases& cases) {
     on_ints(cases, "add/int_number", [](In x) { return add(x[0], 2); });
     on_ints(cases, "mul/float_number", [](In x) { return mul(x[0], 1.5); });
 
-    // Integers and booleans take the floating dtype beside them.
+    // Integers and booleans are promoted to the floating dtype.
     cases.push_back({.name = "mul/promoted",
                      .call = [](In x) { return mul(mul(x[0], x[1]), x[2]); },
                      .rows = {{floats({3, 5}), ints({5}, -3, 4), mask({3, 5})},

@@ -75,7 +75,7 @@ void add_attention_cases(Cases& cases) {
                      .call = [](In x) { return rotary_embedding(x[0]); },
                      .rows = rows,
                      .large = {floats({4, 130, 130})},
-                     // In f32 the angle of a late position has an error of its own.
+                     // In f32, the angle of a late position has a rounding error.
                      .tolerance = {.f32 = 4e-5}});
     cases.push_back({.name = "rotary_embedding/offset",
                      .call = [](In x) { return rotary_embedding(x[0], 500, 9); },

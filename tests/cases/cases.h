@@ -1,4 +1,4 @@
-// The families of cases, one function and one file each, as in core/ops.h.
+// The families of cases: one function in one file each, in the order of core/ops.h.
 #pragma once
 
 #include <vector>
@@ -27,7 +27,7 @@ void add_attention_cases(Cases& cases);
 void add_loss_cases(Cases& cases);
 void add_checkpoint_cases(Cases& cases);
 
-// For cases that take no tensor.
+// For cases without tensor inputs.
 inline std::vector<Row> no_inputs() { return {Row{}}; }
 
 }  // namespace axle::tests

@@ -17,7 +17,7 @@ void add_checkpoint_cases(Cases& cases) {
              },
          .rows = rows,
          .large = {floats({257, 263}), floats({263})}});
-    // The recomputation draws the same mask.
+    // The recomputation must draw the same mask.
     cases.push_back(
         {.name = "checkpoint/dropout",
          .call =

@@ -5,16 +5,16 @@ namespace axle::tests {
 
 namespace {
 
-// Sums of many products, as in matmul.cpp.
+// Sums of many products, see matmul.cpp.
 const Tolerances kSums = {.f32 = 1e-5, .f16 = 1e-2, .bf16 = 6e-2};
 
-// Of a convolution without stride and padding.
+// For a convolution without stride and padding.
 double conv_flops(In x) {
     const Tensor &images = x[0], &w = x[1];
     const std::int64_t pixels = (images.size(2) - w.size(2) + 1) * (images.size(3) - w.size(3) + 1);
     return 2.0 * static_cast<double>(images.size(0) * pixels) * static_cast<double>(w.numel());
 }
-// Every element of x meets every tap of its rows of w.
+// Every element of x is multiplied with every tap of its rows of w.
 double transposed_flops(In x) {
     const std::int64_t row = x[1].numel() / x[1].size(0);
     return 2.0 * static_cast<double>(x[0].numel() * row);

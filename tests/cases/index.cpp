@@ -52,7 +52,7 @@ void add_pick_cases(Cases& cases) {
                               {floats({5}), ints({67}, 0, 5), floats({67})}},
                      .large = {floats({50, 263}), ints({301, 263}, 0, 50), floats({301, 263})},
                      .twice = true});
-    // Many terms meet in one place.
+    // Many terms are added to one element.
     for (std::size_t i = cases.size() - 2; i < cases.size(); ++i)
         cases[i].tolerance = {.f16 = 2e-2, .bf16 = 1e-1};
 }
@@ -73,7 +73,7 @@ void add_embedding_cases(Cases& cases) {
                          .tolerance = {.f16 = 1e-2, .bf16 = 6e-2}});
     };
     add("embedding", {}, true);
-    // The gradient of the padding row is left out on purpose: finite differences would see it.
+    // The gradient of the padding row is omitted on purpose, but finite differences would see it.
     add("embedding/padding", 2, false);
     add("embedding/last_is_padding", -1, false);
     cases.push_back(
@@ -134,7 +134,7 @@ void add_choice_cases(Cases& cases) {
     whole("sort/descending", -1, true, {{distinct({7})}, {distinct({})}, {distinct({3, 67})}});
     whole("sort/first", 0, false, {{distinct({5, 3})}, {distinct({67, 2, 2})}});
     whole("sort/middle", 1, true, {{distinct({2, 5, 3})}, {distinct({2, 67, 3})}});
-    // Where the order of equals shows: NaN, both zeros, whole numbers.
+    // Inputs in which the order of equal elements matters: NaN, both zeros, integers.
     const std::vector<Row> equals = {{ties({9})},
                                      {ties({3, 67})},
                                      {specials({3, 11})},

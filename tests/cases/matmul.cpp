@@ -5,7 +5,7 @@ namespace axle::tests {
 
 namespace {
 
-// Sums of k products: half precision rounds the operands of the backward pass as well.
+// Sums of k products: half precision also rounds the operands of the backward pass.
 const Tolerances kSums = {.f32 = 1e-5, .f16 = 1e-2, .bf16 = 6e-2};
 
 double product_flops(In x) {
@@ -32,7 +32,7 @@ void add_matmul_cases(Cases& cases) {
                               pair({3, 0}, {0, 5}), pair({3, 4}, {4, 0}), pair({17, 67}, {67, 9})},
                      .large = pair({160, 173}, {173, 190}),
                      .twice = true,
-                     .layout_bits = false,  // a transposed operand may be packed another way
+                     .layout_bits = false,  // a transposed operand can be packed differently
                      .tolerance = kSums,
                      .flops = product_flops});
     cases.push_back(

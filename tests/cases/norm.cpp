@@ -12,7 +12,7 @@ void add_softmax_cases(Cases& cases, const std::string& name,
                          .call = [=](In x) { return f(x[0], dim); },
                          .rows = std::move(rows),
                          .large = {floats({257, 263})},
-                         // Another walk through memory sums a column in another order.
+                         // Another memory layout changes the order of summation of a column.
                          .layout_bits = dim == -1});
     };
     add("", -1,
@@ -26,7 +26,7 @@ void add_softmax_cases(Cases& cases, const std::string& name,
          {floats({3, 67}, -300, 300)}});
     add("/first", 0, {{floats({4, 9})}, {floats({67, 3})}, {floats({1, 5})}, {floats({0, 5})}});
     add("/middle", 1, {{floats({2, 5, 3})}, {floats({2, 67, 2})}});
-    // A row with +inf, or of -inf alone, is NaN; single -inf are zeros.
+    // A row with +inf, or with -inf only, is NaN; single -inf become zeros.
     cases.push_back(
         {.name = name + "/infinite",
          .call = [=](In x) { return f(masked_fill(x[0], x[1], -1.0 / 0.0), -1); },
@@ -38,7 +38,7 @@ void add_softmax_cases(Cases& cases, const std::string& name,
                      .gradient = false});
 }
 
-// x of each shape, with so many parameters of a value per channel.
+// x of each shape, with the given number of parameters with one value per channel.
 std::vector<Row> with_channels(const std::vector<Shape>& shapes, int parameters) {
     std::vector<Row> rows;
     for (const Shape& shape : shapes) {
@@ -47,7 +47,7 @@ std::vector<Row> with_channels(const std::vector<Shape>& shapes, int parameters)
     }
     return rows;
 }
-// x, running mean and variance, and so many parameters.
+// x, running mean and variance, and the given number of parameters.
 Row with_running(const Shape& shape, int parameters) {
     const Shape channels = {shape[1]};
     Row row = {floats(shape), frozen(floats(channels)), frozen(floats(channels, 0.5, 2))};
@@ -55,7 +55,8 @@ Row with_running(const Shape& shape, int parameters) {
     return row;
 }
 
-// Halves round the normalised elements before they are summed into the parameters' gradients.
+// Half precision rounds the normalized elements before they are summed into gradients of
+// parameters.
 constexpr Tolerances kChannelsSummed = {.f32 = 1e-5, .f16 = 1e-2, .bf16 = 6e-2};
 
 void add_batch_norm_cases(Cases& cases) {
@@ -79,7 +80,7 @@ void add_batch_norm_cases(Cases& cases) {
         [](In x) { return batch_norm(x[0], {}, {}, {}, {}, true, 0.1, 0.01); });
     add("batch_norm/far", {{floats({3, 2, 67}, 100, 104)}}, {},
         [](In x) { return batch_norm(x[0], {}, {}, {}, {}, true); });
-    // Seven digits of 104 are five of its distance from 102.
+    // Inputs are near 102: after subtracting the mean, five of seven digits remain.
     cases.back().tolerance = {.f32 = 1e-4};
     add("batch_norm/running",
         {with_running({5, 3}, 0), with_running({4, 3, 5}, 0), with_running({2, 3, 67}, 0)}, {},
@@ -118,7 +119,7 @@ void add_group_norm_cases(Cases& cases) {
         [](In x) { return group_norm(x[0], 1, {}, {}, 0.01); });
     add("group_norm/far", 0, {}, [](In x) { return group_norm(x[0], 2); });
     cases.back().rows = {{floats({3, 4, 67}, 100, 104)}};
-    cases.back().tolerance = {.f32 = 1e-4};  // as batch_norm/far
+    cases.back().tolerance = {.f32 = 1e-4};  // as in batch_norm/far
 }
 
 }  // namespace
@@ -127,7 +128,8 @@ void add_norm_cases(Cases& cases) {
     add_softmax_cases(cases, "softmax", softmax);
     add_softmax_cases(cases, "log_softmax", log_softmax);
 
-    // Halves round the normalised rows before they are summed into the parameters' gradients.
+    // Half precision rounds the normalized rows before they are summed into gradients of
+    // parameters.
     const Tolerances rows_summed = {.f32 = 1e-5, .f16 = 1e-2, .bf16 = 6e-2};
     const std::vector<Row> plain = {
         {floats({3, 5})}, {floats({5})}, {floats({0, 5})}, {floats({2, 2, 3})}, {floats({3, 67})}};
@@ -154,11 +156,11 @@ void add_norm_cases(Cases& cases) {
     add("layer_norm/weight", affine(1), {wide, width}, [](In x) { return layer_norm(x[0], x[1]); });
     add("layer_norm/plain", plain, {wide}, [](In x) { return layer_norm(x[0], {}, {}, 0.01); });
     add("layer_norm/far", {{floats({3, 67}, 100, 104)}}, {}, [](In x) { return layer_norm(x[0]); });
-    // Seven digits of 104 are five of its distance from 102.
+    // Inputs are near 102: after subtracting the mean, five of seven digits remain.
     cases.back().tolerance = {.f32 = 1e-4};
     add("rms_norm", affine(1), {wide, width}, [](In x) { return rms_norm(x[0], x[1]); });
-    // Over a width of 1 the gradient is the small rest of two almost equal terms:
-    // PyTorch's own f32 is off by 1e-5 of it there.
+    // With a width of 1, the gradient is the small difference of two almost equal terms. PyTorch in
+    // f32 has an error of 1e-5 there.
     cases.back().tolerance = {.f32 = 2e-5};
     add("rms_norm/plain", plain, {wide}, [](In x) { return rms_norm(x[0], {}, 0.01); });
     add_batch_norm_cases(cases);

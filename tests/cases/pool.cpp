@@ -5,7 +5,7 @@ namespace axle::tests {
 
 namespace {
 
-// No two values alike, so that finite differences see no other maximum.
+// All values differ, so that finite differences do not change the maximum.
 std::vector<Row> planes() {
     return {{distinct({2, 3, 7, 9})},
             {distinct({3, 5, 6})},
@@ -47,7 +47,7 @@ void add_max_cases(Cases& cases) {
                          .large = large_planes(),
                          .twice = true});
     }
-    // The first of ties, the last NaN.
+    // The first of equal maxima, and the last NaN.
     for (const int stride : {1, 2, 3}) {
         cases.push_back(
             {.name = str("max_pool2d_with_indices/ties", stride),
@@ -85,7 +85,7 @@ void add_adaptive_cases(Cases& cases) {
         const char* name;
         Size2 size;
     };
-    // Parts of one size, of several sizes, and more parts than elements.
+    // Parts of equal size, of different sizes, and more parts than elements.
     for (const auto& [variant, size] : {Variant{"", {3, 2}}, Variant{"/global", 1},
                                         Variant{"/even", {1, 3}}, Variant{"/more", {11, 70}}}) {
         const auto add = [&](const char* name, auto f) {

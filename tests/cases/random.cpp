@@ -8,8 +8,8 @@ namespace axle::tests {
 
 namespace {
 
-// How random ops are checked here: the range and the structure. tests/core/ops/random_test.cpp
-// looks at the distributions.
+// Cases of random ops check ranges and structure; tests/core/ops/random_test.cpp checks
+// distributions.
 std::string outside(const Tensor& y, double low, double high) {
     for (const double value : y.to_vector())
         if (!(value >= low && value < high))
@@ -17,7 +17,7 @@ std::string outside(const Tensor& y, double low, double high) {
     return "";
 }
 
-// Every row of y holds different classes, all of them with a weight above 0.
+// Every row of y must contain different classes with nonzero weights.
 std::string repeated_or_impossible(const Tensor& weights, const Tensor& y) {
     const auto w = weights.to_vector(), chosen = y.to_vector();
     const auto classes = static_cast<std::size_t>(weights.size(-1));

@@ -7,7 +7,7 @@ namespace {
 
 using Reduction = std::function<Tensor(const Tensor&, const Dims&, bool)>;
 
-// Over everything, the last, the first, a middle, and two dimensions.
+// Reductions over all dimensions, the last, the first, a middle one, and two dimensions.
 void over_dims(Cases& cases, const std::string& name, Input (*values)(const Shape&),
                const Reduction& f) {
     const auto add = [&](const std::string& variant, std::vector<Row> rows, Dims dims, bool keep) {
@@ -28,7 +28,7 @@ void over_dims(Cases& cases, const std::string& name, Input (*values)(const Shap
     add("/kept_two", {{values({2, 3, 4})}, {values({2, 3, 2, 3})}}, {0, -2}, true);
 }
 
-// A variance takes its sums in the order that the layout suggests.
+// The order of summation of a variance depends on the layout.
 void layout_rounds(Cases& cases, std::size_t from) {
     for (std::size_t i = from; i < cases.size(); ++i) cases[i].layout_bits = false;
 }
@@ -144,7 +144,7 @@ void add_reduce_cases(Cases& cases) {
            [](In x) { return sum(x[0], {1}); });
     all_of(cases, "sum/specials", {{specials({11})}, {specials({3})}}, false,
            [](In x) { return sum(x[0]); });
-    // A variance far from zero: the sum of squares alone would lose every digit in f32.
+    // A variance far from zero: computed from the sum of squares, it would lose all digits in f32.
     all_of(cases, "var/far", {{floats({3, 67}, 1000, 1002)}}, false,
            [](In x) { return var(x[0], {-1}); });
     cases.back().tolerance = {.f32 = 1e-5};

@@ -71,7 +71,7 @@ void add_unary_cases(Cases& cases) {
     saturates(cases, "gelu/tanh", [](const Tensor& x) { return gelu(x, Gelu::tanh); });
     unary(cases, "silu", -4, 4, silu);
     saturates(cases, "silu", silu);
-    // Whole numbers become f32.
+    // Integers are converted to f32.
     on_ints(cases, "exp", exp);
     on_ints(cases, "log", log);
     on_ints(cases, "sqrt", sqrt);

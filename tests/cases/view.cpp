@@ -11,7 +11,7 @@ void movement(Cases& cases, std::string name, std::vector<Row> rows,
         {.name = std::move(name), .call = std::move(call), .rows = std::move(rows), .twice = true});
 }
 
-// A movement whose results lie in the memory of its operand.
+// A view op: its results must share the memory of its operand.
 void no_copy(Cases& cases, std::string name, std::vector<Row> rows,
              std::function<Outputs(In)> call) {
     movement(cases, std::move(name), std::move(rows), std::move(call));
@@ -27,7 +27,7 @@ void add_shape_cases(Cases& cases) {
             {{floats({4, 6})}, {floats({0, 3})}, {floats({2, 1, 2})}, {floats({2, 67})}}, [](In x) {
                 return view(x[0], {-1, 2});
             });
-    cases.back().strided = false;  // other layouts can't be viewed so
+    cases.back().strided = false;  // other layouts cannot be viewed this way
     no_copy(cases, "view/unit_dims", {{floats({4, 6})}, {floats({0, 3})}, {floats({1, 1})}},
             [](In x) {
                 return view(x[0], {1, x[0].size(0), 1, x[0].size(1)});

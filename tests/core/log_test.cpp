@@ -13,15 +13,15 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-// What the library says while it lives, and its policies as they were.
-class Trouble : public testing::Test {
+// Captures log messages, and restores the default sink and policy.
+class ErrorReport : public testing::Test {
   protected:
-    Trouble() {
+    ErrorReport() {
         set_log_sink([this](LogLevel level, std::string_view text) {
-            said_.push_back(str(static_cast<int>(level), ' ', text));
+            messages_.push_back(str(static_cast<int>(level), ' ', text));
         });
     }
-    ~Trouble() override {
+    ~ErrorReport() override {
         set_log_sink({});
         set_error_policy(ErrorPolicy::report);
     }
@@ -29,38 +29,38 @@ class Trouble : public testing::Test {
         return std::make_exception_ptr(FileError("a.csv: can't write"));
     }
 
-    std::vector<std::string> said_;
+    std::vector<std::string> messages_;
 };
 
-TEST_F(Trouble, IsReportedUnlessTheHostSaysOtherwise) {
+TEST_F(ErrorReport, LogsWarningByDefault) {
     EXPECT_EQ(error_policy(), ErrorPolicy::report);
-    report_error(full_disk(), {"tracker '", "csv", "': "}, "; training goes on");
-    EXPECT_THAT(said_, ElementsAre("2 tracker 'csv': a.csv: can't write; training goes on"));
+    report_error(full_disk(), {"tracker '", "csv", "': "}, "; training continues");
+    EXPECT_THAT(messages_, ElementsAre("2 tracker 'csv': a.csv: can't write; training continues"));
 }
 
-TEST_F(Trouble, IsThrownAsItIs) {
+TEST_F(ErrorReport, RethrowsUnderRaisePolicy) {
     set_error_policy(ErrorPolicy::raise);
     EXPECT_THROW(report_error(full_disk(), {"tracker"}), FileError);
     EXPECT_THROW(report_error(std::make_exception_ptr(7)), int);
-    EXPECT_THAT(said_, IsEmpty());
+    EXPECT_THAT(messages_, IsEmpty());
 }
 
-TEST_F(Trouble, IsReportedWhereNothingMayBeThrown) {
+TEST_F(ErrorReport, NoexceptVariantLogsUnderRaisePolicy) {
     set_error_policy(ErrorPolicy::raise);
     report_error_noexcept(full_disk());
     report_error_noexcept(std::make_exception_ptr(7), {"close: "});
-    EXPECT_THAT(said_,
+    EXPECT_THAT(messages_,
                 ElementsAre("2 a.csv: can't write", "2 close: an exception of an unknown type"));
 }
 
-TEST_F(Trouble, IsIgnored) {
+TEST_F(ErrorReport, DoesNothingUnderIgnorePolicy) {
     set_error_policy(ErrorPolicy::ignore);
     report_error(full_disk());
     report_error_noexcept(full_disk());
-    EXPECT_THAT(said_, IsEmpty());
+    EXPECT_THAT(messages_, IsEmpty());
 }
 
-TEST_F(Trouble, OfTheSinkIsSwallowed) {
+TEST_F(ErrorReport, SwallowsExceptionsOfSink) {
     set_log_sink([](LogLevel, std::string_view) { throw FileError("the log is full"); });
     EXPECT_NO_THROW(report_error(full_disk()));
 }

@@ -8,7 +8,7 @@ namespace axle {
 namespace {
 
 // Covers 8.TF32, 25.allow_tf32.
-TEST(MatmulPrecision, IsHighestUntilItIsSaidAndConcernsGpusAlone) {
+TEST(MatmulPrecision, DefaultsToHighestAndDoesNotAffectCpu) {
     EXPECT_EQ(get_float32_matmul_precision(), MatmulPrecision::highest);
     manual_seed(1);
     const Tensor a = randn({17, 33}), b = randn({33, 9});

@@ -20,8 +20,8 @@ namespace {
 using kernels::Philox;
 using Words = std::array<std::uint32_t, 4>;
 
-// Philox 4x32-10 as its paper writes it, with all of its counter and key.
-Words philox_of_the_paper(Words c, std::array<std::uint32_t, 2> key) {
+// Reference implementation of Philox 4x32-10 from its paper, with the full counter and key.
+Words reference_philox(Words c, std::array<std::uint32_t, 2> key) {
     for (int round = 0; round < 10; ++round) {
         const std::uint64_t left = std::uint64_t{c[0]} * 0xD2511F53;
         const std::uint64_t right = std::uint64_t{c[2]} * 0xCD9E8D57;
@@ -39,15 +39,15 @@ Tensor uniform(Philox random, const Shape& shape, DType dtype = f64) {
     return y;
 }
 
-// The known answers of Random123, the authors' own distribution.
-TEST(Philox, GivesTheKnownAnswers) {
+// The known-answer tests of Random123, the authors' implementation.
+TEST(Philox, MatchesKnownAnswers) {
     EXPECT_EQ(Philox{}.block(0), (Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
     constexpr std::uint32_t kOnes = 0xffffffff;
-    EXPECT_EQ(philox_of_the_paper({}, {}), Philox{}.block(0));
-    EXPECT_EQ(philox_of_the_paper({kOnes, kOnes, kOnes, kOnes}, {kOnes, kOnes}),
+    EXPECT_EQ(reference_philox({}, {}), Philox{}.block(0));
+    EXPECT_EQ(reference_philox({kOnes, kOnes, kOnes, kOnes}, {kOnes, kOnes}),
               (Words{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
-    EXPECT_EQ(philox_of_the_paper({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344},
-                                  {0xa4093822, 0x299f31d0}),
+    EXPECT_EQ(reference_philox({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344},
+                               {0xa4093822, 0x299f31d0}),
               (Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
 }
 
@@ -57,14 +57,14 @@ TEST(Philox, UsesAllBitsOfSeedAndOffset) {
         const std::uint64_t seed = numbers(), offset = numbers(), index = numbers();
         const std::uint64_t counter = offset + index;
         const auto lower = [](std::uint64_t x) { return static_cast<std::uint32_t>(x); };
-        const Words expected = philox_of_the_paper({lower(counter), lower(counter >> 32), 0, 0},
-                                                   {lower(seed), lower(seed >> 32)});
+        const Words expected = reference_philox({lower(counter), lower(counter >> 32), 0, 0},
+                                                {lower(seed), lower(seed >> 32)});
         EXPECT_EQ((Philox{seed, offset}.block(index)), expected);
     }
 }
 
-TEST(Uniform, ElementIIsWordIOfTheCall) {
-    // The counter's lower half wraps within.
+TEST(Uniform, ElementUsesWordOfSameIndex) {
+    // Includes offsets whose lower half wraps around.
     for (const std::uint64_t offset : {0ull, 5ull, 0xffffffffull - 10, ~0ull - 3}) {
         const Philox random{0x123456789abcdef0, offset};
         for (const std::int64_t n : {1, 3, 4, 67, 511, 1300}) {
@@ -78,42 +78,42 @@ TEST(Uniform, ElementIIsWordIOfTheCall) {
     }
 }
 
-TEST(Uniform, StaysBelowItsUpperBoundInEveryDType) {
+TEST(Uniform, StaysBelowUpperBoundInEveryDType) {
     for (const DType dtype : {f64, f32, f16, bf16}) {
         for (const auto& [low, high] :
              {std::pair{0.0, 1.0}, {-1.0, 0.0}, {-3.0, -1.0}, {1.0, 1.5}}) {
             const Tensor x = empty({200'000}, {dtype}).uniform_(low, high);
-            const double least = min(to(x, f64)).item(), most = max(to(x, f64)).item();
-            EXPECT_GE(least, low) << dtype;
-            EXPECT_LT(most, high) << dtype << " " << low;
-            EXPECT_LT(least, low + (high - low) / 50);
-            EXPECT_GT(most, high - (high - low) / 50);
+            const double smallest = min(to(x, f64)).item(), largest = max(to(x, f64)).item();
+            EXPECT_GE(smallest, low) << dtype;
+            EXPECT_LT(largest, high) << dtype << " " << low;
+            EXPECT_LT(smallest, low + (high - low) / 50);
+            EXPECT_GT(largest, high - (high - low) / 50);
         }
         EXPECT_EQ(empty({}, {dtype}).uniform_(2, 2).item(), 2);
     }
 }
 
-TEST(Normal, IsBoxMullerOfTheCallsWords) {
+TEST(Normal, AppliesBoxMullerToWords) {
     const Philox random{42, 7};
     constexpr std::int64_t kCount = 100'001;
     Tensor doubles = empty({kCount}, {f64}), floats = empty({kCount});
     kernels::normal(cpu_context(), random, 0, 1, doubles.view());
     kernels::normal(cpu_context(), random, 0, 1, floats.view());
     const auto exact = doubles.to_vector(), rounded = floats.to_vector();
-    double worst = 0;
+    double max_error = 0;
     for (std::size_t i = 0; i < exact.size(); ++i) {
         const auto u = static_cast<float>((random.word(i & ~1ull) + 0.5) / 0x1p32);
         const double angle = 2 * std::numbers::pi * Philox::to_unit(random.word(i | 1));
         const double radius = std::sqrt(-2 * std::log(double{u}));
-        const double due = radius * (i % 2 == 0 ? std::cos(angle) : std::sin(angle));
-        ASSERT_NEAR(exact[i], due, 1e-14);
-        const double ulp = std::ldexp(1.0, std::ilogb(std::max(std::abs(due), 1e-7)) - 23);
-        worst = std::max(worst, std::abs(rounded[i] - due) / ulp);
+        const double expected = radius * (i % 2 == 0 ? std::cos(angle) : std::sin(angle));
+        ASSERT_NEAR(exact[i], expected, 1e-14);
+        const double ulp = std::ldexp(1.0, std::ilogb(std::max(std::abs(expected), 1e-7)) - 23);
+        max_error = std::max(max_error, std::abs(rounded[i] - expected) / ulp);
     }
-    EXPECT_LT(worst, 4);
+    EXPECT_LT(max_error, 4);
 }
 
-TEST(RandomKernels, DontDependOnTheNumberOfThreads) {
+TEST(RandomOps, DoNotDependOnNumberOfThreads) {
     const auto draw = [] {
         manual_seed(3);
         const Tensor weights = rand({40, 3000});
@@ -135,36 +135,36 @@ TEST(RandomKernels, DontDependOnTheNumberOfThreads) {
     kernels::set_num_threads(before);
 }
 
-TEST(Generator, GivesEveryCallItsOwnBlocks) {
+TEST(Generator, AdvancesByBlocksOfEachCall) {
     set_generator_state({9, 100});
     rand({5});
     EXPECT_EQ(generator_state(), (GeneratorState{9, 102}));
     randn({4});
     empty({0}).normal_();
     EXPECT_EQ(generator_state(), (GeneratorState{9, 103}));
-    // What doesn't exist isn't drawn.
+    // Meta tensors draw nothing.
     rand({1000}, {.device = Device::meta()});
     EXPECT_EQ(generator_state(), (GeneratorState{9, 103}));
     manual_seed(4);
     EXPECT_EQ(generator_state(), (GeneratorState{4, 0}));
 }
 
-TEST(Generator, ServesManyThreads) {
+TEST(Generator, IsThreadSafe) {
     manual_seed(1);
     std::array<std::vector<std::uint64_t>, 4> taken;
     std::vector<std::thread> threads;
-    for (auto& mine : taken)
-        threads.emplace_back([&mine] {
-            for (int i = 0; i < 1000; ++i) mine.push_back(take_random(3).offset);
+    for (auto& own_offsets : taken)
+        threads.emplace_back([&own_offsets] {
+            for (int i = 0; i < 1000; ++i) own_offsets.push_back(take_random(3).offset);
         });
     for (std::thread& thread : threads) thread.join();
     std::set<std::uint64_t> all;
-    for (const auto& mine : taken) all.insert(mine.begin(), mine.end());
+    for (const auto& own_offsets : taken) all.insert(own_offsets.begin(), own_offsets.end());
     EXPECT_EQ(all.size(), 4000u);
     EXPECT_EQ(generator_state().offset, 12'000u);
 }
 
-TEST(RandomInPlace, FillsStridedTensorsInOrderAndBumpsTheVersion) {
+TEST(RandomInPlace, FillsStridedTensorsInOrder) {
     Tensor x = zeros({3, 8});
     Tensor even = slice(x, 1, 0, 8, 2);
     const auto version = x.version();
@@ -180,7 +180,7 @@ TEST(RandomInPlace, FillsStridedTensorsInOrderAndBumpsTheVersion) {
     EXPECT_GT(even.version(), before);
 }
 
-TEST(RandomInPlace, SaysWhatItCantDo) {
+TEST(RandomOps, RefuseInvalidArguments) {
     Tensor leaf = zeros({2}).set_requires_grad();
     expect_error<UsageError>({"uniform_: in place"}, [&] { leaf.uniform_(); });
     Tensor whole = zeros({2}, {i64});
@@ -191,27 +191,27 @@ TEST(RandomInPlace, SaysWhatItCantDo) {
     expect_error<ValueError>({"randint: ", "[3, 3)"}, [] { randint(3, 3, {1}); });
     expect_error<ValueError>({"randint: ", "uint8", "[0, 257)"},
                              [] { randint(0, 257, {1}, {u8}); });
-    expect_error<ValueError>({"dropout: p must lie in [0, 1]: 1.5"}, [&] { dropout(x, 1.5); });
+    expect_error<ValueError>({"dropout: p must be in [0, 1]: 1.5"}, [&] { dropout(x, 1.5); });
 }
 
-TEST(Randint, CoversTheWholeOfItsLargestRange) {
+TEST(Randint, CoversLargestRange) {
     manual_seed(1);
     const Tensor x = randint(-0x80000000ll, 0x80000000ll, {1000}, {i32});
     EXPECT_LT(min(to(x, f64)).item(), -2.1e9);
     EXPECT_GT(max(to(x, f64)).item(), 2.1e9);
 }
 
-TEST(Dropout, PassesGradientsWhereItPassedValues) {
+TEST(Dropout, UsesSameMaskForGradients) {
     for (const DType dtype : {f64, f32, bf16}) {
         Tensor x = ones({37, 53}, {dtype});
-        const Tensor turned = transpose(x.set_requires_grad(), 0, 1);
-        const Tensor y = dropout(turned, 0.4);
+        const Tensor transposed = transpose(x.set_requires_grad(), 0, 1);
+        const Tensor y = dropout(transposed, 0.4);
         y.backward(ones_like(y));
         expect_same_bits(to(x.grad(), dtype), contiguous(transpose(y.detach(), 0, 1)));
     }
 }
 
-TEST(Multinomial, NamesTheRowThatNothingCanBeDrawnFrom) {
+TEST(Multinomial, NamesRowWithInvalidWeights) {
     const auto draw = [](const std::vector<double>& row, std::int64_t samples, bool replacement) {
         Tensor weights = ones({3, 4});
         Tensor last = weights[2];

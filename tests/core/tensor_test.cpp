@@ -14,7 +14,7 @@
 namespace axle {
 namespace {
 
-TEST(Tensor, IsAHandleAndSetDataKeepsTheIdentity) {
+TEST(Tensor, SetDataKeepsIdentity) {
     const Tensor a = ones({2, 2});
     const Tensor b = a;
     EXPECT_TRUE(a.is_same(b));
@@ -24,13 +24,13 @@ TEST(Tensor, IsAHandleAndSetDataKeepsTheIdentity) {
     EXPECT_THROW(a.set_data(ones({3})), ShapeError);
 }
 
-TEST(Tensor, HasNoNumbersOfADTypeThatIsOnlyStored) {
+TEST(Tensor, RefusesToReadStorageOnlyDTypes) {
     const Tensor x = empty({1}, {.dtype = DType::f8_e4m3});
     EXPECT_THROW(x.to_vector(), DTypeError);
     EXPECT_THROW(x.item(), DTypeError);
 }
 
-TEST(Tensor, IsNotFilledWithWhatHasNoNumbersOrNoMemory) {
+TEST(Tensor, CopyRefusesStorageOnlyAndUndefinedSources) {
     Tensor x = ones({2});
     for (const DType dtype : {DType::i8, DType::f8_e4m3, DType::f8_e8m0})
         EXPECT_THROW(x.copy_(empty({2}, {.dtype = dtype})), DTypeError) << dtype;
@@ -47,14 +47,14 @@ TEST(Tensor, ViewsShareMemoryAndVersion) {
     EXPECT_EQ(x.version(), 1u);
 }
 
-TEST(Tensor, NegativeSizesAndOverflowAreRefused) {
+TEST(Tensor, RefusesNegativeAndOverflowingSizes) {
     EXPECT_THROW(empty({2, -1}), ShapeError);
     EXPECT_THROW(empty({INT64_MAX, 3}), ShapeError);
-    EXPECT_THROW(empty({INT64_MAX / 2}, {.device = Device::meta()}), ShapeError);  // its bytes
+    EXPECT_THROW(empty({INT64_MAX / 2}, {.device = Device::meta()}), ShapeError);  // too many bytes
     EXPECT_THROW(Dims(std::vector<std::int64_t>(9, 1)), ShapeError);
 }
 
-TEST(Tensor, AMetaTensorHasAShapeAndNoMemory) {
+TEST(Tensor, MetaTensorHasNoMemory) {
     const std::int64_t before = host_memory::stats().current;
     const Tensor x = empty({1 << 20, 1 << 10}, {.device = Device::meta()});
     const Tensor y = transpose(tanh(x) * 2.0, 0, 1);
@@ -63,19 +63,19 @@ TEST(Tensor, AMetaTensorHasAShapeAndNoMemory) {
     EXPECT_THROW(y.to_vector(), DeviceError);
 }
 
-TEST(Tensor, PrintsItsValuesAndDtype) {
+TEST(Tensor, PrintsValuesAndDType) {
     std::ostringstream out;
     out << tensor({1, 2.5, 3, -4}, {2, 2});
     EXPECT_EQ(out.str(), "tensor([[1, 2.5], [3, -4]], float32)");
 }
 
-TEST(Tensor, DataAsksForTheRightType) {
+TEST(Tensor, DataChecksElementType) {
     Tensor x = ones({2});
     EXPECT_EQ(x.data<float>()[1], 1.0f);
     EXPECT_THROW(x.data<double>(), DTypeError);
 }
 
-TEST(Tensor, BorrowedMemoryIsReleasedWithTheLastView) {
+TEST(Tensor, ReleasesBorrowedMemoryWithLastView) {
     float values[] = {1, 2, 3};
     bool released = false;
     Tensor view;
@@ -89,7 +89,7 @@ TEST(Tensor, BorrowedMemoryIsReleasedWithTheLastView) {
     EXPECT_TRUE(released);
 }
 
-TEST(Promotion, FollowsPyTorch) {
+TEST(Promotion, MatchesPyTorch) {
     EXPECT_EQ(promote(i64, bf16), bf16);
     EXPECT_EQ(promote(f16, bf16), f32);
     EXPECT_EQ(promote(u8, i32), i32);
@@ -118,7 +118,7 @@ TEST(HalfTypes, RoundToNearestEvenAndKeepSpecialValues) {
     }
 }
 
-TEST(Autocast, CastsOnlyItsScopeAndKeepsALeafsCastUntilItChanges) {
+TEST(Autocast, CachesCastOfLeafUntilItChanges) {
     const Tensor w = ones({8}, {.requires_grad = true});
     EXPECT_TRUE(autocast(w).is_same(w));
     const AutocastGuard guard(bf16);
@@ -138,44 +138,46 @@ TEST(Autocast, CastsOnlyItsScopeAndKeepsALeafsCastUntilItChanges) {
     EXPECT_EQ(w.grad().dtype(), f32);
 }
 
-TEST(Autocast, ViewsOfALeafAreViewsOfItsKeptCast) {
+TEST(Autocast, CastsViewsOfLeafAsViewsOfCachedCast) {
     const Tensor w = arange(12).to(f32).view({3, 4}).set_requires_grad(true);
     const AutocastGuard guard(bf16);
-    const Tensor whole = autocast(w), turned = autocast(w.t()), part = autocast(w.narrow(0, 1, 2));
-    EXPECT_EQ(turned.impl()->storage, whole.impl()->storage);
+    const Tensor whole = autocast(w), transposed = autocast(w.t()),
+                 part = autocast(w.narrow(0, 1, 2));
+    EXPECT_EQ(transposed.impl()->storage, whole.impl()->storage);
     EXPECT_EQ(part.impl()->storage, whole.impl()->storage);
-    EXPECT_EQ(turned.dtype(), bf16);
-    EXPECT_EQ(turned.to_vector(), w.t().to_vector());
+    EXPECT_EQ(transposed.dtype(), bf16);
+    EXPECT_EQ(transposed.to_vector(), w.t().to_vector());
     EXPECT_EQ(part.to_vector(), w.narrow(0, 1, 2).to_vector());
-    // What is computed from a leaf has values of its own.
+    // A tensor computed from a leaf is not a view of it.
     EXPECT_EQ(autocast(mul(w, 2.0).t()).to_vector(), mul(w, 2.0).t().to_vector());
-    sum(mul(autocast_to_f32(turned), arange(12).to(f32).view({4, 3}))).backward();
+    sum(mul(autocast_to_f32(transposed), arange(12).to(f32).view({4, 3}))).backward();
     EXPECT_EQ(w.grad().to_vector(), arange(12).to(f32).view({4, 3}).t().to_vector());
 }
 
-TEST(Autocast, AViewOfWhatALeafWasIsCastItself) {
+TEST(Autocast, DoesNotUseCachedCastAfterSetData) {
     const Tensor flat = arange(12).to(f32);
     const Tensor w = ones({2, 3}, {.requires_grad = true});
     w.set_data(flat.narrow(0, 0, 6).view({2, 3}));
-    const Tensor turned = w.t();
+    const Tensor transposed = w.t();
     w.set_data(flat.narrow(0, 6, 6).view({2, 3}));
     const AutocastGuard guard(bf16);
     EXPECT_EQ(autocast(w).to_vector(), w.to_vector());
-    EXPECT_EQ(autocast(turned).to_vector(), turned.to_vector());
+    EXPECT_EQ(autocast(transposed).to_vector(), transposed.to_vector());
 }
 
-TEST(Autocast, AWeightsGradientIsNotRoundedToTheLowDtype) {
+TEST(Autocast, DoesNotRoundWeightGradients) {
     const Tensor x = ones({257, 3}), w = ones({2, 3}, {.requires_grad = true});
     const Tensor b = ones({2}, {.requires_grad = true});
     const AutocastGuard guard(bf16);
     const Tensor y = linear(x, w, b);
     EXPECT_EQ(y.dtype(), bf16);
     sum(y).backward();
-    for (const double g : w.grad().to_vector()) EXPECT_EQ(g, 257);  // not a bf16
+    for (const double g : w.grad().to_vector())
+        EXPECT_EQ(g, 257);  // 257 is not representable in bf16
     for (const double g : b.grad().to_vector()) EXPECT_EQ(g, 257);
 }
 
-TEST(HostMemory, ReusesFreedBlocksAndReportsWhatItCannotGive) {
+TEST(HostMemory, ReusesFreedBlocksAndReportsOutOfMemory) {
     host_memory::empty_cache();
     void* block = host_memory::allocate(1000);
     const MemoryStats during = host_memory::stats();
@@ -185,7 +187,7 @@ TEST(HostMemory, ReusesFreedBlocksAndReportsWhatItCannotGive) {
     host_memory::deallocate(block, 1001);
     try {
         empty({std::int64_t{1} << 58});
-        FAIL() << "2^60 bytes were given";
+        FAIL() << "2^60 bytes were allocated";
     } catch (const OutOfMemory& error) {
         EXPECT_EQ(error.requested, std::int64_t{1} << 60);
         EXPECT_NE(std::string(error.what()).find("out of memory"), std::string::npos);

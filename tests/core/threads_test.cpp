@@ -1,4 +1,4 @@
-// The library under many threads; mostly for the thread sanitizer.
+// Concurrent use of the library; mainly for the thread sanitizer.
 #include <atomic>
 #include <cstring>
 #include <thread>
@@ -24,7 +24,7 @@ void on_threads(F&& f) {
     for (std::thread& thread : threads) thread.join();
 }
 
-TEST(HostMemory, ABlockHasOneOwnerAtATime) {
+TEST(HostMemoryThreads, NeverSharesBlockInUse) {
     const MemoryStats before = host_memory::stats();
     std::atomic<int> overwritten = 0;
     on_threads([&](int t) {
@@ -45,7 +45,7 @@ TEST(HostMemory, ABlockHasOneOwnerAtATime) {
     EXPECT_GE(after.allocations, before.allocations + kThreads * 300);
 }
 
-TEST(HostMemory, BlocksMayBeFreedOnAnotherThread) {
+TEST(HostMemoryThreads, AllowsFreeingOnAnotherThread) {
     const MemoryStats before = host_memory::stats();
     {
         std::vector<Tensor> made(kThreads);
@@ -58,7 +58,7 @@ TEST(HostMemory, BlocksMayBeFreedOnAnotherThread) {
     EXPECT_EQ(host_memory::stats().current, before.current);
 }
 
-TEST(HostMemory, CountsAreWholeWhileOthersAllocate) {
+TEST(HostMemoryThreads, KeepsStatsConsistent) {
     on_threads([](int t) {
         for (int i = 0; i < 200; ++i) {
             const MemoryStats stats = host_memory::stats();
@@ -71,7 +71,7 @@ TEST(HostMemory, CountsAreWholeWhileOthersAllocate) {
     });
 }
 
-TEST(Tensor, IsReadByManyThreads) {
+TEST(TensorThreads, AllowConcurrentReads) {
     const Tensor x = arange(1000), w = ones({1000});
     const Tensor view = x.reshape({10, 100}).transpose(0, 1);
     on_threads([&](int) {
@@ -83,19 +83,19 @@ TEST(Tensor, IsReadByManyThreads) {
     });
 }
 
-TEST(Tensor, IsReadByManyThreadsUnderAutocast) {
+TEST(TensorThreads, AllowConcurrentReadsUnderAutocast) {
     const Tensor w = ones({1000}, {.requires_grad = true});
     on_threads([&](int t) {
         const NoGrad no_grad;
         for (int i = 0; i < 50; ++i) {
-            // Both dtypes want the one place of a kept cast.
+            // Threads with different dtypes compete for the single cached cast.
             const AutocastGuard guard((t + i / 10) % 2 == 0 ? bf16 : f16);
             EXPECT_EQ(sum(autocast_to_f32(autocast(w))).item(), 1000);
         }
     });
 }
 
-TEST(Autograd, GraphsOfDifferentThreadsAreApart) {
+TEST(AutogradThreads, DifferentiateIndependentGraphs) {
     const Tensor x = arange(50);
     on_threads([&](int t) {
         for (int i = 0; i < 20; ++i) {

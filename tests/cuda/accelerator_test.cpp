@@ -15,10 +15,10 @@ class AcceleratorOnGpu : public GpuTest {
     void TearDown() override { use_deterministic_algorithms(false); }
 };
 
-// A run saved on one device behind every batch goes on from there on another.
-void expect_to_go_on(bool from_cpu, bool to_cpu, double tolerance) {
+// Resumes a run on one device from every checkpoint that was saved on another device.
+void expect_resume(bool from_cpu, bool to_cpu, double tolerance) {
     SCOPED_TRACE(str(from_cpu, " ", to_cpu));
-    const TemporaryFolder folder(Kept::in_memory);
+    const TemporaryFolder folder(FolderStorage::in_memory);
     Training whole(7, 0, from_cpu);
     const auto losses = whole.run(
         2, [&] { whole.accelerator.save_state(folder / str("after_", whole.counter.batches)); });
@@ -41,16 +41,16 @@ void expect_to_go_on(bool from_cpu, bool to_cpu, double tolerance) {
     }
 }
 
-TEST_F(AcceleratorOnGpu, ACheckpointGoesOnOnAnyDevice) {
-    expect_to_go_on(false, true, 1e-4);
-    expect_to_go_on(true, false, 1e-4);
+TEST_F(AcceleratorOnGpu, ResumesACheckpointOnAnyDevice) {
+    expect_resume(false, true, 1e-4);
+    expect_resume(true, false, 1e-4);
     use_deterministic_algorithms(true);
-    expect_to_go_on(false, false, 0);
+    expect_resume(false, false, 0);
 }
 
-struct Course {
+struct TrainingRun {
     std::vector<double> losses;
-    std::vector<Tensor> evaluated;  // before each step
+    std::vector<Tensor> evaluated;  // outputs before each step
     std::int64_t replays = 0;
 };
 
@@ -60,7 +60,7 @@ struct Plain : nn::Model<Plain> {
     void visit(nn::Visitor& v) override { v("in", in), v("out", out); }
 };
 
-Course in_bf16(bool cpu, bool compiled) {
+TrainingRun in_bf16(bool cpu, bool compiled) {
     manual_seed(12);
     Plain net;
     optim::AdamW adamw(net.parameters(), {.lr = 0.02});
@@ -74,7 +74,7 @@ Course in_bf16(bool cpu, bool compiled) {
         return loss;
     };
     auto step = accelerator.compile(body);
-    Course course;
+    TrainingRun course;
     for (int i = 0; i < 9; ++i) {
         manual_seed(static_cast<std::uint64_t>(50 + i));
         const Tensor x = to(randn({8, 12}), accelerator.device());
@@ -92,16 +92,16 @@ Course in_bf16(bool cpu, bool compiled) {
     return course;
 }
 
-TEST_F(AcceleratorOnGpu, Bf16TakesAboutTheWayOfTheCpu) {
-    const Course gpu = in_bf16(false, false), cpu = in_bf16(true, false);
+TEST_F(AcceleratorOnGpu, TrainsInBf16LikeTheCpu) {
+    const TrainingRun gpu = in_bf16(false, false), cpu = in_bf16(true, false);
     for (std::size_t i = 0; i < cpu.losses.size(); ++i)
         EXPECT_NEAR(gpu.losses[i], cpu.losses[i], 0.03 * (1 + cpu.losses[i])) << i;
 }
 
-// bf16 copies of weights are kept from call to call: a replay must make them stale.
-TEST_F(AcceleratorOnGpu, WhatReplaysHaveLearnedIsSeenBetweenThem) {
+// bf16 copies of weights are cached between calls; a replay must invalidate them.
+TEST_F(AcceleratorOnGpu, UpdatesBf16WeightsAfterReplays) {
     use_deterministic_algorithms(true);
-    const Course compiled = in_bf16(false, true), eager = in_bf16(false, false);
+    const TrainingRun compiled = in_bf16(false, true), eager = in_bf16(false, false);
     EXPECT_GT(compiled.replays, 2);
     EXPECT_EQ(compiled.losses, eager.losses);
     for (std::size_t i = 0; i < eager.evaluated.size(); ++i) {
@@ -111,7 +111,7 @@ TEST_F(AcceleratorOnGpu, WhatReplaysHaveLearnedIsSeenBetweenThem) {
 }
 
 // Covers 1.device_placement, 2.device, 4.non_blocking.
-TEST_F(AcceleratorOnGpu, BatchesOfPinnedMemoryArriveAsTheyWere) {
+TEST_F(AcceleratorOnGpu, CopiesPinnedBatchesCorrectly) {
     for (const int workers : {0, 2}) {
         data::LoaderOptions options{
             .batch_size = 3, .shuffle = true, .num_workers = workers, .seed = 4};
@@ -123,7 +123,7 @@ TEST_F(AcceleratorOnGpu, BatchesOfPinnedMemoryArriveAsTheyWere) {
         Accelerator accelerator(
             {.dataloader_config = accel::DataLoaderConfiguration{.non_blocking = workers > 0}});
         accelerator.prepare(pinned);
-        // Kept until the end: batches must not share memory while copies are under way.
+        // All batches are kept, because they must not share memory while copies are running.
         std::vector<Tensor> there, here;
         for (const Tree& batch : pinned) there.push_back(batch["x"].tensor());
         for (const Tree& batch : plain) here.push_back(batch["x"].tensor());

@@ -1,5 +1,5 @@
-// Attention at sizes that cuDNN takes on a real GPU, masks and dropout with it, and the kernels
-// that stand beside cuDNN's graphs. On the simulated GPU the own kernels do the calls.
+// Attention in sizes that cuDNN supports on a real GPU, with masks and dropout, and the kernels
+// around cuDNN's graphs. On the simulated GPU, Axle's own kernels are used.
 #include <cmath>
 #include <limits>
 #include <span>
@@ -17,7 +17,7 @@ namespace axle::tests {
 namespace {
 
 #if AXLE_SIMULATED_GPU
-constexpr std::int64_t kLength = 40;  // it is slow
+constexpr std::int64_t kLength = 40;  // the simulated GPU is slow
 #else
 constexpr std::int64_t kLength = 136;
 #endif
@@ -26,7 +26,7 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 Tensor back(const Tensor& x) { return to(x.detach(), Device::cpu()); }
 
-// out and the gradients of q, k and v, on the device of q.
+// Returns out and the gradients of q, k and v, on q's device.
 std::vector<Tensor> attend(const std::vector<Tensor>& qkv, const Tensor& dout,
                            const AttentionOptions& options) {
     std::vector<Tensor> x;
@@ -43,8 +43,8 @@ std::vector<Tensor> in(DType dtype, Device device, std::vector<Tensor> x) {
 
 class GpuAttention : public GpuTest {};
 
-// Query 3 sees nothing, nor do, under causal masks, the first queries of what is padded in front.
-TEST_F(GpuAttention, TakesMasksOfEveryKind) {
+// Query 3 attends to no key; nor do, with causal masks, the first queries after padding in front.
+TEST_F(GpuAttention, SupportsAllKindsOfMasks) {
     manual_seed(1);
     const std::int64_t batch = 2, heads = 2, length = kLength, depth = 32;
     const Shape shape = {batch, heads, length, depth};
@@ -72,8 +72,8 @@ TEST_F(GpuAttention, TakesMasksOfEveryKind) {
             }
 }
 
-// With the identity as v, out is the weights.
-TEST_F(GpuAttention, DropsTheSameWeightsOnTheWayBack) {
+// With the identity as v, out is the matrix of weights.
+TEST_F(GpuAttention, DropsTheSameWeightsInBackward) {
     constexpr double kDropped = 0.25;
     const std::int64_t batch = 2, heads = 2, queries = 160, keys = 64;
     const Shape shape = {batch, heads, queries, keys}, of_k = {batch, heads, keys, keys};
@@ -107,7 +107,7 @@ TEST_F(GpuAttention, DropsTheSameWeightsOnTheWayBack) {
     expect_close(back(first[1]), dq, 6e-2);
 }
 
-TEST_F(GpuAttention, DropsInAGraphWhatItWouldDropWithoutOne) {
+TEST_F(GpuAttention, DropsTheSameWeightsInAGraph) {
     const Shape shape = {1, 4, 128, 64};
     manual_seed(4);
     const std::vector<Tensor> qkv = in(bf16, kGpu, {randn(shape), randn(shape), randn(shape)});
@@ -132,9 +132,9 @@ TEST_F(GpuAttention, DropsInAGraphWhatItWouldDropWithoutOne) {
     }
 }
 
-// --- beside cuDNN's graphs
+// --- kernels around cuDNN's graphs
 
-// The bias of a mask that is broadcast to [2, 2, 3, 5], on the CPU in f32.
+// Returns the bias of a mask that is broadcast to [2, 2, 3, 5], on the CPU in f32.
 Tensor bias_of(const Tensor& mask, DType operands, Shape* own = nullptr) {
     const Tensor there = expand(to(mask, kGpu), {2, 2, 3, 5});
     View bias = kernels::cudnn::bias_like(there.view(), operands, nullptr);
@@ -154,9 +154,9 @@ Tensor bias_of(const Tensor& mask, DType operands, Shape* own = nullptr) {
     return all;
 }
 
-class GpuScores : public GpuTest {};
+class CudnnScores : public GpuTest {};
 
-TEST_F(GpuScores, AMaskBecomesFiniteNumbers) {
+TEST_F(CudnnScores, ConvertsMasksToFiniteBiases) {
     manual_seed(6);
     Tensor floats = randn({2, 1, 3, 5});
     floats.data<float>()[0] = -std::numeric_limits<float>::infinity();
@@ -174,11 +174,11 @@ TEST_F(GpuScores, AMaskBecomesFiniteNumbers) {
             if (dtype != f16) {
                 EXPECT_LT(hidden, 1.5F * lowest);
             }
-            EXPECT_GT(hidden, -0x1p120f);  // has room for scores, and for a factor
+            EXPECT_GT(hidden, -0x1p120f);  // scores can be added to it, and it can be scaled
             const Tensor expected = expand(to(mask, f32), {2, 2, 3, 5});
             expect_same_bits(contiguous(narrow(bias, -1, 2, 3)),
                              contiguous(narrow(expected, -1, 2, 3)));
-            // The second head has what the first has.
+            // Both heads have the same bias.
             expect_same_bits(contiguous(bias.select(1, 1)), contiguous(bias.select(1, 0)));
         }
     for (const DType operands : {f16, bf16})
@@ -194,16 +194,18 @@ TEST_F(GpuScores, AMaskBecomesFiniteNumbers) {
         }
 }
 
-TEST_F(GpuScores, RowsWithoutAKeyBecomeZero) {
+TEST_F(CudnnScores, ClearsRowsWithoutKeys) {
     Tensor mask = ones({2, 1, 3, 70}, {boolean});
-    mask.select(0, 0).select(1, 1).fill_(0);                    // row 1 sees nothing
-    mask.select(0, 1).select(1, 2).narrow(-1, 0, 69).fill_(0);  // row 2 sees its last key alone
-    mask.select(0, 1).select(1, 0).narrow(-1, 0, 2).fill_(0);   // row 0 sees none of the first two
+    mask.select(0, 0).select(1, 1).fill_(0);  // row 1 attends to no key
+    // row 2 attends to its last key only
+    mask.select(0, 1).select(1, 2).narrow(-1, 0, 69).fill_(0);
+    // row 0 attends to neither of the first two keys
+    mask.select(0, 1).select(1, 0).narrow(-1, 0, 2).fill_(0);
     const Tensor there = expand(to(mask, kGpu), {2, 2, 3, 70});
     for (const bool causal : {false, true}) {
         Tensor out = ones({2, 2, 3, 40}, {bf16, kGpu}), lse = ones({2, 2, 3}, {f32, kGpu});
-        kernels::cudnn::clear_rows_without_keys(cuda_context(kGpu.index), there.view(), causal, out.view(),
-                                   lse.view());
+        kernels::cudnn::clear_rows_without_keys(cuda_context(kGpu.index), there.view(), causal,
+                                                out.view(), lse.view());
         const Tensor sums = to(sum(to(back(out), f32), {-1}), f32), logs = back(lse);
         for (std::int64_t row = 0; row < 12; ++row) {
             const std::int64_t b = row / 6, i = row % 3;
@@ -214,7 +216,7 @@ TEST_F(GpuScores, RowsWithoutAKeyBecomeZero) {
     }
 }
 
-TEST_F(GpuScores, WeightsOfARowWithoutAKeyAreZeroOnTheWayBack) {
+TEST_F(CudnnScores, GivesZeroWeightsToRowsWithoutKeysInBackward) {
     const Tensor lse = to(full({2, 3}, -kInfinity), kGpu);
     Tensor finite = empty({2, 3}, {f32, kGpu});
     kernels::cudnn::replace_infinity(cuda_context(kGpu.index), lse.view(), finite.view());
@@ -223,15 +225,15 @@ TEST_F(GpuScores, WeightsOfARowWithoutAKeyAreZeroOnTheWayBack) {
     EXPECT_LT(large.data<float>()[5], 0x1p120f);
 }
 
-TEST_F(GpuScores, TheStateOfDropoutIsReadFromTheGpu) {
+TEST_F(CudnnScores, ReadsTheDropoutStateOnTheGpu) {
     const Tensor base = to(tensor(std::vector<std::int64_t>{7, 1000}, {2}), kGpu);
     Tensor state = zeros({4}, {i64, kGpu});
     auto* const to_state = state.view().as<std::int64_t>();
     kernels::cudnn::write_random_state(cuda_context(kGpu.index), {.seed = 3, .offset = 5}, to_state,
-                                to_state + 1);
-    kernels::cudnn::write_random_state(cuda_context(kGpu.index),
-                                {.seed = 3, .offset = 5, .base = base.view().as<std::uint64_t>()},
-                                to_state + 2, to_state + 3);
+                                       to_state + 1);
+    kernels::cudnn::write_random_state(
+        cuda_context(kGpu.index), {.seed = 3, .offset = 5, .base = base.view().as<std::uint64_t>()},
+        to_state + 2, to_state + 3);
     expect_same_bits(back(state), tensor(std::vector<std::int64_t>{3, 20, 7, 4020}, {4}));
 }
 

@@ -1,4 +1,5 @@
-// Compiled steps do what eager ones do, whatever the step and whatever happens between steps.
+// Compiled steps give the same results as eager steps, for different kinds of steps and for changes
+// between steps.
 #include <filesystem>
 #include <functional>
 #include <optional>
@@ -30,7 +31,7 @@ struct Net : nn::Model<Net> {
     nn::Linear down;
 };
 
-// A training that a test describes.
+// The objects of a training run; tests replace its functions.
 struct Training {
     explicit Training(const accel::AcceleratorOptions& options)
         : adamw(net.parameters(), {.lr = 0.05}), schedule(adamw, 3, 0.5), accelerator(options) {
@@ -108,9 +109,9 @@ class CompiledTraining : public GpuTest {
     int steps = 14;
 };
 
-TEST_F(CompiledTraining, InBf16SeesEveryUpdateThroughEvaluations) {
+TEST_F(CompiledTraining, SeesUpdatesInBf16BetweenEvaluations) {
     options.mixed_precision = "bf16";
-    // Casts of the weights, at hand when the next step is captured.
+    // Creates casts of the weights, which exist when the next step is captured.
     between = [](Training& t, int i) {
         const NoGrad no_grad;
         if (i % 3 == 0) t.net(full({2, 6}, 1, {.device = kGpu}));
@@ -118,14 +119,14 @@ TEST_F(CompiledTraining, InBf16SeesEveryUpdateThroughEvaluations) {
     EXPECT_EQ(expect_alike(usual).captures, 1);
 }
 
-TEST_F(CompiledTraining, InBf16AccumulatesThroughEagerSteps) {
+TEST_F(CompiledTraining, AccumulatesInBf16AcrossEagerSteps) {
     options.mixed_precision = "bf16";
     options.gradient_accumulation_steps = 4;
     steps = 40;
     EXPECT_GT(expect_alike(usual).replays, 15);
 }
 
-TEST_F(CompiledTraining, GoesOnRightlyWhereItCannotBeCaptured) {
+TEST_F(CompiledTraining, FallsBackToEagerWhenCaptureFails) {
     options.mixed_precision = "bf16";
     const Result result = expect_alike([](Training& t, Tree& batch) {
         const Tensor value = t.usual(batch);
@@ -136,7 +137,7 @@ TEST_F(CompiledTraining, GoesOnRightlyWhereItCannotBeCaptured) {
     EXPECT_EQ(result.captures, 0);
 }
 
-TEST_F(CompiledTraining, MayForgetGradientsFirst) {
+TEST_F(CompiledTraining, SupportsZeroGradAtTheBeginning) {
     const Result result = expect_alike([](Training& t, Tree& batch) {
         t.adamw.zero_grad();
         const Tensor value = t.loss(batch);
@@ -148,7 +149,7 @@ TEST_F(CompiledTraining, MayForgetGradientsFirst) {
     EXPECT_GT(result.replays, 4);
 }
 
-TEST_F(CompiledTraining, MayFillGradientsWithZeros) {
+TEST_F(CompiledTraining, SupportsFillingGradientsWithZeros) {
     const Result result = expect_alike([](Training& t, Tree& batch) {
         const Tensor value = t.loss(batch);
         t.accelerator.backward(value);
@@ -160,7 +161,7 @@ TEST_F(CompiledTraining, MayFillGradientsWithZeros) {
     EXPECT_GT(result.replays, 4);
 }
 
-TEST_F(CompiledTraining, MayTakeGradientsOfTheStepBefore) {
+TEST_F(CompiledTraining, SupportsGradientsOfThePreviousStep) {
     const Result result = expect_alike([](Training& t, Tree& batch) {
         t.adamw.step();
         t.adamw.zero_grad();
@@ -171,7 +172,7 @@ TEST_F(CompiledTraining, MayTakeGradientsOfTheStepBefore) {
     EXPECT_GT(result.replays, 4);
 }
 
-TEST_F(CompiledTraining, FollowsAScheduleThatStepsBeforeItsOptimizer) {
+TEST_F(CompiledTraining, SupportsSchedulersThatStepBeforeTheOptimizer) {
     steps = 20;
     const Result result = expect_alike([](Training& t, Tree& batch) {
         const Tensor value = t.loss(batch);
@@ -184,7 +185,7 @@ TEST_F(CompiledTraining, FollowsAScheduleThatStepsBeforeItsOptimizer) {
     EXPECT_LE(result.captures, 1);
 }
 
-TEST_F(CompiledTraining, MayOpenSeveralMicroBatchesInAStep) {
+TEST_F(CompiledTraining, SupportsSeveralMicroBatchesPerStep) {
     options.gradient_accumulation_steps = 5;
     steps = 40;
     EXPECT_GT(expect_alike([](Training& t, Tree& batch) {
@@ -193,7 +194,7 @@ TEST_F(CompiledTraining, MayOpenSeveralMicroBatchesInAStep) {
               10);
 }
 
-TEST_F(CompiledTraining, FollowsWeightsThatAreLoadedOrFrozen) {
+TEST_F(CompiledTraining, RecapturesAfterLoadingOrFreezingWeights) {
     const fs::path folder = fs::path(testing::TempDir()) / "axle_compiled_training";
     steps = 30;
     between = [&](Training& t, int i) {
@@ -205,7 +206,7 @@ TEST_F(CompiledTraining, FollowsWeightsThatAreLoadedOrFrozen) {
     fs::remove_all(folder);
 }
 
-TEST_F(CompiledTraining, NeedsAnEagerStep) {
+TEST_F(CompiledTraining, RequiresAWarmupStep) {
     Training t({});
     expect_error<ValueError>({"compile: at least one step", "0"}, [&] {
         static_cast<void>(t.accelerator.compile([&](Tree& batch) { return t.usual(batch); },

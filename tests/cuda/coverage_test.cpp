@@ -1,5 +1,5 @@
-// Every kernel that the sources start is started by a test: on the simulated GPU, which knows where
-// launches came from.
+// Checks that tests launch every kernel in the sources. The simulated GPU records the source lines
+// of launches.
 #if AXLE_SIMULATED_GPU
 
 #include <algorithm>
@@ -27,14 +27,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The lines of each call of start(), from its first to its last, by file.
+// The first and the last line of each call of start(), by file.
 struct Call {
     std::string file;
     std::size_t first, last;
 };
 std::vector<Call> calls_of_start() {
     std::vector<Call> calls;
-    for (const auto& entry : fs::directory_iterator(AXLE_TESTS_DIR "/../kernels/cuda")) {
+    for (const auto& entry : fs::recursive_directory_iterator(AXLE_TESTS_DIR "/../kernels/cuda")) {
+        if (!entry.is_regular_file()) continue;
         const std::string text = read_file(entry.path().string());
         const auto line_of = [&](std::size_t at) {
             return 1 + static_cast<std::size_t>(std::count(
@@ -71,8 +72,8 @@ void run_cases() {
         for (const Row& row : c.rows) run(c, row, on_gpu(make_inputs(c, row, f32)));
 }
 
-// What real calls of attention need cuDNN for.
-void run_beside_cudnn() {
+// Calls the kernels that real attention calls need around cuDNN.
+void run_kernels_around_cudnn() {
     const Tensor mask = ones({1, 1, 2, 3}, {boolean, kGpu});
     Tensor out = ones({1, 1, 2, 8}, {bf16, kGpu}), lse = ones({1, 1, 2}, {f32, kGpu}),
            state = zeros({2}, {i64, kGpu});
@@ -86,7 +87,8 @@ void run_float8() {
     const Float8Tensor x = to_float8(rand({16, 16}, {.device = kGpu}), DType::f8_e4m3);
     float8_values(x.values);
     Tensor history = zeros({2, 3}, {f32, kGpu}), scales = ones({3, 2}, {f32, kGpu});
-    update_float8_scales({.dtypes = {DType::f8_e4m3, DType::f8_e4m3, DType::f8_e5m2}}, history, scales);
+    update_float8_scales({.dtypes = {DType::f8_e4m3, DType::f8_e4m3, DType::f8_e5m2}}, history,
+                         scales);
 }
 
 void run_the_rest() {
@@ -108,13 +110,13 @@ void run_the_rest() {
     scaler.update();
     Tensor count = zeros({}, {i64, kGpu});
     launch(kGpu, [&](auto& on) { kernels::count_unless(on, nullptr, count.data<std::int64_t>()); });
-    run_beside_cudnn();
+    run_kernels_around_cudnn();
     run_float8();
 }
 
 class GpuCoverage : public GpuTest {};
 
-TEST_F(GpuCoverage, EveryLaunchIsReached) {
+TEST_F(GpuCoverage, ReachesEveryKernelLaunch) {
     run_cases();
     run_the_rest();
     cuda::synchronize();

@@ -1,4 +1,5 @@
-// 8-bit floats on a GPU beside the CPU: the same bits, and products that differ by rounding alone.
+// 8-bit floats on a GPU compared with the CPU: the same bits, and products that differ by rounding
+// only.
 #include "core/float8.h"
 
 #include <vector>
@@ -16,9 +17,9 @@ Tensor on_cpu(const Tensor& x) { return x.to(Device::cpu()); }
 
 class GpuFloat8 : public GpuTest {};
 
-TEST_F(GpuFloat8, RoundsToTheCpusBits) {
+TEST_F(GpuFloat8, RoundsToTheSameBitsAsTheCpu) {
     manual_seed(1);
-    // Numbers of all sizes, from an address that packs can't be read from, too.
+    // Numbers of all magnitudes, also at an address that is not aligned for packs.
     const Tensor all = randn({4099}) * pow(full({4099}, 2.0), randn({4099}) * 8.0);
     for (const DType from : {f32, f16, bf16, f64})
         for (const DType to : {DType::f8_e4m3, DType::f8_e5m2})
@@ -35,7 +36,7 @@ TEST_F(GpuFloat8, RoundsToTheCpusBits) {
             }
 }
 
-TEST_F(GpuFloat8, CurrentScalesAreTheCpus) {
+TEST_F(GpuFloat8, ComputesTheSameCurrentScalesAsTheCpu) {
     manual_seed(2);
     const Tensor x = randn({1000});
     for (const bool power_of_two : {false, true})
@@ -43,7 +44,7 @@ TEST_F(GpuFloat8, CurrentScalesAreTheCpus) {
                          to_float8(x, DType::f8_e4m3, power_of_two).scale);
 }
 
-TEST_F(GpuFloat8, ProductsAreTheCpus) {
+TEST_F(GpuFloat8, MultipliesLikeTheCpu) {
     manual_seed(3);
     const Tensor x = randn({19, 48}), w = randn({32, 48}) * 0.1;
     for (const DType gradient : {DType::f8_e4m3, DType::f8_e5m2})
@@ -58,7 +59,7 @@ TEST_F(GpuFloat8, ProductsAreTheCpus) {
             }
 }
 
-TEST_F(GpuFloat8, LayersTrainAsOnTheCpu) {
+TEST_F(GpuFloat8, TrainsLayersLikeTheCpu) {
     for (const nn::Float8Scaling scaling :
          {nn::Float8Scaling::current, nn::Float8Scaling::delayed}) {
         manual_seed(4);

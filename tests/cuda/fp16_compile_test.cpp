@@ -1,4 +1,5 @@
-// Compiled steps in f16 do what eager ones do, whichever steps are skipped: the host does not know.
+// Compiled f16 steps give the same results as eager steps, although the host does not know which
+// steps are skipped.
 #include <filesystem>
 #include <functional>
 #include <limits>
@@ -68,12 +69,12 @@ using Body = std::function<Tensor(Training&, Tree&)>;
 
 struct Result {
     std::vector<double> losses;
-    std::vector<Tensor> tensors;  // weights and the optimizer's state
-    std::string rest;             // scaler, schedule, options
+    std::vector<Tensor> tensors;  // weights and optimizer state
+    std::string rest;             // state of scaler, scheduler and options
     std::int64_t eager = 0, captures = 0, replays = 0;
 };
 
-class Fp16Compiled : public GpuTest {
+class Fp16CompiledTraining : public GpuTest {
   protected:
     void SetUp() override {
         GpuTest::SetUp();
@@ -141,26 +142,26 @@ class Fp16Compiled : public GpuTest {
     int steps = 18;
 };
 
-TEST_F(Fp16Compiled, SkipsWhatEagerStepsSkip) {
+TEST_F(Fp16CompiledTraining, SkipsTheSameStepsAsEager) {
     const Result result = expect_alike();
     EXPECT_EQ(result.captures, 1);
     EXPECT_EQ(result.replays, steps - 4);
 }
 
-TEST_F(Fp16Compiled, AccumulatesOverTwo) {
+TEST_F(Fp16CompiledTraining, AccumulatesTwoMicroBatches) {
     options.gradient_accumulation_steps = 2;
     steps = 36;
     EXPECT_GT(expect_alike().replays, 12);
 }
 
-TEST_F(Fp16Compiled, AccumulatesOverFour) {
+TEST_F(Fp16CompiledTraining, AccumulatesFourMicroBatches) {
     options.gradient_accumulation_steps = 4;
     steps = 60;
     infinite = {1, 13, 26, 37, 51, 52};
     EXPECT_GT(expect_alike().replays, 20);
 }
 
-TEST_F(Fp16Compiled, MayTakeSeveralUpdatesInAStep) {
+TEST_F(Fp16CompiledTraining, SupportsSeveralUpdatesPerStep) {
     const Result result = expect_alike([](Training& t, Tree& batch) {
         const Tensor first = t.usual(batch);
         Tree other = {{"x", batch["x"].tensor() * 0.5},
@@ -172,7 +173,7 @@ TEST_F(Fp16Compiled, MayTakeSeveralUpdatesInAStep) {
     EXPECT_GT(result.replays, 8);
 }
 
-TEST_F(Fp16Compiled, FollowsAScheduleThatStepsBeforeItsOptimizer) {
+TEST_F(Fp16CompiledTraining, SupportsSchedulersThatStepBeforeTheOptimizer) {
     const Result result = expect_alike([](Training& t, Tree& batch) {
         const Tensor value =
             cross_entropy(t.net(batch["x"]), batch["y"]) * batch["factor"].tensor();
@@ -186,7 +187,7 @@ TEST_F(Fp16Compiled, FollowsAScheduleThatStepsBeforeItsOptimizer) {
     EXPECT_GT(result.replays, 8);
 }
 
-TEST_F(Fp16Compiled, MayBeAskedForTheRateAndTheScaleAtAnyTime) {
+TEST_F(Fp16CompiledTraining, ReportsLearningRateAndScaleAtAnyTime) {
     after = [](Training& t, int i, Result& result) {
         if (i % 3 == 0) result.losses.push_back(t.schedule->get_last_lr()[1]);
         if (i % 4 == 1) result.losses.push_back(t.adamw.param_groups()[0].lr);
@@ -197,7 +198,7 @@ TEST_F(Fp16Compiled, MayBeAskedForTheRateAndTheScaleAtAnyTime) {
     EXPECT_EQ(expect_alike().captures, 1);
 }
 
-TEST_F(Fp16Compiled, FollowsRatesThatAreSetByHand) {
+TEST_F(Fp16CompiledTraining, UsesManuallySetLearningRates) {
     between = [](Training& t, int i) {
         if (i == 9) t.adamw.param_groups()[0].lr = 0.5;
         if (i == 14) t.schedule->advance();
@@ -206,8 +207,8 @@ TEST_F(Fp16Compiled, FollowsRatesThatAreSetByHand) {
     EXPECT_EQ(expect_alike().captures, 1);
 }
 
-// A handle that was taken before asks nobody.
-TEST_F(Fp16Compiled, FollowsRatesThatAreSetThroughAReference) {
+// A reference that was obtained earlier does not call the optimizer.
+TEST_F(Fp16CompiledTraining, UsesLearningRatesSetThroughAReference) {
     optim::AdamW::Group* group = nullptr;
     between = [&](Training& t, int i) {
         if (i == 0) group = &t.adamw.param_groups()[0];
@@ -216,7 +217,7 @@ TEST_F(Fp16Compiled, FollowsRatesThatAreSetThroughAReference) {
     EXPECT_EQ(expect_alike().captures, 1);
 }
 
-TEST_F(Fp16Compiled, GoesOnFromACheckpointAndThroughEagerSteps) {
+TEST_F(Fp16CompiledTraining, ResumesFromACheckpointAndMixesEagerSteps) {
     const fs::path folder = fs::path(testing::TempDir()) / "axle_fp16_compiled";
     steps = 26;
     between = [&](Training& t, int i) {
@@ -231,7 +232,7 @@ TEST_F(Fp16Compiled, GoesOnFromACheckpointAndThroughEagerSteps) {
     fs::remove_all(folder);
 }
 
-TEST_F(Fp16Compiled, GoesOnBeyondTheTableLong) {
+TEST_F(Fp16CompiledTraining, LongRunsExceedTheTableOfRates) {
     steps = 1100;
     infinite = {5, 500, 501, 1020, 1021};
     const Result result = expect_alike([](Training& t, Tree& batch) {
@@ -245,7 +246,7 @@ TEST_F(Fp16Compiled, GoesOnBeyondTheTableLong) {
     EXPECT_EQ(result.replays, steps - 4);
 }
 
-TEST_F(Fp16Compiled, FollowsAScheduleToItsEnd) {
+TEST_F(Fp16CompiledTraining, RunsASchedulerToItsEnd) {
     make_schedule = [](optim::Optimizer& optimizer) {
         return std::make_unique<optim::OneCycleLR>(optimizer, 0.1, 15);
     };
@@ -259,7 +260,7 @@ struct Plateau : optim::LambdaLR {
     bool can_look_ahead() const override { return false; }
 };
 
-TEST_F(Fp16Compiled, HandsOverTheRatesOfAScheduleThatCannotLookAhead) {
+TEST_F(Fp16CompiledTraining, SupportsSchedulersWithoutLookahead) {
     make_schedule = [](optim::Optimizer& optimizer) {
         return std::make_unique<Plateau>(optimizer);
     };
@@ -268,7 +269,7 @@ TEST_F(Fp16Compiled, HandsOverTheRatesOfAScheduleThatCannotLookAhead) {
     EXPECT_EQ(result.replays, steps - 4);
 }
 
-TEST_F(Fp16Compiled, HandsOverTheRatesOfSeveralSchedules) {
+TEST_F(Fp16CompiledTraining, SupportsSeveralSchedulers) {
     std::unique_ptr<optim::StepLR> second;
     Training* owner = nullptr;
     const Body both = [&](Training& t, Tree& batch) {
@@ -289,7 +290,7 @@ TEST_F(Fp16Compiled, HandsOverTheRatesOfSeveralSchedules) {
     EXPECT_GT(compiled.replays, 8);
 }
 
-TEST_F(Fp16Compiled, RefusesAScheduleBetweenTwoStepsWhoseRatesAreHandedOver) {
+TEST_F(Fp16CompiledTraining, RefusesSchedulersBetweenTwoUpdatesWithoutLookahead) {
     make_schedule = [](optim::Optimizer& optimizer) {
         return std::make_unique<Plateau>(optimizer);
     };
@@ -304,12 +305,12 @@ TEST_F(Fp16Compiled, RefusesAScheduleBetweenTwoStepsWhoseRatesAreHandedOver) {
     EXPECT_NE(warning.find("between two steps of its optimizer"), std::string::npos) << warning;
 }
 
-TEST_F(Fp16Compiled, StepsAScheduleOnItsOwn) {
+TEST_F(Fp16CompiledTraining, SupportsSchedulersThatStepPerIteration) {
     options.step_scheduler_with_optimizer = false;
     EXPECT_EQ(expect_alike().captures, 1);
 }
 
-TEST_F(Fp16Compiled, InOtherPrecisionsTheHostFollowsAtOnce) {
+TEST_F(Fp16CompiledTraining, UpdatesTheHostStateImmediatelyInBf16) {
     options.mixed_precision = "bf16";
     infinite.clear();
     const Result result = expect_alike([](Training& t, Tree& batch) {
@@ -320,8 +321,8 @@ TEST_F(Fp16Compiled, InOtherPrecisionsTheHostFollowsAtOnce) {
     EXPECT_GT(result.replays, 8);
 }
 
-// A second pair, of which each has its own backward and step in an iteration.
-TEST_F(Fp16Compiled, UpdatesOnceForTwoOptimizers) {
+// A second pair of model and optimizer; each has its own backward and step in an iteration.
+TEST_F(Fp16CompiledTraining, UpdatesTheScaleOnceForTwoOptimizers) {
     Net* other_net = nullptr;
     std::unique_ptr<Net> net;
     std::unique_ptr<optim::SGD> sgd;
@@ -358,7 +359,7 @@ TEST_F(Fp16Compiled, UpdatesOnceForTwoOptimizers) {
     EXPECT_EQ(result.replays, steps - 4);
 }
 
-TEST_F(Fp16Compiled, ASkippedStepCannotBeAskedForWithinACapture) {
+TEST_F(Fp16CompiledTraining, RefusesToReportSkippedStepsDuringCapture) {
     std::string warning;
     set_log_sink([&](LogLevel, std::string_view text) { warning = text; });
     const Result result = expect_alike([](Training& t, Tree& batch) {

@@ -1,4 +1,4 @@
-// What the tests of tests/cuda/ share. They run on a real GPU (test_cuda) and on the simulated one
+// Helpers of the tests in tests/cuda/. They run on a real GPU (test_cuda) and on the simulated one
 // (test_cuda_simulated).
 #pragma once
 
@@ -11,15 +11,16 @@ namespace axle::tests {
 
 inline constexpr Device kGpu = {Device::Type::cuda, 0};
 
-// The same view of a copy of the whole memory: strides, offset and what lies in the gaps.
+// Copies the whole storage and returns the same view of it, with the same strides and offset.
 Tensor on_gpu(const Tensor& x);
 std::vector<Tensor> on_gpu(const std::vector<Tensor>& x);
 Result on_cpu(Result r);
 
-// Cases of sizes that take a GPU's other ways: rows longer than a block, sums in parts, sorting.
+// Cases whose sizes select other code paths of GPU kernels: rows longer than a block, partial sums,
+// sorting.
 const std::vector<OpCase>& size_cases();
 
-// Says so and passes where there is no GPU.
+// Skips tests if there is no GPU.
 class GpuTest : public testing::Test {
   protected:
     void SetUp() override {

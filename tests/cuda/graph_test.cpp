@@ -1,4 +1,4 @@
-// Graphs, and training steps that are compiled to them.
+// CUDA graphs, and training steps compiled to them.
 #include "core/graph.h"
 
 #include <cmath>
@@ -23,7 +23,7 @@ class GpuGraph : public GpuTest {};
 
 Tensor on_cpu(const Tensor& x) { return to(x.detach(), Device::cpu()); }
 
-TEST_F(GpuGraph, RepeatsWhatWasCapturedOnNewInput) {
+TEST_F(GpuGraph, ReplaysOnNewInput) {
     Tensor x = ones({8, 8}, {.device = kGpu});
     const Tensor w = randn({8, 8}, {.device = kGpu});
     relu(matmul(x, w));
@@ -45,7 +45,7 @@ TEST_F(GpuGraph, RepeatsWhatWasCapturedOnNewInput) {
     }
 }
 
-TEST_F(GpuGraph, DrawsTheNumbersThatItWouldDrawWithoutAGraph) {
+TEST_F(GpuGraph, DrawsTheSameRandomNumbersAsWithoutAGraph) {
     const Tensor x = ones({1000}, {.device = kGpu});
     const auto draw = [&] { return dropout(x, 0.5) + rand({1000}, {.device = kGpu}); };
     draw();
@@ -68,7 +68,7 @@ TEST_F(GpuGraph, DrawsTheNumbersThatItWouldDrawWithoutAGraph) {
     EXPECT_EQ(generator_state(), after);
 }
 
-TEST_F(GpuGraph, RoundsEachStepOfAnOptimizerAnew) {
+TEST_F(GpuGraph, UsesNewRoundingBitsInEveryReplay) {
     const auto weights = [](bool captured) {
         manual_seed(6);
         const Tensor w = ones({1000}, {bf16, kGpu}).set_requires_grad();
@@ -93,7 +93,7 @@ TEST_F(GpuGraph, RoundsEachStepOfAnOptimizerAnew) {
     EXPECT_LT(stepped[3].to(f32).mean().item(), stepped[0].to(f32).mean().item());
 }
 
-TEST_F(GpuGraph, TakesNoSeedForRoundingWithinACapture) {
+TEST_F(GpuGraph, RefusesToSeedStochasticRoundingDuringCapture) {
     const Tensor w = ones({8}, {bf16, kGpu}).set_requires_grad();
     w.set_grad(ones({8}, {bf16, kGpu}));
     optim::SGD sgd({w}, {.stochastic_rounding = true});
@@ -106,13 +106,13 @@ TEST_F(GpuGraph, TakesNoSeedForRoundingWithinACapture) {
                              capture);
 }
 
-TEST_F(GpuGraph, KeepsItsMemoryToItself) {
+TEST_F(GpuGraph, KeepsItsMemoryPrivate) {
     Tensor x = full({1 << 16}, 2, {.device = kGpu});
     Graph graph;
     Tensor y;
     {
         GraphCapture capture(graph);
-        const Tensor inner = x * x;  // freed within the capture
+        const Tensor inner = x * x;  // freed during the capture
         y = inner + 1;
         capture.end();
     }
@@ -123,7 +123,7 @@ TEST_F(GpuGraph, KeepsItsMemoryToItself) {
     for (const Tensor& other : others) EXPECT_EQ(other.min().item(), 9);
 }
 
-TEST_F(GpuGraph, RefusesToReadTheGpuWhileCapturing) {
+TEST_F(GpuGraph, RefusesToReadDeviceMemoryDuringCapture) {
     const Tensor x = ones({3}, {.device = kGpu});
     Graph graph;
     const auto capture = [&] {
@@ -134,7 +134,7 @@ TEST_F(GpuGraph, RefusesToReadTheGpuWhileCapturing) {
     EXPECT_FALSE(graph.captured());
     EXPECT_FALSE(is_capturing());
     expect_error<UsageError>({"graph: nothing has been captured"}, [&] { graph.replay(); });
-    EXPECT_EQ(x.sum().item(), 3);  // and all goes on
+    EXPECT_EQ(x.sum().item(), 3);  // normal work continues
 }
 
 // --- compiled steps
@@ -155,7 +155,7 @@ struct Trained {
     double lr = 0;
 };
 
-// Batches, of which the 9th has another size, through a step with everything that training does.
+// Trains with all features of a training step; the 9th batch has another size.
 Trained train(bool compiled, int accumulation, int batches) {
     manual_seed(21);
     Net net;
@@ -193,7 +193,7 @@ class CompiledStepOnGpu : public GpuTest {
     void TearDown() override { use_deterministic_algorithms(false); }
 };
 
-TEST_F(CompiledStepOnGpu, EqualsTheEagerStepBitForBit) {
+TEST_F(CompiledStepOnGpu, MatchesTheEagerStepBitForBit) {
     use_deterministic_algorithms(true);
     for (const int accumulation : {1, 2, 4}) {
         SCOPED_TRACE(accumulation);
@@ -211,7 +211,7 @@ TEST_F(CompiledStepOnGpu, EqualsTheEagerStepBitForBit) {
     }
 }
 
-TEST_F(CompiledStepOnGpu, ThatReadsAValueGoesOnEagerly) {
+TEST_F(CompiledStepOnGpu, FallsBackToEagerWhenTheStepReadsAValue) {
     Net net;
     Accelerator accelerator;
     accelerator.prepare(net);

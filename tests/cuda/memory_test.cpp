@@ -32,7 +32,7 @@ class GpuMemory : public GpuTest {
 
 Tensor bytes(std::int64_t n) { return empty({n}, {.dtype = u8, .device = kGpu}); }
 
-TEST_F(GpuMemory, CountsWhatIsHandedOut) {
+TEST_F(GpuMemory, CountsAllocations) {
     Tensor a = bytes(1000);
     EXPECT_EQ(in_use(), 1024);
     Tensor b = bytes(3 * kMiB);
@@ -47,7 +47,7 @@ TEST_F(GpuMemory, CountsWhatIsHandedOut) {
     EXPECT_EQ(cuda::memory_stats().reserved, before_.reserved);
 }
 
-TEST_F(GpuMemory, ASteadyStateAsksTheDriverForNothing) {
+TEST_F(GpuMemory, NeedsNoDriverCallsInASteadyState) {
     const auto step = [] {
         const Tensor a = randn({300, 40}, {.device = kGpu}), b = randn({40, 50}, {.device = kGpu});
         return matmul(a, b).sum().item();
@@ -58,7 +58,7 @@ TEST_F(GpuMemory, ASteadyStateAsksTheDriverForNothing) {
     EXPECT_EQ(cuda::memory_stats().system_allocations, asked);
 }
 
-// Blocks of all sizes come and go; none overlaps another, and each keeps what was written to it.
+// Blocks of all sizes are allocated and freed; none overlaps another, and each keeps its contents.
 TEST_F(GpuMemory, BlocksNeverOverlap) {
     struct Held {
         Tensor block;
@@ -94,7 +94,7 @@ TEST_F(GpuMemory, BlocksNeverOverlap) {
     }
 }
 
-TEST_F(GpuMemory, RunsOutWithAnErrorThatCountsAndLeavesEveryTensorUsable) {
+TEST_F(GpuMemory, ThrowsOutOfMemoryAndKeepsTensorsUsable) {
     const Tensor kept = ones({1000}, {.device = kGpu});
     cuda::set_memory_limit(cuda::memory_stats().reserved + 30 * kMiB);
     Tensor cached = bytes(16 * kMiB);
@@ -107,12 +107,12 @@ TEST_F(GpuMemory, RunsOutWithAnErrorThatCountsAndLeavesEveryTensorUsable) {
         EXPECT_THAT(error.what(), testing::HasSubstr("out of memory on cuda:0: 104857600 bytes"));
     }
     EXPECT_EQ((kept + kept).sum().item(), 2000);
-    // What was cached has been given back for the second try.
+    // Cached memory is released before the second attempt.
     EXPECT_EQ(bytes(25 * kMiB).fill_(1).numel(), 25 * kMiB);
 }
 
-// Memory of one stream that another stream still reads is not handed out again.
-TEST_F(GpuMemory, WaitsForOtherStreamsThatWereRecorded) {
+// Memory of one stream that another stream still reads must not be reused.
+TEST_F(GpuMemory, WaitsForRecordedStreams) {
     const cuda::Stream side;
     Tensor x = full({4096}, 3, {.device = kGpu});
     Tensor y;
@@ -129,13 +129,13 @@ TEST_F(GpuMemory, WaitsForOtherStreamsThatWereRecorded) {
     EXPECT_EQ(other.min().item(), 7);
 }
 
-TEST_F(GpuMemory, PinnedMemoryIsCopiedWhileTheProgramGoesOn) {
+TEST_F(GpuMemory, CopiesPinnedMemoryAsynchronously) {
     const Tensor host = arange(5000, {f32});
     Tensor pinned = host.pin_memory();
     EXPECT_TRUE(pinned.is_pinned());
     EXPECT_TRUE(pinned.pin_memory().is_same(pinned));
     const Tensor copy = to(pinned, kGpu, true);
-    // Its block must not serve the next tensor before the copy has happened.
+    // Its block must not be reused before the copy has run.
     pinned = {};
     Tensor next = zeros({5000}).pin_memory();
     expect_same_bits(to(copy, Device::cpu()), host);
@@ -173,7 +173,7 @@ TEST_F(GpuStreams, EventsOrderWork) {
 
 class GpuDevices : public GpuTest {};
 
-TEST_F(GpuDevices, AreNamedAndChecked) {
+TEST_F(GpuDevices, HaveNamesAndAreValidated) {
     EXPECT_EQ(Device::parse("cuda"), kGpu);
     EXPECT_EQ(Device::parse("cuda:0"), kGpu);
     expect_error<DeviceError>({"device: there is no such GPU", "'cuda:99'", "this machine has"},
@@ -184,12 +184,12 @@ TEST_F(GpuDevices, AreNamedAndChecked) {
     expect_error<DeviceError>({"cuda:7", "no such device"}, [] { cuda::get_device_properties(7); });
 }
 
-TEST_F(GpuDevices, OpsRefuseOperandsOfTwoDevices) {
+TEST_F(GpuDevices, RefuseOpsWithOperandsOnTwoDevices) {
     const Tensor here = ones({2}), there = ones({2}, {.device = kGpu});
     expect_error<DeviceError>({"add", "cpu", "cuda:0"}, [&] { add(here, there); });
 }
 
-TEST_F(GpuDevices, TensorsGoThereAndBack) {
+TEST_F(GpuDevices, CopyTensorsInBothDirections) {
     Tensor x = randn({3, 5});
     for (const DType dtype : {f64, f32, f16, bf16, i64, i32, u8, boolean})
         expect_same_bits(to(to(to(x, dtype), kGpu), Device::cpu()), to(x, dtype));
@@ -201,15 +201,15 @@ TEST_F(GpuDevices, TensorsGoThereAndBack) {
     EXPECT_EQ(arange(5, {i64, kGpu}).select(0, 3).item_int(), 3);
 }
 
-class GpuTrouble : public GpuTest {};
+class GpuKernelErrors : public GpuTest {};
 
-// Kernels can't throw: what they find is thrown where the program waits for them.
-TEST_F(GpuTrouble, IsThrownAtTheNextWait) {
+// Kernels cannot throw: the errors that they report are thrown when the program waits for them.
+TEST_F(GpuKernelErrors, AreThrownAtTheNextWait) {
     const Tensor weight = ones({4, 2}, {.device = kGpu});
     const Tensor y = embedding(to(tensor(std::vector<std::int64_t>{1, 9}, {2}), kGpu), weight);
     expect_error<IndexError>({"embedding: index out of range: 9", "size 4"},
                              [&] { y.to_vector(); });
-    EXPECT_EQ(y.sum().item(), 2);  // once; the place that isn't there reads as 0
+    EXPECT_EQ(y.sum().item(), 2);  // thrown once; the invalid index reads as 0
     const Tensor logits = randn({3, 5}, {.device = kGpu});
     const Tensor loss =
         cross_entropy(logits, to(tensor(std::vector<std::int64_t>{1, 5, 2}, {3}), kGpu));

@@ -1,4 +1,5 @@
-// Metrics on a GPU: an update reads nothing back, and what a kernel finds is thrown by compute().
+// Metrics on a GPU: an update reads nothing back, and errors reported by kernels are thrown by
+// compute().
 #include "accel/utils/metrics.h"
 
 #include <cmath>
@@ -13,8 +14,8 @@ namespace {
 
 class MetricsOnGpu : public GpuTest {};
 
-// Within a capture every read of device memory throws.
-TEST_F(MetricsOnGpu, CountWithoutReadingAnything) {
+// During a capture every read of device memory throws.
+TEST_F(MetricsOnGpu, UpdateWithoutReadingDeviceMemory) {
     Accelerator accelerator;
     accel::Mean mean(accelerator), weighted(accelerator);
     accel::Perplexity perplexity(accelerator);
@@ -35,7 +36,7 @@ TEST_F(MetricsOnGpu, CountWithoutReadingAnything) {
         confusion.update(scores, labels, mask);
         f1.update(scores.argmax(-1), labels, 3);
     };
-    update();  // kernels are loaded
+    update();  // loads the kernels
     Graph graph;
     {
         GraphCapture capture(graph);
@@ -53,7 +54,7 @@ TEST_F(MetricsOnGpu, CountWithoutReadingAnything) {
     EXPECT_EQ(f1.scores().recall, 1.0 / 3);
 }
 
-TEST_F(MetricsOnGpu, ThrowWhatAKernelFoundWhenTheyCompute) {
+TEST_F(MetricsOnGpu, ThrowKernelErrorsInCompute) {
     Accelerator accelerator;
     accel::ConfusionMatrix confusion(accelerator, 3);
     const Tensor labels = tensor(std::vector<std::int64_t>{0, 3}, {2}).to(kGpu);

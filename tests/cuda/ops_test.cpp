@@ -1,4 +1,4 @@
-// Every op case on a GPU against the CPU in f64, in each dtype and layout.
+// Every op case on a GPU compared with the CPU in f64, in each dtype and layout.
 #include "core/ops.h"
 
 #include "core/autograd/autograd.h"
@@ -12,7 +12,7 @@ Tensor on_gpu(const Tensor& x) {
     if (!x.defined()) return x;
     auto impl = std::make_shared<Impl>();
     const auto bytes = static_cast<std::int64_t>(x.impl()->storage->bytes());
-    // Byte by byte: the gaps may hold what is no value.
+    // Compared as bytes, because gaps can contain invalid values.
     const Tensor all = Tensor::from_blob(x.impl()->storage->data(), {bytes}, u8);
     impl->storage = to(all, kGpu).impl()->storage;
     impl->shape = x.shape();
@@ -52,7 +52,7 @@ class OpOnGpu : public OpTest {
     }
 };
 
-TEST_P(OpOnGpu, IsCloseToTheCpuInF64) {
+TEST_P(OpOnGpu, MatchesTheCpu) {
     const OpCase& c = op_case();
     for (const Row& row : c.rows) {
         SCOPED_TRACE(describe(row));
@@ -67,8 +67,8 @@ TEST_P(OpOnGpu, IsCloseToTheCpuInF64) {
     }
 }
 
-// Operands that are transposed, have gaps, begin at an odd element or repeat by stride 0.
-TEST_P(OpOnGpu, TakesAnyLayout) {
+// Operands that are transposed, have gaps, start at an odd element, or are broadcast by stride 0.
+TEST_P(OpOnGpu, SupportsAnyLayout) {
     const OpCase& c = op_case();
     if (!c.strided) return;
     for (const Row& row : c.rows) {
@@ -88,7 +88,7 @@ TEST_P(OpOnGpu, TakesAnyLayout) {
 
 class CheckedOpOnGpu : public OpOnGpu {};
 
-TEST_P(CheckedOpOnGpu, KeepsItsPromise) {
+TEST_P(CheckedOpOnGpu, PassesItsCheck) {
     const OpCase& c = op_case();
     for (const Row& row : c.rows) {
         for (const DType dtype : {f64, f32, f16, bf16}) {
@@ -117,7 +117,7 @@ Tensor drawn(Device device, const std::function<void(Tensor&)>& draw, DType dtyp
     return to(x, Device::cpu());
 }
 
-TEST_F(RandomOnGpu, DrawsTheBitsThatTheCpuDraws) {
+TEST_F(RandomOnGpu, DrawsTheSameBitsAsTheCpu) {
     for (const DType dtype : {f64, f32, f16, bf16}) {
         const auto uniform = [](Tensor& x) { x.uniform_(-1.1, 2.3); };
         expect_same_bits(drawn(kGpu, uniform, dtype), drawn(Device::cpu(), uniform, dtype));

@@ -1,4 +1,5 @@
-// Pooling at sizes that cuDNN takes on a real GPU. On the simulated one the own kernels do it.
+// Pooling in sizes that cuDNN supports on a real GPU. On the simulated GPU, Axle's own kernels are
+// used.
 #include <functional>
 #include <limits>
 #include <vector>
@@ -13,14 +14,14 @@ namespace axle::tests {
 namespace {
 
 #if AXLE_SIMULATED_GPU
-constexpr std::int64_t kChannels = 2;  // it is slow
+constexpr std::int64_t kChannels = 2;  // the simulated GPU is slow
 #else
 constexpr std::int64_t kChannels = 128;  // 2^20 elements and more
 #endif
 
 using Call = std::function<Tensor(const Tensor&)>;
 
-// With a NaN, and a window of nothing but -infinity.
+// Returns images with a NaN, and with a window that contains only -infinity.
 Tensor images() {
     Tensor x = randn({2, kChannels, 66, 66});
     x.data<float>()[700] = std::numeric_limits<float>::quiet_NaN();
@@ -31,7 +32,7 @@ Tensor images() {
 
 class GpuPool : public GpuTest {};
 
-TEST_F(GpuPool, LargeImagesHaveTheCpusMaximaAndMeans) {
+TEST_F(GpuPool, PoolsLargeImagesLikeTheCpu) {
     manual_seed(1);
     const Tensor x = images();
     const std::vector<Call> calls = {
@@ -58,7 +59,7 @@ TEST_F(GpuPool, LargeImagesHaveTheCpusMaximaAndMeans) {
         }
 }
 
-TEST_F(GpuPool, MeansOfLargeImagesHaveTheCpusGradients) {
+TEST_F(GpuPool, ComputesGradientsOfMeansLikeTheCpu) {
     manual_seed(2);
     const Tensor x = randn({2, kChannels, 66, 66}), weights = randn({2, kChannels, 33, 33});
     for (const bool inside : {false, true})

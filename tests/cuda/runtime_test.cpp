@@ -1,4 +1,5 @@
-// What the runtime must bear: captures beside other work, streams that go, memory that runs short.
+// Difficult situations for the runtime: captures concurrent with other work, streams that are
+// destroyed, and little memory.
 #include <algorithm>
 #include <random>
 #include <thread>
@@ -29,7 +30,7 @@ class GpuAllocator : public GpuTest {
     }
 };
 
-// A block's two ends, for all of it would take the simulated GPU too long.
+// Returns the two ends of a block, because the simulated GPU is too slow for all of it.
 std::vector<Tensor> ends(const Tensor& block) {
     const std::int64_t n = std::min<std::int64_t>(block.numel(), 700);
     return {block.narrow(0, 0, n), block.narrow(0, block.numel() - n, n)};
@@ -46,8 +47,8 @@ void expect_marked(const Tensor& block, int value) {
 
 std::int64_t reserved() { return cuda::memory_stats().reserved; }
 
-// Large and small ones, with the cache given back in between.
-TEST_F(GpuAllocator, BlocksKeepWhatTheyHoldWhileMemoryGrowsAndShrinks) {
+// Large and small blocks; the cache is released in between.
+TEST_F(GpuAllocator, PreservesContentsWhileMemoryGrowsAndShrinks) {
     struct Held {
         Tensor block;
         int mark;
@@ -76,7 +77,7 @@ TEST_F(GpuAllocator, BlocksKeepWhatTheyHoldWhileMemoryGrowsAndShrinks) {
     EXPECT_EQ(reserved(), before);
 }
 
-TEST_F(GpuAllocator, WaitsForOtherStreamsRatherThanRunOut) {
+TEST_F(GpuAllocator, WaitsForOtherStreamsBeforeRunningOutOfMemory) {
     const cuda::Stream side;
     Tensor x = bytes(30 * kMiB);
     mark(x, 3);
@@ -97,7 +98,7 @@ TEST_F(GpuAllocator, WaitsForOtherStreamsRatherThanRunOut) {
     expect_marked(again, 4);
 }
 
-TEST_F(GpuAllocator, BlocksMayOutliveTheStreamsThatUsedThem) {
+TEST_F(GpuAllocator, KeepsBlocksAfterTheirStreamsAreDestroyed) {
     Tensor x = full({5000}, 3, {.device = kGpu});
     {
         const cuda::Stream side;
@@ -110,7 +111,7 @@ TEST_F(GpuAllocator, BlocksMayOutliveTheStreamsThatUsedThem) {
     EXPECT_EQ(full({5000}, 2, {.device = kGpu}).sum().item(), 10000);
 }
 
-TEST_F(GpuAllocator, TensorsMayDieOnAnotherThread) {
+TEST_F(GpuAllocator, FreesTensorsOnAnotherThread) {
     Tensor x;
     std::thread([&] { x = full({5000}, 3, {.device = kGpu}); }).join();
     EXPECT_EQ(x.sum().item(), 15000);
@@ -118,7 +119,7 @@ TEST_F(GpuAllocator, TensorsMayDieOnAnotherThread) {
     EXPECT_EQ(full({5000}, 2, {.device = kGpu}).sum().item(), 10000);
 }
 
-TEST_F(GpuAllocator, AGraphsMemoryIsGivenBackWithItsLastTensor) {
+TEST_F(GpuAllocator, ReleasesGraphMemoryWithItsLastTensor) {
     const Tensor x = ones({1000}, {.device = kGpu});
     static_cast<void>(x + 1);
     cuda::empty_cache();
@@ -142,7 +143,7 @@ TEST_F(GpuAllocator, AGraphsMemoryIsGivenBackWithItsLastTensor) {
 
 class GpuCapture : public GpuTest {};
 
-// y = f() in a graph that has been replayed once.
+// Computes y = f() in a graph that is replayed once.
 template <class F>
 Tensor replayed(Graph& graph, F&& f) {
     Tensor y;
@@ -153,7 +154,7 @@ Tensor replayed(Graph& graph, F&& f) {
     return y;
 }
 
-TEST_F(GpuCapture, BearsMemoryThatWaitsForOtherStreams) {
+TEST_F(GpuCapture, AllowsMemoryThatWaitsForOtherStreams) {
     const cuda::Stream side;
     const Tensor x = ones({1000}, {.device = kGpu});
     static_cast<void>(x + 1);
@@ -177,7 +178,7 @@ TEST_F(GpuCapture, BearsMemoryThatWaitsForOtherStreams) {
     EXPECT_EQ(y.sum().item(), 3000);
 }
 
-TEST_F(GpuCapture, TakesMemoryForJoinedStreamsFromTheGraph) {
+TEST_F(GpuCapture, AllocatesForJoinedStreamsFromTheGraph) {
     const Tensor x = full({4096}, 2, {.device = kGpu});
     static_cast<void>((x * x).sum());
     const cuda::Stream side;
@@ -194,7 +195,7 @@ TEST_F(GpuCapture, TakesMemoryForJoinedStreamsFromTheGraph) {
         side.wait_stream(main);
         {
             const cuda::StreamGuard guard(side);
-            y = x * x + 1;  // the product lies where its memory may be asked for again
+            y = x * x + 1;  // the product's memory can be reused
         }
         main.wait_stream(side);
         capture.end();
@@ -210,7 +211,7 @@ TEST_F(GpuCapture, TakesMemoryForJoinedStreamsFromTheGraph) {
     for (const Tensor& other : others) EXPECT_EQ(on_cpu(other).min().item(), 9);
 }
 
-TEST_F(GpuCapture, GoesOnWhileOtherThreadsUseTheGpu) {
+TEST_F(GpuCapture, AllowsOtherThreadsToUseTheGpu) {
     const Tensor x = ones({100}, {.device = kGpu});
     static_cast<void>(x + 1);
     Graph graph;
@@ -226,7 +227,7 @@ TEST_F(GpuCapture, GoesOnWhileOtherThreadsUseTheGpu) {
     EXPECT_EQ(y.sum().item(), 200);
 }
 
-TEST_F(GpuCapture, RefusesWhatAReplayWouldNotRepeat) {
+TEST_F(GpuCapture, RefusesOperationsThatCannotBeReplayed) {
     const Tensor host = ones({3}), pinned = ones({3}).pin_memory();
     Graph graph;
     const auto capture = [&](auto f) {
@@ -243,7 +244,7 @@ TEST_F(GpuCapture, RefusesWhatAReplayWouldNotRepeat) {
     EXPECT_EQ(capture_id(), 0u);
 }
 
-TEST_F(GpuCapture, CheckpointsDrawTheirDropoutASecondTime) {
+TEST_F(GpuCapture, RecomputesDropoutInCheckpoints) {
     Tensor x = ones({50, 20}, {.device = kGpu});
     x.set_requires_grad();
     const auto square = [](const std::vector<Tensor>& in) {
@@ -265,7 +266,7 @@ TEST_F(GpuCapture, CheckpointsDrawTheirDropoutASecondTime) {
     EXPECT_EQ(in_graph.item(), 0);
 }
 
-TEST_F(GpuCapture, AnEventIsPassedUntilItIsRecorded) {
+TEST_F(GpuCapture, TreatsUnrecordedEventsAsCompleted) {
     const cuda::Event event;
     EXPECT_TRUE(event.query());
     event.synchronize();

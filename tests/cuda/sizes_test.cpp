@@ -1,4 +1,4 @@
-// Sizes that take other ways through the kernels than those of the op cases.
+// Sizes that select other code paths of the kernels than the op cases do.
 #include <limits>
 
 #include "core/ops.h"
@@ -20,7 +20,7 @@ const std::vector<OpCase>& size_cases() {
             all.push_back(
                 {.name = name, .call = call, .rows = std::move(rows), .tolerance = tolerance});
         };
-        // Of whole packs, and not.
+        // Rows that consist of whole packs, and rows that do not.
         const std::vector<Row> rows = {{floats({2, 16400})}, {floats({2, 16403})}};
         add("softmax", rows, [](In x) { return softmax(x[0]) * 1000; });
         add("log_softmax", rows, [](In x) { return log_softmax(x[0]); });
@@ -44,10 +44,10 @@ const std::vector<OpCase>& size_cases() {
                 [dim](In x) { return argmax(x[0], dim); });
             all.back().gradient = false;
         }
-        // In parts, in parts of two rows each, a block for each row.
+        // Rows are split into parts, into parts of two rows each, or processed by one block each.
         add("topk/long", {{floats({70001})}, {floats({2, 33000})}, {floats({3, 5000})}},
             [](In x) { return topk(x[0], 7); });
-        // In shared memory, sorted.
+        // Sorted in shared memory.
         add("topk/most", {{floats({1500, 2})}, {ties({1, 3001})}},
             [](In x) { return topk(x[0], 1100, x[0].size(0) == 1 ? 1 : 0, false); });
         add("sort/long", {{ties({70001})}, {specials({3, 5000})}, {floats({2, 2049})}},
@@ -56,7 +56,8 @@ const std::vector<OpCase>& size_cases() {
             [](In x) { return sort(x[0], -1, true); });
         add("sort/columns", {{ties({2000, 7})}, {floats({33, 500})}},
             [](In x) { return sort(x[0], 0); });
-        // In chunks, in chunks of two rows each, in tiles; and with a thread for each row.
+        // Rows are split into chunks, into chunks of two rows each, or into tiles; and one thread
+        // per row.
         add("cumsum/long", {{floats({100001})}, {floats({2, 40000})}, {floats({3, 5000})}},
             [](In x) { return cumsum(x[0], -1); });
         add("cumsum/columns", {{floats({5000, 40})}, {floats({5000, 3})}, {floats({50, 700})}},
@@ -76,7 +77,7 @@ namespace {
 
 class SizeOnGpu : public GpuTest, public testing::WithParamInterface<int> {};
 
-TEST_P(SizeOnGpu, IsCloseToTheCpuInF64) {
+TEST_P(SizeOnGpu, MatchesTheCpu) {
     const OpCase& c = size_cases()[static_cast<std::size_t>(GetParam())];
     for (const Row& row : c.rows) {
         SCOPED_TRACE(describe(row));
@@ -101,8 +102,8 @@ INSTANTIATE_TEST_SUITE_P(Cases, SizeOnGpu, testing::Range(0, static_cast<int>(si
 
 class SelectionOnGpu : public GpuTest {};
 
-// Weights are sorted where a row gives more than 1024.
-TEST_F(SelectionOnGpu, DrawsWithoutReplacementAsTheCpuDoes) {
+// Weights are sorted if a row has more than 1024 samples.
+TEST_F(SelectionOnGpu, DrawsWithoutReplacementLikeTheCpu) {
     const Tensor weights = make_inputs({.name = "multinomial"}, {floats({3, 2003}, 0, 4)}, f64)[0];
     for (const std::int64_t samples : {20, 1100}) {
         manual_seed(9);
@@ -114,7 +115,7 @@ TEST_F(SelectionOnGpu, DrawsWithoutReplacementAsTheCpuDoes) {
 
 class IntegersOnGpu : public GpuTest {};
 
-TEST_F(IntegersOnGpu, AreMultipliedAndCountedAsOnTheCpu) {
+TEST_F(IntegersOnGpu, MultiplyAndCountLikeTheCpu) {
     for (const DType dtype : {i64, i32, u8}) {
         const std::vector<Tensor> x =
             make_inputs({.name = "matmul"},
@@ -130,7 +131,7 @@ TEST_F(IntegersOnGpu, AreMultipliedAndCountedAsOnTheCpu) {
 
 class GradientsOnGpu : public GpuTest {};
 
-// More parameters than one launch takes, empty and unaligned ones among them.
+// More parameters than fit in one launch, including empty and unaligned ones.
 std::vector<Tensor> parameters_with_gradients(Device device, DType dtype) {
     std::vector<Tensor> params;
     for (std::int64_t i = 0; i < 150; ++i) {
@@ -143,7 +144,7 @@ std::vector<Tensor> parameters_with_gradients(Device device, DType dtype) {
     return params;
 }
 
-TEST_F(GradientsOnGpu, AreMeasuredAndClippedAsOnTheCpu) {
+TEST_F(GradientsOnGpu, ComputeNormsAndClipLikeTheCpu) {
     const double infinity = std::numeric_limits<double>::infinity();
     for (const DType dtype : {f64, f32, bf16}) {
         for (const double power : {2.0, 1.0, 3.0, 0.5, -1.0, infinity}) {
@@ -176,7 +177,7 @@ void expect_alike(const Options& options, DType dtype) {
         expect_same_bits(to(gpu[i].detach(), Device::cpu()), cpu[i].detach());
 }
 
-TEST_F(GradientsOnGpu, MoveParametersAsOnTheCpuToTheBit) {
+TEST_F(GradientsOnGpu, UpdateParametersToTheSameBitsAsTheCpu) {
     for (const DType dtype : {f64, f32, f16, bf16}) {
         SCOPED_TRACE(dtype);
         expect_alike<optim::AdamW>(optim::AdamWOptions{.lr = 0.01, .amsgrad = true}, dtype);

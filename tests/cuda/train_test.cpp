@@ -1,4 +1,4 @@
-// Models and optimizers on a GPU take the way that they take on the CPU.
+// Models and optimizers train on a GPU as they do on the CPU.
 #include "core/autograd/autograd.h"
 #include "core/numerics.h"
 #include "core/ops.h"
@@ -17,20 +17,21 @@
 namespace axle::tests {
 namespace {
 
-struct Way {
+struct TrainingRun {
     std::vector<double> losses;
     std::vector<Tensor> weights;
 };
 
-// steps of loss(model) in f64 on a device, from the same weights and the same dropout.
+// Runs steps of loss(model) in f64 on a device, with the same initial weights and the same dropout.
 template <class Model, class Optimizer, class Options, class Loss>
-Way way(Device device, const Model& from, const Options& options, int steps, const Loss& loss) {
+TrainingRun train(Device device, const Model& from, const Options& options, int steps,
+                  const Loss& loss) {
     Model model = from.clone();
     model.to(f64);
     model.to(device);
     Optimizer optimizer(model.parameters(), options);
     manual_seed(77);
-    Way result;
+    TrainingRun result;
     for (int i = 0; i < steps; ++i) {
         const Tensor value = loss(model, device);
         value.backward();
@@ -44,7 +45,7 @@ Way way(Device device, const Model& from, const Options& options, int steps, con
     return result;
 }
 
-void expect_alike(const Way& gpu, const Way& cpu) {
+void expect_alike(const TrainingRun& gpu, const TrainingRun& cpu) {
     for (std::size_t i = 0; i < cpu.losses.size(); ++i)
         EXPECT_NEAR(gpu.losses[i], cpu.losses[i], 1e-9 * std::max(1.0, cpu.losses[i])) << i;
     for (std::size_t i = 0; i < cpu.weights.size(); ++i)
@@ -53,7 +54,7 @@ void expect_alike(const Way& gpu, const Way& cpu) {
 
 class GpuTraining : public GpuTest {};
 
-TEST_F(GpuTraining, GptTakesTheWayOfTheCpu) {
+TEST_F(GpuTraining, TrainsGptLikeTheCpu) {
     manual_seed(1);
     const nn::Gpt gpt({.vocab_size = 19,
                        .block_size = 8,
@@ -70,7 +71,7 @@ TEST_F(GpuTraining, GptTakesTheWayOfTheCpu) {
                  way<nn::Gpt, optim::AdamW>(Device::cpu(), gpt, options, 4, loss));
 }
 
-TEST_F(GpuTraining, LeNetTakesTheWayOfTheCpu) {
+TEST_F(GpuTraining, TrainsLeNetLikeTheCpu) {
     manual_seed(2);
     const nn::LeNet lenet;
     const Tensor images = randn({2, 1, 28, 28}, {f64}), labels = randint(0, 10, {2});
@@ -82,7 +83,7 @@ TEST_F(GpuTraining, LeNetTakesTheWayOfTheCpu) {
                  way<nn::LeNet, optim::SGD>(Device::cpu(), lenet, options, 3, loss));
 }
 
-TEST_F(GpuTraining, BertTakesTheWayOfTheCpu) {
+TEST_F(GpuTraining, TrainsBertLikeTheCpu) {
     manual_seed(3);
     const nn::BertForMaskedLM bert({.vocab_size = 23,
                                     .hidden_size = 16,
@@ -102,7 +103,7 @@ TEST_F(GpuTraining, BertTakesTheWayOfTheCpu) {
                  way<nn::BertForMaskedLM, optim::AdamW>(Device::cpu(), bert, options, 3, loss));
 }
 
-TEST_F(GpuTraining, LlamaTakesTheWayOfTheCpu) {
+TEST_F(GpuTraining, TrainsLlamaLikeTheCpu) {
     manual_seed(4);
     const nn::Llama llama({.vocab_size = 19,
                            .hidden_size = 16,
@@ -121,7 +122,7 @@ TEST_F(GpuTraining, LlamaTakesTheWayOfTheCpu) {
                  way<nn::Llama, optim::Adam>(Device::cpu(), llama, options, 3, loss));
 }
 
-TEST_F(GpuTraining, ResNetTakesTheWayOfTheCpu) {
+TEST_F(GpuTraining, TrainsResNetLikeTheCpu) {
     manual_seed(5);
     const nn::ResNet resnet({.layers = {1, 1, 1, 1}, .num_classes = 10, .small_images = true});
     const Tensor images = randn({2, 3, 12, 12}, {f64}), labels = randint(0, 10, {2});
@@ -133,7 +134,7 @@ TEST_F(GpuTraining, ResNetTakesTheWayOfTheCpu) {
                  way<nn::ResNet, optim::SGD>(Device::cpu(), resnet, options, 2, loss));
 }
 
-TEST_F(GpuTraining, AnOptimizersStateFollowsItsParameters) {
+TEST_F(GpuTraining, MovesOptimizerStateWithItsParameters) {
     manual_seed(6);
     const nn::LeNet lenet;
     const Tensor images = randn({2, 1, 28, 28}, {f64}), labels = randint(0, 10, {2});
@@ -159,7 +160,7 @@ TEST_F(GpuTraining, AnOptimizersStateFollowsItsParameters) {
         expect_close(moved[i].second, still[i].second, 1e-9);
 }
 
-TEST_F(GpuTraining, DeterministicAlgorithmsGiveTheSameBitsTwice) {
+TEST_F(GpuTraining, IsReproducibleWithDeterministicAlgorithms) {
     manual_seed(7);
     const nn::Gpt gpt(
         {.vocab_size = 31, .block_size = 64, .n_layer = 1, .n_head = 2, .n_embd = 32});

@@ -73,7 +73,7 @@ MemoryFile::~MemoryFile() { ::close(descriptor_); }
 std::string MemoryFile::path() const { return "/proc/self/fd/" + std::to_string(descriptor_); }
 
 std::string output_path() {
-    static const TemporaryFolder folder(Kept::in_memory);
+    static const TemporaryFolder folder(FolderStorage::in_memory);
     return folder / "output";
 }
 

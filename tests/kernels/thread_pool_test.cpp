@@ -26,7 +26,7 @@ TEST_P(ThreadPool, RunsEveryTaskOnce) {
     }
 }
 
-TEST_P(ThreadPool, RangesCoverWithoutOverlapWhateverTheThreads) {
+TEST_P(ThreadPool, SplitsRangesIndependentlyOfThreads) {
     std::vector<std::atomic<int>> seen(1003);
     parallel_ranges(1003, 64, [&](std::int64_t begin, std::int64_t end) {
         ASSERT_LE(end - begin, 64);
@@ -35,7 +35,7 @@ TEST_P(ThreadPool, RangesCoverWithoutOverlapWhateverTheThreads) {
     for (const auto& count : seen) ASSERT_EQ(count, 1);
 }
 
-TEST_P(ThreadPool, ATasksExceptionReachesTheCallerAndThePoolGoesOn) {
+TEST_P(ThreadPool, RethrowsExceptionsAndStaysUsable) {
     EXPECT_THROW(parallel(16,
                           [](std::int64_t task) {
                               if (task == 5) throw ValueError("task 5");
@@ -46,7 +46,7 @@ TEST_P(ThreadPool, ATasksExceptionReachesTheCallerAndThePoolGoesOn) {
     EXPECT_EQ(ran, 16);
 }
 
-TEST_P(ThreadPool, NestedAndConcurrentSectionsFinish) {
+TEST_P(ThreadPool, RunsNestedAndConcurrentSections) {
     std::atomic<int> ran = 0;
     const auto work = [&] {
         for (int i = 0; i < 50; ++i)
@@ -58,7 +58,7 @@ TEST_P(ThreadPool, NestedAndConcurrentSectionsFinish) {
     EXPECT_EQ(ran, 2 * 50 * 12);
 }
 
-TEST_P(ThreadPool, WorkersBlockSignalsAndTheCallersMaskStays) {
+TEST_P(ThreadPool, BlocksSignalsInWorkersOnly) {
     sigset_t before, after;
     pthread_sigmask(SIG_SETMASK, nullptr, &before);
     set_num_threads(GetParam() + 1);
@@ -77,7 +77,7 @@ TEST_P(ThreadPool, WorkersBlockSignalsAndTheCallersMaskStays) {
 
 INSTANTIATE_TEST_SUITE_P(Threads, ThreadPool, testing::Values(1, 2, 3, 5));
 
-TEST(ThreadPoolSize, IsChecked) {
+TEST(SetNumThreads, RefusesInvalidNumbers) {
     EXPECT_THROW(set_num_threads(0), ValueError);
     EXPECT_THROW(set_num_threads(5000), ValueError);
 }

@@ -1,4 +1,4 @@
-// What tests/golden/record_nn.py and record_models.py have recorded from PyTorch and Transformers.
+// Values recorded from PyTorch and transformers by tests/golden/record_nn.py and record_models.py.
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ inline Tensor golden(const std::string& name, const std::string& file = "nn.safe
     return SafetensorsFile(golden_path(file)).tensor(name);
 }
 
-// The tensors below a prefix, with what follows it as their names.
+// Returns the tensors whose names begin with `prefix`, with the prefix removed from their names.
 inline nn::StateDict golden_state(const std::string& prefix) {
     nn::StateDict state;
     for (const auto& [name, tensor] : load_safetensors(golden_path("nn.safetensors")).tensors)

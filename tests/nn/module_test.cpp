@@ -18,7 +18,7 @@ using tests::expect_close;
 using tests::expect_error;
 using tests::expect_same_bits;
 
-// A head that shares the table of the embedding, and a buffer.
+// A head that shares its weight with the embedding, and a buffer.
 struct Tied : nn::Model<Tied> {
     Tied() : table(5, 3), hidden(nn::Linear(3, 3), relu, nn::Dropout(0.5)), head(3, 5) {
         head.weight = table.weight;
@@ -61,7 +61,7 @@ nn::StateDict copy_of(const Tied& model) {
 
 Tensor ids() { return tensor(std::vector<std::int64_t>{0, 4, 2}, {3}); }
 
-TEST(Module, NamesAreDottedAndATiedParameterIsOneParameterWithTwoNames) {
+TEST(Module, HasDottedNamesAndCountsATiedParameterOnce) {
     const Tied model;
     EXPECT_THAT(names(model.named_parameters()),
                 ElementsAre("table.weight", "hidden.0.weight", "hidden.0.bias", "head.bias"));
@@ -83,7 +83,7 @@ TEST(Module, NamedModulesListsParentsFirst) {
     EXPECT_THAT(found, ElementsAre("", "table", "hidden", "hidden.0", "hidden.2", "head"));
 }
 
-TEST(Module, ABufferIsSavedAndMovedButNotTrained) {
+TEST(Module, SavesAndMovesButDoesNotTrainBuffers) {
     Tied model;
     model.requires_grad_();
     EXPECT_FALSE(model.mean.requires_grad());
@@ -91,7 +91,7 @@ TEST(Module, ABufferIsSavedAndMovedButNotTrained) {
     EXPECT_EQ(model.mean.dtype(), f64);
 }
 
-TEST(LoadStateDict, RestoresEveryValueWithoutANewTensor) {
+TEST(LoadStateDict, RestoresValuesInPlace) {
     Tied from, to;
     const Tensor weight = to.table.weight;
     from.mean.fill_(7);
@@ -103,7 +103,7 @@ TEST(LoadStateDict, RestoresEveryValueWithoutANewTensor) {
         expect_same_bits(named(to.state_dict(), name), tensor);
 }
 
-TEST(LoadStateDict, ConvertsToTheModelsOwnDtype) {
+TEST(LoadStateDict, ConvertsToTheDtypeOfTheModel) {
     Tied from, to;
     from.to(f64);
     to.load_state_dict(from.state_dict());
@@ -111,7 +111,7 @@ TEST(LoadStateDict, ConvertsToTheModelsOwnDtype) {
     expect_close(to.head.bias, from.head.bias, 1e-7);
 }
 
-TEST(LoadStateDict, StrictListsMissingAndUnexpectedNamesAndWritesNothing) {
+TEST(LoadStateDict, StrictReportsNameMismatchesAndChangesNothing) {
     Tied from, to;
     nn::StateDict state = without(copy_of(from), "head.bias");
     state.emplace_back("tail.bias", zeros({5}));
@@ -122,7 +122,7 @@ TEST(LoadStateDict, StrictListsMissingAndUnexpectedNamesAndWritesNothing) {
         expect_same_bits(named(to.state_dict(), name), tensor);
 }
 
-TEST(LoadStateDict, LooseLoadsWhatMatchesAndReportsTheRest) {
+TEST(LoadStateDict, NonStrictLoadsMatchesAndReportsTheRest) {
     Tied from, to;
     nn::StateDict state = without(copy_of(from), "head.bias");
     state.emplace_back("tail.bias", zeros({5}));
@@ -134,7 +134,7 @@ TEST(LoadStateDict, LooseLoadsWhatMatchesAndReportsTheRest) {
     expect_same_bits(to.head.bias.detach(), bias);
 }
 
-TEST(LoadStateDict, AWrongShapeIsAnErrorThatWritesNothingEvenIfLoose) {
+TEST(LoadStateDict, WrongShapeThrowsAndChangesNothing) {
     Tied from, to;
     nn::StateDict state = without(copy_of(from), "head.bias");
     state.emplace_back("head.bias", zeros({6}));
@@ -145,7 +145,7 @@ TEST(LoadStateDict, AWrongShapeIsAnErrorThatWritesNothingEvenIfLoose) {
         expect_same_bits(named(to.state_dict(), name), tensor);
 }
 
-TEST(LoadStateDict, ADtypeThatIsOnlyStoredIsAnErrorThatWritesNothing) {
+TEST(LoadStateDict, StorageDtypeThrowsAndChangesNothing) {
     for (const DType dtype : {DType::i8, DType::f8_e4m3}) {
         Tied from, to, on_meta;
         on_meta.to(Device::meta());
@@ -162,7 +162,7 @@ TEST(LoadStateDict, ADtypeThatIsOnlyStoredIsAnErrorThatWritesNothing) {
     }
 }
 
-TEST(LoadStateDict, OneNameOfATiedParameterIsEnough) {
+TEST(LoadStateDict, AcceptsOneNameOfATiedParameter) {
     for (const char* absent : {"table.weight", "head.weight"}) {
         Tied from, to;
         to.load_state_dict(without(copy_of(from), absent));
@@ -171,7 +171,7 @@ TEST(LoadStateDict, OneNameOfATiedParameterIsEnough) {
     }
 }
 
-TEST(LoadStateDict, MaterialisesAModelOnMeta) {
+TEST(LoadStateDict, AllocatesAModelOnTheMetaDevice) {
     Tied from, to;
     to.to(Device::meta());
     const Tensor bias = to.head.bias;
@@ -183,7 +183,7 @@ TEST(LoadStateDict, MaterialisesAModelOnMeta) {
     expect_same_bits(to(ids()), from(ids()));
 }
 
-TEST(EmptyWeights, CostNoMemoryAndNoRandomNumbersUntilTheyAreLoaded) {
+TEST(EmptyWeights, UseNoMemoryOrRandomNumbersUntilLoaded) {
     Tied from;
     const GeneratorState before = generator_state();
     Tied to = [] {
@@ -198,7 +198,7 @@ TEST(EmptyWeights, CostNoMemoryAndNoRandomNumbersUntilTheyAreLoaded) {
     EXPECT_TRUE(nn::Linear(2, 2).weight.device().is_cpu());
 }
 
-TEST(ModuleTo, KeepsTheTensorsSoThatAnOptimizerStaysRight) {
+TEST(ModuleTo, KeepsTensorIdentityForOptimizers) {
     Tied model;
     model.eval();
     optim::SGD sgd(model.parameters(), {.lr = 0.5});
@@ -211,7 +211,7 @@ TEST(ModuleTo, KeepsTheTensorsSoThatAnOptimizerStaysRight) {
     expect_close(model.head.bias.detach(), before - 0.5 * full({5}, 3, {.dtype = f64}), 1e-12);
 }
 
-TEST(ModuleTo, TakesGradientsAlong) {
+TEST(ModuleTo, MovesGradients) {
     nn::Linear layer(2, 2);
     sum(layer(ones({1, 2}))).backward();
     layer.to(f64);
@@ -220,7 +220,7 @@ TEST(ModuleTo, TakesGradientsAlong) {
     expect_close(layer.bias.grad(), full({2}, 2));
 }
 
-TEST(ModuleTo, MetaKeepsShapesAndTies) {
+TEST(ModuleTo, KeepsShapesAndTiesOnMeta) {
     Tied model;
     const Tensor weight = model.table.weight;
     model.to(Device::meta());
@@ -229,12 +229,12 @@ TEST(ModuleTo, MetaKeepsShapesAndTies) {
     EXPECT_EQ(model.num_parameters(), 32);
 }
 
-TEST(ModuleTo, RefusesADtypeThatDoesNotFloat) {
+TEST(ModuleTo, RefusesIntegerDtypes) {
     Tied model;
     expect_error<DTypeError>({"module: ", "int64"}, [&] { model.to(i64); });
 }
 
-TEST(Module, TrainAndEvalReachEveryChild) {
+TEST(Module, TrainAndEvalApplyToAllChildren) {
     Tied model;
     model.eval();
     for (const auto& [name, module] : model.named_modules()) EXPECT_FALSE(module->is_training());
@@ -242,7 +242,7 @@ TEST(Module, TrainAndEvalReachEveryChild) {
     for (const auto& [name, module] : model.named_modules()) EXPECT_TRUE(module->is_training());
 }
 
-TEST(Module, FreezingAndForgettingGradientsReachEveryParameter) {
+TEST(Module, RequiresGradAndZeroGradApplyToAllParameters) {
     Tied model;
     sum(model(ids())).backward();
     for (const Tensor& parameter : model.parameters()) EXPECT_TRUE(parameter.grad().defined());
@@ -253,47 +253,47 @@ TEST(Module, FreezingAndForgettingGradientsReachEveryParameter) {
     EXPECT_FALSE(model(ids()).requires_grad());
 }
 
-TEST(ModuleClone, HasTheSameValuesInMemoryOfItsOwnWithTiesButNoGradients) {
+TEST(ModuleClone, CopiesValuesAndTiesButNotGradients) {
     Tied model;
     model.hidden.eval();
     model.head.bias.set_requires_grad(false);
     sum(model(ids())).backward();
-    Tied twin = model.clone();
+    Tied copy = model.clone();
     for (const auto& [name, tensor] : model.state_dict()) {
-        const Tensor own = named(twin.state_dict(), name);
+        const Tensor own = named(copy.state_dict(), name);
         expect_same_bits(own.detach(), tensor.detach());
         EXPECT_FALSE(own.is_same(tensor)) << name;
         EXPECT_NE(own.raw_data(), tensor.raw_data()) << name;
         EXPECT_FALSE(own.grad().defined()) << name;
         EXPECT_EQ(own.requires_grad(), tensor.requires_grad()) << name;
     }
-    EXPECT_TRUE(twin.head.weight.is_same(twin.table.weight));
+    EXPECT_TRUE(copy.head.weight.is_same(copy.table.weight));
     EXPECT_TRUE(model.head.weight.is_same(model.table.weight));
-    EXPECT_TRUE(twin.is_training());
-    EXPECT_FALSE(twin.hidden.is_training());
-    expect_same_bits(twin(ids()).detach(), model(ids()).detach());
+    EXPECT_TRUE(copy.is_training());
+    EXPECT_FALSE(copy.hidden.is_training());
+    expect_same_bits(copy(ids()).detach(), model(ids()).detach());
 }
 
-// One handle under two names, and another handle on the same tensor.
+// One tensor handle under two names, and another handle for the same tensor.
 struct Thrice : nn::Model<Thrice> {
     Thrice() : a(nn::init::parameter({2})), b(a) { nn::init::ones_(a); }
     void visit(nn::Visitor& v) override { v("a", a), v("again", a), v("b", b); }
     Tensor a, b;
 };
 
-TEST(ModuleClone, KeepsATieHoweverItIsSpelled) {
+TEST(ModuleClone, KeepsTiesOfHandlesAndTensors) {
     const Thrice model;
-    const Thrice twin = model.clone();
-    EXPECT_TRUE(twin.a.is_same(twin.b));
-    EXPECT_FALSE(twin.a.is_same(model.a));
-    EXPECT_EQ(twin.parameters().size(), 1U);
+    const Thrice copy = model.clone();
+    EXPECT_TRUE(copy.a.is_same(copy.b));
+    EXPECT_FALSE(copy.a.is_same(model.a));
+    EXPECT_EQ(copy.parameters().size(), 1U);
 }
 
-TEST(Module, CopyingIsAnErrorThatNamesClone) {
+TEST(Module, CopyingThrowsAndSuggestsClone) {
     const Tied model;
     expect_error<UsageError>({"module: ", "clone()"}, [&] { const Tied copy(model); });
-    const Tied twin = model.clone();
-    expect_error<UsageError>({"module: ", "clone()"}, [&] { const Tied copy(twin); });
+    const Tied copy = model.clone();
+    expect_error<UsageError>({"module: ", "clone()"}, [&] { const Tied other(copy); });
 }
 
 TEST(Module, MovingKeepsTheWeights) {
@@ -303,7 +303,7 @@ TEST(Module, MovingKeepsTheWeights) {
     EXPECT_TRUE(moved.head.weight.is_same(weight));
 }
 
-TEST(Sequential, CallsModulesAndFunctionsInTurn) {
+TEST(Sequential, CallsModulesAndFunctionsInOrder) {
     nn::Sequential net(
         nn::Linear(3, 4), relu, [](const Tensor& x) { return 2 * x; }, nn::Linear(4, 2));
     EXPECT_EQ(net.size(), 4U);
@@ -313,18 +313,18 @@ TEST(Sequential, CallsModulesAndFunctionsInTurn) {
     expect_same_bits(net(x), linear(2 * relu(linear(x, p[0], p[1])), p[2], p[3]));
 }
 
-TEST(Sequential, IsClonedStageByStage) {
+TEST(Sequential, ClonesEveryStage) {
     nn::Sequential net(nn::Linear(3, 4), relu, nn::Sequential(nn::Linear(4, 2)));
-    nn::Sequential twin = net.clone();
+    nn::Sequential copy = net.clone();
     const Tensor x = randn({5, 3});
     const Tensor before = net(x).detach();
-    expect_same_bits(twin(x).detach(), before);
-    for (const Tensor& parameter : twin.parameters()) parameter.detach().zero_();
+    expect_same_bits(copy(x).detach(), before);
+    for (const Tensor& parameter : copy.parameters()) parameter.detach().zero_();
     expect_same_bits(net(x).detach(), before);
     expect_error<UsageError>({"module: "}, [&] { const nn::Sequential copy(net); });
 }
 
-TEST(ModuleList, NamesModulesByTheirPlaceAndKeepsThemAsItGrows) {
+TEST(ModuleList, NamesModulesByIndex) {
     nn::ModuleList<nn::Linear> list;
     std::vector<Tensor> weights;
     for (int i = 1; i <= 9; ++i) {

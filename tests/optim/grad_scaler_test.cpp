@@ -48,7 +48,7 @@ std::int64_t tracker_of(const GradScaler& scaler) {
 }
 
 // Covers 8.GradScaler, 8.GradScalerKwargs.
-TEST(GradScaler, FollowsEveryVector) {
+TEST(GradScaler, MatchesUpstreamVectors) {
     const auto file = tests::vectors("grad_scaler.json");
     for (const auto& c : file["cases"]) {
         GradScaler scaler(options_of(c));
@@ -57,7 +57,8 @@ TEST(GradScaler, FollowsEveryVector) {
         const auto& trace = c["trace"];
         const bool listed = c["found_inf"].is_array();
         const std::size_t steps = listed ? c["found_inf"].size() : 2001;
-        const std::size_t hidden = steps - trace.size();  // between the second and the third
+        const std::size_t hidden =
+            steps - trace.size();  // steps missing between the second and third rows of the trace
         for (std::size_t t = 0; t < steps; ++t) {
             const double scale = scaler.get_scale();
             set_gradient(p, listed && c["found_inf"][t] != 0 ? kInfinity : 1);
@@ -73,7 +74,7 @@ TEST(GradScaler, FollowsEveryVector) {
     }
 }
 
-// tests/golden/record_grad_scaler.py.
+// Replays a case of tests/golden/record_grad_scaler.py.
 class Recorded {
   public:
     explicit Recorded(const nlohmann::json& c) : case_(c), scaler_(options_of(c["options"])) {
@@ -127,7 +128,7 @@ class Recorded {
     std::vector<std::unique_ptr<SGD>> sgds_;
 };
 
-TEST(GradScaler, DoesWhatPyTorchDid) {
+TEST(GradScaler, MatchesPyTorch) {
     const auto golden = tests::golden("grad_scaler.json");
     for (const auto& c : golden["cases"]) {
         Recorded recorded(c);
@@ -136,7 +137,7 @@ TEST(GradScaler, DoesWhatPyTorchDid) {
     }
 }
 
-TEST(GradScaler, RefusesTheWrongOrder) {
+TEST(GradScaler, RefusesCallsInWrongOrder) {
     GradScaler scaler;
     const Tensor p = parameter();
     SGD sgd({p});
@@ -159,7 +160,7 @@ TEST(GradScaler, RefusesTheWrongOrder) {
     EXPECT_EQ(tracker_of(scaler), 2);
 }
 
-TEST(GradScaler, RefusesWrongOptionsAndStates) {
+TEST(GradScaler, RefusesInvalidOptionsAndStates) {
     for (const GradScalerOptions& options : std::vector<GradScalerOptions>{{.init_scale = 0},
                                                                            {.init_scale = 1e39},
                                                                            {.init_scale = NAN},
@@ -179,11 +180,11 @@ TEST(GradScaler, RefusesWrongOptionsAndStates) {
     const Tensor half = parameter({1, 2}, f16);
     SGD sgd({half});
     set_gradient(half, 1);
-    expect_error<ValueError>({"GradScaler: unscale_() of a float16 gradient"},
+    expect_error<ValueError>({"GradScaler: unscale_() cannot unscale float16 gradients"},
                              [&] { scaler.unscale_(sgd); });
 }
 
-TEST(GradScaler, ComesBackFromItsState) {
+TEST(GradScaler, RestoresState) {
     GradScaler one({.init_scale = 8, .growth_factor = 4, .growth_interval = 3});
     const Tensor p = parameter();
     SGD sgd({p});
@@ -199,7 +200,7 @@ TEST(GradScaler, ComesBackFromItsState) {
     }
 }
 
-TEST(GradScaler, UnscalesInTheStepAsItDoesInPlace) {
+TEST(GradScaler, StepUnscalesLikeUnscaleInPlace) {
     for (const DType dtype : {f32, f64}) {
         const Tensor a = parameter({1, -2, 3}, dtype), b = parameter({1, -2, 3}, dtype);
         optim::AdamW of_a({a}), of_b({b});
@@ -215,7 +216,7 @@ TEST(GradScaler, UnscalesInTheStepAsItDoesInPlace) {
     }
 }
 
-TEST(GradScaler, LeavesNothingWithAnOptimizer) {
+TEST(GradScaler, RemovesScalarsFromOptimizerAfterStep) {
     const Tensor p = parameter({1});
     SGD sgd({p}, {.lr = 1});
     GradScaler scaler({.init_scale = 4});
@@ -226,7 +227,7 @@ TEST(GradScaler, LeavesNothingWithAnOptimizer) {
     EXPECT_EQ(p.item(), -4);
 }
 
-TEST(GradScaler, TakesTheWordOfOtherPartsOfTheGradients) {
+TEST(GradScaler, FoundInfHookCanForceSkip) {
     GradScaler scaler;
     bool elsewhere = true;
     scaler.set_found_inf_hook([&](const Tensor& found_inf) {
@@ -245,7 +246,7 @@ TEST(GradScaler, TakesTheWordOfOtherPartsOfTheGradients) {
     }
 }
 
-TEST(GradScaler, SetsTheScaleThatItIsGiven) {
+TEST(GradScaler, UpdateSetsGivenScale) {
     GradScaler scaler;
     scaler.update(16);
     EXPECT_EQ(scaler.get_scale(), 16);
@@ -255,7 +256,7 @@ TEST(GradScaler, SetsTheScaleThatItIsGiven) {
     expect_error<ValueError>({"GradScaler: the scale", "-1"}, [&] { scaler.update(-1); });
 }
 
-TEST(StepStateKernels, GrowNoFurtherThanF32) {
+TEST(UpdateScaleKernel, DoesNotOverflowF32) {
     kernels::Cpu on;
     const double found = 0;
     for (const auto& [from, factor, to] :
@@ -272,7 +273,7 @@ TEST(StepStateKernels, GrowNoFurtherThanF32) {
     }
 }
 
-TEST(StepStateKernels, CountWhatIsNotSkippedAndTakeItsRow) {
+TEST(TakeRatesKernel, UsesRowOfStepCount) {
     kernels::Cpu on;
     std::int64_t count = 0;
     const double yes = 1, no = 0;

@@ -1,4 +1,4 @@
-// The kernels alone, on raw memory.
+// Tests of the optimizer kernels on raw memory.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -24,7 +24,8 @@ constexpr AdamGroup kAdamW = {
     .lr = 0.01, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .decoupled = true};
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// Tensors of several sizes, some of them empty, with gradient and state; Lane is that of the state.
+// Tensors of several sizes, some of them empty, with gradients and state. Lane is the type of the
+// state.
 template <class Param, class Grad, class Lane>
 struct Model {
     explicit Model(std::vector<std::int64_t> sizes) {
@@ -62,32 +63,32 @@ struct Model {
 
 const std::vector<std::int64_t> kSizes = {0, 5, 70000, 0, 1, 33, 4096, 0};
 
-TEST(OptimizerKernels, AdamInF32FollowsF64) {
+TEST(OptimizerKernels, AdamInF32MatchesF64) {
     Model<float, float, float> single(kSizes);
-    Model<double, double, double> twice(kSizes);
+    Model<double, double, double> exact(kSizes);
     kernels::Cpu on;
     for (int step = 0; step < 10; ++step) {
         kernels::adam(on, single.table, &kAdamW, nullptr);
-        kernels::adam(on, twice.table, &kAdamW, nullptr);
+        kernels::adam(on, exact.table, &kAdamW, nullptr);
     }
     for (std::size_t i = 0; i < single.p.size(); ++i)
-        ASSERT_NEAR(single.p[i], twice.p[i], 2e-6) << i;
+        ASSERT_NEAR(single.p[i], exact.p[i], 2e-6) << i;
 }
 
-TEST(OptimizerKernels, SgdInF32FollowsF64) {
+TEST(OptimizerKernels, SgdInF32MatchesF64) {
     const SgdGroup group = {.lr = 0.01, .momentum = 0.9, .weight_decay = 0.1, .nesterov = true};
     Model<float, float, float> single(kSizes);
-    Model<double, double, double> twice(kSizes);
+    Model<double, double, double> exact(kSizes);
     kernels::Cpu on;
     for (int step = 0; step < 10; ++step) {
         kernels::sgd(on, single.table, &group, nullptr);
-        kernels::sgd(on, twice.table, &group, nullptr);
+        kernels::sgd(on, exact.table, &group, nullptr);
     }
     for (std::size_t i = 0; i < single.p.size(); ++i)
-        ASSERT_NEAR(single.p[i], twice.p[i], 2e-6) << i;
+        ASSERT_NEAR(single.p[i], exact.p[i], 2e-6) << i;
 }
 
-TEST(OptimizerKernels, SixteenBitParametersAreRoundedOnceFromTheirMaster) {
+TEST(OptimizerKernels, RoundsHalfParametersOnceFromMasterWeights) {
     Model<BFloat16, float, float> half({1000});
     std::vector<float> master(half.p.begin(), half.p.end());
     half.table[0].master = master.data();
@@ -103,7 +104,7 @@ TEST(OptimizerKernels, SixteenBitParametersAreRoundedOnceFromTheirMaster) {
         ASSERT_EQ(half.p[i].bits, BFloat16(master[i]).bits) << i;
 }
 
-TEST(OptimizerKernels, SixteenBitParametersAndGradientsStepWithoutMaster) {
+TEST(OptimizerKernels, StepsHalfParametersWithoutMasterWeights) {
     Model<Half, Half, float> half({777});
     Model<float, float, float> single({777});
     for (std::size_t i = 0; i < 777; ++i) single.p[i] = half.p[i], single.g[i] = half.g[i];
@@ -114,7 +115,7 @@ TEST(OptimizerKernels, SixteenBitParametersAndGradientsStepWithoutMaster) {
     EXPECT_EQ(half.m, single.m);
 }
 
-// The half of the numbering that kernels/ops/rounding.h gives element i.
+// Returns the 16 random bits that kernels/ops/rounding.h assigns to element i.
 std::uint32_t half_of(const kernels::Philox& random, std::int64_t i) {
     const auto word = random.word(static_cast<std::uint64_t>(i) / 2);
     return i % 2 == 0 ? word & 0xffff : word >> 16;
@@ -148,14 +149,15 @@ void expect_stochastic(const std::vector<std::int64_t>& sizes) {
     EXPECT_GT(moved, rounded.total / 2);
 }
 
-TEST(OptimizerKernels, StochasticRoundingIsAFunctionOfSeedStepAndElement) {
+TEST(StochasticRounding, DependsOnlyOnSeedStepAndElement) {
     expect_stochastic<BFloat16>(kSizes);
     expect_stochastic<Half>(kSizes);
 }
 
-TEST(OptimizerKernels, StochasticRoundingIsRightOnAverage) {
+TEST(StochasticRounding, IsExactOnAverage) {
     constexpr std::int64_t kCount = 200000;
-    constexpr double kUpdate = 0.3 * 0x1p-7;  // of a bf16 step above 1, lost to nearest
+    constexpr double kUpdate =
+        0.3 * 0x1p-7;  // 0.3 of the bf16 spacing above 1; rounding to nearest drops it
     for (const bool stochastic : {false, true}) {
         Model<BFloat16, float, float> model({kCount});
         std::fill(model.p.begin(), model.p.end(), BFloat16(1.0f));
@@ -176,7 +178,7 @@ TEST(OptimizerKernels, StochasticRoundingIsRightOnAverage) {
     }
 }
 
-TEST(OptimizerKernels, UnscalesAndClipsOnTheWayIn) {
+TEST(OptimizerKernels, UnscaleAndClipGradients) {
     Model<double, double, double> scaled(kSizes), plain(kSizes);
     for (double& g : scaled.g) g *= 1024;
     const StepScalars scalars = {.inv_scale = 1.0 / 1024, .clip = 0.25};
@@ -188,7 +190,7 @@ TEST(OptimizerKernels, UnscalesAndClipsOnTheWayIn) {
     EXPECT_EQ(scaled.v, plain.v);
 }
 
-TEST(OptimizerKernels, FoundInfChangesNothing) {
+TEST(OptimizerKernels, ChangeNothingOnFoundInf) {
     Model<float, float, float> model(kSizes);
     const std::vector<float> before = model.p;
     const StepScalars scalars = {.found_inf = 1};
@@ -200,7 +202,7 @@ TEST(OptimizerKernels, FoundInfChangesNothing) {
     EXPECT_EQ(model.steps, std::vector<float>(kSizes.size(), 0.0f));
 }
 
-TEST(OptimizerKernels, BitsDoNotDependOnThreads) {
+TEST(OptimizerKernels, DoNotDependOnNumberOfThreads) {
     const int threads = kernels::num_threads();
     std::vector<float> params;
     std::vector<std::uint64_t> norms;
@@ -221,7 +223,7 @@ TEST(OptimizerKernels, BitsDoNotDependOnThreads) {
     EXPECT_EQ(norms[0], norms[1]);
 }
 
-// Rows of several dtypes, longer than a chunk.
+// Runs of several dtypes, longer than a chunk.
 struct Rows {
     Rows() {
         for (int i = 0; i < 40003; ++i) singles.push_back(std::sin(0.1f * static_cast<float>(i)));
@@ -252,7 +254,7 @@ struct Rows {
     Runs runs;
 };
 
-TEST(GradientKernels, NormsOfAnyOrderOverMixedDtypes) {
+TEST(GradientKernels, ComputeNormsOverMixedDTypes) {
     const Rows rows;
     for (const double p : {1.0, 2.0, 3.0, 0.5, kInfinity}) {
         double expected = 0;
@@ -264,7 +266,7 @@ TEST(GradientKernels, NormsOfAnyOrderOverMixedDtypes) {
     }
 }
 
-TEST(GradientKernels, NormsOfLargeGradientsDoNotOverflow) {
+TEST(GradientKernels, ComputeNormsOfLargeGradientsWithoutOverflow) {
     std::vector<float> huge(100, 1e30f);
     Runs runs;
     kernels::append(runs, kernels::Run{.data = huge.data(), .numel = 100});
@@ -274,7 +276,7 @@ TEST(GradientKernels, NormsOfLargeGradientsDoNotOverflow) {
     EXPECT_NEAR(norm / 1e31, 1, 1e-6);
 }
 
-TEST(GradientKernels, OneBadElementIsSeenWhereverItLies) {
+TEST(GradientKernels, FindNonFiniteElementAtAnyPosition) {
     for (const float bad : {NAN, INFINITY, -INFINITY}) {
         for (const std::size_t at : {0, 17, 32768, 40002}) {
             Rows rows;
@@ -291,7 +293,7 @@ TEST(GradientKernels, OneBadElementIsSeenWhereverItLies) {
     }
 }
 
-TEST(GradientKernels, ScaleAndClampReachEveryDtype) {
+TEST(GradientKernels, ScaleAndClampEveryDType) {
     Rows rows;
     const std::vector<double> before = rows.all();
     kernels::Cpu on;

@@ -25,7 +25,7 @@ using optim::Lomo;
 using tests::expect_error;
 using Params = std::vector<Tensor>;
 
-// Those of the recording: nine values in two tensors.
+// The parameters of the recording: nine values in two tensors.
 Params parameters(DType dtype = f32) {
     std::vector<double> values;
     for (int i = 0; i < 9; ++i) values.push_back(std::cos(0.7 * i));
@@ -71,13 +71,13 @@ std::map<std::string, Make> recorded() {
                                                                           .weight_decay = 0.1})}};
 }
 
-class HowGradientsAreApplied : public testing::TestWithParam<bool> {};
-INSTANTIATE_TEST_SUITE_P(Lomo, HowGradientsAreApplied, testing::Bool(), [](const auto& at_end) {
-    return at_end.param ? "WhenBackwardIsOver" : "WhileBackwardRuns";
+class FusedBackward : public testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(Lomo, FusedBackward, testing::Bool(), [](const auto& at_end) {
+    return at_end.param ? "AfterBackward" : "DuringBackward";
 });
 
 // Covers 3.lomo_backward.
-TEST_P(HowGradientsAreApplied, ParametersGoWhereThoseOfThePackageGo) {
+TEST_P(FusedBackward, MatchesLomoOptimPackage) {
     const auto golden = tests::golden("lomo.json");
     const int steps = golden["steps"], every = golden["every"];
     const auto makers = recorded();
@@ -98,27 +98,27 @@ TEST_P(HowGradientsAreApplied, ParametersGoWhereThoseOfThePackageGo) {
     }
 }
 
-TEST(Lomo, ForgetsEachGradientBeforeTheNextIsThere) {
+TEST(Lomo, KeepsOneGradientAtATime) {
     const Params chain = {ones({4, 4}, {.requires_grad = true}),
                           ones({4, 4}, {.requires_grad = true}),
                           ones({4, 4}, {.requires_grad = true})};
     Lomo lomo(chain);
-    std::size_t most = 0;
+    std::size_t max_gradients = 0;
     std::vector<autograd::HookHandle> hooks;
     for (const Tensor& param : chain)
         hooks.push_back(autograd::on_leaf_final(param, [&](const Tensor&) {
-            std::size_t held = 0;
-            for (const Tensor& other : chain) held += other.grad().defined() ? 1 : 0;
-            most = std::max(most, held);
+            std::size_t gradients = 0;
+            for (const Tensor& other : chain) gradients += other.grad().defined() ? 1 : 0;
+            max_gradients = std::max(max_gradients, gradients);
         }));
     Tensor x = ones({2, 4});
     for (const Tensor& param : chain) x = relu(matmul(x, param));
     lomo.fused_backward(sum(x), 1e-3);
-    EXPECT_EQ(most, 1U);
+    EXPECT_EQ(max_gradients, 1U);
     for (const Tensor& param : chain) EXPECT_FALSE(param.grad().defined());
 }
 
-TEST(Lomo, IsSgdInBackward) {
+TEST(Lomo, EqualsSgd) {
     const Params ours = parameters(bf16), theirs = parameters(bf16);
     Lomo lomo(ours, {.weight_decay = 0.01});
     optim::SGD sgd(theirs, {.lr = 0.1, .weight_decay = 0.01});
@@ -131,8 +131,9 @@ TEST(Lomo, IsSgdInBackward) {
     EXPECT_EQ(values(ours), values(theirs));
 }
 
-// A weight that two checkpointed parts have is recomputed with twice, and updated once.
-TEST(Lomo, UpdatesOnceWhatCheckpointedPartsShare) {
+// A weight used by two checkpointed parts takes part in two recomputations, but must be updated
+// once.
+TEST(Lomo, UpdatesWeightSharedByCheckpointsOnce) {
     for (const auto& clip : {std::optional<double>(), std::optional<double>(0.05)}) {
         manual_seed(6);
         const Tensor x = randn({3, 4}), start = randn({4, 4});
@@ -169,7 +170,7 @@ TEST(Lomo, StepDoesNothing) {
     EXPECT_TRUE(params[0].grad().defined());
 }
 
-TEST(Lomo, TakesTheLearningRateThatASchedulerSees) {
+TEST(Lomo, FusedBackwardSetsGroupLearningRate) {
     const Params params = parameters();
     Lomo lomo(params, {.lr = 0.5});
     EXPECT_EQ(lomo.param_groups()[0].lr, 0.5);
@@ -177,19 +178,19 @@ TEST(Lomo, TakesTheLearningRateThatASchedulerSees) {
     EXPECT_EQ(lomo.param_groups()[0].lr, 0.25);
 }
 
-TEST(Lomo, ClippingByNormLeavesAlienGradientsAsOnePassWould) {
+TEST(Lomo, NormClippingKeepsForeignGradients) {
     const Params params = parameters();
-    const Tensor alien = ones({9}, {.requires_grad = true});
+    const Tensor foreign = ones({9}, {.requires_grad = true});
     Lomo lomo(params, {.clip_grad_norm = 1.0});
-    lomo.fused_backward(loss_of(params, 1) + sum(alien * 2.0), 0.1);
-    EXPECT_EQ(alien.grad().to_vector(), std::vector<double>(9, 2.0));
+    lomo.fused_backward(loss_of(params, 1) + sum(foreign * 2.0), 0.1);
+    EXPECT_EQ(foreign.grad().to_vector(), std::vector<double>(9, 2.0));
     expect_error<UsageError>(
-        {"fused_backward: clip_grad_norm takes two passes, and a gradient is there before them: "
-         "[9]; zero_grad() first"},
-        [&] { lomo.fused_backward(loss_of(params, 1) + sum(alien), 0.1); });
+        {"fused_backward: clip_grad_norm needs two passes and no existing gradients: [9] has one; "
+         "call zero_grad() first"},
+        [&] { lomo.fused_backward(loss_of(params, 1) + sum(foreign), 0.1); });
 }
 
-TEST(Lomo, RefusesWhatCannotBe) {
+TEST(Lomo, RefusesInvalidOptions) {
     const Params params = parameters();
     expect_error<ValueError>({"Lomo: clip_grad_norm must be above 0: 0"},
                              [&] { Lomo(params, {.clip_grad_norm = 0.0}); });
@@ -199,7 +200,7 @@ TEST(Lomo, RefusesWhatCannotBe) {
                              [&] { AdaLomo(params, {.clip_threshold = 0}); });
 }
 
-TEST(AdaLomo, GoesOnFromASavedState) {
+TEST(AdaLomo, ResumesFromSavedState) {
     const Params one = parameters(), two = parameters();
     AdaLomo first(one), second(two);
     for (int t = 1; t <= 4; ++t) first.fused_backward(loss_of(one, t), 0.05);

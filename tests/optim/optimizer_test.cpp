@@ -11,6 +11,7 @@
 #include "optim/adam.h"
 #include "optim/sgd.h"
 #include "tests/close.h"
+#include "tests/optim/recorded_parameters.h"
 #include "tests/vectors.h"
 
 namespace axle {
@@ -21,35 +22,10 @@ using optim::AdamW;
 using optim::Optimizer;
 using optim::SGD;
 using tests::expect_error;
-using Params = std::vector<Tensor>;
-
-// Those of the recording: nine values in two tensors.
-Params parameters(DType dtype = f64) {
-    std::vector<double> values;
-    for (int i = 0; i < 9; ++i) values.push_back(std::cos(0.7 * i));
-    const TensorOptions options = {.dtype = dtype, .requires_grad = true};
-    return {tensor(std::vector<double>(values.begin(), values.begin() + 6), {3, 2}, options),
-            tensor(std::vector<double>(values.begin() + 6, values.end()), {3}, options)};
-}
-
-void set_gradients(const Params& params, int t) {
-    int i = 0;
-    for (const Tensor& param : params) {
-        std::vector<double> grad;
-        for (const double p : param.to_vector()) {
-            grad.push_back((0.5 + 0.1 * i) * p + 0.5 * std::sin(0.3 * t + i));
-            ++i;
-        }
-        param.set_grad(tensor(grad, param.shape(), {.dtype = param.dtype()}));
-    }
-}
-
-std::vector<double> values(const Params& params) {
-    std::vector<double> all;
-    for (const Tensor& param : params)
-        for (const double x : param.to_vector()) all.push_back(x);
-    return all;
-}
+using tests::parameters;
+using tests::Params;
+using tests::set_gradients;
+using tests::values;
 
 using Make = std::function<std::unique_ptr<Optimizer>(const Params&)>;
 
@@ -61,12 +37,12 @@ Make sgd(optim::SGDOptions options) { return make<SGD>(options); }
 Make adam(optim::AdamOptions options) { return make<Adam>(options); }
 Make adamw(optim::AdamWOptions options) { return make<AdamW>(options); }
 
-struct Recorded {
+struct RecordedOptimizer {
     const char* name;
     Make make;
 };
 
-std::vector<Recorded> recorded() {
+std::vector<RecordedOptimizer> recorded() {
     return {
         {"sgd", sgd({.lr = 0.05})},
         {"sgd_weight_decay", sgd({.lr = 0.05, .weight_decay = 0.1})},
@@ -89,7 +65,7 @@ std::vector<Recorded> recorded() {
     };
 }
 
-TEST(Optimizer, FollowsPyTorchOverFiftySteps) {
+TEST(Optimizer, MatchesPyTorchOverFiftySteps) {
     const auto golden = tests::golden("optim.json");
     const int every = golden["every"];
     ASSERT_EQ(golden["optimizers"].size(), recorded().size());
@@ -108,7 +84,7 @@ TEST(Optimizer, FollowsPyTorchOverFiftySteps) {
     }
 }
 
-TEST(Optimizer, StepsSixteenBitParametersWithStateInF32) {
+TEST(Optimizer, StepsHalfParametersWithF32State) {
     for (const DType dtype : {f32, bf16, f16}) {
         const Params params = parameters(dtype), exact = parameters();
         AdamW optimizer(params, {.lr = 0.01}), reference(exact, {.lr = 0.01});
@@ -120,96 +96,6 @@ TEST(Optimizer, StepsSixteenBitParametersWithStateInF32) {
         for (std::size_t i = 0; i < 2; ++i)
             tests::expect_close(params[i], exact[i], dtype == f32 ? 1e-6 : 0.02);
     }
-}
-
-// w to 3 by the gradient of (w - 3)^2 / 2, in steps that are a small part of a bf16 step.
-template <class O, class Options>
-double descend(DType dtype, Options options, bool stochastic) {
-    manual_seed(7);
-    options.stochastic_rounding = stochastic;
-    const Tensor w = full({4096}, 2, {.dtype = dtype, .requires_grad = true});
-    O optimizer({w}, options);
-    for (int t = 0; t < 400; ++t) {
-        w.set_grad(to(w.detach(), f32) - 3);
-        optimizer.step();
-    }
-    return to(w.detach(), f64).mean().item();
-}
-
-TEST(Optimizer, StochasticRoundingGoesOnWhereNearestStalls) {
-    const auto compare = []<class O, class Options>(Options options) {
-        const double exact = descend<O>(f32, options, false);
-        EXPECT_GT(exact, 2.2);
-        EXPECT_EQ(descend<O>(bf16, options, false), 2);
-        EXPECT_NEAR(descend<O>(bf16, options, true), exact, 0.01);
-    };
-    compare.operator()<SGD>(optim::SGDOptions{.lr = 0.001});
-    compare.operator()<SGD>(optim::SGDOptions{.lr = 0.0001, .momentum = 0.9});
-    compare.operator()<AdamW>(optim::AdamWOptions{.lr = 0.001, .weight_decay = 0});
-    compare.operator()<Adam>(optim::AdamOptions{.lr = 0.001});
-}
-
-TEST(Optimizer, StochasticRoundingLeavesOtherParametersAlone) {
-    const GeneratorState before = generator_state();
-    for (const DType dtype : {f32, f64}) {
-        const Params params = parameters(dtype), others = parameters(dtype);
-        AdamW optimizer(params, {.stochastic_rounding = true}), other(others);
-        set_gradients(params, 1), set_gradients(others, 1);
-        optimizer.step(), other.step();
-        EXPECT_EQ(values(params), values(others));
-    }
-    EXPECT_EQ(generator_state(), before);
-}
-
-TEST(Optimizer, StochasticRoundingResumesToTheBit) {
-    const auto resume = []<class O, class Options>(Options options) {
-        options.stochastic_rounding = true;
-        const Params params = parameters(bf16), others = parameters(bf16);
-        O optimizer(params, options);
-        for (int t = 1; t <= 3; ++t) set_gradients(params, t), optimizer.step();
-        for (std::size_t i = 0; i < 2; ++i) others[i].set_data(params[i].detach().clone());
-        const Tree saved = optimizer.state_dict();
-        EXPECT_TRUE(saved["param_groups"][0]["stochastic_rounding"].boolean());
-        EXPECT_EQ(saved["state"]["1"]["step"].tensor().item(), 3);
-        O other(others);
-        other.load_state_dict({{"param_groups", from_json(to_json(saved["param_groups"]))},
-                               {"state", saved["state"]}});
-        EXPECT_EQ(other.param_groups()[0].rounding_seed, optimizer.param_groups()[0].rounding_seed);
-        for (int t = 4; t <= 20; ++t) {
-            set_gradients(params, t), set_gradients(others, t);
-            optimizer.step(), other.step();
-        }
-        EXPECT_EQ(values(params), values(others));
-        other.param_groups()[0].rounding_seed = 1;
-        for (int t = 21; t <= 40; ++t) {
-            set_gradients(params, t), set_gradients(others, t);
-            optimizer.step(), other.step();
-        }
-        EXPECT_NE(values(params), values(others));
-    };
-    resume.operator()<SGD>(optim::SGDOptions{.lr = 0.01});
-    resume.operator()<SGD>(optim::SGDOptions{.lr = 0.01, .momentum = 0.9, .dampening = 0.5});
-    resume.operator()<AdamW>(optim::AdamWOptions{.lr = 0.01});
-}
-
-TEST(Optimizer, StochasticRoundingHasOneSeedPerGroupAndOneStreamPerParameter) {
-    manual_seed(11);
-    Params params;
-    for (int i = 0; i < 3; ++i) params.push_back(ones({512}, {bf16}).set_requires_grad());
-    const optim::SGDOptions options = {.lr = 1, .stochastic_rounding = true};
-    SGD optimizer({{{params[0], params[1]}, options}, {{params[2]}, options}});
-    optimizer.param_groups()[1].rounding_seed = 4;
-    for (const Tensor& p : params) p.set_grad(full({512}, 0x1p-9, {.dtype = f32}));
-    optimizer.step();
-    const auto seed = optimizer.param_groups()[0].rounding_seed;
-    ASSERT_TRUE(seed);
-    EXPECT_EQ(optimizer.param_groups()[1].rounding_seed, 4u);
-    EXPECT_EQ(generator_state(), (GeneratorState{11, 1}));
-    optimizer.step();
-    EXPECT_EQ(optimizer.param_groups()[0].rounding_seed, seed);
-    for (int i = 0; i < 3; ++i)
-        EXPECT_NE(params[static_cast<std::size_t>(i)].to_vector(),
-                  params[static_cast<std::size_t>((i + 1) % 3)].to_vector());
 }
 
 TEST(Optimizer, SkipsParametersWithoutGradient) {
@@ -228,13 +114,13 @@ TEST(Optimizer, SkipsParametersWithoutGradient) {
     EXPECT_EQ(optimizer.state(params[0])->step.item(), 2);
 }
 
-TEST(Optimizer, DoesNothingWithoutAnyGradient) {
+TEST(Optimizer, DoesNothingWithoutGradients) {
     const Params params = parameters();
     AdamW(params).step();
     EXPECT_EQ(values(params), values(parameters()));
 }
 
-TEST(Optimizer, OptionsAreLive) {
+TEST(Optimizer, UsesChangedOptions) {
     const Params params = parameters();
     SGD optimizer(params, {.lr = 1});
     optimizer.param_groups()[0].lr = 0.5;
@@ -247,7 +133,7 @@ TEST(Optimizer, OptionsAreLive) {
     EXPECT_DOUBLE_EQ(params[0].to_vector()[0], expected);
 }
 
-TEST(Optimizer, MomentumMayBeTurnedOnLater) {
+TEST(SGD, MomentumCanBeEnabledLater) {
     const Params params = parameters();
     SGD optimizer(params, {.lr = 0.1});
     set_gradients(params, 1);
@@ -259,7 +145,7 @@ TEST(Optimizer, MomentumMayBeTurnedOnLater) {
     tests::expect_close(optimizer.state(params[0])->buffers[0], params[0].grad(), 1e-15);
 }
 
-TEST(Optimizer, AGroupCanBeAddedLater) {
+TEST(Optimizer, AcceptsGroupsLater) {
     const Params params = parameters();
     SGD optimizer({params[0]}, {.lr = 1});
     optimizer.add_param_group({{params[1]}, {.lr = 0}});
@@ -269,7 +155,7 @@ TEST(Optimizer, AGroupCanBeAddedLater) {
     });
 }
 
-TEST(Optimizer, FollowsAParameterThatMovesItsStorage) {
+TEST(Optimizer, FollowsParameterToNewStorage) {
     const Params params = parameters(), same = parameters();
     AdamW optimizer(params, {.lr = 0.1}), reference(same, {.lr = 0.1});
     for (int t = 1; t <= 4; ++t) {
@@ -280,7 +166,7 @@ TEST(Optimizer, FollowsAParameterThatMovesItsStorage) {
     EXPECT_EQ(values(params), values(same));
 }
 
-TEST(Optimizer, StateFollowsAParameterToAnotherPrecision) {
+TEST(Optimizer, ConvertsStateToPrecisionOfParameter) {
     const Params params = parameters();
     AdamW optimizer(params);
     set_gradients(params, 1);
@@ -292,7 +178,7 @@ TEST(Optimizer, StateFollowsAParameterToAnotherPrecision) {
     EXPECT_EQ(optimizer.state(params[0])->step.item(), 2);
 }
 
-TEST(Optimizer, StridedParametersAndGradientsAreUpdatedInPlace) {
+TEST(Optimizer, UpdatesStridedParametersInPlace) {
     Tensor base = tensor({1, 2, 3, 4, 5, 6}, {2, 3}, {.dtype = f64});
     Tensor strided = base.transpose(0, 1);
     strided.set_requires_grad();
@@ -302,7 +188,7 @@ TEST(Optimizer, StridedParametersAndGradientsAreUpdatedInPlace) {
     EXPECT_EQ(base.to_vector(), (std::vector<double>{0.5, 1, 1.5, 2, 2.5, 3}));
 }
 
-TEST(Optimizer, ZeroGradForgetsOrFills) {
+TEST(Optimizer, ZeroGradDropsOrFillsGradients) {
     const Params params = parameters();
     SGD optimizer(params);
     params[0].set_grad(ones_like(params[0].detach()));
@@ -313,7 +199,7 @@ TEST(Optimizer, ZeroGradForgetsOrFills) {
     EXPECT_FALSE(params[0].grad().defined());
 }
 
-TEST(Optimizer, ResumesToTheBitFromItsStateDict) {
+TEST(Optimizer, ResumesBitExactlyFromStateDict) {
     for (const auto& [name, make] : recorded()) {
         const Params params = parameters(), others = parameters();
         const auto optimizer = make(params), other = make(others);
@@ -332,7 +218,7 @@ TEST(Optimizer, ResumesToTheBitFromItsStateDict) {
     }
 }
 
-TEST(Optimizer, StateDictHasPyTorchsLayout) {
+TEST(Optimizer, StateDictHasPyTorchLayout) {
     const Params params = parameters(f32);
     AdamW optimizer({{{params[0]}, {.lr = 0.1, .betas = {0.9, 0.95}}}, {{params[1]}, {}}});
     set_gradients(params, 1);
@@ -359,7 +245,7 @@ TEST(Optimizer, StateDictHasPyTorchsLayout) {
     EXPECT_TRUE(sgd.state_dict()["state"]["1"].contains("momentum_buffer"));
 }
 
-TEST(Optimizer, AStateDictThatDoesNotFitChangesNothing) {
+TEST(Optimizer, RefusesMismatchedStateDictWithoutChanges) {
     const Params params = parameters();
     AdamW one(params), two({{{params[0]}, {}}, {{params[1]}, {}}});
     expect_error<ValueError>(
@@ -373,13 +259,13 @@ TEST(Optimizer, AStateDictThatDoesNotFitChangesNothing) {
     set_gradients(params, 1);
     swapped.step();
     expect_error<ShapeError>(
-        {"AdamW: load_state_dict: exp_avg is not like its parameter: [3], [3, 2]"},
+        {"AdamW: load_state_dict: exp_avg does not match its parameter: [3], [3, 2]"},
         [&] { one.load_state_dict(swapped.state_dict()); });
     EXPECT_EQ(one.param_groups()[0].lr, 1e-3);
     EXPECT_EQ(one.state(params[0]), nullptr);
 }
 
-TEST(Optimizer, MomentumStartsAfreshWhereEveryStepWasSkipped) {
+TEST(SGD, MomentumStartsWithFirstExecutedStep) {
     const Params params = parameters(), others = parameters();
     SGD optimizer(params, {.momentum = 0.9, .dampening = 0.5});
     SGD other(others, {.momentum = 0.9, .dampening = 0.5});
@@ -393,16 +279,18 @@ TEST(Optimizer, MomentumStartsAfreshWhereEveryStepWasSkipped) {
     tests::expect_close(other.state(others[0])->buffers[0], others[0].grad(), 1e-15);
 }
 
-struct Gate : optim::OptimizerHooks {
-    bool open = false;
-    optim::StepPlan before_step(Optimizer&) override { return {.allowed = open}; }
-    bool before_zero_grad(Optimizer&) override { return open; }
+struct FixedPlan : optim::OptimizerHooks {
+    explicit FixedPlan(optim::StepPlan plan_) : plan(std::move(plan_)) {}
+    optim::StepPlan before_step(Optimizer&) override { return plan; }
+    bool before_zero_grad(Optimizer&) override { return plan.allowed; }
+
+    optim::StepPlan plan;
 };
 
-TEST(Optimizer, AClosedGateHoldsStepAndZeroGrad) {
+TEST(Optimizer, HooksCanPreventStepAndZeroGrad) {
     const Params params = parameters();
     SGD optimizer(params, {.lr = 1});
-    optimizer.set_hooks(std::make_shared<Gate>());
+    optimizer.set_hooks(std::make_shared<FixedPlan>(optim::StepPlan{.allowed = false}));
     set_gradients(params, 1);
     optimizer.step();
     optimizer.zero_grad();
@@ -413,7 +301,26 @@ TEST(Optimizer, AClosedGateHoldsStepAndZeroGrad) {
     EXPECT_NE(values(params), values(parameters()));
 }
 
-TEST(Optimizer, FoundInfSkipsTheStepAndItsCount) {
+TEST(Optimizer, AppliesScalarsOfHooks) {
+    const Params params = parameters();
+    SGD optimizer(params, {.lr = 1});
+    const auto hooks = std::make_shared<FixedPlan>(
+        optim::StepPlan{.scalars = tensor({1, 1, 1}, {3}, {.dtype = f64})});
+    optimizer.set_hooks(hooks);
+    set_gradients(params, 1);
+    optimizer.step();
+    EXPECT_TRUE(optimizer.step_was_skipped());
+    hooks->plan.scalars = std::nullopt;  // keeps the scalars
+    optimizer.step();
+    EXPECT_TRUE(optimizer.step_was_skipped());
+    EXPECT_EQ(values(params), values(parameters()));
+    hooks->plan.scalars = Tensor();  // none
+    optimizer.step();
+    EXPECT_FALSE(optimizer.step_was_skipped());
+    EXPECT_NE(values(params), values(parameters()));
+}
+
+TEST(Optimizer, FoundInfSkipsStepAndItsCount) {
     const Params params = parameters();
     AdamW optimizer(params);
     Tensor scalars = tensor({1, 1, 1}, {3}, {.dtype = f64});
@@ -430,7 +337,7 @@ TEST(Optimizer, FoundInfSkipsTheStepAndItsCount) {
     EXPECT_EQ(optimizer.state(params[0])->step.item(), 1);
 }
 
-TEST(Optimizer, BumpsTheVersionOfWhatItChanges) {
+TEST(Optimizer, BumpsVersionOfUpdatedParameters) {
     const Params params = parameters();
     SGD optimizer(params);
     set_gradients(params, 1);
@@ -439,7 +346,7 @@ TEST(Optimizer, BumpsTheVersionOfWhatItChanges) {
     EXPECT_NE(params[0].version(), before);
 }
 
-TEST(Optimizer, ASteadyStepAsksTheSystemForNothing) {
+TEST(Optimizer, AllocatesNothingInSteadyState) {
     const Params params = parameters();
     AdamW optimizer(params);
     set_gradients(params, 1);
@@ -449,7 +356,7 @@ TEST(Optimizer, ASteadyStepAsksTheSystemForNothing) {
     EXPECT_EQ(host_memory::stats().allocations, before);
 }
 
-TEST(Optimizer, RefusesWhatCannotBeOptimized) {
+TEST(Optimizer, RefusesInvalidParametersAndOptions) {
     const Params params = parameters();
     expect_error<ValueError>({"AdamW: the list of parameters is empty"}, [] { AdamW(Params{}); });
     expect_error<ValueError>({"SGD: the list of groups is empty"},
@@ -461,7 +368,7 @@ TEST(Optimizer, RefusesWhatCannotBeOptimized) {
                              [&] { Adam({params[1] * 2}); });
     expect_error<ValueError>({"AdamW: lr must be 0 or more: -1"},
                              [&] { AdamW(params, {.lr = -1}); });
-    expect_error<ValueError>({"AdamW: betas must lie in [0, 1): [0.9, 1]"}, [&] {
+    expect_error<ValueError>({"AdamW: betas must be in [0, 1): [0.9, 1]"}, [&] {
         AdamW(params, {.betas = {0.9, 1}});
     });
     expect_error<ValueError>({"SGD: nesterov needs momentum above 0 and dampening 0"},

@@ -1,4 +1,4 @@
-// Optimizer state as a file: training that PyTorch began goes on here, number for number.
+// Optimizer state files: training that PyTorch started continues with the same numbers.
 #include "optim/state_file.h"
 
 #include <functional>
@@ -36,7 +36,7 @@ nn::Sequential network() {
     return net;
 }
 
-// Weights and biases in groups of their own.
+// Puts weights and biases into separate groups.
 template <class O>
 std::unique_ptr<Optimizer> make(const nn::Module& model) {
     const std::vector<Tensor> all = model.parameters();
@@ -65,13 +65,14 @@ void load_weights(nn::Module& model, const std::string& path) {
     model.load_state_dict({weights.begin(), weights.end()});
 }
 
-class StateFileOf : public testing::TestWithParam<std::pair<std::string, Make>> {};
-std::string name_of_case(const testing::TestParamInfo<StateFileOf::ParamType>& info) {
+class StateFilePerOptimizer : public testing::TestWithParam<std::pair<std::string, Make>> {};
+std::string name_of_case(const testing::TestParamInfo<StateFilePerOptimizer::ParamType>& info) {
     return info.param.first;
 }
-INSTANTIATE_TEST_SUITE_P(StateFile, StateFileOf, testing::ValuesIn(kOptimizers), name_of_case);
+INSTANTIATE_TEST_SUITE_P(StateFile, StateFilePerOptimizer, testing::ValuesIn(kOptimizers),
+                         name_of_case);
 
-TEST_P(StateFileOf, TrainingGoesOnWhereTorchLeftIt) {
+TEST_P(StateFilePerOptimizer, ContinuesTrainingOfPyTorch) {
     const auto& [name, make] = GetParam();
     nn::Sequential model = network();
     const auto optimizer = make(model);
@@ -81,21 +82,21 @@ TEST_P(StateFileOf, TrainingGoesOnWhereTorchLeftIt) {
     tests::expect_close(learn(model, *optimizer, 10, 10), data.at("losses." + name), 1e-9);
 }
 
-TEST_P(StateFileOf, WritesTheTensorsThatTorchWrote) {
+TEST_P(StateFilePerOptimizer, WritesSameTensorsAsPyTorch) {
     const auto& [name, make] = GetParam();
     nn::Sequential model = network();
     const auto optimizer = make(model);
-    const std::string theirs = kFolder + name + ".optimizer.safetensors";
+    const std::string torch_file = kFolder + name + ".optimizer.safetensors";
     const TemporaryFolder folder;
-    optim::load_state(theirs, *optimizer);
+    optim::load_state(torch_file, *optimizer);
     optim::save_state(folder / "ours", *optimizer);
-    const Safetensors a = load_safetensors(folder / "ours"), b = load_safetensors(theirs);
+    const Safetensors a = load_safetensors(folder / "ours"), b = load_safetensors(torch_file);
     ASSERT_EQ(a.tensors.size(), b.tensors.size());
     for (const auto& [key, value] : b.tensors) {
         SCOPED_TRACE(key);
         ASSERT_TRUE(a.tensors.contains(key));
         if (key.ends_with(".step")) {
-            EXPECT_EQ(a.tensors.at(key).item(), 10);  // theirs has the default dtype
+            EXPECT_EQ(a.tensors.at(key).item(), 10);  // PyTorch's step has the default dtype
         } else {
             expect_same_bits(a.tensors.at(key), value);
         }
@@ -110,20 +111,20 @@ TEST_P(StateFileOf, WritesTheTensorsThatTorchWrote) {
     }
 }
 
-TEST_P(StateFileOf, ComesBackTheSame) {
+TEST_P(StateFilePerOptimizer, RoundTrips) {
     const auto& [name, make] = GetParam();
     nn::Sequential model = network();
     const auto optimizer = make(model);
     learn(model, *optimizer, 0, 3);
     const TemporaryFolder folder;
     optim::save_state(folder / "state", *optimizer);
-    nn::Sequential twin = model.clone();
-    const auto other = make(twin);
+    nn::Sequential copy = model.clone();
+    const auto other = make(copy);
     optim::load_state(folder / "state", *other);
-    expect_same_bits(learn(twin, *other, 3, 5), learn(model, *optimizer, 3, 5));
+    expect_same_bits(learn(copy, *other, 3, 5), learn(model, *optimizer, 3, 5));
 }
 
-TEST(StateFile, HoldsOnlyGroupsBeforeTheFirstStep) {
+TEST(StateFile, ContainsOnlyGroupsBeforeFirstStep) {
     nn::Sequential model = network();
     AdamW optimizer(model.parameters(), {.lr = 0.25});
     const TemporaryFolder folder;
@@ -136,10 +137,10 @@ TEST(StateFile, HoldsOnlyGroupsBeforeTheFirstStep) {
 
 constexpr const char* kGroup = R"([{"lr": 0.5, "params": [0, 1]}])";
 
-// What loading says of such a file, for an AdamW of parameters [2] and [3].
+// Expects load_state to refuse such a file for an AdamW with parameters [2] and [3].
 void expect_refused(const NamedTensors& tensors, const Metadata& metadata, const char* reason,
                     std::source_location at = std::source_location::current()) {
-    const TemporaryFolder folder(tests::Kept::in_memory);
+    const TemporaryFolder folder(tests::FolderStorage::in_memory);
     const std::string path = folder / "state";
     save_safetensors(path, tensors, metadata);
     const std::vector<Tensor> params = {ones({2}).set_requires_grad(),
@@ -151,32 +152,32 @@ void expect_refused(const NamedTensors& tensors, const Metadata& metadata, const
     EXPECT_EQ(optimizer.state(params[0]), nullptr);
 }
 
-TEST(StateFile, RefusesWhatIsNoState) {
+TEST(StateFile, RefusesInvalidFiles) {
     expect_refused({}, {}, "the metadata has no param_groups");
     expect_refused({}, {{"param_groups", "[{"}}, "from_json");
-    expect_refused({}, {{"param_groups", "7"}}, "wanted a list");
+    expect_refused({}, {{"param_groups", "7"}}, "expected a list");
     expect_refused({}, {{"param_groups", "[{}]"}}, "no key 'params'");
     expect_refused({}, {{"param_groups", R"([{"params": [0, 1], "lr": "much"}])"}},
-                   "wanted a number");
-    // The first options are right, the last is not.
+                   "expected a number");
+    // The first options are valid, the last is not.
     expect_refused({}, {{"param_groups", R"([{"params": [0, 1], "lr": 0.5, "amsgrad": 3}])"}},
-                   "wanted a boolean");
+                   "expected a boolean");
     for (const char* name :
          {"exp_avg", "state.", "state.0", "state.0.", "state..step", "state.x.step",
           "state.-1.step", "state.0x.step", "State.0.step", "state.99999999999999999999.step"})
         expect_refused({{name, ones({2})}}, {{"param_groups", kGroup}},
-                       "is no 'state.<parameter>.<name>'");
+                       "expected 'state.<parameter>.<name>'");
     expect_refused({{"state.2.step", ones({})}}, {{"param_groups", kGroup}},
                    "'state.2.step': the optimizer has 2 parameters");
 }
 
-TEST(StateFile, RefusesStateThatDoesNotFit) {
+TEST(StateFile, RefusesStateOfOtherParameters) {
     expect_refused({{"state.0.step", ones({})}, {"state.0.exp_avg", ones({5})}},
-                   {{"param_groups", kGroup}}, "exp_avg is not like its parameter: [5], [2]");
+                   {{"param_groups", kGroup}}, "exp_avg does not match its parameter: [5], [2]");
     expect_refused({{"state.0.exp_avg", ones({2})}}, {{"param_groups", kGroup}}, "no key 'step'");
     for (const Shape& shape : {Shape{0}, Shape{2}})
         expect_refused({{"state.0.step", ones(shape)}}, {{"param_groups", kGroup}},
-                       "load_state_dict: step is not one number");
+                       "load_state_dict: step must have one element");
     expect_refused({{"state.0.step", ones({})}},
                    {{"param_groups", R"([{"params": [0]}, {"params": [1]}])"}},
                    "the number of groups differs: 2 saved, 1 here");

@@ -1,5 +1,5 @@
-// A stand-in for CUB's sorts on the simulated GPU. Like them it works on the stream, needs a second
-// buffer and leaves the first in disorder.
+// A replacement for CUB's sorts on the simulated GPU. Like CUB, it runs on the stream, needs a
+// second buffer, and leaves garbage in the first.
 #include "tests/simulator/device.h"
 //
 #include <algorithm>

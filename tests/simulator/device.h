@@ -1,12 +1,12 @@
-// CUDA's device language for a host compiler: included in front of every .cu file, it lets the same
-// kernels run on a machine without a GPU, thread by thread, in a test.
+// CUDA's device language for a host compiler. Included before every .cu file, it lets the same
+// kernels run in tests on a machine without a GPU, thread by thread.
 //
-// A block's threads are fibers of one host thread. A fiber runs until it meets a barrier or a
-// shuffle and goes on when all whom that concerns have arrived; blocks run one after another.
-// AXLE_SIMULATOR_ORDER (forward, backward, shuffled) is the order in which threads are given their
-// turn: a missing barrier shows as different results. A barrier that some threads never reach is an
-// error, as is a 16-byte access to an address that is no multiple of 16 (through load_pack).
-// What it cannot show: races within one memory access, and what is specific to a chip's memory.
+// The threads of a block are fibers of one host thread. A fiber runs until it reaches a barrier or
+// a shuffle, and resumes when all threads that take part have arrived; blocks run one after
+// another. AXLE_SIMULATOR_ORDER (forward, backward, shuffled) sets the order in which threads run,
+// so that a missing barrier shows as different results. A barrier that some threads never reach is
+// an error, as is a 16-byte access (by load_pack) to a misaligned address. The simulator cannot
+// detect races within one memory access, or properties of a particular GPU's memory.
 #pragma once
 
 #include <bit>
@@ -43,7 +43,7 @@ namespace axle::kernels::simulator {
 struct Index3 {
     unsigned x = 0, y = 0, z = 0;
 };
-// Of the thread that is running.
+// The indices and sizes of the running thread.
 const Index3& thread_index();
 const Index3& block_index();
 const Index3& block_size();
@@ -54,18 +54,19 @@ void* dynamic_shared();
 struct Extent {
     std::int64_t x, y, z;
 };
-// Queues run() for every thread of every block. The place is where the source says start().
+// Queues run() for every thread of every block. `at` is the source line of the launch.
 void start(cudaStream_t stream, Extent grid, int threads, std::size_t shared_bytes,
            std::source_location at, std::function<void()> run);
 
-// All threads of the block, or of the warp, that have not returned.
+// Barriers for all threads of the block, or of the warp, that have not returned.
 void block_barrier();
 void warp_barrier();
-// Hands `bytes` bytes at `mine` to the warp, and copies those of `lane` to `result`. All threads of
-// the warp that have not returned call it together. A lane that has returned is the caller itself.
+// Passes `bytes` bytes at `mine` to the warp, and copies those of `lane` to `result`. Must be
+// called by all threads of the warp that have not returned. If `lane` has returned, the caller gets
+// its own data.
 void exchange(const void* mine, std::size_t bytes, int lane, void* result);
 int lane();
-// The votes of the warp: bit i is set if lane i's predicate holds.
+// Returns a mask in which bit i is the predicate of lane i.
 unsigned ballot(bool predicate);
 
 template <class T>
@@ -85,7 +86,7 @@ T shuffle(T x, int from) {
 
 inline void __syncthreads() { axle::kernels::simulator::block_barrier(); }
 inline int __syncthreads_or(int predicate) {
-    // Threads run one at a time: whoever comes first to the second barrier sees all votes.
+    // Threads run one at a time: the first to reach the second barrier sees all votes.
     static int any[2], round;
     axle::kernels::simulator::block_barrier();
     if (predicate) any[round & 1] = 1;
@@ -139,7 +140,7 @@ inline unsigned __umulhi(unsigned a, unsigned b) {
     return static_cast<unsigned>((std::uint64_t{a} * b) >> 32);
 }
 
-// One thread runs at a time: an atomic is what it says.
+// Threads run one at a time, so atomics need no synchronization.
 template <class T>
 T atomicAdd(T* at, std::type_identity_t<T> x) {
     const T before = *at;
@@ -198,7 +199,7 @@ inline float __logf(float x) { return std::log(x); }
 inline float __fdividef(float a, float b) { return a / b; }
 inline unsigned __float_as_uint(float x) { return std::bit_cast<unsigned>(x); }
 inline float __uint_as_float(unsigned x) { return std::bit_cast<float>(x); }
-// Rounded on their own, never fused.
+// Rounded separately, never fused.
 inline float __fadd_rn(float a, float b) { return a + b; }
 inline float __fmul_rn(float a, float b) { return a * b; }
 inline double __dadd_rn(double a, double b) { return a + b; }

@@ -1,4 +1,4 @@
-// Blocks of threads as fibers: see device.h.
+// Runs the threads of a block as fibers, see device.h.
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -30,7 +30,7 @@ namespace {
 
 constexpr std::size_t kStack = std::size_t{256} << 10;
 
-[[noreturn]] void broken(const char* what) {
+[[noreturn]] void fail(const char* what) {
     std::fprintf(stderr, "simulator: %s\n", what);
     std::abort();
 }
@@ -51,8 +51,8 @@ struct Fiber {
 struct Thread {
     Index3 index;
     State state = State::ready;
-    Fiber* fiber = nullptr;  // null until its first turn, and after the last
-    unsigned rounds = 0;     // of exchanges in its warp
+    Fiber* fiber = nullptr;  // null before the first and after the last turn
+    unsigned rounds = 0;     // number of exchanges in its warp
 };
 
 struct Block {
@@ -70,7 +70,7 @@ struct Block {
     std::size_t stack_size = 0;
 };
 
-// One block runs at a time, under the runtime's lock.
+// One block runs at a time, under the lock of the simulated runtime.
 Block& block() {
     static auto* const instance = new Block;
     return *instance;
@@ -110,7 +110,7 @@ void prepare(Fiber& fiber) {
     makecontext(&fiber.context, fiber_main, 0);
 }
 
-void give_turn(Thread& thread) {
+void resume(Thread& thread) {
     Block& b = block();
     if (thread.fiber == nullptr) {
         if (b.idle.empty()) {
@@ -135,7 +135,7 @@ void give_turn(Thread& thread) {
     }
 }
 
-// Opens the barriers at which all have arrived; whether there was one.
+// Opens the barriers that all threads have reached. Returns whether there was one.
 bool open_barriers() {
     Block& b = block();
     bool opened = false;
@@ -174,11 +174,11 @@ void run_block(std::mt19937_64& random) {
     const std::vector<std::size_t> order = order_of(b.threads.size(), random);
     do {
         for (const std::size_t t : order)
-            if (b.threads[t].state == State::ready) give_turn(b.threads[t]);
+            if (b.threads[t].state == State::ready) resume(b.threads[t]);
     } while (open_barriers());
     for (const Thread& thread : b.threads)
         if (thread.state != State::returned)
-            broken("a barrier or shuffle that some threads of the block or warp never reach");
+            fail("a barrier or shuffle that some threads of the block or warp never reach");
 }
 
 void wait_at(State barrier) {
@@ -193,11 +193,11 @@ Warp& warp_of(const Thread& thread) { return block().warps[thread.index.x / 32];
 
 void run_grid(Extent grid, int threads, std::size_t shared_bytes,
               const std::function<void()>& run) {
-    if (threads < 1 || threads > 1024) broken("a block has 1 to 1024 threads");
+    if (threads < 1 || threads > 1024) fail("a block has 1 to 1024 threads");
     if (grid.x < 1 || grid.y < 1 || grid.z < 1 || grid.y > 65535 || grid.z > 65535 ||
         grid.x > 0x7fffffff)
-        broken("a grid has 1 to 2^31 - 1, 65535 and 65535 blocks");
-    if (shared_bytes > std::size_t{227} << 10) broken("a block has 227 KiB of shared memory");
+        fail("a grid has 1 to 2^31 - 1, 65535 and 65535 blocks");
+    if (shared_bytes > std::size_t{227} << 10) fail("a block has 227 KiB of shared memory");
     Block& b = block();
     b.size = {static_cast<unsigned>(threads), 1, 1};
     b.grid = {static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y),

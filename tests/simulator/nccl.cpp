@@ -1,10 +1,10 @@
-// A stand-in for NCCL on the simulated GPU: a shared library of its name, for a folder that
-// AXLE_LIBRARY_PATH lists. Ranks are threads of one process, each with streams of its own. As NCCL
-// with a communicator that does not block, it queues nothing before all ranks have called it, says
-// ncclInProgress until then, and tells the others when a rank has aborted.
+// A replacement for NCCL on the simulated GPU: a shared library of the same name in a folder that
+// AXLE_LIBRARY_PATH lists. Ranks are threads of one process, each with its own streams. It behaves
+// like NCCL with a non-blocking communicator: it queues nothing before all ranks have called it,
+// returns ncclInProgress until then, and reports to all ranks if one has aborted.
 //
-// On a stream a group of calls is two pieces of work: one puts aside what the rank sends, the other
-// waits for what all ranks have put aside and works out what this one receives.
+// A group of calls is queued as two functions on the stream: the first copies what the rank sends,
+// the second waits for the copies of all ranks and computes what this rank receives.
 #include <cstring>
 #include <map>
 #include <memory>
@@ -37,7 +37,7 @@ struct Call {
     std::size_t count;
     ncclDataType_t type;
     ncclRedOp_t op;
-    int peer;  // or root
+    int peer;  // the root, or the peer of a send or receive
     cudaStream_t stream;
 };
 
@@ -59,7 +59,7 @@ std::size_t size_of(ncclDataType_t type) {
     }
 }
 
-// Bytes that a rank sends with a call.
+// Returns the number of bytes that a rank sends in a call.
 std::size_t sent(const Call& c, int ranks) {
     if (c.kind == Kind::recv) return 0;
     const std::size_t parts = c.kind == Kind::reduce_scatter ? static_cast<std::size_t>(ranks) : 1;
@@ -68,15 +68,15 @@ std::size_t sent(const Call& c, int ranks) {
 
 struct World;
 
-// What all ranks do between the n-th ncclGroupStart and ncclGroupEnd of each.
+// The calls of all ranks between the n-th ncclGroupStart and ncclGroupEnd of each rank.
 struct Round {
     explicit Round(int ranks)
         : calls(static_cast<std::size_t>(ranks)),
-          aside(static_cast<std::size_t>(ranks)),
-          put(static_cast<std::size_t>(ranks)) {}
-    std::vector<std::vector<Call>> calls;   // by rank
-    std::vector<std::vector<Bytes>> aside;  // by rank and call
-    std::vector<cudaEvent_t> put;           // by rank: all is aside
+          sent_data(static_cast<std::size_t>(ranks)),
+          sent_event(static_cast<std::size_t>(ranks)) {}
+    std::vector<std::vector<Call>> calls;       // by rank
+    std::vector<std::vector<Bytes>> sent_data;  // copies of the sent data, by rank and call
+    std::vector<cudaEvent_t> sent_event;        // by rank: all its data are copied
     int arrived = 0;
 };
 
@@ -91,7 +91,7 @@ std::mutex worlds_mutex;
 std::map<std::string, std::shared_ptr<World>> worlds;
 int ids = 0;
 
-// One rank's part of a round, for its stream.
+// One rank's part of a round: the argument of the functions on its stream.
 struct Part {
     std::shared_ptr<Round> round;
     std::size_t rank;
@@ -136,22 +136,22 @@ void reduce(const Call& c, const std::vector<const char*>& sources) {
     }
 }
 
-void put_aside(void* argument) {
+void copy_sent_data(void* argument) {
     const auto& part = *static_cast<Part*>(argument);
     Round& round = *part.round;
     const int ranks = static_cast<int>(round.calls.size());
     for (const Call& c : round.calls[part.rank]) {
         const auto* const from = static_cast<const char*>(c.from);
-        round.aside[part.rank].emplace_back(from, from + sent(c, ranks));
+        round.sent_data[part.rank].emplace_back(from, from + sent(c, ranks));
     }
 }
 
-// The n-th message from one to another among the calls of a round: NCCL matches them in order.
+// Returns the n-th message from one rank to another in a round: NCCL matches messages in order.
 const Bytes* message(const Round& round, std::size_t from, std::size_t to, std::size_t n) {
     for (std::size_t i = 0; i < round.calls[from].size(); ++i) {
         const Call& c = round.calls[from][i];
         if (c.kind == Kind::send && c.peer == static_cast<int>(to) && n-- == 0)
-            return &round.aside[from][i];
+            return &round.sent_data[from][i];
     }
     return nullptr;
 }
@@ -172,10 +172,11 @@ void receive(const Round& round, std::size_t rank, std::size_t index) {
     }
     const std::size_t shift = c.kind == Kind::reduce_scatter ? rank * bytes : 0;
     std::vector<const char*> sources;
-    for (const auto& aside : round.aside) {
-        // NCCL would hang or write nonsense where the ranks differ; this leaves things as they are.
-        if (index >= aside.size() || aside[index].size() < shift + bytes) return;
-        sources.push_back(aside[index].data() + shift);
+    for (const auto& sent_data : round.sent_data) {
+        // If the calls of the ranks differ, NCCL would hang or write garbage; this leaves the
+        // memory unchanged.
+        if (index >= sent_data.size() || sent_data[index].size() < shift + bytes) return;
+        sources.push_back(sent_data[index].data() + shift);
     }
     if (c.kind == Kind::broadcast)
         std::memcpy(to, sources[static_cast<std::size_t>(c.peer)], bytes);
@@ -186,9 +187,9 @@ void receive(const Round& round, std::size_t rank, std::size_t index) {
         reduce(c, sources);
 }
 
-void take_in(void* argument) {
+void receive_all(void* argument) {
     const std::unique_ptr<Part> part(static_cast<Part*>(argument));
-    for (const cudaEvent_t put : part->round->put) cudaEventSynchronize(put);
+    for (const cudaEvent_t sent_event : part->round->sent_event) cudaEventSynchronize(sent_event);
     for (std::size_t i = 0; i < part->round->calls[part->rank].size(); ++i)
         receive(*part->round, part->rank, i);
 }
@@ -200,7 +201,7 @@ struct ncclComm {
     int rank = 0;
     std::size_t rounds = 0;
     std::vector<Call> calls;
-    Part* waiting = nullptr;  // to take in, once all have come
+    Part* waiting = nullptr;  // queued when all ranks have made their calls
     cudaStream_t stream = nullptr;
 };
 
@@ -229,19 +230,19 @@ void submit(ncclComm_t comm) {
     }
     comm->calls.clear();
     comm->waiting = new Part{round, rank};
-    cudaLaunchHostFunc(comm->stream, put_aside, comm->waiting);
+    cudaLaunchHostFunc(comm->stream, copy_sent_data, comm->waiting);
     cudaEvent_t event = nullptr;
     cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
     cudaEventRecord(event, comm->stream);
     const std::lock_guard lock(comm->world->mutex);
-    // Kept to the end: another rank of the round may wait for it at any time.
+    // Never destroyed, because another rank of the round can wait for it at any time.
     static auto& events = *new std::vector<cudaEvent_t>;
     static auto& events_mutex = *new std::mutex;
     {
         const std::lock_guard kept(events_mutex);
         events.push_back(event);
     }
-    round->put[rank] = event;
+    round->sent_event[rank] = event;
     ++round->arrived;
 }
 
@@ -290,7 +291,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
                                                        : ncclSuccess;
         if (*error == ncclSuccess) std::swap(ready, comm->waiting);
     }
-    if (ready != nullptr) cudaLaunchHostFunc(comm->stream, take_in, ready);
+    if (ready != nullptr) cudaLaunchHostFunc(comm->stream, receive_all, ready);
     return ncclSuccess;
 }
 
@@ -334,7 +335,7 @@ ncclResult_t ncclReduceScatter(const void* from, void* to, std::size_t count, nc
 }
 ncclResult_t ncclBroadcast(const void* from, void* to, std::size_t count, ncclDataType_t type,
                            int root, ncclComm_t comm, cudaStream_t stream) {
-    // Elsewhere than at the root what is read is not used.
+    // NCCL ignores `from` on all ranks but the root.
     const void* const read = comm->rank == root ? from : to;
     return add(comm, {Kind::broadcast, read, to, count, type, ncclSum, root, stream});
 }

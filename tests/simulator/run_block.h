@@ -1,4 +1,4 @@
-// What the simulated runtime asks of the simulated multiprocessor.
+// The interface between the simulated runtime and the simulated multiprocessor.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace axle::kernels::simulator {
 
-// Runs every thread of the grid. Not reentrant.
+// Runs all threads of the grid. Not reentrant.
 void run_grid(Extent grid, int threads, std::size_t shared_bytes, const std::function<void()>& run);
 
 }  // namespace axle::kernels::simulator

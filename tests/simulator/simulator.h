@@ -1,12 +1,11 @@
-// A GPU that is none: the part of the CUDA runtime that Axle calls, played by the host. Linked in
-// place of the runtime, it gives a process one device whose kernels are those of kernels/cuda/,
-// compiled by the host's compiler (device.h).
+// A simulated GPU: the part of the CUDA runtime that Axle calls, implemented on the host. Linked in
+// place of the runtime, it gives a process one device. Its kernels are those in kernels/cuda/,
+// compiled by the host compiler (device.h).
 //
-// Streams are queues that run when somebody waits for them, never before: what is not ordered by a
-// stream or an event is out of order here too. Device memory can't be touched by the host except
-// while something runs, is filled with NaN when it is handed out, and with AddressSanitizer every
-// allocation has its fences. Graphs are lists of what was captured; what CUDA forbids beside a
-// capture breaks it.
+// The work of a stream runs only when a thread waits for it, so work that is not ordered by a
+// stream or an event runs out of order. The host can access device memory only while work runs. New
+// device memory is filled with NaN, and AddressSanitizer checks every allocation. Graphs are lists
+// of captured work. Calls that CUDA forbids during a capture break it.
 #pragma once
 
 #include <set>
@@ -14,17 +13,17 @@
 
 namespace axle::kernels::simulator {
 
-// Whether there is a device: in programs that link plugged_in.cpp as well.
+// Returns whether there is a device: true in programs that also link plugged_in.cpp.
 bool plugged_in();
 
-// Places in kernels/cuda/ ("softmax.cu:42") whose kernels have run.
+// Returns the source lines in kernels/cuda/ ("softmax.cu:42") whose kernels have been launched.
 std::set<std::string> started();
 
-// The bus that this thread finds the device on: threads on different buses play processes that have
-// a GPU each.
+// Sets the PCI bus id of the device for this thread. Threads with different ids simulate processes
+// with a GPU each.
 void set_bus(int bus);
 
-// Bytes of device memory that there are; allocations beyond fail as on a real device.
+// Sets the size of device memory; larger allocations fail as on a real device.
 void set_memory(std::size_t bytes);
 
 }  // namespace axle::kernels::simulator

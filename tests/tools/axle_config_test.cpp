@@ -1,4 +1,4 @@
-// axle config, env and estimate-memory: the questions and the program.
+// Tests axle config, env and estimate-memory: their functions and the program.
 #include <cstdio>
 #include <cstdlib>
 #include <sstream>
@@ -53,7 +53,7 @@ void expect_writes(const ClusterConfig& config, const std::string& name) {
 // --- questions
 
 // Covers 26.config.
-TEST(Questionnaire, GivesTheFilesThatAccelerateWrites) {
+TEST(Questionnaire, WritesTheSameFilesAsAccelerate) {
     expect_writes(answer("1\nno\n\n\n1\n", 1).config, "single.yaml");
     expect_writes(answer("2\n1\n4\n0,1,2,3\nno\n2\n", 4).config, "multi_gpu.yaml");
     expect_writes(answer("3\n1\n8\ny\n/home/me/my hosts: all\n\n", 0).config, "mpirun.yaml");
@@ -72,7 +72,7 @@ TEST(Questionnaire, TakesDefaultsFromTheMachine) {
     EXPECT_EQ(gpus.gpu_ids, "all");
 }
 
-TEST(Questionnaire, AsksSeveralMachinesForTheirPlace) {
+TEST(Questionnaire, AsksForRankAndAddressOnSeveralMachines) {
     const auto [config, questions] = answer("2\n2\n1\n10.0.0.1\n29511\nyes\n16\nall\nyes\n3\n", 8);
     EXPECT_EQ(config.num_machines, 2);
     EXPECT_EQ(config.machine_rank, 1);
@@ -85,7 +85,7 @@ TEST(Questionnaire, AsksSeveralMachinesForTheirPlace) {
     EXPECT_THAT(questions, HasSubstr("How many GPUs, on all machines? [16]: "));
 }
 
-TEST(Questionnaire, AsksAgainForWhatMakesNoSense) {
+TEST(Questionnaire, RepeatsQuestionsAfterInvalidAnswers) {
     const auto [config, questions] =
         answer("seven\n4\n3\n2\n2\n0\n\n10.0.0.1\n\nmaybe\nn\n3\n4\nn\n2\n", 0);
     EXPECT_EQ(config.num_processes, 4);
@@ -98,7 +98,7 @@ TEST(Questionnaire, AsksAgainForWhatMakesNoSense) {
     EXPECT_THAT(questions, HasSubstr("Please enter a multiple of 2."));
 }
 
-TEST(Questionnaire, RefusesAnEarlyEnd) {
+TEST(Questionnaire, RejectsAnEarlyEndOfInput) {
     std::istringstream in("2\n");
     std::ostringstream out;
     EXPECT_THROW(ask_for_config(in, out, 2), UsageError);
@@ -134,22 +134,22 @@ using AxleEnv = AxleTest;
 using AxleEstimateMemory = AxleTest;
 
 // Covers 26.config-default.
-TEST_F(AxleConfig, DefaultIsWrittenOnceToTheDefaultPath) {
+TEST_F(AxleConfig, DefaultWritesANewFileAtTheDefaultPath) {
     EXPECT_THAT(output(expect(0, {"config", "default", "--mixed_precision", "bf16"}, {})),
                 HasSubstr(default_file()));
     EXPECT_EQ(read_config(default_file()).mixed_precision, "bf16");
     const std::string before = read_file(default_file());
-    expect(1, {"config", "default"}, {default_file(), "`axle config` replaces it"});
+    expect(1, {"config", "default"}, {default_file(), "`axle config` to replace it"});
     EXPECT_EQ(read_file(default_file()), before);
 }
 
-TEST_F(AxleConfig, AsksNothingWithoutATerminal) {
-    expect(2, {"config"}, {"no terminal", "axle config default", "axle config --help"});
+TEST_F(AxleConfig, AsksNoQuestionsWithoutATerminal) {
+    expect(2, {"config"}, {"not a terminal", "axle config default", "axle config --help"});
     EXPECT_FALSE(tests::fs::exists(default_file()));
 }
 
 // Covers 26.config.
-TEST_F(AxleConfig, TakesAnswersAsOptions) {
+TEST_F(AxleConfig, AcceptsAnswersAsFlags) {
     const std::string file = folder_ / "some/where.json";
     expect(0,
            {"config", "--config_file", file, "--cpu", "--num-processes", "4", "--num_machines=2",
@@ -162,7 +162,7 @@ TEST_F(AxleConfig, TakesAnswersAsOptions) {
     EXPECT_EQ(config.num_processes, 4);
     EXPECT_EQ(config.machine_rank, 1);
 
-    // Unlike `default` it replaces what is there.
+    // Unlike `default`, it replaces an existing file.
     expect(0,
            {"config", "--config_file", file, "--distributed_type", "MULTI_GPU", "--num_processes",
             "2", "--gpu_ids", "0,1"},
@@ -173,7 +173,7 @@ TEST_F(AxleConfig, TakesAnswersAsOptions) {
     EXPECT_EQ(read_config(file).distributed_type, "NO");
 }
 
-TEST_F(AxleConfig, RefusesAnswersThatNoLaunchCanFollow) {
+TEST_F(AxleConfig, RejectsConfigurationsThatCannotBeLaunched) {
     const std::vector<std::pair<Arguments, std::string>> cases = {
         {{"--num_machines", "2"}, "--main_process_ip"},
         {{"--num_machines", "2", "--num_processes", "3", "--main_process_ip", "a"}, "shared"},
@@ -193,7 +193,7 @@ TEST_F(AxleConfig, RefusesAnswersThatNoLaunchCanFollow) {
 }
 
 // Covers 26.config-update.
-TEST_F(AxleConfig, UpdateWritesAnOldFileAnew) {
+TEST_F(AxleConfig, UpdateRewritesAnOldFile) {
     const std::string file = folder_ / "old.yaml";
     write_file_atomically(file, "distributed_type: MULTI_GPU\nnum_processes: 2\nfp16: true\n");
     expect(0, {"config", "update", "--config_file", file}, {});
@@ -235,11 +235,11 @@ TEST_F(AxleEstimateMemory, PrintsATable) {
 
 // --- estimates
 
-TEST(EstimateMemory, CountsAsAccelerateDoes) {
+TEST(EstimateMemory, CountsLikeAccelerate) {
     const ModelSize resnet = model_size(tensors_of("resnet50"));
     EXPECT_EQ(resnet.total, 102441032);
     EXPECT_EQ(resnet.largest, 9437184);
-    // Without the buffers of positions, 8192 bytes, that Transformers keeps in its embeddings.
+    // Transformers also stores position buffers of 8192 bytes with the embeddings.
     const ModelSize bert = model_size(tensors_of("bert-base-cased"));
     EXPECT_EQ(bert.total, 433249280 - 8192);
     EXPECT_EQ(bert.largest, 90669056 - 8192);
@@ -248,7 +248,7 @@ TEST(EstimateMemory, CountsAsAccelerateDoes) {
     EXPECT_EQ(model_size(tensors_of("gpt2-xl")).total, 4LL * 1557611200);
 }
 
-TEST(EstimateMemory, TakesABlockAsOneLayer) {
+TEST(EstimateMemory, CountsABlockAsOneLayer) {
     const ModelSize size = model_size({{"wte.weight", 90},
                                        {"h.0.attn.weight", 50},
                                        {"h.0.attn.bias", 1},
@@ -261,7 +261,7 @@ TEST(EstimateMemory, TakesABlockAsOneLayer) {
     EXPECT_THAT(size.largest_layers, ElementsAre("h.0", "h.1"));
 }
 
-TEST(EstimateMemory, OfTrainingFollowsAdam) {
+TEST(EstimateMemory, ComputesTrainingMemoryForAdam) {
     EXPECT_EQ(training_bytes(433249280, EstimateDType::float32)->step, 1732997120);
     EXPECT_EQ(training_bytes(433249280, EstimateDType::float16)->step, 866498560);
     EXPECT_EQ(training_bytes(102441032, EstimateDType::bfloat16)->step, 204882064);
@@ -272,14 +272,14 @@ TEST(EstimateMemory, OfTrainingFollowsAdam) {
     EXPECT_EQ(bytes_in(433249280, EstimateDType::int4), 54156160);
 }
 
-// Cases are of a model with its layers, or of what training takes.
+// Each case is either a model with its layers, or the memory for training.
 // Covers 26.estimate-memory.
-TEST(EstimateMemory, VectorsOfModelsAndOfTraining) {
+TEST(EstimateMemory, MatchesVectors) {
     const nlohmann::json recorded = tests::vectors("estimate_memory.json");
     for (const nlohmann::json& c : recorded["cases"]) {
         SCOPED_TRACE(c.dump());
         if (c.contains("model")) {
-            // As many copies of this model as the name says.
+            // The case has as many copies of this model as its name says.
             ASSERT_EQ(c["model"].get<std::string>().substr(1), "M");
             TensorBytes tensors;
             for (int i = 0; i < c["model"].get<std::string>()[0] - '0'; ++i)
@@ -332,7 +332,7 @@ TEST(EstimateMemory, ReadsFoldersConfigurationsAndHeaders) {
     EXPECT_EQ(model_size(tensors_of(folder.path())).total, 6 * 4 + 5 * 8);
 }
 
-TEST(EstimateMemory, RefusesConfigurationsThatLie) {
+TEST(EstimateMemory, RejectsInvalidConfigurations) {
     tests::TemporaryFolder folder;
     const auto with = [&](const std::string& text) {
         write_file_atomically(folder / "config.json", text);

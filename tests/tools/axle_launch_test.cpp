@@ -1,4 +1,4 @@
-// axle launch as its users meet it, with shell scripts to launch.
+// Tests the program `axle launch`, with shell scripts as launched programs.
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -35,7 +35,7 @@ class AxleLaunch : public TrainerTest {
   protected:
     AxleLaunch() : TrainerTest("axle") {}
 
-    // No configuration of whoever runs the tests.
+    // Ignores the configuration of the user who runs the tests.
     void SetUp() override {
         TrainerTest::SetUp();
         setenv("HF_HOME", (folder_ / "home").c_str(), 1);
@@ -58,7 +58,7 @@ class AxleLaunch : public TrainerTest {
         EXPECT_THAT(ended.text(), HasSubstr(words));
         EXPECT_THAT(ended.out, IsEmpty());
     }
-    // What one variable is for each rank, with its rank before it.
+    // Returns the value of a variable on each rank, prefixed with the rank.
     std::vector<std::string> values(const Arguments& flags, const std::string& name) {
         Ended ended = launch(flags, "echo $RANK ${" + name + "-unset}");
         EXPECT_EQ(ended.code, 0) << ended.text();
@@ -83,7 +83,7 @@ TEST_F(AxleLaunch, StartsTheProgramOncePerProcess) {
     EXPECT_THAT(values({}, "LOCAL_WORLD_SIZE"), Contains(testing::StartsWith("0 ")));
 }
 
-TEST_F(AxleLaunch, GivesItsArgumentsToTheProgramAsTheyAre) {
+TEST_F(AxleLaunch, PassesArgumentsUnchanged) {
     const Ended ended = run(with({"--num_processes", "1"}, {"printf", "%s|", "--num-processes",
                                                             "a b", "", "$HOME", "--", "*"}));
     ASSERT_EQ(ended.code, 0) << ended.text();
@@ -92,16 +92,16 @@ TEST_F(AxleLaunch, GivesItsArgumentsToTheProgramAsTheyAre) {
 }
 
 // Covers 32.multi-node.
-TEST_F(AxleLaunch, SaysWhatSeveralMachinesNeed) {
+TEST_F(AxleLaunch, HelpExplainsSeveralMachines) {
     const Ended ended = run({"launch", "--help"});
     EXPECT_EQ(ended.code, 0);
     EXPECT_THAT(read_file(folder_ / "stdout"),
-                AllOf(HasSubstr("started on each machine"),
+                AllOf(HasSubstr("command on each machine"),
                       HasSubstr("the same address, program, data and token"),
                       HasSubstr("--main_process_ip 10.0.0.1")));
 }
 
-TEST_F(AxleLaunch, EndsWithTheCodeOfTheFirstFailureAndSaysItInJson) {
+TEST_F(AxleLaunch, ExitsWithTheFirstFailureAndPrintsItAsJson) {
     const Ended ended = launch({"--num_processes", "2"}, "if test $RANK = 1; then exit 7; fi");
     EXPECT_EQ(ended.code, 7);
     ASSERT_FALSE(ended.err.empty());
@@ -111,13 +111,13 @@ TEST_F(AxleLaunch, EndsWithTheCodeOfTheFirstFailureAndSaysItInJson) {
     EXPECT_EQ(launch({"--num_processes", "2"}, "kill -9 $$").code, 128 + 9);
 }
 
-TEST_F(AxleLaunch, KeepsQuietWhenAskedTo) {
+TEST_F(AxleLaunch, PrintsNothingWithQuiet) {
     const Ended ended = launch({"--quiet"}, "exit 7");
     EXPECT_EQ(ended.code, 7);
     EXPECT_THAT(ended.err, IsEmpty());
 }
 
-TEST_F(AxleLaunch, RefusesAMisspeltFlag) {
+TEST_F(AxleLaunch, RejectsMisspelledFlags) {
     expect_code(2, {"--num_proceses", "2"}, "did you mean --num_processes?");
     expect_code(2, {"--mixed-precison=bf16"}, "did you mean --mixed_precision?");
     expect_code(2, {"-x"}, "-x");
@@ -128,7 +128,7 @@ TEST_F(AxleLaunch, RefusesAMisspeltFlag) {
 }
 
 // Covers 26.launch.
-TEST_F(AxleLaunch, KnowsEveryFlagOfAccelerate) {
+TEST_F(AxleLaunch, AcceptsOrRefusesEveryFlagOfAccelerate) {
     for (const launcher::RefusedFlag& flag : launcher::refused_flags()) {
         Arguments flags = {str("--", flag.name)};
         if (flag.takes_value) flags.emplace_back("1");
@@ -151,7 +151,7 @@ TEST_F(AxleLaunch, KnowsEveryFlagOfAccelerate) {
 }
 
 // Covers 26.launch.
-TEST_F(AxleLaunch, RefusesWhatDoesNotGoTogether) {
+TEST_F(AxleLaunch, RejectsConflictingFlags) {
     expect_code(1, {"--multi_gpu", "--num_processes", "1"}, "two processes");
     expect_code(1, {"--multi_gpu", "--cpu", "--num_processes", "2"}, "--cpu");
     expect_code(1, {"--multi_gpu", "--gpu_ids", "1", "--num_processes", "2"}, "gpu_ids");
@@ -164,7 +164,7 @@ TEST_F(AxleLaunch, RefusesWhatDoesNotGoTogether) {
 
 // Covers 27.ACCELERATE_MIXED_PRECISION, 27.ACCELERATE_GRADIENT_ACCUMULATION_STEPS,
 // 27.ACCELERATE_USE_CPU, 27.ACCELERATE_DYNAMO_BACKEND, 27.OMP_NUM_THREADS.
-TEST_F(AxleLaunch, SaysOptionsByTheEnvironment) {
+TEST_F(AxleLaunch, PassesOptionsThroughTheEnvironment) {
     EXPECT_EQ(value({"--mixed_precision", "bf16"}, "ACCELERATE_MIXED_PRECISION"), "bf16");
     EXPECT_EQ(value({"--mixed_precision", "fp8"}, "ACCELERATE_MIXED_PRECISION"), "fp8");
     EXPECT_EQ(value({}, "ACCELERATE_MIXED_PRECISION"), "no");
@@ -188,7 +188,7 @@ TEST_F(AxleLaunch, SaysOptionsByTheEnvironment) {
 }
 
 // Covers 6.OMP.
-TEST_F(AxleLaunch, SharesCoresOutWhereNothingIsSaid) {
+TEST_F(AxleLaunch, DividesCoresAmongProcessesByDefault) {
     const std::string half =
         std::to_string(std::max<std::size_t>(1, dist::physical_cores().size() / 2));
     for (const char* name : {"OMP_NUM_THREADS", "AXLE_NUM_THREADS"})
@@ -209,7 +209,7 @@ std::set<int> cpus_in(const std::string& list) {
 }
 
 // Covers 6.set.
-TEST_F(AxleLaunch, BindsEachProcessToCoresOfItsOwn) {
+TEST_F(AxleLaunch, BindsEachProcessToItsCores) {
     if (dist::physical_cores().size() < 2) GTEST_SKIP() << "there is one core";
     const Ended ended = launch({"--cpu", "--num_processes", "2", "--enable_cpu_affinity"},
                                "sed -n 's/Cpus_allowed_list:[[:space:]]*//p' /proc/self/status");
@@ -222,7 +222,7 @@ TEST_F(AxleLaunch, BindsEachProcessToCoresOfItsOwn) {
 }
 
 // Covers 26.launch.
-TEST_F(AxleLaunch, ListsTheDefaultsThatItTook) {
+TEST_F(AxleLaunch, ListsDefaultsThatWereUsed) {
     const std::string text = launch({}, "exit 0").text();
     for (const char* flag : {"num_processes", "num_machines", "mixed_precision", "dynamo_backend"})
         EXPECT_THAT(text, HasSubstr(flag));
@@ -233,7 +233,7 @@ TEST_F(AxleLaunch, ListsTheDefaultsThatItTook) {
 }
 
 // Covers 26.launch.
-TEST_F(AxleLaunch, TheCommandLineWinsOverTheConfiguration) {
+TEST_F(AxleLaunch, FlagsTakePrecedenceOverTheConfiguration) {
     const std::string config = write("config.yaml",
                                      "compute_environment: LOCAL_MACHINE\n"
                                      "distributed_type: MULTI_CPU\nuse_cpu: true\n"
@@ -253,7 +253,7 @@ TEST_F(AxleLaunch, TheCommandLineWinsOverTheConfiguration) {
 }
 
 // Covers 28.fp8_config.
-TEST_F(AxleLaunch, RefusesAConfigurationForWhatIsNotHere) {
+TEST_F(AxleLaunch, RejectsUnsupportedConfigurations) {
     for (const char* type : {"FSDP", "DEEPSPEED", "MEGATRON_LM", "XLA"}) {
         const std::string config =
             write("config.yaml", str("distributed_type: ", type, "\nnum_processes: 2\n"));
@@ -264,7 +264,7 @@ TEST_F(AxleLaunch, RefusesAConfigurationForWhatIsNotHere) {
     expect_code(1, {"--config_file", config}, "--num_processes");
 }
 
-TEST_F(AxleLaunch, SharesProcessesOutToMachines) {
+TEST_F(AxleLaunch, DividesProcessesAmongMachines) {
     const std::string token = write("token", "0123456789abcdef0123456789abcdef\n");
     fs::permissions(token, fs::perms::owner_read);
     const int port = free_port();
@@ -286,7 +286,7 @@ TEST_F(AxleLaunch, SharesProcessesOutToMachines) {
     EXPECT_THAT(values(machine("1"), "GROUP_RANK"), ElementsAre("2 1", "3 1"));
 
     fs::permissions(token, fs::perms::owner_read | fs::perms::group_read);
-    expect_code(1, machine("0"), "chmod 600");
+    expect_code(1, machine("0"), "mode 600");
     const Arguments two = {"--num_machines", "2", "--num_processes", "2"};
     const auto more = [&](Arguments flags) {
         flags.insert(flags.begin(), two.begin(), two.end());
@@ -304,7 +304,7 @@ TEST_F(AxleLaunch, SharesProcessesOutToMachines) {
 }
 
 // Covers 26.launch.
-TEST_F(AxleLaunch, MovesFromAPortThatIsInUse) {
+TEST_F(AxleLaunch, UsesAnotherPortIfItIsInUse) {
     const int server = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     sockaddr_in address = {};
     address.sin_family = AF_INET;
@@ -325,7 +325,7 @@ TEST_F(AxleLaunch, MovesFromAPortThatIsInUse) {
     EXPECT_EQ(value({"--main_process_port", port}, "MASTER_PORT"), port);
 }
 
-TEST_F(AxleLaunch, StartsAgainWithAnotherTokenAndGoesOnFromThere) {
+TEST_F(AxleLaunch, RestartsWithANewTokenAndRestartCount) {
     const Ended ended =
         launch({"--num_processes", "1", "--max_restarts", "2"},
                "echo $AXLE_RESTART_COUNT $AXLE_JOB_TOKEN; test $AXLE_RESTART_COUNT = 2");
@@ -358,14 +358,14 @@ TEST_F(AxleLaunch, RunsPythonScriptsAndModules) {
     setenv("PATH", path.c_str(), 1);
 }
 
-TEST_F(AxleLaunch, SaysThatAProgramIsNotThere) {
+TEST_F(AxleLaunch, NamesAMissingProgram) {
     const Ended ended = run({"launch", "no-such-program-anywhere"});
     EXPECT_EQ(ended.code, 1);
     EXPECT_THAT(ended.text(), HasSubstr("no-such-program-anywhere"));
     EXPECT_EQ(run({"launch", folder_ / "nothing"}).code, 1);
 }
 
-TEST_F(AxleLaunch, PassesSignalsOn) {
+TEST_F(AxleLaunch, ForwardsSignals) {
     const pid_t launcher =
         start(with({"--num_processes", "2", "--quiet"},
                    {"sh", "-c",
@@ -378,7 +378,7 @@ TEST_F(AxleLaunch, PassesSignalsOn) {
     EXPECT_THAT(ended.out, ElementsAre("saved", "saved"));
 }
 
-TEST_F(AxleLaunch, LeavesNothingBehindWhenItIsKilled) {
+TEST_F(AxleLaunch, LeavesNoProcessesWhenItIsKilled) {
     const pid_t launcher =
         start(with({"--num_processes", "2"},
                    {"sh", "-c", "sleep 60 & echo $! > " + (folder_ / "sleeper") + "$RANK; wait"}));
@@ -405,7 +405,7 @@ TEST_F(AxleLaunch, BuildsTheArgumentsOfMpirun) {
                             "AXLE_LAUNCHER_FD", "./train", "--lr"));
 }
 
-TEST_F(AxleLaunch, StartsThroughMpirun) {
+TEST_F(AxleLaunch, StartsProcessesWithMpirun) {
     if (std::system("mpirun --version > /dev/null 2>&1") != 0) GTEST_SKIP() << "there is no mpirun";
     const std::string hosts = write("hosts", "localhost slots=2\n");
     const Ended ended = launch({"--cpu", "--num_processes", "2", "--mpirun_hostfile", hosts},

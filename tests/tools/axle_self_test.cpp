@@ -1,4 +1,4 @@
-// axle test: the self-test, by hand as rank of a job and as `axle launch` starts it.
+// Tests `axle test`: its workers started by hand, and the whole program.
 #include <chrono>
 #include <cstdlib>
 #include <map>
@@ -46,7 +46,7 @@ class AxleSelfTest : public TrainerTest {
 };
 
 // Covers 29.test.
-TEST_F(AxleSelfTest, HoldsForOneProcess) {
+TEST_F(AxleSelfTest, PassesOnOneProcess) {
     const Ended ended = run({"test", "--worker"});
     EXPECT_EQ(ended.code, 0) << output(ended);
     for (const char* check : {"process execution",
@@ -61,11 +61,11 @@ TEST_F(AxleSelfTest, HoldsForOneProcess) {
                               "loader: map, dispatched",
                               "loader: iterable",
                               "loader: iterable, dispatched",
-                              "loader: data that run out",
+                              "loader: uneven data",
                               "loader: join uneven inputs",
                               "loader: custom sampler",
                               "loader: seedable sampler",
-                              "training as one process",
+                              "training like one process",
                               "training with split_batches",
                               "training with a seedable sampler",
                               "training with both",
@@ -75,7 +75,7 @@ TEST_F(AxleSelfTest, HoldsForOneProcess) {
 }
 
 // Covers 29.test.
-TEST_F(AxleSelfTest, HoldsForProcessesThatAreStartedByHand) {
+TEST_F(AxleSelfTest, PassesOnManuallyStartedProcesses) {
     set("WORLD_SIZE", "2");
     set("MASTER_PORT", std::to_string(free_port()));
     set("RANK", "1");
@@ -89,7 +89,7 @@ TEST_F(AxleSelfTest, HoldsForProcessesThatAreStartedByHand) {
 }
 
 // Covers 26.test.
-TEST_F(AxleSelfTest, LaunchesItself) {
+TEST_F(AxleSelfTest, LaunchesItsProcesses) {
     const Ended ended = run({"test", "--num_processes", "2", "--cpu"});
     EXPECT_EQ(ended.code, 0) << output(ended);
     EXPECT_THAT(output(ended), HasSubstr("Testing 2 process(es), gloo, on cpu"));
@@ -97,7 +97,7 @@ TEST_F(AxleSelfTest, LaunchesItself) {
 }
 
 // Covers 26.test.
-TEST_F(AxleSelfTest, FollowsAConfiguration) {
+TEST_F(AxleSelfTest, UsesAConfiguration) {
     const std::string file = folder_ / "three.yaml";
     ASSERT_EQ(run({"config", "--config_file", file, "--cpu", "--num_processes", "3"}).code, 0);
     const Ended ended = run({"test", "--config_file", file});
@@ -106,7 +106,7 @@ TEST_F(AxleSelfTest, FollowsAConfiguration) {
 }
 
 // Covers 26.test.
-TEST_F(AxleSelfTest, SaysThatItHasFailed) {
+TEST_F(AxleSelfTest, ReportsAFailure) {
     set("AXLE_TIMEOUT_S", "1");
     set("WORLD_SIZE", "2");
     set("MASTER_PORT", std::to_string(free_port()));
@@ -116,9 +116,9 @@ TEST_F(AxleSelfTest, SaysThatItHasFailed) {
     EXPECT_THAT(output(ended), HasSubstr("rank 1"));
 }
 
-// By `axle test` itself, and as a program that `axle launch` starts.
+// Started by `axle test`, and as a program by `axle launch`.
 // Covers 26.test, 29.test.
-TEST_F(AxleSelfTest, HoldsForOneTwoAndFourProcesses) {
+TEST_F(AxleSelfTest, PassesOnOneTwoAndFourProcesses) {
     for (const char* processes : {"1", "2", "4"})
         for (const bool by_launch : {false, true}) {
             Arguments arguments = {"test", "--cpu", "--num_processes", processes};
@@ -133,7 +133,7 @@ TEST_F(AxleSelfTest, HoldsForOneTwoAndFourProcesses) {
 }
 
 // Covers 26.test.
-TEST_F(AxleSelfTest, TellsEveryProcessWhichCheckFailedAndWhere) {
+TEST_F(AxleSelfTest, ReportsTheFailedCheckAndRankOnAllProcesses) {
     Job job(2, [](const dist::Environment& environment) -> std::string {
         const PartialState state(
             {.cpu = true, .process_group = dist::ProcessGroup::create(environment)});

@@ -1,4 +1,4 @@
-// Configuration files of a launch, against those that Accelerate has written (tests/golden).
+// Tests configuration files of launches against files written by Accelerate (tests/golden).
 #include "tools/axle/cluster_config.h"
 
 #include <algorithm>
@@ -76,7 +76,7 @@ class SetVariable {
 };
 
 // Covers 28.compute_environment, 28.fp8_config.
-TEST(ClusterConfig, WritesAcceleratesFilesBackByteByByte) {
+TEST(ClusterConfig, RewritesAcceleratesFilesByteForByte) {
     const Quiet quiet;
     tests::TemporaryFolder folder;
     std::size_t compared = 0;
@@ -92,7 +92,7 @@ TEST(ClusterConfig, WritesAcceleratesFilesBackByteByByte) {
     EXPECT_GE(compared, 14u);
 }
 
-TEST(ClusterConfig, ReadsWhatConfigDefaultWrites) {
+TEST(ClusterConfig, ReadsTheFileOfConfigDefault) {
     const ClusterConfig config = read_recorded("default.yaml");
     EXPECT_EQ(config.distributed_type, "NO");
     EXPECT_EQ(config.num_processes, 1);
@@ -102,7 +102,7 @@ TEST(ClusterConfig, ReadsWhatConfigDefaultWrites) {
 }
 
 // Covers 28.num_processes.
-TEST(ClusterConfig, HasEveryValueOfAFile) {
+TEST(ClusterConfig, ReadsEveryValueOfAFile) {
     const ClusterConfig node = read_recorded("multi_node.yaml");
     EXPECT_EQ(node.distributed_type, "MULTI_GPU");
     EXPECT_EQ(node.num_processes, 16);
@@ -129,7 +129,7 @@ TEST(ClusterConfig, HasEveryValueOfAFile) {
 }
 
 // Covers 28.num_processes.
-TEST(ClusterConfig, HasAcceleratesDefaultsForKeysThatAreMissing) {
+TEST(ClusterConfig, UsesAcceleratesDefaultsForMissingKeys) {
     const ClusterConfig alone = parse("distributed_type: 'NO'");
     EXPECT_EQ(alone.num_processes, 1);
     EXPECT_FALSE(alone.mixed_precision);
@@ -140,7 +140,7 @@ TEST(ClusterConfig, HasAcceleratesDefaultsForKeysThatAreMissing) {
 }
 
 // Covers 28.compute_environment.
-TEST(ClusterConfig, UnderstandsOldFiles) {
+TEST(ClusterConfig, ReadsOldFiles) {
     const ClusterConfig old = parse(
         "compute_environment: LOCAL_MACHINE\n"
         "deepspeed_config: {}\n"
@@ -164,14 +164,14 @@ TEST(ClusterConfig, UnderstandsOldFiles) {
               "bf16");
 }
 
-TEST(ClusterConfig, TakesNoWithoutQuotesForNo) {
+TEST(ClusterConfig, ReadsUnquotedNo) {
     const ClusterConfig config = parse("distributed_type: NO\nmixed_precision: no\n");
     EXPECT_EQ(config.distributed_type, "NO");
     EXPECT_EQ(config.mixed_precision, "no");
     EXPECT_EQ(config.num_processes, 1);
 }
 
-TEST(ClusterConfig, TakesGpuIdsAsANumberAndAsAList) {
+TEST(ClusterConfig, ReadsGpuIdsAsNumberOrList) {
     EXPECT_EQ(parse("{distributed_type: 'NO', gpu_ids: 1}").gpu_ids, "1");
     EXPECT_EQ(parse("{distributed_type: MULTI_GPU, gpu_ids: [0, 2]}").gpu_ids, "0,2");
     EXPECT_EQ(parse("distributed_type: MULTI_GPU\ngpu_ids: 0,1").gpu_ids, "0,1");
@@ -183,7 +183,7 @@ TEST(ClusterConfig, NamesEveryUnknownKey) {
                    {"'num_proceses' (num_processes?)", "'colour'"});
 }
 
-TEST(ClusterConfig, RefusesValuesOfTheWrongKind) {
+TEST(ClusterConfig, RejectsValuesOfTheWrongType) {
     expect_refused("{distributed_type: 'NO', use_cpu: 1}", {"use_cpu must be true or false"});
     expect_refused("{distributed_type: 'NO', num_processes: '2'}", {"num_processes", "integer"});
     expect_refused("{distributed_type: 'NO', num_processes: 5000000000}", {"num_processes"});
@@ -202,10 +202,11 @@ TEST(ClusterConfig, RefusesValuesOfTheWrongKind) {
 }
 
 // Covers 28.downcast_bf16.
-TEST(ClusterConfig, SaysWhatOnlyATpuUses) {
+TEST(ClusterConfig, WarnsAboutTpuKeys) {
     Quiet quiet;
     read_recorded("tpu.yaml");
-    EXPECT_NE(quiet.said.find("tpu.yaml: commands, tpu_env, tpu_name, tpu_use_cluster: only a TPU"),
+    EXPECT_NE(quiet.said.find(
+                  "tpu.yaml: commands, tpu_env, tpu_name, tpu_use_cluster: only used for TPUs"),
               std::string::npos)
         << quiet.said;
     quiet.said.clear();
@@ -214,7 +215,7 @@ TEST(ClusterConfig, SaysWhatOnlyATpuUses) {
 }
 
 // Covers 28.config.
-TEST(ClusterConfig, IsFoundWhereAccelerateLooks) {
+TEST(ClusterConfig, UsesAcceleratesDefaultPath) {
     const SetVariable home("HOME", "/home/me");
     {
         const SetVariable hf("HF_HOME", "~/hf"), xdg("XDG_CACHE_HOME", "/cache");
@@ -229,7 +230,7 @@ TEST(ClusterConfig, IsFoundWhereAccelerateLooks) {
     EXPECT_EQ(default_config_path(), "/home/me/.cache/huggingface/accelerate/default_config.yaml");
 }
 
-TEST(ClusterConfig, OfTheDefaultPathIsReadWhereThereIsOne) {
+TEST(ClusterConfig, ReadsTheDefaultFileIfItExists) {
     tests::TemporaryFolder folder;
     const SetVariable hf("HF_HOME", folder.path().c_str());
     EXPECT_FALSE(read_default_config());
@@ -240,7 +241,7 @@ TEST(ClusterConfig, OfTheDefaultPathIsReadWhereThereIsOne) {
     EXPECT_EQ(read_default_config()->num_processes, 2);
 }
 
-TEST(Yaml, IsReadAsPyYamlReadsIt) {
+TEST(Yaml, MatchesPyYaml) {
     const Tree map = accel::parse_yaml(
         "a: 010\nb: 1_000\nc: 1:30\nd: 1e-3\ne: 1.5e-3\nf: off\ng: ~\nh:\ni: 0x1F\nj: .inf\n"
         "k: '1'\nl: !!str 2\nm: 2024-01-31\nn: 1:30.5\no: -0b11\np: y\nq: 0o7\nr: [1, [2]]\ns: "
@@ -267,7 +268,7 @@ TEST(Yaml, IsReadAsPyYamlReadsIt) {
     EXPECT_EQ(map["s"].string(), "+.5");
 }
 
-TEST(Yaml, ComesBackAsItWas) {
+TEST(Yaml, ReadsWhatItWrites) {
     const Tree map{{"line", "a\nb"},
                    {"colon", ":"},
                    {"blank", ""},
@@ -279,7 +280,7 @@ TEST(Yaml, ComesBackAsItWas) {
     EXPECT_EQ(to_json(accel::parse_yaml(text, "t")), to_json(map)) << text;
 }
 
-TEST(Yaml, RefusesWhatMakesNoSenseOrTakesForever) {
+TEST(Yaml, RejectsInvalidAndExplodingDocuments) {
     std::string laughs = "a0: &a0 [x]\n";
     for (int i = 1; i < 30; ++i) {
         const std::string before = "*a" + std::to_string(i - 1);

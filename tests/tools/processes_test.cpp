@@ -1,5 +1,5 @@
-// train_gpt on several processes, whoever starts them: it trains as one process with a batch as
-// large as all of theirs together.
+// Tests train_gpt on several processes, started by different launchers: training must match one
+// process with a batch as large as all of theirs.
 #include <cstdlib>
 #include <fstream>
 #include <random>
@@ -15,7 +15,7 @@ namespace {
 
 using namespace tests;  // NOLINT: the harness of this folder
 
-// A program of this name in PATH, or nothing.
+// Returns the path of a program in PATH, or "".
 std::string found(const std::string& name) {
     const char* path = std::getenv("PATH");
     std::stringstream folders(path == nullptr ? "" : path);
@@ -40,7 +40,8 @@ class Launched : public TrainerTest {
                  << "lmnr"[random() % 4] << ' ';
     }
 
-    // Where rank 0 is to listen, for launchers that don't say: tests run beside each other.
+    // The port of rank 0, for launchers that do not choose one; different for each test, because
+    // tests run in parallel.
     static Arguments with_port(Arguments launcher) {
         launcher.insert(launcher.begin(),
                         {"/usr/bin/env", "MASTER_PORT=" + std::to_string(free_port())});
@@ -53,7 +54,7 @@ class Launched : public TrainerTest {
             folder_ / out, "--threads", "1",      "--batch-size",       std::to_string(batch_size)};
     }
 
-    // launcher..., the program, options...
+    // Runs the launcher with the program and its options.
     Ended launch(const Arguments& launcher, const Arguments& options) {
         const std::string trainer = std::exchange(program_, launcher[0]);
         Arguments arguments(launcher.begin() + 1, launcher.end());
@@ -64,7 +65,7 @@ class Launched : public TrainerTest {
         return ended;
     }
 
-    // What was trained evaluates to the same, however the samples are shared out.
+    // Evaluation must give the same result, however the samples are divided.
     void expect_to_evaluate_as_one(Arguments options, const Arguments& keys) {
         const Ended trained = run(options);
         ASSERT_EQ(trained.code, 0) << trained.text();
@@ -99,19 +100,19 @@ class Launched : public TrainerTest {
     }
 };
 
-TEST_F(Launched, ByAxleTrainsAsOneProcessDoes) {
+TEST_F(Launched, ByAxleTrainsLikeOneProcess) {
     expect_to_train_as_one({axle_program(), "launch", "--cpu", "--num_processes", "2"});
 }
 
-TEST_F(Launched, EvaluatesTheBlocksOfATextAsOneProcessDoes) {
-    for (const int batch_size : {1, 3}) {  // 4 and 12 blocks to evaluate at a time
+TEST_F(Launched, EvaluatesTextLikeOneProcess) {
+    for (const int batch_size : {1, 3}) {  // evaluates 4 and 12 blocks at a time
         Arguments options = training(std::to_string(batch_size), batch_size);
         options.insert(options.end(), {"--sample", "5"});
         expect_to_evaluate_as_one(options, {"val_loss", "perplexity"});
     }
 }
 
-TEST_F(Launched, EvaluatesImagesAsOneProcessDoes) {
+TEST_F(Launched, EvaluatesImagesLikeOneProcess) {
     program_ = AXLE_BIN_DIR "/train_vision";
     if (!fs::exists(program_)) GTEST_SKIP() << program_ << " was not built";
     for (const char* batch_size : {"1", "3"})
@@ -121,28 +122,28 @@ TEST_F(Launched, EvaluatesImagesAsOneProcessDoes) {
             {"val_loss", "accuracy"});
 }
 
-TEST_F(Launched, ByTorchrunTrainsAsOneProcessDoes) {
+TEST_F(Launched, ByTorchrunTrainsLikeOneProcess) {
     const char* named = std::getenv("AXLE_TORCHRUN");
     const std::string torchrun = named != nullptr ? named : found("torchrun");
     if (torchrun.empty()) GTEST_SKIP() << "neither AXLE_TORCHRUN nor PATH has a torchrun";
     expect_to_train_as_one({torchrun, "--standalone", "--nproc_per_node", "2", "--no_python"});
 }
 
-TEST_F(Launched, ByOpenMpiTrainsAsOneProcessDoes) {
+TEST_F(Launched, ByOpenMpiTrainsLikeOneProcess) {
     const std::string mpirun = found("mpirun.openmpi");
     if (mpirun.empty()) GTEST_SKIP() << "there is no mpirun.openmpi";
     expect_to_train_as_one(
         with_port({mpirun, "--allow-run-as-root", "--oversubscribe", "-n", "2"}));
 }
 
-TEST_F(Launched, ByMpichTrainsAsOneProcessDoes) {
+TEST_F(Launched, ByMpichTrainsLikeOneProcess) {
     const std::string mpirun = found("mpirun.mpich");
     if (mpirun.empty()) GTEST_SKIP() << "there is no mpirun.mpich";
     expect_to_train_as_one(with_port({mpirun, "-n", "2"}));
 }
 
-// As recorded from srun: two tasks on one node. Each gets its part of the environment from a shell.
-TEST_F(Launched, UnderSlurmsVariablesTrainsAsOneProcessDoes) {
+// Uses variables recorded from srun: two tasks on one node. A shell sets those of each task.
+TEST_F(Launched, WithSlurmVariablesTrainsLikeOneProcess) {
     const std::string script = folder_ / "srun.sh";
     std::ofstream(script) << R"(export SLURM_JOB_ID=)" << getpid() << R"( SLURM_NTASKS=2
 export SLURM_STEP_NUM_TASKS=2 SLURM_NTASKS_PER_NODE=2 SLURM_TASKS_PER_NODE=2 SLURM_NNODES=1
@@ -153,11 +154,11 @@ SLURM_PROCID=0 SLURM_LOCALID=0 "$@" && wait $other
     expect_to_train_as_one({"/bin/bash", script});
 }
 
-TEST_F(Launched, ResumesOnBothProcesses) {
+TEST_F(Launched, ResumesOnTwoProcesses) {
     const Arguments launcher = {axle_program(), "launch", "--cpu", "--num_processes", "2"};
     ASSERT_EQ(launch(launcher, training("whole", 4)).code, 0);
     const std::string trainer = program_;
-    // Killed in the middle: the launcher's death takes its children with it.
+    // Kills the launcher during training, which ends its children too.
     program_ = launcher[0];
     Arguments arguments(launcher.begin() + 1, launcher.end());
     arguments.push_back(trainer);

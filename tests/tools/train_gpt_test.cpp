@@ -1,4 +1,4 @@
-// train_gpt as its users meet it: a process with files, options and signals.
+// Tests the program train_gpt with files, options and signals.
 #include <fstream>
 #include <random>
 #include <string>
@@ -24,7 +24,7 @@ class TrainGpt : public TrainerTest {
                  << "lmnr"[random() % 4] << ' ';
     }
 
-    // A run of the tiny model into a folder of its own.
+    // Runs the tiny model with its own output folder.
     Arguments tiny(const std::string& out, const Arguments& more = {}) {
         Arguments all = {"--preset", "tiny",        "--data",    folder_ / "text.txt",
                          "--out",    folder_ / out, "--threads", "1"};
@@ -34,7 +34,7 @@ class TrainGpt : public TrainerTest {
     void expect_kills_to_leave_no_trace(int kills, int steps);
 };
 
-TEST_F(TrainGpt, EndsWithOneObjectThatSaysWhatCameOut) {
+TEST_F(TrainGpt, PrintsItsResultAsJson) {
     const Ended ended = run(tiny("a"));
     ASSERT_EQ(ended.code, 0) << ended.text();
     const json result = ended.result();
@@ -55,7 +55,7 @@ TEST_F(TrainGpt, EndsWithOneObjectThatSaysWhatCameOut) {
     EXPECT_EQ(ended.text().find('\r'), std::string::npos);
 }
 
-TEST_F(TrainGpt, TheModelDoesNotDependOnTheThreads) {
+TEST_F(TrainGpt, ResultDoesNotDependOnThreads) {
     Arguments more = {"--dropout", "0.1", "--block-size", "32", "--batch-size", "16"};
     ASSERT_EQ(run(tiny("t1", more)).code, 0);
     for (const char* threads : {"2", "3"}) {
@@ -69,7 +69,7 @@ TEST_F(TrainGpt, TheModelDoesNotDependOnTheThreads) {
     }
 }
 
-TEST_F(TrainGpt, ASeedDecidesTheRun) {
+TEST_F(TrainGpt, ResultIsDeterminedByTheSeed) {
     ASSERT_EQ(run(tiny("a")).code, 0);
     ASSERT_EQ(run(tiny("b")).code, 0);
     ASSERT_EQ(run(tiny("c", {"--seed", "2"})).code, 0);
@@ -77,7 +77,7 @@ TEST_F(TrainGpt, ASeedDecidesTheRun) {
     EXPECT_FALSE(model("a") == model("c"));
 }
 
-// Kills a run again and again, resumes it, and compares it with one that nobody killed.
+// Kills and resumes a run several times, and compares it with an uninterrupted run.
 void TrainGpt::expect_kills_to_leave_no_trace(int kills, int steps) {
     const Arguments options = {"--steps",
                                std::to_string(steps),
@@ -110,9 +110,7 @@ void TrainGpt::expect_kills_to_leave_no_trace(int kills, int steps) {
     EXPECT_EQ(last.result()["steps"], steps);
 }
 
-TEST_F(TrainGpt, ARunThatIsKilledAndResumedEndsAsIfItHadNotBeen) {
-    expect_kills_to_leave_no_trace(2, 400);
-}
+TEST_F(TrainGpt, ResumesAKilledRunExactly) { expect_kills_to_leave_no_trace(2, 400); }
 
 TEST_F(TrainGpt, LongRunOfKillsAndResumes) {
     for (int i = 0; i < 20; ++i) {
@@ -122,7 +120,7 @@ TEST_F(TrainGpt, LongRunOfKillsAndResumes) {
     }
 }
 
-TEST_F(TrainGpt, EvaluationNeedsNoneOfTheTrainingsOptions) {
+TEST_F(TrainGpt, EvaluatesWithoutTheOptionsOfTraining) {
     const Ended trained =
         run(tiny("a", {"--steps", "30", "--gradient-accumulation-steps", "2", "--seed", "3"}));
     ASSERT_EQ(trained.code, 0) << trained.text();
@@ -134,7 +132,7 @@ TEST_F(TrainGpt, EvaluationNeedsNoneOfTheTrainingsOptions) {
     EXPECT_EQ(metrics("a").size(), 30u);
 }
 
-TEST_F(TrainGpt, ARunThatIsDoneCanBeResumed) {
+TEST_F(TrainGpt, ResumesAFinishedRun) {
     const Ended trained = run(tiny("a"));
     ASSERT_EQ(trained.code, 0) << trained.text();
     const Ended again = run(tiny("a", {"--resume", "latest"}));
@@ -156,7 +154,7 @@ TEST_F(TrainGpt, StartsFromAFolderThatItWrote) {
     EXPECT_LT(metrics("b")[0]["loss"], metrics("a")[0]["loss"]);
 }
 
-TEST_F(TrainGpt, ACharacterModelKeepsItsVocabularyWhereverItGoes) {
+TEST_F(TrainGpt, StoresTheVocabularyWithTheModel) {
     const std::string narrow = folder_ / "narrow.txt";
     std::string text;
     for (int i = 0; i < 300; ++i) text += i % 7 == 3 ? "el " : "an ";
@@ -173,7 +171,7 @@ TEST_F(TrainGpt, ACharacterModelKeepsItsVocabularyWhereverItGoes) {
     EXPECT_EQ(small(narrow, "b", {"--resume", "latest"}).code, 0);
 }
 
-TEST_F(TrainGpt, TheCommandLineWinsOverTheConfiguration) {
+TEST_F(TrainGpt, FlagsTakePrecedenceOverTheConfiguration) {
     std::ofstream(folder_ / "c.yaml") << "preset: tiny\nsteps: 7\nseed: 9\neval-only: false\n"
                                       << "data: " << folder_ / "text.txt"
                                       << "\n";
@@ -188,7 +186,7 @@ TEST_F(TrainGpt, TheCommandLineWinsOverTheConfiguration) {
     EXPECT_TRUE(model("b") == model("c"));
 }
 
-TEST_F(TrainGpt, UnknownNamesAreRefusedWithTheNearest) {
+TEST_F(TrainGpt, RejectsUnknownNamesAndSuggestsTheNearest) {
     expect_refused(tiny("a", {"--batchsize", "3"}), {"--batchsize", "did you mean --batch-size?"});
     expect_refused(tiny("a", {"--stepps=3"}), {"--stepps", "did you mean --steps?"});
     expect_refused(tiny("a", {"--quite-something-else"}), {"--quite-something-else", "--help"});
@@ -200,7 +198,7 @@ TEST_F(TrainGpt, UnknownNamesAreRefusedWithTheNearest) {
     expect_refused(tiny("a", {"--config", folder_ / "c.yaml"}), {folder_ / "c.yaml", "twice"});
 }
 
-TEST_F(TrainGpt, ValuesThatMakeNoSenseAreRefused) {
+TEST_F(TrainGpt, RejectsInvalidValues) {
     expect_refused(tiny("a", {"--steps", "0"}), {"--steps"});
     expect_refused(tiny("a", {"--steps", "many"}), {"--steps", "many"});
     expect_refused(tiny("a", {"--dropout", "1.5"}), {"--dropout"});
@@ -208,10 +206,10 @@ TEST_F(TrainGpt, ValuesThatMakeNoSenseAreRefused) {
     expect_refused({"--preset", "tiny"}, {"--data"});
 }
 
-TEST_F(TrainGpt, TrainsOnTheDeviceThatItIsToldOrSaysWhyNot) {
+TEST_F(TrainGpt, TrainsOnTheGivenDeviceOrReportsWhyNot) {
     const auto on = [&](const std::string& device) { return tiny("a", {"--device", device}); };
     EXPECT_EQ(run(on("cpu")).result()["device"], "cpu");
-    expect_refused(on("meta"), {"device: ", "on cpu or cuda, not on 'meta'"});
+    expect_refused(on("meta"), {"device: ", "must be cpu or cuda, not 'meta'"});
     for (const std::string odd : {"gpu", "cuda:", "cuda:x", "cuda:-1", "cuda:0x", ""})
         expect_refused(on(odd), {"device: expected cpu, cuda", "'" + odd + "'"});
     const std::string why = cuda::why_unavailable();
@@ -232,7 +230,7 @@ TEST_F(TrainGpt, TrainsOnTheDeviceThatItIsToldOrSaysWhyNot) {
     }
 }
 
-TEST_F(TrainGpt, FilesThatAreMissingOrBrokenAreNamed) {
+TEST_F(TrainGpt, NamesMissingAndInvalidFiles) {
     const auto with_data = [&](const std::string& data) {
         return Arguments{"--preset", "tiny", "--out", folder_ / "a", "--data", data};
     };
@@ -254,7 +252,7 @@ TEST_F(TrainGpt, FilesThatAreMissingOrBrokenAreNamed) {
     expect_refused(tiny("a", {"--resume", folder_ / "none"}), {folder_ / "none"});
 }
 
-TEST_F(TrainGpt, ABrokenCheckpointIsNamed) {
+TEST_F(TrainGpt, NamesAnInvalidCheckpoint) {
     ASSERT_EQ(run(tiny("a")).code, 0);
     const std::string checkpoint = folder_ / "a/checkpoints/checkpoint_20";
     for (const char* name : {"/optimizer.safetensors", "/manifest.json"}) {
@@ -273,7 +271,7 @@ TEST_F(TrainGpt, WritesASample) {
     EXPECT_EQ(ended.result()["steps"], 20);
 }
 
-TEST_F(TrainGpt, HelpAndVersionAreNoErrors) {
+TEST_F(TrainGpt, ExitsWithZeroAfterHelpAndVersion) {
     const Ended help = run({"--help"});
     EXPECT_EQ(help.code, 0);
     EXPECT_GT(help.out.size(), 20u);

@@ -1,5 +1,5 @@
-// train_template as its users meet it, on forty digits: five batches of eight in an epoch. The
-// mistakes that such trainers are known for are tests of their own.
+// Tests the program train_template on forty digits: five batches of eight per epoch. Several tests
+// check mistakes that are common in such trainers.
 #include <set>
 #include <string>
 #include <vector>
@@ -20,7 +20,7 @@ class TrainTemplate : public TrainerTest {
   protected:
     TrainTemplate() : TrainerTest("train_template") {}
 
-    // Overrides that are enough for a run into a folder of its own.
+    // Overrides for a run with its own output folder.
     Arguments options(const std::string& out, const Arguments& more = {}) {
         Arguments all = {"data.data_dir=" AXLE_TESTS_DIR "/golden/images",
                          "data.batch_size=8",
@@ -57,7 +57,7 @@ class TrainTemplate : public TrainerTest {
     bool exists(const std::string& out, const std::string& file) {
         return fs::exists(path(out, file));
     }
-    // What the tracker has, of updates or of evaluations, but for the memory.
+    // Returns the tracked rows of updates or of evaluations, without the memory column.
     std::vector<json> rows(const std::string& out, const std::string& with = "loss") {
         std::vector<json> all;
         for (const std::string& line : lines_of(path(out, "digits/metrics.jsonl"))) {
@@ -76,7 +76,8 @@ class TrainTemplate : public TrainerTest {
     std::string weights(const std::string& out) {
         return read_file(path(out, "model.safetensors"));
     }
-    // A run to the end is one that is cut after its first checkpoints and resumed.
+    // Checks that a run which is stopped after its first checkpoints and resumed equals an
+    // uninterrupted one.
     void expect_to_resume_exactly(const std::string& checkpoint, const Arguments& more) {
         train("whole", more);
         Arguments again = more;
@@ -92,7 +93,7 @@ class TrainTemplate : public TrainerTest {
 };
 
 // Covers 25.structured, 25.ConfigStore.
-TEST_F(TrainTemplate, IsConfiguredByAFileAndTheCommandLine) {
+TEST_F(TrainTemplate, ReadsAFileAndTheCommandLine) {
     const std::string file = folder_ / "config.yaml";
     std::ofstream(file) << "data:\n  data_dir: ???\n  batch_size: 4\n"
                            "optimizer: {learning_rate: 5e-4}\n"
@@ -105,7 +106,8 @@ TEST_F(TrainTemplate, IsConfiguredByAFileAndTheCommandLine) {
     ASSERT_EQ(updates.size(), 10u);
     EXPECT_EQ(updates[0]["learning_rate"], 5e-4);
 
-    // Resolved: printed, in the run's folder and with the trackers. It is a configuration itself.
+    // The resolved configuration is printed, written to the run's folder and sent to the trackers.
+    // It is itself a valid file.
     EXPECT_THAT(ended.out, testing::IsSupersetOf({"  batch_size: 4", "  num_epochs: 1",
                                                   "  mixed_precision: 'no'", "  seed: 42"}));
     const json tracked = json::parse(read_file(path("7", "digits/config.json")));
@@ -117,7 +119,7 @@ TEST_F(TrainTemplate, IsConfiguredByAFileAndTheCommandLine) {
 }
 
 // Covers 25.ConfigStore.
-TEST_F(TrainTemplate, NamesWhatIsMissingUnknownOrWrong) {
+TEST_F(TrainTemplate, NamesMissingUnknownAndInvalidOptions) {
     expect_refused({}, {"missing: data.data_dir, data.batch_size, training.project_name"});
     expect_refused(options("a", {"data.batchsize=3"}),
                    {"'data.batchsize'", "did you mean data.batch_size?", "pin_memory"});
@@ -149,7 +151,7 @@ TEST_F(TrainTemplate, ShowsAndTracksEveryUpdate) {
 }
 
 // Covers 25.set_requires_grad, 25.log_model_info.
-TEST_F(TrainTemplate, TrainsAModelThatIsFrozenInPart) {
+TEST_F(TrainTemplate, TrainsAPartlyFrozenModel) {
     const Ended ended = train("a", {"model.freeze_features=true", "training.allow_tf32=false",
                                     "training.save_strategy=epoch"});
     EXPECT_THAT(ended.out,
@@ -164,7 +166,7 @@ TEST_F(TrainTemplate, TrainsAModelThatIsFrozenInPart) {
 }
 
 // Covers 25.output, 25.save_strategy.
-TEST_F(TrainTemplate, SavesByStepsOrByEpochsAndTheModelAtTheEnd) {
+TEST_F(TrainTemplate, SavesByStepOrEpochAndTheModelAtTheEnd) {
     train("steps", {"training.checkpoint_steps=4"});
     for (const char* folder : {"step_4", "step_8", "step_12", "model.safetensors"})
         EXPECT_TRUE(exists("steps", folder)) << folder;
@@ -175,9 +177,9 @@ TEST_F(TrainTemplate, SavesByStepsOrByEpochsAndTheModelAtTheEnd) {
     EXPECT_FALSE(exists("epochs", "step_4"));
 }
 
-// A step is a batch, and step_10 is taken after the tenth, not after an eleventh.
+// A step is a batch, and step_10 is saved after the tenth batch, not the eleventh.
 // Covers 25.boilerplate, 32.more, 25.global_step, 25.CheckpointTracker.
-TEST_F(TrainTemplate, Step10HoldsTenBatches) {
+TEST_F(TrainTemplate, Step10ContainsTenBatches) {
     train("a", {"training.checkpoint_steps=10"});
     const json progress = json::parse(read_file(path("a", "step_10/custom_checkpoint_0.json")));
     EXPECT_EQ(progress["global_step"], 10);
@@ -186,7 +188,7 @@ TEST_F(TrainTemplate, Step10HoldsTenBatches) {
 }
 
 // Covers 32.more.
-TEST_F(TrainTemplate, ANumberOfStepsInQuotesSavesToo) {
+TEST_F(TrainTemplate, AcceptsANumberOfStepsInQuotes) {
     const std::string file = folder_ / "config.yaml";
     std::ofstream(file) << "training: {checkpoint_steps: '10'}\n";
     Arguments arguments = {"--config", file};
@@ -197,23 +199,23 @@ TEST_F(TrainTemplate, ANumberOfStepsInQuotesSavesToo) {
     expect_refused(arguments, {"training.checkpoint_steps must be an integer: 'ten'"});
 }
 
-// Loader, order, schedule and counters go on in the middle of the second epoch. Loading needs the
+// Loader, order, schedule and counters continue in the middle of the second epoch. This needs the
 // loader's state, which is always saved.
 // Covers 10.resume, 25.DistributedSampler, 25.boilerplate, 25.global_step, 32.more.
-TEST_F(TrainTemplate, ResumesInTheMiddleOfAnEpochToTheSameBits) {
+TEST_F(TrainTemplate, ResumesExactlyInTheMiddleOfAnEpoch) {
     expect_to_resume_exactly("step_7", {"training.checkpoint_steps=7", "scheduler.name=linear",
                                         "scheduler.num_warmup_steps=3"});
     EXPECT_EQ(column<int>("resumed", "step"), (std::vector<int>{8, 9, 10, 11, 12, 13, 14, 15}));
 }
 
 // Covers 10.resume, 25.boilerplate, 32.more.
-TEST_F(TrainTemplate, AnEpochsCheckpointGoesOnWithTheNextEpoch) {
+TEST_F(TrainTemplate, ResumesFromAnEpochCheckpointWithTheNextEpoch) {
     expect_to_resume_exactly("epoch_2", {"training.save_strategy=epoch"});
     EXPECT_EQ(column<int>("resumed", "step"), (std::vector<int>{11, 12, 13, 14, 15}));
 }
 
 // Covers 25.boilerplate.
-TEST_F(TrainTemplate, ResumesTheLatestAtTheEndOfAnEpoch) {
+TEST_F(TrainTemplate, ResumesTheLatestCheckpointAtTheEndOfAnEpoch) {
     train("a", {"training.checkpoint_steps=5"});
     const auto whole = rows("a");
     fs::remove_all(path("a", "step_15"));
@@ -225,7 +227,7 @@ TEST_F(TrainTemplate, ResumesTheLatestAtTheEndOfAnEpoch) {
     EXPECT_THAT(ended.text(), Not(HasSubstr("epoch 2/3")));
 }
 
-TEST_F(TrainTemplate, TheLatestIsOfTheLatestRun) {
+TEST_F(TrainTemplate, ResumesTheLatestCheckpointOfTheLatestRun) {
     train("a", {"training.checkpoint_steps=5"});
     train("a", {"training.checkpoint_steps=5", "training.num_epochs=1"});
     const Ended ended = train("a", {"training.resume_from_checkpoint=latest"});
@@ -233,7 +235,7 @@ TEST_F(TrainTemplate, TheLatestIsOfTheLatestRun) {
 }
 
 // Covers 32.more, 25.total_progress.
-TEST_F(TrainTemplate, TheTotalBarCountsUpdatesAlsoWhenItStartsLater) {
+TEST_F(TrainTemplate, TotalBarCountsUpdatesAfterResuming) {
     const Arguments two = {"training.gradient_accumulation_steps=2", "training.checkpoint_steps=7"};
     train("whole", two);
     Arguments again = two;
@@ -244,9 +246,9 @@ TEST_F(TrainTemplate, TheTotalBarCountsUpdatesAlsoWhenItStartsLater) {
     EXPECT_TRUE(weights("resumed") == weights("whole"));
 }
 
-// The loader is prepared, and so the last batch of an epoch completes an update.
+// The loader is prepared, so the last batch of an epoch completes an update.
 // Covers 25.boilerplate, 25.num_training_steps.
-TEST_F(TrainTemplate, AnEpochEndsWithAnUpdate) {
+TEST_F(TrainTemplate, EndsAnEpochWithAnUpdate) {
     train("a", {"training.gradient_accumulation_steps=2", "scheduler.name=linear"});
     EXPECT_EQ(column<int>("a", "step"), (std::vector<int>{2, 4, 5, 7, 9, 10, 12, 14, 15}));
     const auto rates = column<double>("a", "learning_rate");
@@ -254,9 +256,9 @@ TEST_F(TrainTemplate, AnEpochEndsWithAnUpdate) {
         EXPECT_NEAR(rates[i], 1e-3 * (1 - static_cast<double>(i) / 9), 1e-12);
 }
 
-// With a rate of zero a batch's loss says which samples are in it.
+// With a learning rate of zero, the loss identifies the samples of a batch.
 // Covers 25.boilerplate.
-TEST_F(TrainTemplate, EveryEpochHasAnOrderOfItsOwnAlsoAfterAResume) {
+TEST_F(TrainTemplate, ShufflesEveryEpochDifferentlyAfterResuming) {
     const Arguments still = {"optimizer.learning_rate=0", "training.save_strategy=epoch"};
     train("whole", still);
     const auto losses = column<double>("whole", "loss");
@@ -270,7 +272,7 @@ TEST_F(TrainTemplate, EveryEpochHasAnOrderOfItsOwnAlsoAfterAResume) {
 }
 
 // Covers 25.boilerplate, 25.num_training_steps.
-TEST_F(TrainTemplate, WarmupIsOptionalForEverySchedule) {
+TEST_F(TrainTemplate, AllowsSchedulesWithoutWarmup) {
     for (const char* name : {"constant", "linear", "cosine"})
         train(name, {std::string("scheduler.name=") + name, "training.num_epochs=1"});
     EXPECT_EQ(column<double>("constant", "learning_rate"), std::vector<double>(5, 1e-3));
@@ -283,13 +285,13 @@ TEST_F(TrainTemplate, ClipsByValueAndByNormInF16) {
                 "training.max_grad_norm=0.01"});
     const auto updates = rows("a");
     ASSERT_EQ(updates.size(), 15u);
-    // By value first: 61,706 gradients of at most 1e-4.
+    // Clips by value first: 61,706 gradients of at most 1e-4.
     for (const json& row : updates) EXPECT_LT(row["grad_norm"].get<double>(), 0.025);
     EXPECT_LT(updates.back()["loss"], updates.front()["loss"]);
 }
 
 // Covers 32.more, 25.AdamW, 25.save_strategy.
-TEST_F(TrainTemplate, EvaluatesWithoutTrackersAndTrainsOn) {
+TEST_F(TrainTemplate, EvaluatesWithoutTrackersAndContinuesTraining) {
     const Ended often = train("often", {"training.report_to=null", "training.eval_steps=4"});
     for (const char* step : {"step 4: eval_loss ", "step 8: eval_loss ", "step 12: eval_loss "})
         EXPECT_THAT(often.text(), HasSubstr(step));
@@ -300,11 +302,11 @@ TEST_F(TrainTemplate, EvaluatesWithoutTrackersAndTrainsOn) {
     EXPECT_TRUE(weights("often") == weights("seldom"));
 }
 
-// The same updates by one process and by two, each with half of every batch; the schedule counts
-// updates, whoever makes them. Bars and lines come from one of them.
+// One process must make the same updates as two with half of every batch each; the schedule counts
+// updates. Only one process prints.
 // Covers 25.boilerplate, 25.num_training_steps, 25.multi-node, 25.metrics, 25.log_metrics,
 // 25.progress.
-TEST_F(TrainTemplate, TrainsOnTwoProcessesAsOnOne) {
+TEST_F(TrainTemplate, TrainsOnTwoProcessesLikeOnOne) {
     const Arguments more = {"scheduler.name=cosine", "scheduler.num_warmup_steps=4"};
     train("one", more);
     Arguments half = more;
@@ -340,7 +342,7 @@ TEST_F(TrainTemplate, ResumesOnTwoProcesses) {
     EXPECT_TRUE(weights("resumed") == weights("whole"));
 }
 
-TEST_F(TrainTemplate, ShipsAConfigurationThatLacksOnlyTheData) {
+TEST_F(TrainTemplate, InstalledConfigurationLacksOnlyTheData) {
     const std::string file = AXLE_TESTS_DIR "/../tools/train_template.yaml";
     expect_refused({"--config", file}, {"missing: data.data_dir;"});
     const Ended ended = run({"--config", file, "data.data_dir=" AXLE_TESTS_DIR "/golden/images",

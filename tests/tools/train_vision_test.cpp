@@ -1,4 +1,4 @@
-// train_vision as its users meet it, on forty digits.
+// Tests the program train_vision on forty digits.
 #include <cstdlib>
 #include <fstream>
 #include <string>
@@ -14,7 +14,7 @@ class TrainVision : public TrainerTest {
   protected:
     TrainVision() : TrainerTest("train_vision") {}
 
-    // A run over the committed digits into a folder of its own.
+    // Runs on the committed digits with its own output folder.
     Arguments tiny(const std::string& out, const Arguments& more = {}) {
         Arguments all = {"--preset", "tiny",        "--data",    AXLE_TESTS_DIR "/golden/images",
                          "--out",    folder_ / out, "--threads", "1"};
@@ -23,7 +23,7 @@ class TrainVision : public TrainerTest {
     }
 };
 
-TEST_F(TrainVision, EndsWithOneObjectThatSaysWhatCameOut) {
+TEST_F(TrainVision, PrintsItsResultAsJson) {
     const Ended ended = run(tiny("a"));
     ASSERT_EQ(ended.code, 0) << ended.text();
     const json result = ended.result();
@@ -40,7 +40,7 @@ TEST_F(TrainVision, EndsWithOneObjectThatSaysWhatCameOut) {
     EXPECT_EQ(json::parse(read_file(folder_ / "a/config.json"))["model_type"], "mlp");
 }
 
-TEST_F(TrainVision, EveryModelTrainsEvaluatesAndComesBackTheSame) {
+TEST_F(TrainVision, TrainsEvaluatesAndReloadsEveryModel) {
     for (const char* model : {"lenet", "mlp", "resnet18"}) {
         const Arguments same = {"--model", model, "--batch-size", "2"};
         const auto with = [&](Arguments more) {
@@ -59,7 +59,7 @@ TEST_F(TrainVision, EveryModelTrainsEvaluatesAndComesBackTheSame) {
     }
 }
 
-TEST_F(TrainVision, TheModelDependsNeitherOnThreadsNorOnWorkers) {
+TEST_F(TrainVision, ResultDoesNotDependOnThreadsOrWorkers) {
     const Arguments more = {"--model", "lenet", "--steps", "6"};
     ASSERT_EQ(run(tiny("a", more)).code, 0);
     for (const Arguments& other :
@@ -73,7 +73,7 @@ TEST_F(TrainVision, TheModelDependsNeitherOnThreadsNorOnWorkers) {
     }
 }
 
-TEST_F(TrainVision, AKilledRunGoesOnToTheSameBits) {
+TEST_F(TrainVision, ResumesAKilledRunExactly) {
     const Arguments more = {"--model", "lenet", "--steps", "300", "--save-every", "5"};
     ASSERT_EQ(run(tiny("whole", more)).code, 0);
     Arguments first = more, second = more;
@@ -93,7 +93,7 @@ TEST_F(TrainVision, TrainsInF16WithAScaler) {
     EXPECT_TRUE(fs::exists(folder_ / "half/checkpoints/checkpoint_20/scaler.json"));
 }
 
-TEST_F(TrainVision, LeavesAReportATraceAndWhatTrackersWrite) {
+TEST_F(TrainVision, WritesReportTraceAndTrackers) {
     const Ended ended =
         run(tiny("a", {"--sample", "3", "--log-with", "tensorboard,csv", "--epochs", "4"}));
     ASSERT_EQ(ended.code, 0) << ended.text();
@@ -109,7 +109,7 @@ TEST_F(TrainVision, LeavesAReportATraceAndWhatTrackersWrite) {
     EXPECT_EQ(events, 1u);
 }
 
-TEST_F(TrainVision, SaysWhatItCannotUse) {
+TEST_F(TrainVision, NamesInvalidOptions) {
     expect_refused(tiny("a", {"--model", "lenett"}), {"lenett", "did you mean lenet?"});
     expect_refused(tiny("a", {"--data", folder_ / "none"}), {"none", "train-images-idx3-ubyte"});
     expect_refused(tiny("a", {"--log-with", "tensorbord"}), {"tensorbord", "tensorboard"});
@@ -120,7 +120,7 @@ TEST_F(TrainVision, SaysWhatItCannotUse) {
                    {"conv1.weight", "layers.0.weight"});
 }
 
-// The whole of it on real digits: a folder with them is named by AXLE_DATA.
+// Trains on the real digits in the folder AXLE_DATA.
 TEST_F(TrainVision, LongTrainingReadsHandwriting) {
     const char* folder = std::getenv("AXLE_DATA");
     if (folder == nullptr) GTEST_SKIP() << "AXLE_DATA names no folder with mnist/ in it";

@@ -1,4 +1,4 @@
-// The fixture of tests that run a trainer: a process with files, options and signals.
+// The fixture of tests that run a trainer program with files, options and signals.
 #pragma once
 
 #include <chrono>
@@ -74,7 +74,7 @@ class TrainerTest : public testing::Test {
     }
     Ended run(const Arguments& arguments) { return finish(start(arguments)); }
 
-    // Exit code 1 and one line on stderr with these words.
+    // Expects exit code 1 and one line on stderr with these words.
     void expect_refused(const Arguments& arguments, const Arguments& words) {
         const Ended ended = run(arguments);
         EXPECT_EQ(ended.code, 1) << ended.text();
@@ -87,7 +87,7 @@ class TrainerTest : public testing::Test {
     std::string model(const std::string& out) {
         return read_file(folder_ / out + "/model.safetensors");
     }
-    // What must come back to the bit: everything but the speed.
+    // The fields of the metrics that must be reproduced exactly: all but the speed.
     std::vector<json> metrics(const std::string& out) {
         std::vector<json> rows;
         for (const std::string& line : lines_of(folder_ / out + "/metrics.jsonl")) {
@@ -97,8 +97,8 @@ class TrainerTest : public testing::Test {
         }
         return rows;
     }
-    // Kills a run once its metrics have `rows` rows and a checkpoint is there, after a moment more;
-    // false if it was faster.
+    // Kills a run once its metrics have `rows` rows and a checkpoint exists, after a short delay.
+    // Returns false if the run ended before.
     bool killed_at(std::size_t rows, std::chrono::microseconds later, const std::string& out,
                    const Arguments& arguments) {
         const pid_t child = start(arguments);
@@ -119,7 +119,7 @@ class TrainerTest : public testing::Test {
     }
 
     std::string name_, program_;
-    TemporaryFolder folder_{Kept::in_memory};
+    TemporaryFolder folder_{FolderStorage::in_memory};
 };
 
 }  // namespace axle::tests

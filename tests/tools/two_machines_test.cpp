@@ -1,5 +1,5 @@
-// Two machines: two network namespaces with a cable between them. Skipped where the system lets
-// nobody make such.
+// Tests a job on two machines: two network namespaces with a virtual cable. Skipped if namespaces
+// are not permitted.
 #include <cstdlib>
 #include <fstream>
 #include <string>
@@ -13,8 +13,8 @@
 namespace axle::tests {
 namespace {
 
-// Runs machine_0 and machine_1 below the folder $1, each in a network of its own, 10.77.0.1 and
-// 10.77.0.2. 77: there is no such thing here. What it started ends with it.
+// Runs the scripts machine_0 and machine_1 in folder $1, each in its own network (10.77.0.1 and
+// 10.77.0.2). Exits with 77 if that is not possible. Ends all started processes.
 constexpr const char* kNetwork = R"(
 cd "$1" || exit 1
 for tool in unshare nsenter ip; do
@@ -64,7 +64,7 @@ class TwoMachines : public TrainerTest {
     void machine(int index, const std::string& commands) {
         write_file_atomically(folder_ / ("machine_" + std::to_string(index)), commands + "\n");
     }
-    // Both exit codes as "0 0", or why there are none.
+    // Returns both exit codes as "0 0", or the reason why it cannot run.
     Ended on_two_machines() {
         write_file_atomically(folder_ / "network", kNetwork);
         program_ = "/bin/bash";
@@ -83,7 +83,7 @@ class TwoMachines : public TrainerTest {
 };
 
 // Covers 25.multi-node.
-TEST_F(TwoMachines, TrainTheModelThatTwoProcessesTrainOnOne) {
+TEST_F(TwoMachines, TrainTheSameModelAsTwoLocalProcesses) {
     const std::string launch = std::string(AXLE_BIN_DIR) + "/axle launch --cpu --num_processes 2 ";
     const auto of = [&](int rank) {
         return "export AXLE_JOB_TOKEN=both-know-it\nexec " + launch +
@@ -99,7 +99,7 @@ TEST_F(TwoMachines, TrainTheModelThatTwoProcessesTrainOnOne) {
     EXPECT_EQ(model("two"), model("one"));
 }
 
-TEST_F(TwoMachines, FindEachOtherByVariablesAlone) {
+TEST_F(TwoMachines, ConnectWithEnvironmentVariablesOnly) {
     const auto of = [&](int rank) {
         return "export RANK=" + std::to_string(rank) +
                " WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=10.77.0.1\nexec " +
@@ -109,13 +109,13 @@ TEST_F(TwoMachines, FindEachOtherByVariablesAlone) {
     expect_both_succeed();
 }
 
-TEST_F(TwoMachines, NameTheRankWhoseMachineIsCutOff) {
+TEST_F(TwoMachines, NameTheRankOfADisconnectedMachine) {
     const auto of = [&](int rank) {
         return "export RANK=" + std::to_string(rank) +
                " WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=10.77.0.1\n" +
                train("cut") + " --steps 1000000 --save-every 0";
     };
-    // The cable is pulled once both train; neither gets a sign of the other's end.
+    // Disconnects the cable while both train; neither side is notified.
     machine(0, "(until [ -s " + (folder_ / "cut/metrics.jsonl") +
                    " ]; do sleep 0.05; done; ip link set cable0 down) &\n" + of(0));
     machine(1, of(1));

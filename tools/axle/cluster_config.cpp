@@ -84,7 +84,7 @@ class ConfigReader {
         const Tree* environment = tree_.find("compute_environment");
         if (environment && environment->is_string() && environment->string() != "LOCAL_MACHINE")
             fail("compute_environment is " + in_quotes(environment->string()) +
-                 "; Axle runs on machines of your own: LOCAL_MACHINE");
+                 "; Axle supports only LOCAL_MACHINE");
         modernize();
         refuse_unknown_keys();
         ClusterConfig config;
@@ -108,7 +108,7 @@ class ConfigReader {
     // Converts `no` in hand-written files, which YAML reads as false, and fields of old versions.
     void modernize() {
         if (!tree_.contains("distributed_type"))
-            fail("says no distributed_type; `axle config` makes a new file");
+            fail("distributed_type is missing; run `axle config` to create a new file");
         const auto no_is_text = [&](const char* key, const char* text) {
             const Tree* value = tree_.find(key);
             if (value && value->is_boolean() && !value->boolean()) tree_.set(key, text);
@@ -179,7 +179,7 @@ class ConfigReader {
     std::string gpu_ids(const Tree& from) const {
         if (from.is_integer()) return str(from.integer());
         if (from.is_string()) return from.string();
-        if (!from.is_list()) must_be("gpu_ids", "all, or numbers with commas between");
+        if (!from.is_list()) must_be("gpu_ids", "all, or comma-separated numbers");
         std::string ids;
         for (const Tree& id : from.elements()) ids += (ids.empty() ? "" : ",") + gpu_ids(id);
         return ids;
@@ -197,7 +197,7 @@ class ConfigReader {
         if (config.machine_rank < 0 || config.machine_rank >= config.num_machines)
             must_be("machine_rank", str("from 0 to num_machines - 1 = ", config.num_machines - 1));
         if (config.num_processes < -1 || config.num_processes == 0)
-            must_be("num_processes", "at least 1, or -1 for what the command line says");
+            must_be("num_processes", "at least 1, or -1 to give it on the command line");
         const int port = config.main_process_port.value_or(0);
         if (port < 0 || port > 65535) must_be("main_process_port", "from 0 to 65535");
         if (!config.mixed_precision) return;
@@ -267,8 +267,7 @@ void warn_of_tpu_keys(const ClusterConfig& config, const std::string& path) {
             keys += (keys.empty() ? "" : ", ") + std::string(name);
     });
     if (!keys.empty())
-        log(LogLevel::warning, printable(path), ": ", keys,
-            ": only a TPU uses this; it is ignored");
+        log(LogLevel::warning, printable(path), ": ", keys, ": only used for TPUs; ignored");
 }
 
 std::string home() {
@@ -303,7 +302,7 @@ ClusterConfig config_from_tree(const Tree& tree, const std::string& name) {
 
 ClusterConfig read_config(const std::string& path) {
     if (const InputFile file(path); file.size() > (std::int64_t{1} << 20))
-        throw FileError(printable(path) + ": is too large for a configuration");
+        throw FileError(printable(path) + ": too large for a configuration file");
     const std::string text = read_file(path);
     Tree tree;
     if (is_json(path)) {

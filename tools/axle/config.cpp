@@ -19,8 +19,8 @@ namespace {
 
 constexpr int kAnyInt = std::numeric_limits<int>::max();
 constexpr const char* kFileHelp =
-    "The file; by default $HF_HOME/accelerate/default_config.yaml, or the same below "
-    "~/.cache/huggingface. JSON if it ends in .json";
+    "The file; default: $HF_HOME/accelerate/default_config.yaml, or the same path below "
+    "~/.cache/huggingface. Uses JSON if it ends in .json";
 
 void add_file(tools::Options& options, std::string& path) {
     path = default_config_path();
@@ -28,7 +28,7 @@ void add_file(tools::Options& options, std::string& path) {
 }
 
 void say_written(const std::string& path) {
-    std::cout << "The configuration is in " << path << ".\n";
+    std::cout << "Wrote the configuration to " << path << ".\n";
 }
 
 int run_default(std::vector<std::string> arguments) {
@@ -41,9 +41,10 @@ int run_default(std::vector<std::string> arguments) {
         .one_of({"no", "fp16", "bf16", "fp8"});
     if (!options.parse(std::move(arguments))) return 0;
     if (std::filesystem::exists(path))
-        throw FileError(printable(path) +
-                        ": is there already and stays as it is; `axle config` replaces it, and "
-                        "--config_file names another");
+        throw FileError(
+            printable(path) +
+            ": the file exists and was not changed; run `axle config` to replace it, or "
+            "use --config_file for another file");
     ClusterConfig config = default_config(cuda::device_count());
     config.mixed_precision = precision;
     write_config(config, path);
@@ -52,7 +53,7 @@ int run_default(std::vector<std::string> arguments) {
 }
 
 int run_update(std::vector<std::string> arguments) {
-    tools::Options options("Writes a configuration anew, with today's keys and their defaults.",
+    tools::Options options("Rewrites a configuration with the current keys and their defaults.",
                            "axle config update");
     std::string path;
     add_file(options, path);
@@ -62,7 +63,7 @@ int run_update(std::vector<std::string> arguments) {
     return 0;
 }
 
-// The flags that answer the questions, for scripts.
+// Flags that replace the questions, for scripts.
 class Answers {
   public:
     explicit Answers(tools::Options& options) {
@@ -71,27 +72,29 @@ class Answers {
         config_.same_network = true;
         type_ = options
                     .add("--distributed_type", config_.distributed_type,
-                         "NO, MULTI_GPU or MULTI_CPU; otherwise as the other answers say")
+                         "NO, MULTI_GPU or MULTI_CPU; default: derived from the other flags")
                     .one_of({"NO", "MULTI_GPU", "MULTI_CPU"});
-        processes_ =
-            options.add("--num_processes", config_.num_processes, "Processes of all machines")
-                .range(1, kAnyInt);
-        add(options, "--num_machines", config_.num_machines, "Machines").range(1, kAnyInt);
-        add(options, "--machine_rank", config_.machine_rank, "Which of them this is, from 0");
+        processes_ = options
+                         .add("--num_processes", config_.num_processes,
+                              "Number of processes on all machines")
+                         .range(1, kAnyInt);
+        add(options, "--num_machines", config_.num_machines, "Number of machines")
+            .range(1, kAnyInt);
+        add(options, "--machine_rank", config_.machine_rank, "Number of this machine, from 0");
         add(options, "--main_process_ip", config_.main_process_ip, "The address of machine 0");
         add(options, "--main_process_port", config_.main_process_port, "A port of machine 0")
             .range(0, 65535);
         add(options, "--mixed_precision", config_.mixed_precision, "no, fp16, bf16 or fp8")
             .one_of({"no", "fp16", "bf16", "fp8"});
-        add(options, "--gpu_ids", config_.gpu_ids, "GPUs of this machine: all, or as in 0,1");
+        add(options, "--gpu_ids", config_.gpu_ids, "GPUs of this machine: all, or such as 0,1");
         cpu_ = options.add_flag("--use_cpu,--cpu", config_.use_cpu,
-                                "The CPU even where there is a GPU");
+                                "Use the CPU even if there is a GPU");
         given_.push_back(*cpu_);
         given_.push_back(options.add_flag("--enable_cpu_affinity", config_.enable_cpu_affinity,
-                                          "Each process on the CPU cores next to its GPU"));
+                                          "Bind each process to the CPU cores next to its GPU"));
         given_.push_back(options.add_flag("--debug", config_.debug, "ACCELERATE_DEBUG_MODE"));
         given_.push_back(options.add("--mpirun_hostfile", hostfile_,
-                                     "Start the processes by mpirun, on these hosts"));
+                                     "Start the processes with mpirun on the hosts of this file"));
         given_.push_back(*type_);
         given_.push_back(*processes_);
     }
@@ -111,7 +114,7 @@ class Answers {
             config_.distributed_type = config_.use_cpu ? "MULTI_CPU" : "MULTI_GPU";
         if (config_.distributed_type == "MULTI_CPU") config_.use_cpu = true;
         if (config_.use_cpu && says_gpu())
-            throw UsageError("config: --gpu_ids and MULTI_GPU go with no --use_cpu");
+            throw UsageError("config: --use_cpu excludes --gpu_ids and MULTI_GPU");
         if (!config_.use_cpu && !config_.gpu_ids) config_.gpu_ids = "all";
         check_answers(config_);
         return config_;
@@ -135,12 +138,11 @@ class Answers {
 
 int run_questions(std::vector<std::string> arguments) {
     tools::Options options(
-        "Asks what `axle launch` is to do by default and writes it to a file, which Accelerate "
-        "reads "
-        "too. With one of the answers below nothing is asked.\n\n"
+        "Asks for the defaults of `axle launch` and writes them to a file, which Accelerate can "
+        "read too. With any of the flags below, no questions are asked.\n\n"
         "  axle config            questions\n"
         "  axle config default    every GPU of this machine, or the CPU\n"
-        "  axle config update     an old file with today's keys\n",
+        "  axle config update     rewrites an old file with the current keys\n",
         "axle config");
     std::string path;
     add_file(options, path);
@@ -148,8 +150,8 @@ int run_questions(std::vector<std::string> arguments) {
     if (!options.parse(std::move(arguments))) return 0;
     if (!answers.given() && !isatty(STDIN_FILENO))
         throw UsageError(
-            "config: there is no terminal to ask on; use `axle config default`, or answer by "
-            "options (`axle config --help`)");
+            "config: stdin is not a terminal; use `axle config default`, or give the answers as "
+            "flags (see `axle config --help`)");
     const int gpus = cuda::device_count();
     write_config(answers.given() ? answers.config(gpus) : ask_for_config(std::cin, std::cout, gpus),
                  path);

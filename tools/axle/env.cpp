@@ -62,7 +62,7 @@ void say_config(const std::string& path) {
 
 int run_env(std::vector<std::string> arguments) {
     tools::Options options(
-        "Shows what a report of trouble should say: versions, this machine, configuration.",
+        "Shows the information for a bug report: versions, this machine, configuration.",
         "axle env");
     std::string path;
     options.add("--config_file", path, "The configuration to show instead of the default one");

@@ -83,7 +83,7 @@ const std::map<std::string, std::function<TensorBytes()>>& known_models() {
 std::optional<TensorBytes> from_config(const std::string& path) {
     const std::string text = read_file(path);
     if (text.size() > kMaxConfig)
-        throw FileError(printable(path) + ": is too large for a config.json");
+        throw FileError(printable(path) + ": too large for a config.json");
     try {
         const Tree fields = from_json(text);
         const Tree* type = fields.is_map() ? fields.find("model_type") : nullptr;
@@ -119,9 +119,9 @@ TensorBytes from_folder(const std::string& path) {
         if (entry.path().extension() == ".safetensors") files.push_back(entry.path().string());
     if (files.empty())
         throw FileError(printable(path) +
-                        (has_config ? ": its config.json is for no model that Axle has, and it "
-                                      "holds no .safetensors file"
-                                    : ": holds neither config.json nor a .safetensors file"));
+                        (has_config ? ": its config.json is not for a model type of Axle, and it "
+                                      "contains no .safetensors file"
+                                    : ": contains neither config.json nor a .safetensors file"));
     std::sort(files.begin(), files.end());
     TensorBytes tensors;
     for (const std::string& file : files) add_file(tensors, file);
@@ -250,17 +250,17 @@ std::optional<TrainingBytes> training_bytes(std::int64_t float32_bytes, Estimate
 
 int run_estimate_memory(std::vector<std::string> arguments) {
     tools::Options options(
-        "Shows how much memory a model takes: its weights, and training it with Adam. What the "
-        "activations of a batch take comes on top.",
+        "Shows how much memory a model needs: for its weights, and for training with Adam. "
+        "Memory for activations comes in addition.",
         "axle estimate-memory");
     std::string model;
     std::vector<std::string> dtypes = {"float32", "float16", "int8", "int4"};
     options
         .add("model", model,
-             "gpt2, bert-base-cased, resnet50 and their like, a folder, a config.json, or a "
+             "a name such as gpt2, bert-base-cased or resnet50, a folder, a config.json, or a "
              ".safetensors file")
         .required();
-    options.add("--dtypes", dtypes, "Of float32, float16, bfloat16, int8, int4 and fp8");
+    options.add("--dtypes", dtypes, "Any of float32, float16, bfloat16, int8, int4 and fp8");
     if (!options.parse(std::move(arguments))) return 0;
     std::vector<Row> rows = {{"dtype", "Largest Layer", "Total Size", "Training using Adam"}};
     std::vector<EstimateDType> wanted;

@@ -90,12 +90,11 @@ const std::vector<ForeignFlag>& flags_without_effect() {
 
 const std::vector<RefusedFlag>& refused_flags() {
     static constexpr const char* kMachines =
-        "there are CPUs and NVIDIA GPUs here: --cpu or --multi_gpu";
+        "Axle supports CPUs and NVIDIA GPUs: use --cpu or --multi_gpu";
     static constexpr const char* kSharding =
-        "every process holds the whole model here: --multi_gpu or --cpu with --num_processes";
+        "every process holds the whole model: use --multi_gpu, or --cpu with --num_processes";
     static constexpr const char* kElsewhere =
-        "jobs start on machines that this one shares a network with, not at a provider's: "
-        "--num_machines";
+        "jobs run on machines in your network, not at a cloud provider: use --num_machines";
     static const std::vector<RefusedFlag> flags = {
         {"tpu", false, kMachines},
         {"tpu_cluster", false, kMachines},

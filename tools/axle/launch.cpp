@@ -29,12 +29,12 @@ void list_defaults(const LaunchPlan& plan, const LaunchFlags& flags) {
     if (flags.quiet) return;
     std::string text;
     if (!plan.defaults.empty()) {
-        text += "axle launch: values that nobody gave:\n";
+        text += "axle launch: using default values:\n";
         for (const std::string& line : plan.defaults) text += "    " + line + "\n";
-        text += "`axle config` asks for them once.\n";
+        text += "Run `axle config` to store them in a configuration.\n";
     }
     if (!flags.without_effect.empty()) {
-        text += "axle launch: without effect here:";
+        text += "axle launch: these flags have no effect:";
         for (const std::string& name : flags.without_effect) text += " " + name;
         text += "\n";
     }
@@ -58,8 +58,8 @@ class Ports {
         } catch (const CommError&) {
             held_ = std::make_unique<dist::ReservedPort>();
             std::cerr << str("axle launch: port ", plan_.main_process_port,
-                             " is in use; the processes meet at port ", held_->port(),
-                             ". --main_process_port 0 takes a free one at once.\n");
+                             " is in use; using port ", held_->port(),
+                             ". --main_process_port 0 always chooses a free one.\n");
         }
         return held_->port();
     }
@@ -106,13 +106,13 @@ dist::JobNode job_node(const LaunchPlan& plan) {
 
 // Returns a command for each process, with RANK and the other variables set.
 std::vector<dist::Command> commands_of(const LaunchPlan& plan) {
-    const dist::JobNode place = job_node(plan);
+    const dist::JobNode node = job_node(plan);
     std::vector<dist::Command> commands;
     for (int i = 0; i < plan.processes_here; ++i) {
         dist::Command command{.arguments = plan.command, .environment = plan.environment};
         // Variables given with --env take precedence.
-        command.environment.merge(dist::environment_of(place, i));
-        if (plan.keep_to_cores) command.cpus = dist::cpus_of(place, i);
+        command.environment.merge(dist::environment_of(node, i));
+        if (plan.keep_to_cores) command.cpus = dist::cpus_of(node, i);
         commands.push_back(std::move(command));
     }
     return commands;
@@ -122,8 +122,8 @@ std::vector<dist::Command> commands_of(const LaunchPlan& plan) {
 void check_program(const std::string& program) {
     if (program.find('/') != std::string::npos || !std::filesystem::is_regular_file(program))
         return;
-    std::cerr << str("axle launch: ", in_quotes(program), " is looked for in PATH; ./",
-                     printable(program), " is the one in this folder\n");
+    std::cerr << str("axle launch: ", in_quotes(program), " is searched in PATH; use ./",
+                     printable(program), " for the file in this folder\n");
 }
 
 }  // namespace

@@ -15,14 +15,14 @@ namespace axle::launcher {
 namespace {
 
 constexpr const char* kAbout =
-    "Starts a program on one or several processes, watches it, and ends all if one fails.\n\n"
-    "  axle launch --num_processes 2 ./train --lr 0.1      two processes of this machine\n"
-    "  axle launch --cpu --num_processes 2 train.py        the same, of a Python script\n"
+    "Starts a program as one or several processes and stops all of them if one fails.\n\n"
+    "  axle launch --num_processes 2 ./train --lr 0.1      two processes on this machine\n"
+    "  axle launch --cpu --num_processes 2 train.py        the same for a Python script\n"
     "  axle launch --num_machines 2 --num_processes 8 --machine_rank 0 \\\n"
     "      --main_process_ip 10.0.0.1 --token_file job.token ./train\n\n"
-    "The last one is started on each machine, with the same address, program, data and token, but "
-    "a --machine_rank of its own. Flags stand before the program; what follows it is the "
-    "program's. What isn't said comes from the configuration (axle config), if there is one.";
+    "Run the last command on each machine, with the same address, program, data and token, but "
+    "with its own --machine_rank. Flags must come before the program; arguments after it are "
+    "passed to it. Flags that are not given come from the configuration (axle config), if any.";
 
 constexpr int kAnyInt = std::numeric_limits<int>::max();
 
@@ -39,7 +39,7 @@ class Declaration {
         declare_foreign();
         options_.set_footer(
             "Flags of accelerate launch for TPUs, DeepSpeed, FSDP, Megatron-LM, FP8 and "
-            "SageMaker are known, and do nothing or are refused.");
+            "SageMaker are accepted without effect, or refused.");
     }
 
     // Called after parsing.
@@ -57,12 +57,14 @@ class Declaration {
 
     void declare_job() {
         group_ = "What to start";
-        add("--config_file", f_.config_file, "Take what isn't said here from this file");
+        add("--config_file", f_.config_file, "File with values for flags that are not given");
         flag("-m,--module", f_.module, "The program is a Python module, as for python -m");
-        flag("--no_python", f_.no_python, "The program is started itself though it ends in .py");
-        flag("-q,--quiet", f_.quiet, "Don't list defaults, nor say how a job failed");
+        flag("--no_python", f_.no_python, "Start the program itself even if its name ends in .py");
+        flag("-q,--quiet", f_.quiet, "Don't print default values or how a job failed");
         flag("--debug", f_.debug, "ACCELERATE_DEBUG_MODE: check collectives in detail");
-        options_.add("--env", f_.env, "NAME=VALUE for the processes; may come several times")
+        options_
+            .add("--env", f_.env,
+                 "Environment variable NAME=VALUE for the processes; can be repeated")
             .repeatable()
             .group(group_);
     }
@@ -71,19 +73,20 @@ class Declaration {
         group_ = "Hardware and machines";
         flag("--cpu", f_.cpu, "Train on CPUs");
         flag("--multi_gpu", f_.multi_gpu, "Train on several GPUs");
-        add("--num_processes", f_.num_processes, "Processes of all machines together")
+        add("--num_processes", f_.num_processes, "Number of processes on all machines")
             .range(1, 65536);
         add("--num_machines", f_.num_machines, "Machines").range(1, 65536);
-        add("--machine_rank", f_.machine_rank, "Which machine this is, from 0").range(0, 65535);
+        add("--machine_rank", f_.machine_rank, "Number of this machine, from 0").range(0, 65535);
         add("--main_process_ip", f_.main_process_ip, "Address of machine 0");
         add("--main_process_port", f_.main_process_port,
-            "Port of rank 0; 0 takes a free one of this machine")
+            "Port of rank 0; 0 chooses a free one on this machine")
             .range(0, 65535);
         add("--token_file", f_.token_file,
-            "File that only you can read, with a secret that all machines of the job share; else "
+            "File with the secret shared by all machines of the job, readable only by you; "
+            "default: "
             "AXLE_JOB_TOKEN");
-        add("--gpu_ids", f_.gpu_ids, "GPUs of this machine to use, as in 0,1; or all");
-        flag("--same_network", unused_, "No effect: machines always meet at machine 0");
+        add("--gpu_ids", f_.gpu_ids, "GPUs of this machine to use, such as 0,1; or all");
+        flag("--same_network", unused_, "No effect: machines always connect to machine 0");
         add("--rdzv_backend", f_.rdzv_backend, "No effect: the same").one_of({"static", "c10d"});
         add("--rdzv_conf", unused_text_, "No effect: the same");
         add("--mpirun_hostfile", f_.mpirun_hostfile, "Start with mpirun on the hosts of this file");
@@ -94,10 +97,10 @@ class Declaration {
         add("--mixed_precision", f_.mixed_precision, "no, fp16, bf16 or fp8")
             .one_of({"no", "fp16", "bf16", "fp8"});
         add("--num_cpu_threads_per_process", f_.num_cpu_threads_per_process,
-            "Threads of each process; the cores are shared out unless OMP_NUM_THREADS is set")
+            "Threads of each process; default: OMP_NUM_THREADS, or an equal share of the cores")
             .range(1, 1024);
         flag("--enable_cpu_affinity", f_.enable_cpu_affinity,
-             "Keep each process to its share of the cores, by NUMA node");
+             "Bind each process to its share of the cores, by NUMA node");
         add("--gradient_accumulation_steps", f_.gradient_accumulation_steps,
             "ACCELERATE_GRADIENT_ACCUMULATION_STEPS")
             .range(1, kAnyInt);
@@ -106,12 +109,11 @@ class Declaration {
         add("--role", f_.role, "ROLE_NAME of the processes");
         add("--log_dir", f_.log_dir,
             "Write <log_dir>/<attempt>/<local rank>/stdout.log and stderr.log");
-        add("-t,--tee", f_.tee,
-            "Show lines with their rank before them: 1 stdout, 2 stderr, 3 both")
+        add("-t,--tee", f_.tee, "Prefix output lines with their rank: 1 stdout, 2 stderr, 3 both")
             .range(0, 3);
-        add("--max_restarts", f_.max_restarts, "Start a failed job again, so many times")
+        add("--max_restarts", f_.max_restarts, "How often to restart a failed job")
             .range(0, kAnyInt);
-        add("--monitor_interval", f_.monitor_interval, "Seconds between looks at the processes")
+        add("--monitor_interval", f_.monitor_interval, "Seconds between checks of the processes")
             .range(0.001, 3600.0);
         add("--grace_period", f_.grace_period, "Seconds between SIGTERM and SIGKILL")
             .range(0.0, 86400.0);
@@ -119,7 +121,7 @@ class Declaration {
 
     void declare_compilation() {
         group_ = "Compilation";
-        add("--dynamo_backend", f_.dynamo_backend, "no; any other compiles where that is possible")
+        add("--dynamo_backend", f_.dynamo_backend, "no; any other backend compiles if possible")
             .one_of(accel::known_dynamo_backends());
         add("--dynamo_mode", f_.dynamo_mode, "ACCELERATE_DYNAMO_MODE")
             .one_of({"default", "reduce-overhead", "max-autotune"});
@@ -193,7 +195,7 @@ std::optional<LaunchFlags> parse_launch_flags(std::vector<std::string> arguments
     if (!options.parse(std::move(arguments))) return std::nullopt;
     declaration.refuse_and_note();
     if (flags.program.empty() || flags.program[0].empty())
-        throw UsageError("launch: there is no program to start; see axle launch --help");
+        throw UsageError("launch: no program given; see axle launch --help");
     return flags;
 }
 

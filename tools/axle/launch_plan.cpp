@@ -25,8 +25,8 @@ void check_type(const std::string& type) {
         if (type == known) return;
     throw UsageError(
         str("launch: the configuration is for ", in_quotes(type),
-            ": there are CPUs and NVIDIA GPUs here, and every process holds the whole model; "
-            "`axle config` writes another"));
+            ": Axle supports CPUs and NVIDIA GPUs, and every process holds the whole model; "
+            "run `axle config` to write another"));
 }
 
 // Returns a value of a section; its key may lack the section's name as a prefix.
@@ -64,14 +64,14 @@ std::string secret_in(const std::string& path) {
             str(printable(path), ": cannot be read: ", std::generic_category().message(errno)));
     if ((status.st_mode & 0077) != 0 || status.st_uid != ::geteuid())
         throw FileError(printable(path) +
-                        ": others could read or replace this secret: it must be yours, and "
-                        "`chmod 600`");
+                        ": other users can access this secret: the file must be owned by you, "
+                        "with mode 600");
     std::string token = read_file(path);
     while (!token.empty() && (token.back() == '\n' || token.back() == '\r')) token.pop_back();
     constexpr std::size_t kShortest = 16;
     if (token.size() < kShortest)
         throw ValueError(
-            str(printable(path), ": a secret has at least ", kShortest, " characters"));
+            str(printable(path), ": a secret must have at least ", kShortest, " characters"));
     return token;
 }
 
@@ -85,7 +85,7 @@ class Planner {
         cpu_ = f_.cpu || (c_.use_cpu && !f_.multi_gpu) || c_.distributed_type == "MULTI_CPU";
         multi_gpu_ = f_.multi_gpu || (!cpu_ && c_.distributed_type == "MULTI_GPU");
         if (f_.cpu && f_.multi_gpu)
-            throw ValueError("launch: --cpu and --multi_gpu don't go together");
+            throw ValueError("launch: --cpu and --multi_gpu exclude each other");
         gpu_ids_ = f_.gpu_ids.value_or(c_.gpu_ids.value_or("all"));
         plan_machines();
         plan_processes();
@@ -105,7 +105,8 @@ class Planner {
         p_.num_machines = f_.num_machines.value_or(c_.num_machines);
         if (p_.num_machines == 1) return;
         if (!f_.machine_rank && !config_)
-            throw ValueError("launch: several machines need --machine_rank, another on each");
+            throw ValueError(
+                "launch: a job on several machines needs --machine_rank, different on each");
         p_.machine_rank = f_.machine_rank.value_or(c_.machine_rank);
         if (p_.machine_rank < 0 || p_.machine_rank >= p_.num_machines)
             throw ValueError(str("launch: --machine_rank must be below --num_machines: ",
@@ -120,7 +121,7 @@ class Planner {
     void plan_processes() {
         int total = f_.num_processes.value_or(c_.num_processes);
         if (!f_.num_processes && config_ && total < 1)
-            throw ValueError("launch: the configuration leaves --num_processes to you: say it");
+            throw ValueError("launch: the configuration does not set --num_processes: give it");
         if (total < 1) {
             total = std::max(1, gpus()) * p_.num_machines;
             take_default("num_processes", std::to_string(total));
@@ -130,7 +131,7 @@ class Planner {
         if (multi_gpu_ && p_.num_machines == 1 && gpu_ids_ != "all" && split(gpu_ids_).size() < 2)
             throw ValueError("launch: --multi_gpu needs at least two --gpu_ids, or all");
         if (total % p_.num_machines != 0)
-            throw ValueError(str("launch: ", total, " processes can't be shared out evenly to ",
+            throw ValueError(str("launch: ", total, " processes cannot be divided evenly among ",
                                  p_.num_machines, " machines"));
         p_.processes_here = total / p_.num_machines;
         p_.threads = f_.num_cpu_threads_per_process.value_or(0);
@@ -147,21 +148,23 @@ class Planner {
         const auto address = f_.main_process_ip ? f_.main_process_ip : c_.main_process_ip;
         if (!address || address->empty())
             throw ValueError(
-                "launch: several machines need --main_process_ip: the address of machine 0");
+                "launch: a job on several machines needs --main_process_ip: the address of machine "
+                "0");
         p_.main_process_ip = *address;
         if (p_.main_process_port == 0)
-            throw ValueError("launch: several machines need the same --main_process_port, not 0");
+            throw ValueError(
+                "launch: a job on several machines needs a --main_process_port other than 0");
         const char* const token = std::getenv("AXLE_JOB_TOKEN");
         if (p_.token.empty() && token != nullptr) p_.token = token;
         if (p_.token.empty())
             throw UsageError(
-                "launch: several machines need a secret that they share: --token_file, or "
-                "AXLE_JOB_TOKEN in the environment; `openssl rand -hex 32` makes one");
+                "launch: a job on several machines needs a shared secret: use --token_file, or "
+                "AXLE_JOB_TOKEN in the environment; `openssl rand -hex 32` creates one");
     }
 
     void plan_command() {
         if (f_.module && f_.no_python)
-            throw ValueError("launch: --module and --no_python don't go together");
+            throw ValueError("launch: --module and --no_python exclude each other");
         if (f_.module)
             p_.command = {"python3", "-m"};
         else if (f_.program[0].ends_with(".py") && !f_.no_python)
@@ -217,9 +220,8 @@ class Planner {
                        c == '-';
             };
             if (id.empty() || !std::all_of(id.begin(), id.end(), fits))
-                throw ValueError(
-                    "launch: --gpu_ids are numbers with commas between them, or all: " +
-                    in_quotes(gpu_ids_));
+                throw ValueError("launch: --gpu_ids must be comma-separated numbers, or all: " +
+                                 in_quotes(gpu_ids_));
         }
         p_.environment["CUDA_VISIBLE_DEVICES"] = gpu_ids_;
     }

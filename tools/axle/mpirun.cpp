@@ -74,7 +74,7 @@ dist::Command mpirun_command(const LaunchPlan& plan) {
                 command.environment[name] = std::to_string(plan.threads);
         return command;
     }
-    throw FileError("launch: there is neither mpirun nor mpiexec in PATH");
+    throw FileError("launch: neither mpirun nor mpiexec was found in PATH");
 }
 
 }  // namespace axle::launcher

@@ -21,7 +21,8 @@ class Asker {
         for (;;) {
             out_ << question << (standard.empty() ? ": " : " [" + standard + "]: ") << std::flush;
             std::string line;
-            if (!std::getline(in_, line)) throw UsageError("config: the answers ended early");
+            if (!std::getline(in_, line))
+                throw UsageError("config: the input ended before all questions were answered");
             const std::size_t first = line.find_first_not_of(" \t\r");
             const std::size_t last = line.find_last_not_of(" \t\r");
             line = first == std::string::npos ? standard : line.substr(first, last - first + 1);
@@ -75,10 +76,11 @@ class Asker {
 void ask_for_machines(Asker& asker, ClusterConfig& config) {
     config.num_machines = asker.number("How many machines are there?", 1, 1, 65536);
     if (config.num_machines == 1) return;
-    config.machine_rank = asker.number("Which of them is this one?", 0, 0, config.num_machines - 1);
-    config.main_process_ip =
-        asker.text("What is the address of machine 0, as the others reach it?");
-    config.main_process_port = asker.number("Which of its ports may they use?", 29500, 1, 65535);
+    config.machine_rank =
+        asker.number("What is the number of this machine (from 0)?", 0, 0, config.num_machines - 1);
+    config.main_process_ip = asker.text("What is the address of machine 0 for the other machines?");
+    config.main_process_port =
+        asker.number("Which port of machine 0 should they use?", 29500, 1, 65535);
     config.same_network = asker.yes("Are they all in one local network?", true);
 }
 
@@ -106,21 +108,19 @@ ClusterConfig ask_for_config(std::istream& in, std::ostream& out, int gpus) {
         "What do you train on?", {"One process", "Several GPUs", "Several processes on the CPU"},
         gpus > 1 ? 1 : 0)];
     const bool distributed = config.distributed_type != "NO";
-    config.use_cpu =
-        config.distributed_type == "MULTI_CPU" ||
-        (!distributed && asker.yes("On the CPU even where there is a GPU?", gpus == 0));
+    config.use_cpu = config.distributed_type == "MULTI_CPU" ||
+                     (!distributed && asker.yes("Use the CPU even if there is a GPU?", gpus == 0));
     if (distributed) {
         ask_for_machines(asker, config);
         ask_for_processes(asker, config, gpus);
     }
-    if (distributed && config.use_cpu && asker.yes("Is it mpirun that starts them?", false))
+    if (distributed && config.use_cpu && asker.yes("Should mpirun start them?", false))
         config.mpirun_config = {
-            {"mpirun_hostfile",
-             expand_home(asker.text("Where is its file of hosts?", "~/hostfile"))}};
+            {"mpirun_hostfile", expand_home(asker.text("Where is its hostfile?", "~/hostfile"))}};
     if (!config.use_cpu) {
-        config.gpu_ids = asker.text("Which GPUs of this machine, as in 0,1?", "all");
+        config.gpu_ids = asker.text("Which GPUs of this machine, such as 0,1?", "all");
         config.enable_cpu_affinity =
-            asker.yes("Is each process to run on the CPU cores next to its GPU?", false);
+            asker.yes("Bind each process to the CPU cores next to its GPU?", false);
     }
     const std::vector<std::string> precisions = {"no", "fp16", "bf16", "fp8"};
     config.mixed_precision =
@@ -147,14 +147,14 @@ void check_answers(const ClusterConfig& config) {
         refuse("--distributed_type NO is one process on one machine");
     if (!alone && machines == 1 && config.num_processes == 1)
         refuse(str("--distributed_type ", config.distributed_type,
-                   " with one process: leave it out, or say --num_processes"));
+                   " with one process: omit it, or give --num_processes"));
     if (config.num_processes % machines != 0)
-        refuse(str("--num_processes ", config.num_processes, " can't be shared by ", machines,
+        refuse(str("--num_processes ", config.num_processes, " cannot be divided among ", machines,
                    " machines"));
     if (config.machine_rank < 0 || config.machine_rank >= machines)
         refuse(str("--machine_rank must be from 0 to ", machines - 1));
     if (machines > 1 && !config.main_process_ip)
-        refuse("several machines need --main_process_ip, the address of machine 0");
+        refuse("a job on several machines needs --main_process_ip, the address of machine 0");
 }
 
 }  // namespace axle::launcher

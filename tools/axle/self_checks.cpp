@@ -18,7 +18,7 @@ namespace axle::launcher {
 namespace {
 
 void check_is(const Tensor& x, const std::vector<double>& wanted, const std::string& what) {
-    expect(numbers(x) == wanted, what + " gave other values than it should");
+    expect(numbers(x) == wanted, what + " returned wrong values");
 }
 
 // Rank r has r + 1 in each element, so sums are 1 + ... + P.
@@ -51,7 +51,7 @@ void check_collectives(Accelerator& accelerator) {
     check_is(group.reduce_scatter(parts), {sum, sum}, "reduce_scatter");
 
     const std::vector<Tree> objects = group.all_gather_object(Tree{{"rank", rank}});
-    expect(static_cast<int>(objects.size()) == size, "all_gather_object gave too few");
+    expect(static_cast<int>(objects.size()) == size, "all_gather_object returned too few objects");
     for (int r = 0; r < size; ++r)
         expect(objects[static_cast<std::size_t>(r)]["rank"].integer() == r,
                "all_gather_object mixed up the ranks");
@@ -100,7 +100,7 @@ void check_main_process_first(Accelerator& accelerator) {
     const auto rank = static_cast<std::size_t>(accelerator.process_index());
     for (std::size_t i = 0; i <= rank; ++i)  // the nearest main process below is this machine's
         if (all[2 * i] == 0) main_left = all[2 * i + 1];
-    if (local != 0) expect(entered >= main_left, "it ran before its machine's main process had");
+    if (local != 0) expect(entered >= main_left, "it ran before the main process of its machine");
 }
 
 Tree list_to(std::int64_t n) {
@@ -127,15 +127,15 @@ void check_split(Accelerator& accelerator) {
     const std::int64_t begin = 2 * rank, end = begin + 2;
     expect(numbers_of(accelerator.split_between_processes(list_to(2 * processes))) ==
                count(begin, end),
-           "a list was cut otherwise");
+           "a list was split wrongly");
     const Tensor rows = arange(2 * processes);
     expect(numbers(accelerator.split_between_processes(Tree(rows)).tensor()) == count(begin, end),
-           "a tensor was cut otherwise");
+           "a tensor was split wrongly");
     const Tree map =
         accelerator.split_between_processes(Tree{{"list", list_to(2 * processes)}, {"rows", rows}});
     expect(numbers_of(map["list"]) == count(begin, end) &&
                numbers(map["rows"].tensor()) == count(begin, end),
-           "a map was cut otherwise");
+           "a map was split wrongly");
 }
 
 // With 17 elements the first processes get one more; with padding all get the same number.
@@ -145,18 +145,18 @@ void check_split_evenly(Accelerator& accelerator) {
     const std::int64_t begin = rank * each + std::min(rank, extra);
     const std::vector<double> mine = count(begin, begin + each + (rank < extra ? 1 : 0));
     expect(numbers_of(accelerator.split_between_processes(list_to(17))) == mine,
-           "17 elements were shared out otherwise");
+           "17 elements were divided wrongly");
     std::vector<double> padded = mine;
     if (extra > 0 && rank >= extra) padded.push_back(16);
     expect(numbers_of(accelerator.split_between_processes(list_to(17), true)) == padded,
-           "17 elements were padded otherwise");
+           "17 elements were padded wrongly");
 }
 
 void check_triggers(Accelerator& accelerator) {
-    expect(!accelerator.check_trigger(), "a trigger was up before it was set");
+    expect(!accelerator.check_trigger(), "a trigger was set too early");
     accelerator.on_last_process([&] { accelerator.set_trigger(); });
-    expect(accelerator.check_trigger(), "the last process's trigger wasn't seen");
-    expect(!accelerator.check_trigger(), "a trigger stayed up");
+    expect(accelerator.check_trigger(), "the trigger of the last process was not seen");
+    expect(!accelerator.check_trigger(), "a trigger was not reset");
 }
 
 // Each process starts with another seed; afterwards all must draw the main process's numbers.
@@ -171,13 +171,13 @@ void check_rng_synchronization(Accelerator& accelerator) {
     for (const char* type : {"torch", "cuda"}) {
         accel::set_seed(40 + rank);
         const bool alike = same(draw());
-        expect(rank == 0 || !alike, "another seed draws the same");
+        expect(rank == 0 || !alike, "another seed gave the same numbers");
         accel::synchronize_rng_state(group, accel::rng_type(type));
-        expect(same(draw()), str("'", type, "' was not made alike"));
+        expect(same(draw()), str("'", type, "' was not synchronized"));
     }
     data::Generator generator(40 + rank);
     accel::synchronize_rng_state(group, accel::RngType::generator, &generator);
-    expect(generator.initial_seed() == 40, "'generator' was not made alike");
+    expect(generator.initial_seed() == 40, "'generator' was not synchronized");
 }
 
 // Creates and destroys a second Accelerator.
@@ -188,11 +188,11 @@ void check_reinstantiation(Accelerator& accelerator) {
         expect(again.process_index() == state.process_index() &&
                    again.num_processes() == state.num_processes() &&
                    again.device() == state.device(),
-               "a second Accelerator is another process");
+               "a second Accelerator has another process state");
     }
     const auto current = PartialState::current();
     expect(current && current->num_processes() == state.num_processes(),
-           "the state went with the second Accelerator");
+           "the process state was destroyed with the second Accelerator");
     accelerator.wait_for_everyone();
 }
 

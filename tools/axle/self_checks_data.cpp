@@ -74,10 +74,10 @@ void check_map_loader(Accelerator& accelerator, bool dispatch) {
                 accelerator, loader, {.split_batches = split, .dispatch_batches = dispatch});
             const std::string which = str("with split_batches=", split, " and shuffle=", shuffle);
             if (shuffle) {
-                expect(samples != first_numbers(n), "nothing was shuffled " + which);
+                expect(samples != first_numbers(n), "the samples were not shuffled " + which);
                 std::sort(samples.begin(), samples.end());
             }
-            expect(samples == first_numbers(n), "samples came otherwise " + which);
+            expect(samples == first_numbers(n), "wrong samples " + which);
         }
 }
 
@@ -88,7 +88,7 @@ void check_iterable_loader(Accelerator& accelerator, bool dispatch) {
         data::DataLoader loader(stream_of(n), {.batch_size = split ? kBatch * processes : kBatch});
         expect(pass_of(accelerator, loader,
                        {.split_batches = split, .dispatch_batches = dispatch}) == first_numbers(n),
-               str("samples came otherwise with split_batches=", split));
+               str("wrong samples with split_batches=", split));
     }
 }
 
@@ -106,7 +106,7 @@ void check_uneven_data(Accelerator& accelerator) {
         const std::vector<double> step = numbers(other.gather_for_metrics(batch)["index"]);
         samples.insert(samples.end(), step.begin(), step.end());
     }
-    expect(samples == first_numbers(n), "gather_for_metrics has not each sample once");
+    expect(samples == first_numbers(n), "gather_for_metrics did not return each sample once");
     for (const double theirs : of_all(accelerator.state(), {static_cast<double>(steps)}))
         expect(theirs == static_cast<double>(steps), "processes had different numbers of steps");
 }
@@ -126,9 +126,9 @@ void check_join(Accelerator& accelerator) {
     }
     std::vector<double> all = of_all(accelerator.state(), mine);
     std::sort(all.begin(), all.end());
-    expect(all == first_numbers(n), "samples came twice or not at all");
+    expect(all == first_numbers(n), "samples are duplicated or missing");
     expect(gathered_pass(other, loader).size() == static_cast<std::size_t>(2 * processes),
-           "even_batches did not come back behind the scope");
+           "even_batches was not restored after the scope");
 }
 
 void check_custom_sampler(Accelerator& accelerator) {
@@ -145,7 +145,7 @@ void check_custom_sampler(Accelerator& accelerator) {
                             {.batch_size = kBatch, .sampler = std::make_shared<Backwards>(n)});
     std::vector<double> samples = pass_of(accelerator, loader, {});
     std::reverse(samples.begin(), samples.end());
-    expect(samples == first_numbers(n), "samples came otherwise than the sampler says");
+    expect(samples == first_numbers(n), "the order of the custom sampler was not used");
 }
 
 // The order must be that of the seed, for both values of split_batches, and differ between epochs.
@@ -175,7 +175,7 @@ void check_seedable_sampler(Accelerator& accelerator) {
         const std::vector<std::int64_t> order = sampler.indices(epoch);
         expect(whole[static_cast<std::size_t>(epoch)] ==
                    std::vector<double>(order.begin(), order.end()),
-               "the order isn't that of the seed");
+               "the order is not that of the seed");
     }
 }
 
@@ -188,7 +188,7 @@ std::vector<Check> data_checks() {
         check_with("loader: iterable", [](Accelerator& a) { check_iterable_loader(a, false); }),
         check_with("loader: iterable, dispatched",
                    [](Accelerator& a) { check_iterable_loader(a, true); }),
-        check_with("loader: data that run out", check_uneven_data),
+        check_with("loader: uneven data", check_uneven_data),
         check_with("loader: join uneven inputs", check_join),
         check_with("loader: custom sampler", check_custom_sampler),
         check_with("loader: seedable sampler", check_seedable_sampler)};

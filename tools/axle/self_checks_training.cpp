@@ -115,7 +115,7 @@ std::vector<Check> training_checks() {
     const auto check = [](const char* name, Setting setting) {
         return Check{name, [setting](const PartialState& s) { check_training(s, setting); }};
     };
-    return {check("training as one process", {}),
+    return {check("training like one process", {}),
             check("training with split_batches", {.split_batches = true}),
             check("training with a seedable sampler", {.seedable_sampler = true}),
             check("training with both", {.split_batches = true, .seedable_sampler = true}),

@@ -66,9 +66,9 @@ void run_self_test(const PartialState& state,
 
 int run_test(std::vector<std::string> arguments) {
     tools::Options options(
-        "Checks that training on several processes works here, as `axle launch` would start it: "
-        "who runs what, collectives, random numbers, shares of the data, and that a model comes "
-        "out as from one process.",
+        "Checks that training on several processes works here, as started by `axle launch`: "
+        "execution, collectives, random numbers, data loaders, and that a model is the same as "
+        "when trained by one process.",
         "axle test");
     std::string config;
     int processes = 0;
@@ -76,9 +76,9 @@ int run_test(std::vector<std::string> arguments) {
     options.add("--config_file", config, "The configuration of the launch to test");
     options
         .add("--num_processes", processes,
-             "Instead: so many processes; by default one for each GPU, or two")
+             "Number of processes instead; default: one for each GPU, or two")
         .range(1, std::numeric_limits<int>::max());
-    options.add_flag("--cpu", cpu, "On the CPU even where there is a GPU");
+    options.add_flag("--cpu", cpu, "Use the CPU even if there is a GPU");
     options.add_flag("--worker", worker, "").group("");
     if (!options.parse(std::move(arguments))) return 0;
     if (worker) return run_worker();

@@ -1,4 +1,4 @@
-"""What the gate has to know of the machine and the checkout."""
+"""Information about the machine and the checkout, for tools/gpu_gate."""
 
 import ctypes
 import hashlib
@@ -7,15 +7,15 @@ import subprocess
 
 
 class Skipped(Exception):
-    """A part that this machine can't run, and why."""
+    """Raised with the reason if this machine cannot run a part."""
 
 
 class Broken(Exception):
-    """A part that could not be completed, which it should have been."""
+    """Raised if a part failed to run."""
 
 
 def the_gpu():
-    """Name, bytes of memory and driver of the first GPU. Skipped without one."""
+    """Returns name, bytes of memory and driver of the first GPU. Raises Skipped without a GPU."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError as error:
@@ -34,13 +34,13 @@ def the_gpu():
 
 
 def chip_of(name):
-    """h100 for NVIDIA H100 80GB HBM3, rtx-4090 for NVIDIA GeForce RTX 4090."""
+    """Returns h100 for NVIDIA H100 80GB HBM3, rtx-4090 for NVIDIA GeForce RTX 4090."""
     words = re.sub(r"NVIDIA|Tesla|GeForce|Quadro", " ", name).lower().split()
     return "-".join(words[:2] if words[0].isalpha() else words[:1])
 
 
 def text_of(*command):
-    """What it prints; nothing where it fails."""
+    """Returns the output of a command, or "" if it fails."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     except (OSError, subprocess.TimeoutExpired):
@@ -49,7 +49,7 @@ def text_of(*command):
 
 
 def digest_of_sources(root):
-    """Of all that the programs of the gate are made from."""
+    """Returns a hash of all sources of the tested programs."""
     digest = hashlib.sha256()
     folders = ("accel", "bench", "cmake", "core", "data", "kernels", "nn", "optim", "tests")
     for folder in folders:

@@ -1,8 +1,8 @@
-"""Runs cases of a GoogleTest program; each gets a verdict, whatever a GPU does to the process.
+"""Runs cases of a GoogleTest program, and returns a verdict for each even if the process dies.
 
-A kernel that writes where it must not breaks the process's whole context: every later case would
-fail with it. So a run ends with the first case that dies, hangs or breaks the context, and those
-after it run in a new process.
+An invalid memory access in a kernel makes the CUDA context of the process unusable: every later case
+would fail. So a run ends with the first case that dies, hangs or breaks the context, and the
+remaining cases run in a new process.
 """
 
 import concurrent.futures
@@ -15,7 +15,7 @@ import subprocess
 import threading
 import time
 
-PATIENCE = 150  # seconds that a case may take
+PATIENCE = 150  # limit in seconds for a case
 LATE = "not reached in the part's time"
 BROKEN_CONTEXT = re.compile(
     "cudaError(IllegalAddress|LaunchFailure|MisalignedAddress|IllegalInstruction|InvalidPc|"
@@ -33,7 +33,7 @@ class Verdict:
 
 
 def names_of(program):
-    """All cases, as GoogleTest's filter takes them."""
+    """Returns the names of all cases, in the format of GoogleTest's filter."""
     done = subprocess.run([program, "--gtest_list_tests"], capture_output=True, text=True,
                           timeout=120, check=True)
     names, suite = [], ""
@@ -47,7 +47,7 @@ def names_of(program):
 
 
 def end(process):
-    """With what it has started."""
+    """Kills a process and the processes that it started."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:
@@ -56,7 +56,7 @@ def end(process):
 
 
 class Lines:
-    """A process's output, line by line, with a limit on the wait."""
+    """Reads the output of a process line by line, with a timeout."""
 
     def __init__(self, command, environment=None):
         self.process = subprocess.Popen(
@@ -71,12 +71,12 @@ class Lines:
         self.lines.put(None)
 
     def next(self, seconds):
-        """None at the end; Silence when time is up."""
+        """Returns the next line, or None at the end. Raises Silence after the timeout."""
         return self.lines.get(timeout=max(0.01, seconds))
 
 
 def one_process(command, tests, environment, deadline):
-    """Verdicts until the process ends or must be ended; the caller runs what is missing."""
+    """Runs cases until the process ends or must be killed; the caller runs the remaining ones."""
     lines = Lines([*command, "--gtest_filter=" + ":".join(tests)], environment)
     verdicts, current, said = [], None, []
 
@@ -117,7 +117,7 @@ def one_process(command, tests, environment, deadline):
 
 
 def run(command, tests, extra_environment, deadline):
-    """A verdict for each of the tests, in one process after another."""
+    """Returns a verdict for each case, using as many processes as necessary."""
     environment = {**os.environ, **extra_environment}
     verdicts, rest = [], list(tests)
     while rest:

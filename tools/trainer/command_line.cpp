@@ -12,7 +12,8 @@ CommandLine::CommandLine(std::string about, std::vector<std::string> arguments)
     options_.let_last_win();
     options_.show_defaults();
     options_.add_version(std::string(kVersion));
-    add("config", config_, "YAML file with these options as keys; the command line wins");
+    add("config", config_,
+        "YAML file with these options as keys; the command line takes precedence");
     const auto path = peek("config");
     if (!path) return;
     std::vector<std::string> from_file;

@@ -38,20 +38,21 @@ MemoryStats memory_of(Device device) {
 
 void Options::add_to(CommandLine& line) {
     line.add("out", out, "Folder for metrics, checkpoints and the model");
-    line.add("resume", resume, "Go on from a checkpoint folder, or 'latest' of --out");
-    line.add("seed", seed, "Of weights, batches, dropout and samples");
-    line.add("threads", threads, "CPU threads; 0 takes AXLE_NUM_THREADS or all CPUs", 0, 1024);
+    line.add("resume", resume,
+             "Resume from a checkpoint folder, or 'latest' for the newest in --out");
+    line.add("seed", seed, "Random seed of weights, batches, dropout and samples");
+    line.add("threads", threads, "CPU threads; 0 uses AXLE_NUM_THREADS or all CPUs", 0, 1024);
     line.add("steps", steps, "Optimizer updates", 1);
     line.add("epochs", epochs, "Passes over the training data, instead of --steps", 0, 1e6);
     line.add("batch-size", batch_size, "Samples in a micro-batch", 1);
     line.add("gradient-accumulation-steps", accumulation, "Micro-batches in an update", 1, 1 << 20);
     line.add("lr", lr, "Highest learning rate");
-    line.add("weight-decay", weight_decay, "AdamW's, on matrices");
+    line.add("weight-decay", weight_decay, "Weight decay of AdamW, for matrices");
     line.add("eval-every", eval_every,
              "Updates between evaluations; 0 only at the end, -1 after every epoch", -1);
     line.add("save-every", save_every, "Updates between checkpoints; 0 only at the end");
-    line.add_flag("eval-only", eval_only, "Evaluate, don't train");
-    line.add("log-with", log_with, "Trackers beside metrics.jsonl: tensorboard, csv, all");
+    line.add_flag("eval-only", eval_only, "Evaluate without training");
+    line.add("log-with", log_with, "Trackers in addition to metrics.jsonl: tensorboard, csv, all");
     line.add("mixed-precision", mixed_precision, "no, fp16, bf16 or fp8");
     line.add("device", device, "cpu or cuda");
 }
@@ -59,8 +60,8 @@ void Options::add_to(CommandLine& line) {
 void Options::apply() {
     const Device chosen = Device::parse(device);
     if (chosen.is_meta() || chosen.index != 0)
-        throw DeviceError("device: a model is trained on cpu or cuda, not on '" + device +
-                          "'; CUDA_VISIBLE_DEVICES chooses among several GPUs");
+        throw DeviceError("device: must be cpu or cuda, not '" + device +
+                          "'; use CUDA_VISIBLE_DEVICES to choose a GPU");
     processes =
         std::make_shared<const PartialState>(accel::PartialStateOptions{.cpu = chosen.is_cpu()});
     if (!processes->is_local_main_process()) std::cout.setstate(std::ios::failbit);
@@ -173,7 +174,7 @@ double Run::mean_loss() {
 }
 
 void Run::end_update() {
-    if (!bar_) throw UsageError("Run: end_update: the run had nothing left to do when it began");
+    if (!bar_) throw UsageError("Run: end_update: the run had no updates left to do");
     ++progress_.step, ++updates_;
     const double mean = mean_loss();
     const double seconds = seconds_between(update_start_, Clock::now());

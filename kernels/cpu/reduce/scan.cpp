@@ -1,7 +1,7 @@
-// Cumulative sums. Four elements are added to each other before the running total is added, so that
-// the chain of dependent additions is a quarter of the row's length. If rows are adjacent in memory
-// (a scan over a dimension other than the last), they are processed side by side in the same order
-// of additions, with one read and one write of memory by whole cache lines.
+// Cumulative sums and products. Four elements are combined with each other before the running total
+// is, so that the chain of dependent operations is a quarter of the row's length. If rows are
+// adjacent in memory (a scan over a dimension other than the last), they are processed side by side
+// in the same order of operations, with one read and one write of memory by whole cache lines.
 #include "kernels/ops/scan.h"
 
 #include <algorithm>
@@ -19,35 +19,50 @@ constexpr std::int64_t kTogether = 256;  // minimum rows per task if rows are ad
 constexpr int kGroup = 4;
 static_assert(kBlock % kGroup == 0);
 
-template <class Lane, class Sum>
-void scan_block(const Lane* x, Lane* y, std::int64_t n, Sum& total) {
+struct Plus {
+    static constexpr int kIdentity = 0;
+    template <class T>
+    T operator()(T a, T b) const {
+        return a + b;
+    }
+};
+struct Times {
+    static constexpr int kIdentity = 1;
+    template <class T>
+    T operator()(T a, T b) const {
+        return a * b;
+    }
+};
+
+template <class Lane, class Sum, class Op>
+void scan_block(Op op, const Lane* x, Lane* y, std::int64_t n, Sum& total) {
     std::int64_t i = 0;
     for (; i + kGroup <= n; i += kGroup) {
-        const Sum a = static_cast<Sum>(x[i]), b = a + static_cast<Sum>(x[i + 1]),
-                  c = b + static_cast<Sum>(x[i + 2]), d = c + static_cast<Sum>(x[i + 3]);
-        y[i] = static_cast<Lane>(total + a), y[i + 1] = static_cast<Lane>(total + b);
-        y[i + 2] = static_cast<Lane>(total + c);
-        total += d;
+        const Sum a = static_cast<Sum>(x[i]), b = op(a, static_cast<Sum>(x[i + 1])),
+                  c = op(b, static_cast<Sum>(x[i + 2])), d = op(c, static_cast<Sum>(x[i + 3]));
+        y[i] = static_cast<Lane>(op(total, a)), y[i + 1] = static_cast<Lane>(op(total, b));
+        y[i + 2] = static_cast<Lane>(op(total, c));
+        total = op(total, d);
         y[i + 3] = static_cast<Lane>(total);
     }
-    for (Sum part = 0; i < n; ++i) {
-        part += static_cast<Sum>(x[i]);
-        y[i] = static_cast<Lane>(total + part);
+    for (Sum part = Op::kIdentity; i < n; ++i) {
+        part = op(part, static_cast<Sum>(x[i]));
+        y[i] = static_cast<Lane>(op(total, part));
     }
 }
 
-template <class Lane, class Sum>
-void scan_row(const void* x, void* y, DType dtype, std::int64_t x_step, std::int64_t y_step,
+template <class Lane, class Sum, class Op>
+void scan_row(Op op, const void* x, void* y, DType dtype, std::int64_t x_step, std::int64_t y_step,
               std::int64_t n) {
-    Sum total = 0;
+    Sum total = Op::kIdentity;
     if (is_lanes<Lane>(dtype, x_step, n) && is_lanes<Lane>(dtype, y_step, n))
-        return scan_block(static_cast<const Lane*>(x), static_cast<Lane*>(y), n, total);
+        return scan_block(op, static_cast<const Lane*>(x), static_cast<Lane*>(y), n, total);
     alignas(64) Lane from[kBlock], to[kBlock];
     for (std::int64_t begin = 0; begin < n; begin += kBlock) {
         const std::int64_t count = std::min(kBlock, n - begin);
         void* const out = at(y, dtype, begin * y_step);
         Lane* const lanes = is_lanes<Lane>(dtype, y_step, count) ? static_cast<Lane*>(out) : to;
-        scan_block(load_lanes(at(x, dtype, begin * x_step), dtype, x_step, count, from), lanes,
+        scan_block(op, load_lanes(at(x, dtype, begin * x_step), dtype, x_step, count, from), lanes,
                    count, total);
         store_lanes(lanes, out, dtype, y_step, count);
     }
@@ -59,11 +74,13 @@ struct Steps {
 };
 
 // Processes `rows` <= kBlock rows together.
-template <class Lane, class Sum>
-void scan_side_by_side(const void* x, void* y, DType dtype, Steps x_steps, Steps y_steps,
+template <class Lane, class Sum, class Op>
+void scan_side_by_side(Op op, const void* x, void* y, DType dtype, Steps x_steps, Steps y_steps,
                        std::int64_t n, std::int64_t rows) {
     alignas(64) Lane from[kBlock], to[kBlock];
-    alignas(64) Sum total[kBlock] = {}, part[kBlock] = {};
+    alignas(64) Sum total[kBlock], part[kBlock];
+    std::fill_n(total, rows, Sum{Op::kIdentity});
+    std::fill_n(part, rows, Sum{Op::kIdentity});
     for (std::int64_t i = 0; i < n; ++i) {
         const Lane* in =
             load_lanes(at(x, dtype, i * x_steps.element), dtype, x_steps.row, rows, from);
@@ -71,22 +88,22 @@ void scan_side_by_side(const void* x, void* y, DType dtype, Steps x_steps, Steps
         Lane* const lanes = is_lanes<Lane>(dtype, y_steps.row, rows) ? static_cast<Lane*>(out) : to;
         if (i % kGroup == 0) {
             for (std::int64_t r = 0; r < rows; ++r) {
-                total[r] += part[r];
+                total[r] = op(total[r], part[r]);
                 part[r] = static_cast<Sum>(in[r]);
-                lanes[r] = static_cast<Lane>(total[r] + part[r]);
+                lanes[r] = static_cast<Lane>(op(total[r], part[r]));
             }
         } else {
             for (std::int64_t r = 0; r < rows; ++r) {
-                part[r] += static_cast<Sum>(in[r]);
-                lanes[r] = static_cast<Lane>(total[r] + part[r]);
+                part[r] = op(part[r], static_cast<Sum>(in[r]));
+                lanes[r] = static_cast<Lane>(op(total[r], part[r]));
             }
         }
         store_lanes(lanes, out, dtype, y_steps.row, rows);
     }
 }
 
-template <class Lane, class Sum>
-void scan_rows(ConstView x, View y) {
+template <class Lane, class Sum, class Op>
+void scan_rows(Op op, ConstView x, View y) {
     const Rows<2> rows({x, y});
     const std::int64_t n = x.back(1), per_task = (kTask + n - 1) / n;
     const Steps x_steps{x.back_stride(1), rows.step(0)}, y_steps{y.back_stride(1), rows.step(1)};
@@ -98,7 +115,7 @@ void scan_rows(ConstView x, View y) {
         parallel_ranges(rows.count(), per_task, [&](std::int64_t first, std::int64_t last) {
             for (std::int64_t row = first; row < last; ++row) {
                 const auto [from, to] = place(row);
-                scan_row<Lane, Sum>(from, to, x.dtype, x_steps.element, y_steps.element, n);
+                scan_row<Lane, Sum>(op, from, to, x.dtype, x_steps.element, y_steps.element, n);
             }
         });
         return;
@@ -109,20 +126,78 @@ void scan_rows(ConstView x, View y) {
             const std::int64_t count =
                 std::min({kBlock, last - row, rows.run() - row % rows.run()});
             const auto [from, to] = place(row);
-            scan_side_by_side<Lane, Sum>(from, to, x.dtype, x_steps, y_steps, n, count);
+            scan_side_by_side<Lane, Sum>(op, from, to, x.dtype, x_steps, y_steps, n, count);
             row += count;
         }
     });
 }
 
+template <class Op>
+void scan(Op op, ConstView x, View y) {
+    if (x.numel() == 0) return;
+    if (x.dtype == DType::f64) return scan_rows<double, double>(op, x, y);
+    if (x.dtype == DType::f32) return scan_rows<float, double>(op, x, y);
+    if (is_half(x.dtype)) return scan_rows<float, float>(op, x, y);
+    scan_rows<std::int64_t, std::uint64_t>(op, x, y);  // unsigned, so that overflow wraps around
+}
+
+// The arguments of cumprod_backward as rows of lanes.
+template <class Lane>
+struct ProductGradient {
+    ConstView dy, x, y;
+    View dx;
+    Rows<4> rows;
+
+    ProductGradient(ConstView dy_, ConstView x_, ConstView y_, View dx_)
+        : dy(dy_), x(x_), y(y_), dx(dx_), rows({dy, x, y, dx}) {}
+
+    // Walks a row from its end, in blocks.
+    void row(std::int64_t number) const {
+        const auto offset = rows.offsets(number);
+        alignas(64) Lane buffers[4][kBlock];
+        double suffix = 0, next = 0;
+        for (std::int64_t end = x.back(1); end > 0;) {
+            const std::int64_t begin = std::max<std::int64_t>(0, end - kBlock), n = end - begin;
+            const auto load = [&](ConstView v, int k) {
+                const std::int64_t step = v.back_stride(1);
+                return load_lanes(at(v.data, v.dtype, offset[k] + begin * step), v.dtype, step, n,
+                                  buffers[k]);
+            };
+            const Lane *const g = load(dy, 0), *const in = load(x, 1), *const out = load(y, 2);
+            Lane before = 1;
+            if (begin > 0) {
+                const std::int64_t step = y.back_stride(1);
+                before = *load_lanes(at(y.data, y.dtype, offset[2] + (begin - 1) * step), y.dtype,
+                                     step, 1, buffers[3]);
+            }
+            Lane* const result = buffers[3];
+            for (std::int64_t i = n - 1; i >= 0; --i) {
+                suffix = static_cast<double>(g[i]) + next * suffix;
+                next = static_cast<double>(in[i]);
+                result[i] =
+                    static_cast<Lane>(static_cast<double>(i > 0 ? out[i - 1] : before) * suffix);
+            }
+            const std::int64_t step = dx.back_stride(1);
+            store_lanes(result, at(dx.data, dx.dtype, offset[3] + begin * step), dx.dtype, step, n);
+            end = begin;
+        }
+    }
+};
+
 }  // namespace
 
-void cumsum(Cpu&, ConstView x, View y) {
+void cumsum(Cpu&, ConstView x, View y) { scan(Plus(), x, y); }
+void cumprod(Cpu&, ConstView x, View y) { scan(Times(), x, y); }
+
+void cumprod_backward(Cpu&, ConstView dy, ConstView x, ConstView y, View dx) {
     if (x.numel() == 0) return;
-    if (x.dtype == DType::f64) return scan_rows<double, double>(x, y);
-    if (x.dtype == DType::f32) return scan_rows<float, double>(x, y);
-    if (is_half(x.dtype)) return scan_rows<float, float>(x, y);
-    scan_rows<std::int64_t, std::uint64_t>(x, y);  // unsigned, so that overflow wraps around
+    visit_f32_f64(lane_dtype(x.dtype), [&]<class Lane>() {
+        const ProductGradient<Lane> gradient(dy, x, y, dx);
+        const std::int64_t per_task = (kTask + x.back(1) - 1) / x.back(1);
+        parallel_ranges(gradient.rows.count(), per_task, [&](auto first, auto last) {
+            for (std::int64_t row = first; row < last; ++row) gradient.row(row);
+        });
+    });
 }
 
 }  // namespace axle::kernels

@@ -1,8 +1,8 @@
-// Cumulative sums of rows. A block processes tiles of a row in shared memory: each thread adds
-// adjacent elements, and the sums of all threads are scanned. If rows are adjacent in memory,
-// short, or very many, one thread per row is used instead, which loads a few elements ahead. If
-// there are too few rows to fill the GPU, they are split into chunks: the chunks' sums need one
-// read, and the result one more read and a write.
+// Cumulative sums and products of rows. A block processes tiles of a row in shared memory: each
+// thread combines adjacent elements, and the results of all threads are scanned. If rows are
+// adjacent in memory, short, or very many, one thread per row is used instead, which loads a few
+// elements ahead. If there are too few rows to fill the GPU, they are split into chunks: the
+// chunks' totals need one read, and the result one more read and a write.
 //
 // CUB's DeviceScan always reads once, but its order of additions depends on which block runs first:
 // floating-point sums would differ from run to run.
@@ -51,23 +51,32 @@ struct Piece {
 
 // --- one block per chunk
 
-template <class T>
-__global__ void __launch_bounds__(kThreads) add_up(Task task, const T* x, Compute<T>* sums) {
+// The combination of x over the threads of a block, in a fixed order.
+template <class Op, class T>
+__device__ inline T block_total(Op op, T x) {
+    T total = Op::kIdentity;
+    block_scan<kThreads>(x, total, op);
+    return total;
+}
+
+template <class T, class Op>
+__global__ void __launch_bounds__(kThreads)
+    total_of_piece(Task task, Op op, const T* x, Compute<T>* sums) {
     const Piece piece(task, blockIdx.x);
     const T* const from = x + task.rows.place(piece.row).at[0];
-    Compute<T> sum = 0;
+    Compute<T> sum = Op::kIdentity;
     for (std::int64_t i = piece.first + threadIdx.x; i < piece.end; i += kThreads)
-        sum += static_cast<Compute<T>>(from[i * task.x_step]);
-    sum = block_sum<kThreads>(sum);
+        sum = op(sum, static_cast<Compute<T>>(from[i * task.x_step]));
+    sum = block_total(op, sum);
     if (threadIdx.x == 0) sums[blockIdx.x] = sum;
 }
 
 // The elements of a thread are adjacent, with a gap after them, so that 32 threads use 32 banks.
 __device__ inline int padded(int i) { return i + i / kEach; }
 
-template <class T>
+template <class T, class Op>
 __global__ void __launch_bounds__(kThreads)
-    scan_tiles(Task task, const Compute<T>* sums, const T* x, T* y) {
+    scan_tiles(Task task, Op op, const Compute<T>* sums, const T* x, T* y) {
     using C = Compute<T>;
     __shared__ C tile[kTile + kThreads];
     const int thread = static_cast<int>(threadIdx.x);
@@ -76,28 +85,30 @@ __global__ void __launch_bounds__(kThreads)
         const auto place = task.rows.place(piece.row);
         const T* const from = x + place.at[0];
         T* const to = y + place.at[1];
-        C carry = 0;
+        C carry = Op::kIdentity;
         if (piece.number > 0) {
             for (std::int64_t c = thread; c < piece.number; c += kThreads)
-                carry += sums[piece.row * task.chunks + c];
-            carry = block_sum<kThreads>(carry);
+                carry = op(carry, sums[piece.row * task.chunks + c]);
+            carry = block_total(op, carry);
         }
         for (std::int64_t first = piece.first; first < piece.end; first += kTile) {
 #pragma unroll
             for (int j = 0; j < kEach; ++j) {
                 const int i = j * kThreads + thread;
-                tile[padded(i)] =
-                    first + i < piece.end ? static_cast<C>(from[(first + i) * task.x_step]) : C(0);
+                tile[padded(i)] = first + i < piece.end
+                                      ? static_cast<C>(from[(first + i) * task.x_step])
+                                      : C(Op::kIdentity);
             }
             __syncthreads();
-            C mine[kEach], sum = 0;
+            C mine[kEach], sum = Op::kIdentity;
 #pragma unroll
-            for (int j = 0; j < kEach; ++j) mine[j] = sum += tile[padded(thread * kEach + j)];
-            C total = 0;
-            const C before = carry + block_scan<kThreads>(sum, total);
-            carry += total;
+            for (int j = 0; j < kEach; ++j)
+                mine[j] = sum = op(sum, tile[padded(thread * kEach + j)]);
+            C total = Op::kIdentity;
+            const C before = op(carry, block_scan<kThreads>(sum, total, op));
+            carry = op(carry, total);
 #pragma unroll
-            for (int j = 0; j < kEach; ++j) tile[padded(thread * kEach + j)] = before + mine[j];
+            for (int j = 0; j < kEach; ++j) tile[padded(thread * kEach + j)] = op(before, mine[j]);
             __syncthreads();
 #pragma unroll
             for (int j = 0; j < kEach; ++j) {
@@ -132,29 +143,31 @@ __device__ inline void walk_ahead(const Task& task, const Piece& piece, const T*
     }
 }
 
-template <class T>
-__global__ void __launch_bounds__(kThreads) add_up_alone(Task task, const T* x, Compute<T>* sums) {
+template <class T, class Op>
+__global__ void __launch_bounds__(kThreads)
+    total_of_piece_alone(Task task, Op op, const T* x, Compute<T>* sums) {
     for (std::int64_t t = thread_in_grid(); t < task.pieces(); t += threads_in_grid()) {
         const std::int64_t p = piece_of_thread(task, t);
         const Piece piece(task, p);
-        Compute<T> sum = 0;
+        Compute<T> sum = Op::kIdentity;
         walk_ahead(task, piece, x + task.rows.place(piece.row).at[0],
-                   [&](std::int64_t, Compute<T> value) { sum += value; });
+                   [&](std::int64_t, Compute<T> value) { sum = op(sum, value); });
         sums[p] = sum;
     }
 }
 
-template <class T>
+template <class T, class Op>
 __global__ void __launch_bounds__(kThreads)
-    scan_alone(Task task, const Compute<T>* sums, const T* x, T* y) {
+    scan_alone(Task task, Op op, const Compute<T>* sums, const T* x, T* y) {
     for (std::int64_t t = thread_in_grid(); t < task.pieces(); t += threads_in_grid()) {
         const Piece piece(task, piece_of_thread(task, t));
         const auto place = task.rows.place(piece.row);
         T* const to = y + place.at[1];
-        Compute<T> sum = 0;
-        for (std::int64_t c = 0; c < piece.number; ++c) sum += sums[piece.row * task.chunks + c];
+        Compute<T> sum = Op::kIdentity;
+        for (std::int64_t c = 0; c < piece.number; ++c)
+            sum = op(sum, sums[piece.row * task.chunks + c]);
         walk_ahead(task, piece, x + place.at[0], [&](std::int64_t i, Compute<T> value) {
-            sum += value;
+            sum = op(sum, value);
             to[i * task.y_step] = convert<T>(sum);
         });
     }
@@ -166,8 +179,8 @@ bool side_by_side(const Task& task) {
            std::abs(task.rows.stride[1][last]) < std::abs(task.y_step);
 }
 
-template <class T>
-void scan_rows(Cuda& on, Task task, const T* x, T* y) {
+template <class T, class Op>
+void scan_rows(Cuda& on, Task task, Op op, const T* x, T* y) {
     const std::int64_t rows = task.rows.count, room = std::int64_t{4} * on.multiprocessors();
     DeviceScratch scratch(on);
     Compute<T>* sums = nullptr;
@@ -176,29 +189,68 @@ void scan_rows(Cuda& on, Task task, const T* x, T* y) {
         const Grid grid = grid_for(on, task.pieces(), kThreads);
         if (task.chunks > 1) {
             sums = scratch.take<Compute<T>>(task.pieces());
-            start(on, {grid, kThreads}, &add_up_alone<T>, task, x, sums);
+            start(on, {grid, kThreads}, &total_of_piece_alone<T, Op>, task, op, x, sums);
         }
-        start(on, {grid, kThreads}, &scan_alone<T>, task, sums, x, y);
+        start(on, {grid, kThreads}, &scan_alone<T, Op>, task, op, sums, x, y);
         return;
     }
     task.cut(std::min(room / rows, task.n / (4 * kTile)), kTile);
     if (task.chunks > 1) {
         sums = scratch.take<Compute<T>>(task.pieces());
-        start(on, {{task.pieces()}, kThreads}, &add_up<T>, task, x, sums);
+        start(on, {{task.pieces()}, kThreads}, &total_of_piece<T, Op>, task, op, x, sums);
     }
     const std::int64_t blocks = std::min<std::int64_t>(task.pieces(), 0x7fffffff);
-    start(on, {{blocks}, kThreads}, &scan_tiles<T>, task, sums, x, y);
+    start(on, {{blocks}, kThreads}, &scan_tiles<T, Op>, task, op, sums, x, y);
 }
 
-}  // namespace
-
-void cumsum(Cuda& on, ConstView x, View y) {
+template <class Op>
+void scan(Cuda& on, Op op, ConstView x, View y) {
     if (x.numel() == 0) return;
     const Task task{DeviceRows<2>({x, y}), x.back(1), x.back_stride(1), y.back_stride(1)};
     // Unsigned, so that overflow wraps around.
     if (x.dtype == DType::i64)
-        return scan_rows(on, task, x.as<std::uint64_t>(), y.as<std::uint64_t>());
-    visit_float(x.dtype, [&]<class T>() { scan_rows(on, task, x.as<T>(), y.as<T>()); });
+        return scan_rows(on, task, op, x.as<std::uint64_t>(), y.as<std::uint64_t>());
+    visit_float(x.dtype, [&]<class T>() { scan_rows(on, task, op, x.as<T>(), y.as<T>()); });
+}
+
+struct ProductGradient {
+    DeviceRows<4> rows;  // of dy, x, y, dx
+    std::int64_t n, step[4];
+};
+
+// One thread per row; threads of adjacent rows read adjacent elements if the scanned dimension is
+// not the last one in memory.
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    product_gradient(ProductGradient task, const T* dy, const T* x, const T* y, T* dx) {
+    using C = Compute<T>;
+    for (std::int64_t row = thread_in_grid(); row < task.rows.count; row += threads_in_grid()) {
+        const auto place = task.rows.place(row);
+        C suffix = 0, next = 0;
+        for (std::int64_t i = task.n - 1; i >= 0; --i) {
+            suffix = static_cast<C>(dy[place.at[0] + i * task.step[0]]) + next * suffix;
+            next = static_cast<C>(x[place.at[1] + i * task.step[1]]);
+            const C before = i > 0 ? static_cast<C>(y[place.at[2] + (i - 1) * task.step[2]]) : C(1);
+            dx[place.at[3] + i * task.step[3]] = convert<T>(before * suffix);
+        }
+    }
+}
+
+}  // namespace
+
+void cumsum(Cuda& on, ConstView x, View y) { scan(on, Plus(), x, y); }
+void cumprod(Cuda& on, ConstView x, View y) { scan(on, Times(), x, y); }
+
+void cumprod_backward(Cuda& on, ConstView dy, ConstView x, ConstView y, View dx) {
+    if (x.numel() == 0) return;
+    const ProductGradient task{
+        DeviceRows<4>({dy, x, y, dx}),
+        x.back(1),
+        {dy.back_stride(1), x.back_stride(1), y.back_stride(1), dx.back_stride(1)}};
+    visit_float(x.dtype, [&]<class T>() {
+        start(on, {grid_for(on, task.rows.count, kThreads), kThreads}, &product_gradient<T>, task,
+              dy.as<T>(), x.as<T>(), y.as<T>(), dx.as<T>());
+    });
 }
 
 }  // namespace axle::kernels

@@ -1,35 +1,57 @@
-// Private to kernels: cumulative sums of values held by the threads of a block.
+// Private to kernels: scans of values held by the threads of a block.
 #pragma once
 
 #include "kernels/cuda/device.cuh"
 
 namespace axle::kernels {
 
-// Returns the sum of x over all threads before this one; `total` becomes the sum over all threads.
-// The order of additions is fixed. Must be called by all threads of a block of kThreads together.
-template <int kThreads, class T>
-__device__ inline T block_scan(T x, T& total) {
+struct Plus {
+    static constexpr int kIdentity = 0;
+    template <class T>
+    __device__ T operator()(T a, T b) const {
+        return a + b;
+    }
+};
+struct Times {
+    static constexpr int kIdentity = 1;
+    template <class T>
+    __device__ T operator()(T a, T b) const {
+        return a * b;
+    }
+};
+
+// Combines x over all threads before this one with op, and returns the result; `total` becomes the
+// combination over all threads. The order of operations is fixed. Must be called by all threads of
+// a block of kThreads together.
+template <int kThreads, class T, class Op>
+__device__ inline T block_scan(T x, T& total, Op op) {
     static_assert(kThreads % kWarp == 0);
     constexpr int kWarps = kThreads / kWarp;
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
     const int warp = static_cast<int>(threadIdx.x) / kWarp;
-    T upto = x;  // sum over this lane and those before it
+    T upto = x;  // combination of this lane and the lanes before it
     for (int offset = 1; offset < kWarp; offset *= 2) {
         const T before = __shfl_up_sync(kAllLanes, upto, offset);
-        if (lane >= offset) upto += before;
+        if (lane >= offset) upto = op(before, upto);
     }
     __shared__ T sums[kWarps];
     __syncthreads();  // the sums of the previous call have been read
     if (lane == kWarp - 1) sums[warp] = upto;
     __syncthreads();
-    T before = 0;
-    total = 0;
+    T before = Op::kIdentity;
+    total = Op::kIdentity;
     for (int w = 0; w < kWarps; ++w) {
         if (w == warp) before = total;
-        total += sums[w];
+        total = op(total, sums[w]);
     }
     const T in_warp = __shfl_up_sync(kAllLanes, upto, 1);
-    return lane == 0 ? before : before + in_warp;
+    return lane == 0 ? before : op(before, in_warp);
+}
+
+// The exclusive sum of x over the threads of a block, as above.
+template <int kThreads, class T>
+__device__ inline T block_scan(T x, T& total) {
+    return block_scan<kThreads>(x, total, Plus());
 }
 
 }  // namespace axle::kernels

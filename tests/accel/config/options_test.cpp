@@ -1,5 +1,5 @@
-// What an Accelerator is told: older spellings, handlers, plugins, the environment, and what of
-// them contradicts each other.
+// Tests the options of Accelerator: deprecated options, kwargs handlers, plugins, environment
+// variables, and conflicts between them.
 #include <memory>
 #include <optional>
 #include <string>
@@ -9,7 +9,7 @@
 #include "optim/sgd.h"
 #include "tests/accel/training.h"
 #include "tests/dist/ranks.h"
-#include "tests/variable.h"
+#include "tests/environment_variable.h"
 
 namespace axle {
 namespace {
@@ -18,15 +18,15 @@ using accel::AcceleratorOptions;
 using accel::DataLoaderConfiguration;
 using accel::NotImplementedError;
 using accel::ParallelismConfig;
+using tests::EnvironmentVariable;
 using tests::expect_error;
 using tests::on_ranks;
 using tests::SmallNet;
-using tests::Variable;
 using Group = std::shared_ptr<dist::ProcessGroup>;
 
 void make(const AcceleratorOptions& options) { const Accelerator accelerator(options); }
 
-// What is logged while f() runs.
+// Returns the lines logged while f() runs.
 template <class F>
 std::vector<std::string> logged(F&& f) {
     std::vector<std::string> lines;
@@ -38,7 +38,7 @@ std::vector<std::string> logged(F&& f) {
 
 // Covers 1._split_batches, 1.dataloader_config, 1.dispatch_batches, 1.even_batches,
 // 1.split_batches, 1.use_seedable_sampler, 2.split_batches, 31.logging_dir.
-TEST(OlderSpellings, OfTheLoadersOptionsMeanTheConfigurations) {
+TEST(DeprecatedOptions, SetTheDataLoaderConfiguration) {
     const Accelerator plain;
     EXPECT_FALSE(plain.split_batches());
     EXPECT_EQ(plain.dispatch_batches(), std::nullopt);
@@ -58,7 +58,7 @@ TEST(OlderSpellings, OfTheLoadersOptionsMeanTheConfigurations) {
     older.set_even_batches(true);
     EXPECT_TRUE(older.even_batches());
 
-    // Both ways, as long as they agree.
+    // Both may be given if they agree.
     const Accelerator both({.dataloader_config = DataLoaderConfiguration{.dispatch_batches = {},
                                                                          .even_batches = false,
                                                                          .non_blocking = true},
@@ -71,11 +71,11 @@ TEST(OlderSpellings, OfTheLoadersOptionsMeanTheConfigurations) {
 
 // Covers 1.dispatch_batches, 1.even_batches, 1.split_batches, 1.use_seedable_sampler,
 // 31.split_batches.
-TEST(OlderSpellings, ThatContradictTheConfigurationAreRefusedWithBothNames) {
+TEST(DeprecatedOptions, AreRejectedIfTheyContradictTheConfiguration) {
     const auto refused = [](const char* name, AcceleratorOptions options) {
         options.dataloader_config = DataLoaderConfiguration{.dispatch_batches = true};
         expect_error<UsageError>({str("Accelerator: ", name, " and dataloader_config.").c_str(),
-                                  "differ; say it in dataloader_config alone"},
+                                  "differ; give it in dataloader_config alone"},
                                  [&] { make(options); });
     };
     refused("split_batches", {.split_batches = true});
@@ -85,7 +85,7 @@ TEST(OlderSpellings, ThatContradictTheConfigurationAreRefusedWithBothNames) {
 }
 
 // Covers 1.fp16, 31.logging_dir.
-TEST(OlderSpellings, Fp16IsAMixedPrecision) {
+TEST(DeprecatedOptions, Fp16SetsMixedPrecision) {
     EXPECT_EQ(Accelerator({.cpu = true, .fp16 = true}).mixed_precision(), "fp16");
     EXPECT_EQ(Accelerator({.mixed_precision = "fp16", .fp16 = true}).mixed_precision(), "fp16");
     EXPECT_EQ(Accelerator({.mixed_precision = "bf16", .fp16 = false}).mixed_precision(), "bf16");
@@ -96,7 +96,7 @@ TEST(OlderSpellings, Fp16IsAMixedPrecision) {
 }
 
 // Covers 1.kwargs_handlers, 8.AutocastKwargs, 8.GradScalerKwargs, 29.KwargsHandler, 30.3.
-TEST(KwargsHandlers, GoWhereTheyBelongAndKeepEveryField) {
+TEST(KwargsHandlers, SetAllOptions) {
     const Accelerator accelerator(
         {.mixed_precision = "fp16",
          .cpu = true,
@@ -116,7 +116,7 @@ TEST(KwargsHandlers, GoWhereTheyBelongAndKeepEveryField) {
 }
 
 // Covers 1.kwargs_handlers.
-TEST(KwargsHandlers, OfOneKindAreGivenOnceAndInOneWay) {
+TEST(KwargsHandlers, AreRejectedIfGivenTwice) {
     expect_error<ValueError>(
         {"Accelerator: kwargs_handlers: only one of each kind: two are GradScalerKwargs"}, [] {
             make({.kwargs_handlers = {accel::GradScalerKwargs{}, accel::AutocastKwargs{},
@@ -141,82 +141,84 @@ TEST(KwargsHandlers, OfOneKindAreGivenOnceAndInOneWay) {
 }
 
 // Covers 1.mixed_precision, 27.ACCELERATE_MIXED_PRECISION, 8.PrecisionType.
-TEST(MixedPrecisionOption, IsReadInAnyCaseAndFromBothVariables) {
+TEST(MixedPrecisionOption, IgnoresCaseAndReadsBothVariables) {
     EXPECT_EQ(Accelerator({.mixed_precision = "BF16"}).mixed_precision(), "bf16");
-    const Variable older("MIXED_PRECISION", "bf16");
+    const EnvironmentVariable older("MIXED_PRECISION", "bf16");
     EXPECT_EQ(Accelerator().mixed_precision(), "bf16");
-    const Variable newer("ACCELERATE_MIXED_PRECISION", "fp16");
+    const EnvironmentVariable newer("ACCELERATE_MIXED_PRECISION", "fp16");
     EXPECT_EQ(Accelerator().mixed_precision(), "fp16");
     EXPECT_EQ(Accelerator({.mixed_precision = "no"}).mixed_precision(), "no");
 }
 
 // Covers 1.mixed_precision, 27.ACCELERATE_MIXED_PRECISION.
-TEST(MixedPrecisionOption, OutOfItsSetIsRefusedWithTheVariableThatSaidIt) {
-    const Variable variable("MIXED_PRECISION", "half");
+TEST(MixedPrecisionOption, NamesTheVariableOfAnInvalidValue) {
+    const EnvironmentVariable variable("MIXED_PRECISION", "half");
     expect_error<ValueError>(
         {"Accelerator: mixed_precision must be no, ", "'half'", "in MIXED_PRECISION"},
         [] { make({}); });
 }
 
 // Covers 1.mixed_precision, 6.AcceleratorState.
-TEST(MixedPrecisionOption, IsOneForTheAcceleratorsThatLiveTogether) {
+TEST(MixedPrecisionOption, IsSharedByExistingAccelerators) {
     {
         const Accelerator first({.mixed_precision = "bf16"});
         EXPECT_EQ(Accelerator().mixed_precision(), "bf16");
         EXPECT_EQ(Accelerator({.mixed_precision = "bf16"}).mixed_precision(), "bf16");
-        expect_error<ValueError>({"Accelerator: mixed_precision is 'bf16' in an Accelerator that "
-                                  "lives, and can't be another in a second one: 'no'"},
-                                 [] { make({.mixed_precision = "no"}); });
+        expect_error<ValueError>(
+            {"Accelerator: mixed_precision is 'bf16' in an existing Accelerator, "
+             "and must be the same in the new one: 'no'"},
+            [] { make({.mixed_precision = "no"}); });
     }
     EXPECT_EQ(Accelerator({.mixed_precision = "no"}).mixed_precision(), "no");
 }
 
 // Covers 1.cpu, 2.device, 6.device, 27.ACCELERATE_USE_CPU, 29.XLA.
-TEST(Devices, OfTheEnvironmentAreTheCpuAndCuda) {
+TEST(DeviceOption, IsReadFromTheEnvironment) {
     EXPECT_EQ(Accelerator({.cpu = true}).device(), Device::cpu());
     for (const char* yes : {"1", "true", "True", "YES", "on", "y", "t"}) {
-        const Variable variable("ACCELERATE_USE_CPU", yes);
+        const EnvironmentVariable variable("ACCELERATE_USE_CPU", yes);
         EXPECT_EQ(Accelerator().device(), Device::cpu());
     }
     {
-        const Variable variable("ACCELERATE_TORCH_DEVICE", "cpu");
+        const EnvironmentVariable variable("ACCELERATE_TORCH_DEVICE", "cpu");
         EXPECT_EQ(Accelerator().device(), Device::cpu());
     }
     for (const char* other : {"xla", "xpu:0", "mps", "meta", "cuda0", "tpu"}) {
-        const Variable variable("ACCELERATE_TORCH_DEVICE", other);
+        const EnvironmentVariable variable("ACCELERATE_TORCH_DEVICE", other);
         expect_error<DeviceError>(
-            {"ACCELERATE_TORCH_DEVICE: CPU and CUDA are what there is", other}, [] { make({}); });
+            {"ACCELERATE_TORCH_DEVICE: the device must be cpu, cuda or cuda:<index>", other},
+            [] { make({}); });
         EXPECT_EQ(Accelerator({.cpu = true}).device(), Device::cpu());
     }
-    const Variable missing("ACCELERATE_TORCH_DEVICE", "cuda:63");
+    const EnvironmentVariable missing("ACCELERATE_TORCH_DEVICE", "cuda:63");
     EXPECT_THROW(make({}), DeviceError);
 }
 
 // Covers 27.ACCELERATE_USE_CPU, 27.ACCELERATE_DEBUG_MODE.
-TEST(Flags, OutOfTheirSetAreRefusedWithIt) {
+TEST(FlagVariables, AreRejectedIfInvalid) {
     for (const char* name :
          {"ACCELERATE_USE_CPU", "ACCELERATE_DEBUG_MODE", "ACCELERATE_USE_FSDP",
           "ACCELERATE_USE_DEEPSPEED", "ACCELERATE_USE_MEGATRON_LM",
           "ACCELERATE_USE_PARALLELISM_CONFIG", "ACCELERATE_DYNAMO_USE_FULLGRAPH"}) {
-        const Variable variable(name, "maybe");
+        const EnvironmentVariable variable(name, "maybe");
         expect_error<ValueError>({name, ": must be 1, true, t, yes, y or on, or 0, ", "'maybe'"},
                                  [] { make({}); });
     }
 }
 
 // Covers 27.ACCELERATE_DEBUG_MODE, 6.PartialState.
-TEST(Flags, DebugModeIsWhatItsVariableSays) {
+TEST(FlagVariables, SetDebugMode) {
     EXPECT_FALSE(Accelerator().state().debug());
     {
-        const Variable variable("ACCELERATE_DEBUG_MODE", "yes");
+        const EnvironmentVariable variable("ACCELERATE_DEBUG_MODE", "yes");
         EXPECT_TRUE(Accelerator().state().debug());
     }
-    const Variable variable("ACCELERATE_DEBUG_MODE", "0");
+    const EnvironmentVariable variable("ACCELERATE_DEBUG_MODE", "0");
     EXPECT_FALSE(Accelerator().state().debug());
 }
 
 // Covers 32.DynamoBackend, 1.dynamo_backend.
-TEST(Dynamo, KnowsEveryNameAndSaysOnceWhatItComesTo) {
+TEST(Dynamo, KnowsEveryBackendAndLogsItsEffectOnce) {
     EXPECT_EQ(accel::known_dynamo_backends(),
               std::vector<std::string>({"no", "eager", "aot_eager", "inductor", "aot_ts_nvfuser",
                                         "nvprims_nvfuser", "cudagraphs", "ofi", "fx2trt", "onnxrt",
@@ -237,7 +239,7 @@ TEST(Dynamo, KnowsEveryNameAndSaysOnceWhatItComesTo) {
 }
 
 // Covers 32.DynamoBackend.
-TEST(Dynamo, LeavesTrainingOnACpuAsItIs) {
+TEST(Dynamo, DoesNotChangeTrainingOnCpu) {
     set_log_sink([](LogLevel, std::string_view) {});
     SmallNet net;
     net.eval();
@@ -250,9 +252,9 @@ TEST(Dynamo, LeavesTrainingOnACpuAsItIs) {
 }
 
 // Covers 1.dynamo_backend, 29.TorchDynamoPlugin, 27.ACCELERATE_DYNAMO_BACKEND.
-TEST(Dynamo, TakesFromTheEnvironmentWhatIsNotSaid) {
+TEST(Dynamo, ReadsMissingOptionsFromTheEnvironment) {
     set_log_sink([](LogLevel, std::string_view) {});
-    const Variable backend("ACCELERATE_DYNAMO_BACKEND", "INDUCTOR"),
+    const EnvironmentVariable backend("ACCELERATE_DYNAMO_BACKEND", "INDUCTOR"),
         mode("ACCELERATE_DYNAMO_MODE", "max-autotune"),
         fullgraph("ACCELERATE_DYNAMO_USE_FULLGRAPH", "true"),
         dynamic("ACCELERATE_DYNAMO_USE_DYNAMIC", "false"),
@@ -277,23 +279,23 @@ TEST(Dynamo, TakesFromTheEnvironmentWhatIsNotSaid) {
 }
 
 // Covers 1.dynamo_backend, 27.ACCELERATE_DYNAMO_BACKEND.
-TEST(Dynamo, RefusesAModeThatThereIsNotAndBothOptions) {
+TEST(Dynamo, RejectsInvalidModesAndBothOptions) {
     expect_error<ValueError>({"dynamo_plugin.mode: must be one of default, ", "'fast'"},
                              [] { make({.dynamo_plugin = {{.mode = "fast"}}}); });
     expect_error<UsageError>({"Accelerator: dynamo_backend and dynamo_plugin are both given"}, [] {
         make({.dynamo_backend = "no", .dynamo_plugin = {{.backend = "no"}}});
     });
-    const Variable variable("ACCELERATE_DYNAMO_BACKEND", "jit");
+    const EnvironmentVariable variable("ACCELERATE_DYNAMO_BACKEND", "jit");
     expect_error<ValueError>({"dynamo_backend: must be one of no, ", "'jit'"}, [] { make({}); });
 }
 
 // Covers 1.fsdp_plugin, 27.ACCELERATE_USE_FSDP.
-TEST(Plugins, OfFsdpDoNothingWhereThereIsNothingToShard) {
+TEST(FsdpPlugin, IsAcceptedIfThereIsNothingToShard) {
     EXPECT_FALSE(Accelerator().options().fsdp_plugin);
     EXPECT_NO_THROW(make({.fsdp_plugin = accel::FullyShardedDataParallelPlugin{}}));
     {
-        const Variable use("ACCELERATE_USE_FSDP", "true"), strategy("FSDP_SHARDING_STRATEGY", "2"),
-            version("FSDP_VERSION", "2");
+        const EnvironmentVariable use("ACCELERATE_USE_FSDP", "true"),
+            strategy("FSDP_SHARDING_STRATEGY", "2"), version("FSDP_VERSION", "2");
         const Accelerator accelerator;
         EXPECT_EQ(accelerator.options().fsdp_plugin->sharding_strategy, "SHARD_GRAD_OP");
         EXPECT_EQ(accelerator.options().fsdp_plugin->fsdp_version, 2);
@@ -319,7 +321,7 @@ TEST(Plugins, OfFsdpDoNothingWhereThereIsNothingToShard) {
 }
 
 // Covers 1.deepspeed_plugin, 2.deepspeed_plugin, 27.ACCELERATE_USE_FSDP.
-TEST(Plugins, OfDeepSpeedAreCheckedAndRefusedWhereTheyAskForZero) {
+TEST(DeepSpeedPlugin, IsCheckedAndRejectedIfItNeedsZero) {
     const accel::DeepSpeedPlugin plain{.zero_stage = 0};
     EXPECT_NO_THROW(make({.deepspeed_plugin = plain}));
     const Accelerator first({.deepspeed_plugins = {{"student", plain}, {"teacher", plain}}});
@@ -342,29 +344,29 @@ TEST(Plugins, OfDeepSpeedAreCheckedAndRefusedWhereTheyAskForZero) {
     expect_error<ValueError>(
         {"DeepSpeedPlugin: offload device: must be one of none, ", "'disk'"},
         [] { make({.deepspeed_plugin = {{.zero_stage = 0, .offload_param_device = "disk"}}}); });
-    const Variable use("ACCELERATE_USE_DEEPSPEED", "true"),
+    const EnvironmentVariable use("ACCELERATE_USE_DEEPSPEED", "true"),
         clipping("ACCELERATE_GRADIENT_CLIPPING", "much");
     {
-        const Variable stage("ACCELERATE_DEEPSPEED_ZERO_STAGE", "0");
+        const EnvironmentVariable stage("ACCELERATE_DEEPSPEED_ZERO_STAGE", "0");
         expect_error<ValueError>({"ACCELERATE_GRADIENT_CLIPPING: not a number: 'much'"},
                                  [] { make({}); });
     }
-    const Variable none("ACCELERATE_GRADIENT_CLIPPING", "none");
+    const EnvironmentVariable none("ACCELERATE_GRADIENT_CLIPPING", "none");
     EXPECT_THROW(make({}), NotImplementedError);
 }
 
 // Covers 1.megatron_lm_plugin, 27.ACCELERATE_USE_FSDP.
-TEST(Plugins, OfMegatronAreRefused) {
+TEST(MegatronPlugin, IsRejected) {
     expect_error<NotImplementedError>(
         {"Accelerator: megatron_lm_plugin: tensor and pipeline parallel training is not "
          "implemented yet"},
         [] { make({.megatron_lm_plugin = accel::MegatronLMPlugin{}}); });
-    const Variable use("ACCELERATE_USE_MEGATRON_LM", "1");
+    const EnvironmentVariable use("ACCELERATE_USE_MEGATRON_LM", "1");
     EXPECT_THROW(make({}), NotImplementedError);
 }
 
 // Covers 1.parallelism_config, 1.torch_tp_plugin.
-TEST(Parallelism, IsCheckedForItself) {
+TEST(Parallelism, IsValidated) {
     const auto refused = [](const ParallelismConfig& config,
                             std::initializer_list<const char*> text) {
         expect_error<ValueError>(text, [&] { make({.parallelism_config = config}); });
@@ -392,9 +394,9 @@ TEST(Parallelism, IsCheckedForItself) {
 
 // Covers 1.parallelism_config, 2.parallelism_config, 2.tensor_parallel_rank,
 // 2.pipeline_parallel_rank, 2.should_save_model.
-TEST(Parallelism, OfReplicasIsWhatProcessesDoAnyway) {
+TEST(Parallelism, WithOnlyReplicasTrainsAsUsual) {
     on_ranks(2, [](const Group& group) {
-        for (const int replicas : {1, 2}) {  // where all sizes are 1, everybody is a replica
+        for (const int replicas : {1, 2}) {  // if all sizes are 1, all ranks are replicas
             Accelerator accelerator(
                 {.parallelism_config = ParallelismConfig{.dp_replicate_size = replicas},
                  .process_group = group});
@@ -427,13 +429,13 @@ TEST(Parallelism, OfReplicasIsWhatProcessesDoAnyway) {
 
 // Covers 1.parallelism_config, 27.ACCELERATE_USE_FSDP.
 TEST(Parallelism, IsReadFromTheEnvironment) {
-    const Variable size("PARALLELISM_CONFIG_TP_SIZE", "2");
+    const EnvironmentVariable size("PARALLELISM_CONFIG_TP_SIZE", "2");
     EXPECT_FALSE(Accelerator().options().parallelism_config);
-    const Variable use("ACCELERATE_USE_PARALLELISM_CONFIG", "true");
+    const EnvironmentVariable use("ACCELERATE_USE_PARALLELISM_CONFIG", "true");
     expect_error<ValueError>({"ParallelismConfig: its sizes multiply to 2"}, [] { make({}); });
-    const Variable backend("PARALLELISM_CONFIG_CP_BACKEND", "ring");
+    const EnvironmentVariable backend("PARALLELISM_CONFIG_CP_BACKEND", "ring");
     expect_error<ValueError>({"ParallelismConfig: cp_backend"}, [] { make({}); });
-    const Variable wrong("PARALLELISM_CONFIG_SP_SIZE", "two");
+    const EnvironmentVariable wrong("PARALLELISM_CONFIG_SP_SIZE", "two");
     expect_error<ValueError>({"PARALLELISM_CONFIG_SP_SIZE: not a whole number: 'two'"},
                              [] { make({}); });
 }
@@ -464,7 +466,7 @@ TEST(Parallelism, RanksNeedAMesh) {
 }
 
 // Covers 3.maybe_context_parallel, 3.deepspeed_ulysses_dl_adapter.
-TEST(Parallelism, OfSequencesHasNoEffectWhereItIsOff) {
+TEST(Parallelism, ContextParallelFunctionsHaveNoEffectIfOff) {
     Accelerator accelerator;
     SmallNet net;
     data::DataLoader loader(tests::samples(4));

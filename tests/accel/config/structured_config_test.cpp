@@ -1,4 +1,4 @@
-// Configurations as structs, from YAML and the command line.
+// Tests configurations as structs, read from YAML and the command line.
 #include "accel/config/structured_config.h"
 
 #include <fstream>
@@ -56,12 +56,12 @@ class StructuredConfig : public testing::Test {
         expect_error<ValueError>(words, [&] { load(text, overrides); });
     }
 
-    tests::TemporaryFolder folder_{tests::Kept::in_memory};
+    tests::TemporaryFolder folder_{tests::FolderStorage::in_memory};
     Outer config_;
 };
 
 // Covers 25.structured, 25.ConfigStore.
-TEST_F(StructuredConfig, TheCommandLineWinsOverTheFileAndTheFileOverDefaults) {
+TEST_F(StructuredConfig, CommandLinePrecedesFileAndDefaults) {
     const Tree resolved =
         load("name: a\nseed: 5\ninner: {size: 2, rate: 1e-3}\n", {"inner.size=7", "fast=true"});
     EXPECT_EQ(*config_.name, "a");
@@ -73,12 +73,12 @@ TEST_F(StructuredConfig, TheCommandLineWinsOverTheFileAndTheFileOverDefaults) {
               to_json(from_json(R"({"name": "a", "fast": true, "seed": 5, "precision": "fp16",
                   "report_to": [], "inner": {"size": 7, "rate": 0.001, "clip": 1.0}})"),
                       -1));
-    // What is resolved is itself a file, and gives the same.
+    // The resolved configuration is itself a valid file with the same result.
     EXPECT_EQ(to_json(load(accel::to_yaml(resolved))), to_json(resolved));
 }
 
 // Covers 25.ConfigStore.
-TEST_F(StructuredConfig, EverythingThatIsMissingIsNamedAtOnce) {
+TEST_F(StructuredConfig, NamesAllMissingOptions) {
     expect_refused("", {}, {"config: ", "missing: name, inner.size;", "name=VALUE"});
     expect_refused("name: ???\ninner: {size: null}\n", {},
                    {"config: ", "missing: name, inner.size"});
@@ -88,7 +88,7 @@ TEST_F(StructuredConfig, EverythingThatIsMissingIsNamedAtOnce) {
     EXPECT_EQ(accel::config_tree(config_)["inner"]["size"].string(), "???");
 }
 
-TEST_F(StructuredConfig, UnknownKeysAreRefusedWithThoseThatThereAre) {
+TEST_F(StructuredConfig, RejectsUnknownKeysAndListsValidOnes) {
     expect_refused("nam: a\n", {}, {"config: ", "'nam'", "did you mean name?", "report_to, inner"});
     expect_refused("name: a\n", {"inner.sise=3"},
                    {"config: ", "'inner.sise'", "did you mean inner.size?", "size, rate, clip"});
@@ -96,7 +96,7 @@ TEST_F(StructuredConfig, UnknownKeysAreRefusedWithThoseThatThereAre) {
     expect_refused("name: a\n", {"inner=3"}, {"config: ", "inner must be a group of options: '3'"});
 }
 
-TEST_F(StructuredConfig, ValuesHaveTheTypeOfTheirOption) {
+TEST_F(StructuredConfig, ChecksTypes) {
     const std::vector<std::string> enough = {"name=7", "inner.size=1"};
     const auto with = [&](const std::string& one) {
         std::vector<std::string> all = enough;
@@ -126,7 +126,7 @@ TEST_F(StructuredConfig, ValuesHaveTheTypeOfTheirOption) {
     expect_refused("report_to: 3\n", enough, {"config: ", "report_to must be a list of names"});
 }
 
-TEST_F(StructuredConfig, WhatIsNoConfigurationIsRefused) {
+TEST_F(StructuredConfig, RejectsInvalidFiles) {
     expect_refused("- a\n", {}, {folder_.path().c_str(), "c.yaml", "map of groups"});
     expect_refused("name: [\n", {}, {folder_.path().c_str(), "c.yaml", "not YAML"});
     Outer config;

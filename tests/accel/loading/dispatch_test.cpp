@@ -1,4 +1,5 @@
-// One process reads for all: what it hands out, and what it tells the others when it can't.
+// Tests dispatched loaders: one process reads the batches for all ranks, and reports errors to
+// them.
 #include <atomic>
 #include <memory>
 #include <string>
@@ -31,7 +32,7 @@ accel::PrepareDataLoaderOptions dispatched(bool split = false, accel::SliceFn sl
 
 std::size_t at(const Group& group) { return static_cast<std::size_t>(group->rank()); }
 
-// The tensors of a pass, and how many of their rows are new.
+// The tensors of a pass, and the number of new rows in each.
 struct Pass {
     Batches batches;
     Rows valid;
@@ -48,7 +49,7 @@ Pass pass_of(data::DataLoader& loader) {
 }
 
 // Covers 4.DataLoaderDispatcher.
-TEST(Dispatch, ReadsOnTheMainProcessAlone) {
+TEST(Dispatch, ReadsOnlyOnTheMainProcess) {
     std::atomic<int> reads[3] = {};
     on_ranks(3, [&](const Group& group) {
         data::DataLoader loader(data::from_function(12,
@@ -65,7 +66,7 @@ TEST(Dispatch, ReadsOnTheMainProcessAlone) {
 }
 
 // Covers 4.DataLoaderDispatcher.
-TEST(Dispatch, SharesTheLastStepEvenly) {
+TEST(Dispatch, DividesTheLastStepEvenly) {
     on_ranks(2, [](const Group& group) {
         data::DataLoader loader(numbers(11), {.batch_size = 3});
         accel::prepare_data_loader(loader, group, dispatched());
@@ -77,7 +78,7 @@ TEST(Dispatch, SharesTheLastStepEvenly) {
     });
 }
 
-TEST(Dispatch, SplitsABatchAmongAll) {
+TEST(Dispatch, SplitsABatchAmongRanks) {
     on_ranks(2, [](const Group& group) {
         data::DataLoader loader(numbers(7), {.batch_size = 4});
         accel::prepare_data_loader(loader, group, dispatched(true));
@@ -89,7 +90,7 @@ TEST(Dispatch, SplitsABatchAmongAll) {
 }
 
 // Covers 4.slice_fn_for_dispatch.
-TEST(Dispatch, CutsWithTheUsersFunction) {
+TEST(Dispatch, UsesTheSliceFunction) {
     on_ranks(2, [](const Group& group) {
         data::DataLoader loader(numbers(8), {.batch_size = 2});
         std::vector<int> asked;
@@ -110,7 +111,7 @@ TEST(Dispatch, CutsWithTheUsersFunction) {
     });
 }
 
-// Batch i has as many rows as is said, and as many columns.
+// Yields batches with given numbers of rows.
 class Ragged : public data::BatchSampler {
   public:
     explicit Ragged(Rows sizes, bool drop_last = false)
@@ -131,7 +132,7 @@ class Ragged : public data::BatchSampler {
 };
 
 // Covers 30.15.
-TEST(Dispatch, TakesBatchesOfDifferentLength) {
+TEST(Dispatch, AcceptsBatchesOfDifferentSizes) {
     for (const bool drop_last : {false, true})
         on_ranks(2, [&](const Group& group) {
             data::DataLoader loader(numbers(9), {.batch_sampler = std::make_shared<Ragged>(
@@ -142,7 +143,7 @@ TEST(Dispatch, TakesBatchesOfDifferentLength) {
         });
 }
 
-// Rows of `width(i)` numbers.
+// Samples with `width(i)` numbers.
 data::FunctionDataset wide(std::int64_t n, std::int64_t (*width)(std::int64_t)) {
     return data::from_function(n, [width](std::int64_t i) {
         return Tree{{"x", full({width(i)}, static_cast<double>(i))}};
@@ -150,12 +151,12 @@ data::FunctionDataset wide(std::int64_t n, std::int64_t (*width)(std::int64_t)) 
 }
 
 // Covers 4.DataLoaderDispatcher.
-TEST(Dispatch, TellsEveryProcessThatBatchesCannotBePutTogether) {
+TEST(Dispatch, ReportsBatchesThatCannotBeConcatenatedOnAllRanks) {
     on_ranks(3, [](const Group& group) {
         const auto rows = wide(12, [](std::int64_t i) { return i < 8 ? std::int64_t{3} : 4; });
         data::DataLoader loader(rows, {.batch_size = 2});
         accel::prepare_data_loader(loader, group, dispatched());
-        // The loader is of use again, and so is the group.
+        // The loader and the group are still usable.
         for (int again = 0; again < 2; ++again) {
             int steps = 0;
             expect_error<ShapeError>(
@@ -171,7 +172,7 @@ TEST(Dispatch, TellsEveryProcessThatBatchesCannotBePutTogether) {
     });
 }
 
-TEST(Dispatch, KeepsTheTypeOfAnErrorOnEveryProcess) {
+TEST(Dispatch, KeepsErrorTypesOnAllRanks) {
     on_ranks(2, [](const Group& group) {
         const auto fails = [&](auto raise, auto check) {
             data::DataLoader loader(data::from_function(8,
@@ -203,8 +204,8 @@ TEST(Dispatch, KeepsTheTypeOfAnErrorOnEveryProcess) {
     });
 }
 
-// With drop_last it looks a step ahead.
-TEST(Dispatch, HandsOutTheStepBeforeABrokenSample) {
+// With drop_last it reads one step ahead.
+TEST(Dispatch, YieldsTheStepBeforeABrokenSample) {
     on_ranks(2, [](const Group& group) {
         for (const bool drop_last : {false, true}) {
             data::DataLoader loader(data::from_function(12,
@@ -230,9 +231,9 @@ TEST(Dispatch, HandsOutTheStepBeforeABrokenSample) {
 }
 
 // Covers 4.DataLoaderDispatcher.
-TEST(Dispatch, FillsUpFromTheFirstStepThatHasRows) {
+TEST(Dispatch, FillsUpFromTheFirstNonemptyStep) {
     on_ranks(2, [](const Group& group) {
-        // Batches 0 and 1 are left empty by the collate function.
+        // The collate function makes batches 0 and 1 empty.
         const auto keep = [](std::span<const Tree> samples) {
             Rows kept;
             for (const Tree& sample : samples)
@@ -254,7 +255,7 @@ TEST(Dispatch, FillsUpFromTheFirstStepThatHasRows) {
 }
 
 // Covers 4.DataLoaderDispatcher.
-TEST(Dispatch, OfAnEmptySourceHasNoStep) {
+TEST(Dispatch, YieldsNoStepsForAnEmptyDataset) {
     on_ranks(3, [](const Group& group) {
         for (const bool iterable : {false, true})
             for (const bool sized : {false, true}) {

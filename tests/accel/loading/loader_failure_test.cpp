@@ -1,5 +1,5 @@
-// A process whose loop fails or ends early does not leave the others waiting: they end, and say
-// whom they miss and why.
+// Tests that if the loop of one process fails or ends early, the other processes end with an error
+// that names the process and the reason.
 #include <chrono>
 #include <string>
 #include <thread>
@@ -26,7 +26,7 @@ using Group = std::shared_ptr<dist::ProcessGroup>;
 constexpr int kProcesses = 3, kSamples = 60;
 constexpr double kDeadline = 5;  // seconds
 
-// f(group) in each of several processes.
+// Runs f(group) in several processes.
 template <class F>
 std::vector<RankOutcome> ends_of(F&& f) {
     Job job(kProcesses, [&](const dist::Environment& environment) -> std::string {
@@ -41,16 +41,16 @@ void expect_end(const RankOutcome& rank, const testing::Matcher<std::string>& te
     EXPECT_LT(rank.seconds, kDeadline);
 }
 
-// Sample 33 can't be read by one of the processes.
+// Sample 33 cannot be read if `here`.
 data::FunctionDataset damaged(bool here) {
     return data::from_function(kSamples, [here](std::int64_t i) -> Tree {
         if (!here || i != 33) return i;
-        Job::mark();
+        Job::start_clock();
         throw FileError("images/33.png: truncated");
     });
 }
 
-// A loop whose steps need everybody.
+// A loop in which every step communicates.
 std::string train(const Group& group, data::DataLoader& loader,
                   accel::PrepareDataLoaderOptions options) {
     accel::prepare_data_loader(loader, group, std::move(options));
@@ -66,7 +66,7 @@ TEST_P(FailingLoader, OfOneProcessEndsTheLoopOfAll) {
                                 {.batch_size = 2, .num_workers = GetParam()});
         return train(group, loader, {});
     });
-    // Of 3 processes, 1 has samples 32 and 33 in its sixth batch.
+    // With 3 processes, rank 1 has samples 32 and 33 in its sixth batch.
     for (int rank = 0; rank < kProcesses; ++rank) {
         SCOPED_TRACE(rank);
         const std::string why = "batch 5: sample 33: images/33.png: truncated";
@@ -92,7 +92,7 @@ TEST_P(FailingLoader, OfTheMainProcessEndsTheLoopOfAllItReadsFor) {
     }
 }
 
-// The process whose loader fails goes on, without the others.
+// The process with the failing loader continues without the other ranks.
 TEST_P(FailingLoader, WhoseErrorIsCaughtEndsTheLoopsOfThoseWhoWait) {
     const auto ends = ends_of([&](const Group& group) -> std::string {
         data::DataLoader loader(damaged(group->rank() == 1),
@@ -101,7 +101,7 @@ TEST_P(FailingLoader, WhoseErrorIsCaughtEndsTheLoopsOfThoseWhoWait) {
         try {
             return train(group, loader, {});
         } catch (const FileError&) {
-            std::this_thread::sleep_for(6s);  // the group stays open
+            std::this_thread::sleep_for(6s);  // keeps the group open
             return "caught";
         }
     });
@@ -145,7 +145,7 @@ TEST(FailingSlices, EndTheLoopOfAll) {
             EXPECT_EQ(group->rank(), 0);
             EXPECT_EQ(processes, kProcesses);
             if (++calls < 8) return slice_tensors(batch, part.begin, part.end);
-            Job::mark();
+            Job::start_clock();
             throw std::runtime_error("a slice of the user's");
         };
         return train(group, loader,
@@ -154,7 +154,7 @@ TEST(FailingSlices, EndTheLoopOfAll) {
     for (const RankOutcome& rank : ends) expect_end(rank, HasSubstr("a slice of the user's"));
 }
 
-// One process leaves its loop behind the second batch, and ends.
+// One process leaves its loop after the second batch and exits.
 void expect_told_who_left(int who, accel::DataLoaderConfiguration config) {
     const auto ends = ends_of([&](const Group& group) -> std::string {
         data::DataLoader loader(tests::numbers(kSamples), {.batch_size = 2});
@@ -163,7 +163,7 @@ void expect_told_who_left(int who, accel::DataLoaderConfiguration config) {
             group->all_reduce(batch.tensor().to(f32));
             if (group->rank() == who && loader.position() == 2) break;
         }
-        if (group->rank() == who) Job::mark();
+        if (group->rank() == who) Job::start_clock();
         return "left";
     });
     for (int rank = 0; rank < kProcesses; ++rank) {
@@ -185,7 +185,7 @@ TEST(LeftLoops, OfAProcessThatIsReadForEndThatOfTheReader) {
     expect_told_who_left(1, {.dispatch_batches = true});
 }
 
-// The process that has left goes on to other business with the others.
+// The process that left its loop continues with other collectives.
 TEST(LeftLoops, AreSeenWhereProcessesSayDifferentThings) {
     const auto ends = ends_of([&](const Group& group) -> std::string {
         data::DataLoader loader(tests::numbers(kSamples), {.batch_size = 2});
@@ -194,7 +194,7 @@ TEST(LeftLoops, AreSeenWhereProcessesSayDifferentThings) {
             if (group->rank() == 1 && loader.position() == 2) break;
             group->all_reduce(batch.tensor().to(f32));
         }
-        Job::mark();
+        Job::start_clock();
         group->barrier();
         return "left";
     });

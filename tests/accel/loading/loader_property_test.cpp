@@ -1,5 +1,5 @@
-// Whatever the loader and the options: all processes together read the dataset, in order, each
-// sample once but for what fills batches up.
+// For random loaders and options: all processes together read the dataset in order, and each sample
+// once, except for those that fill up batches.
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -35,7 +35,7 @@ struct Options {
     }
 };
 
-// The same on every process.
+// Random options that are equal on all processes.
 class Draws {
   public:
     explicit Draws(int processes)
@@ -66,7 +66,7 @@ class Draws {
     std::mt19937 engine_;
 };
 
-// What one process has had in a pass.
+// The samples that one process gets in a pass.
 struct Pass {
     Tree new_rows = Tree::list();  // by step
     std::int64_t batches = 0;
@@ -84,7 +84,7 @@ Pass pass_of(data::DataLoader& loader, const Accelerator& accelerator, const Opt
             EXPECT_LE(valid, rows);
             EXPECT_GT(rows, 0);
             EXPECT_LE(rows, loader.batch_size());
-            // Those that are shared by index or as a stream are full, but where they may be uneven.
+            // Batches sharded by index or as a stream are full, unless they may be uneven.
             const bool may_be_short =
                 o.dispatches || accelerator.num_processes() == 1 || (!o.iterable && !o.evens);
             if (!may_be_short) {
@@ -102,7 +102,7 @@ Pass pass_of(data::DataLoader& loader, const Accelerator& accelerator, const Opt
     return pass;
 }
 
-// Step by step, and in a step by process.
+// Joins the rows by step, and within a step by process.
 Rows in_order(const std::vector<Tree>& by_rank) {
     Rows all;
     std::size_t steps = 0;
@@ -155,7 +155,7 @@ void expect_passes(const Group& group, const Options& o) {
 
 class AnyLoader : public testing::TestWithParam<int> {};
 
-TEST_P(AnyLoader, IsReadInOrderByAllTogether) {
+TEST_P(AnyLoader, ReadsEverySampleOnceInOrder) {
     tests::on_ranks(GetParam(), [](const Group& group) {
         Draws draws(group->size());
         for (int i = 0; i < 150; ++i) expect_passes(group, draws.next());

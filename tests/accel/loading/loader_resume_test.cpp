@@ -1,5 +1,5 @@
-// A run that is broken off behind any batch and goes on from its checkpoint, with as many processes
-// or fewer, reads what the unbroken run would have read.
+// Tests that a run which is interrupted after any batch and resumed from its checkpoint, with the
+// same number of processes or fewer, reads the same samples as an uninterrupted run.
 #include <algorithm>
 #include <chrono>
 #include <optional>
@@ -37,7 +37,7 @@ const Kind kKinds[] = {{"Shuffled", false, true, {}},
                        {"Dispatched", false, true, {.dispatch_batches = true}},
                        {"DispatchedIterable", true, false, {}}};
 
-// What a pass has depends on the epoch.
+// The samples of a pass depend on the epoch.
 data::GeneratorDataset stream() {
     return data::from_generator([](std::int64_t epoch) {
         return [epoch, i = std::int64_t{0}]() mutable -> std::optional<Tree> {
@@ -47,7 +47,7 @@ data::GeneratorDataset stream() {
     });
 }
 
-// What the kind is to read, from a step on.
+// Returns the samples of this kind from step `first` on.
 Log expected_from(const Kind& kind, std::int64_t first) {
     const data::RandomSampler sampler(kSamples, {.seed = kSeed});
     Log log;
@@ -62,7 +62,7 @@ Log expected_from(const Kind& kind, std::int64_t first) {
     return log;
 }
 
-// A program on one process.
+// The training program of one process.
 struct Program {
     Program(const Kind& kind, int workers, const Group& group)
         : accelerator({.cpu = true, .dataloader_config = kind.config, .process_group = group}) {
@@ -78,7 +78,7 @@ struct Program {
             loader = std::make_unique<data::DataLoader>(tests::numbers(kSamples), options);
         accelerator.prepare(*loader);
     }
-    // To the end of the epochs, with a checkpoint behind each batch if `into` isn't empty.
+    // Runs to the last epoch. Saves a checkpoint after each batch unless `into` is empty.
     Log run(const std::string& into = {}, std::int64_t step = 0) {
         Log log;
         while (loader->epoch() < kEpochs)
@@ -98,8 +98,8 @@ std::string difference(const Log& log, const Log& expected, const std::string& w
     return log == expected ? "" : str(what, ": ", testing::PrintToString(log), "; ");
 }
 
-// Goes on from every checkpoint of a folder; "" if all is right. The first program saves on its way
-// `into` another one.
+// Resumes from every checkpoint in a folder; returns "" if all results are right. The first program
+// saves further checkpoints on its way.
 std::string resume_everywhere(const Kind& kind, int workers, const Group& group,
                               const std::string& from, std::int64_t first = 0,
                               const std::string& into = {}) {
@@ -115,11 +115,11 @@ std::string resume_everywhere(const Kind& kind, int workers, const Group& group,
     return wrong;
 }
 
-// f(group) in each of several processes.
+// Runs f(group) in several processes, which must return "".
 template <class F>
 void expect_right(int processes, F&& f) {
     Job job(processes, [&](const dist::Environment& environment) -> std::string {
-        set_log_sink([](LogLevel, std::string_view) {});  // there were more processes: it is said
+        set_log_sink([](LogLevel, std::string_view) {});  // hides the warning about fewer processes
         return f(dist::ProcessGroup::create(environment, {.join_timeout = 30s}));
     });
     for (const tests::RankOutcome& rank : job.wait(90s)) EXPECT_EQ(rank.text, "");
@@ -128,8 +128,8 @@ void expect_right(int processes, F&& f) {
 class ResumedLoader : public testing::TestWithParam<int> {};
 
 // Covers 4.use_stateful_dataloader, 10.dl_state_dict.bin, 10.sampler.bin.
-TEST_P(ResumedLoader, GoesOnExactlyBehindEveryBatch) {
-    const TemporaryFolder folder(tests::Kept::in_memory);
+TEST_P(ResumedLoader, ContinuesExactlyAfterEveryBatch) {
+    const TemporaryFolder folder(tests::FolderStorage::in_memory);
     expect_right(GetParam(), [&](const Group& group) {
         std::string wrong;
         for (const Kind& kind : kKinds)
@@ -147,8 +147,8 @@ INSTANTIATE_TEST_SUITE_P(Processes, ResumedLoader, testing::Values(1, 2, 4),
                          testing::PrintToStringParamName());
 
 // Covers 10.dl_state_dict.bin, 10.sampler.bin, 30.1, 30.13.
-TEST(ResumedLoaders, GoOnExactlyWithFewerProcesses) {
-    const TemporaryFolder folder(tests::Kept::in_memory);
+TEST(ResumedLoaders, ContinueExactlyWithFewerProcesses) {
+    const TemporaryFolder folder(tests::FolderStorage::in_memory);
     const auto saved_by = [&](const Kind& kind, int processes) {
         return str(folder.path(), '/', kind.name, processes);
     };

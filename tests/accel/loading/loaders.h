@@ -1,4 +1,4 @@
-// Datasets whose samples are their numbers, and what a process's loop over them has seen.
+// Datasets whose samples are consecutive numbers, and the rows of a loop over them.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ inline data::FunctionDataset numbers(std::int64_t n) {
     return data::from_function(n, [](std::int64_t i) { return Tree(i); });
 }
 
-// One after another; their count may be a secret.
+// Yields the numbers in order; `sized` sets whether their count is known.
 inline data::GeneratorDataset stream_of_numbers(std::int64_t n, bool sized = true) {
     return data::from_generator(
         [n](std::int64_t) {
@@ -31,7 +31,7 @@ inline data::GeneratorDataset stream_of_numbers(std::int64_t n, bool sized = tru
         sized ? std::optional(n) : std::nullopt);
 }
 
-// A loader over either.
+// A loader over either kind.
 inline std::unique_ptr<data::DataLoader> loader_of_numbers(std::int64_t n, bool iterable,
                                                            data::LoaderOptions options,
                                                            bool sized = true) {

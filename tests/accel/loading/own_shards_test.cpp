@@ -1,5 +1,5 @@
-// Prepared loaders whose processes read shards of their own: all rows, each once, in as many steps
-// for everybody, and the same again from every checkpoint.
+// Tests prepared loaders whose processes read their own shards: every row is read once, all ranks
+// have the same number of steps, and loading a checkpoint continues exactly.
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
@@ -26,7 +26,7 @@ using Sizes = std::vector<std::int64_t>;
 using Log = std::vector<Rows>;  // by step
 using Group = std::shared_ptr<dist::ProcessGroup>;
 
-// 1000 * epoch and so on, in shards of these sizes.
+// Rows 1000 * epoch + i, in shards of these sizes.
 data::ShardedDataset shards_of(const Sizes& sizes, bool sized = true) {
     std::vector<std::shared_ptr<const data::IterableDataset>> shards;
     std::int64_t first = 0;
@@ -56,7 +56,7 @@ struct Case {
     }
 };
 
-// A process's loader, prepared.
+// The prepared loader of a process.
 struct Program {
     Program(const Case& c, const Group& group, bool even = true)
         : accelerator(
@@ -68,7 +68,7 @@ struct Program {
                  {.batch_size = c.batch_size, .num_workers = c.workers, .drop_last = c.drop_last}) {
         accelerator.prepare(loader);
     }
-    // Rows of all processes; with what to do in each step.
+    // Returns the rows of all processes; calls a function in each step.
     template <class F>
     Log pass(F&& in_step) {
         Log log;
@@ -112,7 +112,7 @@ Case drawn(std::mt19937& engine, int processes) {
 class OwnShards : public testing::TestWithParam<int> {};
 
 // Covers 4.HF, 4.set_epoch.
-TEST_P(OwnShards, AreAllRowsEachOnceInAsManyStepsForEverybody) {
+TEST_P(OwnShards, YieldEveryRowOnceInEqualNumbersOfSteps) {
     on_ranks(GetParam(), [](const Group& group) {
         std::mt19937 engine(static_cast<unsigned>(group->size()));
         for (int i = 0; i < 40; ++i) {
@@ -138,7 +138,7 @@ TEST_P(OwnShards, AreAllRowsEachOnceInAsManyStepsForEverybody) {
             for (Rows& step : later)
                 for (std::int64_t& row : step) row -= 7000;
             EXPECT_EQ(later, first);
-            // Everybody has had as many steps, and so has heard of all that was gathered.
+            // All ranks have had the same number of steps, and so gathered all rows.
             for (const Tree& steps : group->all_gather_object(std::ssize(first)))
                 EXPECT_EQ(steps.integer(), std::ssize(first));
         }
@@ -161,8 +161,8 @@ TEST_P(OwnShards, AreReadByOneProcessEach) {
     for (const auto& count : readers) EXPECT_EQ(count, 1);
 }
 
-// Behind every step, with as many processes.
-TEST_P(OwnShards, GoOnExactly) {
+// Resumes after every step with the same number of processes.
+TEST_P(OwnShards, ResumeExactly) {
     on_ranks(GetParam(), [](const Group& group) {
         for (const int workers : {0, 2})
             for (const bool drop_last : {false, true}) {
@@ -192,8 +192,8 @@ TEST_P(OwnShards, GoOnExactly) {
 INSTANTIATE_TEST_SUITE_P(Processes, OwnShards, testing::Values(1, 2, 4),
                          testing::PrintToStringParamName());
 
-// Each of the two goes on behind every step of the one before it.
-TEST(OwnShards, GoOnExactlyWithFewerProcesses) {
+// Each of two later runs resumes after every step of the previous one.
+TEST(OwnShardsResume, WorksExactlyWithFewerProcesses) {
     const Sizes sizes = {5, 0, 9, 4, 0};
     std::vector<Tree> states, later_states;
     Log log;
@@ -218,7 +218,7 @@ TEST(OwnShards, GoOnExactlyWithFewerProcesses) {
     for (std::size_t step = 2; step < states.size(); ++step) run(1, step, nullptr);
 }
 
-TEST(OwnShards, ThatRunOutGiveTheRowsOfOneThatHasSome) {
+TEST(OwnShardsResume, FillsUpFromRanksWithRows) {
     on_ranks(3, [](const Group& group) {
         Program program({.sizes = {0, 3, 1}, .batch_size = 2}, group);
         Log batches;
@@ -234,7 +234,7 @@ TEST(OwnShards, ThatRunOutGiveTheRowsOfOneThatHasSome) {
     });
 }
 
-TEST(OwnShards, MayBeUnevenWhereThatIsAskedFor) {
+TEST(OwnShardsResume, AllowsUnevenStepsOnRequest) {
     on_ranks(2, [](const Group& group) {
         for (const bool configured : {false, true}) {
             Program program({.sizes = {5, 2}, .batch_size = 2}, group, !configured);
@@ -247,7 +247,7 @@ TEST(OwnShards, MayBeUnevenWhereThatIsAskedFor) {
     });
 }
 
-TEST(OwnShards, OfOneProcessThatFailEndTheLoopOfAll) {
+TEST(OwnShardsResume, EndsTheLoopsOfAllRanksOnAnError) {
     on_ranks(3, [](const Group& group) {
         const auto shard = [](std::int64_t i) {
             return std::make_shared<data::GeneratorDataset>([i](std::int64_t) {
@@ -267,7 +267,7 @@ TEST(OwnShards, OfOneProcessThatFailEndTheLoopOfAll) {
             for ([[maybe_unused]] auto& batch : loader) ++steps;
         });
         EXPECT_EQ(steps, 1);
-        group->barrier();  // which is of use again
+        group->barrier();  // the group is still usable
     });
 }
 

@@ -14,7 +14,7 @@
 #include "tests/close.h"
 #include "tests/dist/parallel/replicas.h"
 #include "tests/dist/ranks.h"
-#include "tests/logged.h"
+#include "tests/log_capture.h"
 
 namespace axle {
 namespace {
@@ -318,8 +318,8 @@ TEST(JoinUnevenInputs, WarnsOfLoadersThatStayAsTheyAre) {
         return heard;
     });
     const std::string warning =
-        "join_uneven_inputs: even_batches is for loaders of datasets with indices, or with shards, "
-        "that each process reads itself; another one stays as it is 2|";
+        "join_uneven_inputs: even_batches applies only to loaders that each process reads itself, "
+        "of datasets with indices or shards; other loaders stay as they are 2|";
     for (const tests::RankOutcome& rank : job.wait(30s)) EXPECT_EQ(rank.text, warning + warning);
 }
 
@@ -396,7 +396,7 @@ TEST(JoinUnevenInputs, EndsWithAnErrorWhereAnotherProcessFails) {
 
 // Loaders that nobody has prepared.
 TEST(JoinUnevenInputs, JoinsWithoutAWordOnEvenBatches) {
-    tests::Logged logged;
+    tests::LogCapture logged;
     on_ranks(2, [](const Group& group) {
         Accelerator accelerator(of_group(group));
         tests::SmallNet net;
@@ -453,7 +453,7 @@ TEST(PreparedLoader, RefusesAMeshOfOtherProcesses) {
             group, std::vector<dist::DeviceMesh::Dimension>{{"dp", 2}});
         const Group alone = group->split(group->rank());
         data::DataLoader loader(numbers(4));
-        expect_error<ValueError>({"prepare_data_loader: the mesh is of other processes"}, [&] {
+        expect_error<ValueError>({"prepare_data_loader: the mesh has other processes"}, [&] {
             accel::prepare_data_loader(loader, alone, {.device_mesh = mesh});
         });
         EXPECT_EQ(pass_of(loader).size(), 4U);

@@ -163,7 +163,7 @@ void plugin(const json& c, const Group& group) {
 // 7.GradientAccumulationPlugin.num_steps, 7.adjust_scheduler, 7.sync_with_dataloader,
 // 7.sync_each_batch, 7.several, 7.nested.
 TEST(Accumulation, SyncsAndCountsAsEveryVector) {
-    const tests::TemporaryFolder folder(tests::Kept::in_memory);
+    const tests::TemporaryFolder folder(tests::FolderStorage::in_memory);
     tests::on_ranks_of_each(tests::vectors("sync_gradients.json"),
                             [&](const json& c, const Group& group) {
                                 const std::string kind = c.value("kind", "");

@@ -158,7 +158,7 @@ TEST(ShortWindow, ThatIsDroppedIsThatOfTheTrainingLoop) {
 
 // Saved behind the last batch, before the pass has ended.
 TEST(ShortWindow, ThatIsDroppedIsNotInACheckpoint) {
-    const tests::TemporaryFolder folder(tests::Kept::in_memory);
+    const tests::TemporaryFolder folder(tests::FolderStorage::in_memory);
     const GradientAccumulationPlugin plugin{.num_steps = 2, .short_window = ShortWindow::drop};
     Course saved(plugin, dist::ProcessGroup::alone());
     for (auto& batch : saved.loader) {
@@ -174,7 +174,7 @@ TEST(ShortWindow, ThatIsDroppedIsNotInACheckpoint) {
 
 // Saved within the short window.
 TEST(ShortWindow, OfTheMeanGoesOnFromACheckpoint) {
-    const tests::TemporaryFolder folder(tests::Kept::in_memory);
+    const tests::TemporaryFolder folder(tests::FolderStorage::in_memory);
     const GradientAccumulationPlugin plugin{
         .num_steps = 4, .adjust_scheduler = true, .short_window = ShortWindow::actual};
     Course saved(plugin, dist::ProcessGroup::alone());

@@ -92,7 +92,7 @@ struct UsualTraining {
 };
 
 void expect_nothing_taken(std::int64_t warmup, std::int64_t steps) {
-    const TemporaryFolder folder(Kept::in_memory);
+    const TemporaryFolder folder(FolderStorage::in_memory);
     UsualTraining training(folder.path());
     training.reserve_batches();
     training.run(warmup);

@@ -198,7 +198,7 @@ TEST_P(WeightsInAnyMode, GoWithWhatWasGatheredWithoutTheOthers) {
 TEST(WeightsInACheckpoint, CompleteTheUpdateThatOthersHaveBegun) {
     for (const int saving : {1, 2})
         for (const int loading : {1, 2}) {
-            const tests::TemporaryFolder folder(tests::Kept::in_memory);
+            const tests::TemporaryFolder folder(tests::FolderStorage::in_memory);
             tests::on_ranks(saving, [&](const Group& group) {
                 Accelerator accelerator(options(group, 2));
                 Model model;

@@ -8,7 +8,7 @@
 #include "optim/sgd.h"
 #include "tests/accel/training.h"
 #include "tests/dist/ranks.h"
-#include "tests/variable.h"
+#include "tests/environment_variable.h"
 
 namespace axle {
 namespace {
@@ -248,7 +248,7 @@ TEST(DeviceMaps, AreRefusedOnSeveralProcesses) {
                                  [&] { accelerator.prepare(spread); });
         EXPECT_EQ(spread.hooks(), nullptr);
     });
-    const tests::Variable bypass("ACCELERATE_BYPASS_DEVICE_MAP", "true");
+    const tests::EnvironmentVariable bypass("ACCELERATE_BYPASS_DEVICE_MAP", "true");
     on_ranks(2, [](const Group& group) {
         SmallNet spread;
         spread.requires_grad_(false);

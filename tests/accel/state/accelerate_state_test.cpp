@@ -11,7 +11,7 @@
 #include "optim/schedules/schedules.h"
 #include "optim/sgd.h"
 #include "tests/accel/training.h"
-#include "tests/logged.h"
+#include "tests/log_capture.h"
 #include "tests/temporary_folder.h"
 #include "tests/vectors.h"
 
@@ -75,7 +75,7 @@ TEST(AccelerateState, ATrainingGoesOnAsInPyTorch) {
     for (const char* folder : {"whole", "pickled"}) {
         SCOPED_TRACE(folder);
         TheirTraining training(folder == std::string("whole"));
-        Logged logged;
+        LogCapture logged;
         training.accelerator.load_state(recorded(folder));
         EXPECT_THAT(logged.lines(), Contains(HasSubstr("random states, positions of loaders")));
         EXPECT_EQ(training.counter.batches, 6);
@@ -88,7 +88,7 @@ TEST(AccelerateState, ATrainingGoesOnAsInPyTorch) {
 // Covers 10.scaler.pt.
 TEST(AccelerateState, TheScalerComesWithItsCount) {
     TheirTraining training(true, "fp16");
-    Logged logged;
+    LogCapture logged;
     training.accelerator.load_state(recorded("whole"));
     const Tree state = training.accelerator.scaler()->state_dict();
     EXPECT_EQ(state["scale"].number(), 1024);
@@ -106,11 +106,11 @@ class Copy {
     std::string operator/(const std::string& name) const { return path() + "/" + name; }
 
   private:
-    TemporaryFolder folder_{Kept::in_memory};
+    TemporaryFolder folder_{FolderStorage::in_memory};
 };
 
 TEST(AccelerateState, WhatIsMissingOrDamagedIsNamedAndChangesNothing) {
-    Logged logged;
+    LogCapture logged;
     for (const char* name :
          {"model_1.safetensors", "optimizer_1.bin", "scheduler.bin", "custom_checkpoint_0.pkl"}) {
         SCOPED_TRACE(name);
@@ -132,7 +132,7 @@ TEST(AccelerateState, WhatIsMissingOrDamagedIsNamedAndChangesNothing) {
 
 // Of one process, or none that can be read: the rest is there.
 TEST(AccelerateState, RandomStatesAreNotNeeded) {
-    Logged logged;
+    LogCapture logged;
     for (const bool damaged : {false, true}) {
         const Copy copy("whole");
         fs::remove(copy / "random_states_0.pkl");
@@ -154,7 +154,7 @@ TEST(AccelerateState, AnObjectThatIsMoreThanPlainValuesIsRefusedByName) {
 
 // Covers 2.step, 31.checkpoint, 31.save_state.
 TEST(AccelerateState, ItsNumberAndItsMicroBatchesCountOn) {
-    Logged logged;
+    LogCapture logged;
     const Copy copy("whole");
     TheirTraining training(true);
     training.accelerator.set_gradient_accumulation_steps(4);
@@ -172,8 +172,8 @@ TEST(AccelerateState, ItsNumberAndItsMicroBatchesCountOn) {
 }
 
 TEST(AccelerateState, TheNewestOfAProjectMayBeTheirs) {
-    Logged logged;
-    const TemporaryFolder folder(Kept::in_memory);
+    LogCapture logged;
+    const TemporaryFolder folder(FolderStorage::in_memory);
     accel::AcceleratorOptions options;
     options.project_config = {.project_dir = folder.path(),
                               .automatic_checkpoint_naming = true,

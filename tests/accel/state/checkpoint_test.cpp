@@ -97,7 +97,7 @@ TEST(Checkpoint, ForeignThingsAreNotReplaced) {
     fs::create_symlink("nowhere", folder / "link");
     for (const char* name : {"file", "thesis", "site", "link"})
         expect_error<FileError>(
-            {(folder / name).c_str(), "exists and is no checkpoint, so it is not replaced"},
+            {(folder / name).c_str(), "exists and is not a checkpoint: it is not replaced"},
             [&] { CheckpointWriter writer(folder / name); });
     EXPECT_EQ(folder.count(), 4u);
     EXPECT_EQ(read_file(folder / "site/manifest.json"), kForeign);

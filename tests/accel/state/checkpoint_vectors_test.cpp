@@ -15,7 +15,7 @@
 #include "optim/sgd.h"
 #include "tests/accel/case_ranks.h"
 #include "tests/accel/training.h"
-#include "tests/logged.h"
+#include "tests/log_capture.h"
 #include "tests/temporary_folder.h"
 #include "tests/vectors.h"
 
@@ -163,8 +163,8 @@ TEST(CheckpointLayoutVectors, EveryCase) {
         {"registered_object_count_mismatch", registered_objects}};
     const json file = vectors("checkpoint_layout.json");
     ASSERT_FALSE(file["cases"].empty());
-    const TemporaryFolder folder(Kept::in_memory);
-    Logged logged;
+    const TemporaryFolder folder(FolderStorage::in_memory);
+    LogCapture logged;
     on_ranks_of_each(file, [&](const json& c, const Group& group) {
         const json& parts = c["rank0"];
         for (std::size_t i = 0; i < parts.size(); ++i) {

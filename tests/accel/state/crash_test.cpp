@@ -66,7 +66,7 @@ std::int64_t killed_run(const std::string& folder, bool same_place,
 }
 
 void expect_to_survive(int rounds, bool same_place) {
-    const TemporaryFolder folder(tests::Kept::in_memory);
+    const TemporaryFolder folder(tests::FolderStorage::in_memory);
     std::mt19937 random(same_place ? 1 : 2);
     std::int64_t told = 0;
     for (int round = 0; round < rounds; ++round) {

@@ -16,7 +16,7 @@
 #include "tests/accel/training.h"
 #include "tests/dist/launch/child.h"
 #include "tests/dist/ranks.h"
-#include "tests/logged.h"
+#include "tests/log_capture.h"
 #include "tests/temporary_folder.h"
 
 namespace axle::tests {
@@ -80,7 +80,7 @@ TEST(Project, OptionsThatMakeNoSenseAreRefused) {
 
 // Covers 2.project_dir, 10.iteration, 3.save_state, 3.load_state, 30.11.
 TEST(Project, AResumedRunGoesOnBehindTheNewestState) {
-    const TemporaryFolder folder(Kept::in_memory);
+    const TemporaryFolder folder(FolderStorage::in_memory);
     {
         Accelerator first(in_project(folder));
         EXPECT_EQ(first.save_state("ignored"), folder / "checkpoints/checkpoint_0");
@@ -105,7 +105,7 @@ TEST(Project, AResumedRunGoesOnBehindTheNewestState) {
 }
 
 TEST(Project, IterationsCountWithoutAutomaticNamingToo) {
-    const TemporaryFolder folder(Kept::in_memory);
+    const TemporaryFolder folder(FolderStorage::in_memory);
     Accelerator accelerator({.project_config = {.iteration = 4}});
     accelerator.save_state(folder / "a");
     EXPECT_EQ(accelerator.save_iteration(), 5);
@@ -113,7 +113,7 @@ TEST(Project, IterationsCountWithoutAutomaticNamingToo) {
 }
 
 TEST(Project, AFolderWithoutStatesIsNamed) {
-    const TemporaryFolder folder(Kept::in_memory);
+    const TemporaryFolder folder(FolderStorage::in_memory);
     Accelerator accelerator(in_project(folder));
     const std::string checkpoints = folder / "checkpoints";
     expect_error<FileError>({checkpoints.c_str(), "holds no checkpoint"},
@@ -126,7 +126,7 @@ TEST(Project, AFolderWithoutStatesIsNamed) {
 
 // Covers 10.total_limit, 30.11.
 TEST(Project, OldStatesGoOnceTheNewOneIsWhole) {
-    const TemporaryFolder folder(Kept::in_memory);
+    const TemporaryFolder folder(FolderStorage::in_memory);
     Accelerator accelerator(in_project(folder, 2));
     const std::string checkpoints = folder / "checkpoints/";
     for (int i = 0; i < 3; ++i) accelerator.save_state();
@@ -177,7 +177,7 @@ void on_two_machines(const std::function<void(int rank)>& f) {
 // Covers 10.save_on_each_node, 31.save.
 TEST(Project, TheMainProcessOfEachMachineWrites) {
     for (const bool each : {false, true}) {
-        const TemporaryFolder folder(Kept::in_memory);
+        const TemporaryFolder folder(FolderStorage::in_memory);
         on_two_machines([&](int rank) {
             Counter counter;
             accel::AcceleratorOptions options{.cpu = true};
@@ -205,7 +205,7 @@ TEST(Project, TheMainProcessOfEachMachineWrites) {
 
 // Where a machine died before it had its own copy.
 TEST(Project, TheNewestIsOneThatEveryProcessSees) {
-    const TemporaryFolder folder(Kept::in_memory);
+    const TemporaryFolder folder(FolderStorage::in_memory);
     on_two_machines([&](int rank) {
         accel::AcceleratorOptions options{.cpu = true};
         options.project_config = {.project_dir = folder / str("node", rank),
@@ -226,7 +226,7 @@ TEST(Project, TheNewestIsOneThatEveryProcessSees) {
 }
 
 TEST(Project, StatesThatOthersStillNeedOutliveASaveThatFailsOnOneMachine) {
-    const TemporaryFolder folder(Kept::in_memory);
+    const TemporaryFolder folder(FolderStorage::in_memory);
     on_two_machines([&](int rank) {
         accel::AcceleratorOptions options{.cpu = true};
         options.project_config = {.project_dir = folder / str("node", rank),
@@ -247,7 +247,7 @@ TEST(Project, StatesThatOthersStillNeedOutliveASaveThatFailsOnOneMachine) {
 }
 
 TEST(StateHooks, MayNotWriteTheManifest) {
-    const TemporaryFolder folder(Kept::in_memory);
+    const TemporaryFolder folder(FolderStorage::in_memory);
     Accelerator accelerator({.cpu = true});
     accelerator.register_save_state_pre_hook(
         [](const Models&, Weights&, const std::string& directory) {
@@ -259,7 +259,7 @@ TEST(StateHooks, MayNotWriteTheManifest) {
 
 // Covers 3.register_save_state_pre_hook, 10.order.
 TEST(StateHooks, RunInOrderOnEveryRankAndMayTakeWeightsOver) {
-    const TemporaryFolder folder(Kept::in_memory);
+    const TemporaryFolder folder(FolderStorage::in_memory);
     std::vector<std::string> called[2];
     on_ranks(2, [&](const Group& group) {
         std::vector<std::string>& calls = called[group->rank()];
@@ -311,7 +311,7 @@ TEST(StateHooks, RunInOrderOnEveryRankAndMayTakeWeightsOver) {
 }
 
 TEST(StateHooks, AreRemovedByTheirHandleAtAnyTime) {
-    const TemporaryFolder folder(Kept::in_memory);
+    const TemporaryFolder folder(FolderStorage::in_memory);
     int saves = 0, loads = 0;
     HookHandle save, load, once;
     {
@@ -337,7 +337,7 @@ TEST(StateHooks, AreRemovedByTheirHandleAtAnyTime) {
 }
 
 TEST(StateHooks, WhatOneThrowsLeavesTheOldState) {
-    const TemporaryFolder folder(Kept::in_memory);
+    const TemporaryFolder folder(FolderStorage::in_memory);
     on_ranks(2, [&](const Group& group) {
         Accelerator accelerator({.process_group = group});
         accelerator.save_state(folder / "s");
@@ -363,7 +363,7 @@ static_assert(!accel::Registrable<Tensor> && !accel::Registrable<int>);
 
 // Covers 3.register_for_checkpointing, 10.custom_checkpoint_<i>.pkl.
 TEST(Registered, AllThatHasAStateComesBackInItsOrder) {
-    const TemporaryFolder folder(Kept::in_memory);
+    const TemporaryFolder folder(FolderStorage::in_memory);
     BestLoss best;
     Counter counter;
     nn::Linear ema(2, 2);
@@ -385,7 +385,7 @@ TEST(Registered, AllThatHasAStateComesBackInItsOrder) {
 
 // Covers 3.register_for_checkpointing, 31.registered.
 TEST(Registered, NullsAreNamedAndFilesWithoutAnObjectAreLeftAlone) {
-    const TemporaryFolder folder(Kept::in_memory);
+    const TemporaryFolder folder(FolderStorage::in_memory);
     Counter first, second;
     Accelerator accelerator;
     expect_error<ValueError>({"register_for_checkpointing", "index 0, 2"}, [&] {
@@ -395,7 +395,7 @@ TEST(Registered, NullsAreNamedAndFilesWithoutAnObjectAreLeftAlone) {
     accelerator.save_state(folder / "s");
     Accelerator other;
     other.register_for_checkpointing(first);
-    Logged logged;
+    LogCapture logged;
     other.load_state(folder / "s");
     EXPECT_THAT(logged.lines(), ElementsAre(HasSubstr("the others' files are left alone")));
     EXPECT_TRUE(fs::exists(folder / "s/custom_checkpoint_1.json"));
@@ -403,7 +403,7 @@ TEST(Registered, NullsAreNamedAndFilesWithoutAnObjectAreLeftAlone) {
 
 // Covers 30.12.
 TEST(Project, LoadingTakesNoSecondCopyOfTheWeights) {
-    const TemporaryFolder folder(Kept::in_memory);
+    const TemporaryFolder folder(FolderStorage::in_memory);
     nn::Linear wide(1024, 1024);
     Accelerator accelerator({.cpu = true});
     accelerator.prepare(wide);

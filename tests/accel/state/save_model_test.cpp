@@ -11,7 +11,7 @@
 #include "nn/layers/norm.h"
 #include "tests/accel/training.h"
 #include "tests/dist/ranks.h"
-#include "tests/logged.h"
+#include "tests/log_capture.h"
 #include "tests/temporary_folder.h"
 
 namespace axle::tests {
@@ -64,7 +64,7 @@ std::size_t count_files(const std::string& folder) {
 
 // Covers 3.save_model, 3.get_state_dict.
 TEST(SaveModel, IsReadBackByEveryModelOfItsShape) {
-    const TemporaryFolder folder(Kept::in_memory);
+    const TemporaryFolder folder(FolderStorage::in_memory);
     accel::Accelerator accelerator({.cpu = true});
     ModelForTest model;
     model.batchnorm.num_batches_tracked.fill_(3);
@@ -86,7 +86,7 @@ TEST(SaveModel, IsReadBackByEveryModelOfItsShape) {
 
 // Covers 3.save_model.
 TEST(SaveModel, WritesATiedWeightOnceByItsFirstName) {
-    const TemporaryFolder folder(Kept::in_memory);
+    const TemporaryFolder folder(FolderStorage::in_memory);
     accel::Accelerator accelerator({.cpu = true});
     TiedNet net;
     accelerator.save_model(net, folder.path());
@@ -101,7 +101,7 @@ TEST(SaveModel, WritesATiedWeightOnceByItsFirstName) {
 // Covers 3.save_model.
 TEST(SaveModel, IsWrittenByTheMainProcessAlone) {
     for (const int size : {1, 2}) {
-        const TemporaryFolder folder(Kept::in_memory);
+        const TemporaryFolder folder(FolderStorage::in_memory);
         on_ranks(size, [&](const std::shared_ptr<dist::ProcessGroup>& group) {
             SmallNet net;
             for (const Tensor& p : net.parameters()) Tensor(p.detach()).fill_(group->rank());
@@ -133,7 +133,7 @@ TEST(SaveModel, OnEachNodeIsForTheLocalMainProcess) {
 
 // Covers 3.save_model.
 TEST(SaveModel, RefusesPicklesFilesAndWeightsWithoutValues) {
-    const TemporaryFolder folder(Kept::in_memory);
+    const TemporaryFolder folder(FolderStorage::in_memory);
     write_file_atomically(folder / "file", "mine");
     accel::Accelerator accelerator({.cpu = true});
     SmallNet net;
@@ -156,7 +156,7 @@ TEST(LoadCheckpointInModel, TakesFilesIndicesAndFoldersOfEveryKind) {
           "bin_whole/pytorch_model.bin", "bin_shards", "bin_shards/pytorch_model.bin.index.json"}) {
         SCOPED_TRACE(path);
         ModelForTest model;
-        const Logged logged;
+        const LogCapture logged;
         accel::load_checkpoint_in_model(model, recorded(path), {.strict = true});
         expect_recorded(model);
     }
@@ -164,7 +164,7 @@ TEST(LoadCheckpointInModel, TakesFilesIndicesAndFoldersOfEveryKind) {
 
 // Covers 3.load_checkpoint_in_model.
 TEST(LoadCheckpointInModel, PrefersPyTorchsFileThenTheWholeOneAndRefusesTwoIndices) {
-    const TemporaryFolder folder(Kept::in_memory);
+    const TemporaryFolder folder(FolderStorage::in_memory);
     const auto add = [&](const char* from, const char* to) {
         write_file_atomically(folder / to, read_file(recorded(from)));
     };
@@ -184,7 +184,7 @@ TEST(LoadCheckpointInModel, PrefersPyTorchsFileThenTheWholeOneAndRefusesTwoIndic
 
 // Covers 3.load_checkpoint_in_model.
 TEST(LoadCheckpointInModel, WarnsOfOtherNamesUnlessStrict) {
-    const TemporaryFolder folder(Kept::in_memory);
+    const TemporaryFolder folder(FolderStorage::in_memory);
     const std::string path = folder / "model.safetensors";
     SmallNet net;
     const Tensor before = net.out.bias.detach().clone();
@@ -193,7 +193,7 @@ TEST(LoadCheckpointInModel, WarnsOfOtherNamesUnlessStrict) {
     state.emplace_back("more", ones({2}));
     save_safetensors(path, state, {{"format", "pt"}});
     {
-        Logged logged;
+        LogCapture logged;
         const nn::LoadReport report = accel::load_checkpoint_in_model(net, path);
         EXPECT_THAT(report.unexpected, ElementsAre("more"));
         EXPECT_THAT(report.missing, ElementsAre("out.bias"));
@@ -207,7 +207,7 @@ TEST(LoadCheckpointInModel, WarnsOfOtherNamesUnlessStrict) {
 }
 
 TEST(LoadCheckpointInModel, ChangesNothingWhereAShapeDiffers) {
-    const TemporaryFolder folder(Kept::in_memory);
+    const TemporaryFolder folder(FolderStorage::in_memory);
     SmallNet net;
     nn::StateDict state = {{"in.weight", zeros({8, 4})}, {"out.weight", zeros({1, 9})}};
     save_safetensors(folder / "model.safetensors", state, {{"format", "pt"}});
@@ -219,7 +219,7 @@ TEST(LoadCheckpointInModel, ChangesNothingWhereAShapeDiffers) {
 }
 
 TEST(LoadCheckpointInModel, ChangesNothingWhereADtypeIsOnlyStored) {
-    const TemporaryFolder folder(Kept::in_memory);
+    const TemporaryFolder folder(FolderStorage::in_memory);
     const std::string path = folder / "model.safetensors";
     SmallNet net, on_meta;
     on_meta.to(Device::meta());
@@ -249,13 +249,13 @@ TEST(LoadCheckpointInModel, ConvertsFloatingWeightsToADtype) {
 }
 
 TEST(LoadCheckpointInModel, KeepsTheDigitsThatTheModelsOwnDtypeLacks) {
-    const TemporaryFolder folder(Kept::in_memory);
+    const TemporaryFolder folder(FolderStorage::in_memory);
     const Tensor values = tensor({1.0 / 3, 0.1, 1e-9, 3e30}, {4}, {.dtype = f64});
     save_safetensors(folder / "model.safetensors", nn::StateDict{{"linear1.bias", values}},
                      {{"format", "pt"}});
     ModelForTest model;
     model.to(bf16);
-    const Logged logged;
+    const LogCapture logged;
     accel::load_checkpoint_in_model(model, folder.path(), {.dtype = f64});
     expect_same_bits(model.linear1.bias, values);
 }
@@ -297,7 +297,7 @@ TEST(CleanStateDict, KeepsTheFirstNameOfTheSameValuesAndSaysSo) {
     state.emplace_back("top", base.narrow(0, 0, 2));
     state.emplace_back("bottom", base.narrow(0, 2, 2));
     state.emplace_back("top again", base.narrow(0, 0, 2));
-    Logged logged;
+    LogCapture logged;
     std::vector<std::string> names;
     for (const auto& [name, tensor] : accel::clean_state_dict_for_safetensors(state))
         names.push_back(name);
@@ -308,7 +308,7 @@ TEST(CleanStateDict, KeepsTheFirstNameOfTheSameValuesAndSaysSo) {
 
 // Covers 3.save, 10.safetensors.
 TEST(Save, WritesTensorsAsSafetensorsAndTheRestAsJson) {
-    const TemporaryFolder folder(Kept::in_memory);
+    const TemporaryFolder folder(FolderStorage::in_memory);
     accel::Accelerator accelerator({.cpu = true});
     SmallNet net;
     accelerator.save(net.state_dict(), folder / "state.safetensors");
@@ -331,7 +331,7 @@ TEST(Save, WritesTensorsAsSafetensorsAndTheRestAsJson) {
 }
 
 TEST(Save, RefusesAnUndefinedTensor) {
-    const TemporaryFolder folder(Kept::in_memory);
+    const TemporaryFolder folder(FolderStorage::in_memory);
     accel::Accelerator accelerator({.cpu = true});
     expect_error<UsageError>({"save: the tensor is undefined: bias"}, [&] {
         accelerator.save(nn::StateDict{{"weight", ones({2})}, {"bias", Tensor()}},
@@ -341,7 +341,7 @@ TEST(Save, RefusesAnUndefinedTensor) {
 }
 
 TEST(Load, ReadsPyTorchsFilesAndNamesDamagedOnes) {
-    const TemporaryFolder folder(Kept::in_memory);
+    const TemporaryFolder folder(FolderStorage::in_memory);
     EXPECT_EQ(accel::load(recorded("bin_whole/pytorch_model.bin")).size(), 9u);
     write_file_atomically(folder / "bad.json", "{");
     for (const char* file : {"bad.json", "missing.safetensors", "missing.pt"})

@@ -26,7 +26,7 @@ using tests::Training;
 constexpr std::int64_t kEpochs = 2;
 
 void expect_same_course_from_every_batch(int saving_workers, int resuming_workers) {
-    const TemporaryFolder folder(tests::Kept::in_memory);
+    const TemporaryFolder folder(tests::FolderStorage::in_memory);
     std::vector<std::vector<Tensor>> at_save;
     Training whole(7, saving_workers);
     const auto losses = whole.run(kEpochs, [&] {
@@ -58,7 +58,7 @@ TEST(State, LoaderWorkersDoNotChangeTheCourse) {
 }
 
 TEST(State, SavingDoesNotChangeTheCourse) {
-    const TemporaryFolder folder(tests::Kept::in_memory);
+    const TemporaryFolder folder(tests::FolderStorage::in_memory);
     Training quiet;
     const auto losses = quiet.run(kEpochs);
     const auto end = snapshot(quiet);
@@ -68,7 +68,7 @@ TEST(State, SavingDoesNotChangeTheCourse) {
 }
 
 TEST(State, TheSameObjectsCanBeTakenBack) {
-    const TemporaryFolder folder(tests::Kept::in_memory);
+    const TemporaryFolder folder(tests::FolderStorage::in_memory);
     Training training;
     std::vector<Tensor> saved;
     std::vector<double> losses = training.run(1, [&] {
@@ -83,7 +83,7 @@ TEST(State, TheSameObjectsCanBeTakenBack) {
 }
 
 TEST(State, GradientsAreSavedBetweenUpdatesOnly) {
-    const TemporaryFolder folder(tests::Kept::in_memory);
+    const TemporaryFolder folder(tests::FolderStorage::in_memory);
     Training training;
     training.run(1, [&] {
         training.accelerator.save_state(folder / "s");
@@ -98,7 +98,7 @@ TEST(State, GradientsAreSavedBetweenUpdatesOnly) {
 
 // Covers 10.return, 10.iteration.
 TEST(State, ReturnsThePathAndCountsIterationsThroughResumes) {
-    const TemporaryFolder folder(tests::Kept::in_memory);
+    const TemporaryFolder folder(tests::FolderStorage::in_memory);
     Training training;
     EXPECT_EQ(training.accelerator.save_state(folder / "b"), folder / "b");
     training.accelerator.save_state(folder / "a");
@@ -111,7 +111,7 @@ TEST(State, ReturnsThePathAndCountsIterationsThroughResumes) {
 
 // Covers 10.dl_state_dict.bin, 10.sampler.bin.
 TEST(State, TheFilesHaveAcceleratesStems) {
-    const TemporaryFolder folder(tests::Kept::in_memory);
+    const TemporaryFolder folder(tests::FolderStorage::in_memory);
     Training training;
     training.accelerator.save_state(folder / "s");
     for (const char* name :
@@ -122,7 +122,7 @@ TEST(State, TheFilesHaveAcceleratesStems) {
 
 // Covers 2.optimizer.
 TEST(State, FilesAreNumberedInTheOrderOfPreparing) {
-    const TemporaryFolder folder(tests::Kept::in_memory);
+    const TemporaryFolder folder(tests::FolderStorage::in_memory);
     nn::Linear first(2, 3), second(4, 5);
     optim::AdamW of_first(first.parameters(), {.lr = 0.1}), of_second(second.parameters());
     Accelerator accelerator({.cpu = true});
@@ -159,7 +159,7 @@ void overwrite(const std::string& path, const std::string& bytes) {
 
 // Covers 10.order.
 TEST(State, AnyFileMissingCutOrChangedIsNamedAndChangesNothing) {
-    const TemporaryFolder folder(tests::Kept::in_memory);
+    const TemporaryFolder folder(tests::FolderStorage::in_memory);
     Training training;
     training.run(1, [&] {
         if (training.counter.batches == 3) training.accelerator.save_state(folder / "s");
@@ -191,13 +191,13 @@ TEST(State, AnyFileMissingCutOrChangedIsNamedAndChangesNothing) {
 }
 
 TEST(State, AMissingFolderIsNamed) {
-    const TemporaryFolder folder(tests::Kept::in_memory);
+    const TemporaryFolder folder(tests::FolderStorage::in_memory);
     Training training;
     expect_refused(training, folder / "none", folder / "none");
 }
 
 TEST(State, WhatDoesNotFitIsNamedWithTheReason) {
-    const TemporaryFolder folder(tests::Kept::in_memory);
+    const TemporaryFolder folder(tests::FolderStorage::in_memory);
     Training training;
     training.accelerator.save_state(folder / "s");
     {
@@ -218,7 +218,7 @@ TEST(State, WhatDoesNotFitIsNamedWithTheReason) {
 }
 
 TEST(State, CannotBeLoadedWithinALoop) {
-    const TemporaryFolder folder(tests::Kept::in_memory);
+    const TemporaryFolder folder(tests::FolderStorage::in_memory);
     Training training;
     training.accelerator.save_state(folder / "s");
     for (auto& batch : training.loader) {
@@ -232,7 +232,7 @@ TEST(State, CannotBeLoadedWithinALoop) {
 }
 
 TEST(State, AnOlderCheckpointIsReplacedAndNothingIsLeftBeside) {
-    const TemporaryFolder folder(tests::Kept::in_memory);
+    const TemporaryFolder folder(tests::FolderStorage::in_memory);
     Training training;
     training.run(1, [&] { training.accelerator.save_state(folder / "s"); });
     EXPECT_EQ(folder.count(), 1u);
@@ -263,7 +263,7 @@ class SmallDisk {
 };
 
 TEST(State, AFullDiskLeavesThePreviousCheckpointWhole) {
-    const TemporaryFolder folder(tests::Kept::in_memory);
+    const TemporaryFolder folder(tests::FolderStorage::in_memory);
     Training training;
     training.accelerator.save_state(folder / "s");
     const auto saved = snapshot(training);

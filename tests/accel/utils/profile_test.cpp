@@ -164,7 +164,7 @@ TEST(Profile, WithoutAScheduleItRecordsUntilItStops) {
 
 // Covers 19.output_trace_dir.
 TEST(Profile, WritesItsTraceUnderTheProcessIndex) {
-    const TemporaryFolder folder(tests::Kept::in_memory);
+    const TemporaryFolder folder(tests::FolderStorage::in_memory);
     int finished = 0;
     {
         ProfileSession session({.output_trace_dir = folder / "a/b"}, 2, [&] { ++finished; });
@@ -181,7 +181,7 @@ TEST(Profile, WritesItsTraceUnderTheProcessIndex) {
 }
 
 TEST(Profile, AFolderOrFileThatCannotBeWrittenIsAFileError) {
-    const TemporaryFolder folder(tests::Kept::in_memory);
+    const TemporaryFolder folder(tests::FolderStorage::in_memory);
     write_file_atomically(folder / "file", "");
     expect_error<FileError>({(folder / "file").c_str()},
                             [&] { ProfileSession s({.output_trace_dir = folder / "file/x"}); });
@@ -193,7 +193,7 @@ TEST(Profile, AFolderOrFileThatCannotBeWrittenIsAFileError) {
 }
 
 TEST(Profile, AnExceptionOfTheLoopPassesThroughTheSession) {
-    const TemporaryFolder folder(tests::Kept::in_memory);
+    const TemporaryFolder folder(tests::FolderStorage::in_memory);
     create_directories(folder / "out/profile_0.json/occupied");
     const auto loop = [&] {
         ProfileSession session({.output_trace_dir = folder / "out"});
@@ -248,7 +248,7 @@ TEST(Profile, RecordsShapesAndMemoryAndSaysOnceWhatItCannot) {
 
 // Covers 3.profile, 19.key_averages, 19.profile.
 TEST(Profile, TheAcceleratorProfilesATrainingLoop) {
-    const TemporaryFolder folder(tests::Kept::in_memory);
+    const TemporaryFolder folder(tests::FolderStorage::in_memory);
     Accelerator accelerator(
         {.profile_kwargs = ProfileKwargs{.output_trace_dir = folder / "by default"}});
     tests::SmallNet net;

@@ -1,4 +1,4 @@
-// Which dtype each kind of op computes in under autocast.
+// The dtype in which each kind of op computes under autocast.
 #include "core/autograd/autocast.h"
 
 #include <functional>
@@ -15,8 +15,8 @@ using Calls = std::map<std::string, std::function<Tensor(const Tensor&)>>;
 
 Tensor targets() { return tensor(std::vector<std::int64_t>{0, 1, 1, 0}, {4}); }
 
-// x is [4, 4], positive.
-const Calls& halves() {
+// Ops on a positive x [4, 4].
+const Calls& low_precision_ops() {
     static const Calls calls = {
         {"matmul", [](const Tensor& x) { return matmul(x, x); }},
         {"batched matmul",
@@ -43,7 +43,7 @@ const Calls& halves() {
     return calls;
 }
 
-const Calls& singles() {
+const Calls& f32_ops() {
     static const Calls calls = {
         {"exp", [](const Tensor& x) { return exp(x); }},
         {"log", [](const Tensor& x) { return log(x); }},
@@ -64,7 +64,7 @@ const Calls& singles() {
     return calls;
 }
 
-const Calls& unchanged() {
+const Calls& dtype_preserving_ops() {
     static const Calls calls = {
         {"relu", [](const Tensor& x) { return relu(x); }},
         {"gelu", [](const Tensor& x) { return gelu(x); }},
@@ -81,16 +81,16 @@ class AutocastOps : public testing::TestWithParam<DType> {
 };
 
 // Covers 8.autocast.
-TEST_P(AutocastOps, ProductsAreOfTheLowDtype) {
+TEST_P(AutocastOps, RunProductsInLowPrecision) {
     const AutocastGuard guard(GetParam());
-    for (const auto& [name, call] : halves())
+    for (const auto& [name, call] : low_precision_ops())
         for (const DType given : {f32, f16, bf16})
             EXPECT_EQ(call(x.to(given)).dtype(), GetParam()) << name << " of " << given;
 }
 
 // Covers 8.autocast.
-TEST_P(AutocastOps, WhatLosesTooMuchIsOfF32) {
-    for (const auto& [name, call] : singles()) {
+TEST_P(AutocastOps, RunReductionsAndLossesInF32) {
+    for (const auto& [name, call] : f32_ops()) {
         const Tensor plain = call(x);
         const AutocastGuard guard(GetParam());
         for (const DType given : {f32, GetParam()})
@@ -100,15 +100,15 @@ TEST_P(AutocastOps, WhatLosesTooMuchIsOfF32) {
 }
 
 // Covers 8.autocast.
-TEST_P(AutocastOps, OthersAreOfWhatTheyAreGiven) {
+TEST_P(AutocastOps, KeepDTypeForOtherOps) {
     const AutocastGuard guard(GetParam());
-    for (const auto& [name, call] : unchanged())
+    for (const auto& [name, call] : dtype_preserving_ops())
         for (const DType given : {f32, GetParam()})
             EXPECT_EQ(call(x.to(given)).dtype(), given) << name << " of " << given;
 }
 
 // Covers 8.autocast.
-TEST_P(AutocastOps, SeveralOperandsAreOfTheWidest) {
+TEST_P(AutocastOps, PromoteOperandsToWidestDType) {
     const Tensor index = zeros({4, 4}, {i64}), low = x.to(GetParam());
     const AutocastGuard guard(GetParam());
     EXPECT_EQ(add(x, low).dtype(), f32);
@@ -118,16 +118,16 @@ TEST_P(AutocastOps, SeveralOperandsAreOfTheWidest) {
 }
 
 // Covers 8.autocast.
-TEST_P(AutocastOps, F64StaysF64) {
+TEST_P(AutocastOps, KeepF64) {
     const Tensor wide = x.to(f64);
     const AutocastGuard guard(GetParam());
-    for (const Calls& calls : {halves(), singles(), unchanged()})
+    for (const Calls& calls : {low_precision_ops(), f32_ops(), dtype_preserving_ops()})
         for (const auto& [name, call] : calls) EXPECT_EQ(call(wide).dtype(), f64) << name;
 }
 
 // Covers 8.autocast.
-TEST_P(AutocastOps, GradientsComeBackInTheDtypeOfTheWeight) {
-    for (const Calls& calls : {halves(), singles()})
+TEST_P(AutocastOps, ReturnGradientsInDTypeOfWeight) {
+    for (const Calls& calls : {low_precision_ops(), f32_ops()})
         for (const auto& [name, call] : calls) {
             Tensor w = x.clone().set_requires_grad();
             const AutocastGuard guard(GetParam());

@@ -26,13 +26,13 @@ std::string text_of(F&& f) {
     return "nothing was thrown";
 }
 
-TEST(Autograd, GradientsOfASharedTensorAddUp) {
+TEST(Autograd, SumsGradientsOfSharedTensor) {
     const Tensor x = leaf({1, 2, 3}, {3});
     sum(x * x + x * 3.0).backward();
     EXPECT_EQ(x.grad().to_vector(), (std::vector<double>{5, 7, 9}));
 }
 
-TEST(Autograd, BroadcastGradientsAreSummedToTheInputsShape) {
+TEST(Autograd, SumsBroadcastGradientsToInputShape) {
     const Tensor x = leaf({1, 2, 3, 4, 5, 6}, {2, 3});
     const Tensor row = leaf({1, 1, 1}, {3});
     const Tensor scalar = leaf({2}, {});
@@ -41,7 +41,7 @@ TEST(Autograd, BroadcastGradientsAreSummedToTheInputsShape) {
     EXPECT_EQ(scalar.grad().item(), 21);
 }
 
-TEST(Autograd, AccumulatesOverPassesAndForgetsOnZeroGrad) {
+TEST(Autograd, AccumulatesUntilZeroGrad) {
     const Tensor x = leaf({2}, {1});
     sum(x * x).backward();
     sum(x * x).backward();
@@ -50,7 +50,7 @@ TEST(Autograd, AccumulatesOverPassesAndForgetsOnZeroGrad) {
     EXPECT_FALSE(x.grad().defined());
 }
 
-TEST(Autograd, AChainOfAMillionOpsIsBuiltDifferentiatedAndFreed) {
+TEST(Autograd, HandlesChainOfMillionOps) {
     const std::int64_t before = autograd::live_nodes();
     {
         const Tensor x = leaf({1}, {1});
@@ -63,7 +63,7 @@ TEST(Autograd, AChainOfAMillionOpsIsBuiltDifferentiatedAndFreed) {
     EXPECT_EQ(autograd::live_nodes(), before);
 }
 
-TEST(Autograd, ADroppedChainWithSavedTensorsIsFreedWithoutRecursion) {
+TEST(Autograd, FreesLongChainsWithoutRecursion) {
     const std::int64_t before = autograd::live_nodes();
     {
         const Tensor x = leaf({1}, {1});
@@ -73,7 +73,7 @@ TEST(Autograd, ADroppedChainWithSavedTensorsIsFreedWithoutRecursion) {
     EXPECT_EQ(autograd::live_nodes(), before);
 }
 
-TEST(Autograd, SecondDerivativesComeFromRulesWrittenInOps) {
+TEST(Autograd, ComputesSecondDerivatives) {
     const Tensor x = leaf({0.5, -1.5}, {2});
     const Tensor y = sum(x * x * x);
     const Tensor dx = autograd::grad({y}, {x}, {}, {.create_graph = true})[0];
@@ -82,7 +82,7 @@ TEST(Autograd, SecondDerivativesComeFromRulesWrittenInOps) {
     EXPECT_FALSE(x.grad().defined());
 }
 
-TEST(Autograd, SecondDerivativesGoThroughASavedOutput) {
+TEST(Autograd, ComputesSecondDerivativesThroughSavedOutputs) {
     const Tensor x = leaf({0.3, -0.7}, {2});
     const Tensor dx = autograd::grad({sum(tanh(x))}, {x}, {}, {.create_graph = true})[0];
     const Tensor ddx = autograd::grad({sum(dx)}, {x})[0];
@@ -90,7 +90,7 @@ TEST(Autograd, SecondDerivativesGoThroughASavedOutput) {
     expect_close(ddx, t * -2.0 * (1.0 - t * t), 1e-12);
 }
 
-TEST(Autograd, AGraphIsFreedByItsPassUnlessRetained) {
+TEST(Autograd, FreesGraphUnlessRetained) {
     const Tensor x = leaf({2}, {1});
     const Tensor y = sum(x * x);
     y.backward(ones({}, {.dtype = f64}), true);
@@ -99,7 +99,7 @@ TEST(Autograd, AGraphIsFreedByItsPassUnlessRetained) {
     EXPECT_NE(text_of([&] { y.backward(); }).find("freed by an earlier pass"), std::string::npos);
 }
 
-TEST(Autograd, ASavedTensorChangedInPlaceIsNoticed) {
+TEST(Autograd, DetectsSavedTensorChangedInPlace) {
     const Tensor x = leaf({2}, {1});
     Tensor w = tensor({3.0}, {1}, {.dtype = f64});
     const Tensor y = sum(x * w);
@@ -108,7 +108,7 @@ TEST(Autograd, ASavedTensorChangedInPlaceIsNoticed) {
               std::string::npos);
 }
 
-TEST(Autograd, InPlaceOnWhatRequiresAGradientIsRefusedWithTheFix) {
+TEST(Autograd, RefusesInPlaceOpsOnTensorsThatRequireGrad) {
     Tensor x = leaf({2}, {1});
     EXPECT_EQ(text_of([&] { x.fill_(0); }).substr(0, 43),
               "fill_: in place on a tensor that requires a");
@@ -117,15 +117,16 @@ TEST(Autograd, InPlaceOnWhatRequiresAGradientIsRefusedWithTheFix) {
     EXPECT_EQ(x.item(), 0);
 }
 
-TEST(Autograd, BackwardWithoutHistoryOrWithAWrongGradientSaysSo) {
+TEST(Autograd, ReportsMissingHistoryAndWrongGradient) {
     const Tensor x = tensor({1.0, 2.0}, {2});
     EXPECT_NE(text_of([&] { x.backward(); }).find("has no history"), std::string::npos);
     const Tensor y = leaf({1, 2}, {2}) * 2.0;
-    EXPECT_NE(text_of([&] { y.backward(); }).find("more than one element: [2]"), std::string::npos);
+    EXPECT_NE(text_of([&] { y.backward(); }).find("needs a gradient argument: [2]"),
+              std::string::npos);
     EXPECT_EQ(text_of([&] { y.backward(ones({3})); }), "backward: gradient [3] for a tensor [2]");
 }
 
-TEST(Autograd, ALeafIsFinalOnceAndBeforeTheEndOfThePass) {
+TEST(Autograd, CallsHooksInOrder) {
     const Tensor x = leaf({1}, {1}), unused = leaf({1}, {1});
     std::vector<std::string> events;
     std::size_t announced = 0;
@@ -143,14 +144,14 @@ TEST(Autograd, ALeafIsFinalOnceAndBeforeTheEndOfThePass) {
     EXPECT_EQ(events, (std::vector<std::string>{"begin", "x 3", "end"}));
 }
 
-TEST(Autograd, HalfPrecisionLeavesGatherTheirGradientInF32) {
+TEST(Autograd, AccumulatesHalfPrecisionGradientsInF32) {
     const Tensor w = ones({4}, {.dtype = bf16, .requires_grad = true});
     sum(to(w, f32) * 1.00390625).backward();
     EXPECT_EQ(w.grad().dtype(), f32);
     EXPECT_EQ(w.grad().to_vector()[0], 1.00390625);
 }
 
-TEST(Autograd, ALeafTakesOverAGradientThatNobodyElseHolds) {
+TEST(Autograd, LeafTakesOverUnsharedGradient) {
     const Tensor w = leaf({1, 2, 3}, {3});
     const void* made = nullptr;
     record("op", ones({3}, {.dtype = f64}), {w}, [&](const Grads& dy, Needs) -> Grads {
@@ -159,7 +160,7 @@ TEST(Autograd, ALeafTakesOverAGradientThatNobodyElseHolds) {
         return {std::move(g)};
     }).backward(ones({3}, {.dtype = f64}));
     EXPECT_EQ(w.grad().raw_data(), made);
-    // One that is held, here the seed itself, is copied.
+    // A shared gradient, here the initial one, is copied.
     const Tensor v = leaf({1, 2, 3}, {3}), seed = ones({3}, {.dtype = f64});
     record("op", ones({3}, {.dtype = f64}), {v}, [](const Grads& dy, Needs) -> Grads {
         return {dy[0]};
@@ -167,7 +168,7 @@ TEST(Autograd, ALeafTakesOverAGradientThatNobodyElseHolds) {
     EXPECT_NE(v.grad().raw_data(), seed.raw_data());
 }
 
-TEST(Autograd, CheckpointedBlocksHaveTheSameGradientsWithLessMemory) {
+TEST(Checkpoint, GivesSameGradients) {
     const auto block = [](const Tensor& x) {
         return tanh(x * 1.5) * sigmoid(x) + dropout(x, 0.25);
     };
@@ -186,7 +187,7 @@ TEST(Autograd, CheckpointedBlocksHaveTheSameGradientsWithLessMemory) {
     EXPECT_EQ(generator_state(), after_forward);
 }
 
-TEST(Autograd, SavedTensorHooksSeeWhatIsSavedAndGiveItBack) {
+TEST(SavedTensorHooks, PackAndUnpackSavedTensors) {
     const Tensor x = leaf({3}, {1});
     int packed = 0, unpacked = 0;
     Tensor y;
@@ -209,7 +210,7 @@ TEST(Autograd, SavedTensorHooksSeeWhatIsSavedAndGiveItBack) {
     EXPECT_EQ(x.grad().item(), 6);
 }
 
-TEST(Autograd, ASteadyStepAsksTheSystemForNoMemory) {
+TEST(Autograd, AllocatesNoSystemMemoryInSteadyState) {
     const Tensor w = zeros({64, 64}, {.requires_grad = true});
     const auto step = [&] {
         w.zero_grad();

@@ -26,7 +26,7 @@ std::size_t open_descriptors() {
     return static_cast<std::size_t>(std::distance(begin(files), end(files)));
 }
 
-TEST(ReadFile, GivesBackEveryByteThatWasWritten) {
+TEST(ReadFile, ReturnsAllWrittenBytes) {
     const TemporaryFolder folder;
     std::string bytes(300'000, '\0');
     for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(i * 7 + i / 251);
@@ -36,24 +36,24 @@ TEST(ReadFile, GivesBackEveryByteThatWasWritten) {
     EXPECT_EQ(read_file(folder / "a"), "");
 }
 
-TEST(ReadFile, NamesAMissingFileAndTheReason) {
+TEST(ReadFile, NamesMissingFileAndReason) {
     expect_error<FileError>({"/no/such/file: can't open: No such file"},
                             [] { read_file("/no/such/file"); });
     expect_error<FileError>({"a\\x00b: can't open: Invalid"}, [] { read_file({"a\0b", 3}); });
 }
 
-TEST(ReadFile, RefusesWhatIsNotARegularFile) {
+TEST(ReadFile, RefusesNonRegularFiles) {
     const TemporaryFolder folder;
     expect_error<FileError>({folder.path().c_str(), "not a regular file"},
                             [&] { read_file(folder.path()); });
     expect_error<FileError>({"/dev/zero: not a regular file"}, [] { read_file("/dev/zero"); });
-    // Nobody writes: opening it must not wait.
+    // The pipe has no writer: opening it must not block.
     ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
     expect_error<FileError>({(folder / "pipe").c_str(), "not a regular file"},
                             [&] { read_file(folder / "pipe"); });
 }
 
-TEST(InputFile, ThatBecomesShorterSaysSo) {
+TEST(InputFile, ReportsTruncationAfterOpening) {
     const TemporaryFolder folder;
     write_file_atomically(folder / "a", "0123456789");
     const InputFile file(folder / "a");
@@ -65,7 +65,7 @@ TEST(InputFile, ThatBecomesShorterSaysSo) {
     EXPECT_EQ(bytes[2], std::byte{'3'});
 }
 
-TEST(MappedFile, ShowsTheFileAndKeepsItsChangesToItself) {
+TEST(MappedFile, MapsContentsWithPrivateWrites) {
     const TemporaryFolder folder;
     write_file_atomically(folder / "a", "hello");
     MappedFile map(folder / "a");
@@ -80,13 +80,13 @@ TEST(MappedFile, ShowsTheFileAndKeepsItsChangesToItself) {
     EXPECT_TRUE(map.bytes().empty());  // NOLINT(bugprone-use-after-move)
 }
 
-TEST(MappedFile, OfAnEmptyFileIsEmpty) {
+TEST(MappedFile, IsEmptyForEmptyFile) {
     const TemporaryFolder folder;
     write_file_atomically(folder / "a", "");
     EXPECT_TRUE(MappedFile(folder / "a").bytes().empty());
 }
 
-TEST(AtomicFile, IsInvisibleUntilItIsWhole) {
+TEST(AtomicFile, IsInvisibleBeforeCommit) {
     const TemporaryFolder folder;
     write_file_atomically(folder / "a", "old");
     {
@@ -101,7 +101,7 @@ TEST(AtomicFile, IsInvisibleUntilItIsWhole) {
     EXPECT_EQ(folder.count(), 1u);
 }
 
-TEST(AtomicFile, LeavesTheOldFileWithoutACommit) {
+TEST(AtomicFile, KeepsOldFileWithoutCommit) {
     const TemporaryFolder folder;
     write_file_atomically(folder / "a", "old");
     AtomicFile(folder / "a").write("new");
@@ -115,7 +115,7 @@ TEST(AtomicFile, LeavesTheOldFileWithoutACommit) {
     EXPECT_EQ(folder.count(), 1u);
 }
 
-TEST(AtomicFile, LeavesTheOldFileWhereTheDiskIsFull) {
+TEST(AtomicFile, KeepsOldFileWhenDiskIsFull) {
     const TemporaryFolder folder;
     write_file_atomically(folder / "a", "old");
     {
@@ -128,7 +128,7 @@ TEST(AtomicFile, LeavesTheOldFileWhereTheDiskIsFull) {
     EXPECT_EQ(folder.count(), 1u);
 }
 
-TEST(AtomicFile, ThatIsSyncedWaitsForItsCommit) {
+TEST(AtomicFile, SyncDoesNotCommit) {
     const TemporaryFolder folder;
     write_file_atomically(folder / "a", "old");
     {
@@ -149,7 +149,7 @@ TEST(AtomicFile, ThatIsSyncedWaitsForItsCommit) {
     expect_error<UsageError>({(folder / "a").c_str()}, [&] { file.commit(); });
 }
 
-TEST(AtomicFile, SaysWhyItCantBeCreated) {
+TEST(AtomicFile, ReportsWhyItCannotBeCreated) {
     const TemporaryFolder folder;
     expect_error<FileError>({(folder / "no/a").c_str(), "can't create: No such file"},
                             [&] { write_file_atomically(folder / "no/a", "x"); });
@@ -160,7 +160,7 @@ TEST(AtomicFile, SaysWhyItCantBeCreated) {
     EXPECT_EQ(folder.count(), 1u);
 }
 
-TEST(AtomicFile, HasThePermissionsThatUmaskLeaves) {
+TEST(AtomicFile, AppliesUmaskToPermissions) {
     const TemporaryFolder folder;
     const mode_t before = ::umask(0027);
     write_file_atomically(folder / "a", "x");
@@ -170,7 +170,7 @@ TEST(AtomicFile, HasThePermissionsThatUmaskLeaves) {
     EXPECT_EQ(status.st_mode & 0777, 0640u);
 }
 
-TEST(AtomicFile, TakesALongNameAndABareOne) {
+TEST(AtomicFile, AcceptsLongAndRelativeNames) {
     const TemporaryFolder folder;
     const std::string name(255, 'n');
     write_file_atomically(folder / name, "x");
@@ -183,7 +183,7 @@ TEST(AtomicFile, TakesALongNameAndABareOne) {
     std::filesystem::current_path(before);
 }
 
-TEST(Files, LeaveNoDescriptorOpen) {
+TEST(Files, DoNotLeakDescriptors) {
     const TemporaryFolder folder;
     const auto before = open_descriptors();
     for (int i = 0; i < 3; ++i) {
@@ -198,7 +198,7 @@ TEST(Files, LeaveNoDescriptorOpen) {
     EXPECT_EQ(open_descriptors(), before);
 }
 
-TEST(CreateDirectories, MakesAllThatAreMissing) {
+TEST(CreateDirectories, CreatesMissingParents) {
     const TemporaryFolder folder;
     create_directories(folder / "a/b/c");
     create_directories(folder / "a/b/c");
@@ -209,7 +209,7 @@ TEST(CreateDirectories, MakesAllThatAreMissing) {
                             [&] { create_directories(folder / "a/b/c/file/d"); });
 }
 
-TEST(Printable, EscapesWhatATerminalWouldObey) {
+TEST(Printable, EscapesControlCharacters) {
     EXPECT_EQ(printable("weights.q é 漢"), "weights.q é 漢");
     EXPECT_EQ(printable("a\n\x1b[2J\x7f"), "a\\x0a\\x1b[2J\\x7f");
     EXPECT_EQ(printable("\xff\xc3"), "\\xff\\xc3");

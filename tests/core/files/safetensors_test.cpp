@@ -4,7 +4,6 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <locale>
 
 #include "core/files/file.h"
 #include "core/ops.h"
@@ -17,7 +16,7 @@ namespace {
 
 const std::string kGolden = AXLE_TESTS_DIR "/golden/every_dtype.safetensors";
 
-// A file with this header and so many bytes of data.
+// Returns a file with this header and `data` bytes of data.
 std::string file_of(const std::string& header, std::size_t data) {
     std::string bytes(8, '\0');
     const std::uint64_t length = header.size();
@@ -25,7 +24,7 @@ std::string file_of(const std::string& header, std::size_t data) {
     return bytes + header + std::string(data, '\1');
 }
 
-// Not forced to disk.
+// Writes without forcing the bytes to disk.
 void write_quickly(const std::string& path, const std::string& bytes) {
     std::ofstream(path, std::ios::binary) << bytes;
 }
@@ -42,26 +41,26 @@ Tensor from_bytes(const std::string& bytes, const Shape& shape, DType dtype) {
     return x;
 }
 
-constexpr DType kEvery[] = {f64,
-                            f32,
-                            f16,
-                            bf16,
-                            i64,
-                            i32,
-                            u8,
-                            boolean,
-                            DType::i16,
-                            DType::i8,
-                            DType::u64,
-                            DType::u32,
-                            DType::u16,
-                            DType::c64,
-                            DType::f8_e4m3,
-                            DType::f8_e5m2,
-                            DType::f8_e8m0};
+constexpr DType kAllDTypes[] = {f64,
+                                f32,
+                                f16,
+                                bf16,
+                                i64,
+                                i32,
+                                u8,
+                                boolean,
+                                DType::i16,
+                                DType::i8,
+                                DType::u64,
+                                DType::u32,
+                                DType::u16,
+                                DType::c64,
+                                DType::f8_e4m3,
+                                DType::f8_e5m2,
+                                DType::f8_e8m0};
 
-// Loads a damaged file, however that ends; what it gives must be as large as the file.
-void expect_whole_or_refused(const std::string& path) {
+// Loads a damaged file: it must throw, or return no more bytes than the file has.
+void expect_consistent_or_refused(const std::string& path) {
     try {
         std::int64_t bytes = 0;
         for (const auto& [name, x] : load_safetensors(path).tensors)
@@ -72,10 +71,10 @@ void expect_whole_or_refused(const std::string& path) {
     }
 }
 
-TEST(Safetensors, ReadsEveryDTypeOfTheFormatsOwnLibrary) {
+TEST(Safetensors, ReadsAllDTypesFromReferenceFile) {
     const auto [tensors, metadata] = load_safetensors(kGolden);
     EXPECT_EQ(metadata, (Metadata{{"format", "pt"}}));
-    EXPECT_EQ(tensors.size(), 3 * std::size(kEvery) + 1);
+    EXPECT_EQ(tensors.size(), 3 * std::size(kAllDTypes) + 1);
     for (const char* name : {"F64", "F32", "F16", "BF16", "I64", "I32"}) {
         const Tensor& x = tensors.at(name);
         EXPECT_EQ(x.shape(), (Shape{2, 3})) << name;
@@ -94,17 +93,17 @@ TEST(Safetensors, ReadsEveryDTypeOfTheFormatsOwnLibrary) {
     EXPECT_EQ(tensors.at("q\"uo\te\\ é 漢/\x7f").item(), 1.5);
 }
 
-TEST(Safetensors, WritesTheBytesOfTheFormatsOwnLibrary) {
+TEST(Safetensors, WritesSameBytesAsReferenceLibrary) {
     const TemporaryFolder folder;
     const auto [tensors, metadata] = load_safetensors(kGolden);
     save_safetensors(folder / "again", tensors, metadata);
     EXPECT_EQ(read_file(folder / "again"), read_file(kGolden));
 }
 
-TEST(Safetensors, GiveBackWhatWasSaved) {
+TEST(Safetensors, RoundTripsTensorsAndMetadata) {
     const TemporaryFolder folder;
     NamedTensors saved;
-    for (const DType dtype : kEvery)
+    for (const DType dtype : kAllDTypes)
         for (const Shape& shape : {Shape{}, Shape{0}, Shape{3, 5}, Shape{2, 1, 2, 1, 2, 1, 2, 1}}) {
             std::string bytes(static_cast<std::size_t>(numel(shape) * size_of(dtype)), '\0');
             for (std::size_t i = 0; i < bytes.size(); ++i)
@@ -124,7 +123,7 @@ TEST(Safetensors, GiveBackWhatWasSaved) {
     }
 }
 
-TEST(Safetensors, WithoutTensorsAreAFileToo) {
+TEST(Safetensors, RoundTripsFileWithoutTensors) {
     const TemporaryFolder folder;
     save_safetensors(folder / "a", NamedTensors{});
     EXPECT_EQ(read_file(folder / "a"), file_of("{}      ", 0));
@@ -133,23 +132,23 @@ TEST(Safetensors, WithoutTensorsAreAFileToo) {
     EXPECT_TRUE(load_safetensors(folder / "b").tensors.empty());
 }
 
-TEST(Safetensors, WriteStridedTensorsRowMajor) {
+TEST(Safetensors, WritesStridedTensorsRowMajor) {
     const TemporaryFolder folder;
     const Tensor x = arange(12, {f32});
-    const Tensor turned = transpose(reshape(x, {3, 4}), 0, 1);
+    const Tensor transposed = transpose(reshape(x, {3, 4}), 0, 1);
     save_safetensors(folder / "a",
-                     {{"turned", turned},
+                     {{"turned", transposed},
                       {"repeated", expand(x[3], {2, 2})},
                       {"bytes", slice(from_bytes("abcdef", {6}, DType::i8), 0, 1, 6, 2)}});
     const Safetensors loaded = load_safetensors(folder / "a");
-    expect_same_bits(loaded.tensors.at("turned"), contiguous(turned));
+    expect_same_bits(loaded.tensors.at("turned"), contiguous(transposed));
     expect_same_bits(loaded.tensors.at("repeated"), full({2, 2}, 3));
     EXPECT_EQ(bytes_of(loaded.tensors.at("bytes")), "bdf");
 }
 
-TEST(SafetensorsFile, ListsWithoutReadingAndReadsByName) {
+TEST(SafetensorsFile, ListsEntriesAndReadsTensorsByName) {
     const SafetensorsFile file(kGolden);
-    ASSERT_EQ(file.entries().size(), 3 * std::size(kEvery) + 1);
+    ASSERT_EQ(file.entries().size(), 3 * std::size(kAllDTypes) + 1);
     EXPECT_EQ(file.entries().front().name, "U64");
     EXPECT_EQ(file.entries().front().dtype, DType::u64);
     EXPECT_EQ(file.entries().front().shape, (Shape{2, 3}));
@@ -160,7 +159,7 @@ TEST(SafetensorsFile, ListsWithoutReadingAndReadsByName) {
                             [&] { file.tensor("x\n"); });
 }
 
-TEST(SafetensorsFile, MapsTensorsThatOutliveIt) {
+TEST(SafetensorsFile, MappedTensorsOutliveFileObject) {
     const TemporaryFolder folder;
     save_safetensors(folder / "a", {{"x", arange(100, {f32})}, {"b", ones({3}, {boolean})}});
     Tensor x, copy;
@@ -171,14 +170,14 @@ TEST(SafetensorsFile, MapsTensorsThatOutliveIt) {
         EXPECT_EQ(file.mapped_tensor("b").to_vector(), (std::vector<double>{1, 1, 1}));
     }
     expect_same_bits(x, arange(100, {f32}));
-    // Saving over the file that is mapped, and writing to the map, both hurt nobody.
+    // Replacing the mapped file, or writing to the map, does not affect the other one.
     save_safetensors(folder / "a", {{"x", x}});
     x.fill_(0);
     expect_same_bits(copy, arange(100, {f32}));
     expect_same_bits(load_safetensors(folder / "a").tensors.at("x"), copy);
 }
 
-TEST(SafetensorsFile, CopiesWhatTheFileDoesNotAlign) {
+TEST(SafetensorsFile, CopiesMisalignedTensors) {
     const TemporaryFolder folder;
     std::string bytes = file_of(R"({"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}} )", 0);
     ASSERT_NE(bytes.size() % 4, 0u);
@@ -186,7 +185,7 @@ TEST(SafetensorsFile, CopiesWhatTheFileDoesNotAlign) {
     EXPECT_EQ(SafetensorsFile(folder / "a").mapped_tensor("x").item(), 1);
 }
 
-TEST(SafetensorsLies, CutOffAtAnyByteAreRefused) {
+TEST(LoadSafetensors, RefusesTruncatedAndExtendedFiles) {
     const TemporaryFolder folder;
     save_safetensors(folder / "whole", {{"a", arange(3, {f32})}, {"b", ones({2}, {u8})}},
                      {{"k", "v"}});
@@ -202,7 +201,7 @@ TEST(SafetensorsLies, CutOffAtAnyByteAreRefused) {
                             [&] { load_safetensors(folder / "longer"); });
 }
 
-TEST(SafetensorsLies, WithAnyBitFlippedAreWholeOrRefused) {
+TEST(LoadSafetensors, SurvivesAnyFlippedBit) {
     const TemporaryFolder folder;
     save_safetensors(folder / "whole", {{"a", arange(3, {f32})}, {"b", ones({2}, {boolean})}},
                      {{"k", "v"}});
@@ -212,19 +211,19 @@ TEST(SafetensorsLies, WithAnyBitFlippedAreWholeOrRefused) {
         for (int bit = 0; bit <= 8; ++bit) {
             file.seekp(static_cast<std::streamoff>(i));
             file.put(static_cast<char>(whole[i] ^ (bit < 8 ? 1 << bit : 0))).flush();
-            if (bit < 8) expect_whole_or_refused(folder / "whole");
+            if (bit < 8) expect_consistent_or_refused(folder / "whole");
         }
     }
     EXPECT_EQ(load_safetensors(folder / "whole").tensors.size(), 2u);
 }
 
-struct Lie {
+struct BadFile {
     std::string header;
     std::size_t data;
     const char* reason;
 };
 
-TEST(SafetensorsLies, AreRefusedWithTheReason) {
+TEST(LoadSafetensors, RefusesInvalidFilesWithReason) {
     const auto tensor = [](const std::string& fields) { return "{\"x\":{" + fields + "}}"; };
     const auto with_shape = [&](const std::string& shape, const std::string& end = "4") {
         return tensor(R"("dtype":"F32","shape":)" + shape + R"(,"data_offsets":[0,)" + end + "]");
@@ -238,38 +237,38 @@ TEST(SafetensorsLies, AreRefusedWithTheReason) {
     const std::string one = R"({"dtype":"F32","shape":[1],"data_offsets":[0,4]})";
     const std::string two = R"({"dtype":"F32","shape":[1],"data_offsets":[4,8]})";
     const std::string deep(200'000, '[');
-    const Lie lies[] = {
-        // not the header's form
+    const BadFile bad_files[] = {
+        // invalid JSON or not an object
         {"", 0, "starts with '{'"},
         {" {}", 0, "starts with '{'"},
         {"[]", 0, "starts with '{'"},
         {"\xef\xbb\xbf{}", 0, "starts with '{'"},
-        {"{", 0, "not JSON at its byte"},
-        {"{}}", 0, "not JSON at its byte 3"},
-        {"{},", 0, "not JSON"},
-        {"{}{}", 0, "not JSON"},
-        {"{} // x", 0, "not JSON"},
+        {"{", 0, "not valid JSON at byte"},
+        {"{}}", 0, "not valid JSON at byte 3"},
+        {"{},", 0, "not valid JSON"},
+        {"{}{}", 0, "not valid JSON"},
+        {"{} // x", 0, "not valid JSON"},
         {std::string("{}\0\0", 4), 0, "not JSON text"},
-        {"{\"x\xff\":" + one + "}", 4, "not JSON"},
-        {"{\"\\ud800\":" + one + "}", 4, "not JSON"},
-        {"{'x':" + one + "}", 4, "not JSON"},
-        {"{\"x\":" + one + ",}", 4, "not JSON"},
-        {R"({"x":[]})", 0, "tensor 'x': a list instead of an object"},
-        {R"({"x":null})", 0, "tensor 'x': null instead of an object"},
-        {R"({"x":1})", 0, "tensor 'x': a number instead of an object"},
+        {"{\"x\xff\":" + one + "}", 4, "not valid JSON"},
+        {"{\"\\ud800\":" + one + "}", 4, "not valid JSON"},
+        {"{'x':" + one + "}", 4, "not valid JSON"},
+        {"{\"x\":" + one + ",}", 4, "not valid JSON"},
+        {R"({"x":[]})", 0, "tensor 'x': a list where an object is expected"},
+        {R"({"x":null})", 0, "tensor 'x': null where an object is expected"},
+        {R"({"x":1})", 0, "tensor 'x': a number where an object is expected"},
         {"{\"x\":" + deep, 0, "tensor 'x': a list"},
-        {with_shape(deep), 4, "tensor 'x': a list where the format has none"},
-        {with_shape("[{}]"), 4, "tensor 'x': an object where the format has none"},
-        // keys
-        {"{\"x\":" + one + ",\"x\":" + two + "}", 8, "a tensor's name twice: 'x'"},
-        {R"({"__metadata__":{},"__metadata__":{}})", 0, "a key twice: '__metadata__'"},
-        {R"({"__metadata__":{"a":"b","a":"b"}})", 0, "__metadata__ has a key twice: 'a'"},
-        {R"({"__metadata__":{"a":1}})", 0, "__metadata__ may hold only text: a number"},
-        {R"({"__metadata__":{"a":{}}})", 0, "__metadata__ may hold only text: an object"},
-        {R"({"__metadata__":{"a":null}})", 0, "__metadata__ may hold only text: null"},
-        {R"({"__metadata__":"a"})", 0, "__metadata__ may hold only text: text"},
+        {with_shape(deep), 4, "tensor 'x': a list is not allowed here"},
+        {with_shape("[{}]"), 4, "tensor 'x': an object is not allowed here"},
+        // duplicate or missing keys
+        {"{\"x\":" + one + ",\"x\":" + two + "}", 8, "duplicate tensor name: 'x'"},
+        {R"({"__metadata__":{},"__metadata__":{}})", 0, "duplicate key: '__metadata__'"},
+        {R"({"__metadata__":{"a":"b","a":"b"}})", 0, "__metadata__ has a duplicate key: 'a'"},
+        {R"({"__metadata__":{"a":1}})", 0, "__metadata__ can contain only text: a number"},
+        {R"({"__metadata__":{"a":{}}})", 0, "__metadata__ can contain only text: an object"},
+        {R"({"__metadata__":{"a":null}})", 0, "__metadata__ can contain only text: null"},
+        {R"({"__metadata__":"a"})", 0, "__metadata__ can contain only text: text"},
         {tensor(R"("dtype":"F32","dtype":"F32","shape":[1],"data_offsets":[0,4])"), 4,
-         "a field twice: dtype"},
+         "duplicate field: dtype"},
         {tensor(R"("dtype":"F32","shape":[1],"data_offsets":[0,4],"more":1)"), 4,
          "unknown field: 'more'"},
         {tensor(R"("dtype":"F32","shape":[1])"), 4, "data_offsets is missing"},
@@ -280,59 +279,60 @@ TEST(SafetensorsLies, AreRefusedWithTheReason) {
         {with_dtype(R"("F8_E4M3FNUZ")"), 4, "unknown dtype: F8_E4M3FNUZ"},
         {with_dtype(R"("F4")"), 4, "elements smaller than a byte are not supported: F4"},
         {with_dtype(R"("F6_E3M2")"), 4, "smaller than a byte are not supported: F6_E3M2"},
-        {with_dtype("4"), 4, "a number where the format has none"},
-        {with_dtype("[]"), 4, "a list where the format has none"},
+        {with_dtype("4"), 4, "a number is not allowed here"},
+        {with_dtype("[]"), 4, "a list is not allowed here"},
         // numbers
-        {with_shape("[-1]"), 4, "not a whole number that fits 63 bits: -1"},
-        {with_shape("[-0]"), 4, "not a whole number"},
-        {with_shape("[1.0]"), 4, "not a whole number that fits 63 bits: 1.0"},
-        {with_shape("[1e0]"), 4, "not a whole number that fits 63 bits: 1e0"},
-        {with_shape("[01]"), 4, "not JSON"},
-        {with_shape("[\"1\"]"), 4, "text where the format has none"},
-        {with_shape("[true]"), 4, "a boolean where the format has none"},
-        {with_shape("1"), 4, "a number where the format has none"},
-        {with_shape("[9223372036854775808]"), 4, "63 bits: 9223372036854775808"},
-        {with_shape("[18446744073709551617]"), 4, "63 bits: 18446744073709551617"},
+        {with_shape("[-1]"), 4, "not an integer in [0, 2^63): -1"},
+        {with_shape("[-0]"), 4, "not an integer"},
+        {with_shape("[1.0]"), 4, "not an integer in [0, 2^63): 1.0"},
+        {with_shape("[1e0]"), 4, "not an integer in [0, 2^63): 1e0"},
+        {with_shape("[01]"), 4, "not valid JSON"},
+        {with_shape("[\"1\"]"), 4, "text is not allowed here"},
+        {with_shape("[true]"), 4, "a boolean is not allowed here"},
+        {with_shape("1"), 4, "a number is not allowed here"},
+        {with_shape("[9223372036854775808]"), 4, "2^63): 9223372036854775808"},
+        {with_shape("[18446744073709551617]"), 4, "2^63): 18446744073709551617"},
         {with_shape("[4611686018427387905]"), 4, "too many elements: [4611686018427387905]"},
         {with_shape("[4294967296,4294967296]", "0"), 0, "too many elements"},
         {with_shape("[0,4294967296,4294967296]", "0"), 0, "too many elements"},
         {with_shape("[1,1,1,1,1,1,1,1,1]"), 4, "more than 8 dimensions"},
-        // bytes
-        {with_shape("[2]"), 4, "[2] of float32 takes 8 bytes: data_offsets [0, 4]"},
-        {with_shape("[1]", "8"), 8, "[1] of float32 takes 4 bytes"},
-        {with_shape("[1]", "3"), 3, "takes 4 bytes"},
-        {with_shape("[2]", "8"), 4, "beyond the end of the file, 4 bytes"},
-        {with_shape("[1000000000000]", "4000000000000"), 4, "beyond the end of the file"},
-        {with_offsets("[4,8]"), 8, "a gap or an overlap, byte 0 comes next"},
+        // offsets and sizes
+        {with_shape("[2]"), 4, "[2] of float32 needs 8 bytes: data_offsets [0, 4]"},
+        {with_shape("[1]", "8"), 8, "[1] of float32 needs 4 bytes"},
+        {with_shape("[1]", "3"), 3, "needs 4 bytes"},
+        {with_shape("[2]", "8"), 4, "past the end of the data, 4 bytes"},
+        {with_shape("[1000000000000]", "4000000000000"), 4, "past the end of the data"},
+        {with_offsets("[4,8]"), 8, "a gap or an overlap, expected begin 0"},
         {with_offsets("[4,0]"), 4, "data_offsets [4, 0]"},
         {with_offsets("[0]"), 4, "fewer than two data_offsets"},
         {with_offsets("[]"), 4, "fewer than two data_offsets"},
         {with_offsets("[0,4,4]"), 4, "more than two data_offsets"},
         {with_offsets("[0,4]"), 5, "1 bytes at the end belong to no tensor"},
-        {"{\"x\":" + one + ",\"y\":" + one + "}", 4, "tensor 'y': a gap or an overlap, byte 4"},
+        {"{\"x\":" + one + ",\"y\":" + one + "}", 4,
+         "tensor 'y': a gap or an overlap, expected begin 4"},
         {"{\"x\":" + two + ",\"y\":" + one +
              R"(,"z":{"dtype":"U8","shape":[1],"data_offsets":[9,10]}})",
-         10, "tensor 'z': a gap or an overlap, byte 8"},
+         10, "tensor 'z': a gap or an overlap, expected begin 8"},
         {R"({"b":{"dtype":"BOOL","shape":[1],"data_offsets":[0,1]},)"
          R"("n\u0007":{"dtype":"I8","shape":[1],"data_offsets":[0,1]}})",
          1, "tensor 'n\\x07': a gap or an overlap"},
     };
     const TemporaryFolder folder;
-    for (const Lie& lie : lies) {
-        SCOPED_TRACE(lie.header.substr(0, 100));
-        write_quickly(folder / "lie", file_of(lie.header, lie.data));
-        expect_error<FileError>({(folder / "lie").c_str(), lie.reason},
+    for (const BadFile& bad : bad_files) {
+        SCOPED_TRACE(bad.header.substr(0, 100));
+        write_quickly(folder / "lie", file_of(bad.header, bad.data));
+        expect_error<FileError>({(folder / "lie").c_str(), bad.reason},
                                 [&] { load_safetensors(folder / "lie"); });
     }
 }
 
-TEST(SafetensorsLies, AboutTheHeadersLengthTakeNoMemory) {
+TEST(LoadSafetensors, RefusesExcessiveHeaderLength) {
     const TemporaryFolder folder;
     for (const std::uint64_t length : {100'000'001ull, 1ull << 40, 1ull << 63, ~0ull}) {
         std::string bytes = file_of("{}", 0);
         std::memcpy(bytes.data(), &length, sizeof length);
         write_quickly(folder / "a", bytes);
-        expect_error<FileError>({(folder / "a").c_str(), "at most 100000000 are allowed"},
+        expect_error<FileError>({(folder / "a").c_str(), "exceeds the limit of 100000000 bytes"},
                                 [&] { load_safetensors(folder / "a"); });
     }
     std::string bytes = file_of("{}", 0);
@@ -342,65 +342,12 @@ TEST(SafetensorsLies, AboutTheHeadersLengthTakeNoMemory) {
                             [&] { load_safetensors(folder / "a"); });
 }
 
-TEST(SafetensorsLies, ABoolThatIsNeitherIsRefused) {
+TEST(LoadSafetensors, RefusesInvalidBooleans) {
     const TemporaryFolder folder;
     const std::string header = R"({"x":{"dtype":"BOOL","shape":[2],"data_offsets":[0,2]}})";
     write_quickly(folder / "a", file_of(header, 0) + "\1\2");
-    expect_error<FileError>({(folder / "a").c_str(), "tensor 'x': a BOOL is neither 0 nor 1"},
+    expect_error<FileError>({(folder / "a").c_str(), "tensor 'x': a BOOL byte is neither 0 nor 1"},
                             [&] { load_safetensors(folder / "a"); });
-}
-
-TEST(SaveSafetensors, RefusesWhatTheReaderWould) {
-    const TemporaryFolder folder;
-    const std::string path = folder / "a";
-    const Tensor x = ones({2});
-    expect_error<ValueError>({"save_safetensors: a name twice: 'x'"}, [&] {
-        save_safetensors(path, {{"x", x}, {"y", x}, {"x", ones({2}, {i32})}});
-    });
-    expect_error<ValueError>({"save_safetensors: ", "'__metadata__'"}, [&] {
-        save_safetensors(path, {{"__metadata__", x}});
-    });
-    expect_error<ValueError>({"save_safetensors: not UTF-8: '\\xff'"}, [&] {
-        save_safetensors(path, {{"\xff", x}});
-    });
-    expect_error<ValueError>({"save_safetensors: not UTF-8"}, [&] {
-        save_safetensors(path, {{"x", x}}, {{"k", "\xc3"}});
-    });
-    expect_error<UsageError>({"save_safetensors: ", "undefined", "'x'"}, [&] {
-        save_safetensors(path, {{"x", Tensor()}});
-    });
-    expect_error<DeviceError>({"save_safetensors: ", "meta", "'x'"}, [&] {
-        save_safetensors(path, {{"x", empty({2}, {.device = Device::meta()})}});
-    });
-    expect_error<ValueError>({"save_safetensors: the header is too long"}, [&] {
-        save_safetensors(path, {{"x", x}}, {{"k", std::string(100'000'001, 'v')}});
-    });
-    EXPECT_EQ(folder.count(), 0u);
-}
-
-TEST(SaveSafetensors, DoesNotWriteNumbersAsTheHostsLocaleDoes) {
-    struct Grouping : std::numpunct<char> {
-        char do_thousands_sep() const override { return '.'; }
-        std::string do_grouping() const override { return "\3"; }
-    };
-    const TemporaryFolder folder;
-    const std::locale before = std::locale::global(std::locale(std::locale(), new Grouping));
-    save_safetensors(folder / "a", {{"x", zeros({1234})}});
-    const Tensor x = load_safetensors(folder / "a").tensors.at("x");
-    std::locale::global(before);
-    EXPECT_EQ(x.shape(), (Shape{1234}));
-}
-
-TEST(SaveSafetensors, LeavesTheOldFileWhereItFails) {
-    const TemporaryFolder folder;
-    save_safetensors(folder / "a", {{"x", arange(3, {f32})}});
-    const std::string before = read_file(folder / "a");
-    EXPECT_THROW(save_safetensors(folder / "a", {{"x", Tensor()}}), UsageError);
-    expect_error<FileError>({(folder / "no/a").c_str()}, [&] {
-        save_safetensors(folder / "no/a", {{"x", ones({1})}});
-    });
-    EXPECT_EQ(read_file(folder / "a"), before);
-    EXPECT_EQ(folder.count(), 1u);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The files are those of tests/golden/record_torch_files.py.
+// The files are written by tests/golden/record_torch_files.py.
 #include "core/files/torch_file.h"
 
 #include <algorithm>
@@ -26,9 +26,9 @@ std::string recorded(const std::string& name) {
 
 Tree load(const std::string& name) { return load_torch_file(recorded(name)); }
 
-// What load_torch_file says about these bytes, or "no error".
+// Returns the error message of load_torch_file for these bytes, or "no error".
 std::string refusal(const std::string& bytes, TorchFileOptions options = {}) {
-    const TemporaryFolder folder(Kept::in_memory);
+    const TemporaryFolder folder(FolderStorage::in_memory);
     const std::string path = folder / "weights.pt";
     std::ofstream(path, std::ios::binary) << bytes;
     try {
@@ -52,7 +52,7 @@ struct Entry {
     std::string name, bytes;
 };
 
-// A zip file of stored entries, with a zip64 end and zip64 sizes if asked for.
+// Returns a zip file of stored entries, optionally with zip64 sizes and directory.
 std::string zip_of(const std::vector<Entry>& entries, bool is_64 = false) {
     std::string file, directory;
     for (const auto& [name, bytes] : entries) {
@@ -92,7 +92,7 @@ std::string zip_of(const std::vector<Entry>& entries, bool is_64 = false) {
 
 std::string file_of(const std::string& pickle) { return zip_of({{"a/data.pkl", pickle}}); }
 
-// A pickle of one tensor of an entry with four floats.
+// Returns a file with one tensor over an entry of four floats.
 std::string tensor_file(const std::string& rest_of_arguments, const std::string& storage = "0",
                         int numel = 4) {
     const auto text = [](const std::string& value) {
@@ -114,7 +114,7 @@ std::vector<double> eighths(int first, int count) {
 
 }  // namespace
 
-TEST(TorchFile, HoldsAStateDict) {
+TEST(LoadTorchFile, ReadsStateDict) {
     const Tree state = load("state");
     int first = 0;
     for (const auto& [name, value] : state.entries()) {
@@ -131,7 +131,7 @@ TEST(TorchFile, HoldsAStateDict) {
     EXPECT_EQ(state["linear2.weight"].tensor().shape(), (Shape{5, 4}));
 }
 
-TEST(TorchFile, HoldsEveryDtypeBitForBit) {
+TEST(LoadTorchFile, ReadsAllDTypesBitExactly) {
     const Tree all = load("dtypes");
     EXPECT_EQ(all.size(), 16u);
     for (const auto& [name, value] : all.entries()) {
@@ -144,7 +144,7 @@ TEST(TorchFile, HoldsEveryDtypeBitForBit) {
     }
 }
 
-TEST(TorchFile, KeepsShapesStridesAndSharedMemory) {
+TEST(LoadTorchFile, KeepsShapesStridesAndSharedMemory) {
     const Tree views = load("views");
     EXPECT_EQ(views["transposed"].tensor().shape(), (Shape{4, 3}));
     EXPECT_EQ(views["transposed"].tensor().strides(), (Strides{1, 4}));
@@ -158,14 +158,14 @@ TEST(TorchFile, KeepsShapesStridesAndSharedMemory) {
     EXPECT_EQ(views["tied"].tensor().impl()->storage, views["tie"].tensor().impl()->storage);
 }
 
-TEST(TorchFile, IsPrivateMemory) {
+TEST(LoadTorchFile, DoesNotWriteThroughToFile) {
     Tensor x = load("views")["middle"].tensor();
     x.fill_(3);
     EXPECT_EQ(x.to_vector(), (std::vector<double>{3, 3, 3, 3}));
     EXPECT_EQ(load("views")["middle"].tensor().to_vector(), eighths(4, 4));
 }
 
-TEST(TorchFile, HoldsPlainValues) {
+TEST(LoadTorchFile, ReadsPlainValues) {
     const std::string expected = R"({
   "none": null,
   "flags": [
@@ -217,7 +217,7 @@ TEST(TorchFile, HoldsPlainValues) {
     }
 }
 
-TEST(TorchFile, HoldsTheStateOfAnOptimizer) {
+TEST(LoadTorchFile, ReadsOptimizerState) {
     const Tree state = load("optimizer");
     EXPECT_EQ(state["param_groups"][0]["lr"].number(), 0.25);
     EXPECT_EQ(state["param_groups"][0]["params"].size(), 6u);
@@ -226,18 +226,19 @@ TEST(TorchFile, HoldsTheStateOfAnOptimizer) {
 }
 
 // Covers 10.load.
-TEST(TorchFile, RefusesByNameWhatIsNoTensorAndNoContainer) {
+TEST(LoadTorchFile, RefusesUnsupportedContentsWithReason) {
     for (const auto& [file, reason] : std::vector<std::pair<const char*, const char*>>{
-             {"call", "holds __builtin__.print, which is neither"},
-             {"counter", "holds collections.Counter, which"},
-             {"bytes", "holds _codecs.encode, which"},
-             {"big_integer", "an integer beyond 64 bits"},
-             {"key", "a dict whose keys are neither text nor integers"},
-             {"deep", "containers more than 64 deep"},
-             {"repeated", "entry 'repeated/data/0': a tensor of shape [1000] repeats its elements"},
-             {"legacy", "is a bare pickle"},
+             {"call", "contains __builtin__.print, which is neither"},
+             {"counter", "contains collections.Counter, which"},
+             {"bytes", "contains _codecs.encode, which"},
+             {"big_integer", "an integer exceeds 64 bits"},
+             {"key", "a dict has keys that are neither text nor integers"},
+             {"deep", "containers are nested deeper than 64 levels"},
+             {"repeated",
+              "entry 'repeated/data/0': a tensor with shape [1000] repeats its elements"},
+             {"legacy", "a bare pickle"},
              {"compressed", "entry 'compressed/data.pkl': is compressed"},
-             {"flags", "entry 'flags/data/0': is damaged"},
+             {"flags", "entry 'flags/data/0': is corrupt"},
              {"zip", "it has no entry data.pkl"}})
         expect_error<FileError>({recorded(file).c_str(), reason}, [&] { return load(file); });
     expect_error<FileError>(
@@ -245,33 +246,33 @@ TEST(TorchFile, RefusesByNameWhatIsNoTensorAndNoContainer) {
         [] { return load_torch_file(recorded("flags"), {.check_crc = false}); });
 }
 
-TEST(TorchFile, NoticesEveryDamagedByteThatItReads) {
+TEST(LoadTorchFile, DetectsDamageAndTruncation) {
     const std::string whole = read_file(recorded("views"));
     for (const char* part : {"storage", "FloatStorage"}) {
         std::string bytes = whole;
         bytes[bytes.find(part)] ^= 1;
-        EXPECT_THAT(refusal(bytes), HasSubstr("entry 'views/data.pkl': is damaged")) << part;
+        EXPECT_THAT(refusal(bytes), HasSubstr("entry 'views/data.pkl': is corrupt")) << part;
     }
     for (std::size_t length = 0; length < whole.size(); length += 7)
         EXPECT_THAT(refusal(whole.substr(0, length)), testing::Ne("no error")) << length;
 }
 
-TEST(TorchFile, IsReadFromAZip64FileToo) {
+TEST(LoadTorchFile, ReadsZip64Files) {
     const Entry pickle{"big/data.pkl", "\x80\x02K\x05."};
     for (const bool is_64 : {false, true}) {
-        const TemporaryFolder folder(Kept::in_memory);
+        const TemporaryFolder folder(FolderStorage::in_memory);
         const std::string path = folder / "weights.pt";
         std::ofstream(path, std::ios::binary) << zip_of({pickle, {"big/version", "3\n"}}, is_64);
         EXPECT_EQ(load_torch_file(path).integer(), 5);
     }
 }
 
-TEST(TorchFile, RefusesAZipFileThatLies) {
+TEST(LoadTorchFile, RefusesInconsistentZipFiles) {
     using namespace std::string_literals;
     const Entry pickle{"a/data.pkl", "\x80\x02K\x05."};
-    EXPECT_THAT(refusal(zip_of({pickle, pickle})), HasSubstr("entry 'a/data.pkl': comes twice"));
+    EXPECT_THAT(refusal(zip_of({pickle, pickle})), HasSubstr("entry 'a/data.pkl': duplicate name"));
     EXPECT_THAT(refusal(zip_of({pickle, {"b/data.pkl", "\x80\x02N."}})),
-                HasSubstr("two entries data.pkl"));
+                HasSubstr("several entries named data.pkl"));
     EXPECT_THAT(refusal(zip_of({pickle, {"a/byteorder", "big"}})),
                 HasSubstr("entry 'a/byteorder': only little-endian"));
     EXPECT_THAT(refusal(zip_of({pickle, {"a/constants.pkl", ""}})), HasSubstr("TorchScript"));
@@ -281,71 +282,71 @@ TEST(TorchFile, RefusesAZipFileThatLies) {
         return refusal(bytes);
     };
     constexpr std::size_t kEnd = 22, kHeader = kEnd + 10 + 46;  // from the end; 10 is the name
-    EXPECT_THAT(changed(kEnd - 4, 1), HasSubstr("one part of a zip file"));
-    EXPECT_THAT(changed(kEnd - 10, 2), HasSubstr("says more than it has"));
-    EXPECT_THAT(changed(kEnd - 12, 127), HasSubstr("says more than it has"));
-    EXPECT_THAT(changed(kHeader, 'x'), HasSubstr("damaged directory"));
+    EXPECT_THAT(changed(kEnd - 4, 1), HasSubstr("one part of a split zip file"));
+    EXPECT_THAT(changed(kEnd - 10, 2), HasSubstr("directory points outside of it"));
+    EXPECT_THAT(changed(kEnd - 12, 127), HasSubstr("directory points outside of it"));
+    EXPECT_THAT(changed(kHeader, 'x'), HasSubstr("directory is corrupt"));
     EXPECT_THAT(changed(kHeader - 8, 1), HasSubstr("is encrypted"));
     EXPECT_THAT(changed(kHeader - 10, 8), HasSubstr("is compressed"));
-    EXPECT_THAT(changed(kHeader - 42, 1), HasSubstr("is not where the directory says"));
-    EXPECT_THAT(changed(kHeader - 46, 'b'), HasSubstr("is not where the directory says"));
-    EXPECT_THAT(refusal(""), HasSubstr("is no whole zip file"));
-    EXPECT_THAT(refusal(std::string(100, 'x')), HasSubstr("is no whole zip file"));
+    EXPECT_THAT(changed(kHeader - 42, 1), HasSubstr("is not at the offset given in the directory"));
+    EXPECT_THAT(changed(kHeader - 46, 'b'),
+                HasSubstr("is not at the offset given in the directory"));
+    EXPECT_THAT(refusal(""), HasSubstr("not a complete zip file"));
+    EXPECT_THAT(refusal(std::string(100, 'x')), HasSubstr("not a complete zip file"));
 }
 
-TEST(TorchFile, RefusesAPickleThatIsNone) {
+TEST(LoadTorchFile, RefusesInvalidPickles) {
     using namespace std::string_literals;
     for (const auto& [pickle, reason] : std::vector<std::pair<std::string, const char*>>{
-             {"", "at its byte 0: ends too early"},
+             {"", "pickle: byte 0: unexpected end"},
              {"\x80\x01N.", "protocol is 1"},
              {"\x80\x06N.", "protocol is 6"},
-             {"N", "at its byte 1: ends too early"},
-             {".", "does not end with one value"},
-             {"NN.", "does not end with one value"},
-             {"(N.", "does not end with one value"},
+             {"N", "pickle: byte 1: unexpected end"},
+             {".", "does not end with exactly one value"},
+             {"NN.", "does not end with exactly one value"},
+             {"(N.", "does not end with exactly one value"},
              {"0.", "too few values"},
              {"N(0.", "too few values"},
              {"t.", "no mark"},
-             {"h\x05.", "not kept"},
+             {"h\x05.", "not in the memo"},
              {"q\x05.", "too few values"},
-             {"X\xff\xff\xff\xff.", "ends too early"},
-             {"\x8d\xff\xff\xff\xff\xff\xff\xff\xff.", "ends too early"},
-             {"](NNu.", "entries of what is no dict"},
+             {"X\xff\xff\xff\xff.", "unexpected end"},
+             {"\x8d\xff\xff\xff\xff\xff\xff\xff\xff.", "unexpected end"},
+             {"](NNu.", "setting items of a value that is not a dict"},
              {"}(Nu.", "a key without a value"},
-             {"}Na.", "elements of no list"},
-             {"NNR.", "a call of what is no name"},
-             {"NNb.", "the state of what is no dict"},
+             {"}Na.", "appending to a value that is not a list"},
+             {"NNR.", "a call of a value that is not a name"},
+             {"NNb.", "state for a value that is not a dict"},
              {"NQ.", "a storage without a tensor"},
-             {"ctorch\nSize\n.", "a value that is torch.Size"},
-             {"ctorch\nfloat32\n)R.", "a call of torch.float32"},
-             {"ctorch\nFloatStorage\n)R.", "a call of torch.FloatStorage"},
-             {"ctorch\nSize\n)R.", "not described as torch.save does"},
-             {"ccollections\nOrderedDict\n(NtR.", "an OrderedDict that is made of something"},
-             {"c__builtin__\neval\n.", "holds __builtin__.eval"},
-             {"\x8c\x02os\x8c\x06system\x93.", "holds os.system"},
-             {"c\n\n.", "holds ., which"},
-             {"\x81.", "opcode 129 says no plain value"},
-             {"i.", "opcode 105 says no plain value"},
+             {"ctorch\nSize\n.", "unexpected value: torch.Size"},
+             {"ctorch\nfloat32\n)R.", "unexpected call of torch.float32"},
+             {"ctorch\nFloatStorage\n)R.", "unexpected call of torch.FloatStorage"},
+             {"ctorch\nSize\n)R.", "unexpected structure"},
+             {"ccollections\nOrderedDict\n(NtR.", "an OrderedDict with constructor arguments"},
+             {"c__builtin__\neval\n.", "contains __builtin__.eval"},
+             {"\x8c\x02os\x8c\x06system\x93.", "contains os.system"},
+             {"c\n\n.", "contains ., which"},
+             {"\x81.", "opcode 129 is not supported"},
+             {"i.", "opcode 105 is not supported"},
              {"]q\x00h\x00"
               "a."s,
-              "64 deep"},
+              "deeper than 64 levels"},
              {"}(X\x01\x00\x00\x00"
               "aNX\x01\x00\x00\x00"
               "aNu."s,
-              "a key twice: 'a'"}})
+              "duplicate key: 'a'"}})
         EXPECT_THAT(refusal(file_of(pickle)), HasSubstr(reason)) << reason;
 }
 
-TEST(TorchFile, RefusesContainersThatRepeatWithoutEnd) {
+TEST(LoadTorchFile, RefusesExponentiallyNestedContainers) {
     std::string nested = "\x80\x02]q" + bytes_of(0, 1) + "0";
     for (int i = 0; i < 40; ++i)
         nested += "](h" + bytes_of(i, 1) + "h" + bytes_of(i, 1) + "eq" + bytes_of(i + 1, 1) + "0";
     nested += "h" + bytes_of(40, 1) + ".";
-    EXPECT_THAT(refusal(file_of(nested)), HasSubstr("values that come again and again"));
+    EXPECT_THAT(refusal(file_of(nested)), HasSubstr("exceed the copy limit"));
 }
 
-// What a list takes in memory counts each time it is named.
-TEST(TorchFile, RefusesASmallFileThatNamesOneListThousandsOfTimes) {
+TEST(LoadTorchFile, LimitsRepeatedReferencesToOneList) {
     const auto naming = [](int times) {
         std::string pickle = "\x80\x02](";
         for (int i = 0; i < 200; ++i) pickle += "K\x01";
@@ -354,41 +355,41 @@ TEST(TorchFile, RefusesASmallFileThatNamesOneListThousandsOfTimes) {
         return file_of(pickle + "e.");
     };
     EXPECT_EQ(refusal(naming(100)), "no error");
-    EXPECT_THAT(refusal(naming(10000)), HasSubstr("values that come again and again"));
+    EXPECT_THAT(refusal(naming(10000)), HasSubstr("exceed the copy limit"));
 }
 
-TEST(TorchFile, RefusesATensorThatIsNotWithinItsStorage) {
+TEST(LoadTorchFile, RefusesTensorsOutsideTheirStorage) {
     EXPECT_EQ(refusal(tensor_file("K" + bytes_of(0, 1) + "K\x04\x85K\x01\x85")), "no error");
     const std::string zero = "K" + bytes_of(0, 1);
     for (const auto& [arguments, reason] : std::vector<std::pair<std::string, const char*>>{
-             {"K\x01K\x04\x85K\x01\x85", "from element 1 on is not within it"},
-             {zero + "K\x05\x85K\x01\x85", "is not within it"},
-             {zero + "K\x04\x85K\x02\x85", "is not within it"},
+             {"K\x01K\x04\x85K\x01\x85", "at element 1 is out of bounds"},
+             {zero + "K\x05\x85K\x01\x85", "is out of bounds"},
+             {zero + "K\x04\x85K\x02\x85", "is out of bounds"},
              {zero + "K\x05\x85" + zero + "\x85", "repeats its elements"},
-             {"J\xff\xff\xff\xffK\x01\x85K\x01\x85", "from element -1 on is not within it"},
+             {"J\xff\xff\xff\xffK\x01\x85K\x01\x85", "at element -1 is out of bounds"},
              {zero + "J\xff\xff\xff\xff\x85K\x01\x85", "negative sizes"},
              {zero + "K\x04\x85J\xff\xff\xff\xff\x85", "negative strides"},
-             {zero + "K\x04\x85)", "not as many strides"},
+             {zero + "K\x04\x85)", "different numbers of sizes and strides"},
              {zero + "\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x7f\x85\x8a\x08\xff\xff\xff\xff\xff\xff"
                      "\xff\x7f\x85",
-              "is not within it"},
+              "is out of bounds"},
              {zero + "\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x7fK\x04\x86K\x01K\x01\x86",
               "number of elements overflows int64"},
              {zero + "(KKKKKKKKKKKKKKKKKKt)", "more than"},
-             {zero + "X\x01" + std::string(3, '\0') + "aK\x01\x85", "not described as torch.save"}})
+             {zero + "X\x01" + std::string(3, '\0') + "aK\x01\x85", "unexpected structure"}})
         EXPECT_THAT(refusal(tensor_file(arguments)), HasSubstr(reason)) << reason;
     EXPECT_THAT(refusal(tensor_file(zero + "K\x04\x85K\x01\x85", "1")),
                 HasSubstr("entry 'a/data/1': is missing"));
     EXPECT_THAT(refusal(tensor_file(zero + "K\x04\x85K\x01\x85", "0", 5)),
-                HasSubstr("entry 'a/data/0': is not as long as its storage"));
+                HasSubstr("entry 'a/data/0': has a different size than its storage"));
 }
 
-TEST(TorchFile, NamesAFileThatIsNotThere) {
+TEST(LoadTorchFile, NamesMissingFile) {
     expect_error<FileError>({"/no/such/file.bin: can't"},
                             [] { return load_torch_file("/no/such/file.bin"); });
 }
 
-TEST(TorchFile, LeavesOutWhatIsNoPlainValueWhereItIsToldTo) {
+TEST(LoadTorchFile, ReadsUnknownTypesAsNullOnRequest) {
     const std::string path = AXLE_TESTS_DIR "/golden/accelerate_state/whole/random_states_0.pkl";
     expect_error<FileError>({path.c_str(), "numpy"}, [&] { return load_torch_file(path); });
     const Tree states = load_torch_file(path, {.unknown_as_null = true});

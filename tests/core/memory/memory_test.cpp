@@ -13,101 +13,102 @@ namespace {
 
 using testing::HasSubstr;
 
-// A host's memory that knows what it has blocks_in_use.
+// A host allocator that records its blocks.
 struct Arena {
-    std::map<const void*, std::size_t> blocks_in_use;
+    std::map<const void*, std::size_t> blocks;
     int calls = 0;
     bool exhausted = false;
     std::size_t shift = 0;
 
-    HostAllocator allocator() { return {give, take, this}; }
+    HostAllocator allocator() { return {do_allocate, do_deallocate, this}; }
 
   private:
-    static void* give(std::size_t size, std::size_t alignment, void* context) {
+    static void* do_allocate(std::size_t size, std::size_t alignment, void* context) {
         Arena& arena = *static_cast<Arena*>(context);
         ++arena.calls;
         if (arena.exhausted) return nullptr;
         auto* block = static_cast<std::byte*>(std::aligned_alloc(alignment, size + alignment));
-        arena.blocks_in_use[block + arena.shift] = size;
+        arena.blocks[block + arena.shift] = size;
         return block + arena.shift;
     }
-    static void take(void* block, std::size_t size, void* context) noexcept {
+    static void do_deallocate(void* block, std::size_t size, void* context) noexcept {
         Arena& arena = *static_cast<Arena*>(context);
-        const auto found = arena.blocks_in_use.find(block);
-        if (found == arena.blocks_in_use.end() || found->second != size) std::abort();  // a stranger's
-        arena.blocks_in_use.erase(found);
+        const auto found = arena.blocks.find(block);
+        if (found == arena.blocks.end() || found->second != size)
+            std::abort();  // not one of our blocks
+        arena.blocks.erase(found);
         std::free(static_cast<std::byte*>(block) - arena.shift);
     }
 };
 
-class Memory : public testing::Test {
+class HostMemoryAllocator : public testing::Test {
   protected:
     void SetUp() override { host_memory::empty_cache(); }
     void TearDown() override {
         host_memory::set_limit(0);
         host_memory::set_allocator({});
-        EXPECT_TRUE(first_.blocks_in_use.empty());
-        EXPECT_TRUE(second_.blocks_in_use.empty());
+        EXPECT_TRUE(first_.blocks.empty());
+        EXPECT_TRUE(second_.blocks.empty());
     }
 
     Arena first_, second_;
 };
 
-TEST_F(Memory, ComesFromTheHostAndIsCachedAsTheSystemsIs) {
+TEST_F(HostMemoryAllocator, IsUsedAndCached) {
     host_memory::set_allocator(first_.allocator());
     for (int i = 0; i < 3; ++i) {
         const Tensor x = full({1000}, 2);
-        EXPECT_EQ(first_.blocks_in_use.count(x.data<float>()), 1u);
+        EXPECT_EQ(first_.blocks.count(x.data<float>()), 1u);
         EXPECT_EQ((x + x).sum().item(), 4000);
     }
     const int calls = first_.calls;
     EXPECT_EQ(full({1000}, 2).sum().item(), 2000);
     EXPECT_EQ(first_.calls, calls);
-    EXPECT_FALSE(first_.blocks_in_use.empty());
+    EXPECT_FALSE(first_.blocks.empty());
     host_memory::empty_cache();
-    EXPECT_TRUE(first_.blocks_in_use.empty());
+    EXPECT_TRUE(first_.blocks.empty());
 }
 
-TEST_F(Memory, GoesBackToWhereItCameFrom) {
-    auto of_system = std::make_unique<Tensor>(full({500}, 1));
+TEST_F(HostMemoryAllocator, GetsItsOwnBlocksBack) {
+    auto from_system = std::make_unique<Tensor>(full({500}, 1));
     host_memory::set_allocator(first_.allocator());
-    auto of_first = std::make_unique<Tensor>(full({500}, 2));
+    auto from_first = std::make_unique<Tensor>(full({500}, 2));
     host_memory::set_allocator(second_.allocator());
-    const Tensor of_second = full({500}, 3);
-    EXPECT_EQ(first_.blocks_in_use.size(), 1u);  // what was in its cache is back already
-    EXPECT_EQ((*of_system + *of_first + of_second).sum().item(), 3000);
-    of_first.reset();
-    EXPECT_TRUE(first_.blocks_in_use.empty());
+    const Tensor from_second = full({500}, 3);
+    EXPECT_EQ(first_.blocks.size(), 1u);  // its cached blocks were already returned
+    EXPECT_EQ((*from_system + *from_first + from_second).sum().item(), 3000);
+    from_first.reset();
+    EXPECT_TRUE(first_.blocks.empty());
     const std::int64_t reserved = host_memory::stats().reserved;
-    of_system.reset();
+    from_system.reset();
     EXPECT_LT(host_memory::stats().reserved, reserved);
     host_memory::set_allocator({});
-    EXPECT_EQ(second_.blocks_in_use.size(), 1u);
-    EXPECT_EQ(of_second.sum().item(), 1500);
+    EXPECT_EQ(second_.blocks.size(), 1u);
+    EXPECT_EQ(from_second.sum().item(), 1500);
 }
 
-TEST_F(Memory, OfAnAllocatorThatComesAgainIsCachedAgain) {
+TEST_F(HostMemoryAllocator, CanBeSetAgain) {
     host_memory::set_allocator(first_.allocator());
     { const Tensor x = full({500}, 1); }
     host_memory::set_allocator(second_.allocator());
-    EXPECT_TRUE(first_.blocks_in_use.empty());
+    EXPECT_TRUE(first_.blocks.empty());
     host_memory::set_allocator(first_.allocator());
     { const Tensor x = full({500}, 1); }
-    EXPECT_EQ(first_.blocks_in_use.size(), 1u);
+    EXPECT_EQ(first_.blocks.size(), 1u);
 }
 
-TEST_F(Memory, ThatTheHostLacksIsOutOfMemoryAfterTheCacheWasFlushed) {
+TEST_F(HostMemoryAllocator, FlushesCacheBeforeOutOfMemory) {
     host_memory::set_allocator(first_.allocator());
     { const Tensor x = full({100}, 1); }
     first_.exhausted = true;
-    { const Tensor of_the_cache = full({100}, 1); }
+    { const Tensor from_cache = full({100}, 1); }
     EXPECT_THROW(full({100000}, 1), OutOfMemory);
-    EXPECT_TRUE(first_.blocks_in_use.empty());
+    EXPECT_TRUE(first_.blocks.empty());
     first_.exhausted = false;
     EXPECT_EQ(full({100000}, 1).sum().item(), 100000);
 }
 
-TEST_F(Memory, ThatIsNotAlignedIsRefusedAndGivenBack) {
+TEST_F(HostMemoryAllocator, RefusesMisalignedBlocks) {
     first_.shift = 16;
     host_memory::set_allocator(first_.allocator());
     try {
@@ -116,21 +117,21 @@ TEST_F(Memory, ThatIsNotAlignedIsRefusedAndGivenBack) {
     } catch (const UsageError& error) {
         EXPECT_THAT(error.what(), HasSubstr("not aligned to 64"));
     }
-    EXPECT_TRUE(first_.blocks_in_use.empty());
+    EXPECT_TRUE(first_.blocks.empty());
 }
 
-TEST_F(Memory, NeedsBothFunctionsOfAnAllocator) {
+TEST_F(HostMemoryAllocator, NeedsBothFunctions) {
     HostAllocator half = first_.allocator();
     half.deallocate = nullptr;
     EXPECT_THROW(host_memory::set_allocator(half), UsageError);
     EXPECT_EQ(full({100}, 1).sum().item(), 100);
 }
 
-TEST_F(Memory, StaysWithinTheLimit) {
+TEST_F(HostMemoryAllocator, StaysWithinLimit) {
     const std::int64_t now = host_memory::stats().reserved;
     host_memory::set_limit(now + (1 << 20));
     { const Tensor cached = full({200000}, 1); }
-    const Tensor x = full({150000}, 1);  // has to flush the other
+    const Tensor x = full({150000}, 1);  // flushes the cached block
     try {
         full({200000}, 1);
         ADD_FAILURE() << "nothing was thrown";
@@ -143,7 +144,7 @@ TEST_F(Memory, StaysWithinTheLimit) {
     EXPECT_EQ(full({200000}, 1).sum().item(), 200000);
 }
 
-TEST_F(Memory, BelowALimitSetTooLateIsGivenBackAsSoonAsItIsFree) {
+TEST_F(HostMemoryAllocator, ReturnsFreedBlocksAboveLimit) {
     const std::int64_t before = host_memory::stats().reserved;
     auto x = std::make_unique<Tensor>(full({200000}, 1));
     host_memory::set_limit(1000);

@@ -1,4 +1,5 @@
-// What the cases of the norms don't say: running statistics, large means, threads.
+// Properties of batch_norm and group_norm beyond the op cases: running statistics, large means,
+// threads.
 #include <functional>
 
 #include "core/autograd/autocast.h"
@@ -15,20 +16,21 @@ using tests::expect_close;
 using tests::expect_error;
 using tests::expect_same_bits;
 
-// Planes that are spans, planes of a few elements, and groups of each too large for a cache.
+// Shapes for each code path: large planes, planes of a few elements, and channel groups larger than
+// a cache.
 const std::vector<Shape>& shapes() {
     static const std::vector<Shape> all = {
         {6, 40, 9, 9}, {33, 70, 3}, {2, 3, 70001}, {70001, 3}, {40, 20, 5, 5}};
     return all;
 }
 
-// The mean and the unbiased variance of each channel, in f64.
+// Returns the mean and the unbiased variance of each channel in f64.
 std::pair<Tensor, Tensor> statistics(const Tensor& x) {
     const Tensor rows = x.detach().to(f64).transpose(0, 1).reshape({x.size(1), -1});
     return {mean(rows, {1}), var(rows, {1})};
 }
 
-TEST(BatchNorm, MovesTheRunningStatisticsToTheMeanAndTheUnbiasedVariance) {
+TEST(BatchNorm, UpdatesRunningStatistics) {
     const Tensor x = tensor({1, 10, 3, 30}, {2, 2});
     const Tensor running_mean = zeros({2}), running_var = ones({2});
     batch_norm(x, running_mean, running_var, {}, {}, true, 0.25);
@@ -39,7 +41,7 @@ TEST(BatchNorm, MovesTheRunningStatisticsToTheMeanAndTheUnbiasedVariance) {
     expect_same_bits(running_var, tensor({2, 200}, {2}));
 }
 
-TEST(BatchNorm, CountsTheChangeOfRunningStatisticsInTheirVersion) {
+TEST(BatchNorm, BumpsVersionOfRunningStatistics) {
     const Tensor running_mean = zeros({2}), running_var = ones({2});
     const auto before = running_mean.version();
     batch_norm(randn({4, 2}), running_mean, running_var, {}, {}, true);
@@ -49,7 +51,7 @@ TEST(BatchNorm, CountsTheChangeOfRunningStatisticsInTheirVersion) {
     EXPECT_EQ(running_mean.version(), before + 1);
 }
 
-TEST(BatchNorm, TrainsWithEitherRunningStatisticOrNone) {
+TEST(BatchNorm, TrainsWithoutRunningStatistics) {
     const Tensor x = randn({4, 2}), running_mean = zeros({2}), running_var = ones({2});
     const Tensor y = batch_norm(x, {}, {}, {}, {}, true);
     expect_same_bits(batch_norm(x, running_mean, {}, {}, {}, true, 1), y);
@@ -58,7 +60,7 @@ TEST(BatchNorm, TrainsWithEitherRunningStatisticOrNone) {
     expect_close(running_var, statistics(x).second);
 }
 
-TEST(BatchNorm, KeepsRunningStatisticsOfAnyDtypeAndStride) {
+TEST(BatchNorm, SupportsRunningStatisticsOfAnyDTypeAndStride) {
     const Tensor x = randn({64, 2});
     const Tensor pairs = zeros({2, 2});
     const Tensor running_mean = pairs.select(1, 0), running_var = ones({2}, {bf16});
@@ -68,14 +70,14 @@ TEST(BatchNorm, KeepsRunningStatisticsOfAnyDtypeAndStride) {
     expect_close(running_var, statistics(x).second, 5e-3);
 }
 
-TEST(BatchNorm, LeavesRunningStatisticsAloneForAnEmptyBatch) {
+TEST(BatchNorm, KeepsRunningStatisticsForEmptyBatch) {
     const Tensor running_mean = zeros({2}), running_var = ones({2});
     EXPECT_EQ(batch_norm(zeros({0, 2, 3}), running_mean, running_var, {}, {}, true).shape(),
               Shape({0, 2, 3}));
     expect_same_bits(running_var, ones({2}));
 }
 
-TEST(BatchNorm, GivesTheVarianceOfValuesFarFromZero) {
+TEST(BatchNorm, ComputesVarianceOfLargeValuesAccurately) {
     manual_seed(5);
     for (const Shape& shape : shapes()) {
         SCOPED_TRACE(str(shape));
@@ -85,13 +87,13 @@ TEST(BatchNorm, GivesTheVarianceOfValuesFarFromZero) {
         const auto [mean, variance] = statistics(x);
         expect_close(running_var, variance, 1e-6);
         expect_close(running_mean, mean, 1e-7);
-        // 1e-7 of 10000 is 1e-3 of a deviation, which an f32 mean can't do better than.
+        // 1e-7 of 10000 is 1e-3 of a standard deviation, the limit of an f32 mean.
         expect_close(y, batch_norm(x.to(f64), {}, {}, {}, {}, true), 1e-3);
     }
 }
 
-// Output, running statistics and gradients.
-std::vector<Tensor> everything(
+// Returns the output and the gradients.
+std::vector<Tensor> forward_and_backward(
     const std::function<Tensor(const Tensor&, const Tensor&, const Tensor&)>& norm,
     const Shape& shape, DType dtype) {
     manual_seed(3);
@@ -104,7 +106,7 @@ std::vector<Tensor> everything(
     return {y.detach(), x.grad(), weight.grad(), bias.grad()};
 }
 
-TEST(BatchNorm, BitsDoNotDependOnTheNumberOfThreads) {
+TEST(BatchNorm, DoesNotDependOnNumberOfThreads) {
     const int before = kernels::num_threads();
     for (const Shape& shape : shapes()) {
         SCOPED_TRACE(str(shape));
@@ -112,7 +114,7 @@ TEST(BatchNorm, BitsDoNotDependOnTheNumberOfThreads) {
         for (const int threads : {1, 3, 8}) {
             kernels::set_num_threads(threads);
             const Tensor running_mean = zeros({shape[1]}), running_var = ones({shape[1]});
-            runs.push_back(everything(
+            runs.push_back(forward_and_backward(
                 [&](const Tensor& x, const Tensor& w, const Tensor& b) {
                     return batch_norm(x, running_mean, running_var, w, b, true);
                 },
@@ -127,7 +129,7 @@ TEST(BatchNorm, BitsDoNotDependOnTheNumberOfThreads) {
     kernels::set_num_threads(before);
 }
 
-TEST(BatchNorm, GivesTheSameInEveryPrecisionForEveryCut) {
+TEST(BatchNorm, AgreesAcrossPrecisions) {
     for (const bool training : {true, false})
         for (const Shape& shape : shapes()) {
             SCOPED_TRACE(str(shape, training ? " training" : " evaluation"));
@@ -136,9 +138,9 @@ TEST(BatchNorm, GivesTheSameInEveryPrecisionForEveryCut) {
                 const Tensor mean = ones({shape[1]}, options), var = full({shape[1]}, 3, options);
                 return batch_norm(x, mean, var, w, b, training);
             };
-            const auto exact = everything(norm, shape, f64);
-            const auto single = everything(norm, shape, f32);
-            const auto half = everything(norm, shape, bf16);
+            const auto exact = forward_and_backward(norm, shape, f64);
+            const auto single = forward_and_backward(norm, shape, f32);
+            const auto half = forward_and_backward(norm, shape, bf16);
             for (std::size_t i = 0; i < exact.size(); ++i) {
                 SCOPED_TRACE(i);
                 expect_close(single[i], exact[i], 2e-5);
@@ -147,19 +149,19 @@ TEST(BatchNorm, GivesTheSameInEveryPrecisionForEveryCut) {
         }
 }
 
-TEST(BatchNorm, AgreesWithTheDefinitionForEveryCut) {
+TEST(BatchNorm, MatchesDefinition) {
     for (const Shape& shape : shapes()) {
         SCOPED_TRACE(str(shape));
         const auto fused =
-            everything([](const Tensor& x, const Tensor& w,
-                          const Tensor& b) { return batch_norm(x, {}, {}, w, b, true); },
-                       shape, f64);
-        const auto defined = everything(
+            forward_and_backward([](const Tensor& x, const Tensor& w,
+                                    const Tensor& b) { return batch_norm(x, {}, {}, w, b, true); },
+                                 shape, f64);
+        const auto defined = forward_and_backward(
             [&](const Tensor& x, const Tensor& w, const Tensor& b) {
                 const Shape rows = {shape[0], shape[1], -1}, channels = {shape[1], 1};
                 const Tensor flat = x.reshape(rows);
-                const Tensor centred = flat - mean(flat, {0, 2}, true);
-                const Tensor h = centred * rsqrt(mean(centred * centred, {0, 2}, true) + 1e-5);
+                const Tensor centered = flat - mean(flat, {0, 2}, true);
+                const Tensor h = centered * rsqrt(mean(centered * centered, {0, 2}, true) + 1e-5);
                 return (h * w.view(channels) + b.view(channels)).reshape(shape);
             },
             shape, f64);
@@ -167,7 +169,7 @@ TEST(BatchNorm, AgreesWithTheDefinitionForEveryCut) {
     }
 }
 
-TEST(BatchNorm, DifferentiatesAnEvaluationAfterTrainingWentOn) {
+TEST(BatchNorm, EvaluationBackwardIgnoresLaterTraining) {
     Tensor x = randn({4, 2});
     x.set_requires_grad();
     const Tensor running_mean = zeros({2}), running_var = full({2}, 3);
@@ -177,7 +179,7 @@ TEST(BatchNorm, DifferentiatesAnEvaluationAfterTrainingWentOn) {
     expect_close(x.grad(), full({4, 2}, 0.5));
 }
 
-TEST(BatchNorm, KeepsTheDtypeOfItsInputUnderAutocastWhileGroupNormTakesF32) {
+TEST(BatchNorm, KeepsInputDTypeUnderAutocast) {
     const AutocastGuard autocast(bf16);
     const Tensor weight = ones({4}), half = randn({3, 4, 2}).to(bf16);
     EXPECT_EQ(batch_norm(half, {}, {}, weight, weight, true).dtype(), bf16);
@@ -185,7 +187,7 @@ TEST(BatchNorm, KeepsTheDtypeOfItsInputUnderAutocastWhileGroupNormTakesF32) {
     EXPECT_EQ(group_norm(half, 2, weight, weight).dtype(), f32);
 }
 
-TEST(BatchNorm, RefusesOneValuePerChannelInTrainingAlone) {
+TEST(BatchNorm, RefusesOneValuePerChannelInTraining) {
     const Tensor x = ones({1, 3, 1}), running = ones({3});
     expect_error<ShapeError>({"batch_norm: expected more than 1 value per channel", "[1, 3, 1]"},
                              [&] { batch_norm(x, running, running, {}, {}, true); });
@@ -193,7 +195,7 @@ TEST(BatchNorm, RefusesOneValuePerChannelInTrainingAlone) {
     EXPECT_EQ(batch_norm(ones({1, 3, 2}), {}, {}, {}, {}, true).shape(), Shape({1, 3, 2}));
 }
 
-TEST(BatchNorm, ShowsWhatDoesNotFit) {
+TEST(BatchNorm, RefusesMismatchedArguments) {
     const Tensor x = ones({4, 3}), right = ones({3}), wrong = ones({4});
     expect_error<ShapeError>({"batch_norm: x must be [N, C, ...]", "[3]"},
                              [&] { batch_norm(right, right, right); });
@@ -211,17 +213,17 @@ TEST(BatchNorm, ShowsWhatDoesNotFit) {
                              [&] { batch_norm(x, trained, right, {}, {}, true); });
 }
 
-TEST(GroupNorm, OfOneGroupIsALayerNormOfTheWholeSample) {
+TEST(GroupNorm, WithOneGroupEqualsLayerNorm) {
     const Tensor x = randn({3, 4, 5, 6}), flat = x.reshape({3, -1});
     expect_close(group_norm(x, 1), layer_norm(flat).reshape(x.shape()));
 }
 
-TEST(GroupNorm, OfOneChannelIsABatchNormOfOneSample) {
+TEST(GroupNorm, WithOneChannelEqualsBatchNormOfOneSample) {
     const Tensor x = randn({1, 4, 5000});
     expect_close(group_norm(x, 4), batch_norm(x, {}, {}, {}, {}, true));
 }
 
-TEST(GroupNorm, AgreesWithTheDefinitionForAnySizeOfPlane) {
+TEST(GroupNorm, MatchesDefinition) {
     for (const Shape& shape : {Shape{5, 6}, {3, 6, 35}, {2, 6, 4100}, {3, 600, 1}, {2, 6, 2048}}) {
         SCOPED_TRACE(str(shape));
         const auto fused = [](const Tensor& x, const Tensor& w, const Tensor& b) {
@@ -229,15 +231,16 @@ TEST(GroupNorm, AgreesWithTheDefinitionForAnySizeOfPlane) {
         };
         const auto defined = [&](const Tensor& x, const Tensor& w, const Tensor& b) {
             const Tensor flat = x.reshape({shape[0], 2, -1});
-            const Tensor centred = flat - mean(flat, {2}, true);
-            const Tensor h = centred * rsqrt(mean(centred * centred, {2}, true) + 1e-5);
+            const Tensor centered = flat - mean(flat, {2}, true);
+            const Tensor h = centered * rsqrt(mean(centered * centered, {2}, true) + 1e-5);
             const Shape channels = {shape[1], 1};
             return (h.reshape({shape[0], shape[1], -1}) * w.view(channels) + b.view(channels))
                 .reshape(shape);
         };
-        const auto expected = everything(defined, shape, f64);
-        const auto exact = everything(fused, shape, f64), single = everything(fused, shape, f32),
-                   half = everything(fused, shape, bf16);
+        const auto expected = forward_and_backward(defined, shape, f64);
+        const auto exact = forward_and_backward(fused, shape, f64),
+                   single = forward_and_backward(fused, shape, f32),
+                   half = forward_and_backward(fused, shape, bf16);
         for (std::size_t i = 0; i < expected.size(); ++i) {
             SCOPED_TRACE(i);
             expect_close(exact[i], expected[i], 1e-11);
@@ -247,7 +250,7 @@ TEST(GroupNorm, AgreesWithTheDefinitionForAnySizeOfPlane) {
     }
 }
 
-TEST(GroupNorm, ShowsWhatDoesNotFit) {
+TEST(GroupNorm, RefusesMismatchedArguments) {
     expect_error<ShapeError>({"group_norm: groups must divide the channels", "4", "[2, 6]"}, [] {
         group_norm(ones({2, 6}), 4);
     });
@@ -259,9 +262,9 @@ TEST(GroupNorm, ShowsWhatDoesNotFit) {
     });
 }
 
-// In f32, 10000 is a multiple of the distance between its neighbours, 1e-3: what the mean loses
-// must not become a part of the variance.
-TEST(LayerNorm, GivesTheVarianceOfValuesFarFromZero) {
+// The distance between f32 values near 10000 is 1e-3, so the rounding error of the mean must not
+// contribute to the variance.
+TEST(LayerNorm, ComputesVarianceOfLargeValuesAccurately) {
     manual_seed(5);
     for (const std::int64_t width : {3, 67, 768, 5000}) {
         SCOPED_TRACE(width);

@@ -1,4 +1,4 @@
-// Convolutions of every geometry against the definition, and what their errors say.
+// Compares convolutions of many geometries with the definition, and checks error messages.
 #include <vector>
 
 #include "core/autograd/autocast.h"
@@ -24,7 +24,7 @@ std::ostream& operator<<(std::ostream& out, const Layer& l) {
                << ", groups " << l.options.groups;
 }
 
-// f(x's index, weight's index, y's index) for every product of the definition.
+// Calls f(index in x, index in weight, index in y) for every product in the definition.
 template <class F>
 void for_each_product(const Layer& l, const Shape& y, F f) {
     const Conv2dOptions& o = l.options;
@@ -89,7 +89,7 @@ void expect_definition(const Layer& l) {
     }
 }
 
-TEST(Conv2d, IsItsDefinitionForEverySmallGeometry) {
+TEST(Conv2d, MatchesDefinitionForSmallGeometries) {
     for (const std::int64_t kernel : {1, 2, 3})
         for (const std::int64_t stride : {1, 2, 3})
             for (const std::int64_t padding : {0, 1, 4})
@@ -101,7 +101,7 @@ TEST(Conv2d, IsItsDefinitionForEverySmallGeometry) {
                                         .dilation = {dilation, 1}}});
 }
 
-TEST(Conv2d, IsItsDefinitionWhereImagesAndChannelsAreCutIntoBlocks) {
+TEST(Conv2d, MatchesDefinitionForBlockedSizes) {
     expect_definition({{3, 2, 37, 41}, {3, 2, 3, 3}, {.padding = 1}});    // rows of an image
     expect_definition({{1, 70, 9, 11}, {33, 70, 3, 3}, {.padding = 1}});  // channels
     expect_definition({{9, 45, 4, 4}, {16, 45, 3, 3}, {.padding = 1}});   // several images
@@ -111,20 +111,20 @@ TEST(Conv2d, IsItsDefinitionWhereImagesAndChannelsAreCutIntoBlocks) {
     expect_definition({{2, 40, 9, 9}, {20, 40, 1, 1}, {.stride = 2}});
 }
 
-TEST(Conv2d, IsItsDefinitionForGroups) {
+TEST(Conv2d, MatchesDefinitionForGroups) {
     expect_definition({{2, 6, 9, 8}, {12, 2, 3, 3}, {.padding = 1, .groups = 3}});
     expect_definition({{2, 12, 7, 7}, {12, 1, 3, 3}, {.stride = 2, .padding = 1, .groups = 12}});
     expect_definition({{1, 70, 6, 6}, {4, 35, 3, 3}, {.groups = 2}});
 }
 
-TEST(Conv2d, SeesOnlyZerosBeyondAnImage) {
+TEST(Conv2d, PadsWithZeros) {
     const Tensor y = conv2d(ones({1, 1, 1, 1}), ones({1, 1, 1, 1}), full({1}, 0.5), {.padding = 3});
     EXPECT_EQ(y.shape(), (Shape{1, 1, 7, 7}));
     EXPECT_EQ(y.sum().item(), 1 + 49 * 0.5);
     EXPECT_EQ(y[0][0][3][3].item(), 1.5);
 }
 
-TEST(Conv2d, TakesAnyStrideAlongOneWindow) {
+TEST(Conv2d, AcceptsAnyStrideForSingleWindow) {
     constexpr std::int64_t kFar = INT32_MAX;
     const Tensor x = randn({2, 3, 4, 5}), w = randn({4, 3, 3, 5});
     const Layer far = {x.shape(), w.shape(), {.stride = {2, kFar}}};
@@ -139,8 +139,7 @@ TEST(Conv2d, TakesAnyStrideAlongOneWindow) {
                      conv_transpose2d(pixel, w, {}, {}));
 }
 
-// The same values whatever the layout and the number of threads.
-TEST(Conv2d, HasTheSameBitsForAnyLayoutAndAnyNumberOfThreads) {
+TEST(Conv2d, DoesNotDependOnLayoutOrThreads) {
     const Layer layers[] = {{{6, 40, 20, 20}, {48, 40, 3, 3}, {.padding = 1}},
                             {{16, 24, 6, 6}, {31, 24, 3, 3}, {.stride = 2, .padding = 1}},
                             {{5, 32, 17, 17}, {64, 8, 3, 3}, {.padding = 1, .groups = 4}}};
@@ -170,7 +169,7 @@ TEST(Conv2d, HasTheSameBitsForAnyLayoutAndAnyNumberOfThreads) {
     kernels::set_num_threads(threads);
 }
 
-TEST(Conv2d, SumsHalfPrecisionInFloatAndRoundsOnce) {
+TEST(Conv2d, AccumulatesHalfPrecisionInF32) {
     manual_seed(3);
     for (const DType dtype : {f16, bf16}) {
         const Tensor x = to(randn({2, 20, 9, 9}), dtype), w = to(randn({8, 20, 3, 3}), dtype);
@@ -181,7 +180,7 @@ TEST(Conv2d, SumsHalfPrecisionInFloatAndRoundsOnce) {
     }
 }
 
-TEST(Conv2d, RunsInTheDTypeOfAutocast) {
+TEST(Conv2d, RunsInAutocastDType) {
     Tensor x = ones({1, 2, 4, 4}), w = ones({3, 2, 3, 3}), b = ones({3});
     w.set_requires_grad();
     const AutocastGuard guard(bf16);
@@ -193,7 +192,7 @@ TEST(Conv2d, RunsInTheDTypeOfAutocast) {
     EXPECT_EQ(w.grad().sum().item(), 3 * 2 * 9 * 4);
 }
 
-TEST(ConvTranspose2d, IsTheAdjointOfConv2d) {
+TEST(ConvTranspose2d, IsAdjointOfConv2d) {
     manual_seed(9);
     const Tensor x = randn({2, 6, 11, 9}, {f64}), w = randn({8, 3, 3, 4}, {f64});
     const Tensor y = conv2d(x, w, {}, {.stride = {2, 3}, .padding = {1, 2}, .groups = 2});
@@ -208,7 +207,7 @@ TEST(ConvTranspose2d, IsTheAdjointOfConv2d) {
 
 Tensor f(const Shape& shape) { return ones(shape); }
 
-TEST(Conv2dErrors, ShowBothShapes) {
+TEST(Conv2d, ReportsShapeErrors) {
     const Tensor x = f({2, 3, 8, 8}), w = f({4, 3, 3, 3});
     expect_error<ShapeError>({"conv2d: ", "[N, C, H, W]", "[8, 8]"}, [&] { conv2d(f({8, 8}), w); });
     expect_error<ShapeError>({"conv2d: weight", "[4, 3]"}, [&] { conv2d(x, f({4, 3})); });
@@ -217,7 +216,7 @@ TEST(Conv2dErrors, ShowBothShapes) {
     });
     expect_error<ShapeError>({"conv2d: ", "6 channels", "groups 2"},
                              [&] { conv2d(x, w, {}, {.groups = 2}); });
-    expect_error<ShapeError>({"conv2d: ", "no multiple of the groups", "groups 3"}, [&] {
+    expect_error<ShapeError>({"conv2d: ", "must be a multiple of groups", "groups 3"}, [&] {
         conv2d(x, f({4, 1, 3, 3}), {}, {.groups = 3});
     });
     expect_error<ShapeError>({"conv2d: bias must be [4]", "[3]"}, [&] { conv2d(x, w, f({3})); });
@@ -234,7 +233,7 @@ TEST(Conv2dErrors, ShowBothShapes) {
     expect_error<ShapeError>({"conv2d: weight is empty"}, [&] { conv2d(x, f({0, 3, 3, 3})); });
 }
 
-TEST(Conv2dErrors, ShowTheNumberOrTheDType) {
+TEST(Conv2d, ReportsInvalidOptionsAndDTypes) {
     const Tensor x = f({2, 3, 8, 8}), w = f({4, 3, 3, 3});
     expect_error<ValueError>({"conv2d: stride must be positive", "[1, 0]"}, [&] {
         conv2d(x, w, {}, {.stride = {1, 0}});
@@ -252,7 +251,7 @@ TEST(Conv2dErrors, ShowTheNumberOrTheDType) {
     expect_error<UsageError>({"conv2d: "}, [&] { conv2d(x, Tensor()); });
 }
 
-TEST(ConvTranspose2dErrors, ShowTheOperands) {
+TEST(ConvTranspose2d, ReportsInvalidArguments) {
     const Tensor x = f({2, 4, 8, 8}), w = f({4, 3, 3, 3});
     expect_error<ShapeError>({"conv_transpose2d: ", "5 channels"}, [&] {
         conv_transpose2d(x, f({5, 3, 3, 3}));
@@ -262,7 +261,7 @@ TEST(ConvTranspose2dErrors, ShowTheOperands) {
     expect_error<ValueError>({"conv_transpose2d: output_padding", "[2, 2]", "stride [2, 2]"}, [&] {
         conv_transpose2d(x, w, {}, {.stride = 2, .output_padding = 2});
     });
-    expect_error<ShapeError>({"conv_transpose2d: nothing is left", "[5, 5]"},
+    expect_error<ShapeError>({"conv_transpose2d: the result would be empty", "[5, 5]"},
                              [&] { conv_transpose2d(x, w, {}, {.padding = 5}); });
     constexpr std::int64_t kFar = INT32_MAX;
     expect_error<ShapeError>({"conv_transpose2d: the padded images are too large"}, [&] {

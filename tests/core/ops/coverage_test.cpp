@@ -1,4 +1,4 @@
-// The menu in core/ops.h against the list of cases.
+// Checks that the op cases cover all ops declared in core/ops.h.
 #include <algorithm>
 #include <fstream>
 #include <map>
@@ -40,22 +40,22 @@ bool any_row(const std::vector<const OpCase*>& cases, Wanted wanted) {
     return false;
 }
 
-TEST(OpCases, CoverEveryOpOfTheMenu) {
+TEST(OpCases, CoverAllDeclaredOps) {
     const auto declared = declared_ops();
-    ASSERT_GT(declared.size(), 80u) << "core/ops.h was not understood";
+    ASSERT_GT(declared.size(), 80u) << "no declarations found in core/ops.h";
     std::set<std::string> covered;
     for (const auto& [op, cases] : cases_by_op()) covered.insert(op);
     EXPECT_THAT(covered, testing::ContainerEq(declared));
 }
 
-TEST(OpCases, HaveNamesOfTheirOwn) {
+TEST(OpCases, HaveUniqueNames) {
     std::set<std::string> names;
     for (const OpCase& c : op_cases()) EXPECT_TRUE(names.insert(c.name).second) << c.name;
 }
 
-// An op with operands is tried on nothing, and on more elements than a SIMD register has lanes, an
-// odd number of them.
-TEST(OpCases, MeetTheAwkwardShapes) {
+// Every op with operands is tested with an empty one, and with an odd number of elements that
+// exceeds a SIMD register.
+TEST(OpCases, IncludeEmptyAndOddShapes) {
     for (const auto& [op, cases] : cases_by_op()) {
         if (cases[0]->rows[0].empty() || op.ends_with("_like")) continue;
         EXPECT_TRUE(any_row(cases, [](const Input& i) { return numel(i.shape) == 0; }))

@@ -1,4 +1,4 @@
-// What a user reads after a mistake: the type of the error, and a text that begins with the op and
+// Checks the errors for invalid arguments: the type, and a text that starts with the op's name and
 // shows the operands.
 #include "core/ops.h"
 #include "tests/close.h"
@@ -14,7 +14,7 @@ Tensor index(const std::vector<std::int64_t>& values) {
     return tensor(values, {static_cast<std::int64_t>(values.size())});
 }
 
-TEST(CreationErrors, ShowWhatDoesNotFit) {
+TEST(CreationErrors, ShowShapeAndValues) {
     expect_error<ShapeError>({"tensor: ", "[2, 3]", "5"}, [] {
         tensor(std::vector<double>(5), {2, 3});
     });
@@ -27,7 +27,7 @@ TEST(CreationErrors, ShowWhatDoesNotFit) {
     expect_error<ValueError>({"arange: "}, [] { arange(0, 5, -1); });
 }
 
-TEST(RandomErrors, ShowTheNumbers) {
+TEST(RandomErrors, ShowNumbers) {
     expect_error<ValueError>({"randint: ", "3"}, [] { randint(3, 3, {2}); });
     expect_error<ValueError>({"dropout: ", "1.5"}, [] { dropout(f({2}), 1.5); });
     expect_error<ValueError>({"dropout: ", "-0.5"}, [] { dropout(f({2}), -0.5); });
@@ -55,7 +55,7 @@ TEST(ViewErrors, ShowBothShapes) {
     expect_error<Error>({"permute: ", "[1, 1]"}, [] { permute(f({2, 3}), {1, 1}); });
 }
 
-TEST(ViewErrors, ShowTheDimension) {
+TEST(ViewErrors, ShowDimension) {
     expect_error<IndexError>({"transpose: ", "2"}, [] { transpose(f({2, 3}), 0, 2); });
     expect_error<IndexError>({"permute: ", "5"}, [] { permute(f({2, 3}), {0, 5}); });
     expect_error<IndexError>({"unsqueeze: ", "3"}, [] { unsqueeze(f({2}), 3); });
@@ -71,7 +71,7 @@ TEST(ViewErrors, ShowTheDimension) {
     expect_error<ValueError>({"slice: ", "-1"}, [] { slice(f({2, 3}), 1, 0, 2, -1); });
 }
 
-TEST(ViewErrors, ShowWhatCannotBeSplitOrJoined) {
+TEST(SplitAndCatErrors, ShowShapes) {
     expect_error<ValueError>({"split: ", "0"}, [] { split(f({4}), 0); });
     expect_error<ShapeError>({"split: ", "[1, 2]", "4"}, [] { split(f({4}), Dims{1, 2}); });
     expect_error<ValueError>({"chunk: ", "0"}, [] { chunk(f({4}), 0); });
@@ -108,7 +108,7 @@ TEST(ArithmeticErrors, ShowDevicesAndUndefinedOperands) {
     expect_error<UsageError>({"reshape: "}, [] { reshape(Tensor(), {2}); });
 }
 
-TEST(DTypeErrors, ShowTheDType) {
+TEST(DTypeErrors, ShowDType) {
     expect_error<DTypeError>({"where: ", "float32"}, [] { where(f({2}), f({2}), f({2})); });
     expect_error<DTypeError>({"masked_fill: ", "int64"}, [] { masked_fill(f({2}), n({2}), 0); });
     expect_error<DTypeError>({"mean: ", "int64"}, [] { mean(n({2})); });
@@ -137,7 +137,7 @@ TEST(DTypeErrors, ShowTheDType) {
     });
 }
 
-TEST(ReductionErrors, ShowTheDimension) {
+TEST(ReductionErrors, ShowDimension) {
     expect_error<IndexError>({"sum: ", "2"}, [] { sum(f({2, 3}), {2}); });
     expect_error<IndexError>({"mean: ", "-3"}, [] { mean(f({2, 3}), {-3}); });
     expect_error<IndexError>({"max: ", "1"}, [] { max(f({2}), {1}); });
@@ -149,14 +149,14 @@ TEST(ReductionErrors, ShowTheDimension) {
     expect_error<Error>({"sum: "}, [] { sum(f({2, 3}), {0, -2}); });
 }
 
-TEST(ReductionErrors, ShowWhatIsEmpty) {
+TEST(ReductionErrors, ShowEmptyShape) {
     expect_error<Error>({"max: ", "[0, 3]"}, [] { max(f({0, 3})); });
     expect_error<Error>({"min: ", "[0, 3]"}, [] { min(f({0, 3}), {0}); });
     expect_error<Error>({"argmax: ", "[0, 3]"}, [] { argmax(f({0, 3}), 0); });
     expect_error<Error>({"argmin: ", "[2, 0]"}, [] { argmin(f({2, 0}), 1); });
 }
 
-TEST(IndexErrors, ShowTheIndexAndItsRange) {
+TEST(IndexErrors, ShowIndex) {
     expect_error<IndexError>({"gather: ", "7"}, [] { gather(f({2}), 0, index({0, 7})); });
     expect_error<IndexError>({"gather: ", "-1"}, [] { gather(f({2}), 0, index({-1})); });
     expect_error<IndexError>({"index_select: ", "2"}, [] { index_select(f({2}), 0, index({2})); });
@@ -173,7 +173,7 @@ TEST(IndexErrors, ShowTheIndexAndItsRange) {
     });
 }
 
-TEST(IndexErrors, ShowTheShapes) {
+TEST(IndexErrors, ShowShapes) {
     expect_error<ShapeError>({"gather: ", "[2, 3]", "[2]"}, [] { gather(f({2, 3}), 1, n({2})); });
     expect_error<ShapeError>({"gather: ", "[2, 3]", "[3, 1]"}, [] {
         gather(f({2, 3}), 1, zeros({3, 1}, {i64}));
@@ -233,7 +233,7 @@ TEST(NormErrors, ShowBothShapes) {
     expect_error<ShapeError>({"rms_norm: ", "[2, 3]", "[1]"}, [] { rms_norm(f({2, 3}), f({1})); });
 }
 
-TEST(AttentionErrors, ShowTheShapes) {
+TEST(AttentionErrors, ShowShapes) {
     const auto attend = [](const Shape& q, const Shape& k, const Shape& v,
                            const AttentionOptions& options = {}) {
         scaled_dot_product_attention(f(q), f(k), f(v), options);

@@ -1,4 +1,4 @@
-// The fixtures of the tests that run every case: the parameter is a case's name.
+// Fixtures for tests that run on every op case. The parameter is the name of a case.
 #pragma once
 
 #include <algorithm>
@@ -12,11 +12,11 @@
 
 namespace axle::tests {
 
-// Names of the cases that pass the filter.
-inline std::vector<std::string> names_of(bool (*wanted)(const OpCase&)) {
+// Returns the names of the cases that pass the filter.
+inline std::vector<std::string> names_of(bool (*selected)(const OpCase&)) {
     std::vector<std::string> names;
     for (const OpCase& c : op_cases())
-        if (wanted(c)) names.push_back(c.name);
+        if (selected(c)) names.push_back(c.name);
     return names;
 }
 
@@ -33,11 +33,11 @@ inline bool has_floats(const Row& row) {
     return false;
 }
 
-// What a mode compares: outputs, and gradients where the case has them.
+// Returns the outputs, and the gradients if the case has any.
 inline Result run(const OpCase& c, const Row& row, In x) {
-    const std::vector<int> wanted = differentiable(c, row);
-    if (wanted.empty()) return {forward(c, x), {}};
-    return forward_backward(c, x, wanted);
+    const std::vector<int> selected = differentiable(c, row);
+    if (selected.empty()) return {forward(c, x), {}};
+    return forward_backward(c, x, selected);
 }
 
 class OpTest : public testing::TestWithParam<std::string> {
@@ -45,11 +45,11 @@ class OpTest : public testing::TestWithParam<std::string> {
     const OpCase& op_case() const {
         for (const OpCase& c : op_cases())
             if (c.name == GetParam()) return c;
-        throw UsageError("no case is called " + GetParam());
+        throw UsageError("unknown op case: " + GetParam());
     }
 };
 
-// What a result that is f64 for f64 operands becomes for operands of another dtype.
+// Returns the result dtype for operands of another dtype, given the result dtype for f64 operands.
 inline DType expected_dtype(const OpCase& c, const Row& row, DType in_f64, DType operands) {
     const bool follows = in_f64 == f64 && has_floats(row) && !c.own_dtype;
     return follows ? operands : in_f64;
@@ -61,18 +61,19 @@ inline void expect_result(const OpCase& c, const Row& row, const Result& actual,
     for (std::size_t k = 0; k < expected.outputs.size(); ++k) {
         SCOPED_TRACE(str("output ", k, " in ", dtype));
         const Tensor &a = actual.outputs[k], &e = expected.outputs[k];
-        const DType due = expected_dtype(c, row, e.dtype(), dtype);
-        EXPECT_EQ(a.dtype(), due);
-        // Rounded first, for what f64 holds may be infinite here; and PyTorch's own f32 results of
-        // whole numbers are no better than f32.
-        const double own = is_floating(e.dtype()) ? c.tolerance.of(e.dtype()) : 0;
-        expect_close(a, to(e, due), std::max(c.tolerance.of(dtype), own));
+        const DType expected_type = expected_dtype(c, row, e.dtype(), dtype);
+        EXPECT_EQ(a.dtype(), expected_type);
+        // Round first, because values of f64 can be infinite in this dtype. PyTorch's f32 results
+        // for integer operands are only as precise as f32.
+        const double reference_tolerance = is_floating(e.dtype()) ? c.tolerance.of(e.dtype()) : 0;
+        expect_close(a, to(e, expected_type), std::max(c.tolerance.of(dtype), reference_tolerance));
     }
     for (std::size_t i = 0; i < expected.grads.size(); ++i) {
         SCOPED_TRACE(str("gradient of operand ", i, " in ", dtype));
         if (!expected.grads[i].defined()) continue;
         ASSERT_TRUE(i < actual.grads.size() && actual.grads[i].defined());
-        EXPECT_EQ(actual.grads[i].dtype(), is_half(dtype) ? f32 : dtype);  // its home is f32
+        EXPECT_EQ(actual.grads[i].dtype(),
+                  is_half(dtype) ? f32 : dtype);  // gradients of half-precision leaves are f32
         expect_close(actual.grads[i], expected.grads[i], c.tolerance.of(dtype));
     }
 }

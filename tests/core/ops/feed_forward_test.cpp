@@ -1,4 +1,4 @@
-// feed_forward against the two calls of linear that it stands for.
+// Compares feed_forward with the two calls of linear that it replaces.
 #include <memory>
 #include <vector>
 
@@ -26,10 +26,10 @@ struct Layers {
         bias1 = randn({hidden}, options), weight2 = randn({out, hidden}, options);
         bias2 = randn({out}, options);
     }
-    Tensor together(Activation activation) const {
+    Tensor fused(Activation activation) const {
         return feed_forward(x, weight1, bias1, weight2, bias2, activation);
     }
-    Tensor in_turn(Activation activation) const {
+    Tensor composed(Activation activation) const {
         return linear(linear(x, weight1, bias1, activation), weight2, bias2);
     }
     std::vector<Tensor> gradients(const Tensor& y) const {
@@ -40,34 +40,36 @@ struct Layers {
 };
 
 void expect_bits_of_two_linears(const Layers& layers, Activation activation) {
-    const Tensor y = layers.together(activation), expected = layers.in_turn(activation);
+    const Tensor y = layers.fused(activation), expected = layers.composed(activation);
     expect_same_bits(y.detach(), expected.detach());
-    const std::vector<Tensor> got = layers.gradients(y), wanted = layers.gradients(expected);
-    for (std::size_t i = 0; i < wanted.size(); ++i) {
+    const std::vector<Tensor> actual_grads = layers.gradients(y),
+                              expected_grads = layers.gradients(expected);
+    for (std::size_t i = 0; i < expected_grads.size(); ++i) {
         SCOPED_TRACE(str("gradient ", i));
-        expect_same_bits(got[i], wanted[i]);
+        expect_same_bits(actual_grads[i], expected_grads[i]);
     }
 }
 
-TEST(FeedForward, HasTheBitsOfTwoLinearsOnACpu) {
+TEST(FeedForward, EqualsTwoLinearsBitExactly) {
     for (const DType dtype : {f64, f32, f16, bf16})
         for (const Activation activation : kActivations) {
             SCOPED_TRACE(str(dtype, " activation ", static_cast<int>(activation)));
             expect_bits_of_two_linears({{2, 9, 17}, 67, 5, dtype}, activation);
             expect_bits_of_two_linears({{17}, 33, 5, dtype}, activation);
-            // More than one block of depth, and more columns than are converted at once.
+            // More than one block along the inner dimension, and more columns than are converted at
+            // once.
             expect_bits_of_two_linears({{40, 3}, 700, 900, dtype}, activation);
         }
 }
 
-TEST(FeedForward, HasTheBitsOfTwoLinearsUnderAutocast) {
+TEST(FeedForward, EqualsTwoLinearsUnderAutocast) {
     const AutocastGuard scope(bf16);
     for (const Activation activation : kActivations)
         expect_bits_of_two_linears({{2, 9, 17}, 67, 5, f32}, activation);
 }
 
-// Elements of the hidden layer that the backward pass is given.
-std::int64_t kept_of_hidden(const Layers& layers, Activation activation) {
+// Returns how many tensors of the hidden layer's shape are saved for backward.
+std::int64_t saved_hidden_tensors(const Layers& layers, Activation activation) {
     std::int64_t kept = 0;
     const Shape hidden = {layers.x.size(0), layers.weight1.size(0)};
     const SavedTensorHooksGuard hooks({.pack =
@@ -79,11 +81,11 @@ std::int64_t kept_of_hidden(const Layers& layers, Activation activation) {
                                            [](const std::shared_ptr<void>& form) {
                                                return *static_cast<const Tensor*>(form.get());
                                            }});
-    layers.together(activation);
+    layers.fused(activation);
     return kept / (hidden[0] * hidden[1]);
 }
 
-TEST(FeedForward, KeepsOfTheHiddenLayerWhatAGradientNeeds) {
+TEST(FeedForward, SavesOnlyNeededHiddenTensors) {
     const auto layers = [](bool first, bool second) {
         Layers result({6, 4}, 9, 5, f32);
         result.x.set_requires_grad(false);
@@ -91,13 +93,13 @@ TEST(FeedForward, KeepsOfTheHiddenLayerWhatAGradientNeeds) {
         result.weight2.set_requires_grad(second);
         return result;
     };
-    EXPECT_EQ(kept_of_hidden(layers(true, true), Activation::gelu), 2);
-    EXPECT_EQ(kept_of_hidden(layers(true, false), Activation::gelu), 1);
-    EXPECT_EQ(kept_of_hidden(layers(false, true), Activation::gelu), 1);
-    EXPECT_EQ(kept_of_hidden(layers(false, false), Activation::gelu), 0);
-    EXPECT_EQ(kept_of_hidden(layers(true, true), Activation::relu), 1);
-    EXPECT_EQ(kept_of_hidden(layers(true, false), Activation::relu), 1);
-    EXPECT_EQ(kept_of_hidden(layers(true, false), Activation::none), 0);
+    EXPECT_EQ(saved_hidden_tensors(layers(true, true), Activation::gelu), 2);
+    EXPECT_EQ(saved_hidden_tensors(layers(true, false), Activation::gelu), 1);
+    EXPECT_EQ(saved_hidden_tensors(layers(false, true), Activation::gelu), 1);
+    EXPECT_EQ(saved_hidden_tensors(layers(false, false), Activation::gelu), 0);
+    EXPECT_EQ(saved_hidden_tensors(layers(true, true), Activation::relu), 1);
+    EXPECT_EQ(saved_hidden_tensors(layers(true, false), Activation::relu), 1);
+    EXPECT_EQ(saved_hidden_tensors(layers(true, false), Activation::none), 0);
 }
 
 }  // namespace

@@ -27,7 +27,7 @@ std::vector<std::int64_t> bits_of(const Tensor& values) {
 Tensor one_scale() { return ones({2}); }
 
 // Covers 8.fp8.
-TEST(Float8, RoundsAsPyTorchDoesAfterClamping) {
+TEST(Float8, RoundsLikePyTorchAfterClamping) {
     const auto casts = tests::golden("float8.json")["casts"];
     const std::vector<double> values = casts["values"];
     const Tensor x = tensor(values, {static_cast<std::int64_t>(values.size())});
@@ -38,7 +38,7 @@ TEST(Float8, RoundsAsPyTorchDoesAfterClamping) {
     }
 }
 
-TEST(Float8, EveryPatternIsTheNumberThatPyTorchReads) {
+TEST(Float8, DecodesAllPatternsLikePyTorch) {
     const auto casts = tests::golden("float8.json")["casts"];
     for (const auto& [name, dtype] :
          {std::pair("e4m3", DType::f8_e4m3), std::pair("e5m2", DType::f8_e5m2)}) {
@@ -58,7 +58,7 @@ TEST(Float8, EveryPatternIsTheNumberThatPyTorchReads) {
     }
 }
 
-TEST(Float8, EveryNumberRoundsToItselfAndNeighboursToTheNearer) {
+TEST(Float8, RoundsToNearestEven) {
     for (int i = 0; i < 0x7e; ++i) {
         const auto number = [](int bits) {
             Float8E4M3 x;
@@ -86,7 +86,7 @@ TEST(Float8, KeepsNanAndSaturatesInfinity) {
     }
 }
 
-TEST(Float8, TakesTheLargestOfWhatItRounds) {
+TEST(Float8, RecordsLargestAbsoluteValue) {
     manual_seed(2);
     const Tensor x = randn({70001});
     const double largest = max(abs(x)).item();
@@ -100,7 +100,7 @@ TEST(Float8, TakesTheLargestOfWhatItRounds) {
     EXPECT_EQ(more.item(), 1e6);
 }
 
-TEST(Float8, CurrentScalesBringTheLargestToTheEndOfTheRange) {
+TEST(Float8, CurrentScaleMapsLargestValueToRange) {
     const Tensor x = tensor({0.5, -2, 1}, {3});
     const Float8Tensor y = to_float8(x, DType::f8_e4m3);
     EXPECT_EQ(y.scale.to_vector()[0], 224);
@@ -111,7 +111,7 @@ TEST(Float8, CurrentScalesBringTheLargestToTheEndOfTheRange) {
               (std::vector<double>{0, 0}));
 }
 
-TEST(Float8, ProductsAreThoseOfWhatTheBitsStandFor) {
+TEST(Float8Matmul, MatchesProductOfDecodedValues) {
     manual_seed(4);
     const Float8Tensor a = to_float8(randn({5, 32}), DType::f8_e5m2);
     const Float8Tensor b = to_float8(randn({16, 32}) * 0.1, DType::f8_e4m3);
@@ -122,7 +122,7 @@ TEST(Float8, ProductsAreThoseOfWhatTheBitsStandFor) {
     tests::expect_close(float8_matmul(transposed(transposed(a)), b, {.dtype = f32}), wide, 1e-6);
 }
 
-TEST(Float8, RefusesWhatItCannotRoundOrMultiply) {
+TEST(Float8, RefusesInvalidArguments) {
     expect_error<DTypeError>({"to_float8: not an 8-bit float: bfloat16"},
                              [] { to_float8(ones({2}), bf16, one_scale(), {}); });
     expect_error<ShapeError>({"float8_matmul: inner dimensions differ: [2, 3] and [2, 4]"}, [] {

@@ -1,5 +1,5 @@
-// Every differentiable case: gradients against finite differences, second derivatives, subsets of
-// the operands, and the life of the graph.
+// Every differentiable op case: gradients and second derivatives against finite differences,
+// subsets of operands that require gradients, and leaked graphs.
 #include <algorithm>
 #include <cmath>
 
@@ -14,7 +14,7 @@ namespace {
 
 constexpr double kStep = 1e-6, kTolerance = 1e-5;
 
-// x with the operands that have a direction moved by step along it.
+// Returns x with each operand that has a direction moved by `step` along it.
 std::vector<Tensor> moved(In x, const std::vector<Tensor>& direction, double step) {
     std::vector<Tensor> result = x;
     for (std::size_t i = 0; i < x.size(); ++i) {
@@ -27,7 +27,7 @@ std::vector<Tensor> moved(In x, const std::vector<Tensor>& direction, double ste
     return result;
 }
 
-// (above - below) / 2 steps.
+// Returns (above - below) / (2 kStep).
 Tensor slope(const Tensor& above, const Tensor& below) {
     auto values = above.to_vector();
     const auto other = below.to_vector();
@@ -36,7 +36,7 @@ Tensor slope(const Tensor& above, const Tensor& below) {
     return tensor(values, above.shape(), {f64});
 }
 
-// The sum of what forward_backward differentiates.
+// Returns the weighted sum of the outputs that forward_backward differentiates.
 double projection(const OpCase& c, In x) {
     const Outputs y = forward(c, x);
     double sum = 0;
@@ -51,7 +51,7 @@ double projection(const OpCase& c, In x) {
 
 class SmoothOp : public OpTest {};
 
-// All elements of small operands, every few of larger ones.
+// Checks all elements of small operands and a sample of larger ones.
 TEST_P(SmoothOp, GradientMatchesFiniteDifferences) {
     const NoGrad no_grad;
     const OpCase& c = op_case();
@@ -88,14 +88,14 @@ TEST_P(SmoothOp, GradientMatchesFiniteDifferences) {
     }
 }
 
-// Outputs, and the gradients of the floating operands and their graph.
-struct Twice {
+// Outputs, their cotangents, and the gradients of the floating operands with a graph.
+struct DoubleBackward {
     std::vector<Tensor> leaves, roots, weights, grads;
 };
 
-Twice gradients_with_graph(const OpCase& c, const Row& row, In x) {
+DoubleBackward gradients_with_graph(const OpCase& c, const Row& row, In x) {
     std::vector<Tensor> inputs;
-    Twice t;
+    DoubleBackward t;
     for (const Tensor& operand : x) inputs.push_back(operand.detach());
     for (const int i : differentiable(c, row))
         t.leaves.push_back(inputs[static_cast<std::size_t>(i)].set_requires_grad());
@@ -111,8 +111,9 @@ Twice gradients_with_graph(const OpCase& c, const Row& row, In x) {
     return t;
 }
 
-// With g the gradient for cotangents w along a direction u: d<g, u>/dx = (g(x + hu) - g(x - hu)) /
-// 2h and d<g, u>/dw = (f(x + hu) - f(x - hu)) / 2h. An op may refuse instead, if its case allows.
+// Let g be the gradient for cotangents w, and u a direction. Checks d<g, u>/dx = (g(x + hu) - g(x -
+// hu)) / 2h and d<g, u>/dw = (f(x + hu) - f(x - hu)) / 2h. The op can refuse if its case allows
+// that.
 TEST_P(SmoothOp, SecondDerivativeMatchesFiniteDifferences) {
     const OpCase& c = op_case();
     for (const Row& row : c.rows) {
@@ -125,7 +126,7 @@ TEST_P(SmoothOp, SecondDerivativeMatchesFiniteDifferences) {
             directions.push_back(u[operand] = cotangent(x[operand], 100 + i));
         }
         std::vector<Tensor> second, roots, along;
-        Twice t;
+        DoubleBackward t;
         try {
             t = gradients_with_graph(c, row, x);
             for (std::size_t i = 0; i < t.grads.size(); ++i) {
@@ -146,8 +147,8 @@ TEST_P(SmoothOp, SecondDerivativeMatchesFiniteDifferences) {
             EXPECT_FALSE(c.twice) << error.what();
             return;
         }
-        const Twice above = gradients_with_graph(c, row, moved(x, u, kStep));
-        const Twice below = gradients_with_graph(c, row, moved(x, u, -kStep));
+        const DoubleBackward above = gradients_with_graph(c, row, moved(x, u, kStep));
+        const DoubleBackward below = gradients_with_graph(c, row, moved(x, u, -kStep));
         for (std::size_t i = 0; i < t.leaves.size(); ++i) {
             SCOPED_TRACE(str("floating operand ", i));
             expect_close(second[i], slope(above.grads[i], below.grads[i]), kTolerance);
@@ -162,7 +163,7 @@ TEST_P(SmoothOp, SecondDerivativeMatchesFiniteDifferences) {
 
 class DifferentiableOp : public OpTest {};
 
-TEST_P(DifferentiableOp, FrozenOperandsChangeNothing) {
+TEST_P(DifferentiableOp, DoesNotDependOnFrozenOperands) {
     const OpCase& c = op_case();
     for (const Row& row : c.rows) {
         SCOPED_TRACE(describe(row));
@@ -179,7 +180,7 @@ TEST_P(DifferentiableOp, FrozenOperandsChangeNothing) {
     }
 }
 
-TEST_P(DifferentiableOp, LeavesNoGraphBehind) {
+TEST_P(DifferentiableOp, DoesNotLeakGraph) {
     const OpCase& c = op_case();
     const std::int64_t before = autograd::live_nodes();
     for (const Row& row : c.rows) {

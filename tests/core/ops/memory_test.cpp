@@ -1,4 +1,4 @@
-// Every case: layouts of the operands, what lies around them in memory, and numbers of threads.
+// Every op case with other layouts, guard bytes around operands, and other numbers of threads.
 #include <cstring>
 
 #include "core/ops.h"
@@ -41,7 +41,7 @@ void expect_same_result(const Result& actual, const Result& expected, double tol
 
 class StridedOp : public OpTest {};
 
-TEST_P(StridedOp, LayoutChangesNothing) {
+TEST_P(StridedOp, DoesNotDependOnLayout) {
     const OpCase& c = op_case();
     for (const Row& row : c.rows) {
         for (const DType dtype : {f64, f32, bf16}) {
@@ -62,8 +62,8 @@ TEST_P(StridedOp, LayoutChangesNothing) {
     }
 }
 
-// Operands with one layout each, in every combination with contiguous ones.
-TEST_P(StridedOp, LayoutsMix) {
+// Each operand in turn is strided while the others are contiguous.
+TEST_P(StridedOp, AcceptsMixedLayouts) {
     const OpCase& c = op_case();
     for (const Row& row : c.rows) {
         const std::vector<Tensor> x = make_inputs(c, row, f32);
@@ -78,7 +78,7 @@ TEST_P(StridedOp, LayoutsMix) {
     }
 }
 
-// Memory between two stretches of guard bytes, which are looked at again at the end.
+// Memory between two ranges of guard bytes.
 class Guarded {
   public:
     explicit Guarded(const Tensor& x)
@@ -101,7 +101,7 @@ class Guarded {
 
 class GuardedOp : public OpTest {};
 
-TEST_P(GuardedOp, LeavesOperandsAndTheirSurroundingsAlone) {
+TEST_P(GuardedOp, DoesNotWriteToOperandsOrGuardBytes) {
     const OpCase& c = op_case();
     for (const Row& row : c.rows) {
         for (const DType dtype : {f32, bf16}) {
@@ -128,7 +128,7 @@ class LargeOp : public OpTest {
     int threads_;
 };
 
-TEST_P(LargeOp, NumberOfThreadsChangesNothing) {
+TEST_P(LargeOp, DoesNotDependOnNumberOfThreads) {
     const OpCase& c = op_case();
     for (const DType dtype : {f32, bf16}) {
         const Row& row = c.large;

@@ -1,4 +1,4 @@
-// What the cases don't show of pooling, resizing, borders and flipping: values by hand, awkward
+// Pooling, resizing, padding and flipping beyond the op cases: values computed by hand, unusual
 // windows, strides, and errors.
 #include <cmath>
 #include <limits>
@@ -19,24 +19,24 @@ Tensor ramp(const Shape& shape, DType dtype = f32) {
     return reshape(arange(numel(shape), {dtype}), shape);
 }
 
-TEST(MaxPool, TakesTheFirstOfTiesInRowMajorOrder) {
+TEST(MaxPool, ReturnsFirstOfTies) {
     const Tensor x = tensor({3, 7, 7,  //
                              7, 7, 1,  //
                              0, 0, 0},
                             {1, 3, 3});
-    const auto [values, places] = max_pool2d_with_indices(x, 2, {.stride = 1});
+    const auto [values, positions] = max_pool2d_with_indices(x, 2, {.stride = 1});
     EXPECT_EQ(values.to_vector(), (std::vector<double>{7, 7, 7, 7}));
-    EXPECT_EQ(places.to_vector(), (std::vector<double>{1, 1, 3, 4}));
-    EXPECT_EQ(places.dtype(), i64);
+    EXPECT_EQ(positions.to_vector(), (std::vector<double>{1, 1, 3, 4}));
+    EXPECT_EQ(positions.dtype(), i64);
 }
 
-TEST(MaxPool, AWindowWithNanIsNanAndOthersAreNot) {
+TEST(MaxPool, PropagatesNanWithinWindow) {
     for (const std::int64_t width : {8, 40}) {
         for (const DType dtype : {f64, f32, bf16}) {
             Tensor x = to(ramp({1, 4, width}), dtype);
             x.select(1, 2).narrow(1, 5, 1).fill_(kNan);
-            const auto [values, places] = max_pool2d_with_indices(x, 2);
-            const auto y = values.to_vector(), at = places.to_vector();
+            const auto [values, positions] = max_pool2d_with_indices(x, 2);
+            const auto y = values.to_vector(), at = positions.to_vector();
             for (std::size_t i = 0; i < y.size(); ++i) {
                 const bool hit = i == static_cast<std::size_t>(width / 2 + 2);
                 EXPECT_EQ(std::isnan(y[i]), hit) << "window " << i << " of " << dtype;
@@ -47,28 +47,28 @@ TEST(MaxPool, AWindowWithNanIsNanAndOthersAreNot) {
     }
 }
 
-TEST(MaxPool, PaddingNeverWins) {
+TEST(MaxPool, IgnoresPadding) {
     const Tensor y = max_pool2d(full({1, 1, 3, 5}, -4), 3, {.stride = 1, .padding = 1});
     expect_same_bits(y, full({1, 1, 3, 5}, -4.0));
     const double low = -std::numeric_limits<double>::infinity();
-    const auto [values, places] =
+    const auto [values, positions] =
         max_pool2d_with_indices(full({1, 2, 3}, low), 3, {.stride = 2, .padding = 1});
     EXPECT_EQ(values.to_vector(), (std::vector<double>{low, low}));
-    EXPECT_EQ(places.to_vector(), (std::vector<double>{0, 1}));
+    EXPECT_EQ(positions.to_vector(), (std::vector<double>{0, 1}));
 }
 
-// A dilated window may step over a whole axis; its place must still lie inside.
-TEST(MaxPool, AWindowThatSeesNothingHasAPlaceInside) {
+// A dilated window can contain no element; its position must still be inside the plane.
+TEST(MaxPool, ReturnsValidPositionForEmptyWindow) {
     Tensor x = ramp({1, 1, 1}).set_requires_grad();
-    const auto [y, places] = max_pool2d_with_indices(x, 2, {.padding = 1, .dilation = 2});
+    const auto [y, positions] = max_pool2d_with_indices(x, 2, {.padding = 1, .dilation = 2});
     EXPECT_EQ(y.item(), -std::numeric_limits<double>::infinity());
-    EXPECT_EQ(places.to_vector(), std::vector<double>(1, 0));
+    EXPECT_EQ(positions.to_vector(), std::vector<double>(1, 0));
     y.sum().backward();
     EXPECT_EQ(x.grad().shape(), x.shape());
 }
 
-// Taps at -1 and 3 of three elements, then at 0 and 4 of four.
-TEST(MaxPool, ADilatedWindowSeesItsTapsAlone) {
+// Taps at -1 and 3 of three elements, then at 0 and 4 of four elements.
+TEST(MaxPool, DilatedWindowReadsOnlyItsTaps) {
     const double low = -std::numeric_limits<double>::infinity();
     const MaxPoolOptions options = {.stride = 1, .padding = Size2(0, 1), .dilation = Size2(1, 4)};
     EXPECT_EQ(max_pool2d(ramp({1, 1, 3}), {1, 2}, options).to_vector(),
@@ -77,18 +77,18 @@ TEST(MaxPool, ADilatedWindowSeesItsTapsAlone) {
               (std::vector<double>{3, 0}));
 }
 
-TEST(MaxPool, CeilModeKeepsNoWindowThatBeginsInThePadding) {
+TEST(MaxPool, CeilModeDropsWindowsThatStartInPadding) {
     const Tensor x = ramp({1, 5, 5});
     EXPECT_EQ(max_pool2d(x, 2).shape(), (Shape{1, 2, 2}));
     EXPECT_EQ(max_pool2d(x, 2, {.ceil_mode = true}).shape(), (Shape{1, 3, 3}));
-    // The window at 5 would begin behind the last element.
+    // The window at 5 would start after the last element.
     EXPECT_EQ(max_pool2d(x, 2, {.stride = 3, .padding = 1, .ceil_mode = true}).shape(),
               (Shape{1, 2, 2}));
     EXPECT_EQ(max_pool2d(ramp({1, 2, 2}), 3, {.stride = 2, .ceil_mode = true}).to_vector(),
               std::vector<double>(1, 3));
 }
 
-TEST(MaxPool, GradientsOfOverlappingWindowsAddUp) {
+TEST(MaxPool, SumsGradientsOfOverlappingWindows) {
     const Tensor x = tensor({0, 0, 0,  //
                              0, 9, 0,  //
                              0, 0, 0},
@@ -98,7 +98,7 @@ TEST(MaxPool, GradientsOfOverlappingWindowsAddUp) {
     EXPECT_EQ(x.grad().to_vector(), (std::vector<double>{0, 0, 0, 0, 15, 0, 0, 0, 0}));
 }
 
-TEST(AvgPool, DividesByWhatIsCounted) {
+TEST(AvgPool, DividesByCountedElements) {
     const Tensor x = ones({1, 3, 3});
     const auto corner = [&](const AvgPoolOptions& options) {
         return avg_pool2d(x, 2, options).to_vector()[0];
@@ -106,11 +106,11 @@ TEST(AvgPool, DividesByWhatIsCounted) {
     EXPECT_EQ(corner({.padding = 1}), 0.25);
     EXPECT_EQ(corner({.padding = 1, .count_include_pad = false}), 1);
     EXPECT_EQ(corner({.padding = 1, .divisor_override = 8}), 0.125);
-    // Beyond the padding nothing is counted.
+    // Elements past the padding do not count.
     EXPECT_EQ(avg_pool2d(x, 2, {.ceil_mode = true}).to_vector(), std::vector<double>(4, 1));
 }
 
-TEST(AdaptivePool, CutsIntoPartsThatMayOverlap) {
+TEST(AdaptivePool, UsesOverlappingWindows) {
     const Tensor x = ramp({1, 1, 5});
     EXPECT_EQ(adaptive_avg_pool2d(x, {1, 3}).to_vector(), (std::vector<double>{0.5, 2, 3.5}));
     EXPECT_EQ(adaptive_max_pool2d(x, {1, 2}).to_vector(), (std::vector<double>{2, 4}));
@@ -118,12 +118,12 @@ TEST(AdaptivePool, CutsIntoPartsThatMayOverlap) {
               (std::vector<double>{0, 0.5, 1, 0, 0.5, 1}));
 }
 
-// Eighteen million ones: a sum in single precision alone would stop growing.
-TEST(AdaptivePool, TheMeanOfALargePlaneIsExact) {
+// 18 million ones: a plain f32 sum would stop growing.
+TEST(AdaptivePool, ComputesExactMeanOfLargePlane) {
     EXPECT_EQ(adaptive_avg_pool2d(expand(ones({1, 1, 1}), {1, 4000, 4500}), 1).item(), 1);
 }
 
-TEST(Pooling, ChannelsMayComeLastInMemory) {
+TEST(Pooling, SupportsChannelsLastLayout) {
     const Tensor x = randn({2, 9, 11, 5});
     const Tensor seen = permute(x, {0, 3, 1, 2}), dense = contiguous(seen);
     expect_same_bits(max_pool2d(seen, 3, {.stride = 2}), max_pool2d(dense, 3, {.stride = 2}));
@@ -133,7 +133,7 @@ TEST(Pooling, ChannelsMayComeLastInMemory) {
     expect_same_bits(interpolate(seen, twice), interpolate(dense, twice));
 }
 
-TEST(Pooling, ErrorsShowTheWindow) {
+TEST(Pooling, ReportsInvalidArguments) {
     const Tensor x = ones({2, 3, 4, 5});
     expect_error<ShapeError>({"max_pool2d: ", "[N, C, H, W]", "[4, 5]"}, [] {
         max_pool2d(ones({4, 5}), 2);
@@ -147,7 +147,7 @@ TEST(Pooling, ErrorsShowTheWindow) {
     expect_error<ShapeError>({"max_pool2d: ", "larger than the padded input", "[5, 2]"}, [&] {
         max_pool2d(x, {5, 2});
     });
-    for (const int dilation : {1, 2})  // PyTorch doesn't count the gaps either
+    for (const int dilation : {1, 2})  // PyTorch also ignores dilation here
         expect_error<ValueError>({"max_pool2d: ", "at most half", "[2, 2]", "[3, 3]"},
                                  [&] { max_pool2d(x, 3, {.padding = 2, .dilation = dilation}); });
     expect_error<ValueError>({"avg_pool2d: ", "at most half"}, [&] {
@@ -170,7 +170,7 @@ TEST(Pooling, ErrorsShowTheWindow) {
                              [&] { adaptive_max_pool2d(ones({3}), 1); });
 }
 
-TEST(Interpolate, KeepsTheCornersWhereAsked) {
+TEST(Interpolate, KeepsCornersWithAlignCorners) {
     const Tensor x = ramp({1, 1, 2, 3});
     const Tensor y = interpolate(
         x, {.size = Size2(4, 5), .mode = Interpolation::bilinear, .align_corners = true});
@@ -187,7 +187,7 @@ TEST(Interpolate, NearestRepeatsElements) {
     EXPECT_EQ(y.to_vector()[4], 1);
 }
 
-TEST(Interpolate, ErrorsSayWhatToGive) {
+TEST(Interpolate, ReportsInvalidArguments) {
     const Tensor x = ones({2, 3, 4, 5});
     expect_error<ValueError>({"interpolate: ", "neither"}, [&] { interpolate(x, {}); });
     expect_error<ValueError>({"interpolate: ", "both"},
@@ -209,7 +209,7 @@ TEST(Interpolate, ErrorsSayWhatToGive) {
     });
 }
 
-TEST(Pad, ModesContinueARow) {
+TEST(Pad, SupportsAllModes) {
     const Tensor x = tensor({1, 2, 3, 4}, {4});
     EXPECT_EQ(pad(x, {1, 2}, PadMode::constant, 9).to_vector(),
               (std::vector<double>{9, 1, 2, 3, 4, 9, 9}));
@@ -222,7 +222,7 @@ TEST(Pad, ModesContinueARow) {
     EXPECT_EQ(pad(x, {-1, -2}).to_vector(), std::vector<double>(1, 2));
 }
 
-TEST(Pad, NeverGivesItsOperandBack) {
+TEST(Pad, AlwaysCopies) {
     for (const PadMode mode : {PadMode::constant, PadMode::reflect, PadMode::circular}) {
         Tensor x = ones({2, 3});
         const Tensor y = pad(x, {0, 0, 0, 0}, mode), part = pad(x, {-1, 0, 0, 0}, mode);
@@ -232,7 +232,7 @@ TEST(Pad, NeverGivesItsOperandBack) {
     }
 }
 
-TEST(Pad, ErrorsShowPaddingAndShape) {
+TEST(Pad, ReportsInvalidArguments) {
     const Tensor x = ones({2, 3});
     expect_error<ShapeError>({"pad: ", "pairs", "[1]", "[2, 3]"}, [&] { pad(x, {1}); });
     expect_error<ShapeError>({"pad: ", "[1, 1, 1, 1, 1, 1]"}, [&] { pad(x, {1, 1, 1, 1, 1, 1}); });
@@ -240,26 +240,32 @@ TEST(Pad, ErrorsShowPaddingAndShape) {
         expect_error<ValueError>({"pad: ", "2^31", "922337203685477580"}, [&] {
             pad(x, {size, size});
         });
-    expect_error<ShapeError>({"pad: more is cropped", "[-2, -2]"}, [&] { pad(x, {-2, -2}); });
-    expect_error<ShapeError>({"pad: more is cropped", "[-4, 9]"}, [&] { pad(x, {-4, 9}); });
-    expect_error<ShapeError>({"pad: reflect adds at most 2", "[3, 0]"}, [&] {
+    expect_error<ShapeError>({"pad: cannot crop more than the size", "[-2, -2]"}, [&] {
+        pad(x, {-2, -2});
+    });
+    expect_error<ShapeError>({"pad: cannot crop more than the size", "[-4, 9]"}, [&] {
+        pad(x, {-4, 9});
+    });
+    expect_error<ShapeError>({"pad: reflect supports at most 2", "[3, 0]"}, [&] {
         pad(x, {3, 0}, PadMode::reflect);
     });
-    expect_error<ShapeError>({"pad: circular adds at most 3", "[0, 4]"}, [&] {
+    expect_error<ShapeError>({"pad: circular supports at most 3", "[0, 4]"}, [&] {
         pad(x, {0, 4}, PadMode::circular);
     });
-    expect_error<ShapeError>({"pad: replicate adds at most 0"}, [] {
+    expect_error<ShapeError>({"pad: replicate supports at most 0"}, [] {
         pad(ones({2, 0}), {1, 0}, PadMode::replicate);
     });
-    expect_error<ValueError>({"pad: a value", "5"}, [&] { pad(x, {1, 1}, PadMode::reflect, 5); });
+    expect_error<ValueError>({"pad: value needs mode constant", "5"}, [&] {
+        pad(x, {1, 1}, PadMode::reflect, 5);
+    });
 }
 
-TEST(Flip, ReversesTheDimensionsNamed) {
+TEST(Flip, ReversesGivenDimensions) {
     const Tensor x = ramp({2, 3});
     EXPECT_EQ(flip(x, {1}).to_vector(), (std::vector<double>{2, 1, 0, 5, 4, 3}));
     EXPECT_EQ(flip(x, {0, -1}).to_vector(), (std::vector<double>{5, 4, 3, 2, 1, 0}));
     EXPECT_EQ(flip(transpose(x, 0, 1), {0}).to_vector(), (std::vector<double>{2, 5, 1, 4, 0, 3}));
-    expect_error<ValueError>({"flip: ", "twice", "[1, -1]"}, [&] { flip(x, {1, -1}); });
+    expect_error<ValueError>({"flip: duplicate dimension", "[1, -1]"}, [&] { flip(x, {1, -1}); });
     expect_error<IndexError>({"flip: ", "2"}, [&] { flip(x, {2}); });
 }
 

@@ -1,5 +1,5 @@
-// The distributions of random operations, from samples large enough that a right generator fails
-// once in a million seeds; the seed is fixed.
+// Statistical tests of random ops with a fixed seed. The tolerances fail a correct generator for
+// one in a million seeds.
 #include "core/random.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace axle::tests {
 namespace {
 
 constexpr std::int64_t kSamples = 100'000;
-// Standard errors that a mean may be off.
+// The tolerance of a mean in standard errors.
 constexpr double kErrors = 5;
 
 double mean_of(const std::vector<double>& values) {
@@ -31,7 +31,7 @@ double moment(const std::vector<double>& values, int power) {
 
 double standard_error(double variance) { return std::sqrt(variance / kSamples); }
 
-TEST(Rand, FillsTheUnitIntervalEvenly) {
+TEST(Rand, IsUniformOnUnitInterval) {
     manual_seed(1);
     const auto values = rand({kSamples}).to_vector();
     EXPECT_NEAR(mean_of(values), 0.5, kErrors * standard_error(1 / 12.0));
@@ -41,7 +41,7 @@ TEST(Rand, FillsTheUnitIntervalEvenly) {
         EXPECT_NEAR(count / kSamples, 0.1, kErrors * standard_error(0.09));
 }
 
-TEST(Randn, HasTheMomentsOfANormal) {
+TEST(Randn, HasNormalMoments) {
     manual_seed(2);
     const auto values = randn({kSamples}).to_vector();
     EXPECT_NEAR(mean_of(values), 0, kErrors * standard_error(1));
@@ -53,7 +53,7 @@ TEST(Randn, HasTheMomentsOfANormal) {
     EXPECT_NEAR(static_cast<double>(inside) / kSamples, 0.6827, kErrors * standard_error(0.217));
 }
 
-TEST(Randint, ReachesEveryValueButTheUpperBound) {
+TEST(Randint, IsUniformBelowUpperBound) {
     manual_seed(3);
     std::vector<double> counts(7);
     for (const double v : randint(-3, 4, {kSamples}).to_vector())
@@ -62,7 +62,7 @@ TEST(Randint, ReachesEveryValueButTheUpperBound) {
         EXPECT_NEAR(count / kSamples, 1 / 7.0, kErrors * standard_error(6 / 49.0));
 }
 
-TEST(RandomOps, RepeatAfterTheSameSeedAndGoOnWithoutOne) {
+TEST(RandomOps, RepeatWithSameSeed) {
     manual_seed(4);
     const Tensor first = rand({1000}), second = rand({1000});
     manual_seed(4);
@@ -73,7 +73,7 @@ TEST(RandomOps, RepeatAfterTheSameSeedAndGoOnWithoutOne) {
     EXPECT_NE(rand({1000}).to_vector(), first.to_vector());
 }
 
-TEST(RandomOps, ContinueFromASavedState) {
+TEST(RandomOps, ContinueFromSavedState) {
     manual_seed(6);
     randn({77});
     const GeneratorState state = generator_state();
@@ -83,7 +83,7 @@ TEST(RandomOps, ContinueFromASavedState) {
     expect_same_bits(randn({100}), expected);
 }
 
-TEST(Dropout, KeepsTheMeanAndDropsTheShareAsked) {
+TEST(Dropout, DropsRequestedShareAndRescales) {
     manual_seed(7);
     const auto values = dropout(ones({kSamples}), 0.3).to_vector();
     const auto dropped = std::count(values.begin(), values.end(), 0.0);
@@ -94,12 +94,12 @@ TEST(Dropout, KeepsTheMeanAndDropsTheShareAsked) {
     }
 }
 
-TEST(Dropout, DrawsAnotherMaskEachTime) {
+TEST(Dropout, DrawsNewMaskInEachCall) {
     const Tensor x = ones({1000});
     EXPECT_NE(dropout(x, 0.5).to_vector(), dropout(x, 0.5).to_vector());
 }
 
-TEST(Multinomial, DrawsInProportionToTheWeights) {
+TEST(Multinomial, DrawsInProportionToWeights) {
     manual_seed(8);
     const Tensor weights = tensor(std::vector<double>{1, 0, 3, 4}, {4});
     std::vector<double> counts(4);
@@ -112,8 +112,8 @@ TEST(Multinomial, DrawsInProportionToTheWeights) {
     }
 }
 
-// The first draw follows the weights, the second the weights of what is left.
-TEST(Multinomial, WithoutReplacementLeavesOutWhatWasDrawn) {
+// The first draw follows the weights, the second the remaining weights.
+TEST(Multinomial, DrawsWithoutReplacement) {
     manual_seed(9);
     const Tensor weights = expand(tensor(std::vector<double>{1, 3, 4}, {3}), {kSamples, 3});
     const auto drawn = multinomial(weights, 2).to_vector();

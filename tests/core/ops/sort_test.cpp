@@ -1,4 +1,5 @@
-// Order beyond what the cases hold: every half, rows of all lengths, the bits of a zero and of NaN.
+// Sorting and cumsum beyond the op cases: all half-precision values, rows of many lengths, signed
+// zeros and NaN.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -12,8 +13,8 @@
 namespace axle::tests {
 namespace {
 
-// Whether a comes before b.
-bool rises(double a, double b) { return std::isnan(b) ? !std::isnan(a) : a < b; }
+// Returns whether a comes before b.
+bool precedes(double a, double b) { return std::isnan(b) ? !std::isnan(a) : a < b; }
 
 void expect_sorted(const Tensor& x, bool descending) {
     const auto [values, indices] = sort(x, -1, descending);
@@ -23,14 +24,14 @@ void expect_sorted(const Tensor& x, bool descending) {
     std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
         const double left = from[static_cast<std::size_t>(a)];
         const double right = from[static_cast<std::size_t>(b)];
-        return descending ? rises(right, left) : rises(left, right);
+        return descending ? precedes(right, left) : precedes(left, right);
     });
-    const Tensor due = tensor(order, {x.numel()});
-    expect_same_bits(indices, due);
-    expect_same_bits(values, gather(x, 0, due));
+    const Tensor expected_value = tensor(order, {x.numel()});
+    expect_same_bits(indices, expected_value);
+    expect_same_bits(values, gather(x, 0, expected_value));
 }
 
-TEST(Sort, OrdersEveryHalf) {
+TEST(Sort, SortsAllHalfPrecisionValues) {
     std::vector<std::uint16_t> mixed;
     for (std::uint32_t i = 0; i < 1 << 16; ++i)
         mixed.push_back(static_cast<std::uint16_t>(i * 40503));
@@ -41,7 +42,7 @@ TEST(Sort, OrdersEveryHalf) {
     }
 }
 
-TEST(Sort, TakesRowsOfAnyLength) {
+TEST(Sort, SortsRowsOfAnyLength) {
     manual_seed(3);
     for (const std::int64_t n : {1, 2, 3, 47, 48, 49, 50, 255, 257, 5000}) {
         for (const DType dtype : {f64, f32}) {
@@ -55,25 +56,25 @@ TEST(Sort, TakesRowsOfAnyLength) {
     }
 }
 
-TEST(Sort, ReachesTheEndsOfTheIntegers) {
-    const std::int64_t least = INT64_MIN, largest = INT64_MAX;
+TEST(Sort, SortsExtremeIntegers) {
+    const std::int64_t smallest = INT64_MIN, largest = INT64_MAX;
     std::vector<std::int64_t> wide;
     for (std::int64_t i = 0; i < 70; ++i)
-        wide.push_back(i % 3 == 0 ? largest - i : i % 3 == 1 ? least + i : i - 35);
+        wide.push_back(i % 3 == 0 ? largest - i : i % 3 == 1 ? smallest + i : i - 35);
     for (const bool descending : {false, true}) {
         const auto [values, indices] = sort(tensor(wide, {70}), 0, descending);
-        std::vector<std::int64_t> due = wide;
-        std::sort(due.begin(), due.end());
-        if (descending) std::reverse(due.begin(), due.end());
-        expect_same_bits(values, tensor(due, {70}));
+        std::vector<std::int64_t> expected_value = wide;
+        std::sort(expected_value.begin(), expected_value.end());
+        if (descending) std::reverse(expected_value.begin(), expected_value.end());
+        expect_same_bits(values, tensor(expected_value, {70}));
         expect_same_bits(gather(tensor(wide, {70}), 0, indices), values);
     }
 }
 
-TEST(Sort, KeepsTheSignsOfZerosAndOfNan) {
+TEST(Sort, KeepsSignsOfZerosAndNan) {
     const float nan = std::nanf("");
     std::vector<float> row = {0.0f, -nan, -0.0f, 1.0f, nan, -0.0f, 0.0f};
-    row.resize(120, -1.0f);  // beyond what is sorted by insertion
+    row.resize(120, -1.0f);  // longer than rows sorted by insertion
     for (const std::size_t n : {std::size_t{7}, row.size()}) {
         const auto length = static_cast<std::int64_t>(n);
         const Tensor x = Tensor::from_blob(row.data(), {length}, f32);
@@ -89,21 +90,21 @@ TEST(Sort, KeepsTheSignsOfZerosAndOfNan) {
     }
 }
 
-TEST(Sort, GivesEachElementTheGradientOfItsPlace) {
+TEST(Sort, RoutesGradientsToSources) {
     const Tensor x = tensor({3, 1, 2}, {3}).set_requires_grad();
     sum(sort(x).first * tensor({10, 20, 30}, {3})).backward();
     expect_same_bits(x.grad(), tensor({30, 10, 20}, {3}));
     EXPECT_FALSE(argsort(x).requires_grad());
 }
 
-TEST(Cumsum, AddsFloatsInDouble) {
+TEST(Cumsum, AccumulatesF32InDouble) {
     const std::int64_t n = 100000;
     const Tensor y = cumsum(full({n}, 0.1), 0);
-    const double due = static_cast<double>(0.1f) * static_cast<double>(n);
-    EXPECT_EQ(select(y, 0, n - 1).item(), static_cast<double>(static_cast<float>(due)));
+    const double expected_value = static_cast<double>(0.1f) * static_cast<double>(n);
+    EXPECT_EQ(select(y, 0, n - 1).item(), static_cast<double>(static_cast<float>(expected_value)));
 }
 
-TEST(Cumsum, WrapsAroundAsIntegersDo) {
+TEST(Cumsum, WrapsAroundForIntegers) {
     const Tensor x = tensor(std::vector<std::int64_t>{INT64_MAX, 1, 1}, {3});
     expect_same_bits(cumsum(x, 0),
                      tensor(std::vector<std::int64_t>{INT64_MAX, INT64_MIN, INT64_MIN + 1}, {3}));

@@ -1,4 +1,4 @@
-// Every case: values against PyTorch's, each dtype against f64, the meta device.
+// Every op case: values against PyTorch's, each dtype against f64, and the meta device.
 #include <algorithm>
 #include <map>
 
@@ -24,7 +24,7 @@ Tensor recorded(const std::string& name) {
 
 class RecordedOp : public OpTest {};
 
-TEST_P(RecordedOp, AgreesWithPyTorch) {
+TEST_P(RecordedOp, MatchesPyTorch) {
     const OpCase& c = op_case();
     for (std::size_t r = 0; r < c.rows.size(); ++r) {
         const Row& row = c.rows[r];
@@ -35,11 +35,12 @@ TEST_P(RecordedOp, AgreesWithPyTorch) {
         for (std::size_t i = 0; i < row.size(); ++i) {
             x.push_back(recorded(str(prefix, "in", i)));
             ASSERT_TRUE(x[i].defined()) << "not recorded: run tests/golden/record_ops.py";
-            ASSERT_EQ(x[i].shape(), row[i].shape) << "recorded otherwise: run record_ops.py";
+            ASSERT_EQ(x[i].shape(), row[i].shape)
+                << "recorded with another shape: run record_ops.py";
             ASSERT_EQ(x[i].dtype(), row[i].floating() ? f32 : row[i].dtype);
             expected.grads.push_back(recorded(str(prefix, "grad", i)));
-            const bool due = row[i].floating() && !row[i].frozen && c.gradient;
-            ASSERT_EQ(expected.grads[i].defined(), due);
+            const bool has_gradient = row[i].floating() && !row[i].frozen && c.gradient;
+            ASSERT_EQ(expected.grads[i].defined(), expected_dtype);
         }
         for (int k = 0; golden().contains(str(prefix, "out", k)); ++k)
             expected.outputs.push_back(recorded(str(prefix, "out", k)));
@@ -52,7 +53,7 @@ TEST_P(RecordedOp, AgreesWithPyTorch) {
     }
 }
 
-TEST(RecordedValues, BelongToCases) {
+TEST(RecordedValues, MatchOpCases) {
     std::size_t rows = 0;
     for (const OpCase& c : op_cases())
         if (c.golden) rows += c.rows.size();
@@ -64,7 +65,7 @@ TEST(RecordedValues, BelongToCases) {
 
 class FloatingOp : public OpTest {};
 
-TEST_P(FloatingOp, EachDTypeIsCloseToF64) {
+TEST_P(FloatingOp, MatchesF64InEachDType) {
     const OpCase& c = op_case();
     std::vector<Row> rows = c.rows;
     if (!c.large.empty()) rows.push_back(c.large);
@@ -82,7 +83,7 @@ TEST_P(FloatingOp, EachDTypeIsCloseToF64) {
 
 class CheckedOp : public OpTest {};
 
-TEST_P(CheckedOp, KeepsItsPromise) {
+TEST_P(CheckedOp, PassesItsCheck) {
     const OpCase& c = op_case();
     for (const Row& row : c.rows) {
         for (const DType dtype : {f64, f32, f16, bf16}) {
@@ -94,7 +95,7 @@ TEST_P(CheckedOp, KeepsItsPromise) {
 
 class OpOnMeta : public OpTest {};
 
-TEST_P(OpOnMeta, HasShapesAndDTypesButNoMemory) {
+TEST_P(OpOnMeta, ComputesShapesAndDTypesWithoutMemory) {
     const OpCase& c = op_case();
     for (const Row& row : c.rows) {
         SCOPED_TRACE(describe(row));
@@ -122,7 +123,7 @@ TEST_P(OpOnMeta, HasShapesAndDTypesButNoMemory) {
 INSTANTIATE_TEST_SUITE_P(Cases, RecordedOp,
                          testing::ValuesIn(names_of([](const OpCase& c) { return c.golden; })),
                          test_name);
-// What draws or chooses may do so differently in each dtype.
+// Excludes ops that draw or select, because results can differ between dtypes.
 INSTANTIATE_TEST_SUITE_P(Cases, FloatingOp, testing::ValuesIn(names_of([](const OpCase& c) {
                              return (c.golden || c.gradient) && has_floats(c.rows[0]);
                          })),
@@ -136,17 +137,19 @@ INSTANTIATE_TEST_SUITE_P(Cases, OpOnMeta, testing::ValuesIn(names_of([](const Op
                          })),
                          test_name);
 
-// Result dtypes of mul between all pairs, where the right operand has dimensions, has none, or is a
-// number (whole or not).
-TEST(Promotion, AgreesWithPyTorch) {
+// The result dtypes of mul for all pairs, where the right operand has dimensions, is 0-d, or is a
+// number (integer or not).
+TEST(Promotion, MatchesRecordedPyTorchDTypes) {
     const DType dtypes[] = {f64, f32, f16, bf16, i64, i32, u8, boolean};
     const auto expect_table = [&](const std::string& name, auto&& right, std::size_t columns) {
         const auto table = recorded(name).to_vector();
         for (std::size_t a = 0; a < std::size(dtypes); ++a)
             for (std::size_t b = 0; b < columns; ++b) {
                 const Tensor y = right(ones({2}, {dtypes[a]}), b);
-                const DType due = dtypes[static_cast<std::size_t>(table[a * columns + b])];
-                EXPECT_EQ(y.dtype(), due) << name << ": " << dtypes[a] << " with column " << b;
+                const DType expected_dtype =
+                    dtypes[static_cast<std::size_t>(table[a * columns + b])];
+                EXPECT_EQ(y.dtype(), expected_dtype)
+                    << name << ": " << dtypes[a] << " with column " << b;
             }
     };
     expect_table(

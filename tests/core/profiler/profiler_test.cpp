@@ -17,6 +17,7 @@
 #include "nlohmann/json.hpp"
 #include "optim/sgd.h"
 #include "tests/close.h"
+#include "tests/core/profiler/events.h"
 #include "tests/op_case.h"
 #include "tests/temporary_folder.h"
 
@@ -29,7 +30,7 @@ using profiler::RecordFunction;
 using profiler::Row;
 using profiler::Trace;
 
-// A recording that a failed test leaves behind must not fail the next one.
+// Stops a recording that a failed test left behind, so that the next test can start one.
 class Profiler : public testing::Test {
   protected:
     ~Profiler() override {
@@ -43,39 +44,9 @@ void busy(std::int64_t microseconds) {
     }
 }
 
-// The only event of a name.
-const Event& event(const Trace& trace, const std::string& name) {
-    const Event* found = nullptr;
-    for (const Event& e : trace.events) {
-        if (e.name != name) continue;
-        if (found != nullptr) throw std::runtime_error("twice in the trace: " + name);
-        found = &e;
-    }
-    if (found == nullptr) throw std::runtime_error("not in the trace: " + name);
-    return *found;
-}
-
-const Row& row(const std::vector<Row>& rows, const std::string& name) {
-    for (const Row& r : rows)
-        if (r.name == name) return r;
-    throw std::runtime_error("not in the table: " + name);
-}
-
-Event span(const std::string& name, std::int64_t start, std::int64_t end, std::int64_t self,
-           int thread = 0) {
-    return {.name = name,
-            .category = Category::user,
-            .thread = thread,
-            .start = start,
-            .end = end,
-            .self = self,
-            .bytes = end - start,
-            .self_bytes = self};
-}
-
 // --- recording
 
-TEST_F(Profiler, RecordsNothingWhileItIsOff) {
+TEST_F(Profiler, RecordsNothingWhileOff) {
     { const RecordFunction before("before"); }
     relu(randn({8}));
     profiler::start();
@@ -87,7 +58,7 @@ TEST_F(Profiler, RecordsNothingWhileItIsOff) {
     EXPECT_TRUE(profiler::stop().events.empty());
 }
 
-TEST_F(Profiler, ScopesNestAndSelfTimeIsWhatIsNotInside) {
+TEST_F(Profiler, ExcludesNestedScopesFromSelfTime) {
     profiler::start();
     {
         const RecordFunction outer("outer");
@@ -115,7 +86,7 @@ TEST_F(Profiler, ScopesNestAndSelfTimeIsWhatIsNotInside) {
     EXPECT_GE(trace.end, outer.end);
 }
 
-TEST_F(Profiler, AnExceptionEndsTheScopesThatItLeaves) {
+TEST_F(Profiler, EndsScopesOnException) {
     profiler::start();
     try {
         const RecordFunction outer("outer");
@@ -132,7 +103,7 @@ TEST_F(Profiler, AnExceptionEndsTheScopesThatItLeaves) {
     EXPECT_EQ(event(trace, "after").self, event(trace, "after").total());
 }
 
-TEST_F(Profiler, ScopesMayEndInAnyOrder) {
+TEST_F(Profiler, AllowsScopesToEndInAnyOrder) {
     profiler::start();
     auto first = std::make_unique<RecordFunction>("first");
     auto second = std::make_unique<RecordFunction>("second");
@@ -146,7 +117,7 @@ TEST_F(Profiler, ScopesMayEndInAnyOrder) {
               event(trace, "second").total() - event(trace, "third").total());
 }
 
-TEST_F(Profiler, AScopeThatIsOpenWhenTheRecordingEndsOrBeginsIsLeftOut) {
+TEST_F(Profiler, DropsScopesOpenAtStartOrStop) {
     {
         const RecordFunction early("early");
         profiler::start();
@@ -160,8 +131,8 @@ TEST_F(Profiler, AScopeThatIsOpenWhenTheRecordingEndsOrBeginsIsLeftOut) {
     EXPECT_TRUE(profiler::stop().events.empty());
 }
 
-// One that overlaps another, and scopes of its thread only in part.
-TEST_F(Profiler, CommunicationTakesNothingFromScopes) {
+// The two communications overlap each other, and a scope only partly.
+TEST_F(Profiler, DoesNotSubtractCommunicationFromScopes) {
     profiler::start();
     auto first = std::make_unique<profiler::Communication>("first");
     std::unique_ptr<profiler::Communication> second;
@@ -183,7 +154,7 @@ TEST_F(Profiler, CommunicationTakesNothingFromScopes) {
 
     const TemporaryFolder folder;
     profiler::export_chrome_trace(trace, folder.path() + "/trace.json");
-    std::map<std::string, std::set<int>> ids;  // of beginnings and ends, by name
+    std::map<std::string, std::set<int>> ids;  // of begins and ends, by name
     const auto file = nlohmann::json::parse(read_file(folder.path() + "/trace.json"));
     for (const auto& e : file["traceEvents"])
         if (e["ph"] == "b" || e["ph"] == "e")
@@ -195,18 +166,18 @@ TEST_F(Profiler, CommunicationTakesNothingFromScopes) {
     EXPECT_NE(ids["firstb"], ids["secondb"]);
 }
 
-TEST_F(Profiler, OneRecordingAtATime) {
-    expect_error<UsageError>({"profiler: stop: no recording runs"}, [] { profiler::stop(); });
+TEST_F(Profiler, AllowsOneRecordingAtATime) {
+    expect_error<UsageError>({"profiler: stop: no recording is running"}, [] { profiler::stop(); });
     profiler::start();
-    expect_error<UsageError>({"profiler: start: a recording runs already"},
+    expect_error<UsageError>({"profiler: start: a recording is already running"},
                              [] { profiler::start(); });
     profiler::stop();
     Trace trace;
-    expect_error<UsageError>({"profiler: collect: no recording runs"},
+    expect_error<UsageError>({"profiler: collect: no recording is running"},
                              [&] { profiler::collect(trace); });
 }
 
-TEST_F(Profiler, CollectTakesWhatThereIsAndGoesOn) {
+TEST_F(Profiler, CollectMovesEventsAndContinues) {
     Trace trace;
     profiler::start();
     { const RecordFunction scope("first"); }
@@ -218,7 +189,7 @@ TEST_F(Profiler, CollectTakesWhatThereIsAndGoesOn) {
     EXPECT_LE(event(trace, "first").end, event(trace, "second").start);
 }
 
-TEST_F(Profiler, KeepsMoreScopesThanAChunkHolds) {
+TEST_F(Profiler, RecordsMoreScopesThanOneChunk) {
     constexpr int kScopes = 5000;
     profiler::start();
     for (int i = 0; i < kScopes; ++i) const RecordFunction scope(i % 2 == 0 ? "even" : "odd");
@@ -228,7 +199,7 @@ TEST_F(Profiler, KeepsMoreScopesThanAChunkHolds) {
         ASSERT_EQ(trace.events[static_cast<std::size_t>(i)].name, i % 2 == 0 ? "even" : "odd");
 }
 
-TEST_F(Profiler, EachThreadHasItsOwnScopesAndName) {
+TEST_F(Profiler, SeparatesThreadsAndNamesThem) {
     profiler::start();
     { const RecordFunction scope("here"); }
     const RecordFunction around("around");
@@ -246,7 +217,7 @@ TEST_F(Profiler, EachThreadHasItsOwnScopesAndName) {
     EXPECT_EQ(trace.threads.size(), 2u);
 }
 
-TEST_F(Profiler, ThreadsRecordWhileAnotherCollects) {
+TEST_F(Profiler, RecordsWhileAnotherThreadCollects) {
     constexpr int kThreads = 3, kScopes = 4000;
     Trace trace;
     profiler::start({.profile_memory = true});
@@ -263,11 +234,11 @@ TEST_F(Profiler, ThreadsRecordWhileAnotherCollects) {
     EXPECT_EQ(trace.threads.size(), static_cast<std::size_t>(kThreads));
 }
 
-TEST_F(Profiler, BytesAreThoseThatTheScopeAllocates) {
+TEST_F(Profiler, CountsBytesAllocatedInScope) {
     profiler::start();
     {
         const RecordFunction outer("outer");
-        const Tensor a = empty({1024});  // 4 KiB are a size class
+        const Tensor a = empty({1024});  // 4 KiB is a size class
         {
             const RecordFunction inner("inner");
             const Tensor b = empty({2048});
@@ -280,7 +251,7 @@ TEST_F(Profiler, BytesAreThoseThatTheScopeAllocates) {
     EXPECT_EQ(event(trace, "outer").self_bytes, 4096);
 }
 
-TEST_F(Profiler, MemorySamplesFollowTheAllocator) {
+TEST_F(Profiler, SamplesMemoryAtEachAllocation) {
     profiler::start({.profile_memory = true});
     { const Tensor a = empty({1024}); }
     const Trace trace = profiler::stop();
@@ -291,17 +262,17 @@ TEST_F(Profiler, MemorySamplesFollowTheAllocator) {
     EXPECT_LE(trace.samples[0].time, trace.samples[1].time);
 }
 
-// --- what opens scopes
+// --- scopes of the library
 
-// empty allocates and no more, what is made of other ops goes by their names, and the last two do
-// nothing where there is nothing to do.
-const std::set<std::string> kNotByTheirNames = {
+// empty only allocates; ops composed of others are recorded under the names of those; the last two
+// are not recorded if they return their operand.
+const std::set<std::string> kOpsWithoutScope = {
     "empty",     "empty_like", "zeros", "ones",   "full",       "zeros_like", "ones_like",
     "full_like", "rand",       "randn", "tensor", "checkpoint", "to",         "contiguous"};
 
-TEST_F(Profiler, EveryOpIsSeenByItsName) {
+TEST_F(Profiler, RecordsEveryOpByName) {
     for (const OpCase& c : op_cases()) {
-        if (c.rows.empty() || kNotByTheirNames.contains(c.op())) continue;
+        if (c.rows.empty() || kOpsWithoutScope.contains(c.op())) continue;
         const std::vector<Tensor> inputs = make_inputs(c, c.rows[0], f32);
         profiler::start();
         c.call(inputs);
@@ -314,20 +285,20 @@ TEST_F(Profiler, EveryOpIsSeenByItsName) {
     }
 }
 
-TEST_F(Profiler, OpsThatGiveBackTheirOperandAreNotSeen) {
-    const Tensor x = randn({2, 3}), turned = transpose(x, 0, 1);
+TEST_F(Profiler, SkipsOpsThatReturnTheirOperand) {
+    const Tensor x = randn({2, 3}), transposed = transpose(x, 0, 1);
     profiler::start();
     x.to(f32).contiguous().expand({2, 3});
     EXPECT_TRUE(profiler::stop().events.empty());
     profiler::start();
-    turned.contiguous().to(f64);
+    transposed.contiguous().to(f64);
     const Trace trace = profiler::stop();
     ASSERT_EQ(trace.events.size(), 2u);
     EXPECT_EQ(trace.events[0].name, "contiguous");
     EXPECT_EQ(trace.events[1].name, "to");
 }
 
-TEST_F(Profiler, ATrainingStepShowsItsParts) {
+TEST_F(Profiler, RecordsForwardBackwardAndStep) {
     Tensor w = randn({4, 8}).set_requires_grad();
     optim::SGD sgd({w}, {.lr = 0.1});
     const Tensor x = randn({2, 8});
@@ -351,7 +322,7 @@ struct Numbers : data::Dataset {
     }
 };
 
-TEST_F(Profiler, BatchesAreMadeOnTheWorkersThreadAndAwaitedOnTheLoops) {
+TEST_F(Profiler, RecordsLoaderScopesOnTheirThreads) {
     const Numbers numbers;
     for (const int workers : {0, 1}) {
         data::DataLoader loader(numbers, {.batch_size = 2, .num_workers = workers});
@@ -361,175 +332,26 @@ TEST_F(Profiler, BatchesAreMadeOnTheWorkersThreadAndAwaitedOnTheLoops) {
         const std::vector<Row> rows = profiler::key_averages(trace);
         EXPECT_EQ(row(rows, "DataLoader.batch").calls, 3);
         EXPECT_EQ(row(rows, "DataLoader.next").calls, 3);
-        std::set<int> makers, waiters;
+        std::set<int> producers, waiters;
         for (const Event& e : trace.events) {
-            if (e.name == "DataLoader.batch") makers.insert(e.thread);
+            if (e.name == "DataLoader.batch") producers.insert(e.thread);
             if (e.name == "DataLoader.next") waiters.insert(e.thread);
         }
-        EXPECT_EQ(makers == waiters, workers == 0);
-        EXPECT_EQ(trace.threads.at(*makers.begin()) == "DataLoader worker", workers > 0);
+        EXPECT_EQ(producers == waiters, workers == 0);
+        EXPECT_EQ(trace.threads.at(*producers.begin()) == "DataLoader worker", workers > 0);
     }
 }
 
-TEST_F(Profiler, OperandShapesAreRecordedOnDemand) {
+TEST_F(Profiler, RecordsOperandShapesOnRequest) {
     const Tensor a = randn({2, 3}), b = randn({3});
-    for (const bool wanted : {false, true}) {
-        profiler::start({.record_shapes = wanted});
+    for (const bool record : {false, true}) {
+        profiler::start({.record_shapes = record});
         add(a, b);
         const Trace trace = profiler::stop();
         const std::vector<Shape> expected =
-            wanted ? std::vector<Shape>{{2, 3}, {3}} : std::vector<Shape>();
+            record ? std::vector<Shape>{{2, 3}, {3}} : std::vector<Shape>();
         EXPECT_EQ(event(trace, "add").operands, expected);
     }
-}
-
-// --- the table
-
-TEST(ProfilerTable, SumsUpCallsSelfAndTotal) {
-    Trace trace;
-    trace.events = {span("leaf", 10, 30, 20), span("leaf", 40, 50, 10), span("root", 0, 100, 70)};
-    const std::vector<Row> rows = profiler::key_averages(trace);
-    ASSERT_EQ(rows.size(), 2u);
-    EXPECT_EQ(row(rows, "leaf").calls, 2);
-    EXPECT_EQ(row(rows, "leaf").self, 30);
-    EXPECT_EQ(row(rows, "leaf").total, 30);
-    EXPECT_EQ(row(rows, "root").self, 70);
-    EXPECT_EQ(row(rows, "root").total, 100);
-    EXPECT_EQ(row(rows, "root").bytes, 100);
-    EXPECT_EQ(row(rows, "root").self_bytes, 70);
-    EXPECT_DOUBLE_EQ(row(rows, "leaf").share, 0.3);
-}
-
-TEST(ProfilerTable, AScopeInsideOneOfItsOwnNameCountsItsTimeOnce) {
-    Trace trace;
-    trace.events = {span("f", 20, 30, 10), span("g", 10, 40, 20), span("f", 0, 100, 70),
-                    span("f", 5, 25, 20, 1), span("f", 100, 110, 10)};
-    const Row f = row(profiler::key_averages(trace), "f");
-    EXPECT_EQ(f.calls, 4);
-    EXPECT_EQ(f.total, 100 + 20 + 10);
-    EXPECT_EQ(f.self, 10 + 70 + 20 + 10);
-}
-
-TEST(ProfilerTable, GroupsByShapesIfAsked) {
-    Trace trace;
-    trace.events = {span("f", 0, 10, 10), span("f", 20, 30, 10), span("f", 40, 50, 10)};
-    trace.events[0].operands = {{2, 3}};
-    trace.events[1].operands = {{4, 3}};
-    trace.events[2].operands = {{2, 3}};
-    EXPECT_EQ(profiler::key_averages(trace).size(), 1u);
-    const std::vector<Row> rows = profiler::key_averages(trace, true);
-    ASSERT_EQ(rows.size(), 2u);
-    EXPECT_EQ(rows[0].calls, 2);
-    EXPECT_THAT(profiler::table(rows), testing::HasSubstr("[4, 3]"));
-}
-
-TEST(ProfilerTable, SortsByThePyTorchKeys) {
-    std::vector<Row> rows = {{.name = "b", .calls = 9, .self = 1, .total = 30, .bytes = 5},
-                             {.name = "a", .calls = 1, .self = 2, .total = 20, .bytes = 9},
-                             {.name = "c", .calls = 5, .self = 3, .total = 40, .bytes = 7}};
-    const auto order = [&](const std::string& key) {
-        profiler::sort_rows(rows, key);
-        return rows[0].name + rows[1].name + rows[2].name;
-    };
-    EXPECT_EQ(order("self_cpu_time_total"), "cab");
-    EXPECT_EQ(order("cpu_time_total"), "cba");
-    EXPECT_EQ(order("cpu_time"), "acb");
-    EXPECT_EQ(order("count"), "bca");
-    EXPECT_EQ(order("cpu_memory_usage"), "acb");
-    EXPECT_EQ(order("name"), "abc");
-    expect_error<ValueError>({"profiler: no such key to sort by: 'speed'; there are"},
-                             [&] { order("speed"); });
-}
-
-TEST(ProfilerTable, ReadsAsATable) {
-    const std::vector<Row> rows = {
-        {.name = "matmul", .calls = 4, .self = 3'000'000, .total = 3'000'000, .bytes = 2048},
-        {.name = "linear", .calls = 4, .self = 1'000'000, .total = 4'000'000},
-        {.name = "hidden", .calls = 1}};
-    EXPECT_EQ(profiler::table(rows, {.sort_by = "cpu_time_total", .row_limit = 2}),
-              "------  --------  ------  -------  -------  -------  ---------  -----  --------  "
-              "--------\n"
-              "Name    Category  Self %     Self  Total %    Total   Time avg  Calls  Self mem  "
-              "     Mem\n"
-              "------  --------  ------  -------  -------  -------  ---------  -----  --------  "
-              "--------\n"
-              "linear  op        25.00%  1.000ms  100.00%  4.000ms    1.000ms      4       0 B  "
-              "     0 B\n"
-              "matmul  op        75.00%  3.000ms   75.00%  3.000ms  750.000us      4       0 B  "
-              "2.00 KiB\n"
-              "------  --------  ------  -------  -------  -------  ---------  -----  --------  "
-              "--------\n"
-              "Self time total: 4.000ms\n");
-    EXPECT_THAT(profiler::table({}), testing::HasSubstr("Self time total: 0.000us"));
-}
-
-// --- the file
-
-nlohmann::json exported(const Trace& trace, int process = 0) {
-    const TemporaryFolder folder(Kept::in_memory);
-    profiler::export_chrome_trace(trace, folder / "trace.json", process);
-    return nlohmann::json::parse(read_file(folder / "trace.json"));
-}
-
-TEST_F(Profiler, ExportsAChromeTraceWhoseEventsNest) {
-    profiler::start({.record_shapes = true, .profile_memory = true});
-    {
-        const RecordFunction outer("outer \"quoted\" \n\xff");
-        add(randn({4, 4}), 1).sum();
-    }
-    std::thread([] { const RecordFunction scope("elsewhere"); }).join();
-    const nlohmann::json file = exported(profiler::stop(), 3);
-    std::map<std::string, nlohmann::json> complete;
-    std::set<std::string> counters, threads;
-    for (const auto& e : file.at("traceEvents")) {
-        EXPECT_EQ(e.at("pid"), 3);
-        if (e.at("ph") == "X") complete[e.at("name")] = e;
-        if (e.at("ph") == "C") {
-            counters.insert(e.at("name"));
-            EXPECT_GE(e.at("args").at("bytes").get<std::int64_t>(), 0);
-        }
-        if (e.at("ph") == "M" && e.at("name") == "thread_name")
-            threads.insert(e.at("args").at("name"));
-    }
-    EXPECT_THAT(counters, testing::ElementsAre("allocated bytes", "reserved bytes"));
-    EXPECT_EQ(threads.size(), 2u);
-    const auto& outer = complete.at("outer \"quoted\" \n\ufffd");
-    const auto& op = complete.at("add");
-    EXPECT_EQ(op.at("cat"), "op");
-    EXPECT_EQ(op.at("args").at("input shapes"), "[4, 4]");
-    EXPECT_EQ(op.at("tid"), outer.at("tid"));
-    EXPECT_NE(complete.at("elsewhere").at("tid"), outer.at("tid"));
-    const auto end = [](const nlohmann::json& e) {
-        return e.at("ts").get<double>() + e.at("dur").get<double>();
-    };
-    EXPECT_GE(op.at("ts").get<double>(), outer.at("ts").get<double>());
-    EXPECT_LE(end(op), end(outer));
-    EXPECT_GT(op.at("dur").get<double>(), 0);
-}
-
-TEST(ProfilerFile, TimesAreMicrosecondsSinceTheStart) {
-    Trace trace;
-    trace.start = 1'000'000;
-    trace.events = {span("f", 1'002'500, 1'004'007, 1'000)};
-    const auto file = exported(trace);
-    const auto& e = file.at("traceEvents").back();
-    EXPECT_EQ(e.at("name"), "f");
-    EXPECT_DOUBLE_EQ(e.at("ts").get<double>(), 2.5);
-    EXPECT_DOUBLE_EQ(e.at("dur").get<double>(), 1.507);
-    EXPECT_DOUBLE_EQ(e.at("args").at("self us").get<double>(), 1.0);
-}
-
-TEST(ProfilerFile, ALongTraceIsWholeAndAnEmptyOneIsValid) {
-    Trace trace;
-    for (int i = 0; i < 3000; ++i) trace.events.push_back(span("f", i, i + 1, 1));
-    EXPECT_EQ(exported(trace).at("traceEvents").size(), 3001u);
-    EXPECT_EQ(exported(Trace()).at("traceEvents").size(), 1u);
-}
-
-TEST(ProfilerFile, AnUnwritablePathIsAFileError) {
-    expect_error<FileError>({"/no/such/folder/trace.json: "}, [] {
-        profiler::export_chrome_trace({}, "/no/such/folder/trace.json");
-    });
 }
 
 }  // namespace

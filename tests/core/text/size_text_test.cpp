@@ -6,7 +6,7 @@
 namespace axle::tests {
 
 // Covers 13.wait_for_everyone.
-TEST(SizeText, VectorsOfWrittenSizes) {
+TEST(ConvertBytes, MatchesUpstreamVectors) {
     const nlohmann::json recorded = vectors("convert_bytes.json");
     for (const nlohmann::json& c : recorded["cases"]) {
         SCOPED_TRACE(c.dump());
@@ -17,7 +17,7 @@ TEST(SizeText, VectorsOfWrittenSizes) {
     }
 }
 
-TEST(SizeText, VectorsOfReadSizes) {
+TEST(ConvertFileSizeToInt, MatchesUpstreamVectors) {
     const nlohmann::json recorded = vectors("convert_file_size_to_int.json");
     for (const nlohmann::json& c : recorded["cases"]) {
         SCOPED_TRACE(c.dump());
@@ -33,26 +33,26 @@ TEST(SizeText, VectorsOfReadSizes) {
     }
 }
 
-TEST(SizeText, RoundsAsPythonDoes) {
+TEST(ConvertBytes, RoundsLikePython) {
     EXPECT_EQ(convert_bytes(50.0), "50.0 bytes");
     EXPECT_EQ(convert_bytes(std::int64_t{1} << 20), "1.0 MB");
     EXPECT_EQ(convert_bytes(std::int64_t{90669056}), "86.47 MB");
 }
 
-TEST(SizeText, ReadsBinaryUnitsAndBits) {
+TEST(ConvertFileSizeToInt, ParsesBinaryUnitsAndBits) {
     EXPECT_EQ(convert_file_size_to_int("1 GiB"), 1 << 30);
     EXPECT_EQ(convert_file_size_to_int("+1e1kib"), 10240);
     EXPECT_EQ(convert_file_size_to_int("8Gb"), 1000000000);
     EXPECT_EQ(convert_file_size_to_int("8gB"), 8000000000);
 }
 
-TEST(SizeText, ReadsTheHubsSizesAsBytesInAnyCase) {
+TEST(ParseSizeToInt, IgnoresCase) {
     EXPECT_EQ(parse_size_to_int(" 5 GB "), 5000000000);
     EXPECT_EQ(parse_size_to_int("8Gb"), 8000000000);
     EXPECT_EQ(parse_size_to_int("1.5tb"), 1500000000000);
 }
 
-TEST(SizeText, RefusesWhatIsNoSize) {
+TEST(SizeText, RefusesInvalidSizes) {
     for (const char* text : {"", "GB", "12", "1XB", "-1GB", "nanGB", "infMB", "1e400GB", "1e30GB",
                              "1 2MB", "0x1GB", "+-1GB"}) {
         expect_error<ValueError>({"convert_file_size_to_int", text},

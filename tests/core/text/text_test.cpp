@@ -5,7 +5,7 @@
 namespace axle {
 namespace {
 
-TEST(Nearest, FindsWhatWasMeant) {
+TEST(Nearest, FindsClosestCandidate) {
     const std::vector<std::string> names = {"--batch-size", "--block-size", "--lr", "--min-lr"};
     EXPECT_EQ(nearest("--batchsize", names), "--batch-size");
     EXPECT_EQ(nearest("--batch_size", names), "--batch-size");
@@ -16,13 +16,13 @@ TEST(Nearest, FindsWhatWasMeant) {
     EXPECT_EQ(nearest("", names), "");
 }
 
-TEST(Nearest, IsNotHeldUpByNamesOfMegabytes) {
+TEST(Nearest, HandlesVeryLongNamesFast) {
     const std::string huge(20'000'000, 'x');
     EXPECT_EQ(nearest("lr", {huge, "lrs"}), "lrs");
     EXPECT_EQ(nearest(huge, {"lr", "lrs"}), "");
 }
 
-TEST(RepairedUtf8, ReplacesEachByteThatIsNone) {
+TEST(ReplaceInvalidUtf8, ReplacesEachInvalidByte) {
     EXPECT_EQ(replace_invalid_utf8("plain\n"), "plain\n");
     EXPECT_EQ(replace_invalid_utf8("caf\xC3\xA9"), "caf\xC3\xA9");
     EXPECT_EQ(replace_invalid_utf8("a\xFF\xC3z"), "a\xEF\xBF\xBD\xEF\xBF\xBDz");

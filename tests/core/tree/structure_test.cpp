@@ -59,14 +59,14 @@ Batch batch_of(std::int64_t rows) {
             .not_visited = 9};
 }
 
-TEST(Structure, AStructIsAMapOfWhatItVisits) {
+TEST(Structure, ConvertsStructToMapOfVisitedMembers) {
     const Tree tree = to_tree(batch_of(3));
     EXPECT_EQ(to_json(get_shape(tree), -1),
               R"({"ids": [3, 2], "labels": [3], "boxes": [{"corners": [3, 4], "label": "cat"}, )"
               R"({"corners": [3, 4], "label": "dog"}], "step": 7, "last": true})");
 }
 
-TEST(Structure, AStructComesBackWithWhatItDoesNotVisit) {
+TEST(Structure, RestoresStructWithUnvisitedMembers) {
     const Batch half = slice_tensors(batch_of(4), 0, 2);
     expect_same_bits(half.ids, arange(8).reshape({4, 2}).slice(0, 0, 2));
     EXPECT_EQ(half.labels->to_vector(), std::vector<double>({0, 1}));
@@ -77,7 +77,7 @@ TEST(Structure, AStructComesBackWithWhatItDoesNotVisit) {
     EXPECT_EQ(half.not_visited, 9);
 }
 
-TEST(Structure, WhatIsAbsentIsNullAndStaysSo) {
+TEST(Structure, KeepsAbsentMembersAbsent) {
     Batch batch = batch_of(2);
     batch.labels.reset();
     EXPECT_TRUE(to_tree(batch)["labels"].is_null());
@@ -88,7 +88,7 @@ TEST(Structure, WhatIsAbsentIsNullAndStaysSo) {
     EXPECT_TRUE(from_tree(batch, to_tree(batch_of(2))).labels.has_value());
 }
 
-TEST(Structure, ContainersKeepTheirTypes) {
+TEST(Structure, KeepsContainerTypes) {
     using Named = std::map<std::string, std::pair<Tensor, std::string>>;
     const std::tuple<Named, std::array<Tensor, 2>, std::vector<bool>, double, std::uint8_t> value{
         {{"a", {ones({4}), "text"}}}, {ones({4}), zeros({4})}, {true, false, true}, 0.5, 200};
@@ -102,7 +102,7 @@ TEST(Structure, ContainersKeepTheirTypes) {
     EXPECT_EQ(std::get<4>(half), 200);
 }
 
-TEST(Structure, AnUnorderedMapHasTheOrderOfItsKeys) {
+TEST(Structure, SortsUnorderedMapsByKey) {
     std::unordered_map<std::string, int> values;
     for (const char* key : {"pear", "fig", "apple", "plum", "date"}) values[key] = 1;
     EXPECT_EQ(to_json(to_tree(values), -1),
@@ -110,7 +110,7 @@ TEST(Structure, AnUnorderedMapHasTheOrderOfItsKeys) {
     EXPECT_EQ(from_tree(values, to_tree(values)), values);
 }
 
-TEST(Structure, AVectorMayGrowByElementsLikeItsLast) {
+TEST(Structure, GrowsVectors) {
     Batch like = batch_of(1);
     like.boxes.clear();
     EXPECT_EQ(from_tree(like, to_tree(batch_of(2))).boxes.size(), 2u);
@@ -118,19 +118,19 @@ TEST(Structure, AVectorMayGrowByElementsLikeItsLast) {
     EXPECT_EQ(longer, (std::vector<int>{1, 2, 3}));
 }
 
-TEST(Structure, RefusesATreeThatIsBuiltOtherwise) {
-    expect_error<ValueError>({"Tree: wanted a tensor"}, [] { from_tree(Tensor(), Tree("a")); });
+TEST(Structure, RefusesTreesWithOtherStructure) {
+    expect_error<ValueError>({"Tree: expected a tensor"}, [] { from_tree(Tensor(), Tree("a")); });
     expect_error<IndexError>({""}, [] { from_tree(batch_of(1), Tree{{"x", 1}}); });
-    expect_error<ValueError>({"from_tree: 2 elements, and the tree has 3"}, [] {
+    expect_error<ValueError>({"from_tree: expected 2 elements, got 3"}, [] {
         from_tree(std::pair(1, 2), Tree::list({1, 2, 3}));
     });
-    expect_error<ValueError>({"from_tree: 300 doesn't fit"},
+    expect_error<ValueError>({"from_tree: 300 does not fit"},
                              [] { from_tree(std::uint8_t{1}, Tree(300)); });
-    expect_error<ValueError>({"from_tree: -1 doesn't fit"},
+    expect_error<ValueError>({"from_tree: -1 does not fit"},
                              [] { from_tree(std::uint64_t{1}, Tree(-1)); });
 }
 
-TEST(Structure, EveryUtilityTakesIt) {
+TEST(Structure, WorksWithAllTreeUtilities) {
     const Batch batch = batch_of(3);
     EXPECT_EQ(find_batch_size(batch), 3);
     EXPECT_EQ(ignorant_find_batch_size(std::string("a")), std::nullopt);

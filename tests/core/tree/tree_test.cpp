@@ -26,7 +26,7 @@ std::string nested_lists(int depth) {
     return std::string(n, '[') + std::string(n, ']');
 }
 
-TEST(Tree, BracesMakeAMapAndAKeyGivesItsTensor) {
+TEST(Tree, ReadsTensorsByKey) {
     const Tensor ids = arange(6);
     const Tree batch{{"input_ids", ids}, {"labels", ones({2})}};
     const Tensor& got = batch["input_ids"];
@@ -36,7 +36,7 @@ TEST(Tree, BracesMakeAMapAndAKeyGivesItsTensor) {
     EXPECT_EQ(batch.size(), 2u);
 }
 
-TEST(Tree, BracesNestAndListsAreSpelledOut) {
+TEST(Tree, NestsBracesAsMapsAndSpelledOutLists) {
     const Tree state{{"epoch", 3},
                      {"best", 0.5},
                      {"name", "adam"},
@@ -59,23 +59,24 @@ TEST(Tree, BracesNestAndListsAreSpelledOut) {
     EXPECT_EQ(Tree::map().size(), 0u);
 }
 
-TEST(Tree, AMissingKeyListsThoseThereAre) {
+TEST(Tree, ListsExistingKeysWhenKeyIsMissing) {
     const Tree batch{{"input_ids", 1}, {"labels", 2}};
     EXPECT_EQ(error_of<IndexError>([&] { batch["label"]; }),
-              "Tree: no key 'label'; there are: 'input_ids', 'labels'");
-    EXPECT_EQ(error_of<IndexError>([&] { Tree::map()["x"]; }), "Tree: no key 'x'; there are: none");
+              "Tree: no key 'label'; existing keys: 'input_ids', 'labels'");
+    EXPECT_EQ(error_of<IndexError>([&] { Tree::map()["x"]; }),
+              "Tree: no key 'x'; existing keys: none");
     EXPECT_EQ(batch.find("label"), nullptr);
     EXPECT_TRUE(batch.contains("labels"));
 }
 
-TEST(Tree, AWrongKindSaysWhatItIs) {
+TEST(Tree, NamesActualKindOnMismatch) {
     const Tree batch{{"labels", "cat"}};
     EXPECT_EQ(error_of<ValueError>([&] { batch["labels"].tensor(); }),
-              "Tree: wanted a tensor, but this is a string ('cat')");
+              "Tree: expected a tensor, got a string ('cat')");
     EXPECT_EQ(error_of<ValueError>([&] { const Tensor &t = batch, u = t; }),
-              "Tree: wanted a tensor, but this is a map with the keys 'labels'");
+              "Tree: expected a tensor, got a map with keys 'labels'");
     EXPECT_EQ(error_of<ValueError>([&] { Tree(1.5).integer(); }),
-              "Tree: wanted an integer, but this is a number");
+              "Tree: expected an integer, got a number");
     EXPECT_THROW(Tree(1).boolean(), ValueError);
     EXPECT_THROW(Tree(1).size(), ValueError);
     EXPECT_THROW(Tree::list({1})[1], IndexError);
@@ -83,7 +84,7 @@ TEST(Tree, AWrongKindSaysWhatItIs) {
     EXPECT_THROW(Tree(UINT64_MAX), ValueError);
 }
 
-TEST(Tree, SetAddsAndReplacesAndKeepsTheOrder) {
+TEST(Tree, SetKeepsInsertionOrder) {
     Tree tree;
     tree.set("b", 1);
     tree.set("a", 2);
@@ -102,9 +103,9 @@ TEST(Tree, SetAddsAndReplacesAndKeepsTheOrder) {
     EXPECT_THROW(list.set("a", 1), ValueError);
 }
 
-TEST(Tree, AnUndefinedTensorIsNull) { EXPECT_TRUE(Tree(Tensor()).is_null()); }
+TEST(Tree, TreatsUndefinedTensorAsNull) { EXPECT_TRUE(Tree(Tensor()).is_null()); }
 
-TEST(Tree, MapTensorsReplacesTensorsAndNothingElse) {
+TEST(MapTensors, ReplacesOnlyTensors) {
     const Tree tree{{"x", ones({2})}, {"rest", Tree::list({zeros({3}), "text", 4})}};
     const Tree doubled = map_tensors(tree, [](const Tensor& t) { return t * 2.0 + 1.0; });
     EXPECT_EQ(sum(doubled["x"]).item(), 6);
@@ -116,7 +117,7 @@ TEST(Tree, MapTensorsReplacesTensorsAndNothingElse) {
     EXPECT_EQ(seen, 2);
 }
 
-TEST(Tree, JsonComesBackToTheBit) {
+TEST(TreeJson, RoundTripsBitExactly) {
     const Tree state{{"tiny", 5e-324},
                      {"third", 1.0 / 3},
                      {"whole", 3.0},
@@ -138,7 +139,7 @@ TEST(Tree, JsonComesBackToTheBit) {
     EXPECT_EQ(to_json({{"lr", 1e-3}}), "{\n  \"lr\": 0.001\n}");
 }
 
-TEST(Tree, JsonKeepsWhatIsNotFinite) {
+TEST(TreeJson, RoundTripsNonFiniteNumbers) {
     const double infinity = std::numeric_limits<double>::infinity();
     const Tree back = from_json(to_json(Tree::list({infinity, -infinity, std::nan("")})));
     EXPECT_EQ(back[0].number(), infinity);
@@ -147,35 +148,35 @@ TEST(Tree, JsonKeepsWhatIsNotFinite) {
     EXPECT_THROW(Tree("inf").number(), ValueError);
 }
 
-TEST(Tree, JsonRefusesWhatItCannotHold) {
+TEST(TreeJson, RefusesTensorsAndInvalidUtf8) {
     EXPECT_EQ(error_of<ValueError>([] {
                   to_json(Tree{{"w", ones({2, 3})}});
               }),
-              "to_json: a tensor can't be written as JSON: float32 [2, 3]; save tensors to "
+              "to_json: tensors cannot be written as JSON: float32 [2, 3]; save tensors to "
               "safetensors");
     EXPECT_THROW(to_json("\xff"), ValueError);
 }
 
-TEST(Tree, BadJsonIsAValueError) {
+TEST(TreeJson, RefusesInvalidJson) {
     EXPECT_NE(error_of<ValueError>([] { from_json("{\"a\": 1,\n \"b\": }"); }).find("line 2"),
               std::string::npos);
     for (const char* text :
          {"", "{", "[1,]", "nul", "{\"a\" 1}", "1 2", "\"\xff\"", "NaN", "1e999"})
         EXPECT_THROW(from_json(text), ValueError) << text;
     EXPECT_EQ(error_of<ValueError>([] { from_json(R"({"a": 1, "b": 2, "a": 3})"); }),
-              "from_json: the key 'a' comes twice");
+              "from_json: duplicate key: 'a'");
     EXPECT_EQ(error_of<ValueError>([] { from_json("[9223372036854775808]"); }),
-              "from_json: an integer is beyond 64 bits: 9223372036854775808");
+              "from_json: an integer exceeds 64 bits: 9223372036854775808");
     EXPECT_THROW(from_json("-99999999999999999999"), ValueError);
     EXPECT_EQ(error_of<ValueError>([] {
                   from_json({"{}\0garbage", 10});
               }),
-              "from_json: a zero byte at byte 2");
+              "from_json: unexpected zero byte at offset 2");
     EXPECT_EQ(error_of<ValueError>([] { from_json(R"({"\u001b": 1, "\u001b": 2})"); }),
-              R"(from_json: the key '\x1b' comes twice)");
+              R"(from_json: duplicate key: '\x1b')");
 }
 
-TEST(Tree, HostileNestingIsAValueError) {
+TEST(Tree, RefusesExcessiveNesting) {
     EXPECT_EQ(error_of<ValueError>([] { from_json(nested_lists(1000000)); }),
               "from_json: the tree is nested deeper than 64 levels");
     EXPECT_EQ(to_json(from_json(nested_lists(64)), -1), nested_lists(64));
@@ -187,7 +188,7 @@ TEST(Tree, HostileNestingIsAValueError) {
     EXPECT_THROW(for_each_tensor(deep, [](const Tensor&) {}), ValueError);
 }
 
-TEST(Tree, PrintsTensorsByShape) {
+TEST(Tree, PrintsTensorsByDTypeAndShape) {
     std::ostringstream out;
     out << Tree{{"labels", zeros({8}, {i64})}, {"lr", 0.1}, {"n", Tree::list({1, "x"})}};
     EXPECT_EQ(out.str(), R"({"labels": int64 [8], "lr": 0.1, "n": [1, "x"]})");

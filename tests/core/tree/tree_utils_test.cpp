@@ -32,11 +32,11 @@ Tree deep(int levels) {
 }
 
 // Covers 13.recursively_apply.
-TEST(RecursivelyApply, KeepsTheContainersAndWhatFailsTheTest) {
-    const Tree twice = recursively_apply([](const Tensor& t) { return t * 2.0; }, nested_batch());
-    expect_same_bits(twice["ids"], counting({4, 2}) * 2.0);
-    expect_same_bits(twice["meta"][2]["deep"], counting({4, 1, 3}) * 2.0);
-    EXPECT_EQ(twice["meta"][0].string(), "name");
+TEST(RecursivelyApply, KeepsContainersAndLeavesThatFailTest) {
+    const Tree doubled = recursively_apply([](const Tensor& t) { return t * 2.0; }, nested_batch());
+    expect_same_bits(doubled["ids"], counting({4, 2}) * 2.0);
+    expect_same_bits(doubled["meta"][2]["deep"], counting({4, 1, 3}) * 2.0);
+    EXPECT_EQ(doubled["meta"][0].string(), "name");
     EXPECT_EQ(text_of(recursively_apply([](const Tree& t) { return Tree(t.integer() + 1); },
                                         Tree::list({1, "two", {{"x", 3}}}),
                                         [](const Tree& t) { return t.is_integer(); })),
@@ -44,7 +44,7 @@ TEST(RecursivelyApply, KeepsTheContainersAndWhatFailsTheTest) {
 }
 
 // Covers 13.recursively_apply.
-TEST(RecursivelyApply, RefusesOtherLeavesWithTheirPlaces) {
+TEST(RecursivelyApply, RefusesOtherLeavesWithTheirPaths) {
     const auto same = [](const Tree& t) { return t; };
     const auto is_tensor = [](const Tree& t) { return t.is_tensor(); };
     expect_error<ValueError>({"recursively_apply: ", R"(batch["meta"][0] is a string)"},
@@ -59,7 +59,7 @@ TEST(RecursivelyApply, RefusesOtherLeavesWithTheirPlaces) {
 }
 
 // Covers 13.concatenate.
-TEST(Concatenate, JoinsTensorsAtEveryPlace) {
+TEST(Concatenate, ConcatenatesTensorsAtEveryPath) {
     const Tree all = concatenate({slice_tensors(Tree{{"x", counting({5, 2})}}, 0, 2),
                                   slice_tensors(Tree{{"x", counting({5, 2})}}, 2, 5)});
     expect_same_bits(all["x"], counting({5, 2}));
@@ -69,34 +69,36 @@ TEST(Concatenate, JoinsTensorsAtEveryPlace) {
     EXPECT_EQ(text_of(concatenate(std::vector<Tree>{Tree{{"x", "alone"}}})), R"({"x": "alone"})");
 }
 
-TEST(Concatenate, NamesThePlaceThatDoesNotFit) {
-    const auto join = [](const Tree& a, const Tree& b, std::int64_t dim = 0) {
+TEST(Concatenate, NamesPathOfMismatch) {
+    const auto concatenating = [](const Tree& a, const Tree& b, std::int64_t dim = 0) {
         return [=] { concatenate(std::vector<Tree>{a, b}, dim); };
     };
     const Tree x{{"x", Tree::list({counting({2, 3})})}};
-    expect_error<ValueError>({"concatenate: there are no items"},
+    expect_error<ValueError>({"concatenate: needs at least one item"},
                              [] { concatenate(std::vector<Tree>()); });
-    expect_error<ValueError>({R"(concatenate: batch["x"] is a string, not a tensor)", "2 of them"},
-                             join(Tree{{"x", "a"}}, Tree{{"x", "a"}}));
+    expect_error<ValueError>(
+        {R"(concatenate: batch["x"] is a string, not a tensor)", "cannot be merged from 2 items"},
+        concatenating(Tree{{"x", "a"}}, Tree{{"x", "a"}}));
     expect_error<ValueError>(
         {R"(concatenate: batch["x"] is a list in item 0 and a tensor in item 1)"},
-        join(x, Tree{{"x", ones({2})}}));
+        concatenating(x, Tree{{"x", ones({2})}}));
     expect_error<ValueError>({R"(concatenate: batch["x"] has 1 members in item 0 and 2 in item 1)"},
-                             join(x, Tree{{"x", Tree::list({1, 2})}}));
+                             concatenating(x, Tree{{"x", Tree::list({1, 2})}}));
     expect_error<ValueError>({R"(concatenate: batch["x"] is missing in item 1)"},
-                             join(x, Tree{{"y", 1}}));
-    expect_error<ShapeError>({R"(concatenate: batch["x"][0] differs beyond dimension 0)",
+                             concatenating(x, Tree{{"y", 1}}));
+    expect_error<ShapeError>({R"(concatenate: batch["x"][0] differs outside dimension 0)",
                               "[2, 3] in item 0", "[2, 4] in item 1"},
-                             join(x, Tree{{"x", Tree::list({counting({2, 4})})}}));
-    expect_error<ShapeError>({R"(concatenate: batch["x"][0] has no dimension 2)"}, join(x, x, 2));
+                             concatenating(x, Tree{{"x", Tree::list({counting({2, 4})})}}));
+    expect_error<ShapeError>({R"(concatenate: batch["x"][0] has no dimension 2)"},
+                             concatenating(x, x, 2));
     expect_error<ShapeError>({"concatenate: batch has no dimension 0: []"},
-                             join(ones({}), ones({})));
+                             concatenating(ones({}), ones({})));
     expect_error<DeviceError>({"concatenate: batch is on cpu in item 0 and on meta in item 1"},
-                              join(ones({2}), ones({2}, {.device = Device::meta()})));
+                              concatenating(ones({2}), ones({2}, {.device = Device::meta()})));
 }
 
 // Covers 13.slice_tensors.
-TEST(SliceTensors, TakesRowsOfEveryTensorAsPythonDoes) {
+TEST(SliceTensors, SlicesRowsLikePython) {
     const Tree middle = slice_tensors(nested_batch(), 1, 3);
     expect_same_bits(middle["ids"], counting({4, 2}).slice(0, 1, 3));
     EXPECT_EQ(middle["meta"][2]["deep"].tensor().shape(), Shape({2, 1, 3}));
@@ -109,7 +111,7 @@ TEST(SliceTensors, TakesRowsOfEveryTensorAsPythonDoes) {
 }
 
 // Covers 13.find_batch_size.
-TEST(FindBatchSize, IsThatOfTheFirstLeaf) {
+TEST(FindBatchSize, ReturnsSizeOfFirstLeaf) {
     EXPECT_EQ(find_batch_size(nested_batch()), 4);
     EXPECT_EQ(find_batch_size(Tree{{"absent", {}}, {"x", counting({3})}}), 3);
     expect_error<ValueError>({"find_batch_size: batch is a list without a tensor"},
@@ -125,19 +127,19 @@ TEST(FindBatchSize, IsThatOfTheFirstLeaf) {
     expect_error<ValueError>({"find_batch_size: batch[0] is 0-d"},
                              [] { find_batch_size(Tree::list({ones({})})); });
     EXPECT_EQ(ignorant_find_batch_size(nested_batch()), 4);
-    for (const Tree& none : {Tree::list(), Tree("a"), Tree(ones({})), Tree()})
-        EXPECT_EQ(ignorant_find_batch_size(none), std::nullopt);
+    for (const Tree& no_batch : {Tree::list(), Tree("a"), Tree(ones({})), Tree()})
+        EXPECT_EQ(ignorant_find_batch_size(no_batch), std::nullopt);
 }
 
 // Covers 13.find_device.
-TEST(FindDevice, IsThatOfTheFirstTensor) {
+TEST(FindDevice, ReturnsDeviceOfFirstTensor) {
     EXPECT_EQ(find_device(nested_batch()), Device::cpu());
     EXPECT_EQ(find_device(get_data_structure(nested_batch())), Device::meta());
     EXPECT_EQ(find_device(Tree::list({1, "a"})), std::nullopt);
 }
 
 // Covers 13.send_to_device.
-TEST(SendToDevice, LeavesTheKeysThatAreSkipped) {
+TEST(SendToDevice, SkipsGivenKeys) {
     const Tree sent = send_to_device(
         Tree{{"x", ones({2})}, {"y", {{"x", ones({3})}, {"z", ones({4})}}}, {"name", "a"}},
         Device::meta(), false, {"x"});
@@ -148,7 +150,7 @@ TEST(SendToDevice, LeavesTheKeysThatAreSkipped) {
 }
 
 // Covers 13.find_device.
-TEST(ConvertToFp32, TouchesHalfPrecisionAlone) {
+TEST(ConvertToFp32, ConvertsOnlyHalfPrecision) {
     for (const DType dtype : {f64, f32, f16, bf16, i64, boolean}) {
         const Tensor x = ones({2}, {.dtype = dtype});
         const Tree converted = convert_to_fp32(Tree::list({x, 1}));
@@ -159,7 +161,7 @@ TEST(ConvertToFp32, TouchesHalfPrecisionAlone) {
 }
 
 // Covers 13.find_device.
-TEST(DataStructure, SaysWhatIsNeededToMakeEmptyTensors) {
+TEST(GetDataStructure, DescribesTensorsForInitializeTensors) {
     Tree batch = nested_batch();
     batch.set("flags", ones({0, 2}, {.dtype = boolean}));
     const Tree empties = initialize_tensors(get_data_structure(batch));
@@ -171,7 +173,7 @@ TEST(DataStructure, SaysWhatIsNeededToMakeEmptyTensors) {
 }
 
 // Covers 13.find_device.
-TEST(Listify, GivesNestedNumbersOfTheTensorsKind) {
+TEST(Listify, ReturnsNestedNumbersOfTensorKind) {
     EXPECT_EQ(text_of(listify(Tree{{"i", arange(4).reshape({2, 2})},
                                    {"b", tensor({1, 0}, {2}, {.dtype = boolean})},
                                    {"u", tensor({255}, {1}, {.dtype = u8})},
@@ -185,7 +187,7 @@ TEST(Listify, GivesNestedNumbersOfTheTensorsKind) {
     EXPECT_EQ(listify(tensor(std::vector<std::int64_t>{large}, {1}))[0].integer(), large);
 }
 
-TEST(PadInputTensors, RepeatsTheLastRow) {
+TEST(PadInputTensors, RepeatsLastRow) {
     const Tree padded =
         pad_input_tensors(Tree{{"x", counting({3, 2})}, {"y", Tree::list({arange(3)})}}, 3, 2);
     EXPECT_EQ(text_of(listify(padded)),
@@ -195,7 +197,7 @@ TEST(PadInputTensors, RepeatsTheLastRow) {
     EXPECT_EQ(find_batch_size(pad_input_tensors(counting({0, 2}), 0, 4)), 0);
 }
 
-TEST(PadInputTensors, RefusesWhatHasNotTheBatchsRows) {
+TEST(PadInputTensors, RefusesTensorsWithOtherNumberOfRows) {
     expect_error<ShapeError>({R"(pad_input_tensors: batch["y"] has no 3 rows: [2])"}, [] {
         pad_input_tensors(Tree{{"x", counting({3, 2})}, {"y", arange(2)}}, 3, 2);
     });
@@ -208,7 +210,7 @@ TEST(PadInputTensors, RefusesWhatHasNotTheBatchsRows) {
 }
 
 // Covers 13.pad_input_tensors.
-TEST(PadInputTensors, AgreesWithEveryVector) {
+TEST(PadInputTensors, MatchesUpstreamVectors) {
     const auto file = tests::vectors("pad_input_tensors.json");
     for (const auto& c : file["cases"]) {
         const auto batch = c["batch"].get<std::int64_t>();
@@ -216,7 +218,7 @@ TEST(PadInputTensors, AgreesWithEveryVector) {
         const auto upstream = c["out_batch"].get<std::int64_t>();
         const Tensor padded = pad_input_tensors(arange(batch), batch, processes);
         const std::int64_t rows = padded.size(0);
-        // Upstream miscounts (tests/vectors/README.md).
+        // Upstream computes a wrong size in some cases (tests/vectors/README.md).
         const bool next_multiple = upstream % processes == 0 && upstream - batch < processes;
         if (next_multiple) {
             EXPECT_EQ(rows, upstream) << c;

@@ -39,7 +39,7 @@ const char* name_of(Moment moment) {
 }
 
 void fail_now(int signal) {
-    Job::mark();
+    Job::start_clock();
     kill(getpid(), signal);
 }
 

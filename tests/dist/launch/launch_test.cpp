@@ -60,7 +60,7 @@ class Launch : public testing::Test {
         return "no CommError";
     }
 
-    TemporaryFolder folder_{Kept::in_memory};
+    TemporaryFolder folder_{FolderStorage::in_memory};
 };
 
 // Covers 24.notebook_launcher.

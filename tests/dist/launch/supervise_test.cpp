@@ -49,7 +49,7 @@ class Supervise : public testing::Test {
     Tree failure() const { return err().empty() ? Tree() : from_json(err().back()); }
     std::string file(const std::string& name) const { return folder_ / name; }
 
-    TemporaryFolder folder_{Kept::in_memory};
+    TemporaryFolder folder_{FolderStorage::in_memory};
 };
 
 TEST_F(Supervise, ReturnsZeroWhenAllSucceed) {

@@ -10,14 +10,14 @@
 namespace axle::kernels {
 namespace {
 
-// Byte i is i times an odd number.
+// Returns n bytes with the values i times an odd number.
 std::vector<std::uint8_t> bytes(std::int64_t n) {
     std::vector<std::uint8_t> x(static_cast<std::size_t>(n));
     for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<std::uint8_t>(i * 37);
     return x;
 }
 
-TEST(ByteScale, ItsValuesAreThoseOfThreeOperations) {
+TEST(ByteScale, MatchesTheThreeFloatOperations) {
     for (const float mean : {0.0f, 0.5f, 0.4914f, -3.0f, 1e-30f, 1e30f})
         for (const float std : {1.0f, 0.247f, 3e-39f, 1e-20f, 7.7f, 3e38f}) {
             const ByteScale scale(mean, std);
@@ -36,7 +36,7 @@ TEST(ByteScale, ItsValuesAreThoseOfThreeOperations) {
         }
 }
 
-TEST(ScaleBytes, TakesAnyWindowEitherWayRound) {
+TEST(ScaleBytes, ConvertsAnyWindowPlainOrMirrored) {
     const std::int64_t planes = 4, height = 5;
     const ByteScale scales[] = {{0, 1}, {0.3f, 0.2f}};
     for (const std::int64_t width : {1, 3, 16, 21, 40}) {
@@ -78,7 +78,7 @@ class Widen : public testing::Test {};
 using Unsigned = testing::Types<std::uint16_t, std::uint32_t>;
 TYPED_TEST_SUITE(Widen, Unsigned);
 
-TYPED_TEST(Widen, KeepsEveryValueAndWritesNoFurther) {
+TYPED_TEST(Widen, ConvertsEveryValueWithinBounds) {
     for (std::int64_t n = 0; n < 70; ++n) {
         std::vector<TypeParam> x(static_cast<std::size_t>(n));
         for (std::size_t i = 0; i < x.size(); ++i)

@@ -1,4 +1,5 @@
-// Products of bf16 against sums in double, for the sizes and layouts that tiles and panels end at.
+// Products of bf16 compared with sums in double, for sizes at the edges of tiles and panels and for
+// all layouts.
 #include "kernels/ops/matmul.h"
 
 #include <algorithm>
@@ -16,7 +17,7 @@ namespace {
 
 enum class Layout { rows, columns, strided };
 
-// A matrix of bf16 within memory that is NaN between and behind the elements.
+// A bf16 matrix whose memory is NaN between and after its elements.
 struct Matrix {
     std::int64_t rows, columns, row_stride, column_stride;
     std::vector<BFloat16> memory;
@@ -49,7 +50,7 @@ struct Matrix {
     }
 };
 
-// c in f32 shows the sums themselves.
+// With c in f32, the result is the unrounded sums.
 std::vector<float> product(Matrix& a, Matrix& b, DType dtype = DType::f32,
                            const MatmulEpilogue& epilogue = {}) {
     std::vector<float> c(static_cast<std::size_t>(a.rows * b.columns), 0.5f);
@@ -65,7 +66,7 @@ std::vector<float> product(Matrix& a, Matrix& b, DType dtype = DType::f32,
     return c;
 }
 
-// Every sum is within K ulps of the sum of magnitudes, plus the rounding of a bf16 c.
+// Every sum must be within K ulps of the sum of magnitudes, plus the rounding error of a bf16 c.
 void expect_close(Matrix& a, Matrix& b, const std::vector<float>& c, DType dtype, double start,
                   double bias) {
     const double depth = static_cast<double>(a.columns);
@@ -86,9 +87,9 @@ void expect_close(Matrix& a, Matrix& b, const std::vector<float>& c, DType dtype
     }
 }
 
-class BFloat16Products : public testing::TestWithParam<std::tuple<Layout, Layout>> {};
+class BFloat16Matmul : public testing::TestWithParam<std::tuple<Layout, Layout>> {};
 
-TEST_P(BFloat16Products, AreTheSumsForEverySizeThatATileOrAPairEndsAt) {
+TEST_P(BFloat16Matmul, MatchesDoubleSumsAtTileAndPairEdges) {
     const auto [left, right] = GetParam();
     const std::int64_t sizes[][3] = {{2, 2, 1},     {2, 3, 2},     {3, 2, 3},    {13, 15, 31},
                                      {14, 16, 32},  {15, 17, 33},  {29, 33, 65}, {28, 65, 7},
@@ -101,7 +102,7 @@ TEST_P(BFloat16Products, AreTheSumsForEverySizeThatATileOrAPairEndsAt) {
     }
 }
 
-TEST_P(BFloat16Products, AddTheBiasAndWhatWasThereBeforeTheyAreRounded) {
+TEST_P(BFloat16Matmul, AddsBiasAndAccumulatesBeforeRounding) {
     const auto [left, right] = GetParam();
     for (const std::int64_t k : {std::int64_t{9}, std::int64_t{1601}}) {
         Matrix a(17, k, left, 3), b(k, 35, right, 4);
@@ -117,7 +118,7 @@ TEST_P(BFloat16Products, AddTheBiasAndWhatWasThereBeforeTheyAreRounded) {
     }
 }
 
-TEST_P(BFloat16Products, HaveTheSameBitsForAnyNumberOfThreads) {
+TEST_P(BFloat16Matmul, GivesTheSameBitsForAnyNumberOfThreads) {
     const auto [left, right] = GetParam();
     const int before = num_threads();
     for (const std::int64_t k : {std::int64_t{257}, std::int64_t{1601}}) {
@@ -136,16 +137,16 @@ TEST_P(BFloat16Products, HaveTheSameBitsForAnyNumberOfThreads) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Layouts, BFloat16Products,
+    Layouts, BFloat16Matmul,
     testing::Combine(testing::Values(Layout::rows, Layout::columns, Layout::strided),
                      testing::Values(Layout::rows, Layout::columns, Layout::strided)));
 
-TEST(BFloat16Product, WithoutDepthIsZero) {
+TEST(BFloat16MatmulEdgeCases, ReturnsZeroForAnEmptyDepth) {
     Matrix a(20, 0, Layout::rows, 1), b(0, 40, Layout::rows, 2);
     for (const float sum : product(a, b)) ASSERT_EQ(sum, 0.0f);
 }
 
-TEST(BFloat16Product, PassesOnInfinitiesAndNaNs) {
+TEST(BFloat16MatmulEdgeCases, PropagatesInfinitiesAndNaNs) {
     Matrix a(3, 5, Layout::rows, 1), b(5, 4, Layout::rows, 2);
     a.at(0, 4) = BFloat16(INFINITY);
     a.at(1, 2) = BFloat16(NAN);

@@ -22,14 +22,14 @@ T of_bits(unsigned bits) {
     return value;
 }
 
-// The largest bits of a finite value.
+// The bits of the largest finite value.
 template <class T>
 constexpr unsigned kLargest = std::is_same_v<T, Half> ? 0x7bff : 0x7f7f;
 
-// For how many of all 2^16 random numbers `value` goes to `upper`, the neighbour away from zero;
-// for the others it must go to `lower`.
+// Returns for how many of all 2^16 random numbers `value` is rounded to `upper`, the neighbor away
+// from zero. For the other numbers it must be rounded to `lower`.
 template <class T>
-int ups(float value, T lower, T upper) {
+int count_rounded_up(float value, T lower, T upper) {
     int count = 0;
     for (std::uint32_t random = 0; random < 0x10000; ++random) {
         const T y = round_stochastically<T>(value, random);
@@ -41,7 +41,7 @@ int ups(float value, T lower, T upper) {
     return count;
 }
 
-TYPED_TEST(StochasticRounding, LeavesValuesOfTheTypeAlone) {
+TYPED_TEST(StochasticRounding, KeepsRepresentableValues) {
     for (unsigned bits = 0; bits < 0x10000; ++bits) {
         const auto x = of_bits<TypeParam>(bits);
         for (const std::uint32_t random : {0u, 1u, 0x7fffu, 0x8000u, 0xffffu}) {
@@ -54,8 +54,8 @@ TYPED_TEST(StochasticRounding, LeavesValuesOfTheTypeAlone) {
     }
 }
 
-// Of normal and subnormal values, and across the powers of two between them.
-TYPED_TEST(StochasticRounding, GoesUpAsOftenAsItsPlaceBetweenTwoNeighboursSays) {
+// Tests normal and subnormal values, and intervals that contain a power of two.
+TYPED_TEST(StochasticRounding, RoundsUpInProportionToTheDistance) {
     for (const unsigned bits : {0u, 1u, 2u, 0x3fu, 0x7fu, 0x80u, 0x3ffu, 0x400u, 0x401u, 0x3bffu,
                                 0x3c00u, 0x3f7fu, 0x3f80u, 0x7bfeu, kLargest<TypeParam> - 1}) {
         for (const unsigned sign : {0u, 0x8000u}) {
@@ -64,30 +64,31 @@ TYPED_TEST(StochasticRounding, GoesUpAsOftenAsItsPlaceBetweenTwoNeighboursSays) 
             for (const double part : {1.0 / 256, 0.25, 0.5, 0.75, 255.0 / 256}) {
                 const double low = static_cast<float>(lower), high = static_cast<float>(upper);
                 const auto value = static_cast<float>(low + (high - low) * part);
-                EXPECT_EQ(ups(value, lower, upper), static_cast<int>(part * 0x10000))
+                EXPECT_EQ(count_rounded_up(value, lower, upper), static_cast<int>(part * 0x10000))
                     << bits << " " << part;
             }
         }
     }
 }
 
-TEST(StochasticRoundingOfHalf, KnowsPartsOfTheSmallestStep) {
+TEST(StochasticRoundingOfHalf, RoundsFractionsOfTheSmallestSubnormal) {
     const float step = 0x1p-24f;
-    EXPECT_EQ(ups(step * 0x1p-16f, Half(0.0f), Half(step)), 1);
-    EXPECT_EQ(ups(step * 0x1p-17f, Half(0.0f), Half(step)), 0);
-    EXPECT_EQ(ups(step * 5.0f / 0x10000, Half(0.0f), Half(step)), 5);
-    EXPECT_EQ(ups(std::numeric_limits<float>::denorm_min(), Half(0.0f), Half(step)), 0);
+    EXPECT_EQ(count_rounded_up(step * 0x1p-16f, Half(0.0f), Half(step)), 1);
+    EXPECT_EQ(count_rounded_up(step * 0x1p-17f, Half(0.0f), Half(step)), 0);
+    EXPECT_EQ(count_rounded_up(step * 5.0f / 0x10000, Half(0.0f), Half(step)), 5);
+    EXPECT_EQ(count_rounded_up(std::numeric_limits<float>::denorm_min(), Half(0.0f), Half(step)),
+              0);
 }
 
-TYPED_TEST(StochasticRounding, BecomesInfiniteOnlyBeyondTheNextPowerOfTwo) {
+TYPED_TEST(StochasticRounding, OverflowsOnlyBeyondTheNextPowerOfTwo) {
     const auto largest = of_bits<TypeParam>(kLargest<TypeParam>);
     const auto infinite = of_bits<TypeParam>(kLargest<TypeParam> + 1);
     const float power = 2.0f * std::exp2f(std::floor(std::log2f(largest)));
-    EXPECT_EQ(ups(std::nextafter(power, 0.0f), largest, largest), 0);
-    EXPECT_EQ(ups(power, infinite, infinite), 0);
-    EXPECT_EQ(ups(std::numeric_limits<float>::infinity(), infinite, infinite), 0);
+    EXPECT_EQ(count_rounded_up(std::nextafter(power, 0.0f), largest, largest), 0);
+    EXPECT_EQ(count_rounded_up(power, infinite, infinite), 0);
+    EXPECT_EQ(count_rounded_up(std::numeric_limits<float>::infinity(), infinite, infinite), 0);
     const auto negative = of_bits<TypeParam>(0x8000 | kLargest<TypeParam>);
-    EXPECT_EQ(ups(-std::nextafter(power, 0.0f), negative, negative), 0);
+    EXPECT_EQ(count_rounded_up(-std::nextafter(power, 0.0f), negative, negative), 0);
 }
 
 TYPED_TEST(StochasticRounding, KeepsNaN) {

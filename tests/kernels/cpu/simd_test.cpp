@@ -1,4 +1,5 @@
-// The elementary functions of the packs, against the C library in double, in ulps of the result.
+// The elementary functions of the SIMD packs compared with the C library in double, in ulps of the
+// result.
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -28,7 +29,7 @@ std::vector<float> apply(F f, std::vector<float> x) {
     return y;
 }
 
-// Every 1009th float of an interval.
+// Returns every 1009th float of an interval.
 std::vector<float> samples(float low, float high) {
     std::vector<float> x;
     for (std::uint64_t bits = 0; bits < (std::uint64_t{1} << 32); bits += 1009) {
@@ -53,13 +54,13 @@ double worst_ulp(F f, double (*exact)(double), float low, float high) {
     return worst;
 }
 
-TEST(Packs, ExpLogTanhAreWithinTheStatedUlps) {
+TEST(SimdPacks, ComputeExpLogTanhWithinTheDocumentedUlps) {
     EXPECT_LE(worst_ulp(formula::Exp{}, std::exp, -103.0f, 88.7f), 1.1);
     EXPECT_LE(worst_ulp(formula::Log{}, std::log, 1e-44f, 3e38f), 1.0);
     EXPECT_LE(worst_ulp(formula::Tanh{}, std::tanh, -20.0f, 20.0f), 2.0);
 }
 
-TEST(Packs, SpecialValuesAreThoseOfTheCLibrary) {
+TEST(SimdPacks, HandleSpecialValuesLikeTheCLibrary) {
     const float inf = INFINITY, nan = NAN;
     const std::vector<float> x = {inf,  -inf,  nan,    0.0f,   -0.0f,
                                   1.0f, -1.0f, 1e-45f, 200.0f, -200.0f};
@@ -79,7 +80,7 @@ TEST(Packs, SpecialValuesAreThoseOfTheCLibrary) {
     expect(apply(formula::Tanh{}, x), std::tanh);
 }
 
-TEST(Packs, AnElementsBitsDontDependOnItsPlace) {
+TEST(SimdPacks, GiveTheSameBitsAtAnyPosition) {
     std::vector<float> x(67);
     for (std::size_t i = 0; i < x.size(); ++i) x[i] = 0.1f * static_cast<float>(i) - 3.0f;
     const std::vector<float> together = apply(formula::Gelu{}, x);

@@ -1,4 +1,4 @@
-// The convolutions that cuDNN accepts, checked without a GPU.
+// The convolutions that cuDNN supports, checked without a GPU.
 #if AXLE_CUDA
 
 #include "kernels/cuda/conv/cudnn_conv.h"
@@ -12,24 +12,24 @@ struct Case {
     std::int64_t groups = 1;
 };
 
-// Every convolution of LeNet, ResNet-18 and ResNet-50, by shape.
+// The shapes of all convolutions in LeNet, ResNet-18 and ResNet-50.
 constexpr std::int64_t kImages = 32;
 constexpr Case kLeNet[] = {{kImages, 1, 28, 6, 5, 1, 2}, {kImages, 6, 14, 16, 5, 1, 0}};
 constexpr Case kResNet[] = {
     {kImages, 3, 224, 64, 7, 2, 3},
-    // 3 x 3, alike in both
+    // 3 x 3 convolutions of both ResNets
     {kImages, 64, 56, 64, 3, 1, 1},
     {kImages, 128, 28, 128, 3, 1, 1},
     {kImages, 256, 14, 256, 3, 1, 1},
     {kImages, 512, 7, 512, 3, 1, 1},
-    // ResNet-18's steps down
+    // downsampling in ResNet-18
     {kImages, 64, 56, 128, 3, 2, 1},
     {kImages, 64, 56, 128, 1, 2, 0},
     {kImages, 128, 28, 256, 3, 2, 1},
     {kImages, 128, 28, 256, 1, 2, 0},
     {kImages, 256, 14, 512, 3, 2, 1},
     {kImages, 256, 14, 512, 1, 2, 0},
-    // ResNet-50's bottlenecks
+    // bottlenecks in ResNet-50
     {kImages, 64, 56, 64, 1, 1, 0},
     {kImages, 64, 56, 256, 1, 1, 0},
     {kImages, 256, 56, 64, 1, 1, 0},
@@ -64,7 +64,7 @@ ConstView tensor(DType dtype, std::int64_t n, std::int64_t c, std::int64_t size,
 
 class CudnnConvGraph : public DescribedGpu {
   protected:
-    // Bytes of workspace; none if there is no plan.
+    // Returns the workspace in bytes, or nothing if there is no plan.
     std::optional<std::int64_t> plan(ConvResult result, DType dtype, const Case& c,
                                      bool channels_last, const Limits& limits,
                                      bool has_bias = false) const try {
@@ -89,7 +89,7 @@ std::string describe(ConvResult result, DType dtype, const Case& c, bool channel
                ", stride ", c.stride, ", groups ", c.groups);
 }
 
-TEST_F(CudnnConvGraph, EveryShapeOfResNetHasAPlan) {
+TEST_F(CudnnConvGraph, PlansEveryShapeOfResNet) {
     for (const DType dtype : {f32, f16, bf16})
         for (const bool channels_last : {false, true})
             for (const Case& c : kResNet)
@@ -99,7 +99,7 @@ TEST_F(CudnnConvGraph, EveryShapeOfResNetHasAPlan) {
                         << describe(result, dtype, c, channels_last);
 }
 
-TEST_F(CudnnConvGraph, EveryShapeOfLeNetHasAPlanWithItsBias) {
+TEST_F(CudnnConvGraph, PlansEveryShapeOfLeNetWithBias) {
     for (const DType dtype : {f32, f16, bf16})
         for (const Case& c : kLeNet)
             for (const ConvResult result : kResults)
@@ -108,7 +108,7 @@ TEST_F(CudnnConvGraph, EveryShapeOfLeNetHasAPlanWithItsBias) {
                     << describe(result, dtype, c, false);
 }
 
-TEST_F(CudnnConvGraph, ThereAreDeterministicPlans) {
+TEST_F(CudnnConvGraph, PlansDeterministically) {
     for (const DType dtype : {f32, f16, bf16})
         for (const Case& c : {kLeNet[1], kResNet[0], kResNet[1], kResNet[5]})
             for (const ConvResult result : kResults)
@@ -116,16 +116,16 @@ TEST_F(CudnnConvGraph, ThereAreDeterministicPlans) {
                     << describe(result, dtype, c, false);
 }
 
-TEST_F(CudnnConvGraph, GroupsAndOneWindowHavePlans) {
+TEST_F(CudnnConvGraph, PlansGroupsAndSingleWindows) {
     for (const DType dtype : {f32, f16, bf16}) {
-        // As a depthwise layer, and as an image that is one window, whatever the stride says.
+        // Depthwise and grouped layers, and images that are a single window, for any stride.
         for (const Case& c : {Case{8, 64, 28, 64, 3, 1, 1, 64}, Case{8, 32, 14, 64, 3, 1, 1, 4},
                               Case{8, 64, 7, 128, 7, 1, 0}})
             for (const ConvResult result : kResults)
                 EXPECT_TRUE(plan(result, dtype, c, false, conv_limits(dtype, false, true)))
                     << describe(result, dtype, c, false);
     }
-    // Windows of 4 by 4, 16 apart, on 16 by 16 elements, with the stride left out.
+    // 4 x 4 windows with a distance of 16 on 16 x 16 elements, but with stride 1.
     const ConvAxis axis = {1, 0, 1};
     EXPECT_NO_THROW(
         Plan(conv_graph(ConvResult::y, tensor(f32, 2, 3, 16, false), tensor(f32, 8, 3, 4, false),
@@ -133,7 +133,7 @@ TEST_F(CudnnConvGraph, GroupsAndOneWindowHavePlans) {
              {nullptr, &*device_}, conv_limits(f32, false, true)));
 }
 
-TEST_F(CudnnConvGraph, WhatFitsNowhereIsRefused) {
+TEST_F(CudnnConvGraph, RefusesInconsistentShapes) {
     const ConvAxis axis = {1, 0, 1};
     EXPECT_THROW(
         Plan(conv_graph(ConvResult::y, tensor(f32, 2, 3, 16, false), tensor(f32, 8, 3, 4, false),

@@ -1,6 +1,6 @@
-// The graphs of attention, checked by cuDNN itself on a machine without a GPU: it reads shapes,
-// types and the pattern of operations, and computes nothing. Its engines for them are compiled by
-// the driver: where there is one, plans are made as well.
+// The attention graphs, validated by cuDNN on a machine without a GPU: it checks shapes, types and
+// the pattern of operations, and computes nothing. Its attention engines are compiled by the
+// driver; if there is a driver, plans are created as well.
 #if AXLE_CUDA
 
 #include <initializer_list>
@@ -18,7 +18,7 @@ namespace {
 
 enum class Layout { heads_outside, heads_inside, interleaved };
 
-// [B, H, T, D], in memory [B, H, T, D], [B, T, H, D] or [B, T, 3, H, D].
+// [B, H, T, D], stored as [B, H, T, D], [B, T, H, D] or [B, T, 3, H, D].
 View heads(std::int64_t batch, std::int64_t heads, std::int64_t length, std::int64_t depth,
            DType dtype, Layout layout) {
     View x;
@@ -33,7 +33,7 @@ View heads(std::int64_t batch, std::int64_t heads, std::int64_t length, std::int
     return x;
 }
 
-// Which dimensions of the scores a mask repeats.
+// The dimensions of the scores that a mask broadcasts.
 enum class Repeats { no_mask, nothing, heads, batch_and_heads, queries_and_heads };
 
 struct Call {
@@ -96,7 +96,7 @@ const Call kShapes[] = {
     {1, 2, 2, 128, 128, 256, true, bf16, Layout::interleaved},
 };
 
-// Head dims, dtypes, masks of every kind, grouped queries, dropout and causality, all with all.
+// All combinations of head sizes, dtypes, kinds of masks, grouped queries, dropout and causality.
 std::vector<Call> all_calls() {
     std::vector<Call> calls(std::begin(kShapes), std::end(kShapes));
     constexpr Repeats kRepeats[] = {Repeats::no_mask, Repeats::nothing, Repeats::heads,
@@ -141,7 +141,7 @@ TEST_F(CudnnGraph, AcceptsAttentionBackward) {
                 << c << ", deterministic: " << deterministic;
 }
 
-TEST_F(CudnnGraph, ValuesAreWhereTheEnumeratorsSay) {
+TEST_F(CudnnGraph, NumbersValuesLikeTheEnumerators) {
     const Call c = {2,   4,  2, 64, 48, 32, false, f16, Layout::heads_inside, Repeats::heads,
                     f32, 0.1};
     const auto kinds = [](const Graph& graph, std::initializer_list<Value> values) {
@@ -167,7 +167,7 @@ TEST_F(CudnnGraph, ValuesAreWhereTheEnumeratorsSay) {
                      number, number, state, state, floats, floats}));
 }
 
-TEST_F(CudnnGraph, SizesThatDoNotFitAreRefused) {
+TEST_F(CudnnGraph, RefusesInconsistentSizes) {
     const auto product = [] {
         Graph graph;
         const auto a = graph.tensor(CUDNN_DATA_HALF, {1, 8, 16}, {128, 16, 1});
@@ -179,7 +179,7 @@ TEST_F(CudnnGraph, SizesThatDoNotFitAreRefused) {
     EXPECT_THROW(product(), UnsupportedGraph);
 }
 
-// Each takes half a second: a plan for what differs by more than a size.
+// Creating a plan takes half a second, so this tests one call of each kind, in one size.
 class CudnnAttentionPlan : public DescribedGpu {
   protected:
     void SetUp() override {
@@ -189,7 +189,7 @@ class CudnnAttentionPlan : public DescribedGpu {
     }
 };
 
-TEST_F(CudnnAttentionPlan, LongEveryKindOfCallHasOne) {
+TEST_F(CudnnAttentionPlan, LongExistsForEveryKindOfCall) {
     std::vector<Call> calls(std::begin(kShapes), std::end(kShapes));
     for (const Repeats repeats : {Repeats::no_mask, Repeats::nothing, Repeats::heads,
                                   Repeats::batch_and_heads, Repeats::queries_and_heads})
@@ -204,7 +204,7 @@ TEST_F(CudnnAttentionPlan, LongEveryKindOfCallHasOne) {
     }
 }
 
-TEST(CudnnKey, TellsApartWhatGraphsDependOn) {
+TEST(CudnnKey, DiffersForDifferentGraphs) {
     alignas(16) float memory[16] = {};
     View x;
     x.data = memory, x.ndim = 2, x.shape[0] = 2, x.shape[1] = 4, x.stride[0] = 4, x.stride[1] = 1;

@@ -1,4 +1,4 @@
-// The poolings that cuDNN accepts, checked without a GPU.
+// The pooling operations that cuDNN supports, checked without a GPU.
 #if AXLE_CUDA
 
 #include "kernels/cuda/pool/cudnn_pool.h"
@@ -45,7 +45,7 @@ constexpr PoolResult kForward[] = {PoolResult::maximum, PoolResult::mean};
 
 using CudnnPoolGraph = DescribedGpu;
 
-TEST_F(CudnnPoolGraph, EveryWindowHasAPlan) {
+TEST_F(CudnnPoolGraph, PlansEveryKindOfWindow) {
     for (const DType dtype : {f32, f16, bf16})
         for (const Case& c : kCases)
             for (const PoolResult result : kForward) {
@@ -56,7 +56,7 @@ TEST_F(CudnnPoolGraph, EveryWindowHasAPlan) {
             }
 }
 
-TEST_F(CudnnPoolGraph, GradientsOfMeansHaveDeterministicPlans) {
+TEST_F(CudnnPoolGraph, PlansGradientsOfMeansDeterministically) {
     for (const Case& c : kCases)
         for (const bool deterministic : {false, true}) {
             Limits limits;
@@ -69,14 +69,14 @@ TEST_F(CudnnPoolGraph, GradientsOfMeansHaveDeterministicPlans) {
         }
 }
 
-TEST_F(CudnnPoolGraph, WindowsThatDoNotCutThatResultAreRefused) {
+TEST_F(CudnnPoolGraph, RefusesInconsistentShapes) {
     EXPECT_THROW(
         pool_graph(PoolResult::mean, windows(2, 2, 0), planes(f32, 2, 3, 28), planes(f32, 2, 3, 13))
             .finish(nullptr),
         UnsupportedGraph);
 }
 
-TEST(CudnnPoolRules, WhatCudnnCountsOtherwiseIsLeftToOwnKernels) {
+TEST(CudnnPoolRules, ExcludeWindowsThatCudnnCountsDifferently) {
     const ConstView x = planes(f32, 2, 3, 12), y = planes(f32, 2, 3, 6), cut = planes(f32, 2, 3, 7);
     const auto suits = [&](PoolResult result, const Pool& pool, const ConstView& out) {
         return has_pool_rules(result, pool, x, out);
@@ -90,7 +90,7 @@ TEST(CudnnPoolRules, WhatCudnnCountsOtherwiseIsLeftToOwnKernels) {
     EXPECT_TRUE(suits(PoolResult::maximum, divided, y));
     EXPECT_FALSE(suits(PoolResult::maximum, holes, y));
 
-    // The seventh window of 12 elements and a padding of 1 reaches one beyond the padding.
+    // The seventh window of 12 elements with a padding of 1 extends one element beyond the padding.
     EXPECT_TRUE(suits(PoolResult::maximum, windows(3, 2, 1), cut));
     EXPECT_TRUE(suits(PoolResult::mean, inside(windows(3, 2, 1)), cut));
     EXPECT_FALSE(suits(PoolResult::mean, windows(3, 2, 1), cut));

@@ -1,5 +1,5 @@
-// A GPU that is only described: cuDNN makes plans for it that can't be run. They say what it
-// accepts, and nothing about results or speed.
+// A GPU that is only described: cuDNN creates plans for it that cannot run. They show what cuDNN
+// supports, but no results or timings.
 #pragma once
 
 #include <optional>
@@ -25,7 +25,7 @@ inline constexpr std::string_view kProperties = R"({
     "smClockRateKHz": 1980000, "memClockRateKHz": 3201000, "l2CacheSize": 62914560,
     "isTccDriver": 0, "supportCoopLaunch": 1})";
 
-// Skips where there is no cuDNN, or one that takes no such description.
+// Skips tests if cuDNN is missing or does not support such a description.
 class DescribedGpu : public testing::Test {
   protected:
     void SetUp() override try {
@@ -36,11 +36,11 @@ class DescribedGpu : public testing::Test {
         device_->set(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
                      static_cast<std::int64_t>(properties.size()), properties.data());
         device_->finalize();
-    } catch (const UnsupportedGraph&) {  // known from 9.11 on; what is in it may change
+    } catch (const UnsupportedGraph&) {  // introduced in 9.11; its contents can change
         GTEST_SKIP() << "cuDNN " << version() << " doesn't take this description of a device";
     }
 
-    // Bytes of workspace; none if there is no plan.
+    // Returns the workspace in bytes, or nothing if there is no plan.
     std::optional<std::int64_t> workspace(Graph graph, const Limits& limits) const {
         try {
             return Plan(std::move(graph), {nullptr, &*device_}, limits).workspace();

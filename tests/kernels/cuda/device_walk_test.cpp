@@ -1,4 +1,4 @@
-// The arithmetic that GPU kernels find their elements with.
+// The index arithmetic of GPU kernels.
 #if AXLE_CUDA
 
 #include <algorithm>
@@ -28,7 +28,7 @@ Walk<kOperands> walk_of(const std::vector<std::int64_t>& shape, const Strides& s
     return Walk<kOperands>(views);
 }
 
-// Element by element, as the views say.
+// Computes offsets element by element from the strides of the views.
 Places places_of(const std::vector<std::int64_t>& shape, const Strides& strides) {
     Places places = {{}};
     for (std::size_t d = 0; d < shape.size(); ++d) {
@@ -50,7 +50,7 @@ std::array<std::int64_t, kOperands> place_in(const DeviceWalk<kOperands>& walk, 
     return at;
 }
 
-// Of an element of a walk of any size, in 64 bits.
+// Returns the offsets of an element in a walk of any size, in 64 bits.
 std::array<std::int64_t, kOperands> place_in(const Walk<kOperands>& walk, std::int64_t i) {
     std::array<std::int64_t, kOperands> at = walk.offsets(i / walk.width());
     for (int k = 0; k < kOperands; ++k)
@@ -63,7 +63,8 @@ struct Case {
     Strides strides;
 };
 
-// Shapes of up to 5 dimensions; operands in any order of dimensions, repeated, reversed, with gaps.
+// Returns a shape of up to 5 dimensions, and operands with permuted, broadcast or reversed
+// dimensions and with gaps.
 Case random_case(std::mt19937& random) {
     Case c;
     const std::size_t dims = random() % 6;
@@ -82,7 +83,7 @@ Case random_case(std::mt19937& random) {
     return c;
 }
 
-TEST(Divider, IsExactForEveryDivisor) {
+TEST(Divider, DividesExactly) {
     constexpr std::int64_t kEnd = std::int64_t{1} << 31;
     std::vector<std::int64_t> divisors = {3, 5, 6, 7, 10, 11, 100, 641, 1000000007};
     for (int bit = 0; bit <= 31; ++bit)
@@ -107,7 +108,7 @@ TEST(Divider, IsExactForEveryDivisor) {
     }
 }
 
-TEST(DeviceWalk, FindsEveryElementWhereTheViewsHaveIt) {
+TEST(DeviceWalk, ComputesTheOffsetOfEveryElement) {
     std::mt19937 random(2);
     for (int trial = 0; trial < 2000; ++trial) {
         const Case c = random_case(random);
@@ -127,7 +128,7 @@ TEST(DeviceWalk, FindsEveryElementWhereTheViewsHaveIt) {
     }
 }
 
-TEST(DeviceWalk, PlacesAreIn64Bits) {
+TEST(DeviceWalk, ComputesOffsetsIn64Bits) {
     constexpr std::int64_t kFar = (std::int64_t{1} << 33) + 5;
     const Walk<kOperands> walk =
         walk_of({4, 1000, 3}, {{{-kFar, 7, 1 << 29}, {kFar, 1, 0}, {0, kFar, -kFar}}});
@@ -138,7 +139,7 @@ TEST(DeviceWalk, PlacesAreIn64Bits) {
     });
 }
 
-TEST(Slabs, CoverEveryElementOnceAndInOrder) {
+TEST(Slabs, CoverEveryElementOnceInOrder) {
     std::mt19937 random(3);
     for (int trial = 0; trial < 2000; ++trial) {
         const Case c = random_case(random);
@@ -157,12 +158,12 @@ TEST(Slabs, CoverEveryElementOnceAndInOrder) {
     }
 }
 
-TEST(Slabs, AreNoneForAnEmptyView) {
+TEST(Slabs, AreAbsentForAnEmptyView) {
     for_each_slab(walk_of({3, 0}, {{{0, 1}, {0, 1}, {0, 1}}}),
                   [](const DeviceWalk<kOperands>&) { FAIL(); });
 }
 
-// Where views have 2^31 elements and more, by the first and last elements and some between.
+// For views with 2^31 elements and more, tests the first and last elements and some in between.
 void expect_whole(const std::vector<std::int64_t>& shape, const Strides& strides,
                   std::int64_t most) {
     std::mt19937 random(4);
@@ -200,7 +201,7 @@ TEST(Slabs, ReachElementsBeyond32Bits) {
     }
 }
 
-TEST(Packs, NeedNeighboursWhoseRowsStartAtWholePacks) {
+TEST(PackedWalk, RequiresAlignedContiguousRows) {
     const auto steps = [](const std::vector<std::int64_t>& shape, const Strides& strides) {
         return steps_by_packs(walk_of(shape, strides), 4);
     };
@@ -218,7 +219,7 @@ TEST(Packs, NeedNeighboursWhoseRowsStartAtWholePacks) {
     EXPECT_FALSE(steps({2, 8}, {{{8, 1}, {1, 2}, {8, 1}}}));
 }
 
-TEST(Packs, StandWhereTheirFirstElementsStand) {
+TEST(PackedWalk, StartsAtTheFirstElementOfEachPack) {
     std::mt19937 random(5);
     int walks = 0;
     for (int trial = 0; trial < 4000; ++trial) {
@@ -242,7 +243,7 @@ TEST(Packs, StandWhereTheirFirstElementsStand) {
     EXPECT_GT(walks, 100);
 }
 
-TEST(Packs, OfARowShorterThanOneAreNone) {
+TEST(PackedWalk, RefusesRowsShorterThanAPack) {
     for_each_slab(walk_of({3}, {{{1}, {1}, {1}}}), [](const DeviceWalk<kOperands>& slab) {
         EXPECT_EQ(in_packs(slab, 4).numel, 0u);
     });

@@ -1,4 +1,4 @@
-// GPT-2's files against Transformers, whose tests/golden/gpt2_tiny is.
+// GPT-2 files compared with transformers, which wrote tests/golden/gpt2_tiny.
 #include "core/tree/tree.h"
 #include "gmock/gmock.h"
 #include "nn/models/gpt.h"
@@ -16,7 +16,7 @@ using tests::TemporaryFolder;
 
 std::string tiny() { return tests::golden_path("gpt2_tiny"); }
 
-// A folder with this config.json and the recorded weights, changed.
+// Writes a folder with this config.json and the recorded weights after `change`.
 void write_model(const TemporaryFolder& folder, const std::string& config,
                  const std::function<void(tests::Tensors&)>& change = {}) {
     tests::write_model(folder, "gpt2_tiny", config, change);
@@ -29,7 +29,7 @@ void expect_recorded_logits(nn::Gpt model) {
     expect_close(model(golden("gpt2_tiny.ids")), golden("gpt2_tiny.logits"), 1e-5);
 }
 
-TEST(GptFiles, AModelOfTransformersLoadsWithItsLogitsAndItsLoss) {
+TEST(GptFiles, LoadTransformersModelsWithTheSameLogitsAndLoss) {
     nn::Gpt model = nn::Gpt::from_pretrained(tiny());
     EXPECT_EQ(model.config.n_head, 3);
     EXPECT_EQ(model.config.block_size, 16);
@@ -39,11 +39,11 @@ TEST(GptFiles, AModelOfTransformersLoadsWithItsLogitsAndItsLoss) {
     expect_close(model.loss(ids.slice(1, 0, -1), ids.slice(1, 1)), golden("gpt2_tiny.loss"), 1e-5);
 }
 
-TEST(GptFiles, TheFileItselfIsAPathToo) {
+TEST(GptFiles, LoadFromThePathOfTheWeights) {
     expect_recorded_logits(nn::Gpt::from_pretrained(tiny() + "/model.safetensors"));
 }
 
-TEST(GptFiles, GreedyGenerationIsThatOfTransformers) {
+TEST(GptFiles, GenerateGreedilyLikeTransformers) {
     nn::Gpt model = nn::Gpt::from_pretrained(tiny());
     std::vector<std::int64_t> expected;
     for (const double id : golden("gpt2_tiny.greedy").to_vector())
@@ -52,7 +52,7 @@ TEST(GptFiles, GreedyGenerationIsThatOfTransformers) {
     EXPECT_EQ(model.generate(prompt, 11, {.temperature = 0}), expected);
 }
 
-TEST(GptFiles, OlderFilesLackThePrefixAndCarryMasks) {
+TEST(GptFiles, LoadOlderFilesWithoutPrefixAndWithMasks) {
     const TemporaryFolder folder;
     write_model(folder, config_text(), [](std::map<std::string, Tensor>& tensors) {
         std::map<std::string, Tensor> old;
@@ -67,7 +67,7 @@ TEST(GptFiles, OlderFilesLackThePrefixAndCarryMasks) {
     expect_recorded_logits(nn::Gpt::from_pretrained(folder.path()));
 }
 
-TEST(GptFiles, TheTiedWeightMayHaveEitherNameOrBoth) {
+TEST(GptFiles, LoadTiedWeightsUnderEitherName) {
     const TemporaryFolder folder;
     write_model(folder, config_text(), [](std::map<std::string, Tensor>& tensors) {
         tensors["lm_head.weight"] = tensors["transformer.wte.weight"];
@@ -80,7 +80,7 @@ TEST(GptFiles, TheTiedWeightMayHaveEitherNameOrBoth) {
     expect_recorded_logits(nn::Gpt::from_pretrained(folder.path()));
 }
 
-TEST(GptFiles, SavingWritesWhatTransformersWrote) {
+TEST(GptFiles, SaveTheSameFilesAsTransformers) {
     const TemporaryFolder folder;
     nn::Gpt::from_pretrained(tiny()).save_pretrained(folder / "new/folder");
     const SafetensorsFile ours(folder / "new/folder/model.safetensors");
@@ -104,7 +104,7 @@ TEST(GptFiles, SavingWritesWhatTransformersWrote) {
     expect_recorded_logits(nn::Gpt::from_pretrained(folder / "new/folder"));
 }
 
-TEST(GptFiles, EveryFieldOfTheConfigurationComesBack) {
+TEST(GptFiles, RoundTripTheConfiguration) {
     const nn::GptConfig config = {.vocab_size = 5,
                                   .block_size = 3,
                                   .n_layer = 2,
@@ -127,7 +127,7 @@ TEST(GptFiles, EveryFieldOfTheConfigurationComesBack) {
         expect_same_bits(after[i].second.detach(), before[i].second.detach());
 }
 
-TEST(GptFiles, MissingFilesAreNamed) {
+TEST(GptFiles, NameMissingFiles) {
     const TemporaryFolder folder;
     expect_error<FileError>({"", "/no/such/folder/config.json"},
                             [] { nn::Gpt::from_pretrained("/no/such/folder"); });
@@ -137,7 +137,7 @@ TEST(GptFiles, MissingFilesAreNamed) {
                             [&] { nn::Gpt::from_pretrained(folder.path()); });
 }
 
-TEST(GptFiles, ATruncatedFileIsNamed) {
+TEST(GptFiles, NameTruncatedFiles) {
     const TemporaryFolder folder;
     const std::string bytes = read_file(tiny() + "/model.safetensors");
     write_file_atomically(folder / "config.json", config_text());
@@ -149,7 +149,7 @@ TEST(GptFiles, ATruncatedFileIsNamed) {
     }
 }
 
-TEST(GptFiles, WrongShapesAndNamesAreNamed) {
+TEST(GptFiles, ReportWrongShapesAndNames) {
     const TemporaryFolder folder;
     const std::string path = folder / "model.safetensors";
     write_model(folder, config_text(), [](std::map<std::string, Tensor>& tensors) {
@@ -164,7 +164,7 @@ TEST(GptFiles, WrongShapesAndNamesAreNamed) {
                             [&] { nn::Gpt::from_pretrained(folder.path()); });
 }
 
-TEST(GptFiles, AConfigurationThatDoesNotFitIsNamedWithItsField) {
+TEST(GptFiles, ReportUnsupportedConfigurationFields) {
     const TemporaryFolder folder;
     const auto refused = [&](const std::string& text, const char* reason) {
         write_model(folder, text);
@@ -187,7 +187,7 @@ TEST(GptFiles, AConfigurationThatDoesNotFitIsNamedWithItsField) {
     refused("", "");
 }
 
-TEST(GptFiles, AbsurdSizesAreRefusedBeforeTheyCostMemory) {
+TEST(GptFiles, RefuseHugeSizesBeforeAllocating) {
     const TemporaryFolder folder;
     const std::string good = config_text();
     const auto refused = [&](const char* from, const char* to, const char* reason) {

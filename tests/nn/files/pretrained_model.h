@@ -1,4 +1,4 @@
-// What the tests of models with files share.
+// Helpers for tests of models with files.
 #pragma once
 
 #include <functional>
@@ -17,7 +17,7 @@ namespace axle::tests {
 
 using Tensors = std::map<std::string, Tensor>;
 
-// Of tests/golden/record_models.py.
+// Returns a tensor recorded by tests/golden/record_models.py.
 inline Tensor recorded(const std::string& name) { return golden(name, "models.safetensors"); }
 
 inline std::string config_of(const std::string& model) {
@@ -30,7 +30,7 @@ inline std::string replaced(std::string text, const std::string& from, const std
     return at == std::string::npos ? text : text.replace(at, from.size(), to);
 }
 
-// Fills a folder with this config.json and the weights of a recorded model, changed.
+// Fills a folder with this config.json and the weights of a recorded model after `change`.
 inline void write_model(const TemporaryFolder& folder, const std::string& model,
                         const std::string& config,
                         const std::function<void(Tensors&)>& change = {}) {
@@ -40,8 +40,8 @@ inline void write_model(const TemporaryFolder& folder, const std::string& model,
     write_file_atomically(folder / "config.json", config);
 }
 
-// Twenty steps of AdamW with the losses of PyTorch, in f64 and in f32. loss(model, batch) is that
-// of one of the four recorded batches.
+// Compares the losses of twenty AdamW steps with PyTorch's, in f64 and in f32. loss(model, batch)
+// returns the loss of one of the four recorded batches.
 template <class Model, class Loss>
 void expect_recorded_losses(const std::string& name, Loss&& loss) {
     for (const DType dtype : {f64, f32}) {
@@ -72,7 +72,7 @@ inline void expect_same_state(const nn::Module& a, const nn::Module& b) {
     }
 }
 
-// Another folder's tensors, name by name, to the bit.
+// Expects the same tensors as in another folder, bit by bit.
 inline void expect_same_weights(const std::string& folder, const std::string& model) {
     const SafetensorsFile ours(folder + "/model.safetensors");
     const SafetensorsFile theirs(golden_path(model + "/model.safetensors"));

@@ -1,4 +1,4 @@
-// Modules as folders for Hugging Face's Hub.
+// Saving and loading user-defined modules as Hugging Face Hub folders.
 #include "nn/files/pretrained.h"
 
 #include <filesystem>
@@ -34,8 +34,8 @@ struct TinyNet : nn::Model<TinyNet> {
 const Tree kConfig{{"model_type", "tiny"}, {"width", 8}};
 
 // Covers 10.save_pretrained, 10.torch.load, 32.push_to_hub.
-TEST(Pretrained, AModuleOfTheProgramsOwnComesBackFromItsFolder) {
-    const TemporaryFolder folder(tests::Kept::in_memory);
+TEST(Pretrained, RoundTripsAUserDefinedModule) {
+    const TemporaryFolder folder(tests::FolderStorage::in_memory);
     const TinyNet net(8);
     for (const nn::ShardSize size : {nn::ShardSize("50GB"), nn::ShardSize(16)}) {
         nn::save_pretrained(net, "TinyNet", kConfig, folder / "out", {.max_shard_size = size});
@@ -57,8 +57,8 @@ TEST(Pretrained, AModuleOfTheProgramsOwnComesBackFromItsFolder) {
 }
 
 // Covers 32.push_to_hub.
-TEST(Pretrained, TheCardSaysWhatIsThereUnlessSomebodyElseDoes) {
-    const TemporaryFolder folder(tests::Kept::in_memory);
+TEST(Pretrained, WritesAModelCardUnlessTheUserHasOne) {
+    const TemporaryFolder folder(tests::FolderStorage::in_memory);
     const std::string card = folder / "README.md";
     const auto save = [&](const nn::SavePretrainedOptions& options = {}) {
         nn::save_pretrained(TinyNet(8), "TinyNet", kConfig, folder.path(), options);
@@ -75,8 +75,8 @@ TEST(Pretrained, TheCardSaysWhatIsThereUnlessSomebodyElseDoes) {
 }
 
 // Covers 32.push_to_hub.
-TEST(Pretrained, OnlyTheMainProcessWrites) {
-    const TemporaryFolder folder(tests::Kept::in_memory);
+TEST(Pretrained, WritesOnTheMainProcessOnly) {
+    const TemporaryFolder folder(tests::FolderStorage::in_memory);
     const nn::Gpt gpt({.vocab_size = 5, .block_size = 4, .n_layer = 1, .n_head = 1, .n_embd = 4});
     gpt.save_pretrained(folder / "gpt", {.is_main_process = false});
     EXPECT_FALSE(fs::exists(folder / "gpt"));
@@ -85,8 +85,8 @@ TEST(Pretrained, OnlyTheMainProcessWrites) {
     EXPECT_EQ(nn::Gpt::from_pretrained(folder / "gpt").num_parameters(), gpt.num_parameters());
 }
 
-TEST(Pretrained, AFolderThatLacksAFileIsNamed) {
-    const TemporaryFolder folder(tests::Kept::in_memory);
+TEST(Pretrained, NamesMissingFiles) {
+    const TemporaryFolder folder(tests::FolderStorage::in_memory);
     TinyNet net(8);
     expect_error<FileError>({(folder / "config.json").c_str()},
                             [&] { nn::pretrained_config(folder.path()); });

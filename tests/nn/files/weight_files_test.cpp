@@ -28,16 +28,16 @@ std::set<std::string> files_in(const std::string& folder) {
     return names;
 }
 
-// Floats of 0, 1, 2, ...
+// Returns the floats 0, 1, 2, ...
 Tensor counted(std::int64_t bytes) { return arange(bytes / 4).to(f32); }
 
 nn::StateDict three() { return {{"b", counted(48)}, {"a", counted(16)}, {"c", counted(80)}}; }
 
 }  // namespace
 
-// Weights with the same memory are one that has several names.
+// Weights with the same memory are one weight with several names.
 // Covers 10.save_model.
-TEST(ShardPlan, VectorsOfHuggingFacesHub) {
+TEST(ShardPlan, MatchesHuggingFaceHub) {
     const nlohmann::json recorded = vectors("save_model_shards.json");
     for (const nlohmann::json& c : recorded["cases"]) {
         SCOPED_TRACE(c.dump());
@@ -62,7 +62,7 @@ TEST(ShardPlan, VectorsOfHuggingFacesHub) {
     }
 }
 
-TEST(ShardPlan, OfNothingIsOneEmptyFile) {
+TEST(ShardPlan, PlansOneEmptyFileForNoWeights) {
     const nn::ShardPlan plan = nn::plan_shards({}, "10GB");
     ASSERT_EQ(plan.files.size(), 1u);
     EXPECT_EQ(plan.files[0].name, "model.safetensors");
@@ -70,7 +70,7 @@ TEST(ShardPlan, OfNothingIsOneEmptyFile) {
     EXPECT_EQ(plan.total_size, 0);
 }
 
-TEST(ShardPlan, RefusesSizesThatAreNone) {
+TEST(ShardPlan, RefusesInvalidSizes) {
     expect_error<ValueError>({"max_shard_size", "-1"}, [] { return nn::ShardSize(-1); });
     expect_error<ValueError>({"parse_size_to_int", "'much'"}, [] { return nn::ShardSize("much"); });
     expect_error<ValueError>({"plan_shards", "'model.safetensors'"},
@@ -78,8 +78,8 @@ TEST(ShardPlan, RefusesSizesThatAreNone) {
 }
 
 // Covers 10.safetensors.
-TEST(SaveWeights, WritesOneFileOrShardsAndReplacesOnlyItsOwn) {
-    const TemporaryFolder folder(Kept::in_memory);
+TEST(SaveWeights, ReplacesOnlyItsOwnFilesAndShards) {
+    const TemporaryFolder folder(FolderStorage::in_memory);
     write_file_atomically(folder / "notes.txt", "mine");
     write_file_atomically(folder / "model-00001-of-00002.safetensors.bak", "mine");
     write_file_atomically(folder / "pytorch_model.bin", "mine");
@@ -110,8 +110,8 @@ TEST(SaveWeights, WritesOneFileOrShardsAndReplacesOnlyItsOwn) {
     EXPECT_EQ(read_file(folder / "notes.txt"), "mine");
 }
 
-TEST(SaveWeights, RefusesAFileInPlaceOfTheFolderAndWeightsWithoutValues) {
-    const TemporaryFolder folder(Kept::in_memory);
+TEST(SaveWeights, RefusesMetaTensorsAndFilesAsFolders) {
+    const TemporaryFolder folder(FolderStorage::in_memory);
     write_file_atomically(folder / "file", "mine");
     expect_error<FileError>({(folder / "file").c_str(), "is a file"},
                             [&] { nn::save_weights(three(), folder / "file", 50); });
@@ -122,8 +122,8 @@ TEST(SaveWeights, RefusesAFileInPlaceOfTheFolderAndWeightsWithoutValues) {
     EXPECT_EQ(files_in(folder.path()), (std::set<std::string>{"file"}));
 }
 
-TEST(SaveWeights, LeavesTheOldWeightsWhereALaterShardCantBeWritten) {
-    const TemporaryFolder folder(Kept::in_memory);
+TEST(SaveWeights, KeepsOldWeightsWhenAShardCannotBeWritten) {
+    const TemporaryFolder folder(FolderStorage::in_memory);
     const auto filled = [](double value) {
         return nn::StateDict{{"small", full({10}, value)}, {"large", full({10'000}, value)}};
     };
@@ -143,7 +143,7 @@ TEST(SaveWeights, LeavesTheOldWeightsWhereALaterShardCantBeWritten) {
 }
 
 TEST(SaveWeights, RefusesAnUndefinedTensor) {
-    const TemporaryFolder folder(Kept::in_memory);
+    const TemporaryFolder folder(FolderStorage::in_memory);
     expect_error<UsageError>({"save_weights: the tensor is undefined: bias"}, [&] {
         nn::save_weights({{"weight", counted(16)}, {"bias", Tensor()}}, folder / "new", 50);
     });
@@ -151,7 +151,7 @@ TEST(SaveWeights, RefusesAnUndefinedTensor) {
 }
 
 // Covers 10.save_model.
-TEST(WeightFiles, AreOfAcceleratesSaveModelWholeAndInShards) {
+TEST(WeightFiles, ReadFilesAndShardsWrittenByAccelerate) {
     const nn::WeightFiles expected(golden_path("torch_files/safetensors_whole/model.safetensors"));
     EXPECT_EQ(expected.weights().size(), 9u);
     for (const char* file :
@@ -166,13 +166,13 @@ TEST(WeightFiles, AreOfAcceleratesSaveModelWholeAndInShards) {
     }
 }
 
-TEST(WeightFiles, RefuseWhatIsNoWeight) {
+TEST(WeightFiles, RefuseInvalidFiles) {
     const auto recorded = [](const char* name) {
         return str(AXLE_TESTS_DIR "/fuzz/corpus/torch_file/", name);
     };
     expect_error<FileError>({recorded("plain").c_str(), "'none' is no weight"},
                             [&] { return nn::WeightFiles(recorded("plain")); });
-    const TemporaryFolder folder(Kept::in_memory);
+    const TemporaryFolder folder(FolderStorage::in_memory);
     save_safetensors(folder / "tf.safetensors", three(), {{"format", "tf"}});
     expect_error<FileError>({(folder / "tf.safetensors").c_str(), "'tf', not 'pt'"},
                             [&] { return nn::WeightFiles(folder / "tf.safetensors"); });

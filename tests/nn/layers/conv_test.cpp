@@ -14,7 +14,7 @@ using testing::ElementsAre;
 using tests::expect_error;
 using tests::expect_same_bits;
 
-// A layer whose weights and bias are all one.
+// Returns a layer whose weights and bias are all one.
 nn::Conv2d summing(Size2 kernel, nn::Conv2dLayerOptions options) {
     nn::Conv2d layer(1, 1, kernel, options);
     const NoGrad no_grad;
@@ -23,7 +23,7 @@ nn::Conv2d summing(Size2 kernel, nn::Conv2dLayerOptions options) {
     return layer;
 }
 
-TEST(Conv2dLayer, HasThePyTorchNamesShapesAndInitialValues) {
+TEST(Conv2dLayer, HasPyTorchsNamesShapesAndInitialValues) {
     manual_seed(1);
     nn::Conv2d layer(32, 64, {3, 5}, {.groups = 2});
     std::vector<std::string> names;
@@ -40,7 +40,7 @@ TEST(Conv2dLayer, HasThePyTorchNamesShapesAndInitialValues) {
     EXPECT_FALSE(nn::Conv2d(3, 4, 1, {.bias = false}).bias.defined());
 }
 
-TEST(Conv2dLayer, PassesItsOptionsOn) {
+TEST(Conv2dLayer, AppliesItsOptions) {
     manual_seed(2);
     nn::Conv2d layer(4, 6, 3, {.stride = 2, .padding = {1, 2}, .dilation = {1, 2}, .groups = 2});
     const Tensor x = randn({2, 4, 9, 9});
@@ -59,8 +59,8 @@ TEST(Conv2dLayer, KeepsTheSizeWithSamePadding) {
         }
 }
 
-// As PyTorch does: where an odd number of zeros is due, the end gets one more.
-TEST(Conv2dLayer, PadsTheEndMoreWithSamePadding) {
+// As in PyTorch, if the number of zeros is odd, the end gets one more.
+TEST(Conv2dLayer, PadsTheEndMoreForEvenKernelsWithSamePadding) {
     nn::Conv2d layer = summing({1, 2}, {.padding = nn::kSamePadding, .bias = false});
     const Tensor y = layer(tensor({1, 2, 3}, {1, 1, 3}));
     EXPECT_THAT(y.to_vector(), ElementsAre(3, 5, 3));
@@ -68,7 +68,7 @@ TEST(Conv2dLayer, PadsTheEndMoreWithSamePadding) {
     EXPECT_THAT(tall(tensor({1, 2, 3}, {1, 3, 1})).to_vector(), ElementsAre(6, 6, 5));
 }
 
-TEST(Conv2dLayer, PadsWithWhatItsModeSays) {
+TEST(Conv2dLayer, SupportsPaddingModes) {
     const Tensor x = tensor({1, 2, 4}, {1, 1, 3});
     const auto padded = [&](PadMode mode) {
         return summing({1, 3}, {.padding = {0, 1}, .padding_mode = mode})(x).to_vector();
@@ -79,7 +79,7 @@ TEST(Conv2dLayer, PadsWithWhatItsModeSays) {
     EXPECT_THAT(padded(PadMode::circular), ElementsAre(8, 8, 8));
 }
 
-TEST(Conv2dLayer, RefusesWhatNoLayerHas) {
+TEST(Conv2dLayer, RefusesInvalidSizesAndOptions) {
     expect_error<ValueError>({"Conv2d: sizes", "kernel [0, 3]"}, [] { nn::Conv2d(3, 4, {0, 3}); });
     expect_error<ValueError>({"Conv2d: ", "groups", "in 3", "out 4"},
                              [] { nn::Conv2d(3, 4, 3, {.groups = 2}); });
@@ -88,7 +88,7 @@ TEST(Conv2dLayer, RefusesWhatNoLayerHas) {
     });
 }
 
-TEST(ConvTranspose2dLayer, UndoesTheShapeOfAConv2d) {
+TEST(ConvTranspose2dLayer, InvertsTheShapeOfConv2d) {
     manual_seed(3);
     nn::Conv2d down(3, 8, 4, {.stride = 2, .padding = 1});
     nn::ConvTranspose2d up(8, 3, 4, {.stride = 2, .padding = 1});

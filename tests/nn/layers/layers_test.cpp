@@ -19,7 +19,7 @@ using tests::expect_error;
 using tests::expect_same_bits;
 using tests::golden;
 
-// --- initialisers
+// --- initializers
 
 Tensor filled(const Shape& shape, const std::function<void(Tensor&)>& fill) {
     manual_seed(11);
@@ -35,7 +35,7 @@ void expect_uniform(const Tensor& t, double bound) {
     EXPECT_NEAR(var(t).item(), bound * bound / 3, 0.01 * bound * bound);
 }
 
-TEST(Init, KaimingIsUniformWithTheVarianceOfItsFormula) {
+TEST(Init, KaimingUniformHasTheDocumentedVariance) {
     expect_uniform(filled({400, 250}, [](Tensor& t) { nn::init::kaiming_uniform_(t); }),
                    std::sqrt(6.0 / 250));
     expect_uniform(
@@ -43,14 +43,14 @@ TEST(Init, KaimingIsUniformWithTheVarianceOfItsFormula) {
         std::sqrt(1.0 / 500));
 }
 
-TEST(Init, XavierIsUniformWithTheVarianceOfItsFormula) {
+TEST(Init, XavierUniformHasTheDocumentedVariance) {
     expect_uniform(filled({400, 250}, [](Tensor& t) { nn::init::xavier_uniform_(t, 2); }),
                    2 * std::sqrt(6.0 / 650));
     expect_uniform(filled({200, 50, 10}, [](Tensor& t) { nn::init::xavier_uniform_(t); }),
                    std::sqrt(6.0 / 2500));
 }
 
-TEST(Init, NormalUniformAndConstantsFillWhatTheySay) {
+TEST(Init, NormalUniformAndConstantsFillTheTensor) {
     const Tensor normal = filled({100000}, [](Tensor& t) { nn::init::normal_(t, 3, 0.5); });
     EXPECT_NEAR(normal.mean().item(), 3, 0.01);
     EXPECT_NEAR(std::sqrt(var(normal).item()), 0.5, 0.005);
@@ -60,7 +60,7 @@ TEST(Init, NormalUniformAndConstantsFillWhatTheySay) {
     expect_same_bits(filled({3}, [](Tensor& t) { nn::init::constant_(t, 7); }), full({3}, 7.0));
 }
 
-TEST(Init, TheSameSeedGivesTheSameWeights) {
+TEST(Init, SameSeedGivesSameWeights) {
     const auto weights = [](std::uint64_t seed) {
         manual_seed(seed);
         return nn::Mlp({5, 7, 3}).parameters();
@@ -72,7 +72,7 @@ TEST(Init, TheSameSeedGivesTheSameWeights) {
     }
 }
 
-TEST(Init, NeedsTwoDimensionsForAFan) {
+TEST(Init, FanRequiresTwoDimensions) {
     Tensor t = zeros({5});
     expect_error<ShapeError>({"init: ", "[5]"}, [&] { nn::init::kaiming_uniform_(t); });
     expect_error<ShapeError>({"init: ", "[5]"}, [&] { nn::init::xavier_uniform_(t); });
@@ -80,7 +80,7 @@ TEST(Init, NeedsTwoDimensionsForAFan) {
 
 // --- Linear
 
-TEST(Linear, StartsAsInPyTorch) {
+TEST(Linear, HasPyTorchsInitialValues) {
     manual_seed(3);
     const nn::Linear layer(250, 400);
     EXPECT_EQ(layer.weight.shape(), Shape({400, 250}));
@@ -88,7 +88,7 @@ TEST(Linear, StartsAsInPyTorch) {
     EXPECT_LE(layer.bias.detach().abs().max().item(), 1 / std::sqrt(250.0));
 }
 
-TEST(Linear, TransposedStoresInByOut) {
+TEST(Linear, StoresTransposedWeightsAsInByOut) {
     nn::Linear plain(3, 4), transposed(3, 4, {.transposed = true});
     EXPECT_EQ(transposed.weight.shape(), Shape({3, 4}));
     transposed.weight = plain.weight.detach().t().contiguous();
@@ -111,7 +111,7 @@ struct Negated : nn::LinearPolicy {
     }
 };
 
-TEST(Mlp, AsksThePolicyOfEachLayer) {
+TEST(Mlp, AppliesThePolicyOfEachLayer) {
     const Tensor x = randn({5, 3});
     for (std::size_t i = 0; i < 2; ++i) {
         nn::Mlp mlp({3, 4, 2});
@@ -124,7 +124,7 @@ TEST(Mlp, AsksThePolicyOfEachLayer) {
     }
 }
 
-TEST(Mlp, EntersALayerThatWasPreparedByItself) {
+TEST(Mlp, RunsTheHooksOfAPreparedLayer) {
     for (std::size_t i = 0; i < 2; ++i) {
         nn::Mlp mlp({3, 4, 2});
         int calls = 0;
@@ -151,7 +151,7 @@ struct LowRank : nn::LinearPolicy {
     Tensor a, b;
 };
 
-TEST(LinearPolicy, ReplacesTheProductAndNamesItsParametersBelowTheLinear) {
+TEST(LinearPolicy, ReplacesTheProductAndExposesItsParameters) {
     nn::Linear layer(3, 2);
     layer.requires_grad_(false);
     layer.policy = std::make_shared<LowRank>(3, 2);
@@ -173,16 +173,16 @@ TEST(LinearPolicy, IsClonedWithItsLinear) {
     const auto policy = std::make_shared<LowRank>(3, 2);
     layer.policy = policy;
     const Tensor a = policy->a;
-    nn::Linear twin = layer.clone();
+    nn::Linear copy = layer.clone();
     EXPECT_TRUE(policy->a.is_same(a));
-    EXPECT_NE(twin.policy, layer.policy);
-    EXPECT_FALSE(twin.parameters()[2].is_same(a));
-    expect_same_bits(twin.parameters()[2].detach(), a.detach());
+    EXPECT_NE(copy.policy, layer.policy);
+    EXPECT_FALSE(copy.parameters()[2].is_same(a));
+    expect_same_bits(copy.parameters()[2].detach(), a.detach());
 }
 
-// --- the small layers, against PyTorch's
+// --- small layers, compared with PyTorch
 
-TEST(Layers, EmbeddingGivesRowsAndNoGradientToItsPadding) {
+TEST(Layers, EmbeddingReturnsRowsAndNoGradientForPadding) {
     nn::Embedding table(7, 6, 2);
     EXPECT_EQ(table.weight.select(0, 2).detach().abs().max().item(), 0);
     table.to(f64);
@@ -204,7 +204,7 @@ TEST(Layers, DropoutIsTheIdentityOutsideTraining) {
     expect_error<ValueError>({"Dropout: ", "1.5"}, [] { nn::Dropout(1.5); });
 }
 
-// --- MultiheadAttention, against PyTorch's
+// --- MultiheadAttention, compared with PyTorch
 
 nn::MultiheadAttention recorded_attention(bool batch_first) {
     nn::MultiheadAttention layer(8, 2, {.batch_first = batch_first});
@@ -216,7 +216,7 @@ nn::MultiheadAttention recorded_attention(bool batch_first) {
     return layer;
 }
 
-TEST(MultiheadAttention, GivesPyTorchsOutputsBatchFirstOrNot) {
+TEST(MultiheadAttention, MatchesPyTorchWithAndWithoutBatchFirst) {
     const Tensor q = golden("mha.query"), k = golden("mha.key"), v = golden("mha.value");
     for (const bool batch_first : {false, true}) {
         nn::MultiheadAttention layer = recorded_attention(batch_first);
@@ -230,7 +230,7 @@ TEST(MultiheadAttention, GivesPyTorchsOutputsBatchFirstOrNot) {
     }
 }
 
-TEST(MultiheadAttention, GivesPyTorchsGradients) {
+TEST(MultiheadAttention, MatchesPyTorchsGradients) {
     nn::MultiheadAttention layer = recorded_attention(false);
     Tensor q = golden("mha.query");
     q.set_requires_grad();
@@ -241,7 +241,7 @@ TEST(MultiheadAttention, GivesPyTorchsGradients) {
         expect_close(parameter.grad(), golden("mha.grad." + name), 1e-11);
 }
 
-TEST(MultiheadAttention, RefusesWhatDoesNotFit) {
+TEST(MultiheadAttention, RefusesInvalidSizesAndShapes) {
     expect_error<ValueError>({"MultiheadAttention: ", "8", "3"},
                              [] { nn::MultiheadAttention(8, 3); });
     nn::MultiheadAttention layer(8, 2);

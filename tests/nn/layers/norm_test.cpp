@@ -30,7 +30,7 @@ void expect_state(const nn::Module& module, const std::string& recorded, double 
     }
 }
 
-TEST(Norms, OfRowsHavePyTorchsDefaults) {
+TEST(RowNorms, HavePyTorchsDefaults) {
     const Tensor x = golden("layers.x");
     nn::LayerNorm layer_norm(6);
     nn::RMSNorm rms_norm(6);
@@ -41,7 +41,7 @@ TEST(Norms, OfRowsHavePyTorchsDefaults) {
     EXPECT_TRUE(nn::LayerNorm(6, {.affine = false}).parameters().empty());
 }
 
-TEST(GroupNormLayer, GivesPyTorchsValues) {
+TEST(GroupNormLayer, MatchesPyTorch) {
     nn::GroupNorm layer(2, 4);
     EXPECT_THAT(names(layer.state_dict()), testing::ElementsAre("weight", "bias"));
     layer.to(f64);
@@ -49,7 +49,7 @@ TEST(GroupNormLayer, GivesPyTorchsValues) {
     EXPECT_TRUE(nn::GroupNorm(2, 4, {.affine = false}).parameters().empty());
 }
 
-TEST(BatchNormLayer, HasPyTorchsStateInItsOrder) {
+TEST(BatchNormLayer, HasPyTorchsStateDict) {
     const nn::BatchNorm2d layer(3);
     EXPECT_THAT(names(layer.state_dict()),
                 testing::ElementsAre("weight", "bias", "running_mean", "running_var",
@@ -63,7 +63,7 @@ TEST(BatchNormLayer, HasPyTorchsStateInItsOrder) {
                 testing::ElementsAre("weight", "bias"));
 }
 
-TEST(BatchNormLayer, MovesOrAveragesItsStatisticsAsPyTorch) {
+TEST(BatchNormLayer, UpdatesRunningStatisticsLikePyTorch) {
     const Tensor x = golden("channel_norms.x");
     for (const bool average : {false, true}) {
         const std::string name = average ? "channel_norms.average" : "channel_norms.moving";
@@ -89,7 +89,7 @@ struct Net : nn::Model<Net> {
     nn::Linear out{6, 3};
 };
 
-TEST(BatchNormLayer, TrainsAndEvaluatesAlongPyTorchsTrajectory) {
+TEST(BatchNormLayer, TrainsAndEvaluatesLikePyTorch) {
     Net model;
     model.to(f64);
     model.load_state_dict(golden_state("batch_norm.before"));
@@ -109,7 +109,7 @@ TEST(BatchNormLayer, TrainsAndEvaluatesAlongPyTorchsTrajectory) {
     EXPECT_EQ(model.norm.num_batches_tracked.item_int(), 40);
 }
 
-TEST(BatchNormLayer, TakesTheBatchsStatisticsInEvaluationWhereItTracksNone) {
+TEST(BatchNormLayer, UsesBatchStatisticsInEvaluationWithoutTracking) {
     nn::BatchNorm1d layer(3, {.track_running_stats = false});
     const Tensor x = randn({5, 3});
     const Tensor trained = layer(x);
@@ -117,7 +117,7 @@ TEST(BatchNormLayer, TakesTheBatchsStatisticsInEvaluationWhereItTracksNone) {
     expect_same_bits(layer(x).detach(), trained.detach());
 }
 
-TEST(BatchNormLayer, KeepsAFrozenStateInEvaluation) {
+TEST(BatchNormLayer, KeepsRunningStatisticsInEvaluation) {
     nn::BatchNorm1d layer(3);
     layer.eval();
     const Tensor x = randn({5, 3, 2});
@@ -125,15 +125,15 @@ TEST(BatchNormLayer, KeepsAFrozenStateInEvaluation) {
     EXPECT_EQ(layer.num_batches_tracked.item_int(), 0);
 }
 
-TEST(BatchNormLayer, IsClonedWithStatisticsOfItsOwn) {
-    nn::BatchNorm1d layer(3), twin = layer.clone();
+TEST(BatchNormLayer, ClonesItsStatistics) {
+    nn::BatchNorm1d layer(3), copy = layer.clone();
     layer(randn({5, 3}));
-    expect_same_bits(twin.running_mean, zeros({3}));
-    EXPECT_EQ(twin.num_batches_tracked.item_int(), 0);
+    expect_same_bits(copy.running_mean, zeros({3}));
+    EXPECT_EQ(copy.num_batches_tracked.item_int(), 0);
     EXPECT_EQ(layer.num_batches_tracked.item_int(), 1);
 }
 
-TEST(BatchNormLayer, TrainsInHalfPrecisionWithAWholeCount) {
+TEST(BatchNormLayer, KeepsAnIntegerCountInHalfPrecision) {
     nn::BatchNorm1d layer(3);
     layer.to(bf16);
     EXPECT_EQ(layer(randn({64, 3}).to(bf16)).dtype(), bf16);
@@ -142,7 +142,7 @@ TEST(BatchNormLayer, TrainsInHalfPrecisionWithAWholeCount) {
     EXPECT_NE(layer.running_mean.to_vector(), std::vector<double>(3, 0));
 }
 
-TEST(BatchNormLayer, RefusesAnotherRank) {
+TEST(BatchNormLayer, RefusesWrongNumberOfDimensions) {
     expect_error<ShapeError>({"BatchNorm2d: x must have 4 dimensions", "[5, 3]"}, [] {
         nn::BatchNorm2d(3)(ones({5, 3}));
     });
@@ -154,7 +154,7 @@ TEST(BatchNormLayer, RefusesAnotherRank) {
                              [] { nn::GroupNorm(4, 6); });
 }
 
-TEST(BatchNormLayer, CountsNoBatchThatItRefuses) {
+TEST(BatchNormLayer, DoesNotCountRefusedBatches) {
     nn::BatchNorm1d layer(3);
     expect_error<ShapeError>({"batch_norm: expected more than 1 value"}, [&] {
         layer(ones({1, 3}));

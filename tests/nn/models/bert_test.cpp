@@ -1,4 +1,4 @@
-// BERT against Transformers, whose tests/golden/bert_classifier and bert_masked_lm are.
+// BERT compared with transformers, which wrote tests/golden/bert_classifier and bert_masked_lm.
 #include "nn/models/bert.h"
 
 #include "core/random.h"
@@ -43,7 +43,7 @@ struct Inputs {
     Tensor ids, mask, types;
 };
 
-// --- as Transformers
+// --- comparison with transformers
 
 template <class Model>
 void expect_recorded_logits(const std::string& name, Model model) {
@@ -54,15 +54,15 @@ void expect_recorded_logits(const std::string& name, Model model) {
     expect_close(model.bert(in.ids, in.mask, in.types).detach(), recorded(name + ".hidden"), 1e-5);
 }
 
-TEST(Bert, AClassifierOfTransformersLoadsWithItsLogits) {
+TEST(Bert, LoadsClassifiersOfTransformersWithTheSameLogits) {
     expect_recorded_logits(kClassifier, Classifier::from_pretrained(golden_path(kClassifier)));
 }
 
-TEST(Bert, AMaskedLanguageModelOfTransformersLoadsWithItsLogits) {
+TEST(Bert, LoadsMaskedLMsOfTransformersWithTheSameLogits) {
     expect_recorded_logits(kMaskedLM, MaskedLM::from_pretrained(golden_path(kMaskedLM)));
 }
 
-TEST(Bert, ThePoolerIsThatOfTransformers) {
+TEST(Bert, PoolsLikeTransformers) {
     nn::Bert model = nn::Bert::from_pretrained(golden_path(kClassifier));
     const Inputs in(kClassifier);
     const Tensor hidden = model(in.ids, in.mask, in.types);
@@ -78,13 +78,9 @@ void expect_recorded_losses(const std::string& name) {
     });
 }
 
-TEST(Bert, TwentyStepsOfClassifyingAreThoseOfPyTorch) {
-    expect_recorded_losses<Classifier>(kClassifier);
-}
+TEST(Bert, TrainsAClassifierLikePyTorch) { expect_recorded_losses<Classifier>(kClassifier); }
 
-TEST(Bert, TwentyStepsOfFillingMasksAreThoseOfPyTorch) {
-    expect_recorded_losses<MaskedLM>(kMaskedLM);
-}
+TEST(Bert, TrainsAMaskedLMLikePyTorch) { expect_recorded_losses<MaskedLM>(kMaskedLM); }
 
 template <class Model>
 void expect_saved_as_transformers(const std::string& name) {
@@ -104,14 +100,14 @@ void expect_saved_as_transformers(const std::string& name) {
     tests::expect_same_state(Model::from_pretrained(folder.path()), model);
 }
 
-TEST(Bert, SavingWritesWhatTransformersWrote) {
+TEST(Bert, SavesTheSameFilesAsTransformers) {
     expect_saved_as_transformers<Classifier>(kClassifier);
     expect_saved_as_transformers<MaskedLM>(kMaskedLM);
 }
 
-// --- from file to file
+// --- files
 
-TEST(BertFiles, EachModelFindsItsPartInAnothersFile) {
+TEST(BertFiles, LoadTheirPartOfAnotherModelsFile) {
     const TemporaryFolder folder;
     const nn::Bert encoder = nn::Bert::from_pretrained(golden_path(kClassifier));
     encoder.save_pretrained(folder.path());
@@ -135,7 +131,7 @@ TEST(BertFiles, EachModelFindsItsPartInAnothersFile) {
     EXPECT_EQ(pooled.state_dict().back().first, "pooler.dense.bias");
 }
 
-TEST(BertFiles, OlderOnesHaveTensorFlowsNamesAndEveryHead) {
+TEST(BertFiles, LoadOlderFilesWithTensorFlowNamesAndAllHeads) {
     const TemporaryFolder folder;
     write_model(folder, kMaskedLM, config_of(kMaskedLM), [](Tensors& tensors) {
         Tensors old;
@@ -156,7 +152,7 @@ TEST(BertFiles, OlderOnesHaveTensorFlowsNamesAndEveryHead) {
     expect_recorded_logits(kMaskedLM, MaskedLM::from_pretrained(folder.path()));
 }
 
-TEST(BertFiles, AHeadIsThereAsAWholeOrNotAtAll) {
+TEST(BertFiles, RefuseIncompleteHeads) {
     const TemporaryFolder folder;
     const std::string path = folder / "model.safetensors";
     write_model(folder, kClassifier, config_of(kClassifier),
@@ -170,7 +166,7 @@ TEST(BertFiles, AHeadIsThereAsAWholeOrNotAtAll) {
                              [&] { Classifier::from_pretrained(golden_path(kClassifier), 0); });
 }
 
-TEST(BertFiles, EveryFieldOfTheConfigurationComesBack) {
+TEST(BertFiles, RoundTripTheConfiguration) {
     nn::BertConfig config = small();
     config.type_vocab_size = 3;
     config.hidden_act = Activation::relu;
@@ -189,7 +185,7 @@ TEST(BertFiles, EveryFieldOfTheConfigurationComesBack) {
     EXPECT_THAT(again.labels, ElementsAre("a", "b", "c"));
 }
 
-TEST(BertFiles, AConfigurationThatDoesNotFitIsNamedWithItsField) {
+TEST(BertFiles, ReportUnsupportedConfigurationFields) {
     const TemporaryFolder folder;
     const std::string good = config_of(kClassifier);
     const auto refused = [&](const char* from, const char* to, const char* reason) {
@@ -209,7 +205,7 @@ TEST(BertFiles, AConfigurationThatDoesNotFitIsNamedWithItsField) {
     refused("\"hidden_size\": 24", "\"hidden_size\": 9223372036854775807", "below 2^31");
 }
 
-TEST(BertFiles, AbsurdSizesAreRefusedBeforeTheyCostMemory) {
+TEST(BertFiles, RefuseHugeSizesBeforeAllocating) {
     const TemporaryFolder folder;
     for (const auto& [from, to] :
          {std::pair("\"vocab_size\": 53", "\"vocab_size\": 2147483647"),
@@ -221,9 +217,9 @@ TEST(BertFiles, AbsurdSizesAreRefusedBeforeTheyCostMemory) {
     }
 }
 
-// --- on its own
+// --- Axle only
 
-TEST(Bert, WhatIsPaddingDoesNotMatter) {
+TEST(Bert, IgnoresPadding) {
     manual_seed(5);
     nn::BertConfig config = small();
     config.initializer_range = 0.5;
@@ -238,7 +234,7 @@ TEST(Bert, WhatIsPaddingDoesNotMatter) {
                  model(ids.narrow(0, 1, 1).narrow(1, 0, 4)).detach()[0], 1e-5);
 }
 
-TEST(Bert, OneLabelIsARegression) {
+TEST(Bert, TreatsOneLabelAsRegression) {
     nn::BertConfig config = small();
     config.labels = {"score"};
     Classifier model(config);
@@ -248,25 +244,25 @@ TEST(Bert, OneLabelIsARegression) {
     expect_close(model.loss(ids, numbers).detach(), expected.detach());
 }
 
-TEST(Bert, EvalReachesEveryDropout) {
+TEST(Bert, DisablesAllDropoutInEvaluation) {
     Classifier model(small());
     const Tensor ids = randint(1, 13, {2, 5});
     EXPECT_NE(model(ids).to_vector(), model(ids).to_vector());
     model.eval();
     expect_same_bits(model(ids).detach(), model(ids).detach());
-    Classifier twin = model.clone();
-    expect_same_bits(twin(ids).detach(), model(ids).detach());
+    Classifier copy = model.clone();
+    expect_same_bits(copy(ids).detach(), model(ids).detach());
 }
 
-TEST(Bert, ATwinOfAMaskedLanguageModelStaysTied) {
+TEST(Bert, KeepsTiesInAClonedMaskedLM) {
     const MaskedLM model(small());
-    const MaskedLM twin = model.clone();
-    EXPECT_TRUE(twin.predictions.decoder.is_same(twin.bert.embeddings.word.weight));
-    EXPECT_FALSE(twin.predictions.decoder.is_same(model.predictions.decoder));
-    EXPECT_EQ(twin.num_parameters(), model.num_parameters());
+    const MaskedLM copy = model.clone();
+    EXPECT_TRUE(copy.predictions.decoder.is_same(copy.bert.embeddings.word.weight));
+    EXPECT_FALSE(copy.predictions.decoder.is_same(model.predictions.decoder));
+    EXPECT_EQ(copy.num_parameters(), model.num_parameters());
 }
 
-TEST(Bert, RefusesInputsThatDoNotFit) {
+TEST(Bert, RefusesInvalidInputs) {
     Classifier model(small());
     const Tensor ids = zeros({2, 3}, {i64});
     expect_error<ShapeError>({"bert: ids", "8", "[1, 9]"}, [&] { model(zeros({1, 9}, {i64})); });

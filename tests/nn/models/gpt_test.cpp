@@ -18,7 +18,7 @@ using Ids = std::vector<std::int64_t>;
 constexpr nn::GptConfig kSmall = {
     .vocab_size = 13, .block_size = 8, .n_layer = 3, .n_head = 2, .n_embd = 8};
 
-// Weights large enough that tokens differ in likelihood.
+// The weights are large enough to give tokens different likelihoods.
 nn::Gpt small_gpt(nn::GptConfig config = kSmall) {
     manual_seed(5);
     nn::Gpt model(config);
@@ -29,7 +29,7 @@ nn::Gpt small_gpt(nn::GptConfig config = kSmall) {
     return model;
 }
 
-TEST(Gpt, StartsWithTheWeightsOfItsFormula) {
+TEST(Gpt, HasTheDocumentedInitialWeights) {
     manual_seed(6);
     const nn::Gpt model(
         {.vocab_size = 200, .block_size = 100, .n_layer = 8, .n_head = 2, .n_embd = 64});
@@ -53,7 +53,7 @@ TEST(Gpt, CountsItsTiedHeadOnce) {
     EXPECT_EQ(model.num_parameters(), (13 + 8) * 8 + 3 * (12 * 64 + 13 * 8) + 2 * 8);
 }
 
-TEST(Gpt, TheLossIsTheCrossEntropyOfItsLogitsWithoutWhatIsIgnored) {
+TEST(Gpt, ComputesTheLossFromItsLogits) {
     nn::Gpt model = small_gpt();
     const Tensor ids = randint(0, 13, {3, 7});
     const Tensor labels = masked_fill(randint(0, 13, {3, 7}), eq(ids, 4), -100);
@@ -61,13 +61,13 @@ TEST(Gpt, TheLossIsTheCrossEntropyOfItsLogitsWithoutWhatIsIgnored) {
                  cross_entropy(model(ids).reshape({21, 13}), labels.reshape({21})));
 }
 
-TEST(Gpt, LaterTokensDoNotChangeEarlierLogits) {
+TEST(Gpt, IsCausal) {
     nn::Gpt model = small_gpt();
     const Tensor ids = randint(0, 13, {2, 8});
     expect_close(model(ids).narrow(1, 0, 5).detach(), model(ids.narrow(1, 0, 5)).detach());
 }
 
-TEST(Gpt, EvalReachesEveryDropout) {
+TEST(Gpt, DisablesAllDropoutInEvaluation) {
     nn::GptConfig config = kSmall;
     config.dropout = 0.5;
     nn::Gpt model = small_gpt(config);
@@ -80,7 +80,7 @@ TEST(Gpt, EvalReachesEveryDropout) {
     expect_same_bits(model(ids).detach(), without(ids).detach());
 }
 
-TEST(Gpt, RefusesIdsThatDoNotFit) {
+TEST(Gpt, RefusesInvalidIds) {
     nn::Gpt model(kSmall);
     expect_error<ShapeError>({"gpt: ", "8", "[1, 9]"}, [&] { model(zeros({1, 9}, {i64})); });
     expect_error<ShapeError>({"gpt: ", "[8]"}, [&] { model(zeros({8}, {i64})); });
@@ -94,19 +94,19 @@ TEST(Gpt, RefusesIdsThatDoNotFit) {
     });
 }
 
-// --- the twin
+// --- comparison with an untied model
 
-class GptTwin : public testing::TestWithParam<double> {};
+class GptGradients : public testing::TestWithParam<double> {};
 
-TEST_P(GptTwin, TiedFrozenAndCheckpointedHasTheGradientsOfUntiedUnfrozenUncheckpointed) {
+TEST_P(GptGradients, MatchesUntiedModelWithoutFreezingAndCheckpointing) {
     nn::GptConfig config = kSmall;
     config.dropout = GetParam();
     config.checkpoint_blocks = true;
     nn::Gpt model = small_gpt(config);
     model.to(f64);
-    nn::Gpt twin = model.clone();
-    twin.transformer.checkpoint_blocks = false;
-    Tensor head = twin.transformer.wte.weight.detach().clone().set_requires_grad();
+    nn::Gpt copy = model.clone();
+    copy.transformer.checkpoint_blocks = false;
+    Tensor head = copy.transformer.wte.weight.detach().clone().set_requires_grad();
     model.transformer.wpe.requires_grad_(false);
     model.transformer.h[1].attn.requires_grad_(false);
 
@@ -115,16 +115,16 @@ TEST_P(GptTwin, TiedFrozenAndCheckpointedHasTheGradientsOfUntiedUnfrozenUncheckp
     const Tensor loss = model.loss(ids, labels);
     loss.backward();
     manual_seed(9);
-    const Tensor logits = linear(twin.transformer(ids), head);
+    const Tensor logits = linear(copy.transformer(ids), head);
     const Tensor expected = cross_entropy(logits.reshape({16, 13}), labels.reshape({16}));
     expected.backward();
 
     expect_close(loss.detach(), expected.detach(), 1e-12);
-    const nn::StateDict twins = twin.named_parameters();
+    const nn::StateDict copies = copy.named_parameters();
     std::size_t i = 0;
     for (const auto& [name, parameter] : model.named_parameters()) {
         SCOPED_TRACE(name);
-        const Tensor& other = twins[i++].second;
+        const Tensor& other = copies[i++].second;
         if (name == "transformer.wte.weight")
             expect_close(parameter.grad(), other.grad() + head.grad(), 1e-9);
         else if (name.find("wpe") != std::string::npos ||
@@ -135,9 +135,9 @@ TEST_P(GptTwin, TiedFrozenAndCheckpointedHasTheGradientsOfUntiedUnfrozenUncheckp
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(WithoutAndWithDropout, GptTwin, testing::Values(0.0, 0.2));
+INSTANTIATE_TEST_SUITE_P(WithoutAndWithDropout, GptGradients, testing::Values(0.0, 0.2));
 
-TEST(Gpt, CheckpointingChangesNoBitOfTheGradients) {
+TEST(Gpt, CheckpointingKeepsTheBitsOfGradients) {
     nn::GptConfig config = kSmall;
     config.dropout = 0.3;
     nn::Gpt kept = small_gpt(config), recomputed = kept.clone();
@@ -159,7 +159,7 @@ std::int64_t likeliest(nn::Gpt& model, const Ids& ids) {
     return argmax(logits.select(1, -1), -1).item_int();
 }
 
-TEST(GptGenerate, TemperatureZeroTakesTheLikeliestTokenBeyondTheBlockToo) {
+TEST(GptGenerate, TakesTheMostLikelyTokenAtTemperatureZero) {
     nn::Gpt model = small_gpt();
     model.eval();
     Ids expected = {1, 2};
@@ -170,7 +170,7 @@ TEST(GptGenerate, TemperatureZeroTakesTheLikeliestTokenBeyondTheBlockToo) {
     EXPECT_EQ(model.generate({1, 2}, 0), Ids({1, 2}));
 }
 
-TEST(GptGenerate, SamplesAmongTheTopKAlone) {
+TEST(GptGenerate, SamplesFromTheTopKOnly) {
     nn::Gpt model = small_gpt();
     const Ids prompt = {3, 1, 4};
     const Tensor logits = model(tensor(prompt, {1, 3})).detach().select(1, -1);
@@ -185,7 +185,7 @@ TEST(GptGenerate, SamplesAmongTheTopKAlone) {
     EXPECT_GT(all.size(), 3U);
 }
 
-TEST(GptGenerate, TheSeedDecides) {
+TEST(GptGenerate, IsReproducibleWithTheSameSeed) {
     nn::Gpt model = small_gpt();
     const auto sample = [&](std::uint64_t seed) {
         manual_seed(seed);
@@ -195,7 +195,7 @@ TEST(GptGenerate, TheSeedDecides) {
     EXPECT_NE(sample(1), sample(2));
 }
 
-TEST(GptGenerate, IsWithoutDropoutAndLeavesTheModesAsTheyWere) {
+TEST(GptGenerate, DisablesDropoutAndRestoresModes) {
     nn::GptConfig config = kSmall;
     config.dropout = 0.5;
     nn::Gpt model = small_gpt(config);
@@ -208,7 +208,7 @@ TEST(GptGenerate, IsWithoutDropoutAndLeavesTheModesAsTheyWere) {
     EXPECT_FALSE(model.transformer.h[0].attn.is_training());
 }
 
-TEST(GptGenerate, RefusesWhatItCannotContinue) {
+TEST(GptGenerate, RefusesInvalidArguments) {
     nn::Gpt model(kSmall);
     expect_error<ValueError>({"generate: "}, [&] { model.generate({}, 1); });
     expect_error<ValueError>({"generate: ", "-1"},

@@ -1,5 +1,5 @@
-// Llama against Transformers, whose tests/golden/llama_tiny (grouped queries) and llama_tied (tied
-// head, biases, another head size) are.
+// Llama compared with transformers, which wrote tests/golden/llama_tiny (grouped queries) and
+// llama_tied (tied head, biases, another head size).
 #include "nn/models/llama.h"
 
 #include "core/random.h"
@@ -38,21 +38,21 @@ class LlamaFiles : public testing::TestWithParam<const char*> {
 };
 INSTANTIATE_TEST_SUITE_P(Llama, LlamaFiles, testing::Values("llama_tiny", "llama_tied"));
 
-TEST_P(LlamaFiles, AModelOfTransformersLoadsWithItsLogitsAndItsLoss) {
+TEST_P(LlamaFiles, LoadTransformersModelsWithTheSameLogitsAndLoss) {
     nn::Llama model = nn::Llama::from_pretrained(path());
     const Tensor ids = of("ids");
     expect_close(model(ids).detach(), of("logits"), 1e-5);
     expect_close(model.loss(ids.slice(1, 0, -1), ids.slice(1, 1)).detach(), of("loss"), 1e-5);
 }
 
-TEST_P(LlamaFiles, NobodyAttendsToPadding) {
+TEST_P(LlamaFiles, IgnorePadding) {
     nn::Llama model = nn::Llama::from_pretrained(path());
     const Tensor ids = of("ids"), mask = of("mask");
     expect_close(model(ids, mask).detach(), of("masked_logits"), 1e-5);
     expect_same_bits(model(ids, mask).detach(), model(ids, ne(mask, 0)).detach());
 }
 
-TEST_P(LlamaFiles, GreedyGenerationIsThatOfTransformers) {
+TEST_P(LlamaFiles, GenerateGreedilyLikeTransformers) {
     nn::Llama model = nn::Llama::from_pretrained(path());
     std::vector<std::int64_t> expected;
     for (const double id : of("greedy").to_vector())
@@ -61,14 +61,14 @@ TEST_P(LlamaFiles, GreedyGenerationIsThatOfTransformers) {
     EXPECT_EQ(model.generate(prompt, 11, {.temperature = 0}), expected);
 }
 
-TEST_P(LlamaFiles, TwentyStepsOfTrainingAreThoseOfPyTorch) {
+TEST_P(LlamaFiles, TrainLikePyTorch) {
     const Tensor tokens = of("tokens");
     tests::expect_recorded_losses<nn::Llama>(GetParam(), [&](nn::Llama& model, std::int64_t batch) {
         return model.loss(tokens[batch].slice(1, 0, -1), tokens[batch].slice(1, 1));
     });
 }
 
-TEST_P(LlamaFiles, SavingWritesWhatTransformersWrote) {
+TEST_P(LlamaFiles, SaveTheSameFilesAsTransformers) {
     const TemporaryFolder folder;
     const nn::Llama model = nn::Llama::from_pretrained(path());
     model.save_pretrained(folder / "new/folder");
@@ -87,7 +87,7 @@ TEST_P(LlamaFiles, SavingWritesWhatTransformersWrote) {
     tests::expect_same_state(nn::Llama::from_pretrained(folder / "new/folder"), model);
 }
 
-TEST(Llama, EveryFieldOfTheConfigurationComesBack) {
+TEST(Llama, RoundTripsItsConfiguration) {
     nn::LlamaConfig config = small();
     config.head_dim = 6;
     config.rope_theta = 123;
@@ -109,7 +109,7 @@ TEST(Llama, EveryFieldOfTheConfigurationComesBack) {
     EXPECT_TRUE(again.attention_bias && again.mlp_bias && again.tie_word_embeddings);
 }
 
-TEST(Llama, OlderConfigurationsHaveRopeThetaAndNoHeadCounts) {
+TEST(Llama, ReadsOlderConfigurations) {
     const nn::LlamaConfig config = nn::LlamaConfig::from_json(
         R"({"model_type": "llama", "num_key_value_heads": null, "rope_theta": 5e5,
             "rope_scaling": null, "pad_token_id": -1, "eos_token_id": null})");
@@ -120,7 +120,7 @@ TEST(Llama, OlderConfigurationsHaveRopeThetaAndNoHeadCounts) {
     EXPECT_TRUE(config.eos_token_id.empty());
 }
 
-TEST(Llama, StartsWithNormalWeightsAndZeroBiases) {
+TEST(Llama, HasNormalInitialWeightsAndZeroBiases) {
     manual_seed(3);
     nn::LlamaConfig config = small();
     config.hidden_size = 64;
@@ -139,18 +139,18 @@ TEST(Llama, StartsWithNormalWeightsAndZeroBiases) {
     }
 }
 
-TEST(Llama, ATiedHeadIsCountedOnceAndStaysTiedInATwin) {
+TEST(Llama, CountsATiedHeadOnceAndClonesTheTie) {
     nn::LlamaConfig config = small();
     const std::int64_t untied = nn::Llama(config).num_parameters();
     config.tie_word_embeddings = true;
     const nn::Llama model(config);
     EXPECT_EQ(untied - model.num_parameters(), 13 * 8);
-    const nn::Llama twin = model.clone();
-    EXPECT_TRUE(twin.lm_head.is_same(twin.model.embed_tokens.weight));
-    EXPECT_FALSE(twin.lm_head.is_same(model.lm_head));
+    const nn::Llama copy = model.clone();
+    EXPECT_TRUE(copy.lm_head.is_same(copy.model.embed_tokens.weight));
+    EXPECT_FALSE(copy.lm_head.is_same(model.lm_head));
 }
 
-TEST(Llama, GroupedQueriesAreThoseOfRepeatedKeysAndValues) {
+TEST(Llama, GroupedQueriesMatchRepeatedKeysAndValues) {
     manual_seed(4);
     nn::LlamaConfig config = small();
     config.initializer_range = 0.5;
@@ -170,7 +170,7 @@ TEST(Llama, GroupedQueriesAreThoseOfRepeatedKeysAndValues) {
     expect_close(grouped(ids).detach(), full(ids).detach(), 1e-5);
 }
 
-TEST(Llama, CheckpointingChangesNoBitOfTheGradients) {
+TEST(Llama, CheckpointingKeepsTheBitsOfGradients) {
     nn::LlamaConfig config = small();
     config.attention_dropout = 0.3;
     nn::Llama kept(config), recomputed = kept.clone();
@@ -185,7 +185,7 @@ TEST(Llama, CheckpointingChangesNoBitOfTheGradients) {
     for (std::size_t i = 0; i < a.size(); ++i) expect_same_bits(a[i].grad(), b[i].grad());
 }
 
-TEST(Llama, GeneratesBeyondItsPositionsFromTheLastOfThem) {
+TEST(Llama, GeneratesBeyondItsContextLength) {
     manual_seed(7);
     nn::LlamaConfig config = small();
     config.initializer_range = 0.5;
@@ -197,7 +197,7 @@ TEST(Llama, GeneratesBeyondItsPositionsFromTheLastOfThem) {
               ids.back());
 }
 
-TEST(Llama, RefusesIdsMasksAndLabelsThatDoNotFit) {
+TEST(Llama, RefusesInvalidIdsMasksAndLabels) {
     nn::Llama model(small());
     const Tensor ids = zeros({2, 3}, {i64});
     expect_error<ShapeError>({"llama: ids", "[3]"}, [&] { model(zeros({3}, {i64})); });
@@ -209,13 +209,13 @@ TEST(Llama, RefusesIdsMasksAndLabelsThatDoNotFit) {
     });
 }
 
-// --- what is wrong in a folder
+// --- invalid folders
 
 void refused(const TemporaryFolder& folder, std::initializer_list<const char*> parts) {
     expect_error<FileError>(parts, [&] { nn::Llama::from_pretrained(folder.path()); });
 }
 
-TEST(LlamaConfigs, ThatDoNotFitAreNamedWithTheirField) {
+TEST(LlamaConfig, ReportsUnsupportedFields) {
     const TemporaryFolder folder;
     const std::string path = (folder / "config.json") + ": LlamaConfig: ";
     const std::string good = config_of("llama_tiny");
@@ -241,7 +241,7 @@ TEST(LlamaConfigs, ThatDoNotFitAreNamedWithTheirField) {
     wrong("\"attention_dropout\": 0.0", "\"attention_dropout\": 1", {"attention_dropout"});
 }
 
-TEST(LlamaConfigs, OfAbsurdSizesAreRefusedBeforeTheyCostMemory) {
+TEST(LlamaConfig, RefusesHugeSizesBeforeAllocating) {
     const TemporaryFolder folder;
     const std::string config = folder / "config.json", weights = folder / "model.safetensors";
     const std::string good = config_of("llama_tiny");
@@ -260,7 +260,7 @@ TEST(LlamaConfigs, OfAbsurdSizesAreRefusedBeforeTheyCostMemory) {
     refused(folder, {weights.c_str(), "q_proj.weight"});
 }
 
-TEST(LlamaWeights, ThatAreMissingOrUnexpectedAreListedWithTheNearest) {
+TEST(LlamaWeights, ReportMissingAndUnexpectedNames) {
     const TemporaryFolder folder;
     const std::string path = folder / "model.safetensors";
     write_model(folder, "llama_tiny", config_of("llama_tiny"), [](Tensors& tensors) {
@@ -277,7 +277,7 @@ TEST(LlamaWeights, ThatAreMissingOrUnexpectedAreListedWithTheNearest) {
                      "model.layers.1.self_attn.q_proj.weight)"});
 }
 
-TEST(LlamaWeights, MayBeHalfPrecisionButNotIntegers) {
+TEST(LlamaWeights, LoadFromHalfPrecisionButNotIntegers) {
     const TemporaryFolder folder;
     write_model(folder, "llama_tiny", config_of("llama_tiny"), [](Tensors& tensors) {
         for (auto& [name, tensor] : tensors) tensor = tensor.to(bf16);
@@ -291,7 +291,7 @@ TEST(LlamaWeights, MayBeHalfPrecisionButNotIntegers) {
     refused(folder, {path.c_str(), "lm_head.weight is int64, but must be float32"});
 }
 
-TEST(LlamaWeights, SayTheirDtypeWhereTheyAreSaved) {
+TEST(LlamaWeights, SaveTheirDtypeInTheConfiguration) {
     const TemporaryFolder folder;
     nn::Llama model(small());
     model.to(bf16);
@@ -299,7 +299,7 @@ TEST(LlamaWeights, SayTheirDtypeWhereTheyAreSaved) {
     EXPECT_EQ(from_json(read_file(folder / "config.json"))["torch_dtype"].string(), "bfloat16");
 }
 
-TEST(LlamaWeights, OfOlderFilesCarryTheFrequenciesAlong) {
+TEST(LlamaWeights, LoadFromOlderFilesWithFrequencies) {
     const TemporaryFolder folder;
     write_model(folder, "llama_tiny", config_of("llama_tiny"), [](Tensors& tensors) {
         tensors["model.layers.0.self_attn.rotary_emb.inv_freq"] = ones({3});
@@ -310,7 +310,7 @@ TEST(LlamaWeights, OfOlderFilesCarryTheFrequenciesAlong) {
 
 // --- shards
 
-// llama_tiny in two files, and the index that says so.
+// Writes llama_tiny as two shards with an index.
 std::string write_shards(const TemporaryFolder& folder) {
     const Safetensors file = load_safetensors(golden_path("llama_tiny/model.safetensors"));
     Tree map = Tree::map();
@@ -335,7 +335,7 @@ TEST(LlamaShards, LoadLikeOneFile) {
                              nn::Llama::from_pretrained(golden_path("llama_tiny")));
 }
 
-TEST(LlamaShards, ThatLieAreNamed) {
+TEST(LlamaShards, ReportInconsistencies) {
     const TemporaryFolder folder;
     const std::string good = write_shards(folder);
     const std::string path = folder / "model.safetensors.index.json";
@@ -354,7 +354,7 @@ TEST(LlamaShards, ThatLieAreNamed) {
     refused(folder, {(folder / "model-3.safetensors").c_str()});
 }
 
-TEST(LlamaFiles, AreTakenWithPyTorchsWeightsWhereThereAreNoOthers) {
+TEST(LlamaWeights, LoadFromPyTorchFiles) {
     tests::expect_same_state(nn::Llama::from_pretrained(golden_path("torch_files/llama_tied")),
                              nn::Llama::from_pretrained(golden_path("llama_tied")));
 }

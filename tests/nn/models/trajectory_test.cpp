@@ -1,4 +1,4 @@
-// Fifty steps of model, optimizer and schedule against those of PyTorch, in f64.
+// Fifty steps of model, optimizer and schedule compared with PyTorch, in f64.
 #include "nn/layers/mlp.h"
 #include "nn/models/gpt.h"
 #include "optim/adam.h"
@@ -25,7 +25,7 @@ Model before(Model model, const std::string& name) {
     return model;
 }
 
-// step(i) trains and returns the loss before it.
+// step(i) runs a training step and returns the loss before it.
 void expect_recorded(const std::string& name, const nn::Module& model,
                      const std::function<Tensor(int)>& step) {
     const std::vector<double> losses = golden(name + ".losses").to_vector();
@@ -39,7 +39,7 @@ void expect_recorded(const std::string& name, const nn::Module& model,
     EXPECT_LT(losses.back(), 0.9 * losses.front());
 }
 
-TEST(Trajectory, AnMlpUnderSgdWithMomentumAndWarmup) {
+TEST(Trajectory, MatchesPyTorchForAnMlpWithSgdMomentumAndWarmup) {
     nn::Mlp model = before(nn::Mlp({5, 16, 8, 3}), "mlp_sgd");
     optim::SGD sgd(model.parameters(), {.lr = 0.1, .momentum = 0.9, .weight_decay = 0.01});
     auto schedule = optim::get_cosine_schedule_with_warmup(sgd, 5, kSteps);
@@ -54,7 +54,7 @@ TEST(Trajectory, AnMlpUnderSgdWithMomentumAndWarmup) {
     });
 }
 
-TEST(Trajectory, AnMlpUnderAdamWWithClipping) {
+TEST(Trajectory, MatchesPyTorchForAnMlpWithAdamWAndClipping) {
     nn::Mlp model = before(nn::Mlp({5, 16, 8, 3}), "mlp_adamw");
     optim::AdamW adamw(model.parameters(), {.lr = 1e-2, .weight_decay = 0.1});
     const Tensor x = golden("mlp.x"), targets = golden("mlp.targets");
@@ -68,7 +68,7 @@ TEST(Trajectory, AnMlpUnderAdamWWithClipping) {
     });
 }
 
-TEST(Trajectory, AGptWithATiedHeadUnderAdamWWithClipping) {
+TEST(Trajectory, MatchesPyTorchForATiedGptWithAdamWAndClipping) {
     nn::Gpt model = before(nn::Gpt({.vocab_size = 11,
                                     .block_size = 6,
                                     .n_layer = 1,

@@ -1,4 +1,4 @@
-// LeNet and ResNet beside PyTorch and torchvision: see tests/golden/record_vision.py.
+// LeNet and ResNet compared with PyTorch and torchvision: see tests/golden/record_vision.py.
 #include <cmath>
 
 #include "core/autograd/autograd.h"
@@ -24,7 +24,7 @@ const nlohmann::json& recorded(const std::string& name) {
     return all.at(name);
 }
 
-// As uniform() in record_vision.py.
+// The same numbers as uniform() in record_vision.py.
 Tensor uniform(const Shape& shape, std::uint64_t number) {
     Tensor t = Tensor::empty(shape, {.dtype = f64});
     double* const values = t.data<double>();
@@ -60,7 +60,7 @@ void expect_recorded_losses(Model model, const std::string& name, const Shape& i
     fill(model);
     optim::SGD sgd(model.parameters(), {.lr = lr, .momentum = 0.9, .weight_decay = 5e-4});
     const auto losses = recorded(name).at(dtype == f64 ? "f64" : "f32").get<std::vector<double>>();
-    // Two steps reach every line; twenty are for the numbers.
+    // With a sanitizer, two steps are enough to execute every line.
     const std::size_t all = dtype == f64 ? losses.size() - 1 : losses.size();
     const std::size_t steps = tests::kSanitized ? 2 : all;
     Tensor images, labels;
@@ -104,13 +104,13 @@ nn::ResNet resnet50_of_ten() {
     return nn::ResNet(config);
 }
 
-TEST(LeNet, HasThePlainNamesAndTrainsAsPyTorch) {
+TEST(LeNet, TrainsLikePyTorch) {
     expect_recorded_state(nn::LeNet(), "lenet");
     expect_recorded_losses(nn::LeNet(), "lenet", {1, 28, 28}, 0.01, f64, 1e-8);
     expect_recorded_losses(nn::LeNet(), "lenet", {1, 28, 28}, 0.01, f32, 1e-4);
 }
 
-TEST(LeNet, RefusesOtherImages) {
+TEST(LeNet, RefusesOtherImageSizes) {
     nn::LeNet model;
     try {
         model(zeros({2, 3, 28, 28}));
@@ -120,41 +120,41 @@ TEST(LeNet, RefusesOtherImages) {
     }
 }
 
-TEST(ResNet, HasTheNamesAndShapesOfTorchvision) {
+TEST(ResNet, HasTorchvisionsNamesAndShapes) {
     expect_recorded_state(resnet18_small(), "resnet18_small");
     expect_recorded_state(resnet50_of_ten(), "resnet50");
 }
 
-TEST(ResNet, HasThePublishedNumberOfParameters) {  // torchvision's documentation
+TEST(ResNet, HasThePublishedNumberOfParameters) {  // from torchvision's documentation
     EXPECT_EQ(nn::ResNet(nn::resnet18()).num_parameters(), 11689512);
     EXPECT_EQ(nn::ResNet(nn::resnet34()).num_parameters(), 21797672);
     EXPECT_EQ(nn::ResNet(nn::resnet50()).num_parameters(), 25557032);
 }
 
-TEST(ResNet, EighteenTrainsAsTorchvisionsInF64) {
+TEST(ResNet, ResNet18TrainsLikeTorchvisionInF64) {
     expect_recorded_losses(resnet18_small(), "resnet18_small", {3, 32, 32}, 3e-5, f64, 1e-8);
 }
 
-TEST(ResNet, EighteenTrainsAsTorchvisionsInF32) {
+TEST(ResNet, ResNet18TrainsLikeTorchvisionInF32) {
     expect_recorded_losses(resnet18_small(), "resnet18_small", {3, 32, 32}, 3e-5, f32, 1e-4);
 }
 
-TEST(ResNet, FiftyTrainsAsTorchvisions) {
+TEST(ResNet, ResNet50TrainsLikeTorchvision) {
     expect_recorded_losses(resnet50_of_ten(), "resnet50", {3, 64, 64}, 1e-4, f64, 1e-8);
 }
 
-TEST(ResNet, ClonesTheOptionalLayersOfABlockWithWeightsOfTheirOwn) {
+TEST(ResNet, ClonesOptionalLayersOfABlock) {
     nn::ResNetBlock block(4, 3, 2, true);
     block.eval();
-    nn::ResNetBlock twin = block.clone();
+    nn::ResNetBlock copy = block.clone();
     const Tensor x = uniform({2, 4, 5, 5}, 1).to(f32);
     const Tensor before = block(x).detach();
-    tests::expect_same_bits(twin(x).detach(), before);
+    tests::expect_same_bits(copy(x).detach(), before);
     const nn::StateDict state = block.state_dict();
-    EXPECT_EQ(twin.state_dict().size(), state.size());
+    EXPECT_EQ(copy.state_dict().size(), state.size());
     const NoGrad no_grad;
     for (Tensor tensor : block.parameters()) tensor.fill_(0);
-    tests::expect_same_bits(twin(x), before);
+    tests::expect_same_bits(copy(x), before);
 }
 
 TEST(ResNet, RefusesAStageWithoutBlocks) {

@@ -24,7 +24,7 @@ using nn::Linear;
 constexpr std::int64_t kRows = 20, kIn = 32, kOut = 16;
 constexpr std::size_t kEvery = 7;
 
-// Those of the recording.
+// The formula of the recorded operands.
 Tensor formula(const Shape& shape, double size, double phase) {
     std::vector<double> values;
     for (std::int64_t i = 0; i < numel(shape); ++i)
@@ -74,7 +74,7 @@ void step_and_compare(Linear& layer, int step, const nlohmann::json& row, const 
 }
 
 // Covers 8.fp8.
-TEST(Float8Linear, WithCurrentScalesComputesWhatPyTorchsCastsSay) {
+TEST(Float8Linear, MatchesPyTorchCastsWithCurrentScales) {
     const auto golden = tests::golden("float8.json")["current"];
     Linear hybrid = layer_of({});
     step_and_compare(hybrid, 0, golden["hybrid"], "hybrid");
@@ -84,9 +84,9 @@ TEST(Float8Linear, WithCurrentScalesComputesWhatPyTorchsCastsSay) {
     step_and_compare(rounded, 0, golden["power_of_two"], "power_of_two");
 }
 
-class DelayedScales : public testing::TestWithParam<std::pair<const char*, Float8Options>> {};
+class Float8DelayedScales : public testing::TestWithParam<std::pair<const char*, Float8Options>> {};
 INSTANTIATE_TEST_SUITE_P(
-    Float8Linear, DelayedScales,
+    Float8Linear, Float8DelayedScales,
     testing::Values(std::pair("most_recent", Float8Options{.scaling = Float8Scaling::delayed,
                                                            .history_length = 4}),
                     std::pair("max", Float8Options{.scaling = Float8Scaling::delayed,
@@ -102,7 +102,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& which) { return std::string(which.param.first); });
 
 // Covers 8.fp8.
-TEST_P(DelayedScales, FollowTheLargestValuesOfTheStepsBefore) {
+TEST_P(Float8DelayedScales, FollowTheLargestValuesOfPreviousSteps) {
     const auto golden = tests::golden("float8.json")["delayed"][GetParam().first];
     const auto rows = golden["rows"];
     Linear layer = layer_of(GetParam().second);
@@ -122,7 +122,7 @@ TEST_P(DelayedScales, FollowTheLargestValuesOfTheStepsBefore) {
                             expected[row][i].get<float>());
 }
 
-TEST(Float8Linear, IsPlainInEvaluationUnlessAsked) {
+TEST(Float8Linear, IsInactiveInEvaluationByDefault) {
     const Operands o(1);
     Linear plain(kIn, kOut), layer(kIn, kOut);
     layer.load_state_dict(plain.state_dict());
@@ -138,7 +138,7 @@ TEST(Float8Linear, IsPlainInEvaluationUnlessAsked) {
     tests::expect_same_bits(asked(o.x).detach(), layer(o.x).detach());
 }
 
-TEST(Float8Linear, EvaluationMovesNoHistory) {
+TEST(Float8Linear, EvaluationDoesNotUpdateTheHistory) {
     Linear layer = layer_of({.scaling = Float8Scaling::delayed, .in_evaluation = true});
     layer(Operands(0).x);
     const std::vector<double> before = layer.named_buffers()[0].second.to_vector();
@@ -147,7 +147,7 @@ TEST(Float8Linear, EvaluationMovesNoHistory) {
     EXPECT_EQ(layer.named_buffers()[0].second.to_vector(), before);
 }
 
-TEST(Float8Linear, DelayedScalesAreF32HoweverTheModelIsConverted) {
+TEST(Float8Linear, KeepsDelayedScalesInF32) {
     Linear layer = layer_of({.scaling = Float8Scaling::delayed, .in_evaluation = true});
     layer(Operands(0).x);
     layer.to(bf16);
@@ -156,7 +156,7 @@ TEST(Float8Linear, DelayedScalesAreF32HoweverTheModelIsConverted) {
     EXPECT_EQ(layer.named_buffers()[0].second.dtype(), f32);
 }
 
-TEST(Float8Linear, LeavesTheProductsThatAreOverridden) {
+TEST(Float8Linear, SkipsHighPrecisionProducts) {
     const Operands o(0);
     Linear plain(kIn, kOut, {.bias = false});
     {
@@ -179,7 +179,7 @@ TEST(Float8Linear, LeavesTheProductsThatAreOverridden) {
     }
 }
 
-TEST(Float8Linear, RowsThatAreNotFilledUpLeaveTheWeightsGradientPlain) {
+TEST(Float8Linear, UsesFullPrecisionWeightGradientWithoutRowPadding) {
     const Operands o(0);
     Linear exact = layer_of({.high_precision = {false, false, true}});
     Linear layer = layer_of({.pad_rows = false});
@@ -188,7 +188,7 @@ TEST(Float8Linear, RowsThatAreNotFilledUpLeaveTheWeightsGradientPlain) {
     tests::expect_same_bits(layer.weight.grad(), exact.weight.grad());
 }
 
-TEST(Float8Linear, AddsBiasAndActivationAndKeepsTheShape) {
+TEST(Float8Linear, AppliesBiasAndActivation) {
     manual_seed(8);
     Linear layer(kIn, kOut);
     ASSERT_TRUE(nn::use_float8(layer, {}));
@@ -203,7 +203,7 @@ TEST(Float8Linear, AddsBiasAndActivationAndKeepsTheShape) {
     EXPECT_EQ(layer.bias.grad().shape(), (Shape{kOut}));
 }
 
-TEST(Float8Linear, TakesOnlySizesThatAreMultiplesOfSixteen) {
+TEST(Float8Linear, RequiresSizesThatAreMultiplesOfSixteen) {
     for (const auto& [in, out] : {std::pair(32, 8), std::pair(24, 16), std::pair(1, 1)}) {
         Linear layer(in, out);
         EXPECT_FALSE(nn::use_float8(layer, {}));
@@ -211,11 +211,11 @@ TEST(Float8Linear, TakesOnlySizesThatAreMultiplesOfSixteen) {
     }
     Linear layer(16, 48);
     EXPECT_TRUE(nn::use_float8(layer, {}));
-    EXPECT_FALSE(nn::use_float8(layer, {}));  // it has one
+    EXPECT_FALSE(nn::use_float8(layer, {}));  // it already has a policy
 }
 
 // Covers 8.fp8.
-TEST(Float8Linear, ItsHistoryIsStateThatIsSavedLoadedAndCloned) {
+TEST(Float8Linear, SavesLoadsAndClonesItsHistory) {
     const Float8Options options = {.scaling = Float8Scaling::delayed, .history_length = 4};
     Linear one = layer_of(options), two = layer_of(options);
     for (int step = 0; step < 3; ++step) {
@@ -232,7 +232,7 @@ TEST(Float8Linear, ItsHistoryIsStateThatIsSavedLoadedAndCloned) {
     EXPECT_EQ(one.named_buffers()[1].first, "policy.scale");
 }
 
-TEST(Float8Linear, ACheckpointedCallMovesTheHistoryOnce) {
+TEST(Float8Linear, UpdatesHistoryOncePerCheckpointedCall) {
     const Float8Options options = {.scaling = Float8Scaling::delayed, .history_length = 4};
     Linear plain = layer_of(options), checkpointed = layer_of(options);
     for (int step = 0; step < 3; ++step) {

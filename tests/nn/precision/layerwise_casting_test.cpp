@@ -1,4 +1,4 @@
-// Weights that are kept in one dtype and computed with in another.
+// Weights that are stored in one dtype and computed with in another.
 #include "nn/precision/layerwise_casting.h"
 
 #include <stdexcept>
@@ -39,11 +39,11 @@ struct Probe : nn::Model<Probe> {
 Tensor some_ids() { return tensor(std::vector<std::int64_t>{0, 3, 4}, {3}); }
 
 // Covers 8.layerwise.
-TEST(LayerwiseCasting, KeepsWeightsInTheStorageDtypeAndComputesInTheOther) {
+TEST(LayerwiseCasting, StoresAndComputesInDifferentDtypes) {
     Probe model;
     for (const Tensor& p : model.parameters()) {
         const NoGrad no_grad;
-        p.set_data(p.detach().to(bf16).to(f32));  // nothing more to lose
+        p.set_data(p.detach().to(bf16).to(f32));  // rounded to bf16 already
     }
     const Tensor exact = model(some_ids());
     nn::attach_layerwise_casting_hooks(model, bf16, f32);
@@ -53,12 +53,12 @@ TEST(LayerwiseCasting, KeepsWeightsInTheStorageDtypeAndComputesInTheOther) {
     EXPECT_EQ(model.norm.weight.dtype(), f32);
     const Tensor y = model(some_ids());
     EXPECT_EQ(y.dtype(), f32);
-    EXPECT_EQ(model.between, bf16);  // back, as soon as the layer has been called
+    EXPECT_EQ(model.between, bf16);  // restored when the layer's call has ended
     expect_same_bits(y.detach(), exact.detach());
 }
 
 // Covers 8.layerwise.
-TEST(LayerwiseCasting, LetsGradientsThroughAndToTheWeights) {
+TEST(LayerwiseCasting, PropagatesGradientsToInputsAndWeights) {
     Probe model;
     nn::attach_layerwise_casting_hooks(model, bf16, f32);
     sum(model(some_ids())).backward();
@@ -67,7 +67,7 @@ TEST(LayerwiseCasting, LetsGradientsThroughAndToTheWeights) {
     EXPECT_EQ(model.first.weight.dtype(), bf16);
 }
 
-TEST(LayerwiseCasting, LeavesWhatAPolicyWritesDown) {
+TEST(LayerwiseCasting, PreservesBuffersOfPolicies) {
     nn::Linear layer(16, 16);
     ASSERT_TRUE(nn::use_float8(layer, {.scaling = nn::Float8Scaling::delayed}));
     nn::attach_layerwise_casting_hooks(layer, bf16, f32);
@@ -76,7 +76,7 @@ TEST(LayerwiseCasting, LeavesWhatAPolicyWritesDown) {
 }
 
 // Covers 8.layerwise.
-TEST(LayerwiseCasting, SkipsPatternsWithAllThatIsBelowThem) {
+TEST(LayerwiseCasting, SkipsMatchingModulesAndTheirChildren) {
     struct Outer : nn::Model<Outer> {
         Probe probe;
         nn::Conv2d conv{1, 1, 1};
@@ -101,7 +101,7 @@ TEST(LayerwiseCasting, SkipsPatternsWithAllThatIsBelowThem) {
 }
 
 // Covers 8.layerwise.
-TEST(LayerwiseCasting, GoesBackAfterAnErrorToo) {
+TEST(LayerwiseCasting, RestoresStorageAfterAnException) {
     nn::Linear layer(4, 2);
     nn::attach_layerwise_casting_hooks(layer, bf16, f32);
     EXPECT_THROW(layer(ones({3, 5})), ShapeError);
@@ -110,16 +110,16 @@ TEST(LayerwiseCasting, GoesBackAfterAnErrorToo) {
 }
 
 // Covers 8.layerwise.
-TEST(LayerwiseCasting, IsInTheTwin) {
+TEST(LayerwiseCasting, IsPreservedByClone) {
     nn::Linear layer(4, 2);
     nn::attach_layerwise_casting_hooks(layer, bf16, f32);
-    nn::Linear twin = layer.clone();
-    EXPECT_EQ(twin.weight.dtype(), bf16);
-    expect_same_bits(twin(ones({3, 4})).detach(), layer(ones({3, 4})).detach());
+    nn::Linear copy = layer.clone();
+    EXPECT_EQ(copy.weight.dtype(), bf16);
+    expect_same_bits(copy(ones({3, 4})).detach(), layer(ones({3, 4})).detach());
 }
 
 // Covers 8.layerwise.
-TEST(LayerwiseCasting, RefusesWhatMakesNoSenseAndChangesNothing) {
+TEST(LayerwiseCasting, RefusesInvalidArgumentsAndChangesNothing) {
     nn::Linear layer(4, 2);
     expect_error<DTypeError>({"attach_layerwise_casting_hooks: only floating dtypes: int64"},
                              [&] { nn::attach_layerwise_casting_hooks(layer, i64, f32); });

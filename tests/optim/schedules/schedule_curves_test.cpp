@@ -1,4 +1,4 @@
-// Every schedule over forty steps, as PyTorch and Transformers were seen to follow it
+// Every schedule over forty steps against recordings of PyTorch and Transformers
 // (tests/golden/record_schedules.py).
 #include <algorithm>
 #include <cmath>
@@ -21,31 +21,31 @@ namespace axle {
 namespace {
 
 using namespace optim;  // NOLINT: every schedule
-using Made = std::unique_ptr<Scheduler>;
+using SchedulerPtr = std::unique_ptr<Scheduler>;
 
-// The arguments of a recorded schedule, with their defaults.
+// The recorded arguments of a schedule, with their defaults.
 struct Arguments {
     const Tree& spec;
 
-    double number(const char* key, double otherwise) const {
+    double number(const char* key, double default_value) const {
         const Tree* const found = spec.find(key);
-        return found != nullptr ? found->number() : otherwise;
+        return found != nullptr ? found->number() : default_value;
     }
-    std::int64_t integer(const char* key, std::int64_t otherwise) const {
-        return found(key).value_or(otherwise);
+    std::int64_t integer(const char* key, std::int64_t default_value) const {
+        return found(key).value_or(default_value);
     }
     std::optional<std::int64_t> found(const char* key) const {
         const Tree* const found = spec.find(key);
         if (found == nullptr || found->is_null()) return std::nullopt;
         return found->integer();
     }
-    bool flag(const char* key, bool otherwise) const {
+    bool flag(const char* key, bool default_value) const {
         const Tree* const found = spec.find(key);
-        return found != nullptr ? found->boolean() : otherwise;
+        return found != nullptr ? found->boolean() : default_value;
     }
-    PerGroup per_group(const char* key, double otherwise) const {
+    PerGroup per_group(const char* key, double default_value) const {
         const Tree* const found = spec.find(key);
-        if (found == nullptr) return otherwise;
+        if (found == nullptr) return default_value;
         if (!found->is_list()) return found->number();
         std::vector<double> all;
         for (const Tree& one : found->elements()) all.push_back(one.number());
@@ -74,7 +74,7 @@ double function_at(const std::string& name, double t) {
 }
 
 template <class S>
-Made of_functions(Optimizer& o, const Tree& names) {
+SchedulerPtr make_from_functions(Optimizer& o, const Tree& names) {
     const auto function = [](const Tree& name) {
         return [name = name.string()](std::int64_t t) {
             return function_at(name, static_cast<double>(t));
@@ -86,7 +86,7 @@ Made of_functions(Optimizer& o, const Tree& names) {
     return std::make_unique<S>(o, all);
 }
 
-Made cyclic(Optimizer& o, const Arguments& a) {
+SchedulerPtr cyclic(Optimizer& o, const Arguments& a) {
     CyclicOptions options{.step_size_up = a.integer("step_size_up", 2000),
                           .step_size_down = a.found("step_size_down"),
                           .gamma = a.number("gamma", 1),
@@ -102,7 +102,7 @@ Made cyclic(Optimizer& o, const Arguments& a) {
                                       options);
 }
 
-Made one_cycle(Optimizer& o, const Arguments& a) {
+SchedulerPtr one_cycle(Optimizer& o, const Arguments& a) {
     return std::make_unique<OneCycleLR>(
         o, a.per_group("max_lr", 0), a.integer("total_steps", 0),
         OneCycleOptions{.pct_start = a.number("pct_start", 0.3),
@@ -115,7 +115,7 @@ Made one_cycle(Optimizer& o, const Arguments& a) {
                         .three_phase = a.flag("three_phase", false)});
 }
 
-Made plateau(Optimizer& o, const Arguments& a) {
+SchedulerPtr plateau(Optimizer& o, const Arguments& a) {
     PlateauOptions options{.factor = a.number("factor", 0.1),
                            .patience = a.integer("patience", 10),
                            .threshold = a.number("threshold", 1e-4),
@@ -127,7 +127,7 @@ Made plateau(Optimizer& o, const Arguments& a) {
     return std::make_unique<ReduceLROnPlateau>(o, options);
 }
 
-Made build(const Tree& spec, Optimizer& o);
+SchedulerPtr build(const Tree& spec, Optimizer& o);
 
 ComposedScheduler::Parts parts(const Tree& spec, Optimizer& o) {
     ComposedScheduler::Parts all;
@@ -135,7 +135,7 @@ ComposedScheduler::Parts parts(const Tree& spec, Optimizer& o) {
     return all;
 }
 
-Made build(const Tree& spec, Optimizer& o) {
+SchedulerPtr build(const Tree& spec, Optimizer& o) {
     const Arguments a{spec};
     if (const Tree* const by_name = spec.find("get_scheduler")) {
         const Tree* const kwargs = spec.find("scheduler_specific_kwargs");
@@ -143,8 +143,9 @@ Made build(const Tree& spec, Optimizer& o) {
                              a.found("num_training_steps"), kwargs != nullptr ? *kwargs : Tree());
     }
     const std::string name = spec["class"].string();
-    if (name == "LambdaLR") return of_functions<LambdaLR>(o, spec["lr_lambda"]);
-    if (name == "MultiplicativeLR") return of_functions<MultiplicativeLR>(o, spec["lr_lambda"]);
+    if (name == "LambdaLR") return make_from_functions<LambdaLR>(o, spec["lr_lambda"]);
+    if (name == "MultiplicativeLR")
+        return make_from_functions<MultiplicativeLR>(o, spec["lr_lambda"]);
     if (name == "StepLR")
         return std::make_unique<StepLR>(o, a.integer("step_size", 0), a.number("gamma", 0.1));
     if (name == "MultiStepLR")
@@ -186,7 +187,7 @@ std::unique_ptr<Optimizer> optimizer_of(const Tree& rates, Options options) {
     return std::make_unique<O>(std::move(groups));
 }
 
-// A training in which nothing happens but the schedule.
+// A training loop that only steps the schedule.
 struct Training {
     explicit Training(const Tree& recorded) : c(recorded) {
         optimizer = c["optimizer"].string() == "sgd"
@@ -200,13 +201,13 @@ struct Training {
         if (const Tree* const rates = sets != nullptr ? sets->find(std::to_string(t)) : nullptr)
             for (std::size_t g = 0; g < optimizer->group_count(); ++g)
                 optimizer->group(g).lr = (*rates)[g].number();
-        if (auto* const judging = dynamic_cast<MetricScheduler*>(schedule.get()))
-            judging->step(c["metrics"][t].number());
+        if (auto* const metric_schedule = dynamic_cast<MetricScheduler*>(schedule.get()))
+            metric_schedule->step(c["metrics"][t].number());
         else
             schedule->step();
     }
 
-    // After t steps the groups have the rates and momenta that were recorded.
+    // Expects the recorded rates and momenta after t steps.
     void expect_at(std::int64_t t) const {
         const Tree &lr = c["lr"][t], &all = c["momentum"];
         const Tree& momentum = all[all.size() == 1 ? 0 : t];
@@ -223,20 +224,20 @@ struct Training {
 
     const Tree& c;
     std::unique_ptr<Optimizer> optimizer;
-    Made schedule;
+    SchedulerPtr schedule;
 };
 
-void for_each_case(const std::function<void(const Tree&)>& follow) {
+void for_each_case(const std::function<void(const Tree&)>& visit) {
     const Tree file = from_json(read_file(AXLE_TESTS_DIR "/golden/schedules.json"));
     ASSERT_GT(file["cases"].size(), 90U);
     for (const Tree& c : file["cases"].elements()) {
         SCOPED_TRACE(to_json(c["schedule"], 0));
-        follow(c);
+        visit(c);
     }
 }
 
 // Covers 5.param.
-TEST(ScheduleCurves, AreThoseOfPyTorchAndTransformers) {
+TEST(ScheduleCurves, MatchPyTorchAndTransformers) {
     for_each_case([](const Tree& c) {
         Training run(c);
         run.expect_at(0);
@@ -249,7 +250,7 @@ TEST(ScheduleCurves, AreThoseOfPyTorchAndTransformers) {
     });
 }
 
-TEST(ScheduleCurves, AreWorkedOutForEveryNameOfTransformers) {
+TEST(ScheduleCurves, CoverAllTransformersNames) {
     std::set<std::string> seen;
     for_each_case([&](const Tree& c) {
         if (const Tree* const name = c["schedule"].find("get_scheduler"))
@@ -259,13 +260,13 @@ TEST(ScheduleCurves, AreWorkedOutForEveryNameOfTransformers) {
     EXPECT_EQ(seen, std::set<std::string>(names.begin(), names.end()));
 }
 
-TEST(ScheduleCurves, GoOnFromAStateOfTheirOwn) {
+TEST(ScheduleCurves, ContinueFromOwnState) {
     for_each_case([](const Tree& c) {
         Training first(c), second(c);
         const std::int64_t at = c["state_at"].integer();
         for (std::int64_t t = 0; t < at; ++t) first.step(t);
         second.optimizer->load_state_dict(first.optimizer->state_dict());
-        // As a file brings it back.
+        // Convert to JSON and back, as a file would.
         second.schedule->load_state_dict(from_json(to_json(first.schedule->state_dict())));
         EXPECT_EQ(second.schedule->last_epoch(), first.schedule->last_epoch());
         EXPECT_EQ(second.schedule->step_count(), first.schedule->step_count());
@@ -277,7 +278,7 @@ TEST(ScheduleCurves, GoOnFromAStateOfTheirOwn) {
     });
 }
 
-TEST(ScheduleCurves, GoOnFromAStateThatPyTorchSaved) {
+TEST(ScheduleCurves, ContinueFromPyTorchState) {
     for_each_case([](const Tree& c) {
         Training run(c);
         const std::int64_t at = c["state_at"].integer();
@@ -296,17 +297,18 @@ TEST(ScheduleCurves, GoOnFromAStateThatPyTorchSaved) {
     });
 }
 
-// What PyTorch saves of how it works, and what its other values say.
-const std::set<std::string> kNotSaved = {
+// Keys that only describe PyTorch's internals or follow from other values.
+const std::set<std::string> kNotCompared = {
     "_get_lr_called_within_step", "_is_initial",    "_scale_fn_custom", "use_beta1",
     "_schedule_phases",           "default_min_lr", "mode_worse",       "verbose"};
 
 void expect_same_state(const Tree& ours, const Tree& theirs, const std::string& at) {
     if (ours.is_map()) {
         for (const auto& [key, value] : theirs.entries())
-            EXPECT_TRUE(ours.contains(key) || kNotSaved.contains(key)) << at << key;
+            EXPECT_TRUE(ours.contains(key) || kNotCompared.contains(key)) << at << key;
         for (const auto& [key, value] : ours.entries()) {
-            // Not every class of PyTorch counts its steps; warm restarts leave the count at 0.
+            // Some PyTorch classes do not count their steps, and warm restarts leave the count at
+            // 0.
             const bool counts = theirs.contains(key) && !theirs.contains("T_cur");
             if (key == "lr_lambdas" || (key == "_step_count" && !counts)) continue;
             if (key == "last_epoch" && theirs.contains("_schedulers") && !theirs.contains(key))
@@ -328,7 +330,7 @@ void expect_same_state(const Tree& ours, const Tree& theirs, const std::string& 
     }
 }
 
-TEST(ScheduleCurves, SaveWhatPyTorchSavesUnderItsNames) {
+TEST(ScheduleCurves, SaveSameStateAsPyTorch) {
     for_each_case([](const Tree& c) {
         Training run(c);
         for (std::int64_t t = 0; t < c["state_at"].integer(); ++t) run.step(t);

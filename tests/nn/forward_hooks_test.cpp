@@ -1,4 +1,4 @@
-// What a prepared model does around its outermost call.
+// The hooks of a prepared model, which act around its outermost forward call.
 #include <stdexcept>
 
 #include "core/autograd/autocast.h"
@@ -29,22 +29,22 @@ struct Probe : nn::Model<Probe> {
     DType inner_dtype = f32;
 };
 
-std::shared_ptr<nn::ForwardHooks> bf16_gate() {
-    auto gate = std::make_shared<nn::ForwardHooks>();
-    gate->autocast = bf16;
-    return gate;
+std::shared_ptr<nn::ForwardHooks> bf16_hooks() {
+    auto hooks = std::make_shared<nn::ForwardHooks>();
+    hooks->autocast = bf16;
+    return hooks;
 }
 
-TEST(Gate, AnUngatedModelRunsAsItIs) {
+TEST(ForwardHooks, AreOptional) {
     Probe model;
     EXPECT_EQ(model(ones({3, 4})).dtype(), f32);
     EXPECT_FALSE(model.between.has_value());
 }
 
-TEST(Gate, TheOutermostEntryRunsUnderAutocastAndReturnsF32) {
+TEST(ForwardHooks, RunTheOutermostCallUnderAutocastAndReturnF32) {
     Probe model;
     const Tensor expected = model(ones({3, 4}));
-    model.set_hooks(bf16_gate());
+    model.set_hooks(bf16_hooks());
     const Tensor y = model(ones({3, 4}));
     EXPECT_EQ(y.dtype(), f32);
     EXPECT_EQ(model.inner_dtype, bf16);
@@ -55,42 +55,42 @@ TEST(Gate, TheOutermostEntryRunsUnderAutocastAndReturnsF32) {
 }
 
 // Covers 30.14.
-TEST(Gate, OutputsStayHalfWhereTheGateSaysSo) {
+TEST(ForwardHooks, KeepHalfOutputsWhenOutputsToF32IsFalse) {
     Probe model;
-    const auto gate = bf16_gate();
-    gate->outputs_to_f32 = false;
-    model.set_hooks(gate);
+    const auto hooks = bf16_hooks();
+    hooks->outputs_to_f32 = false;
+    model.set_hooks(hooks);
     EXPECT_EQ(model(ones({3, 4})).dtype(), bf16);
 }
 
-TEST(Gate, APreparedChildDoesNotEndItsParentsAutocast) {
+TEST(ForwardHooks, PreparedChildKeepsItsParentsAutocast) {
     Probe model;
-    model.set_hooks(bf16_gate());
-    model.inner.set_hooks(bf16_gate());
+    model.set_hooks(bf16_hooks());
+    model.inner.set_hooks(bf16_hooks());
     EXPECT_EQ(model(ones({3, 4})).dtype(), f32);
     EXPECT_EQ(model.between, bf16);
     EXPECT_EQ(model.inner_dtype, bf16);
-    EXPECT_EQ(model.inner(ones({3, 4})).dtype(), f32);  // now it is the outermost
+    EXPECT_EQ(model.inner(ones({3, 4})).dtype(), f32);  // called alone, it is the outermost
 }
 
-TEST(Gate, TheHookRunsOncePerOutermostCallBeforeAutocast) {
+TEST(ForwardHooks, RunBeforeForwardOncePerOutermostCall) {
     Probe model;
     int calls = 0;
-    const auto gate = bf16_gate();
-    gate->before_forward = [&](nn::Module& module) {
+    const auto hooks = bf16_hooks();
+    hooks->before_forward = [&](nn::Module& module) {
         EXPECT_FALSE(autocast_dtype().has_value());
         calls += &module == &model;
     };
-    model.set_hooks(gate);
-    model.inner.set_hooks(gate);
+    model.set_hooks(hooks);
+    model.inner.set_hooks(hooks);
     model(ones({3, 4}));
     model(ones({3, 4}));
     EXPECT_EQ(calls, 2);
 }
 
-TEST(Gate, AnExceptionLeavesAutocastAsItWas) {
+TEST(ForwardHooks, RestoreAutocastAfterAnException) {
     Probe model;
-    model.set_hooks(bf16_gate());
+    model.set_hooks(bf16_hooks());
     model.fails = true;
     EXPECT_THROW(model(ones({3, 4})), std::runtime_error);
     EXPECT_FALSE(autocast_dtype().has_value());
@@ -99,23 +99,23 @@ TEST(Gate, AnExceptionLeavesAutocastAsItWas) {
     EXPECT_EQ(model.between, bf16);
 }
 
-TEST(Gate, AHookThatThrowsDoesNotCloseTheDoor) {
+TEST(ForwardHooks, StayActiveAfterBeforeForwardThrows) {
     Probe model;
     bool throws = true;
-    const auto gate = bf16_gate();
-    gate->before_forward = [&](nn::Module&) {
+    const auto hooks = bf16_hooks();
+    hooks->before_forward = [&](nn::Module&) {
         if (throws) throw std::runtime_error("on purpose");
     };
-    model.set_hooks(gate);
+    model.set_hooks(hooks);
     EXPECT_THROW(model(ones({3, 4})), std::runtime_error);
     throws = false;
     EXPECT_EQ(model(ones({3, 4})).dtype(), f32);
     EXPECT_EQ(model.between, bf16);
 }
 
-TEST(Gate, AutocastAroundAPreparedModelIsBackAfterIt) {
+TEST(ForwardHooks, RestoreTheSurroundingAutocast) {
     Probe model;
-    model.set_hooks(bf16_gate());
+    model.set_hooks(bf16_hooks());
     const AutocastGuard f16_outside(f16);
     model(ones({3, 4}));
     EXPECT_EQ(model.between, bf16);
@@ -135,9 +135,9 @@ struct Several : nn::Model<Several> {
     nn::Linear layer;
 };
 
-TEST(Gate, EveryTensorOfAPairAVectorOrATupleIsConverted) {
+TEST(ForwardHooks, ConvertEveryTensorOfPairsVectorsAndTuples) {
     Several model;
-    model.set_hooks(bf16_gate());
+    model.set_hooks(bf16_hooks());
     const auto [one, many] = model(ones({1, 2}));
     EXPECT_EQ(one.dtype(), f32);
     EXPECT_EQ(many[0].dtype(), f32);
@@ -148,7 +148,7 @@ TEST(Gate, EveryTensorOfAPairAVectorOrATupleIsConverted) {
     EXPECT_EQ(number, 7);
 }
 
-TEST(Gate, TheLossOfGptIsAnEntryToo) {
+TEST(ForwardHooks, ApplyToTheLossOfGpt) {
     nn::Gpt model({.vocab_size = 7, .block_size = 4, .n_layer = 1, .n_head = 1, .n_embd = 4});
     const Tensor ids = tensor(std::vector<std::int64_t>{1, 2, 3, 4}, {1, 4});
     Tensor expected;
@@ -156,13 +156,13 @@ TEST(Gate, TheLossOfGptIsAnEntryToo) {
         const AutocastGuard half(bf16);
         expected = model.loss(ids, ids);
     }
-    model.set_hooks(bf16_gate());
+    model.set_hooks(bf16_hooks());
     expect_same_bits(model.loss(ids, ids), to(expected, f32));
 }
 
-TEST(Gate, IsNotCloned) {
+TEST(ForwardHooks, AreNotCloned) {
     Probe model;
-    model.set_hooks(bf16_gate());
+    model.set_hooks(bf16_hooks());
     EXPECT_EQ(model.clone().hooks(), nullptr);
 }
 

@@ -1,4 +1,4 @@
-// What is logged while it lives.
+// Captures log messages for the lifetime of the object.
 #pragma once
 
 #include <mutex>
@@ -10,17 +10,17 @@
 
 namespace axle::tests {
 
-class Logged {
+class LogCapture {
   public:
-    Logged() {
+    LogCapture() {
         set_log_sink([this](LogLevel, std::string_view text) {
             const std::scoped_lock lock(mutex_);
             lines_.emplace_back(text);
         });
     }
-    ~Logged() { set_log_sink({}); }
-    Logged(const Logged&) = delete;
-    Logged& operator=(const Logged&) = delete;
+    ~LogCapture() { set_log_sink({}); }
+    LogCapture(const LogCapture&) = delete;
+    LogCapture& operator=(const LogCapture&) = delete;
 
     std::vector<std::string> lines() {
         const std::scoped_lock lock(mutex_);

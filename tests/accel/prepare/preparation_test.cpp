@@ -1,0 +1,118 @@
+// Preparation: attaching hooks without an Accelerator.
+#include "accel/prepare/preparation.h"
+
+#include <memory>
+#include <optional>
+
+#include "optim/sgd.h"
+#include "tests/accel/training.h"
+
+namespace axle::accel {
+namespace {
+
+using tests::samples;
+using tests::SmallNet;
+
+struct Objects {
+    SmallNet net;
+    optim::SGD sgd{net.parameters(), {.lr = 1}};
+    optim::StepLR schedule{sgd, 1, 0.5};
+    data::DataLoader loader{samples(4), {.shuffle = true, .seed = 3}};
+};
+
+struct Parts {
+    PartialState processes{{.cpu = true, .process_group = dist::ProcessGroup::alone()}};
+    std::shared_ptr<LoopState> loop = std::make_shared<LoopState>();
+    Preparation preparation{{.autocast_dtype = bf16}, processes, loop};
+
+    void prepare(Objects& o) {
+        preparation.prepare(o.net);
+        preparation.prepare(o.sgd);
+        preparation.prepare(o.schedule);
+        preparation.prepare(o.loader);
+    }
+};
+
+TEST(Preparation, AttachesHooksOnce) {
+    Objects o;
+    Parts parts;
+    parts.prepare(o);
+    const auto hooks = o.net.hooks();
+    const int revision = parts.preparation.revision();
+    parts.prepare(o);
+    ASSERT_NE(hooks, nullptr);
+    EXPECT_EQ(hooks->autocast, bf16);
+    EXPECT_EQ(o.net.hooks(), hooks);
+    EXPECT_EQ(parts.preparation.revision(), revision);
+    EXPECT_EQ(parts.preparation.models(), std::vector<nn::Module*>{&o.net});
+    EXPECT_EQ(parts.preparation.optimizers(), std::vector<optim::Optimizer*>{&o.sgd});
+    EXPECT_EQ(parts.preparation.schedulers(), std::vector<optim::Scheduler*>{&o.schedule});
+    EXPECT_EQ(parts.preparation.loaders(), std::vector<data::DataLoader*>{&o.loader});
+}
+
+TEST(Preparation, HooksSkipStepsBetweenUpdates) {
+    Objects o;
+    Parts parts;
+    parts.prepare(o);
+    o.net(ones({2, 4})).sum().backward();
+    const Tensor before = o.net.out.bias.detach().clone();
+    parts.loop->accumulation.set_sync_gradients(false);
+    o.sgd.step();
+    o.schedule.step();
+    o.sgd.zero_grad();
+    tests::expect_same_bits(o.net.out.bias, before);
+    EXPECT_EQ(o.sgd.param_groups()[0].lr, 1);
+    EXPECT_TRUE(o.net.out.bias.grad().defined());
+    parts.loop->accumulation.set_sync_gradients(true);
+    o.sgd.step();
+    o.schedule.step();
+    EXPECT_NE(o.net.out.bias.item(), before.item());
+    EXPECT_EQ(o.sgd.param_groups()[0].lr, 0.5);
+}
+
+TEST(Preparation, TracksTheActiveLoader) {
+    Objects o;
+    Parts parts;
+    parts.prepare(o);
+    for ([[maybe_unused]] auto& batch : o.loader)
+        EXPECT_EQ(parts.loop->accumulation.active_loader(), &o.loader);
+    EXPECT_EQ(parts.loop->accumulation.active_loader(), nullptr);
+}
+
+TEST(Preparation, ClearDetachesHooks) {
+    Objects o;
+    Parts parts;
+    parts.prepare(o);
+    parts.loop->accumulation.set_sync_gradients(false);
+    parts.preparation.clear();
+    EXPECT_TRUE(parts.loop->accumulation.sync_gradients());
+    EXPECT_EQ(o.net.hooks(), nullptr);
+    EXPECT_TRUE(parts.preparation.models().empty());
+    parts.loop->accumulation.set_sync_gradients(false);
+    o.schedule.step();
+    EXPECT_EQ(o.sgd.param_groups()[0].lr, 0.5);
+}
+
+TEST(Preparation, HooksOutliveThePreparation) {
+    Objects o;
+    {
+        Parts parts;
+        parts.prepare(o);
+        parts.loop->accumulation.set_sync_gradients(false);
+    }
+    o.schedule.step();
+    EXPECT_EQ(o.sgd.param_groups()[0].lr, 1);
+}
+
+TEST(Preparation, HasNoReplicasForOneProcess) {
+    Objects o;
+    Parts parts;
+    parts.prepare(o);
+    EXPECT_EQ(parts.preparation.replicas_of(o.net), nullptr);
+    EXPECT_TRUE(parts.preparation.no_sync_guards({}).empty());
+    const SmallNet other;
+    EXPECT_THROW(parts.preparation.replicas_of(other), UsageError);
+}
+
+}  // namespace
+}  // namespace axle::accel

@@ -1,0 +1,67 @@
+#include <locale>
+#include <string>
+
+#include "core/files/file.h"
+#include "core/files/safetensors.h"
+#include "core/ops.h"
+#include "tests/close.h"
+#include "tests/temporary_folder.h"
+
+namespace axle::tests {
+namespace {
+
+TEST(SaveSafetensors, RefusesWhatReaderWouldRefuse) {
+    const TemporaryFolder folder;
+    const std::string path = folder / "a";
+    const Tensor x = ones({2});
+    expect_error<ValueError>({"save_safetensors: duplicate name: 'x'"}, [&] {
+        save_safetensors(path, {{"x", x}, {"y", x}, {"x", ones({2}, {i32})}});
+    });
+    expect_error<ValueError>({"save_safetensors: ", "'__metadata__'"}, [&] {
+        save_safetensors(path, {{"__metadata__", x}});
+    });
+    expect_error<ValueError>({"save_safetensors: not UTF-8: '\\xff'"}, [&] {
+        save_safetensors(path, {{"\xff", x}});
+    });
+    expect_error<ValueError>({"save_safetensors: not UTF-8"}, [&] {
+        save_safetensors(path, {{"x", x}}, {{"k", "\xc3"}});
+    });
+    expect_error<UsageError>({"save_safetensors: ", "undefined", "'x'"}, [&] {
+        save_safetensors(path, {{"x", Tensor()}});
+    });
+    expect_error<DeviceError>({"save_safetensors: ", "meta", "'x'"}, [&] {
+        save_safetensors(path, {{"x", empty({2}, {.device = Device::meta()})}});
+    });
+    expect_error<ValueError>({"save_safetensors: the header is too long"}, [&] {
+        save_safetensors(path, {{"x", x}}, {{"k", std::string(100'000'001, 'v')}});
+    });
+    EXPECT_EQ(folder.count(), 0u);
+}
+
+TEST(SaveSafetensors, IgnoresHostLocale) {
+    struct Grouping : std::numpunct<char> {
+        char do_thousands_sep() const override { return '.'; }
+        std::string do_grouping() const override { return "\3"; }
+    };
+    const TemporaryFolder folder;
+    const std::locale before = std::locale::global(std::locale(std::locale(), new Grouping));
+    save_safetensors(folder / "a", {{"x", zeros({1234})}});
+    const Tensor x = load_safetensors(folder / "a").tensors.at("x");
+    std::locale::global(before);
+    EXPECT_EQ(x.shape(), (Shape{1234}));
+}
+
+TEST(SaveSafetensors, KeepsOldFileOnFailure) {
+    const TemporaryFolder folder;
+    save_safetensors(folder / "a", {{"x", arange(3, {f32})}});
+    const std::string before = read_file(folder / "a");
+    EXPECT_THROW(save_safetensors(folder / "a", {{"x", Tensor()}}), UsageError);
+    expect_error<FileError>({(folder / "no/a").c_str()}, [&] {
+        save_safetensors(folder / "no/a", {{"x", ones({1})}});
+    });
+    EXPECT_EQ(read_file(folder / "a"), before);
+    EXPECT_EQ(folder.count(), 1u);
+}
+
+}  // namespace
+}  // namespace axle::tests

@@ -1,0 +1,43 @@
+// Helpers of the profiler's tests: find and construct events and rows.
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "core/profiler/profiler.h"
+
+namespace axle::tests {
+
+// Returns the only event with this name.
+inline const profiler::Event& event(const profiler::Trace& trace, const std::string& name) {
+    const profiler::Event* found = nullptr;
+    for (const profiler::Event& e : trace.events) {
+        if (e.name != name) continue;
+        if (found != nullptr) throw std::runtime_error("twice in the trace: " + name);
+        found = &e;
+    }
+    if (found == nullptr) throw std::runtime_error("not in the trace: " + name);
+    return *found;
+}
+
+inline const profiler::Row& row(const std::vector<profiler::Row>& rows, const std::string& name) {
+    for (const profiler::Row& r : rows)
+        if (r.name == name) return r;
+    throw std::runtime_error("not in the table: " + name);
+}
+
+inline profiler::Event span(const std::string& name, std::int64_t start, std::int64_t end,
+                            std::int64_t self, int thread = 0) {
+    return {.name = name,
+            .category = profiler::Category::user,
+            .thread = thread,
+            .start = start,
+            .end = end,
+            .self = self,
+            .bytes = end - start,
+            .self_bytes = self};
+}
+
+}  // namespace axle::tests

@@ -1,0 +1,116 @@
+// Runs NCCL's engine on several ranks, which are threads of the test. The simulated GPU can be
+// shared by ranks; otherwise each rank has a GPU.
+#pragma once
+
+#include <barrier>
+#include <chrono>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/ops.h"
+#include "dist/cuda/nccl_comm.h"
+#include "dist/group/device_engine.h"
+#include "tests/close.h"
+#include "tests/cuda/gpu.h"
+#include "tests/dist/rendezvous/fake_control.h"
+
+namespace axle::tests {
+
+#ifdef AXLE_SIMULATED_GPU
+inline constexpr bool kSimulated = true;
+#else
+inline constexpr bool kSimulated = false;
+#endif
+
+struct NcclRank {
+    dist::DeviceEngine& engine;
+    FakeControl& control;
+    int rank, size;
+    Device gpu;
+    std::barrier<>& all;
+
+    // Returns values that differ between ranks but are known to all of them.
+    static Tensor values(int rank, const Shape& shape, DType dtype = f32) {
+        const Tensor quarters = to(arange(0, numel(shape), 1, {.dtype = f32}) * 0.25, i64);
+        return to(quarters.view(shape) + rank, dtype);
+    }
+    Tensor own(const Shape& shape, DType dtype = f32) const {
+        return to(values(rank, shape, dtype), gpu);
+    }
+    Tensor room(const Shape& shape, DType dtype = f32) const {
+        return empty(shape, {.dtype = dtype, .device = gpu});
+    }
+    // Returns the reduction of all ranks' values.
+    Tensor total(const Shape& shape, dist::ReduceOp op) const {
+        Tensor sum = values(0, shape, f64);
+        for (int r = 1; r < size; ++r) {
+            const Tensor x = values(r, shape, f64);
+            if (op == dist::ReduceOp::sum || op == dist::ReduceOp::mean) sum = sum + x;
+            if (op == dist::ReduceOp::product) sum = sum * x;
+            if (op == dist::ReduceOp::max) sum = maximum(sum, x);
+            if (op == dist::ReduceOp::min) sum = minimum(sum, x);
+        }
+        return op == dist::ReduceOp::mean ? sum / size : sum;
+    }
+};
+
+inline void expect_values(const Tensor& actual, const Tensor& expected) {
+    expect_close(to(actual, Device::cpu()), expected, 1e-6);
+}
+
+class NcclOnGpu : public GpuTest, public testing::WithParamInterface<int> {
+  protected:
+    void SetUp() override {
+        GpuTest::SetUp();
+        if (IsSkipped()) return;
+        if (dist::nccl() == nullptr) GTEST_SKIP() << dist::nccl_error();
+        if (!kSimulated && cuda::device_count() < GetParam())
+            GTEST_SKIP() << "needs " << GetParam() << " GPUs";
+    }
+
+    // Runs body(rank) on one thread per rank and returns the exceptions' messages.
+    std::vector<std::string> run(
+        const std::function<void(NcclRank&)>& body,
+        std::chrono::milliseconds timeout = std::chrono::milliseconds(60000)) {
+        const int size = GetParam();
+        const std::string id = dist::NcclComm::make_id();
+        std::vector<std::string> errors(static_cast<std::size_t>(size));
+        std::vector<std::thread> threads;
+        std::barrier<> all(size);
+        for (int rank = 0; rank < size; ++rank)
+            threads.emplace_back([&, rank] {
+                try {
+                    FakeControl control(store_, rank, size);
+                    const int device = kSimulated ? 0 : rank;
+                    const cuda::Stream stream(device);
+                    const cuda::StreamGuard guard(stream);
+                    const auto engine =
+                        dist::open_nccl(control, "test", rank, size, device, timeout, id);
+                    NcclRank r{*engine, control, rank, size, Device::cuda(device), all};
+                    body(r);
+                } catch (const std::exception& e) {
+                    all.arrive_and_drop();
+                    errors[static_cast<std::size_t>(rank)] = e.what();
+                    FakeControl(store_, rank, size).report(e.what());
+                }
+            });
+        for (std::thread& thread : threads) thread.join();
+        return errors;
+    }
+    void run_and_ignore(const std::function<void(NcclRank&)>& body) {
+        for (const std::string& error : run(body))
+            if (!error.empty()) {
+                EXPECT_EQ(error, store_.failure);
+            }
+    }
+    void run_without_errors(const std::function<void(NcclRank&)>& body) {
+        for (const std::string& error : run(body)) EXPECT_EQ(error, "");
+        EXPECT_EQ(store_.failure, "");
+    }
+
+    FakeStore store_;
+};
+
+}  // namespace axle::tests

@@ -1,0 +1,112 @@
+// The state of the simulated CUDA runtime: its device, streams, events and graphs. Private to
+// tests/simulator.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+
+namespace axle::kernels::simulator {
+
+using Work = std::function<void()>;
+using Captured = std::shared_ptr<std::vector<Work>>;
+
+}  // namespace axle::kernels::simulator
+
+struct CUstream_st {
+    std::deque<axle::kernels::simulator::Work> queue;
+    std::uint64_t queued = 0, done = 0;
+    // The graph that work is added to while the stream is captured.
+    axle::kernels::simulator::Captured capture;
+    bool origin = false;  // the capture began on this stream
+    // Set for the origin only.
+    cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
+    std::thread::id captor;
+    bool broken = false;  // by a call that is forbidden during a capture
+};
+
+struct CUevent_st {
+    CUstream_st* stream = nullptr;  // null: never recorded
+    std::uint64_t position = 0;
+    axle::kernels::simulator::Captured capture;
+    std::chrono::steady_clock::time_point passed = {};
+};
+
+struct CUgraph_st {
+    axle::kernels::simulator::Captured work;
+};
+struct CUgraphExec_st {
+    axle::kernels::simulator::Captured work;
+};
+
+namespace axle::kernels::simulator {
+
+inline constexpr std::size_t kArena = std::size_t{2} << 30;  // bytes of address space
+
+// An address range whose first `mapped` bytes have memory.
+struct Range {
+    std::size_t size = 0, mapped = 0;
+};
+
+struct Device {
+    std::recursive_mutex mutex;
+    std::vector<CUstream_st*> streams;
+    CUstream_st legacy;
+    std::size_t memory = kArena, used = 0;
+    std::map<void*, std::size_t> blocks;
+    // Device memory is one address range that is inaccessible while nothing runs. Not used with
+    // AddressSanitizer, which detects accesses outside of blocks itself.
+    char* arena = nullptr;
+    std::map<std::size_t, std::size_t> gaps;  // size of each gap, by offset
+    std::map<char*, Range> ranges;
+    std::map<CUmemGenericAllocationHandle, std::size_t> pieces;
+    CUmemGenericAllocationHandle last_piece = 0;
+    int depth = 0;  // number of active AccessScopes
+    std::set<std::string> started;
+};
+
+Device& device();
+
+// Makes device memory accessible for a scope.
+class AccessScope {
+  public:
+    AccessScope();
+    ~AccessScope();
+    AccessScope(const AccessScope&) = delete;
+    AccessScope& operator=(const AccessScope&) = delete;
+};
+
+// Records the error for cudaGetLastError() and returns it.
+cudaError_t result(cudaError_t error);
+
+CUstream_st& stream_of(cudaStream_t stream);
+// Adds work to the stream, or to its capture.
+void queue(cudaStream_t handle, Work work);
+// Runs the work of a stream up to a position.
+void drain(CUstream_st& stream, std::uint64_t position);
+void drain_all();
+
+// The capture mode of this thread (cudaThreadExchangeStreamCaptureMode).
+cudaStreamCaptureMode& capture_mode();
+// Returns whether an active capture forbids calls of this thread that are not queued on its stream.
+// Such a call breaks the capture.
+bool any_capture();
+cudaError_t break_capture(const Captured& capture, cudaError_t error);
+
+// Returns the driver's function of that name for mapping memory, or null.
+void* memory_function(const char* name);
+
+}  // namespace axle::kernels::simulator
+
+#define AXLE_LOCKED const std::lock_guard axle_lock(::axle::kernels::simulator::device().mutex)
