@@ -199,7 +199,8 @@ void Accelerator::register_for_checkpointing(const std::vector<Checkpointable*>&
 std::string Accelerator::save_state(const std::string& output_dir, SaveStateOptions options) {
     if (!options.safe_serialization)
         throw UsageError(
-            "save_state: safe_serialization = false is not there: pickles are read, not written; "
+            "save_state: safe_serialization = false is not supported: pickles are read, not "
+            "written; "
             "PyTorch reads safetensors files too");
     return parts_->files.save(output_dir);
 }
@@ -233,7 +234,8 @@ void Accelerator::save_model(const nn::Module& model, const std::string& directo
                              const SaveModelOptions& options) const {
     if (!options.safe_serialization)
         throw UsageError(
-            "save_model: safe_serialization = false is not there: pickles are read, not written; "
+            "save_model: safe_serialization = false is not supported: pickles are read, not "
+            "written; "
             "PyTorch reads safetensors files too");
     const profiler::Scope scope("save_model", profiler::Category::io);
     const bool each_node = options.save_on_each_node || project_configuration().save_on_each_node;

@@ -83,7 +83,8 @@ void Accelerator::backward(const Tensor& loss, const BackwardOptions& options) {
     const Tensor part = n == 1 ? loss : loss / static_cast<double>(n);
     if (options.learning_rate) {
         if (options.retain_graph)
-            throw UsageError("backward: a learning rate and retain_graph: weights have changed");
+            throw UsageError(
+                "backward: learning_rate and retain_graph exclude each other: the weights change");
         return lomo_backward(part, options.learning_rate);
     }
     if (accumulation.options().short_window != ShortWindow::actual) {
@@ -97,7 +98,7 @@ void Accelerator::backward(const Tensor& loss, const BackwardOptions& options) {
 
 void Accelerator::backward(const Tensor& loss_sum, double weight) {
     if (!(weight >= 0) || std::isinf(weight))
-        throw ValueError(str("backward: a weight is a number that is not negative: ", weight));
+        throw ValueError(str("backward: the weight must be finite and not negative: ", weight));
     backward(loss_sum, full({}, weight, {.dtype = f64, .device = loss_sum.device()}));
 }
 
@@ -105,7 +106,7 @@ void Accelerator::backward(const Tensor& loss_sum, const Tensor& weight) {
     if (is_capturing())
         throw UsageError("backward: a loss with a weight can't be captured: it runs eagerly");
     if (!weight.defined() || weight.numel() != 1)
-        throw ShapeError(str("backward: a weight is one number: ",
+        throw ShapeError(str("backward: the weight must have one element: ",
                              weight.defined() ? str(weight.shape()) : "undefined"));
     parts_->preparation.update_division();
     Accumulation& accumulation = parts_->loop->accumulation;
@@ -126,8 +127,9 @@ void Accelerator::lomo_backward(const Tensor& loss, std::optional<double> learni
         throw ValueError("lomo_backward: no optim::Lomo or optim::AdaLomo has been prepared");
     if (parts_->loop->scaling)
         throw UsageError(
-            "lomo_backward: not with the scaler of fp16, for gradients are applied before all are "
-            "known to be finite; use bf16");
+            "lomo_backward: can't be used with the loss scaler of fp16, because gradients are "
+            "applied "
+            "before all are known to be finite; use bf16");
     // Averages gradients even between two updates of other optimizers: each call is an update.
     std::vector<std::unique_ptr<SyncScope>> scopes;
     for (const auto& replicas : parts_->preparation.replicas())

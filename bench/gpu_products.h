@@ -61,10 +61,9 @@ inline void run_products(const GpuTable& table) {
         const Tensor bias = operand({4 * kWidth}, bf16);
         Tensor c = room({kTokens, 4 * kWidth}, bf16), pre = room({kTokens, 4 * kWidth}, bf16);
         return [=]() mutable {
-            kernels::matmul(gpu(), a.view(), b.view(), c.view(),
-                            {.bias = bias.view(),
-                             .activation = kernels::Activation::gelu_tanh,
-                             .pre = pre.view()});
+            kernels::matmul(
+                gpu(), a.view(), b.view(), c.view(),
+                {.bias = bias.view(), .activation = Activation::gelu_tanh, .pre = pre.view()});
         };
     };
     table.run(fused);

@@ -160,7 +160,7 @@ inline void run_embedding(const GpuTable& table) {
                .bytes = 4 * product({kIds + kRows, kWidth})});
 }
 
-// As many parameters as GPT-2 has, in one array.
+// The number of parameters of GPT-2, in one array.
 inline void run_optimizer(const GpuTable& table) {
     constexpr std::int64_t kNumel = 124'475'904;
     table.run({.op = "adamw",

@@ -1,7 +1,7 @@
 # The parts of a build for NVIDIA GPUs. `cuda` is 1 in such a build and 0 otherwise.
 #
-# The CUDA runtime is linked statically. Programs open cuBLASLt, cuDNN and NCCL on first use, so they
-# also run on machines without these libraries or a driver.
+# The CUDA runtime is linked statically. Programs open cuBLASLt, cuDNN and NCCL on first use, so
+# they also run on machines without these libraries or a driver.
 #
 # SIMULATED builds the same library only for the simulated GPU of tests/simulator/. It needs CUDA's
 # headers but not nvcc: kernels are compiled by the C++ compiler, with its sanitizers.
@@ -124,8 +124,8 @@ function(cuda_simulator)
     set_source_files_properties(
         ${PROJECT_BINARY_DIR}/simulated/kernels/cuda/optimizer/optimizer.cu.cpp
         PROPERTIES COMPILE_OPTIONS -ffp-contract=off)
-    # NVIDIA's libraries do not work with a simulated GPU. One folder contains fake libraries, the other
-    # one files that cannot be opened, to test programs without the libraries.
+    # NVIDIA's libraries do not work with a simulated GPU. One folder contains fake libraries, the
+    # other one files that cannot be opened, to test programs without the libraries.
     set(stand_ins ${PROJECT_BINARY_DIR}/simulated/libraries)
     set(no_libraries ${PROJECT_BINARY_DIR}/simulated/no_libraries)
     file(MAKE_DIRECTORY ${stand_ins} ${no_libraries})

@@ -1,5 +1,6 @@
-# Run by ctest for each call of add_test_suites() (cmake/test_suites.cmake), with `program`, `prefix`,
-# `filter` and `properties` set: lists the suites of a GoogleTest program and adds a test for each.
+# Run by ctest for each call of add_test_suites() (cmake/test_suites.cmake), with `program`,
+# `prefix`, `filter` and `properties` set: lists the suites of a GoogleTest program and adds a test
+# for each.
 if(NOT EXISTS ${program})
     add_test(${prefix}.NOT_BUILT ${program})
     return()

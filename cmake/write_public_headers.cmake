@@ -2,8 +2,8 @@
 #
 # Copies the headers listed in TO/headers.txt from FROM, or else from GENERATED, to TO/axle, except
 # for private ones, rewrites their includes as described in public_headers.cmake, and writes
-# TO/axle/axle.h. Unchanged files are not written, so that nothing is recompiled. It is an error if a
-# public header includes a private one or another library.
+# TO/axle/axle.h. Unchanged files are not written, so that nothing is recompiled. It is an error if
+# a public header includes a private one or another library.
 cmake_minimum_required(VERSION 3.25)
 
 # write_changed(path text)

@@ -13,6 +13,7 @@
 
 #include "core/size2.h"
 #include "core/tensor.h"
+#include "kernels/activation.h"
 
 namespace axle {
 
@@ -174,7 +175,6 @@ Tensor argsort(const Tensor& x, std::int64_t dim = -1, bool descending = false);
 // --- products (matmul.cpp, linear.cpp, feed_forward.cpp)
 // 1-d and 2-d operands as in PyTorch; further dimensions are batches, which broadcast.
 Tensor matmul(const Tensor& a, const Tensor& b);
-enum class Activation : std::uint8_t { none, relu, gelu, gelu_tanh, silu };
 // Returns activation(x weight^T + bias): x [..., in], weight [out, in], bias [out] or undefined.
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
               Activation activation = Activation::none);

@@ -36,13 +36,14 @@ TensorDataset::TensorDataset(Tree tensors) : tensors_(std::move(tensors)) {
                                  t.size(0), " in ", tensors_));
         rows = t.size(0);
     });
-    if (!rows) throw ValueError(str("TensorDataset: there is no tensor in ", tensors_));
+    if (!rows) throw ValueError(str("TensorDataset: the tree has no tensors: ", tensors_));
     size_ = *rows;
 }
 
 void TensorDataset::check_index(std::int64_t index) const {
     if (index < 0 || index >= size_)
-        throw IndexError(str("TensorDataset: no sample ", index, " of ", size_));
+        throw IndexError(
+            str("TensorDataset: index ", index, " is out of range for ", size_, " samples"));
 }
 
 Tree TensorDataset::get(std::int64_t index) const {
@@ -69,35 +70,35 @@ Tree TensorDataset::get_batch(std::span<const std::int64_t> indices, const std::
 FunctionDataset::FunctionDataset(std::int64_t size, std::function<Tree(std::int64_t)> get)
     : size_(size), get_(std::move(get)) {
     if (size < 0) throw ValueError(str("from_function: negative number of samples: ", size));
-    if (!get_) throw UsageError("from_function: there is no function");
+    if (!get_) throw UsageError("from_function: the function is empty");
 }
 
 void rethrow_from(const std::string& where) {
-    const std::string before = where + ": ";
+    const std::string prefix = where + ": ";
     try {
         throw;
     } catch (const OutOfMemory& e) {
-        throw OutOfMemory(before + e.what(), e.requested, e.in_use, e.cached, e.peak);
+        throw OutOfMemory(prefix + e.what(), e.requested, e.in_use, e.cached, e.peak);
     } catch (const ShapeError& e) {
-        throw ShapeError(before + e.what());
+        throw ShapeError(prefix + e.what());
     } catch (const DTypeError& e) {
-        throw DTypeError(before + e.what());
+        throw DTypeError(prefix + e.what());
     } catch (const DeviceError& e) {
-        throw DeviceError(before + e.what());
+        throw DeviceError(prefix + e.what());
     } catch (const IndexError& e) {
-        throw IndexError(before + e.what());
+        throw IndexError(prefix + e.what());
     } catch (const ValueError& e) {
-        throw ValueError(before + e.what());
+        throw ValueError(prefix + e.what());
     } catch (const FileError& e) {
-        throw FileError(before + e.what());
+        throw FileError(prefix + e.what());
     } catch (const CudaError& e) {
-        throw CudaError(before + e.what());
+        throw CudaError(prefix + e.what());
     } catch (const CommError& e) {
-        throw CommError(before + e.what());
+        throw CommError(prefix + e.what());
     } catch (const UsageError& e) {
-        throw UsageError(before + e.what());
+        throw UsageError(prefix + e.what());
     } catch (const std::exception& e) {
-        std::throw_with_nested(Error(before + e.what()));
+        std::throw_with_nested(Error(prefix + e.what()));
     }
 }
 

@@ -37,8 +37,8 @@ RandomSampler::RandomSampler(std::int64_t n, RandomSamplerOptions options)
     if (n < 0) throw ValueError(str("RandomSampler: negative number of samples: ", n));
     if (options.num_samples < 0 || (n == 0 && options.num_samples > 0))
         throw ValueError(
-            str("RandomSampler: num_samples must be positive and there must be something "
-                "to draw from: ",
+            str("RandomSampler: num_samples must not be negative, and must be 0 if the dataset is "
+                "empty: ",
                 options.num_samples, " of ", n));
     if (options.num_samples == 0) options_.num_samples = n;
     if (!options.generator) options_.generator = std::make_shared<Generator>(options.seed);
@@ -46,16 +46,17 @@ RandomSampler::RandomSampler(std::int64_t n, RandomSamplerOptions options)
 
 Order RandomSampler::order(std::int64_t epoch) const {
     Mt19937 random(options_.generator->initial_seed() + static_cast<std::uint64_t>(epoch));
-    const std::int64_t wanted = options_.num_samples;
+    const std::int64_t count = options_.num_samples;
     std::vector<std::int64_t> drawn;
-    if (options_.replacement && wanted > 0) drawn = randint(n_, wanted, random);
-    while (static_cast<std::int64_t>(drawn.size()) < wanted) {
-        std::vector<std::int64_t> more = randperm(n_, random);
-        more.resize(std::min(more.size(), static_cast<std::size_t>(wanted) - drawn.size()));
+    if (options_.replacement && count > 0) drawn = randint(n_, count, random);
+    while (static_cast<std::int64_t>(drawn.size()) < count) {
+        std::vector<std::int64_t> permutation = randperm(n_, random);
+        permutation.resize(
+            std::min(permutation.size(), static_cast<std::size_t>(count) - drawn.size()));
         if (drawn.empty()) {
-            drawn = std::move(more);
+            drawn = std::move(permutation);
         } else {
-            drawn.insert(drawn.end(), more.begin(), more.end());
+            drawn.insert(drawn.end(), permutation.begin(), permutation.end());
         }
     }
     return order_of(std::make_shared<const std::vector<std::int64_t>>(std::move(drawn)));
@@ -69,8 +70,8 @@ Order SubsetSampler::order(std::int64_t) const { return order_of(indices_); }
 DistributedSampler::DistributedSampler(std::int64_t n, DistributedSamplerOptions options)
     : options_(options) {
     if (options.num_replicas < 1 || options.rank < 0 || options.rank >= options.num_replicas)
-        throw ValueError(str("DistributedSampler: there is no rank ", options.rank, " of ",
-                             options.num_replicas));
+        throw ValueError(
+            str("DistributedSampler: invalid rank ", options.rank, " of ", options.num_replicas));
     if (options.shuffle) {
         all_ = std::make_shared<RandomSampler>(n, RandomSamplerOptions{.seed = options.seed});
     } else {
@@ -92,7 +93,7 @@ Order DistributedSampler::order(std::int64_t epoch) const {
 FixedBatchSampler::FixedBatchSampler(std::shared_ptr<const Sampler> sampler,
                                      std::int64_t batch_size, bool drop_last)
     : sampler_(std::move(sampler)), batch_size_(batch_size), drop_last_(drop_last) {
-    if (!sampler_) throw UsageError("BatchSampler: there is no sampler");
+    if (!sampler_) throw UsageError("BatchSampler: the sampler is null");
     if (batch_size < 1)
         throw ValueError(str("BatchSampler: batch_size must be positive: ", batch_size));
 }
@@ -117,7 +118,7 @@ BatchOrder FixedBatchSampler::order(std::int64_t epoch) const {
 SkipBatchSampler::SkipBatchSampler(std::shared_ptr<const BatchSampler> whole,
                                    std::int64_t skip_batches)
     : whole_(std::move(whole)), skip_batches_(skip_batches) {
-    if (!whole_) throw UsageError("SkipBatchSampler: there is no batch sampler");
+    if (!whole_) throw UsageError("SkipBatchSampler: the batch sampler is null");
     if (skip_batches < 0)
         throw ValueError(str("SkipBatchSampler: negative number of batches: ", skip_batches));
 }
@@ -141,8 +142,8 @@ BatchOrder SkipBatchSampler::order(std::int64_t epoch) const {
 
 std::int64_t SkipBatchSampler::len() const {
     if (skip_batches_ > whole_->size())
-        throw ValueError(
-            str("SkipBatchSampler: skips ", skip_batches_, " of ", whole_->size(), " batches"));
+        throw ValueError(str("SkipBatchSampler: cannot skip ", skip_batches_, " of ",
+                             whole_->size(), " batches"));
     return size();
 }
 

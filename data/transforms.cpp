@@ -1,5 +1,5 @@
-// Each transform is one pass over the batch into new memory, on the caller's thread: a batch of
-// small images stays in the cache between them, and a loader's workers are the parallel part.
+// Each transform makes one pass over the batch into new memory, on the calling thread. This is not
+// parallel because loaders have workers, and a batch of small images stays in the cache.
 #include "data/transforms.h"
 
 #include <algorithm>
@@ -15,27 +15,27 @@
 namespace axle::data {
 namespace {
 
-// Images on the CPU with height and width, without gaps.
+// Checks that the images are on the CPU and have a height and a width; returns them contiguous.
 Tensor checked(const char* op, const Tensor& images) {
     if (!images.defined()) throw UsageError(str(op, ": the images are undefined"));
     if (!images.device().is_cpu())
-        throw DeviceError(str(op, ": images are transformed on the CPU: ", images.device()));
+        throw DeviceError(str(op, ": images must be on the CPU: ", images.device()));
     if (images.dim() < 3)
-        throw ShapeError(str(op, ": images are [n, ..., height, width]: ", images.shape()));
+        throw ShapeError(str(op, ": images must be [n, ..., height, width]: ", images.shape()));
     if (!is_compute(images.dtype()))
-        throw DTypeError(str(op, ": not a dtype to compute with: ", images.dtype()));
+        throw DTypeError(str(op, ": unsupported dtype: ", images.dtype()));
     return contiguous(images);
 }
 
 Tensor checked(const char* op, const Tensor& images, std::span<SampleRandom> random) {
     Tensor dense = checked(op, images);
     if (std::ssize(random) != images.size(0))
-        throw UsageError(str(op, ": random numbers for ", random.size(), " images, but there are ",
-                             images.size(0)));
+        throw UsageError(
+            str(op, ": got random numbers for ", random.size(), " images, not ", images.size(0)));
     return dense;
 }
 
-// Rows and columns of one image in a batch, whatever lies between n and height.
+// The size of one image of a batch. `planes` is the product of the dimensions between n and height.
 struct Geometry {
     explicit Geometry(const Shape& shape)
         : images(shape[0]), height(shape.back(2)), width(shape.back(1)) {
@@ -45,10 +45,11 @@ struct Geometry {
 };
 
 void check_size(const char* op, Size2 size) {
-    if (size.h < 1 || size.w < 1) throw ValueError(str(op, ": sizes are positive: ", size));
+    if (size.h < 1 || size.w < 1) throw ValueError(str(op, ": sizes must be positive: ", size));
 }
 
-// Columns of the window, copied from a row of the image; null is a row beyond it.
+// Copies one row of a window. `row` is null if the row is outside the image; pixels outside the
+// image are copied from `blank`.
 void crop_row(const std::byte* row, std::int64_t width, std::int64_t left, std::int64_t columns,
               const std::byte* blank, std::int64_t element, std::byte* to) {
     const std::int64_t begin =
@@ -64,7 +65,8 @@ void crop_row(const std::byte* row, std::int64_t width, std::int64_t left, std::
     copy(blank, end, columns);
 }
 
-// A window of each image, at corner_of(image); what lies beyond the image is `fill`.
+// Cuts a window out of each image, at corner_of(image). Pixels outside the image get the value
+// `fill`.
 template <class F>
 Tensor crop(const Tensor& images, Size2 size, double fill, F&& corner_of) {
     const Geometry from(images.shape());
@@ -97,15 +99,15 @@ Size2 padded(Size2 image, Size2 padding) {
     return {image.h + 2 * padding.h, image.w + 2 * padding.w};
 }
 
-// torchvision's corner: of an image that is too small, the border is larger at the end by the odd
-// pixel; else the half is rounded to even, as Python does.
-std::int64_t center_start(std::int64_t have, std::int64_t want) {
-    if (want > have) return -((want - have) / 2);
-    const std::int64_t spare = have - want, half = spare / 2;
-    return half + spare % 2 * (half % 2);
+// The corner of a center crop as in torchvision: if the image is too small, the padding at the end
+// is larger by the odd pixel; otherwise half the margin is rounded to even, as in Python.
+std::int64_t center_start(std::int64_t size, std::int64_t crop) {
+    if (crop > size) return -((crop - size) / 2);
+    const std::int64_t margin = size - crop, half = margin / 2;
+    return half + margin % 2 * (half % 2);
 }
 
-// std::byte, for it may alias anything.
+// An element of N bytes. std::byte may alias any type.
 template <std::size_t N>
 struct Element {
     std::byte bytes[N];
@@ -132,7 +134,7 @@ auto flip_rows_of(DType dtype) {
     }
 }
 
-// In blocks of a fixed length, which the compiler turns into vector instructions.
+// Works on blocks of a fixed length, which the compiler can vectorize.
 template <class T>
 void normalize_plane(const T* x, T* y, std::int64_t n, double mean, double std) {
     const T m = static_cast<T>(mean), s = static_cast<T>(std);
@@ -156,11 +158,11 @@ std::uint64_t SampleRandom::epoch_key(std::uint64_t seed, std::int64_t epoch) {
 
 Compose::Compose(std::vector<Transform> transforms) {
     for (const Transform& transform : transforms)
-        if (!transform) throw UsageError("Compose: there is no function in a transform");
+        if (!transform) throw UsageError("Compose: a transform is empty");
     for (std::span<const Transform> rest = transforms; !rest.empty();) {
-        const std::optional<FusedByteTransform> pass = FusedByteTransform::of(rest);
-        transforms_.push_back(pass ? Transform(*pass) : rest[0]);
-        rest = rest.subspan(pass ? pass->length() : 1);
+        const std::optional<FusedByteTransform> fused = FusedByteTransform::of(rest);
+        transforms_.push_back(fused ? Transform(*fused) : rest[0]);
+        rest = rest.subspan(fused ? fused->length() : 1);
     }
 }
 
@@ -171,8 +173,9 @@ Tensor Compose::operator()(const Tensor& images, std::span<SampleRandom> random)
 }
 
 Tensor Compose::apply_rows(const Tensor& images, std::span<const std::int64_t> indices,
-                        std::span<SampleRandom> random) const {
-    const FusedByteTransform* first = transforms_.empty() ? nullptr : transforms_[0].target<FusedByteTransform>();
+                           std::span<SampleRandom> random) const {
+    const FusedByteTransform* first =
+        transforms_.empty() ? nullptr : transforms_[0].target<FusedByteTransform>();
     if (first == nullptr) return (*this)(select_rows(images, indices), random);
     Tensor result = first->apply_rows(images, indices, random);
     for (const Transform& transform : std::span(transforms_).subspan(1))
@@ -184,7 +187,8 @@ Tensor ToFloat::operator()(const Tensor& images, std::span<SampleRandom>) const 
     const Tensor dense = checked("ToFloat", images);
     if (is_floating(images.dtype())) return to(dense, f32);
     if (images.dtype() != u8)
-        throw DTypeError(str("ToFloat: only uint8 has a range to divide by: ", images.dtype()));
+        throw DTypeError(
+            str("ToFloat: unsupported dtype, integer images must be uint8: ", images.dtype()));
     Tensor result = empty(dense.shape());
     static const kernels::ByteScale unit(0, 1);
     const std::int64_t n = dense.numel();
@@ -201,8 +205,9 @@ Tensor ToFloat::operator()(const Tensor& images, std::span<SampleRandom>) const 
 Normalize::Normalize(std::vector<double> mean, std::vector<double> std)
     : mean_(std::move(mean)), std_(std::move(std)) {
     if (mean_.empty() || mean_.size() != std_.size())
-        throw ValueError(str("Normalize: a mean and a std for each channel: ", mean_.size(),
-                             " and ", std_.size()));
+        throw ValueError(
+            str("Normalize: mean and std must not be empty and must have the same length: ",
+                mean_.size(), " and ", std_.size()));
     for (const double s : std_)
         if (!(static_cast<float>(s) > 0))
             throw ValueError(str("Normalize: each std must be positive: ", s));
@@ -211,11 +216,11 @@ Normalize::Normalize(std::vector<double> mean, std::vector<double> std)
 Tensor Normalize::operator()(const Tensor& images, std::span<SampleRandom>) const {
     const Tensor dense = checked("Normalize", images);
     if (dense.dtype() != f32 && dense.dtype() != f64)
-        throw DTypeError(str("Normalize: the images are not float32 or float64: ", dense.dtype(),
-                             "; put ToFloat before it"));
+        throw DTypeError(str("Normalize: images must be float32 or float64: ", dense.dtype(),
+                             "; apply ToFloat first"));
     const std::int64_t channels = dense.dim() == 3 ? 1 : dense.size(-3);
     if (mean_.size() != 1 && std::ssize(mean_) != channels)
-        throw ShapeError(str("Normalize: ", mean_.size(), " means for ", channels,
+        throw ShapeError(str("Normalize: got ", mean_.size(), " means for ", channels,
                              " channels: ", dense.shape()));
     Tensor result = empty(dense.shape(), {.dtype = dense.dtype()});
     const std::int64_t pixels = dense.size(-2) * dense.size(-1);
@@ -250,7 +255,7 @@ Tensor RandomCrop::operator()(const Tensor& images, std::span<SampleRandom> rand
     const Tensor dense = checked("RandomCrop", images, random);
     const Size2 size = {dense.size(-2), dense.size(-1)};
     if (!fits(size))
-        throw ShapeError(str("RandomCrop: ", size_, " is larger than the padded image of ",
+        throw ShapeError(str("RandomCrop: ", size_, " does not fit into the padded size ",
                              padded(size, options_.padding), ": images ", dense.shape()));
     return crop(dense, size_, options_.fill,
                 [&](std::int64_t i) { return corner(size, random[static_cast<std::size_t>(i)]); });
@@ -268,7 +273,8 @@ Corner RandomCrop::corner(Size2 images, SampleRandom& random) const {
 }
 
 RandomHorizontalFlip::RandomHorizontalFlip(double p) : p_(p) {
-    if (!(p >= 0 && p <= 1)) throw ValueError(str("RandomHorizontalFlip: p is a probability: ", p));
+    if (!(p >= 0 && p <= 1))
+        throw ValueError(str("RandomHorizontalFlip: p must be in [0, 1]: ", p));
 }
 
 Tensor RandomHorizontalFlip::operator()(const Tensor& images,
@@ -302,8 +308,8 @@ TransformedDataset::TransformedDataset(const Dataset& dataset, Transform transfo
 TransformedDataset::TransformedDataset(std::shared_ptr<const Dataset> dataset, Transform transform,
                                        TransformedOptions options)
     : dataset_(std::move(dataset)), transform_(std::move(transform)), options_(std::move(options)) {
-    if (!dataset_) throw UsageError("TransformedDataset: there is no dataset");
-    if (!transform_) throw UsageError("TransformedDataset: there is no transform");
+    if (!dataset_) throw UsageError("TransformedDataset: the dataset is null");
+    if (!transform_) throw UsageError("TransformedDataset: the transform is empty");
 }
 
 template <class Make>
@@ -316,8 +322,7 @@ Tensor TransformedDataset::transformed(const Tensor& images, std::span<const std
     Tensor result = make(random);
     if (!result.defined() || result.dim() == 0 || result.size(0) != std::ssize(indices))
         throw ShapeError(
-            str("TransformedDataset: the transform must give as many images as it "
-                "takes: ",
+            str("TransformedDataset: the transform must return as many images as it receives: ",
                 images.shape(), " became ", result.defined() ? str(result.shape()) : "undefined"));
     return result;
 }
@@ -351,10 +356,10 @@ Tree TransformedDataset::get_batch(std::span<const std::int64_t> indices) const 
 }
 
 std::shared_ptr<const Dataset> TransformedDataset::in_epoch(std::int64_t epoch) const {
-    auto seen = std::make_shared<TransformedDataset>(*this);
-    seen->epoch_ = epoch;
-    if (auto dataset = dataset_->in_epoch(epoch)) seen->dataset_ = std::move(dataset);
-    return seen;
+    auto copy = std::make_shared<TransformedDataset>(*this);
+    copy->epoch_ = epoch;
+    if (auto dataset = dataset_->in_epoch(epoch)) copy->dataset_ = std::move(dataset);
+    return copy;
 }
 
 }  // namespace axle::data

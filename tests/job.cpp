@@ -53,9 +53,9 @@ int free_port() {
 }
 
 Job::Job(int size, const Rank& rank) {
-    marked_ = static_cast<double*>(
+    clock_start_ = static_cast<double*>(
         mmap(nullptr, sizeof(double), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
-    *marked_ = now();
+    *clock_start_ = now();
     dist::Environment environment;
     environment.world_size = environment.local_world_size = size;
     environment.master_port = free_port();
@@ -69,7 +69,7 @@ Job::Job(int size, const Rank& rank) {
         if (pid < 0) throw std::runtime_error("no process");
         if (pid == 0) {
             close(ends[0]);
-            shared_clock = marked_;
+            shared_clock = clock_start_;
             std::string text;
             try {
                 text = rank(environment);
@@ -93,7 +93,7 @@ Job::~Job() {
         }
         close(child.report);
     }
-    munmap(marked_, sizeof(double));
+    munmap(clock_start_, sizeof(double));
 }
 
 void Job::start_clock() { *shared_clock = now(); }
@@ -113,7 +113,7 @@ void Job::reap(Child& child) const {
     double at = 0;
     std::copy_n(child.bytes.begin(), sizeof at, reinterpret_cast<char*>(&at));
     child.outcome.reported = true;
-    child.outcome.seconds = at - *marked_;
+    child.outcome.seconds = at - *clock_start_;
     child.outcome.text = child.bytes.substr(sizeof at);
 }
 

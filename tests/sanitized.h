@@ -1,4 +1,4 @@
-// Whether this build uses a sanitizer, which makes it slow and manages memory itself.
+// kSanitized is true if this build uses a sanitizer, which makes it slow and manages memory itself.
 #pragma once
 
 namespace axle::tests {

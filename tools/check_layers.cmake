@@ -2,10 +2,10 @@
 #
 #     cmake [-DROOT=folder] -P tools/check_layers.cmake
 #
-# reads the allowed dependencies from the layer() lines of ROOT/CMakeLists.txt and checks every include
-# of our own files. It prints one line for each include that violates the layers, is not relative to
-# the root, or names a header of another folder that begins with "// Private to <folder>". Tests may
-# include everything.
+# reads the allowed dependencies from the layer() lines of ROOT/CMakeLists.txt and checks every
+# include of our own files. It prints one line for each include that violates the layers, is not
+# relative to the root, or names a header of another folder that begins with "// Private to
+# <folder>". Tests may include everything.
 cmake_minimum_required(VERSION 3.25)
 
 if(NOT DEFINED ROOT)
@@ -80,8 +80,8 @@ function(rank_of path folder result)
     endif()
 endfunction()
 
-# is_later(file path folder result): whether a header of a subfolder includes one of a subfolder that
-# FOLDERS lists after it or does not list. Sources may include any folder of their layer.
+# is_later(file path folder result): whether a header of a subfolder includes one of a subfolder
+# that FOLDERS lists after it or does not list. Sources may include any folder of their layer.
 function(is_later file path folder result)
     set(${result} FALSE PARENT_SCOPE)
     if(NOT file MATCHES "\\.(h|inl|cuh)$")

@@ -5,7 +5,8 @@ cmake_minimum_required(VERSION 3.25)
 cmake_path(GET CMAKE_CURRENT_LIST_DIR PARENT_PATH source)
 set(tree ${SCRATCH}/tree)
 
-# check(file include result output): the result for a tree in which `file` includes `include` on line 3.
+# check(file include result output): the result for a tree in which `file` includes `include` on
+# line 3.
 function(check file include result output)
     file(REMOVE_RECURSE ${tree})
     file(COPY ${source}/CMakeLists.txt DESTINATION ${tree})

@@ -1,11 +1,12 @@
-// train_template: a trainer to copy, with all that a training of your own will want around its
-// loop: configuration, logging, progress, evaluation, checkpoints, resuming.
+// train_template: a trainer to copy. Around the training loop it has configuration, logging,
+// progress bars, evaluation, checkpoints and resuming.
 //
 //     train_template --config train_template.yaml data.data_dir=mnist
 //     axle launch --num_processes 4 train_template --config train_template.yaml ...
 //
-// It reads from top to bottom: what can be configured, what to replace by your own (get_model,
-// get_dataloader, get_optimizer, get_loss, get_scheduler), what the loop needs, and the loop.
+// train_template_config.h has the options. This file contains, in order: the functions to replace
+// with your own (get_model, get_dataloader, get_optimizer, get_loss, get_scheduler), helpers, and
+// the loop.
 #include <algorithm>
 #include <cstdint>
 #include <exception>
@@ -37,106 +38,12 @@
 #include "nn/models/lenet.h"
 #include "optim/adam.h"
 #include "optim/schedules/get_scheduler.h"
+#include "tools/train_template_config.h"
 
 namespace fs = std::filesystem;
 using namespace axle;
-using accel::ConfigFields;
-using accel::Required;
 
-// --- what can be configured; train_template.yaml explains it
-
-struct ModelConfig {
-    std::int64_t num_classes = 10;
-    bool freeze_features = false;
-
-    void visit(ConfigFields& v) {
-        v("num_classes", num_classes), v("freeze_features", freeze_features);
-    }
-};
-
-struct DataConfig {
-    Required<std::string> data_dir;
-    Required<std::int64_t> batch_size;
-    std::int64_t num_workers = 4;
-    bool pin_memory = true, drop_last = true;
-
-    void visit(ConfigFields& v) {
-        v("data_dir", data_dir), v("batch_size", batch_size), v("num_workers", num_workers);
-        v("pin_memory", pin_memory), v("drop_last", drop_last);
-    }
-};
-
-struct SchedulerConfig {
-    std::string name = "constant";
-    std::optional<std::int64_t> num_warmup_steps;
-
-    void visit(ConfigFields& v) { v("name", name), v("num_warmup_steps", num_warmup_steps); }
-};
-
-struct OptimizerConfig {
-    double learning_rate = 1e-3;
-    double adam_beta1 = 0.9, adam_beta2 = 0.999, adam_weight_decay = 0.01, adam_epsilon = 1e-8;
-
-    void visit(ConfigFields& v) {
-        v("learning_rate", learning_rate), v("adam_beta1", adam_beta1);
-        v("adam_beta2", adam_beta2), v("adam_weight_decay", adam_weight_decay);
-        v("adam_epsilon", adam_epsilon);
-    }
-};
-
-struct TrainingConfig {
-    Required<std::string> project_name, exp_name;
-    std::string output_dir = "runs";
-    Required<std::int64_t> num_epochs;
-    std::uint64_t seed = 42;
-    std::int64_t gradient_accumulation_steps = 1;
-    std::string mixed_precision = "fp16";
-    bool cpu = false, allow_tf32 = true;
-    std::optional<std::string> resume_from_checkpoint;
-    std::string save_strategy = "steps";
-    std::int64_t checkpoint_steps = 500;
-    std::optional<std::int64_t> eval_steps;
-    std::optional<double> max_grad_norm = 1.0, clip_value;
-    std::optional<std::vector<std::string>> report_to;
-
-    void visit(ConfigFields& v) {
-        v("project_name", project_name), v("exp_name", exp_name), v("output_dir", output_dir);
-        v("num_epochs", num_epochs), v("seed", seed);
-        v("gradient_accumulation_steps", gradient_accumulation_steps);
-        v("mixed_precision", mixed_precision), v("cpu", cpu), v("allow_tf32", allow_tf32);
-        v("resume_from_checkpoint", resume_from_checkpoint);
-        v("save_strategy", save_strategy), v("checkpoint_steps", checkpoint_steps);
-        v("eval_steps", eval_steps), v("max_grad_norm", max_grad_norm);
-        v("clip_value", clip_value), v("report_to", report_to);
-    }
-};
-
-struct Config {
-    ModelConfig model;
-    DataConfig data;
-    SchedulerConfig scheduler;
-    OptimizerConfig optimizer;
-    TrainingConfig training;
-
-    void visit(ConfigFields& v) {
-        v("model", model), v("data", data), v("scheduler", scheduler);
-        v("optimizer", optimizer), v("training", training);
-    }
-    // What types alone don't say.
-    void check() const {
-        const TrainingConfig& t = training;
-        if (t.save_strategy != "steps" && t.save_strategy != "epoch")
-            throw ValueError("config: training.save_strategy must be steps or epoch: " +
-                             in_quotes(t.save_strategy));
-        if (t.checkpoint_steps < 1 || t.eval_steps.value_or(1) < 1)
-            throw ValueError("config: training.checkpoint_steps and eval_steps start at 1");
-    }
-    std::string run_folder() const {
-        return fs::path(training.output_dir) / *training.project_name / *training.exp_name;
-    }
-};
-
-// --- what to replace by your own
+// --- functions to replace with your own
 
 nn::LeNet get_model(const ModelConfig& config) {
     nn::LeNet model(config.num_classes);
@@ -164,19 +71,19 @@ optim::AdamW get_optimizer(const OptimizerConfig& config, const nn::Module& mode
                                              .weight_decay = config.adam_weight_decay});
 }
 
-// Of each sample, so that an evaluation can leave out those that only fill up a batch.
+// Returns the loss of each sample, so that an evaluation can ignore samples that fill up a batch.
 Tensor get_loss(const Tensor& logits, const Tensor& labels) {
     return cross_entropy(logits, labels, {.reduction = Reduction::none});
 }
 
-// Warmup and total are counted in updates, however many processes there are.
+// Warmup and total are counted in updates, independent of the number of processes.
 std::unique_ptr<optim::Scheduler> get_scheduler(const SchedulerConfig& config,
                                                 optim::Optimizer& optimizer, std::int64_t updates) {
     return optim::get_scheduler(config.name, optimizer, config.num_warmup_steps.value_or(0),
                                 updates);
 }
 
-// Of the samples of the whole evaluation set, each counted once, over all processes.
+// Returns the metrics over the evaluation set on all processes; each sample counts once.
 template <class Model>
 Tree evaluate(Accelerator& accelerator, Model& model, data::DataLoader& loader) {
     const NoGrad no_grad;
@@ -192,10 +99,10 @@ Tree evaluate(Accelerator& accelerator, Model& model, data::DataLoader& loader) 
     return Tree{{"eval_loss", loss.compute()}, {"eval_accuracy", accuracy.compute()}};
 }
 
-// --- what the loop needs
+// --- helpers of the loop
 
-// Batches of this process and updates since the first epoch began. In a checkpoint with the rest:
-// the loader itself knows its epoch, its order and its place.
+// The number of batches of this process and of updates, saved in checkpoints. The loader saves its
+// own epoch, order and position.
 struct TrainProgress : accel::Checkpointable {
     std::int64_t global_step = 0, updates = 0;
 
@@ -212,9 +119,9 @@ std::string formatted(double value, int precision) {
     return format_number(value, std::chars_format::fixed, precision);
 }
 
-// What is said of an update.
+// The logged values of an update.
 struct StepMetrics {
-    Tensor loss_sum;  // of the update's batches, on their device until it ends
+    Tensor loss_sum;  // over the update's batches, kept on the device
     std::int64_t batches = 0;
     double loss = 0, learning_rate = 0, grad_norm = 0, memory_gb = 0;
 
@@ -222,7 +129,7 @@ struct StepMetrics {
         const Tensor value = batch_loss.detach();
         loss_sum = batches++ == 0 ? value : loss_sum + value;
     }
-    // The mean over batches and processes.
+    // Computes the mean over batches and processes.
     void end_update(Accelerator& accelerator) {
         const Device device = accelerator.device();
         const std::int64_t reserved = device.is_cuda() ? cuda::memory_stats(device.index).reserved
@@ -259,12 +166,12 @@ void log_model_info(const Accelerator& accelerator, const nn::Module& model) {
                       " trainable, ", with_commas(total - trainable), " frozen");
 }
 
-// One machine's main process says what goes on, the others what goes wrong.
+// The main process of each machine logs warnings; the others log only errors.
 void set_verbosity(const Accelerator& accelerator) {
     set_log_level(accelerator.is_local_main_process() ? LogLevel::warning : LogLevel::error);
 }
 
-// What goes on from a checkpoint logs some steps again: trackers drop what they had of them.
+// A resumed run logs some steps again, so trackers drop their earlier entries.
 void start_trackers(Accelerator& accelerator, const Config& config, const Tree& resolved,
                     std::int64_t first_step) {
     Tree options = Tree::map();
@@ -276,14 +183,14 @@ void start_trackers(Accelerator& accelerator, const Config& config, const Tree& 
 void resume(Accelerator& accelerator, const Config& config) {
     const auto latest = accel::latest_checkpoint(config.run_folder());
     if (!config.training.resume_from_checkpoint) {
-        // What an earlier run has left in the folder is older than what will be saved.
+        // Continues the numbering of checkpoints that an earlier run left in the folder.
         if (latest)
             accelerator.set_save_iteration(accel::CheckpointReader(*latest).iteration() + 1);
         return;
     }
     std::string folder = *config.training.resume_from_checkpoint;
     if (folder == "latest") {
-        if (!latest) throw FileError(config.run_folder() + ": there is no checkpoint in it");
+        if (!latest) throw FileError(config.run_folder() + ": no checkpoint found");
         folder = *latest;
     }
     accelerator.load_state(folder);
@@ -321,7 +228,7 @@ void train(const Config& config, const Tree& resolved) {
     auto eval_loader = get_dataloader(config.data, false);
     accelerator.prepare(model, optimizer, train_loader, eval_loader);
 
-    // Only a prepared loader knows how many batches this process gets.
+    // The number of batches of this process is known only after prepare().
     const std::int64_t accumulated = accelerator.gradient_accumulation_steps();
     const std::int64_t updates_per_epoch = (train_loader.len() + accumulated - 1) / accumulated;
     const std::int64_t updates = updates_per_epoch * training.num_epochs;
@@ -402,7 +309,7 @@ int main(int argc, char** argv) {
         Config config;
         if (!arguments.empty() && arguments[0] == "--help") {
             std::cout << "Usage: train_template [--config FILE] [group.key=value ...]\n\n"
-                      << "By default (??? has to be given):\n"
+                      << "Defaults (??? must be given):\n"
                       << accel::to_yaml(accel::config_tree(config));
             return 0;
         }

@@ -277,11 +277,11 @@ trainer::Outcome train(const Settings& s, const Images& images, Classifier& clas
 }
 
 // Prints the labels and predictions of the first test images.
-std::vector<accel::ReportPicture> predictions(const Settings& s, const Images& images,
-                                              Classifier& model) {
+std::vector<trainer::ReportPicture> predictions(const Settings& s, const Images& images,
+                                                Classifier& model) {
     const NoGrad no_grad;
     model.eval();
-    std::vector<accel::ReportPicture> pictures;
+    std::vector<trainer::ReportPicture> pictures;
     for (std::int64_t i = 0; i < std::min(s.sample, images.test->size()); ++i) {
         const Tree sample = images.test->get(i);
         const Tensor& image = sample["image"];

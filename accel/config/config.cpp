@@ -17,8 +17,7 @@ using Options = std::vector<std::pair<std::string, std::string>>;
     throw FileError(printable(name) + ": " + reason);
 }
 
-// The parser hands other bytes through, and makes some of the escapes \_ and \N: a tracker could
-// not write them as JSON.
+// The YAML parser accepts other bytes, also from the escapes \_ and \N, but JSON writers do not.
 bool is_utf8(std::string_view text) {
     while (!text.empty()) {
         const bool ascii = static_cast<unsigned char>(text[0]) < 0x80;

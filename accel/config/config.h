@@ -1,4 +1,4 @@
-// Configuration files.
+// Reads flat configuration files.
 #pragma once
 
 #include <string>
@@ -8,11 +8,11 @@
 
 namespace axle::accel {
 
-// A YAML map of scalars (lists become comma-separated text), in the order of the file. FileError
-// names path and reason: missing, not YAML, not a map, a nested map, a key that comes twice, or
-// what isn't UTF-8.
+// Returns a YAML map of scalars in the order of the file; lists become comma-separated text. Throws
+// FileError with path and reason if the file is missing, not YAML, not a map, not UTF-8, or has a
+// nested map or a repeated key.
 std::vector<std::pair<std::string, std::string>> read_config(const std::string& path);
-// The same from memory; `name` stands for the path in messages.
+// The same for text in memory; `name` replaces the path in messages.
 std::vector<std::pair<std::string, std::string>> parse_config(std::string_view text,
                                                               const std::string& name);
 

@@ -12,7 +12,7 @@
 namespace axle::accel {
 namespace {
 
-// Of text that is a number from its first letter to its last.
+// Parses text that consists of a number only. Returns false otherwise.
 template <class T>
 bool parse_number(const std::string& text, T& value) {
     const char* const end = text.data() + text.size();
@@ -34,7 +34,7 @@ std::string joined(const std::vector<std::string>& names) {
 void override_with(Tree& config, const std::string& text) {
     const std::size_t equals = text.find('=');
     if (equals == 0 || equals == std::string::npos)
-        throw UsageError(str("config: an override reads group.key=value: ", in_quotes(text)));
+        throw UsageError(str("config: an override must be group.key=value: ", in_quotes(text)));
     const std::string path = text.substr(0, equals);
     Tree* group = &config;
     std::size_t begin = 0;
@@ -154,7 +154,7 @@ void ConfigFields::read(const char* name, const Tree& given, std::string& value)
     if (given.is_string())
         value = given.string();
     else if (given.is_boolean())
-        value = given.boolean() ? "yes" : "no";  // how a file has most likely spelled it
+        value = given.boolean() ? "yes" : "no";  // the most likely spelling in a file
     else if (given.is_number())
         value = to_json(given, -1);
     else

@@ -1,5 +1,5 @@
-// The configuration of a program as structs: groups of typed options, whose defaults are changed by
-// a YAML file and by `group.key=value` on the command line.
+// Configuration of a program as structs of typed options, whose defaults are overridden by a YAML
+// file and by `group.key=value` on the command line.
 //
 //     struct DataConfig {
 //         accel::Required<std::string> data_dir;
@@ -28,7 +28,7 @@
 
 namespace axle::accel {
 
-// An option without a default: load_config refuses a configuration that lacks it.
+// An option without a default: load_config() throws ValueError if it is not given.
 template <class T>
 class Required {
   public:
@@ -47,12 +47,12 @@ class Required {
     std::optional<T> value_;
 };
 
-// What visit() of a group names its options to. An option is a bool, std::int64_t, std::uint64_t,
-// double, std::string or std::vector<std::string>, one of these in std::optional (null is without)
-// or in Required, or a struct with a visit() of its own.
+// The visitor of configuration structs: visit() calls it with the name of each option. An option is
+// a bool, std::int64_t, std::uint64_t, double, std::string or std::vector<std::string>, one of
+// these in std::optional (null resets it) or Required, or a struct with a visit() of its own.
 class ConfigFields {
   public:
-    // Of what was given, a map; null is an empty one.
+    // Reads from a map; null counts as an empty map.
     explicit ConfigFields(const Tree& given);
 
     template <class T>
@@ -67,21 +67,21 @@ class ConfigFields {
             resolve(name, tree_of(value));
         }
     }
-    // The configuration as it is now; "???" stands for what is required and not given. ValueError
-    // for keys that no group names, with those there are.
+    // Returns the resolved configuration; "???" marks required options that are not given. Throws
+    // ValueError for keys that no group has, and lists the known ones.
     Tree finish();
-    // ValueError if something is required and not given, with the names of all that is.
+    // Throws ValueError with the names of all required options that are not given.
     void check_complete() const;
 
   private:
     struct Group {
         std::string name;
-        const Tree* given = nullptr;  // a map, or null
+        const Tree* given = nullptr;  // a map, or nullptr
         std::vector<std::string> known = {};
         Tree resolved = Tree::map();
     };
 
-    // Null if it is not given. Remembers that there is such a name.
+    // Returns the value of an option, or nullptr if it is not given. Records the name as known.
     const Tree* find(const char* name);
     void resolve(const char* name, Tree value);
     void begin_group(const char* name);
@@ -108,9 +108,9 @@ class ConfigFields {
         read(name, given, read_value);
         value = std::move(read_value);
     }
-    // "null" is what the command line has for null.
+    // Whether it is null; the command line writes "null".
     static bool is_none(const Tree& given);
-    // Null, and "???", which marks in a file what its user must give.
+    // Whether it is null or "???", which marks required options in a file.
     static bool is_missing(const Tree& given);
 
     template <class T>
@@ -127,18 +127,17 @@ class ConfigFields {
         return value.is_given() ? tree_of(*value) : Tree("???");
     }
 
-    std::vector<Group> groups_;  // those that are open, the outermost first
+    std::vector<Group> groups_;  // the open groups, the outermost first
     std::vector<std::string> missing_;
 };
 
-// What is given, as a map of maps: the file (none, if the path is empty) with `group.key=value` in
-// place of what it says. A value of the command line is text: the option that it is for decides
-// what it means, as in 10, 1e-3, true, null, [a, b]. FileError or ValueError for the file,
-// UsageError for an override without a name or a '='.
+// Returns a map of maps: the file (no file if the path is empty), overridden by `group.key=value`.
+// Overrides are text, which the type of the option interprets: 10, 1e-3, true, null, [a, b]. Throws
+// FileError or ValueError for the file, UsageError for an override without a name or a '='.
 Tree read_structured_config(const std::string& path, const std::vector<std::string>& overrides);
 
-// Changes a configuration to what is given, and returns it resolved, every option with its value.
-// ValueError also for a value of the wrong type.
+// Sets the options that are given, and returns the resolved configuration with all options. Also
+// throws ValueError for a value of the wrong type, unknown keys and missing options.
 template <class Config>
 Tree load_config(Config& config, const std::string& path,
                  const std::vector<std::string>& overrides) {
@@ -150,7 +149,7 @@ Tree load_config(Config& config, const std::string& path,
     return resolved;
 }
 
-// The configuration as it is, for help: "???" stands for what is required and not given.
+// Returns the configuration with its current values, for help; "???" marks required options.
 template <class Config>
 Tree config_tree(Config& config) {
     ConfigFields fields({});

@@ -38,7 +38,7 @@ class Accumulation {
     void set_num_steps(int steps) { options_.num_steps = steps; }
     const Counts& counts() const { return counts_; }
     void set_counts(const Counts& counts) { counts_ = counts; }
-    // Whether the latest micro-batch completes an update.
+    // Returns whether the latest micro-batch completes an update.
     bool sync_gradients() const { return counts_.sync_gradients; }
     void set_sync_gradients(bool sync) { counts_.sync_gradients = sync; }
     GradientState state() const;
@@ -47,11 +47,12 @@ class Accumulation {
 
     // Counts a micro-batch and decides whether it completes an update.
     void begin_micro_batch();
-    // Whether the gradients of the current micro-batch stay with this process.
+    // Returns whether the gradients of the current micro-batch stay with this process.
     bool holds_back() const { return !counts_.sync_gradients && !options_.sync_each_batch; }
-    // Whether a micro-batch that began now would complete an update because its loader ends.
+    // Returns whether a micro-batch that began now would complete an update because its loader
+    // ends.
     bool ends_pass() const;
-    // Whether the gradients accumulated so far will be dropped when the running loop ends.
+    // Returns whether the gradients accumulated so far will be dropped when the running loop ends.
     bool drops_window() const;
     // Identifies the position of the next micro-batch: a captured step is valid for one position.
     // `of_several`: the step consists of several micro-batches.

@@ -103,8 +103,8 @@ struct CompiledStep::Compiled {
         return found;
     }
 
-    // Whether a graph captured now would find its gradients later without a copy: there are none,
-    // or another graph leaves them where they are.
+    // Returns whether a graph captured now would find its gradients later without a copy: there are
+    // none, or another graph leaves them where they are.
     bool gradients_are_stable() {
         const std::vector<Tensor> now = gradients();
         if (std::ranges::none_of(now, [](const Tensor& g) { return g.defined(); })) return true;

@@ -114,7 +114,7 @@ void DeviceRates::settle() {
     if (std::exchange(changed_options_, false)) optimizer_.push_options(true);
 }
 
-// Whether the only change is that the schedule has stepped eagerly.
+// Returns whether the only change is that the schedule has stepped eagerly.
 bool DeviceRates::is_in_table(const HostState& now) const {
     const std::int64_t row = followed_ + now.step_count - left_.step_count;
     if (possible_ != followed_ || row <= followed_ || row > capacity_) return false;

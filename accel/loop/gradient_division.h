@@ -101,8 +101,8 @@ class GradientDivision {
     void open(Part& part) const;
     Part& part_of(const nn::Module* model, const optim::Optimizer* optimizer);
     static bool has_gradients(const Part& part);
-    // Whether the part or another part of its model has gradients: a weight applies to a whole
-    // model.
+    // Returns whether the part or another part of its model has gradients: a weight applies to a
+    // whole model.
     bool holds_sum(const Part& part) const;
     void close(Part& part, const Tensor& divisor) const;
     void close_here(Part& part);

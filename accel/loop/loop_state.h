@@ -25,7 +25,7 @@ struct LoopState {
     StepRecorder recorder;
     ScheduleOptions schedules;
 
-    // Whether schedules skip the updates that fp16 has skipped.
+    // Returns whether schedules skip the updates that fp16 has skipped.
     bool schedules_can_skip() const { return scaling != nullptr && schedules.step_with_optimizer; }
     // Advances a schedule by one update, up to its end.
     void advance_schedule(optim::Scheduler& scheduler) const;

@@ -66,7 +66,7 @@ void refuse_blocks(const TERecipeKwargs& te) {
     if (!flag(te.use_mxfp8_block_scaling, "USE_MXFP8_BLOCK_SCALING", false)) return;
     if (te.amax_history_len || !te.amax_compute_algo.empty())
         throw ValueError(
-            "Accelerator: fp8: use_mxfp8_block_scaling goes with neither amax_history_len nor "
+            "Accelerator: fp8: use_mxfp8_block_scaling excludes amax_history_len and "
             "amax_compute_algo");
     throw NotImplementedError(
         "Accelerator: fp8: use_mxfp8_block_scaling is not implemented; leave it out");
@@ -142,7 +142,7 @@ std::optional<Fp8Plan> start_fp8(const AcceleratorOptions& options, Device devic
     log(LogLevel::warning,
         "Accelerator: mixed_precision 'fp8' needs a GPU of compute "
         "capability 8.9 or more; on ",
-        device, " it is '", mixed_precision, "', unless the recipe says emulate");
+        device, " it becomes '", mixed_precision, "', unless the recipe sets emulate");
     return std::nullopt;
 }
 

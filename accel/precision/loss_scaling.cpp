@@ -62,7 +62,7 @@ void LossScaling::unscale(const std::vector<Tensor>& parameters) {
             unscale(*optimizer);
 }
 
-// Whether no optimizer with gradients has yet to step in this iteration.
+// Returns whether no optimizer with gradients has yet to step in this iteration.
 bool LossScaling::is_complete() const {
     return std::ranges::all_of(optimizers_, [&](Optimizer* optimizer) {
         return progress_of(scaler_, *optimizer).stage == GradScaler::Stage::stepped ||

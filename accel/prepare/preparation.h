@@ -91,7 +91,7 @@ class Preparation {
     int revision_ = 0;
 };
 
-// Whether the model's parameters are on several devices, including the meta device.
+// Returns whether the model's parameters are on several devices, including the meta device.
 bool is_on_several_devices(const nn::Module& model);
 // Makes a prepared model compute without autocast and keep the dtype of its outputs.
 void drop_autocast(nn::Module& model);

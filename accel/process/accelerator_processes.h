@@ -23,16 +23,16 @@ class AcceleratorProcesses {
     // Returns the device of this process, where models and batches are placed.
     Device device() const { return state_.device(); }
     bool is_main_process() const { return state_.is_main_process(); }
-    // Whether this is the first process on its machine.
+    // Returns whether this is the first process on its machine.
     bool is_local_main_process() const { return state_.is_local_main_process(); }
     bool is_last_process() const { return state_.is_last_process(); }
     int process_index() const { return state_.process_index(); }
     int local_process_index() const { return state_.local_process_index(); }
     int num_processes() const { return state_.num_processes(); }
-    // Whether there are several processes.
+    // Returns whether there are several processes.
     bool use_distributed() const { return state_.use_distributed(); }
     DistributedType distributed_type() const { return state_.distributed_type(); }
-    // Whether there are several processes, each with a GPU.
+    // Returns whether there are several processes, each with a GPU.
     bool multi_device() const { return distributed_type() == DistributedType::multi_gpu; }
 
     // Blocks until all processes have called it.

@@ -186,7 +186,7 @@ Contents contents_of(const fs::path& directory) {
     return found;
 }
 
-// Whether a relative path stays within its folder.
+// Returns whether a relative path stays within its folder.
 bool stays_below(const std::string& name) {
     const fs::path path(name);
     return !name.empty() && path.is_relative() && path.lexically_normal() == path &&

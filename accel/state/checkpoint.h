@@ -47,7 +47,8 @@ class CheckpointReader {
 
     const std::string& path() const { return path_; }
     std::int64_t iteration() const { return iteration_; }
-    // Whether the manifest lists a file, given by its path in the directory: "unet/config.json".
+    // Returns whether the manifest lists a file, given by its path in the directory:
+    // "unet/config.json".
     bool contains(std::string_view file) const;
     // Returns the path of a file. Throws FileError if the manifest does not list it.
     std::string file(std::string_view name) const;

@@ -26,7 +26,7 @@ class StateFolder {
     static bool is_state(const std::string& path);
 
     const std::string& path() const { return path_; }
-    // Whether Axle has written it.
+    // Returns whether Axle has written it.
     bool is_axle() const { return axle_.has_value(); }
     // Returns the number of the state: for Axle's as it was saved, for Accelerate's from the name.
     std::optional<std::int64_t> iteration() const;

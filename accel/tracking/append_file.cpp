@@ -39,9 +39,9 @@ void AppendFile::append(std::string_view piece) {
         if (n < 0 && errno == EINTR) continue;
         if (n <= 0) {
             const int error = n < 0 ? errno : EIO;
-            // A device can't be cut, and needn't be.
+            // A device can't be truncated (EINVAL), and does not need to be.
             if (::ftruncate(descriptor_, size_) != 0 && errno != EINVAL)
-                fail(path_, "is damaged, for half a piece can't be cut off", errno);
+                fail(path_, "is damaged: a partial write can't be cut off", errno);
             fail(path_, "can't write", error);
         }
         rest.remove_prefix(static_cast<std::size_t>(n));

@@ -1,4 +1,4 @@
-// A file that grows by whole pieces.
+// A file that data is appended to, atomically with respect to full disks.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 
 namespace axle::accel {
 
-// Opened for appending, created if it is missing. Each piece is handed to the system at once. Every
-// failure is a FileError with path and reason.
+// Opens a file for appending, and creates it if it is missing. Data is passed to the system at
+// once. Failures throw FileError with path and reason.
 class AppendFile {
   public:
     explicit AppendFile(const std::string& path);
@@ -17,14 +17,13 @@ class AppendFile {
     AppendFile& operator=(const AppendFile&) = delete;
 
     const std::string& path() const { return path_; }
-    // The whole piece, or none of it: of a disk that was full in the midst of it nothing stays, so
-    // that later pieces follow the last whole one.
+    // Appends all of `piece` or nothing: if the disk is full, a partial write is cut off again.
     void append(std::string_view piece);
 
   private:
     std::string path_;
     int descriptor_ = -1;
-    std::int64_t size_ = 0;  // of the whole pieces
+    std::int64_t size_ = 0;  // without a partial write
 };
 
 }  // namespace axle::accel

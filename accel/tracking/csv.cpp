@@ -26,7 +26,7 @@ std::string field(const Tree& value) {
     if (value.is_string()) return escaped(value.string());
     if (!value.is_number() && !value.is_boolean()) return "";
     std::string text = to_json(value, -1);
-    std::erase(text, '"');  // of "NaN" and its like
+    std::erase(text, '"');  // JSON quotes NaN and infinities
     return text;
 }
 
@@ -36,8 +36,8 @@ std::string header(const std::vector<std::string>& columns) {
     return line + '\n';
 }
 
-// The lines of a table, each with its end; newlines within quotes end none, and a last line without
-// an end is left out.
+// Splits a table into records, each with its newline. Newlines within quotes do not end a record;
+// an unterminated last record is dropped.
 std::vector<std::string_view> records(std::string_view text) {
     std::vector<std::string_view> all;
     bool within = false;
@@ -58,7 +58,7 @@ std::vector<std::string> fields(std::string_view record) {
     for (std::size_t i = 0; i < record.size(); ++i) {
         const char c = record[i];
         if (c == '"') {
-            // A doubled quote leaves and enters: the second stands for itself.
+            // The second of two quotes within quotes is a character of the field.
             if (!within && i > 0 && record[i - 1] == '"') all.back() += c;
             within = !within;
         } else if (c == ',' && !within) {
@@ -79,7 +79,7 @@ std::optional<std::int64_t> step_of(std::string_view record) {
 
 }  // namespace
 
-// Nothing is kept of steps below 1, as in JsonLines.
+// keep_through_ 0 replaces the file, as in JsonLines.
 CsvTracker::CsvTracker(const TrackerRun& run)
     : folder_(run.folder()),
       path_(folder_ + "/metrics.csv"),
@@ -130,7 +130,7 @@ void CsvTracker::add_columns(const std::vector<Tree::Entry>& values) {
 }
 
 void CsvTracker::log(const Tree& values, std::optional<std::int64_t> step, const Tree&) {
-    if (!file_) throw UsageError("csv: logged before its start or after its end");
+    if (!file_) throw UsageError("csv: log() was called before start() or after finish()");
     std::vector<Tree::Entry> leaves = flattened(summarised(values));
     std::erase_if(leaves, [](const Tree::Entry& e) {
         return e.key == "step" || e.value.is_list() || e.value.is_null();

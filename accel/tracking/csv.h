@@ -1,4 +1,4 @@
-// Metrics as a table of comma-separated values.
+// A tracker that writes a CSV file.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,13 @@
 
 namespace axle::accel {
 
-// "csv": <logging_dir>/<project_name>/metrics.csv with a row for each log(). The first column is
-// the step, the others are the tags in the order in which they came up; a row leaves empty what it
-// doesn't say. A tag that comes up later adds a column: then the file is written anew, and replaced
-// as a whole. Fields are quoted as RFC 4180 says, lines end with a newline alone, numbers have the
-// fewest digits that read back the same. Tensors are summarised; lists are left out. Without a
-// step, the row counts on from the one before it. The option purge_step resumes, otherwise the file
-// starts anew.
+// The tracker "csv": writes <logging_dir>/<project_name>/metrics.csv with a row for each log(). The
+// first column is the step; the others are the tags in the order of their first use. Fields without
+// a value are empty. A new tag adds a column: the file is rewritten and replaced atomically, so log
+// all tags in the first row if the file is long. Fields are quoted as in RFC 4180, lines end with a
+// newline, and numbers have the fewest digits that read back as the same value. Tensors are
+// summarized; lists are left out. A row without a step gets the step of the previous row plus 1.
+// The option purge_step resumes a file; otherwise it is replaced.
 class CsvTracker : public Tracker {
   public:
     explicit CsvTracker(const TrackerRun& run);
@@ -33,7 +33,7 @@ class CsvTracker : public Tracker {
     std::string folder_, path_;
     std::int64_t keep_through_;
     std::int64_t last_step_;
-    std::vector<std::string> columns_;  // none before the first row
+    std::vector<std::string> columns_;  // empty before the first row
     std::optional<AppendFile> file_;
 };
 

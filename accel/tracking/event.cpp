@@ -1,7 +1,7 @@
-// Field numbers are those of tensorflow/core/util/event.proto, tensorflow/core/framework/
+// Field numbers come from tensorflow/core/util/event.proto, tensorflow/core/framework/
 // {summary,tensor,tensor_shape}.proto, tensorboard/plugins/hparams/plugin_data.proto and
-// google/protobuf/struct.proto. Fields are written in the order of their numbers, and zeros left
-// out, as protocol buffers of version 3 do.
+// google/protobuf/struct.proto. As in proto3, fields are written in numeric order, and zeros are
+// left out.
 #include "accel/tracking/event.h"
 
 #include <protozero/pbf_writer.hpp>
@@ -32,7 +32,7 @@ std::string event(double wall_time, std::int64_t step, F&& fill) {
     });
 }
 
-// SummaryMetadata that hands a value to a plugin.
+// Returns SummaryMetadata that assigns a value to a plugin.
 std::string metadata(std::string_view plugin, const std::string& content) {
     return message([&](pbf_writer& metadata) {
         pbf_writer plugin_data(metadata, 1);
@@ -41,7 +41,7 @@ std::string metadata(std::string_view plugin, const std::string& content) {
     });
 }
 
-// A reader may refuse a whole record for one string that isn't UTF-8.
+// Replaces invalid UTF-8, because readers can reject a whole record for it.
 void add_text(pbf_writer& out, protozero::pbf_tag_type field, std::string_view text) {
     out.add_string(field, replace_invalid_utf8(text));
 }

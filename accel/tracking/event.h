@@ -1,4 +1,4 @@
-// Private to accel: the protocol buffers of TensorBoard's event files, as bytes.
+// Private to accel: serializes the protocol buffers of TensorBoard's event files.
 #pragma once
 
 #include <cstdint>
@@ -11,23 +11,25 @@
 
 namespace axle::accel {
 
-// --- a tensorflow.Event; wall_time is in seconds since 1970
+// --- tensorflow.Event; wall_time is in seconds since 1970
+
 std::string version_event(double wall_time);
-// A run (re)starts: readers drop what earlier files say from `step` on.
+// A run starts or restarts: readers drop events of earlier files from `step` on.
 std::string start_event(double wall_time, std::int64_t step);
-// `value` is one of those below.
+// `value` is the result of a function below.
 std::string summary_event(double wall_time, std::int64_t step, std::string_view value);
 
-// --- a tensorflow.Summary.Value
+// --- tensorflow.Summary.Value
+
 std::string scalar_value(std::string_view tag, double value);
-// Shown as Markdown; the tag gets "/text_summary" behind it.
+// Text is shown as Markdown. Appends "/text_summary" to the tag.
 std::string text_value(std::string_view tag, std::string_view text);
 std::string histogram_value(std::string_view tag, const Histogram& histogram);
 std::string image_value(std::string_view tag, const Image& image);
-// The hyperparameters of a run, for the HParams tab: a map of numbers, booleans and strings; what
-// is something else is written as text.
+// The hyperparameters of a run, for the HParams tab: a map of numbers, booleans and strings; other
+// values are written as text.
 std::string hparams_value(const Tree& hparams, double start_time);
-// That the run came to its end.
+// Marks the run as finished.
 std::string hparams_end_value(double end_time);
 
 }  // namespace axle::accel

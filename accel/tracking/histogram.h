@@ -1,4 +1,4 @@
-// Histograms as TensorBoard draws them.
+// Histograms with TensorBoard's buckets.
 #pragma once
 
 #include <span>
@@ -6,17 +6,17 @@
 
 namespace axle::accel {
 
-// counts[i] values lie in [limits[i - 1], limits[i]). The first count is of an empty bucket, or all
-// that lies below the first limit.
+// counts[i] values are in [limits[i - 1], limits[i]). counts[0] is the number of values below
+// limits[0].
 struct Histogram {
     double min = 0, max = 0, num = 0, sum = 0, sum_squares = 0;
     std::vector<double> limits = {}, counts = {};
 };
 
-// TensorBoard's buckets: each limit 1.1 times the one before it, from 1e-12 to 1e20 on either side
-// of zero, and one more on either side for all that lies beyond. Empty buckets outside those that
-// hold something are left out, all but one on the left. Values that aren't finite are not counted;
-// without any that is, num is 0 and there are no buckets.
+// Counts values in TensorBoard's buckets: limits grow by a factor of 1.1 from 1e-12 to 1e20 on both
+// sides of zero, with one more bucket at each end. Empty buckets at both ends are left out, except
+// one on the left. Values that are not finite are not counted; if none is finite, num is 0 and
+// there are no buckets.
 Histogram make_histogram(std::span<const double> values);
 
 }  // namespace axle::accel

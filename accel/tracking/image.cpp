@@ -9,7 +9,7 @@ namespace {
 constexpr std::string_view kNames = "NCHW";
 constexpr std::int64_t kGridColumns = 8;
 
-// Sizes and strides in the order of kNames; what is missing has size 1.
+// Sizes and strides in the order of kNames; missing dimensions have size 1.
 struct Layout {
     std::array<std::int64_t, 4> size = {1, 1, 1, 1};
     std::array<std::int64_t, 4> stride = {};
@@ -26,12 +26,14 @@ Layout layout_of(const Tensor& tensor, std::string_view formats) {
     for (const char name : formats) {
         if (kNames.find(name) == std::string_view::npos || seen.find(name) != std::string::npos)
             throw ValueError(
-                str("image: dataformats are made of N, C, H and W, each once: '", formats, "'"));
+                str("image: dataformats must consist of N, C, H and W, each at most once: '",
+                    formats, "'"));
         seen += name;
     }
     if (seen.size() != static_cast<std::size_t>(tensor.dim()) ||
         seen.find('H') == std::string::npos || seen.find('W') == std::string::npos)
-        throw ShapeError(str("image: the tensor is no image '", formats, "': ", tensor.shape()));
+        throw ShapeError(
+            str("image: the tensor does not match dataformats '", formats, "': ", tensor.shape()));
     Layout layout;
     std::int64_t stride = 1;
     for (int dim = tensor.dim() - 1; dim >= 0; --dim) {

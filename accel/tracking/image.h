@@ -1,4 +1,4 @@
-// Pixels out of tensors.
+// Converts tensors to images.
 #pragma once
 
 #include <cstdint>
@@ -10,18 +10,19 @@
 
 namespace axle::accel {
 
-// Row-major [height, width, channels], eight bits each.
+// Pixels in row-major order, [height, width, channels], 8 bits each.
 struct Image {
     std::int64_t height = 0, width = 0;
     int channels = 0;
     std::vector<std::uint8_t> pixels = {};
 };
 
-// Integer tensors hold 0 to 255, others 0 to 1; what lies beyond is clamped, NaN is black.
-// `dataformats` names the dimensions in their order, each of H, W, C and N at most once, as in
-// "HWC"; empty means "NCHW", "CHW" or "HW", whichever has as many. Several images (N) become one, a
-// grid of up to eight beside each other, as PyTorch's SummaryWriter arranges them. ValueError for
-// other names, ShapeError where the tensor doesn't fit them, has no pixels or not 1 to 4 channels.
+// Converts a tensor to an image. Integer tensors have values from 0 to 255, others from 0 to 1;
+// other values are clamped, and NaN becomes 0. `dataformats` names the dimensions in order with the
+// letters N, C, H and W, as in "HWC"; the default is "NCHW", "CHW" or "HW", depending on their
+// number. Several images (N) become a grid with up to eight columns, as in PyTorch's SummaryWriter.
+// Throws ValueError for other letters, ShapeError if the tensor does not match them, is empty, or
+// has more than 4 channels.
 Image to_image(const Tensor& tensor, std::string_view dataformats = {});
 
 }  // namespace axle::accel

@@ -9,7 +9,7 @@
 namespace axle::accel {
 namespace {
 
-// The lines of a file that belong to steps up to a limit; stops at the first that is no object.
+// Returns the lines of a file with steps up to a limit, and stops at a line that is not an object.
 std::string kept_lines(const std::string& path, std::int64_t keep_through) {
     std::string kept;
     std::ifstream file(path);
@@ -24,8 +24,8 @@ std::string kept_lines(const std::string& path, std::int64_t keep_through) {
     return kept;
 }
 
-// Writes what is kept, and returns the path.
-const std::string& cut_back(const std::string& path, std::int64_t keep_through) {
+// Drops the lines that are not kept. Returns the path.
+const std::string& truncate_file(const std::string& path, std::int64_t keep_through) {
     const bool exists = std::filesystem::exists(path);
     write_file_atomically(path, exists && keep_through > 0 ? kept_lines(path, keep_through) : "");
     return path;
@@ -34,11 +34,11 @@ const std::string& cut_back(const std::string& path, std::int64_t keep_through) 
 }  // namespace
 
 JsonLines::JsonLines(const std::string& path, std::int64_t keep_through)
-    : file_(cut_back(path, keep_through)) {}
+    : file_(truncate_file(path, keep_through)) {}
 
 void JsonLines::write(const Tree& object) { file_.append(to_json(object, -1) + '\n'); }
 
-// Nothing is kept of steps below 1, for keep_through 0 starts anew.
+// keep_through_ 0 replaces the file.
 JsonlTracker::JsonlTracker(const TrackerRun& run)
     : folder_(run.folder()),
       keep_through_(std::max<std::int64_t>(purge_step("jsonl", run.options).value_or(0) - 1, 0)),
@@ -56,7 +56,7 @@ void JsonlTracker::store_init_configuration(const Tree& config) {
 }
 
 void JsonlTracker::log(const Tree& values, std::optional<std::int64_t> step, const Tree&) {
-    if (!lines_) throw UsageError("jsonl: logged before its start or after its end");
+    if (!lines_) throw UsageError("jsonl: log() was called before start() or after finish()");
     last_step_ = step.value_or(last_step_ + 1);
     Tree line{{"step", last_step_}};
     const Tree plain = summarised(values);

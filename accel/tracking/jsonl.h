@@ -1,4 +1,4 @@
-// Metrics as JSON lines.
+// A tracker that writes JSON lines.
 #pragma once
 
 #include <cstdint>
@@ -11,24 +11,26 @@
 
 namespace axle::accel {
 
-// A file with one JSON object a line, each with an integer "step". Numbers are written in the
-// shortest form that reads back the same; each line is handed to the system when it is written.
+// A file with one JSON object per line, each with an integer "step". Numbers are written in the
+// shortest form that reads back as the same value. Each line is passed to the system at once.
 class JsonLines {
   public:
-    // Keeps the lines of a file that is there up to step `keep_through`, and drops the rest: those
-    // of a run that went on after its checkpoint, and a line that a crash cut short. 0 starts anew.
+    // Keeps the lines of an existing file up to step `keep_through` and drops the rest: lines that
+    // a run logged after its last checkpoint, and a partial last line. 0 replaces the file. Throws
+    // FileError.
     JsonLines(const std::string& path, std::int64_t keep_through);
-    // FileError if it can't be written; then nothing of the line is.
+    // Appends a line. Throws FileError if it can't be written; then the file is unchanged.
     void write(const Tree& object);
 
   private:
     AppendFile file_;
 };
 
-// "jsonl": <logging_dir>/<project_name>/metrics.jsonl with a line for each log(), and the
-// configuration in config.json beside it. Nested maps stay nested, tensors are summarised, tables
-// become {"columns": [...], "data": [[...], ...]}. Without a step, the line counts on from the one
-// before it. The option purge_step resumes, otherwise the file starts anew.
+// The tracker "jsonl": writes <logging_dir>/<project_name>/metrics.jsonl with a line for each
+// log(), and the configuration to config.json in the same folder. Nested maps stay nested, tensors
+// are summarized, and tables become {"columns": [...], "data": [[...], ...]}. A line without a step
+// gets the step of the previous line plus 1. The option purge_step resumes a file; otherwise it is
+// replaced.
 class JsonlTracker : public Tracker {
   public:
     explicit JsonlTracker(const TrackerRun& run);

@@ -40,13 +40,13 @@ std::string encode_png(std::span<const std::uint8_t> pixels, std::int64_t height
                        std::int64_t width, int channels) {
     static constexpr std::int64_t kLongest = std::numeric_limits<std::int32_t>::max();
     if (channels < 1 || channels > 4)
-        throw ValueError(str("encode_png: 1 to 4 channels: ", channels));
+        throw ValueError(str("encode_png: channels must be from 1 to 4: ", channels));
     if (height < 1 || width < 1 || height > kLongest || width > kLongest ||
         std::ssize(pixels) / channels / width != height ||
         std::ssize(pixels) % (channels * width) != 0)
-        throw ValueError(str("encode_png: ", pixels.size(), " bytes are no image of ", height, "x",
-                             width, " pixels with ", channels, " channels"));
-    // Each row begins with the number of its filter; 0 is none.
+        throw ValueError(str("encode_png: ", pixels.size(), " bytes do not match an image of ",
+                             height, "x", width, " pixels with ", channels, " channels"));
+    // Each row begins with the number of its filter: 0, no filter.
     const auto row = static_cast<std::size_t>(width * channels);
     std::string rows;
     rows.reserve((row + 1) * static_cast<std::size_t>(height));

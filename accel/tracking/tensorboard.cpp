@@ -19,7 +19,7 @@ namespace axle::accel {
 namespace {
 
 constexpr std::string_view kPrefix = "events.out.tfevents.";
-constexpr std::size_t kMostPending = 1 << 20;
+constexpr std::size_t kMaxPending = 1 << 20;
 
 double now() {
     return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch())
@@ -33,8 +33,8 @@ std::string host_name() {
     return name.data();
 }
 
-// Readers take the files of a folder in the order of their names. So the time in the name is later
-// than that of all files there are, also within one second and after the clock was set back.
+// Readers read the files of a folder in the order of their names. So the time in the name is later
+// than in all existing files, even within one second or after the clock was set back.
 std::int64_t next_time(const std::string& folder) {
     auto time = static_cast<std::int64_t>(now());
     std::error_code ignored;
@@ -76,8 +76,8 @@ std::string markdown(const std::vector<std::string>& columns, const Tree& rows) 
     return table;
 }
 
-// A value as YAML 1.1 reads it: a number with an exponent needs a point, and what isn't finite has
-// names of its own. Strings are quoted as in JSON.
+// Formats a value for YAML 1.1: a number with an exponent needs a decimal point, and infinities and
+// NaN have their own names. Strings are quoted as in JSON.
 std::string yaml(const Tree& value) {
     if (value.is_tensor()) return to_json(str(value), -1);
     if (!value.is_number() || std::isfinite(value.number())) {
@@ -95,8 +95,8 @@ std::string yaml(const Tree& value) {
 SummaryWriter::SummaryWriter(const std::string& log_dir, SummaryWriterOptions options)
     : file_(new_path(log_dir, options.filename_suffix)) {
     append_record(pending_, version_event(now()));
-    // TensorBoard takes the first start of a run for its beginning, at which nothing is dropped,
-    // and only a later one for a restart. Said twice, it is a restart whatever earlier files hold.
+    // TensorBoard takes the first start event for the beginning of a run and drops nothing; only a
+    // later one is a restart. Two events are a restart in any case.
     for (int i = 0; i < 2 && options.purge_step; ++i)
         append_record(pending_, start_event(now(), *options.purge_step));
     flush();
@@ -112,7 +112,7 @@ SummaryWriter::~SummaryWriter() {
 
 void SummaryWriter::add(std::int64_t step, std::string_view value) {
     append_record(pending_, summary_event(now(), step, value));
-    if (pending_.size() > kMostPending) flush();
+    if (pending_.size() > kMaxPending) flush();
 }
 
 void SummaryWriter::flush() {
@@ -151,7 +151,7 @@ TensorBoardTracker::TensorBoardTracker(const TrackerRun& run) : folder_(run.fold
 }
 
 SummaryWriter& TensorBoardTracker::writer() {
-    if (!writer_) throw UsageError("tensorboard: used before its start or after its end");
+    if (!writer_) throw UsageError("tensorboard: used before start() or after finish()");
     return *writer_;
 }
 

@@ -1,4 +1,4 @@
-// Event files that TensorBoard reads.
+// A writer and a tracker for TensorBoard's event files.
 #pragma once
 
 #include <cstdint>
@@ -15,38 +15,38 @@
 namespace axle::accel {
 
 struct SummaryWriterOptions {
-    // The first step that a resumed run writes again: TensorBoard drops what earlier files of the
-    // folder say from this step on.
+    // The first step that a resumed run writes again: TensorBoard drops events of earlier files in
+    // the folder from this step on.
     std::optional<std::int64_t> purge_step = {};
     std::string filename_suffix = {};
 };
 
-// PyTorch's SummaryWriter: a new file events.out.tfevents.<time>.<host>.<pid>.<n> in a folder,
-// which is created. What is added is gathered until flush(), or until it is a megabyte. FileError
-// if it can't be written; then what was gathered is lost, and the file is good for more. One thread
-// at a time.
+// As PyTorch's SummaryWriter: writes a new file events.out.tfevents.<time>.<host>.<pid>.<n> to a
+// folder, which is created. Events are buffered until flush(), or until they take a megabyte.
+// Throws FileError if the file can't be written: then buffered events are lost, and the file stays
+// usable. Used by one thread.
 class SummaryWriter {
   public:
     explicit SummaryWriter(const std::string& log_dir, SummaryWriterOptions options = {});
-    // Flushes, and says on the log sink what doesn't succeed.
+    // Flushes, and logs errors.
     ~SummaryWriter();
     SummaryWriter(const SummaryWriter&) = delete;
     SummaryWriter& operator=(const SummaryWriter&) = delete;
 
     const std::string& path() const { return file_.path(); }
-    // Kept as f32.
+    // Adds a value, stored as f32.
     void add_scalar(std::string_view tag, double value, std::int64_t step = 0);
-    // Markdown.
+    // Adds Markdown text.
     void add_text(std::string_view tag, std::string_view text, std::int64_t step = 0);
-    // Finite elements only (accel/tracking/histogram.h); a tensor without any adds nothing.
+    // Adds a histogram of the finite elements (accel/tracking/histogram.h), if there are any.
     void add_histogram(std::string_view tag, const Tensor& values, std::int64_t step = 0);
-    // accel/tracking/image.h
+    // Adds an image (accel/tracking/image.h).
     void add_image(std::string_view tag, const Tensor& image, std::int64_t step = 0,
                    std::string_view dataformats = {});
-    // The run's hyperparameters, a map; nested ones become "outer/inner". They stand in the file of
-    // the run itself, so that the HParams tab sets them beside the run's scalars.
+    // Adds the run's hyperparameters, a map; nested maps become "outer/inner". They are written to
+    // the run's own file, so that the HParams tab shows them with its scalars.
     void add_hparams(const Tree& hparams);
-    // That the run with these hyperparameters succeeded.
+    // Marks the run with these hyperparameters as succeeded.
     void add_hparams_end();
     void flush();
 
@@ -57,15 +57,15 @@ class SummaryWriter {
     std::string pending_;
 };
 
-// "tensorboard": a SummaryWriter on <logging_dir>/<project_name>, flushed with every log(). Numbers
-// become scalars, strings texts, tensors histograms, nested maps tags with slashes, tables texts
-// with a Markdown table; lists are left out. The configuration goes to the HParams tab, and into
-// hparams.yml. Options: purge_step and filename_suffix; max_queue and flush_secs, which change
-// nothing. Without a step, it is 0.
+// The tracker "tensorboard": a SummaryWriter on <logging_dir>/<project_name>, flushed with each
+// log(). Numbers become scalars, strings texts, tensors histograms, nested maps tags with slashes,
+// and tables texts with a Markdown table; lists are left out. The configuration is written to the
+// HParams tab and to hparams.yml. Options: purge_step, filename_suffix, and max_queue and
+// flush_secs, which have no effect. The default step is 0.
 class TensorBoardTracker : public Tracker {
   public:
     explicit TensorBoardTracker(const TrackerRun& run);
-    // UsageError before the start and after the end.
+    // Throws UsageError before start() and after finish().
     SummaryWriter& writer();
 
     std::string name() const override { return "tensorboard"; }

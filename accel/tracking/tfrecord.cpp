@@ -1,6 +1,6 @@
-// CRC-32C takes eight bytes at a time: table k holds the checksum of a byte with k zero bytes
-// behind it, so that eight look-ups, which don't wait for each other, are combined by exclusive or.
-// 8 KB of tables, computed by the compiler.
+// CRC-32C, eight bytes at a time: table k has the checksums of each byte followed by k zero bytes,
+// so that eight independent look-ups are combined by exclusive or. The tables take 8 KB and are
+// computed at compile time.
 #include "accel/tracking/tfrecord.h"
 
 #include <array>

@@ -1,5 +1,5 @@
-// Trackers: where metrics go. The interface of Accelerate's GeneralTracker, and the names that
-// AcceleratorOptions::log_with understands.
+// Trackers: destinations of metrics, with the interface of Accelerate's GeneralTracker, and the
+// names for AcceleratorOptions::log_with.
 //
 //     struct Console : axle::accel::Tracker {
 //         std::string name() const override { return "console"; }
@@ -26,8 +26,8 @@
 
 namespace axle::accel {
 
-// What a tracker throws is its own matter: the Accelerator reports it once and goes on, unless
-// set_error_policy (core/log.h) says otherwise. Called by one thread at a time.
+// A destination of metrics. The Accelerator reports the first exception of a tracker and continues,
+// unless set_error_policy (core/log.h) changes that. Called by one thread.
 class Tracker {
   public:
     Tracker() = default;
@@ -37,51 +37,51 @@ class Tracker {
 
     virtual std::string name() const = 0;
     virtual bool requires_logging_directory() const { return false; }
-    // false: every process calls it, else the main process alone.
+    // Returns whether only the main process calls it; otherwise all processes do.
     virtual bool main_process_only() const { return true; }
 
-    // Before all that follows; the place to open files.
+    // Called first: open files here.
     virtual void start() {}
-    // The run's hyperparameters, a map.
+    // Receives the run's hyperparameters, a map.
     virtual void store_init_configuration(const Tree&) {}
-    // A map of numbers, booleans, strings, tensors and maps of those. A tracker leaves out what it
-    // can't show. `options` are those of Accelerator::log for this tracker.
+    // Receives a map of numbers, booleans, strings, tensors and maps of these; ignores values that
+    // it can't show. `options` are the options that Accelerator::log() was given for this tracker.
     virtual void log(const Tree& values, std::optional<std::int64_t> step = {},
                      const Tree& options = {}) = 0;
-    // A map of images: tensors, or lists of them. Integers from 0 to 255, others from 0 to 1, shape
-    // [n, channels, height, width], [channels, height, width] or [height, width], or as
-    // options["dataformats"] says, as in "NHWC".
+    // Receives a map of images: tensors, or lists of tensors. Integers are from 0 to 255, other
+    // values from 0 to 1. The shape is [n, channels, height, width], [channels, height, width],
+    // [height, width], or as options["dataformats"] says, for example "NHWC".
     virtual void log_images(const Tree&, std::optional<std::int64_t> = {}, const Tree& = {}) {}
-    // Rows are a list of lists, one element a column.
+    // Receives a table. Rows are a list of lists with an element per column.
     virtual void log_table(const std::string&, const std::vector<std::string>&, const Tree&,
                            std::optional<std::int64_t> = {}, const Tree& = {}) {}
-    // After all that precedes, once.
+    // Called last, once.
     virtual void finish() {}
 };
 
-// What a tracker that is asked for by name is made from.
+// The arguments for creating a tracker by name.
 struct TrackerRun {
     std::string project_name = {};
     std::string logging_dir = {};
-    Tree options = {};  // of Accelerator::init_trackers for this tracker: a map, or null
+    Tree options = {};  // from init_trackers() for this tracker: a map, or null
 
-    // Where built-in trackers write: logging_dir/project_name.
+    // Returns the folder of built-in trackers: logging_dir/project_name.
     std::string folder() const;
 };
 
-// An entry of the list of names. `create` reads the options, and may throw for a wrong one; it
-// leaves opening to Tracker::start.
+// A tracker that log_with can name. `create` reads the options and can throw; files are opened by
+// Tracker::start().
 struct TrackerClass {
     std::string name;
     bool requires_logging_directory = false;
     std::function<std::shared_ptr<Tracker>(const TrackerRun&)> create;
 };
 
-// Makes a name known to log_with. Replacing one that is there is said on the log sink. From any
-// thread. UsageError without a name or a way to create, or for the name "all".
+// Adds a name for log_with. Logs a warning if it replaces a tracker. Thread-safe. Throws UsageError
+// without a name or a create function, and for the name "all".
 void register_tracker_class(TrackerClass tracker_class);
 
-// Accelerate's names, in its order.
+// Accelerate's names, in the same order.
 enum class LoggerType : std::uint8_t {
     all,
     aim,
@@ -96,7 +96,7 @@ enum class LoggerType : std::uint8_t {
 };
 const char* name_of(LoggerType type);
 
-// One choice of log_with: a name, or a tracker of the user's own.
+// An element of log_with: a name or a tracker object.
 struct LogWith {
     LogWith(LoggerType type) : name(name_of(type)) {}       // NOLINT
     LogWith(const char* name_) : name(name_) {}             // NOLINT
@@ -108,18 +108,19 @@ struct LogWith {
     std::shared_ptr<Tracker> tracker = {};
 };
 
-// --- for those who write trackers
+// --- helpers for implementing trackers
 
-// The leaves of a map, by tag: nested maps become "outer/inner", tensors of one element numbers.
+// Returns the leaves of a map with their tags: nested maps become "outer/inner", and tensors of one
+// element become numbers.
 std::vector<Tree::Entry> flattened(const Tree& values);
-// The same map with each tensor told in numbers: itself if it has one element, else the map
+// Returns the map with each tensor replaced by its value if it has one element, or else by the map
 // {"min", "max", "mean", "std"} of its elements.
 Tree summarised(const Tree& values);
-// ValueError for an option that isn't among those known, with the nearest.
+// Throws ValueError for an option that is not in `known`, and suggests the most similar name.
 void check_options(const std::string& tracker, const Tree& options,
                    const std::vector<std::string>& known);
-// options["purge_step"]: the first step that a resumed run will log again. What was logged from
-// this step on is dropped. A step from 0 on, else ValueError.
+// Returns options["purge_step"], the first step that a resumed run logs again: data from this step
+// on is dropped. Throws ValueError if it is not an integer >= 0.
 std::optional<std::int64_t> purge_step(const std::string& tracker, const Tree& options);
 
 }  // namespace axle::accel

@@ -23,11 +23,11 @@ TrackerClass built_in(const char* name) {
 }
 
 Registry& registry() {
-    static Registry& the =
+    static Registry& instance =
         *new Registry{.mutex = {},
                       .classes = {built_in<TensorBoardTracker>("tensorboard"),
                                   built_in<JsonlTracker>("jsonl"), built_in<CsvTracker>("csv")}};
-    return the;
+    return instance;
 }
 
 std::vector<TrackerClass> known_classes() {
@@ -38,7 +38,7 @@ std::vector<TrackerClass> known_classes() {
 constexpr const char* kLoggerTypes[] = {"all",      "aim",    "tensorboard", "wandb",   "trackio",
                                         "comet_ml", "mlflow", "clearml",     "dvclive", "swanlab"};
 
-// Accelerate's that are clients of services and written in Python.
+// Trackers of Accelerate that are Python clients of services.
 constexpr const char* kUnavailable[] = {"wandb",   "comet_ml", "aim",     "mlflow",
                                         "clearml", "dvclive",  "swanlab", "trackio"};
 
@@ -66,7 +66,7 @@ const Tree& of_tracker(const Tree& kwargs, const std::string& name) {
     return found == nullptr ? none : *found;
 }
 
-// Null is what {} means, an empty map.
+// Null counts as an empty map, because {} is null.
 void require_map(const char* what, const Tree& tree) {
     if (!tree.is_map() && !tree.is_null()) throw ValueError(str(what, " must be a map: ", tree));
 }
@@ -96,16 +96,16 @@ void register_tracker_class(TrackerClass tracker_class) {
     if (replaced) axle::log(LogLevel::warning, "register_tracker_class: '", name, "' is replaced");
 }
 
-// A tracker whose failures are reported once, and which does nothing before its start, after its
-// end, and where it is none of this process's business.
+// Wraps a tracker: reports its first exception, and does nothing before start(), after finish(),
+// and on processes that the tracker does not want.
 class Tracking::Guard : public Tracker {
   public:
-    // Null is the tracker that does nothing.
+    // nullptr: does nothing.
     Guard(std::shared_ptr<Tracker> tracker, bool main_process) : tracker_(std::move(tracker)) {
         if (tracker_ == nullptr) return;
         attempt("name", [&] { name_ = tracker_->name(); });
         attempt("main_process_only", [&] { main_process_only_ = tracker_->main_process_only(); });
-        ours_ = main_process || !main_process_only_;
+        is_used_ = main_process || !main_process_only_;
     }
 
     Tracker& unwrapped() { return tracker_ == nullptr ? *this : *tracker_; }
@@ -113,7 +113,7 @@ class Tracking::Guard : public Tracker {
     std::string name() const override { return name_; }
     bool main_process_only() const override { return main_process_only_; }
     void start() override {
-        if (ours_) running_ = attempt("start", [&] { tracker_->start(); });
+        if (is_used_) running_ = attempt("start", [&] { tracker_->start(); });
     }
     void store_init_configuration(const Tree& config) override {
         if (running_)
@@ -138,38 +138,38 @@ class Tracking::Guard : public Tracker {
         try {
             tracker_->finish();
         } catch (...) {
-            if (is_news())
+            if (should_report())
                 report_error_noexcept(std::current_exception(), {"tracker '", name_, "': finish: "},
-                               kGoesOn);
+                                      kContinues);
         }
     }
 
   private:
-    static constexpr std::string_view kGoesOn =
-        "; training goes on, and further failures of this tracker are not reported";
+    static constexpr std::string_view kContinues =
+        "; training continues, and further errors of this tracker are not reported";
 
-    // Throws only if the policy is to raise.
+    // Throws only if the error policy is to raise.
     template <class F>
     bool attempt(const char* method, F&& call) {
         try {
             call();
             return true;
         } catch (...) {
-            if (is_news())
+            if (should_report())
                 report_error(std::current_exception(), {"tracker '", name_, "': ", method, ": "},
-                        kGoesOn);
+                             kContinues);
         }
         return false;
     }
 
-    bool is_news() {
+    bool should_report() {
         return error_policy() == ErrorPolicy::raise || !std::exchange(reported_, true);
     }
 
     std::shared_ptr<Tracker> tracker_;
     std::string name_ = "unnamed";
     bool main_process_only_ = true;
-    bool ours_ = false;
+    bool is_used_ = false;  // on this process
     bool running_ = false;
     bool reported_ = false;
 };
@@ -206,8 +206,8 @@ Tracking::Tracking(const std::vector<LogWith>& log_with, std::string logging_dir
     }
     if (!dropped.empty())
         report_error(std::make_exception_ptr(
-            ValueError(str("log_with: left out, for they need Python: ", dropped,
-                           "; a tracker of your own can be registered under the name"))));
+            ValueError(str("log_with: these trackers need Python and are left out: ", dropped,
+                           "; you can register your own tracker under the name"))));
 }
 
 Tracking::~Tracking() { finish(); }

@@ -1,4 +1,4 @@
-// The trackers of one Accelerator, and what keeps their failures from training.
+// Private to accel: the trackers of an Accelerator.
 #pragma once
 
 #include <cstdint>
@@ -11,24 +11,25 @@
 
 namespace axle::accel {
 
+// Creates trackers, calls them on the processes that they want, and reports their exceptions so
+// that training continues. Used by one thread.
 class Tracking {
   public:
-    // ValueError for a name that nobody knows (with the nearest) and where a tracker needs a folder
-    // but logging_dir is empty. Trackers of services that need Python are dropped with one warning.
+    // Throws ValueError for an unknown name, and if a tracker needs a folder but logging_dir is
+    // empty. Logs one warning for trackers that need Python, which are left out.
     Tracking(const std::vector<LogWith>& log_with, std::string logging_dir, bool main_process);
-    // As finish().
+    // Calls finish().
     ~Tracking();
     Tracking(const Tracking&) = delete;
     Tracking& operator=(const Tracking&) = delete;
 
-    // Creates what was asked for by name, starts all and hands them the configuration unless it is
-    // null. What a tracker's options lack is a ValueError. A second call finishes what the first
-    // began.
+    // Finishes the trackers of an earlier call, creates those that are given by name, starts all
+    // and passes them the configuration, unless it is null. Throws ValueError for unknown options.
     void init(const std::string& project_name, const Tree& config, const Tree& init_kwargs);
-    // ValueError if values isn't a map; null is an empty one.
+    // Throws ValueError if values is not a map; null counts as an empty map.
     void log(const Tree& values, std::optional<std::int64_t> step, const Tree& log_kwargs);
-    // ValueError, with the names there are, unless there are none: then one that does nothing.
-    // The reference is good until the next init().
+    // Returns the tracker, or one that does nothing if there are no trackers; valid until the next
+    // init(). Throws ValueError for an unknown name.
     Tracker& get(const std::string& name, bool unwrap);
     std::vector<Tracker*> trackers() const;
     void finish() noexcept;

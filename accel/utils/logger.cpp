@@ -41,7 +41,7 @@ const PartialState& Logger::state() const {
     if (!state_) state_ = PartialState::current();
     if (!state_)
         throw UsageError(
-            str("get_logger: '", name_, "': make an Accelerator or a PartialState first"));
+            str("get_logger: '", name_, "': create an Accelerator or a PartialState first"));
     return *state_;
 }
 
@@ -59,7 +59,7 @@ void Logger::log(LogLevel level, std::string_view text, LoggerCall call) const {
         if (!call.main_process_only || here.is_main_process()) speak();
         return;
     }
-    // Also for levels that aren't heard, which may be others elsewhere.
+    // Also for levels that this process does not log: other processes can have other levels.
     for (int rank = 0; rank < here.num_processes(); ++rank) {
         if (rank == here.process_index()) speak();
         here.wait_for_everyone();

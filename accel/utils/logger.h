@@ -1,4 +1,4 @@
-// Logging on several processes: by default the main process alone speaks.
+// Logging with several processes: by default only the main process logs.
 //
 //     const auto logger = accel::get_logger("train");
 //     logger.info("loaded");
@@ -18,16 +18,16 @@ namespace axle::accel {
 
 struct LoggerCall {
     bool main_process_only = true;
-    // Every process speaks, one after the other; all must make the call. Wins over
+    // All processes log, one after the other; all must make the call. Takes precedence over
     // main_process_only.
     bool in_order = false;
 };
 
-// Messages go to the log sink of the process (core/log.h), as "[RANK 1] train: text"; the rank is
-// left out where there is one process. One thread at a time.
+// Writes messages to the log sink of the process (core/log.h), as "[RANK 1] train: text"; without
+// the rank if there is one process. Used by one thread.
 //
-// Which process this is, a logger finds out with its first message: UsageError if there is neither
-// an Accelerator nor a PartialState then.
+// A logger finds its process with its first message, which throws UsageError if there is neither an
+// Accelerator nor a PartialState.
 class Logger {
   public:
     Logger(std::string name, LogLevel level, std::optional<PartialState> state = {});
@@ -37,7 +37,7 @@ class Logger {
     void info(std::string_view text, LoggerCall call = {}) const;
     void warning(std::string_view text, LoggerCall call = {}) const;
     void error(std::string_view text, LoggerCall call = {}) const;
-    // A text that this program has not been told by any logger yet.
+    // Logs a text that no logger of the program has logged with this method before.
     void warning_once(std::string_view text, LoggerCall call = {}) const;
 
     LogLevel level() const { return level_; }
@@ -51,11 +51,12 @@ class Logger {
     mutable std::optional<PartialState> state_;
 };
 
-// "debug", "info", "warning", "error" or "critical", in any case; ValueError for another.
+// Parses "debug", "info", "warning", "error" or "critical", in any case. Throws ValueError for
+// other names.
 LogLevel log_level(std::string_view name);
 
-// Without a level, that of ACCELERATE_LOG_LEVEL (log_level), else warning; what is said so becomes
-// the default sink's level too (set_log_level).
+// Returns a logger. The default level is ACCELERATE_LOG_LEVEL (log_level), else warning. A level
+// from either source also becomes the level of the default sink (set_log_level).
 Logger get_logger(std::string name, std::optional<LogLevel> level = {});
 
 }  // namespace axle::accel

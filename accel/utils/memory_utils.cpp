@@ -15,8 +15,8 @@ namespace {
 
 constexpr const char* kOp = "find_executable_batch_size";
 
-// What a process says of its try: null for a result, or the size that it wants next. Throws what a
-// smaller one doesn't help against.
+// Returns what a process reports about a try: null for success, or the size that it wants next.
+// Throws the error if a smaller batch would not help.
 Tree outcome_of(const std::exception_ptr& error, const std::function<int()>& reduced) {
     if (error == nullptr) return {};
     try {

@@ -1,4 +1,4 @@
-// Training in the memory that there is: the batch size that fits, and giving memory back.
+// Memory utilities: searching a batch size that fits, and freeing memory.
 //
 //     auto train = find_executable_batch_size([&](int batch_size, int epochs) { ... });
 //     train(3);
@@ -16,37 +16,38 @@
 
 namespace axle::accel {
 
-// Gives memory that is cached, here and on the GPUs that this process has used, back.
+// Frees cached memory on the host and on the GPUs that this process has used.
 void clear_device_cache();
 
-// Forgets the objects (each becomes a new one) and clears the cache.
+// Replaces each object by a default-constructed one and clears the cache.
 template <class... T>
 void release_memory(T&... objects) {
     ((objects = T{}), ...);
     clear_device_cache();
 }
 
-// Whether a smaller batch may help: memory has run out, or cuDNN can't do it this large.
+// Returns whether a smaller batch could help: memory has run out, or the size is too large for
+// cuDNN.
 bool should_reduce_batch_size(const std::exception& error);
 
 struct ExecutableBatchSizeOptions {
-    // The next size to try, in place of nine tenths of the last one.
+    // Returns the next size to try; by default nine tenths of the last one.
     std::function<int()> reduce_batch_size_fn = {};
-    // Processes that try together, in place of all of the program's PartialState.
+    // The processes that search together; by default all processes of the program's PartialState.
     std::shared_ptr<dist::ProcessGroup> process_group = {};
 };
 
-// The size that a function is tried with, until it has not run out of memory on any process.
+// The search for a batch size with which a function does not run out of memory on any process.
 class BatchSizeSearch {
   public:
     BatchSizeSearch(int starting_batch_size, ExecutableBatchSizeOptions options);
 
     int batch_size() const { return batch_size_; }
-    // OutOfMemory "No executable batch size found, reached zero."
+    // Throws OutOfMemory "No executable batch size found, reached zero."
     void begin_try() const;
-    // Called by all processes with what a try has ended with, null if with a result. Whether it
-    // has on all of them; if not, the next size is set, the smallest that any wants. An error that
-    // is not of memory is thrown, by all of them.
+    // Called by all processes with the exception of a try, null if it succeeded. Returns whether it
+    // succeeded on all processes. If not, sets the next size, the smallest that any process wants.
+    // All processes throw an error that is not about memory.
     bool end_try(const std::exception_ptr& error);
 
   private:
@@ -56,10 +57,10 @@ class BatchSizeSearch {
     ExecutableBatchSizeOptions options_;
 };
 
-// A function without its first parameter, the batch size: calling it tries smaller and smaller ones
-// while memory runs out, on all processes together, and keeps the one that fits for later calls.
-// The function is called again from its beginning. On several processes each should run out at the
-// same place: one that does alone, while others wait for it in a collective, fails the job.
+// A function whose first parameter, the batch size, is supplied: a call tries smaller sizes on all
+// processes while memory runs out, and keeps the size that fits for later calls. Each try calls the
+// function from its beginning. With several processes, all should run out of memory at the same
+// point: if only one does while others wait for it in a collective, the job fails.
 template <class F>
 class ExecutableBatchSize {
   public:

@@ -12,11 +12,11 @@
 namespace axle::accel {
 namespace {
 
-// A mask [rows] beside a tensor whose first dimension they are.
-Tensor beside(const Tensor& mask, const Tensor& x) {
-    Shape lined_up = x.shape();
-    for (int d = 1; d < x.dim(); ++d) lined_up[d] = 1;
-    return expand(reshape(mask, lined_up), x.shape());
+// Reshapes a mask [rows] so that it broadcasts to a tensor [rows, ...].
+Tensor broadcast_mask(const Tensor& mask, const Tensor& x) {
+    Shape shape = x.shape();
+    for (int d = 1; d < x.dim(); ++d) shape[d] = 1;
+    return expand(reshape(mask, shape), x.shape());
 }
 
 std::int64_t rows_of(const std::string& op, const Tensor& x) {
@@ -24,7 +24,7 @@ std::int64_t rows_of(const std::string& op, const Tensor& x) {
     return x.size(0);
 }
 
-// Whether predictions are scores, one for each class, or classes.
+// Returns whether predictions are scores, one for each class; otherwise they are classes.
 bool are_scores(const std::string& op, const Tensor& predictions, const Tensor& labels) {
     const int dims = labels.dim();
     bool fits = predictions.dim() == dims || predictions.dim() == dims + 1;
@@ -41,8 +41,8 @@ bool are_scores(const std::string& op, const Tensor& predictions, const Tensor& 
     return scores;
 }
 
-// The very classes, known to lie in [0, count): an IndexError at once on a CPU, from a GPU when it
-// is waited for.
+// Returns the classes, after checking that they are in [0, count). Throws IndexError at once on a
+// CPU; on a GPU the error is thrown at the next synchronization.
 Tensor checked_classes(const std::string& op, const char* what, const Tensor& classes,
                        std::int64_t count) {
     if (classes.device().is_cpu() && classes.numel() > 0)
@@ -81,7 +81,7 @@ Tensor ValidRows::left_out(const std::string& op, const Accelerator& accelerator
     return count == rows ? Tensor() : ge(arange(rows, {i64, device}), count);
 }
 
-// --- what all metrics are
+// --- Metric
 
 Metric::Metric(Accelerator& accelerator, std::string name, const std::string& options,
                const Shape& shape, DType dtype)
@@ -97,13 +97,13 @@ Tensor Metric::left_out(const ValidRows& valid, std::int64_t rows) const {
     return valid.left_out(name_, accelerator_, rows, device());
 }
 
-Tensor Metric::counting(const Tensor& labels, const ValidRows& valid,
-                        std::int64_t ignore_index) const {
+Tensor Metric::valid_labels(const Tensor& labels, const ValidRows& valid,
+                            std::int64_t ignore_index) const {
     if (!is_integral(labels.dtype()))
         throw DTypeError(str(name_, ": labels are whole numbers: ", labels.dtype()));
     const Tensor out = left_out(valid, rows_of(name_, labels));
     const Tensor whole = to(labels, i64);
-    return out.defined() ? masked_fill(whole, beside(out, whole), ignore_index) : whole;
+    return out.defined() ? masked_fill(whole, broadcast_mask(out, whole), ignore_index) : whole;
 }
 
 Tensor Metric::total() const {
@@ -128,7 +128,7 @@ double Metric::ratio() const {
 
 Tree Metric::state_dict() const { return Tree{{"metric", described_}, {"sums", total()}}; }
 
-// The sums of all are those of the first process from here on.
+// The first process keeps the sums of all processes from now on.
 void Metric::load_state_dict(const Tree& state) {
     const std::string& metric = state["metric"].string();
     const Tensor& sums = state["sums"];
@@ -154,11 +154,11 @@ void Mean::update(const Tensor& values, const Tensor& weights, const ValidRows& 
         if (x.dim() == 0 || w.shape() != Shape{x.size(0)})
             throw ShapeError(str(name(), ": weights must be as the values, or one for each row: ",
                                  weights.shape(), " for ", values.shape()));
-        w = beside(w, x);
+        w = broadcast_mask(w, x);
     }
-    if (x.dim() > 0 || valid.is_said())
+    if (x.dim() > 0 || valid.is_given())
         if (const Tensor out = left_out(valid, rows_of(name(), x)); out.defined())
-            w = masked_fill(w, beside(out, x), 0);
+            w = masked_fill(w, broadcast_mask(out, x), 0);
     add(stack({sum(masked_fill(x * w, eq(w, 0), 0)), sum(w)}));
 }
 
@@ -183,8 +183,8 @@ void Perplexity::update(const Tensor& logits, const Tensor& labels, const ValidR
     if (!are_scores(name(), logits, labels))
         throw ShapeError(str(name(), ": needs logits [..., classes]: ", logits.shape(),
                              " for labels ", labels.shape()));
-    const Tensor wanted = flatten(counting(labels, valid, ignore_index_));
-    // In f32 at least: a loss in f16 or bf16 would be rounded.
+    const Tensor wanted = flatten(valid_labels(labels, valid, ignore_index_));
+    // At least in f32: a loss in f16 or bf16 would be rounded.
     const Tensor scores = to(flatten(logits, 0, -2), logits.dtype() == f64 ? f64 : f32);
     const Tensor losses = cross_entropy(
         scores, wanted, {.ignore_index = ignore_index_, .reduction = Reduction::none});
@@ -210,7 +210,7 @@ void Accuracy::update(const Tensor& predictions, const Tensor& labels, const Val
     if (k > (scores ? predictions.size(-1) : 1))
         throw ValueError(str(name(), ": top_k is ", k, ", where predictions are ",
                              scores ? "scores" : "classes", " ", predictions.shape()));
-    const Tensor wanted = flatten(counting(labels, valid, options_.ignore_index));
+    const Tensor wanted = flatten(valid_labels(labels, valid, options_.ignore_index));
     const Tensor ignored = eq(wanted, options_.ignore_index);
     if (scores)
         checked_classes(name(), "a label", masked_fill(wanted, ignored, 0), predictions.size(-1));
@@ -237,7 +237,7 @@ void ClassCounts::update(const Tensor& predictions, const Tensor& labels, const 
     if (scores && predictions.size(-1) != num_classes_)
         throw ShapeError(
             str(name(), ": there are ", num_classes_, " classes: scores ", predictions.shape()));
-    const Tensor wanted = flatten(counting(labels, valid, ignore_index_));
+    const Tensor wanted = flatten(valid_labels(labels, valid, ignore_index_));
     const Tensor ignored = eq(wanted, ignore_index_);
     const auto classes = [&](const char* what, const Tensor& of) {
         return checked_classes(name(), what, masked_fill(of, ignored, 0), num_classes_);
@@ -268,7 +268,7 @@ ClassScores scores_of(double right, double predicted, double labelled, double ze
             ratio(2 * right, predicted + labelled)};
 }
 
-// Over those that are not NaN; weights that are all 0 are left aside.
+// Returns the weighted mean of the values that are not NaN. If all weights are 0, ignores them.
 double mean_of(const std::vector<ClassScores>& classes, double ClassScores::*score,
                const std::vector<double>& weights) {
     double sum = 0, weight = 0, plain_sum = 0, count = 0;
@@ -281,7 +281,7 @@ double mean_of(const std::vector<ClassScores>& classes, double ClassScores::*sco
     return weight > 0 ? sum / weight : plain_sum / count;
 }
 
-// What of each class was predicted right, predicted at all, and there.
+// For each class: correct predictions, all predictions, and labels.
 struct Tally {
     explicit Tally(const Tensor& counts)
         : right(sum(counts * one_hot(arange(counts.size(0)), counts.size(0)), {1}).to_vector()),

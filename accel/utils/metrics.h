@@ -1,4 +1,4 @@
-// Metrics of an evaluation, over the batches of all processes.
+// Metrics of an evaluation over the batches of all processes.
 //
 //     accel::Mean loss(accelerator);
 //     accel::Accuracy accuracy(accelerator);
@@ -9,13 +9,13 @@
 //     }
 //     accelerator.print(loss.compute(), ' ', accuracy.compute());
 //
-// Prepared loaders may fill up the last batch with samples that were there already. A metric leaves
-// them out, so that it says the same on any number of processes: counts exactly, sums, which are in
-// f64, but for rounding.
+// Prepared loaders can repeat samples to fill the last batch. A metric ignores the repetitions, so
+// that its value does not depend on the number of processes: counts are exact, sums in f64 differ
+// only by rounding.
 //
-// update() reads nothing from a device: sums stay there. compute() and state_dict() read and reduce
-// them: all processes call them together, and get the same. Where one of them can't (another number
-// of classes, an index out of range that its GPU has found) each of them throws.
+// update() reads nothing from a device: sums stay there. compute() and state_dict() reduce and read
+// the sums: all processes must call them together, and get the same result. If one process fails
+// (another number of classes, an index out of range that its GPU has found), all throw.
 #pragma once
 
 #include <cstdint>
@@ -29,40 +29,41 @@
 
 namespace axle::accel {
 
-// Which rows of an update count; a tensor's rows are its first dimension. All do where their number
-// isn't the batch's, as in logits [rows * tokens, classes], unless it is said otherwise.
+// Which rows of an update count, where rows are the first dimension of its tensors. By default the
+// rows of Accelerator::valid_rows() count; all rows count if their number is not the batch's, as in
+// logits [rows * tokens, classes].
 class ValidRows {
   public:
-    ValidRows() = default;            // those of Accelerator::valid_rows
-    ValidRows(std::int64_t leading);  // NOLINT: the first so many
-    ValidRows(Tensor mask);           // NOLINT: bool [rows], true counts
+    ValidRows() = default;            // the default
+    ValidRows(std::int64_t leading);  // NOLINT: the first `leading` rows
+    ValidRows(Tensor mask);           // NOLINT: bool [rows], true for rows that count
 
-    bool is_said() const { return kind_ != Kind::unsaid; }
-    // bool [rows]: those that don't count; undefined if all do. ShapeError, DTypeError and
-    // ValueError for what doesn't fit.
+    bool is_given() const { return kind_ != Kind::automatic; }
+    // Returns bool [rows], true for rows that don't count; undefined if all count. Throws
+    // ShapeError, DTypeError or ValueError if the rows don't fit.
     Tensor left_out(const std::string& op, const Accelerator& accelerator, std::int64_t rows,
                     Device device) const;
 
   private:
-    enum class Kind : std::uint8_t { unsaid, leading, mask };
-    Kind kind_ = Kind::unsaid;
+    enum class Kind : std::uint8_t { automatic, leading, mask };
+    Kind kind_ = Kind::automatic;
     std::int64_t leading_ = 0;
     Tensor mask_;
 };
 
-// What all metrics are: sums that grow with every update. Uses the Accelerator, whose device the
-// tensors of an update are on, as long as it lives. Registered for checkpointing
-// (Accelerator::register_for_checkpointing) a metric goes on where it was, on any number of
-// processes.
+// The base of metrics: sums that grow with every update. Refers to the Accelerator, which must
+// outlive it and on whose device the tensors of an update must be. Registered with
+// Accelerator::register_for_checkpointing(), a metric is saved and resumes on any number of
+// processes. Used by one thread.
 class Metric : public Checkpointable {
   public:
     Metric(const Metric&) = delete;
     Metric& operator=(const Metric&) = delete;
 
     void reset();
-    // The sums of all processes.
+    // Returns the sums over all processes.
     Tree state_dict() const override;
-    // Every process loads the same. ValueError for the state of another metric.
+    // All processes must load the same state. Throws ValueError for the state of another metric.
     void load_state_dict(const Tree& state) override;
 
   protected:
@@ -72,14 +73,15 @@ class Metric : public Checkpointable {
     const std::string& name() const { return name_; }
     Device device() const { return sums_.device(); }
     void add(const Tensor& sums);
-    // The sums of all processes, on the CPU.
+    // Returns the sums over all processes, on the CPU.
     Tensor total() const;
-    // total()[0] / total()[1]
+    // Returns total()[0] / total()[1].
     double ratio() const;
-    // As true for what doesn't count, [rows] by `valid`.
+    // Returns bool [rows], true for rows that don't count; undefined if all count.
     Tensor left_out(const ValidRows& valid, std::int64_t rows) const;
-    // Labels in i64, with ignore_index where they don't count.
-    Tensor counting(const Tensor& labels, const ValidRows& valid, std::int64_t ignore_index) const;
+    // Returns the labels in i64, with ignore_index in rows that don't count.
+    Tensor valid_labels(const Tensor& labels, const ValidRows& valid,
+                        std::int64_t ignore_index) const;
 
   private:
     Accelerator& accelerator_;
@@ -87,28 +89,27 @@ class Metric : public Checkpointable {
     Tensor sums_;
 };
 
-// The weighted mean of values. NaN before the first that counts; one of weight 0 doesn't, whatever
-// it is.
+// The weighted mean of values; NaN if nothing counts. Values of weight 0 are ignored, even NaN.
 class Mean : public Metric {
   public:
     explicit Mean(Accelerator& accelerator);
 
-    // Values [rows, ...], with weights of the same shape or [rows], or 1 each.
+    // Adds values [rows, ...] with weights of the same shape or [rows]; the default weight is 1.
     void update(const Tensor& values, const Tensor& weights = {}, const ValidRows& valid = {});
-    // One value that stands for many, as the mean loss of a batch for its rows or tokens. Rows that
-    // are there a second time are in it, unless the batch was cut before.
+    // Adds one value for many, such as the mean loss of a batch, weighted by its rows or tokens.
+    // Rows that repeat earlier samples count, unless they were cut off before.
     void update(const Tensor& value, double weight);
     void update(double value, double weight = 1);
     double compute() const { return ratio(); }
 };
 
-// exp of the mean negative log likelihood of a token, in nats. A model that computes its loss
-// without logits has exp of the Mean of its losses instead.
+// exp of the mean negative log likelihood of a token, in nats. For a model that computes its loss
+// without logits, use exp of a Mean of the losses instead.
 class Perplexity : public Metric {
   public:
     explicit Perplexity(Accelerator& accelerator, std::int64_t ignore_index = -100);
 
-    // Logits [rows, ..., classes] for labels [rows, ...].
+    // Adds logits [rows, ..., classes] for labels [rows, ...].
     void update(const Tensor& logits, const Tensor& labels, const ValidRows& valid = {});
     double compute() const;
 
@@ -117,17 +118,18 @@ class Perplexity : public Metric {
 };
 
 struct AccuracyOptions {
-    std::int64_t top_k =
-        1;  // a label is right among the k highest scores; lower class first in ties
+    // A prediction is right if the label is among the k highest scores. Of equal scores the lower
+    // class comes first.
+    std::int64_t top_k = 1;
     std::int64_t ignore_index = -100;
 };
 
-// The part of the labels that are right, from 0 to 1.
+// The fraction of labels that are predicted, from 0 to 1.
 class Accuracy : public Metric {
   public:
     explicit Accuracy(Accelerator& accelerator, AccuracyOptions options = {});
 
-    // Scores (logits, probabilities) [rows, ..., classes], or classes [rows, ...], for labels
+    // Adds scores (logits, probabilities) [rows, ..., classes], or classes [rows, ...], for labels
     // [rows, ...].
     void update(const Tensor& predictions, const Tensor& labels, const ValidRows& valid = {});
     double compute() const { return ratio(); }
@@ -136,17 +138,17 @@ class Accuracy : public Metric {
     AccuracyOptions options_;
 };
 
-// How often a class was taken for another: the ground of what follows.
+// Counts of predictions by label and predicted class: the base of the classes below.
 class ClassCounts : public Metric {
   public:
-    // Predictions as Accuracy's.
+    // Adds predictions, as Accuracy::update().
     void update(const Tensor& predictions, const Tensor& labels, const ValidRows& valid = {});
 
   protected:
     ClassCounts(Accelerator& accelerator, std::string name, std::int64_t num_classes,
                 std::int64_t ignore_index);
     std::int64_t num_classes() const { return num_classes_; }
-    // i64 [label, prediction], on the CPU.
+    // Returns the counts, i64 [label, prediction], on the CPU.
     Tensor counts() const { return total().view({num_classes_, num_classes_}); }
 
   private:
@@ -161,21 +163,22 @@ class ConfusionMatrix : public ClassCounts {
                     std::int64_t ignore_index = -100)
         : ClassCounts(accelerator, "ConfusionMatrix", num_classes, ignore_index) {}
 
-    // [label, prediction] on the CPU: counts in i64, or f64 of which each row, each column or all
-    // sum up to 1; what nothing was counted for is 0.
+    // Returns a matrix [label, prediction] on the CPU: counts in i64, or f64 values of which each
+    // row, each column or all add up to 1, and which are 0 if there are no counts.
     Tensor compute(Normalize how = Normalize::none) const;
 };
 
-// How the scores of classes become one: that of class `positive` (two classes); that of all counts
-// taken together; the mean over classes; the mean weighted by how many labels each class has.
+// How the scores of classes are combined. binary: the score of class `positive` (of two classes);
+// micro: from the counts of all classes together; macro: the mean over classes; weighted: the mean
+// weighted by the number of labels of each class.
 enum class Average : std::uint8_t { binary, micro, macro, weighted };
 
 struct F1Options {
     Average average = Average::macro;
     std::int64_t positive = 1;
     std::int64_t ignore_index = -100;
-    // As scikit-learn's: what a score with nothing in its denominator is. 0 or 1, or NaN, which is
-    // left out of means. A class that is neither in labels nor in predictions counts as such.
+    // As in scikit-learn: the value of a score whose denominator is 0. 0, 1, or NaN, which means
+    // leave out. Applies to classes that are neither in labels nor in predictions, too.
     double zero_division = 0;
 };
 

@@ -18,13 +18,13 @@ void check_activities(const std::vector<std::string>& activities) {
     for (const std::string& name : activities)
         if (name != "cpu" && name != "cuda")
             throw ValueError(
-                str("profile: unknown activity: ", in_quotes(name), "; there are cpu and cuda"));
+                str("profile: unknown activity: ", in_quotes(name), "; known are cpu and cuda"));
 }
 
 void say_what_is_not_recorded(const ProfileKwargs& options) {
-    static std::atomic<bool> said = false;
+    static std::atomic<bool> logged = false;
     if (!options.with_stack && !options.with_flops && !options.with_modules) return;
-    if (said.exchange(true)) return;
+    if (logged.exchange(true)) return;
     log(LogLevel::warning,
         "profile: with_stack, with_flops and with_modules record nothing here; "
         "profiler::RecordFunction names parts of a program");
@@ -71,7 +71,7 @@ ProfileSession::~ProfileSession() noexcept(false) {
     }
     try {
         stop();
-    } catch (...) {  // another exception is on its way
+    } catch (...) {  // another exception is unwinding the stack
         report_error_noexcept(std::current_exception());
     }
 }
@@ -89,7 +89,7 @@ void ProfileSession::step() {
     begin_step();
 }
 
-// What a warm-up recorded is thrown away with its recording.
+// Discards the recording of a warm-up.
 void ProfileSession::move_to(ProfilerAction next) {
     const ProfilerAction before = std::exchange(action_, next);
     if (before == ProfilerAction::record_and_save)

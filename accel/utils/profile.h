@@ -1,4 +1,4 @@
-// Profiling a training loop: which steps are recorded, and what becomes of them.
+// Profiling of a training loop.
 //
 //     auto profile = accelerator.profile({
 //         .schedule_option = accel::ProfileSchedule{.wait = 5, .warmup = 1, .active = 3},
@@ -25,66 +25,67 @@ namespace axle::accel {
 
 class ProfileSession;
 
-// torch.profiler.schedule: after skip_first steps, cycles of wait, warmup and active steps; repeat
-// cycles, or without end for 0.
+// As torch.profiler.schedule: after skip_first steps, cycles of wait, warmup and active steps.
+// There are `repeat` cycles, or cycles until the end if it is 0.
 struct ProfileSchedule {
     std::int64_t wait = 0;
-    std::int64_t warmup = 0;  // recorded and thrown away
+    std::int64_t warmup = 0;  // recorded and discarded
     std::int64_t active = 1;
     std::int64_t repeat = 0;
     std::int64_t skip_first = 0;
 };
 
-// ValueError for a negative count, or no active step.
+// Throws ValueError for a negative count, or without an active step.
 void check_schedule(const ProfileSchedule& schedule);
 
 enum class ProfilerAction : std::uint8_t { none, warmup, record, record_and_save };
 ProfilerAction action_at(const ProfileSchedule& schedule, std::int64_t step);
 
-// In the order of Accelerate's ProfileKwargs.
+// Fields are in the order of Accelerate's ProfileKwargs.
 struct ProfileKwargs {
-    // "cpu" and "cuda", which adds nothing where there is no GPU; empty for all that there is.
+    // "cpu" and "cuda" (which has no effect without a GPU); empty: both.
     std::vector<std::string> activities = {};
-    // Without one, everything is recorded until stop().
+    // Without a schedule, everything is recorded until stop().
     std::optional<ProfileSchedule> schedule_option = {};
-    // After the last active step of a cycle, and when the session stops while it records.
+    // Called after the last active step of a cycle, and when the session stops while it records.
     std::function<void(ProfileSession&)> on_trace_ready = {};
-    bool record_shapes = false;   // of the ops' operands
-    bool profile_memory = false;  // the allocator's state over time
-    // PyTorch's, which record nothing here: a session that is asked for them says so once.
+    bool record_shapes = false;   // shapes of operands
+    bool profile_memory = false;  // allocated memory over time
+    // Options of PyTorch that have no effect: a session logs that once.
     bool with_stack = false, with_flops = false, with_modules = false;
-    // stop() writes the latest trace to profile_<process index>.json in it; the folder is made.
-    // Empty: no file.
+    // stop() writes the latest trace to profile_<process index>.json in this folder, which is
+    // created. Empty: no file.
     std::string output_trace_dir = {};
 };
 
-// Records from construction to stop(), as far as the schedule says so; one session at a time in a
-// process. All calls come from the thread that made it.
+// Records from construction to stop(), following the schedule. A process can have one session at a
+// time, and uses it on one thread.
 class ProfileSession {
   public:
-    // ValueError for an unknown activity or a bad schedule; UsageError if something records
-    // already; FileError if the folder can't be made. `finished` is called after the file has been
-    // written.
+    // Throws ValueError for an unknown activity or an invalid schedule, UsageError if something is
+    // being recorded already, FileError if the folder can't be created. `finished` is called after
+    // the file was written.
     explicit ProfileSession(ProfileKwargs options = {}, int process_index = 0,
                             std::function<void()> finished = {});
-    // stop(); its exceptions arrive here too, but not while another one unwinds the stack. In a
-    // std::optional or std::unique_ptr they would end the program: call stop() before.
+    // Calls stop(), and throws its exceptions unless another one is unwinding the stack. In a
+    // std::optional or std::unique_ptr an exception would end the program: call stop() before.
     ~ProfileSession() noexcept(false);
     ProfileSession(const ProfileSession&) = delete;
     ProfileSession& operator=(const ProfileSession&) = delete;
 
-    // A step of the loop is done.
+    // Call at the end of each step of the loop. Throws UsageError after stop().
     void step();
-    // Ends the session; again it does nothing. What was recorded can still be asked for.
+    // Ends the session. The trace stays available. Further calls do nothing.
     void stop();
 
     std::int64_t step_num() const { return step_; }
     ProfilerAction current_action() const { return action_; }
 
-    // The latest trace: that of the cycle that has ended, or what has been recorded so far.
+    // Returns the trace of the latest cycle, or of the recording so far.
     const profiler::Trace& trace();
+    // Returns statistics of the trace by operation.
     std::vector<profiler::Row> key_averages(bool group_by_input_shape = false);
-    // Of the latest trace, as a Chrome trace. FileError.
+    // Writes the trace in Chrome's format. Throws FileError.
     void export_chrome_trace(const std::string& path);
 
   private:
@@ -101,7 +102,7 @@ class ProfileSession {
 
     std::int64_t step_ = 0;
     ProfilerAction action_ = ProfilerAction::none;
-    bool recording_ = false;  // the profiler runs, for this session
+    bool recording_ = false;  // the profiler runs for this session
     bool stopped_ = false;
     std::optional<profiler::RecordFunction> step_scope_;
     profiler::Trace trace_;

@@ -78,7 +78,7 @@ std::string ProgressBar::status(bool with_bar) const {
 void ProgressBar::draw() {
     drawn_ = Clock::now();
     if (!terminal_) {
-        told_ = done_;
+        printed_ = done_;
         stream() << status(false) << '\n' << std::flush;
         return;
     }
@@ -88,7 +88,7 @@ void ProgressBar::draw() {
     shown_ = true;
 }
 
-// Down to the bar's line and up again, as tqdm does.
+// Moves down to the bar's line and up again, as tqdm does.
 void ProgressBar::draw_line(const std::string& text) {
     const std::string down(static_cast<std::size_t>(std::max(options_.line, 0)), '\n');
     stream() << down << "\r\x1b[K" << text;
@@ -114,7 +114,7 @@ void ProgressBar::print(const std::string& line) {
 
 void ProgressBar::close() {
     if (std::exchange(closed_, true) || options_.disable) return;
-    if (terminal_ ? shown_ && options_.leave : told_ != done_ && done_ > options_.start) draw();
+    if (terminal_ ? shown_ && options_.leave : printed_ != done_ && done_ > options_.start) draw();
     if (!shown_) return;
     if (!options_.leave)
         draw_line("");

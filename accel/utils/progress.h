@@ -1,4 +1,4 @@
-// A progress bar on a terminal, plain lines elsewhere.
+// A progress bar on terminals, and plain lines elsewhere.
 #pragma once
 
 #include <chrono>
@@ -9,38 +9,39 @@
 namespace axle::accel {
 
 struct ProgressOptions {
-    std::string title = {};       // "train"
-    std::string unit = "step";    // 57.3 step/s
-    std::int64_t start = 0;       // already done, as on resume
-    double line_seconds = 10;     // between two lines where there is no terminal
-    std::ostream* out = nullptr;  // for plain lines; null is stderr, with a bar if it is a terminal
-    bool disable = false;         // nothing is shown or printed
-    // Of several processes one of each machine shows it (accel/process/partial_state.h).
+    std::string title = {};     // "train"
+    std::string unit = "step";  // 57.3 step/s
+    std::int64_t start = 0;     // steps done before, when a run is resumed
+    double line_seconds = 10;   // between two plain lines
+    std::ostream* out =
+        nullptr;           // for plain lines; nullptr: stderr, with a bar if it is a terminal
+    bool disable = false;  // shows nothing
+    // Only the main process of each machine shows it (accel/process/partial_state.h).
     bool main_process_only = true;
-    // On a terminal: whether the bar stays when it is closed, and how many lines below the cursor
-    // it is drawn, as one of an epoch (1) is below that of the run (0).
+    // On a terminal: whether the bar stays after close(), and on which line below the cursor it is
+    // drawn, for example 1 for the bar of an epoch below the bar of a run (0).
     bool leave = true;
     int line = 0;
 };
 
-// Counts to `total`, and shows how far, how fast and how long still:
+// Shows progress up to `total`, the rate and the remaining time:
 //
 //     train  42%|########            | 840/2000 [0:15<0:21, 55.8 step/s] loss 2.013  lr 8.1e-04
 //
-// Drawn at most ten times a second. Used by one thread.
+// Redrawn at most ten times per second. Used by one thread.
 class ProgressBar {
   public:
     explicit ProgressBar(std::int64_t total, ProgressOptions options = {});
-    // close()
+    // Calls close().
     ~ProgressBar();
     ProgressBar(const ProgressBar&) = delete;
     ProgressBar& operator=(const ProgressBar&) = delete;
 
-    // `done` of total are done; `note` stands behind the numbers.
+    // Sets the number of steps that are done, and a note shown after the numbers.
     void update(std::int64_t done, const std::string& note = {});
-    // Prints a line without breaking the bar.
+    // Prints a line above the bar.
     void print(const std::string& line);
-    // Ends the line of the bar, or takes it away.
+    // Ends the bar's line, or removes the bar.
     void close();
 
   private:
@@ -57,8 +58,8 @@ class ProgressBar {
     Clock::time_point started_, drawn_;
     bool terminal_ = false;
     bool closed_ = false;
-    bool shown_ = false;      // the bar stands on the terminal's last line
-    std::int64_t told_ = -1;  // what the last plain line said
+    bool shown_ = false;         // the bar is on the terminal's last line
+    std::int64_t printed_ = -1;  // steps in the last plain line
 };
 
 }  // namespace axle::accel

@@ -12,7 +12,7 @@
 namespace axle::accel {
 namespace {
 
-// 64 bits, as a Tree's integer has them.
+// Stores 64 bits in a Tree's signed integer.
 std::int64_t bits(std::uint64_t value) { return static_cast<std::int64_t>(value); }
 std::uint64_t from_bits(const Tree& value) { return static_cast<std::uint64_t>(value.integer()); }
 
@@ -22,13 +22,13 @@ RngType rng_type(std::string_view name) {
     if (name == "torch") return RngType::torch;
     if (name == "cuda") return RngType::cuda;
     if (name == "generator") return RngType::generator;
-    throw ValueError(str("rng_types: there are torch, cuda and generator, not ", in_quotes(name)));
+    throw ValueError(str("rng_types: must be torch, cuda or generator: ", in_quotes(name)));
 }
 
 void set_seed(std::uint64_t seed, SetSeedOptions options) {
     if (options.device_specific) {
         const auto state = PartialState::current();
-        // Before there is any, the launcher has said it.
+        // Without a state, the launcher's environment has the rank.
         const int index = state ? state->process_index() : dist::read_environment().rank;
         seed += static_cast<std::uint64_t>(index);
     }

@@ -1,4 +1,4 @@
-// Random states of several processes.
+// Seeds, and synchronization of random states across processes.
 #pragma once
 
 #include <cstdint>
@@ -10,23 +10,23 @@
 
 namespace axle::accel {
 
-// What processes may be made to draw alike. The default generator is one for the CPU and for GPUs:
-// torch and cuda both name it. generator is that of a loader's order.
+// A random state that can be synchronized. torch and cuda both are the default generator, which the
+// CPU and GPUs share; generator is the generator of a loader's order.
 enum class RngType : std::uint8_t { torch, cuda, generator };
 
-// "torch", "cuda" or "generator"; ValueError for anything else.
+// Parses "torch", "cuda" or "generator". Throws ValueError for other names.
 RngType rng_type(std::string_view name);
 
 struct SetSeedOptions {
-    bool device_specific = false;  // the seed of a process is seed + its index
-    bool deterministic = false;    // use_deterministic_algorithms(true) as well
+    bool device_specific = false;  // each process adds its index to the seed
+    bool deterministic = false;    // also calls use_deterministic_algorithms(true)
 };
 
-// accelerate.utils.set_seed: seeds the default generator, of the CPU and of GPUs.
+// As accelerate.utils.set_seed: seeds the default generator of the CPU and GPUs.
 void set_seed(std::uint64_t seed, SetSeedOptions options = {});
 
-// Gives every process the state of rank 0, of the default generator or of `generator`; null is
-// left out. Everybody calls it.
+// Copies the state of rank 0, of the default generator or of `generator`, to all processes. Does
+// nothing if `generator` is null. Collective: all processes must call it.
 void synchronize_rng_state(dist::ProcessGroup& group, RngType type,
                            data::Generator* generator = nullptr);
 void synchronize_rng_states(dist::ProcessGroup& group, const std::vector<RngType>& types,

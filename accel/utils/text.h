@@ -1,4 +1,4 @@
-// Words for people: sizes, durations.
+// Human-readable sizes and durations.
 #pragma once
 
 #include <cstdint>
@@ -6,9 +6,9 @@
 
 namespace axle::accel {
 
-// "17.3 MB" (powers of 1000)
+// Formats a size with a unit that is a power of 1000: "17.3 MB".
 std::string human_bytes(std::int64_t bytes);
-// "12:07", "1:02:45"
+// Formats a duration: "12:07", "1:02:45".
 std::string human_duration(double seconds);
 
 }  // namespace axle::accel

@@ -25,7 +25,7 @@ Tensor hidden_gradient(const Tensor& dy, const Tensor& weight2, Activation activ
     Tensor out = flatten_rows(dz);
     launch(dy.device(), [&](auto& on) {
         kernels::MatmulEpilogue epilogue;
-        epilogue.activation = kernel_activation(activation);
+        epilogue.activation = activation;
         if (activation != Activation::none) epilogue.slope_of = slope_of.view();
         kernels::matmul(on, rows.view(), weight2.view(), out.view(), epilogue);
     });

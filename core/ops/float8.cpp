@@ -118,7 +118,7 @@ void update_float8_scales(const Float8History& rule, Tensor& history, Tensor& sc
                                        .rescales = rule.rescales};
     for (int i = 0; i < 3; ++i) scaling.range[i] = float8_range(rule.dtypes[i]);
     launch(history.device(), [&](auto& on) {
-        kernels::end_step(on, scaling, history.data<float>(), scales.data<float>());
+        kernels::update_delayed_scales(on, scaling, history.data<float>(), scales.data<float>());
     });
 }
 

@@ -10,21 +10,6 @@ namespace {
 
 constexpr const char* kOp = "linear";
 
-// Calls f(formula); activation must not be none.
-template <class F>
-Tensor with_formula(Activation activation, F&& f) {
-    switch (activation) {
-        case Activation::relu:
-            return f(kernels::formula::Relu{});
-        case Activation::gelu:
-            return f(kernels::formula::Gelu{});
-        case Activation::gelu_tanh:
-            return f(kernels::formula::GeluTanh{});
-        default:
-            return f(kernels::formula::Silu{});
-    }
-}
-
 Tensor bias_gradient(const Tensor& dz, DType dtype) {
     if (grad_enabled()) return dz;  // the engine sums it, differentiably
     Tensor db = empty({dz.size(-1)}, {.dtype = dtype, .device = dz.device()});
@@ -75,18 +60,6 @@ void check_linear(const char* op, const Tensor& x, const Tensor& weight, const T
             str(op, ": bias must be [out]: bias ", bias.shape(), ", weight ", weight.shape()));
 }
 
-kernels::Activation kernel_activation(Activation activation) {
-    static_assert(static_cast<int>(Activation::relu) ==
-                  static_cast<int>(kernels::Activation::relu));
-    static_assert(static_cast<int>(Activation::gelu) ==
-                  static_cast<int>(kernels::Activation::gelu));
-    static_assert(static_cast<int>(Activation::gelu_tanh) ==
-                  static_cast<int>(kernels::Activation::gelu_tanh));
-    static_assert(static_cast<int>(Activation::silu) ==
-                  static_cast<int>(kernels::Activation::silu));
-    return static_cast<kernels::Activation>(activation);
-}
-
 bool saves_input(Activation activation) {
     return activation != Activation::none && activation != Activation::relu;
 }
@@ -94,7 +67,8 @@ bool saves_input(Activation activation) {
 Tensor activation_backward(const char* op, Activation activation, const Tensor& dy,
                            const Tensor& kept) {
     if (activation == Activation::none) return dy;
-    return with_formula(activation, [&](auto f) { return slope(op, f, dy, kept); });
+    return kernels::formula::visit_activation(activation,
+                                              [&](auto f) { return slope(op, f, dy, kept); });
 }
 
 DType gradient_dtype(const Tensor& operand) {
@@ -119,7 +93,7 @@ void write_linear(const Tensor& x, const Tensor& weight, const Tensor& bias, Act
     Tensor out = flatten_rows(y), argument = pre.defined() ? flatten_rows(pre) : pre;
     launch(x.device(), [&](auto& on) {
         kernels::MatmulEpilogue epilogue;
-        epilogue.activation = kernel_activation(activation);
+        epilogue.activation = activation;
         if (bias.defined()) epilogue.bias = bias.view();
         if (argument.defined()) epilogue.pre = argument.view();
         kernels::matmul(on, rows.view(), columns.view(), out.view(), epilogue);

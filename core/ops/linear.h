@@ -25,7 +25,6 @@ void check_linear(const char* op, const Tensor& x, const Tensor& weight, const T
 void write_linear(const Tensor& x, const Tensor& weight, const Tensor& bias, Activation activation,
                   const Tensor& pre, const Tensor& y);
 
-kernels::Activation kernel_activation(Activation activation);
 // Returns whether the activation's derivative is computed from its input rather than its output.
 bool saves_input(Activation activation);
 // Returns the gradient of the activation's input, given that of its output. `kept` is the

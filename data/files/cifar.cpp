@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::int64_t kPixels = 3 * 32 * 32;
 
-// The label bytes that each record starts with.
+// The label bytes at the start of each record.
 struct Label {
     const char* name;
     std::int64_t classes;
@@ -35,11 +35,12 @@ std::int64_t count_records(const File& file, Format format) {
     if (size == 0) throw_at_byte(file.name, 0, "the file is empty");
     if (size % record != 0)
         throw_at_byte(file.name, size / record * record,
-                    str("not a whole number of records: ", size, " bytes, ", record, " a record"));
+                      str("the size is not a multiple of the record size: ", size, " bytes, ",
+                          record, " per record"));
     return size / record;
 }
 
-// The records of all files, one file after another.
+// Reads the records of all files, in order.
 Tree read_records(std::span<const File> files, Format format) {
     std::int64_t count = 0;
     for (const File& file : files) count += count_records(file, format);
@@ -59,9 +60,9 @@ Tree read_records(std::span<const File> files, Format format) {
             for (std::size_t l = 0; l < format.size(); ++l, ++at) {
                 const auto value = std::to_integer<std::int64_t>(*at);
                 if (value >= format[l].classes)
-                    throw_at_byte(
-                        file.name, at - file.bytes.data(),
-                        str("a ", format[l].name, " beyond ", format[l].classes - 1, ": ", value));
+                    throw_at_byte(file.name, at - file.bytes.data(),
+                                  str(format[l].name, " out of range, at most ",
+                                      format[l].classes - 1, ": ", value));
                 *labels[l]++ = value;
             }
             std::memcpy(pixels, at, kPixels);

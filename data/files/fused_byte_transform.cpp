@@ -7,7 +7,7 @@
 namespace axle::data {
 
 std::optional<FusedByteTransform> FusedByteTransform::of(std::span<const Transform> transforms) {
-    FusedByteTransform pass;
+    FusedByteTransform fused;
     std::size_t at = 0;
     const auto take = [&]<class T>(std::optional<T>& step) {
         const T* found = at < transforms.size() ? transforms[at].target<T>() : nullptr;
@@ -17,26 +17,26 @@ std::optional<FusedByteTransform> FusedByteTransform::of(std::span<const Transfo
     };
     std::optional<ToFloat> to_float;
     std::optional<Normalize> normalize;
-    take(pass.crop_), take(pass.flip_), take(to_float);
+    take(fused.crop_), take(fused.flip_), take(to_float);
     if (!to_float) return std::nullopt;
     take(normalize);
-    pass.steps_.assign(transforms.begin(), transforms.begin() + static_cast<std::ptrdiff_t>(at));
-    if (pass.crop_) {
-        const double fill = pass.crop_->options_.fill;
-        pass.fill_ = *full({1}, fill, {.dtype = u8}).data<std::uint8_t>();
+    fused.steps_.assign(transforms.begin(), transforms.begin() + static_cast<std::ptrdiff_t>(at));
+    if (fused.crop_) {
+        const double fill = fused.crop_->options_.fill;
+        fused.fill_ = *full({1}, fill, {.dtype = u8}).data<std::uint8_t>();
     }
     if (!normalize) {
-        pass.scales_.emplace_back(0.0f, 1.0f);
-        return pass;
+        fused.scales_.emplace_back(0.0f, 1.0f);
+        return fused;
     }
     for (std::size_t c = 0; c < normalize->mean_.size(); ++c)
-        pass.scales_.emplace_back(static_cast<float>(normalize->mean_[c]),
-                                  static_cast<float>(normalize->std_[c]));
-    return pass;
+        fused.scales_.emplace_back(static_cast<float>(normalize->mean_[c]),
+                                   static_cast<float>(normalize->std_[c]));
+    return fused;
 }
 
-bool FusedByteTransform::takes(const Tensor& images, std::int64_t batch,
-                     std::span<SampleRandom> random) const {
+bool FusedByteTransform::can_fuse(const Tensor& images, std::int64_t batch,
+                                  std::span<SampleRandom> random) const {
     if (!images.defined() || !images.device().is_cpu() || images.dtype() != u8 ||
         images.dim() < 3 || images.numel() == 0 || batch == 0)
         return false;
@@ -47,8 +47,8 @@ bool FusedByteTransform::takes(const Tensor& images, std::int64_t batch,
 }
 
 template <class Row>
-Tensor FusedByteTransform::pass(const Tensor& images, std::int64_t batch, std::span<SampleRandom> random,
-                      Row row) const {
+Tensor FusedByteTransform::apply_fused(const Tensor& images, std::int64_t batch,
+                                       std::span<SampleRandom> random, Row row) const {
     const Size2 size = {images.size(-2), images.size(-1)};
     const Size2 cut = crop_ ? crop_->size_ : size;
     Shape shape = images.shape();
@@ -79,19 +79,20 @@ Tensor FusedByteTransform::pass(const Tensor& images, std::int64_t batch, std::s
 }
 
 Tensor FusedByteTransform::operator()(const Tensor& images, std::span<SampleRandom> random) const {
-    if (images.defined() && images.dim() > 0 && takes(images, images.size(0), random))
-        return pass(contiguous(images), images.size(0), random, [](std::int64_t i) { return i; });
+    if (images.defined() && images.dim() > 0 && can_fuse(images, images.size(0), random))
+        return apply_fused(contiguous(images), images.size(0), random,
+                           [](std::int64_t i) { return i; });
     Tensor result = images;
     for (const Transform& step : steps_) result = step(result, random);
     return result;
 }
 
 Tensor FusedByteTransform::apply_rows(const Tensor& images, std::span<const std::int64_t> indices,
-                         std::span<SampleRandom> random) const {
-    if (!images.is_contiguous() || !takes(images, std::ssize(indices), random))
+                                      std::span<SampleRandom> random) const {
+    if (!images.is_contiguous() || !can_fuse(images, std::ssize(indices), random))
         return (*this)(select_rows(images, indices), random);
-    return pass(images, std::ssize(indices), random,
-                [&](std::int64_t i) { return indices[static_cast<std::size_t>(i)]; });
+    return apply_fused(images, std::ssize(indices), random,
+                       [&](std::int64_t i) { return indices[static_cast<std::size_t>(i)]; });
 }
 
 }  // namespace axle::data

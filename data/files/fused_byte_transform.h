@@ -34,11 +34,11 @@ class FusedByteTransform {
 
   private:
     // Returns whether a batch of these images can be fused.
-    bool takes(const Tensor& images, std::int64_t batch, std::span<SampleRandom> random) const;
+    bool can_fuse(const Tensor& images, std::int64_t batch, std::span<SampleRandom> random) const;
     // row(i) returns the index of the image that becomes image i of the batch.
     template <class Row>
-    Tensor pass(const Tensor& images, std::int64_t batch, std::span<SampleRandom> random,
-                Row row) const;
+    Tensor apply_fused(const Tensor& images, std::int64_t batch, std::span<SampleRandom> random,
+                       Row row) const;
 
     std::vector<Transform> steps_;
     std::optional<RandomCrop> crop_;

@@ -11,7 +11,7 @@
 namespace axle::data {
 namespace {
 
-constexpr std::size_t kMostAtOnce = 1u << 30;  // zlib counts in 32 bits
+constexpr std::size_t kMaxChunk = 1u << 30;  // zlib counts in 32 bits
 constexpr int kGzipOnly = 16 + MAX_WBITS;
 
 }  // namespace
@@ -33,50 +33,50 @@ GzipReader::GzipReader(std::span<const std::byte> bytes, std::string name)
 std::size_t GzipReader::read(std::span<std::byte> out) {
     std::size_t done = 0;
     while (done < out.size() && !ended_) {
-        const std::size_t wanted = std::min(out.size() - done, kMostAtOnce);
+        const std::size_t chunk = std::min(out.size() - done, kMaxChunk);
         stream_->next_out = reinterpret_cast<Bytef*>(out.data() + done);
-        stream_->avail_out = static_cast<uInt>(wanted);
+        stream_->avail_out = static_cast<uInt>(chunk);
         inflate_some();
-        done += wanted - stream_->avail_out;
+        done += chunk - stream_->avail_out;
     }
     return done;
 }
 
 void GzipReader::inflate_some() {
     if (stream_->avail_in == 0) {
-        const std::size_t given = std::min(rest_.size(), kMostAtOnce);
+        const std::size_t chunk = std::min(rest_.size(), kMaxChunk);
         stream_->next_in =
             const_cast<Bytef*>(reinterpret_cast<const Bytef*>(rest_.data()));  // zlib only reads
-        stream_->avail_in = static_cast<uInt>(given);
-        rest_ = rest_.subspan(given);
+        stream_->avail_in = static_cast<uInt>(chunk);
+        rest_ = rest_.subspan(chunk);
     }
     switch (inflate(stream_.get(), Z_NO_FLUSH)) {
         case Z_OK:
             return;
         case Z_STREAM_END:
             return end_member();
-        case Z_BUF_ERROR:  // nothing left to read: there was room to write
-            refuse("the gzip data end too early");
+        case Z_BUF_ERROR:  // no input is left, but the output has room
+            throw_here("the gzip data are truncated");
         case Z_MEM_ERROR:
             throw std::bad_alloc();
         default:
-            refuse(std::string("the gzip data are damaged: ") +
-                   (stream_->msg != nullptr ? stream_->msg : "zlib gives no reason"));
+            throw_here(std::string("the gzip data are corrupt: ") +
+                       (stream_->msg != nullptr ? stream_->msg : "unknown error"));
     }
 }
 
-// Another member may follow, without a gap.
+// Continues with the next member if one follows. Members are concatenated without gaps.
 void GzipReader::end_member() {
-    // next_in and rest_ are one run of bytes, of which zlib has been given the first part.
+    // next_in and rest_ are contiguous: zlib has received the first part of these bytes.
     const std::span<const std::byte> next(reinterpret_cast<const std::byte*>(stream_->next_in),
                                           stream_->avail_in + rest_.size());
     ended_ = next.empty();
     if (ended_) return;
-    if (!is_gzip(next)) refuse("bytes after the end of the gzip data");
+    if (!is_gzip(next)) throw_here("unexpected bytes after the gzip data");
     inflateReset(stream_.get());
 }
 
-void GzipReader::refuse(const std::string& what) const {
+void GzipReader::throw_here(const std::string& what) const {
     throw_at_byte(name_, size_ - std::ssize(rest_) - std::int64_t{stream_->avail_in}, what);
 }
 

@@ -36,7 +36,7 @@ class GzipReader {
 
     void inflate_some();
     void end_member();
-    [[noreturn]] void refuse(const std::string& what) const;
+    [[noreturn]] void throw_here(const std::string& what) const;
 
     std::string name_;
     std::int64_t size_;

@@ -15,37 +15,38 @@
 namespace axle::data {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "idx elements are turned around");
+static_assert(std::endian::native == std::endian::little, "idx elements are byte-swapped");
 
-// Bytes one after another, inflated where they must be.
-class Source {
+// Reads the bytes of a file sequentially, and inflates them if they are compressed.
+class ByteSource {
   public:
-    Source(std::span<const std::byte> bytes, const std::string& name) : name_(name), rest_(bytes) {
+    ByteSource(std::span<const std::byte> bytes, const std::string& name)
+        : name_(name), rest_(bytes) {
         if (is_gzip(bytes)) gzip_.emplace(bytes, name);
     }
 
     bool compressed() const { return gzip_.has_value(); }
     std::int64_t position() const { return position_; }
-    // No more than this can follow.
-    std::int64_t most_left() const {
-        std::int64_t most = std::ssize(rest_);
-        if (gzip_ && __builtin_mul_overflow(most, GzipReader::kMaxInflateRatio, &most))
+    // An upper bound of the number of bytes that follow.
+    std::int64_t max_remaining() const {
+        std::int64_t max_bytes = std::ssize(rest_);
+        if (gzip_ && __builtin_mul_overflow(max_bytes, GzipReader::kMaxInflateRatio, &max_bytes))
             return INT64_MAX;
-        return most;
+        return max_bytes;
     }
     std::size_t read(std::span<std::byte> out) {
         const std::size_t n = gzip_ ? gzip_->read(out) : copy(out);
         position_ += static_cast<std::int64_t>(n);
         return n;
     }
-    // All of it; else a FileError that says what is cut.
+    // Fills `out`. If the data end early, throws FileError naming `what`.
     void fill(std::span<std::byte> out, const char* what) {
         const std::int64_t start = position_;
         if (read(out) != out.size())
-            refuse(position_,
-                   str("ends within ", what, ": ", position_ - start, " bytes of ", out.size()));
+            throw_at(position_, str("truncated in ", what, ": got ", position_ - start, " of ",
+                                    out.size(), " bytes"));
     }
-    [[noreturn]] void refuse(std::int64_t offset, const std::string& what) const {
+    [[noreturn]] void throw_at(std::int64_t offset, const std::string& what) const {
         throw_at_byte(name_, offset, what);
     }
 
@@ -58,7 +59,7 @@ class Source {
     }
 
     const std::string& name_;
-    std::span<const std::byte> rest_;  // of plain data; all of compressed data
+    std::span<const std::byte> rest_;  // of plain data; all bytes of compressed data
     std::optional<GzipReader> gzip_;
     std::int64_t position_ = 0;
 };
@@ -82,7 +83,7 @@ std::optional<DType> dtype_of_code(std::byte code) {
     }
 }
 
-Shape read_sizes(Source& source, int rank) {
+Shape read_sizes(ByteSource& source, int rank) {
     Shape shape;
     for (int d = 0; d < rank; ++d) {
         std::uint32_t size = 0;
@@ -94,18 +95,20 @@ Shape read_sizes(Source& source, int rank) {
     return shape;
 }
 
-// Whether the data can be what the sizes say, before memory is taken for them.
-void check_size(const Source& source, const Shape& shape, DType dtype, IdxOptions options) {
+// Checks that the data can contain the given sizes, before memory is allocated for them.
+void check_size(const ByteSource& source, const Shape& shape, DType dtype, IdxOptions options) {
     const std::int64_t bytes = checked_bytes(shape, dtype);
-    constexpr std::int64_t kSizes = 4;  // where they stand
-    if (bytes < 0) source.refuse(kSizes, str("the sizes overflow: ", shape));
-    if (bytes > source.most_left())
-        source.refuse(kSizes, str(shape, " of ", dtype, " takes ", bytes, " bytes, at most ",
-                                  source.most_left(), " follow"));
+    constexpr std::int64_t kSizesOffset = 4;  // in the file
+    if (bytes < 0)
+        source.throw_at(kSizesOffset, str("the number of bytes overflows int64: ", shape));
+    if (bytes > source.max_remaining())
+        source.throw_at(kSizesOffset,
+                        str(shape, " of ", dtype, " needs ", bytes, " bytes, but at most ",
+                            source.max_remaining(), " follow"));
     if (source.compressed() && bytes > options.max_inflated)
-        source.refuse(kSizes, str(shape, " of ", dtype, " takes ", bytes, " bytes, more than ",
-                                  options.max_inflated,
-                                  " are not inflated; raise max_inflated, or gunzip the file"));
+        source.throw_at(kSizesOffset, str(shape, " of ", dtype, " needs ", bytes,
+                                          " bytes, more than max_inflated: ", options.max_inflated,
+                                          "; raise the limit, or decompress the file"));
 }
 
 }  // namespace
@@ -115,15 +118,15 @@ Tensor read_idx(const std::string& path, IdxOptions options) {
 }
 
 Tensor parse_idx(std::span<const std::byte> bytes, const std::string& name, IdxOptions options) {
-    Source source(bytes, name);
+    ByteSource source(bytes, name);
     std::byte magic[4];
     source.fill(magic, "the magic number");
     if (magic[0] != std::byte{0} || magic[1] != std::byte{0})
-        source.refuse(0, "not an idx file, which starts with two zero bytes");
+        source.throw_at(0, "not an idx file: it does not start with two zero bytes");
     const std::optional<DType> dtype = dtype_of_code(magic[2]);
-    if (!dtype) source.refuse(2, str("unknown type: ", std::to_integer<int>(magic[2])));
+    if (!dtype) source.throw_at(2, str("unknown type code: ", std::to_integer<int>(magic[2])));
     const int rank = std::to_integer<int>(magic[3]);
-    if (rank > kMaxDims) source.refuse(3, str("more than ", kMaxDims, " dimensions: ", rank));
+    if (rank > kMaxDims) source.throw_at(3, str("more than ", kMaxDims, " dimensions: ", rank));
     const Shape shape = read_sizes(source, rank);
     check_size(source, shape, *dtype, options);
 
@@ -131,7 +134,7 @@ Tensor parse_idx(std::span<const std::byte> bytes, const std::string& name, IdxO
     source.fill(bytes_of(elements), "the elements");
     const std::int64_t end = source.position();
     if (std::byte extra[1]; source.read(extra) != 0)
-        source.refuse(end, str("bytes after the last element of ", shape));
+        source.throw_at(end, str("unexpected bytes after the last element of ", shape));
     swap_bytes(bytes_of(elements), size_of(*dtype));
     return elements;
 }

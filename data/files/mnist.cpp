@@ -19,15 +19,14 @@ std::string find_file(const std::string& folder, const std::string& name) {
     std::error_code ignored;
     for (const std::string& path : {plain, plain + ".gz"})
         if (std::filesystem::exists(path, ignored)) return path;
-    throw FileError(
-        str(printable(folder), ": neither ", name, " nor ", name, ".gz is in this folder"));
+    throw FileError(str(printable(folder), ": neither ", name, " nor ", name, ".gz exists"));
 }
 
 Tensor read_images(const std::string& path) {
     const Tensor images = read_idx(path);
     if (images.dtype() != u8 || images.dim() != 3 || images.size(1) != kSide ||
         images.size(2) != kSide)
-        throw FileError(str(printable(path), ": byte 0: not uint8 images of 28 x 28: ",
+        throw FileError(str(printable(path), ": byte 0: expected uint8 images of 28 x 28, not ",
                             images.dtype(), " ", images.shape()));
     return images.unsqueeze(1);
 }
@@ -35,13 +34,13 @@ Tensor read_images(const std::string& path) {
 Tensor read_labels(const std::string& path) {
     const Tensor labels = read_idx(path);
     if (labels.dtype() != u8 || labels.dim() != 1)
-        throw FileError(str(printable(path), ": byte 0: not a list of uint8 labels: ",
+        throw FileError(str(printable(path), ": byte 0: expected a 1-d array of uint8 labels, not ",
                             labels.dtype(), " ", labels.shape()));
     const auto* label = labels.data<std::uint8_t>();
     for (std::int64_t i = 0; i < labels.numel(); ++i)
         if (label[i] >= kClasses)
             throw_at_byte(path, kLabelsHeader + i,
-                        str("a label beyond ", kClasses - 1, ": ", int{label[i]}));
+                          str("label out of range, at most ", kClasses - 1, ": ", int{label[i]}));
     return labels.to(i64);
 }
 

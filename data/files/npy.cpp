@@ -22,20 +22,20 @@ Dims reversed(const Dims& dims) {
     return result;
 }
 
-// Fortran's order is that of the transposed array.
+// Converts an array in Fortran order. Its memory was read as that of the transposed array.
 Tensor in_row_order(const Tensor& transposed) {
     Dims order;
     for (int d = transposed.dim() - 1; d >= 0; --d) order.push_back(d);
     return contiguous(permute(transposed, order));
 }
 
-// A byte that is neither 0 nor 1 is no bool that C++ could read.
+// Other values than 0 and 1 would be undefined behaviour when read as bool.
 void check_booleans(std::span<const std::byte> data, std::size_t start, const std::string& name) {
     const auto bad =
         std::find_if(data.begin(), data.end(), [](std::byte b) { return b > std::byte{1}; });
     if (bad != data.end())
         throw_at_byte(name, static_cast<std::int64_t>(start) + (bad - data.begin()),
-                    "a bool is neither 0 nor 1");
+                      "a bool must be 0 or 1");
 }
 
 }  // namespace
@@ -46,21 +46,24 @@ Tensor parse_npy(std::span<const std::byte> bytes, const std::string& name) {
     const NpyHeader header = read_npy_header(bytes, name);
     const std::span<const std::byte> data = bytes.subspan(header.bytes);
     const auto start = static_cast<std::int64_t>(header.bytes);
-    const std::int64_t wanted = checked_bytes(header.shape, header.dtype);
-    if (wanted < 0) throw_at_byte(name, start, str("the shape overflows: ", header.shape));
-    if (wanted > std::ssize(data))
-        throw_at_byte(name, std::ssize(bytes),
-                    str("ends within the elements: ", header.shape, " of ", header.dtype, " takes ",
-                        wanted, " bytes, ", data.size(), " follow the header"));
-    if (wanted < std::ssize(data))
-        throw_at_byte(name, start + wanted, str("bytes after the last element of ", header.shape));
+    const std::int64_t needed = checked_bytes(header.shape, header.dtype);
+    if (needed < 0)
+        throw_at_byte(name, start, str("the number of bytes overflows int64: ", header.shape));
+    if (needed > std::ssize(data))
+        throw_at_byte(
+            name, std::ssize(bytes),
+            str("truncated in the elements: ", header.shape, " of ", header.dtype, " needs ",
+                needed, " bytes, but only ", data.size(), " follow the header"));
+    if (needed < std::ssize(data))
+        throw_at_byte(name, start + needed,
+                      str("unexpected bytes after the last element of ", header.shape));
     if (header.dtype == DType::boolean) check_booleans(data, header.bytes, name);
 
     const Shape& shape = header.shape;
     Tensor elements =
         empty(header.fortran_order ? reversed(shape) : shape, {.dtype = header.dtype});
-    if (wanted != 0) std::memcpy(elements.raw_data(), data.data(), data.size());
-    const bool complex = header.dtype == DType::c64;  // two numbers
+    if (needed != 0) std::memcpy(elements.raw_data(), data.data(), data.size());
+    const bool complex = header.dtype == DType::c64;  // two floats per element
     if (header.big_endian) swap_bytes(bytes_of(elements), complex ? 4 : size_of(header.dtype));
     return header.fortran_order ? in_row_order(elements) : elements;
 }

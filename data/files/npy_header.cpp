@@ -12,9 +12,9 @@ namespace axle::data {
 namespace {
 
 constexpr std::string_view kMagic = "\x93NUMPY";
-constexpr std::size_t kVersionAt = 6, kLengthAt = 8;
-// NumPy itself refuses headers beyond 10,000 bytes unless it is told to trust the file.
-constexpr std::size_t kLongestHeader = 1 << 16;
+constexpr std::size_t kVersionOffset = 6, kLengthOffset = 8;
+// NumPy rejects headers of more than 10,000 bytes by default.
+constexpr std::size_t kMaxHeader = 1 << 16;
 
 constexpr std::pair<std::string_view, DType> kDTypes[] = {
     {"b1", DType::boolean}, {"i1", DType::i8},  {"i2", DType::i16}, {"i4", DType::i32},
@@ -23,7 +23,7 @@ constexpr std::pair<std::string_view, DType> kDTypes[] = {
     {"c8", DType::c64},
 };
 
-// The dict literal, front to back. Only what NumPy writes is a header: its three keys, each once.
+// Parses the header's dict literal. Accepts what NumPy writes: three keys, each once.
 class DictParser {
   public:
     DictParser(std::string_view text, std::size_t start, const std::string& name)
@@ -32,21 +32,21 @@ class DictParser {
     NpyHeader parse() {
         expect('{');
         while (!accept('}')) {
-            entry();
+            parse_entry();
             if (accept(',')) continue;
             expect('}');
             break;
         }
         skip_spaces();
-        if (at_ != text_.size()) refuse("text after the header's dict");
-        if (had_ != kAll) refuse("descr, fortran_order or shape is missing");
+        if (at_ != text_.size()) throw_here("unexpected text after the header's dict");
+        if (fields_seen_ != kAll) throw_here("descr, fortran_order or shape is missing");
         return header_;
     }
 
   private:
     enum Field { kDescr = 1, kOrder = 2, kShape = 4, kAll = 7 };
 
-    [[noreturn]] void refuse(const std::string& what) const {
+    [[noreturn]] void throw_here(const std::string& what) const {
         throw_at_byte(name_, static_cast<std::int64_t>(start_ + at_), what);
     }
     char peek() const { return at_ < text_.size() ? text_[at_] : '\0'; }
@@ -60,7 +60,7 @@ class DictParser {
         return true;
     }
     void expect(char c) {
-        if (!accept(c)) refuse(str("the header has no '", c, "' here"));
+        if (!accept(c)) throw_here(str("expected '", c, "' in the header"));
     }
     bool accept_word(std::string_view word) {
         skip_spaces();
@@ -69,59 +69,59 @@ class DictParser {
         return true;
     }
 
-    void entry();
-    std::string_view quoted();
-    void descr();
-    std::int64_t size();
-    Shape shape();
+    void parse_entry();
+    std::string_view parse_quoted();
+    void parse_descr();
+    std::int64_t parse_size();
+    Shape parse_shape();
 
     std::string_view text_;
     std::size_t start_;
     const std::string& name_;
     std::size_t at_ = 0;
-    int had_ = 0;
+    int fields_seen_ = 0;
     NpyHeader header_;
 };
 
-void DictParser::entry() {
-    const std::string_view key = quoted();
+void DictParser::parse_entry() {
+    const std::string_view key = parse_quoted();
     const int field = key == "descr"           ? kDescr
                       : key == "fortran_order" ? kOrder
                       : key == "shape"         ? kShape
                                                : 0;
-    if (field == 0) refuse("unknown key: " + in_quotes(key));
-    if ((had_ & field) != 0) refuse("a key twice: " + in_quotes(key));
-    had_ |= field;
+    if (field == 0) throw_here("unknown key: " + in_quotes(key));
+    if ((fields_seen_ & field) != 0) throw_here("duplicate key: " + in_quotes(key));
+    fields_seen_ |= field;
     expect(':');
     if (field == kDescr) {
-        descr();
+        parse_descr();
     } else if (field == kShape) {
-        header_.shape = shape();
+        header_.shape = parse_shape();
     } else {
         header_.fortran_order = accept_word("True");
         if (!header_.fortran_order && !accept_word("False"))
-            refuse("fortran_order is neither True nor False");
+            throw_here("fortran_order must be True or False");
     }
 }
 
-// Escapes aren't undone: no key and no dtype has one.
-std::string_view DictParser::quoted() {
+// Escapes are not decoded: no valid key or dtype contains one.
+std::string_view DictParser::parse_quoted() {
     skip_spaces();
     const char quote = peek();
-    if (quote != '\'' && quote != '"') refuse("the header has no string here");
+    if (quote != '\'' && quote != '"') throw_here("expected a string in the header");
     const std::size_t end = text_.find(quote, at_ + 1);
-    if (end == std::string_view::npos) refuse("a string without an end");
+    if (end == std::string_view::npos) throw_here("unterminated string in the header");
     const std::string_view inside = text_.substr(at_ + 1, end - at_ - 1);
     at_ = end + 1;
     return inside;
 }
 
-void DictParser::descr() {
+void DictParser::parse_descr() {
     skip_spaces();
-    if (peek() == '[') refuse("structured dtypes are not supported");
+    if (peek() == '[') throw_here("structured dtypes are not supported");
     const std::size_t start = at_;
-    const std::string_view text = quoted();
-    at_ = start;  // what is refused stands there
+    const std::string_view text = parse_quoted();
+    at_ = start;  // so that errors name this offset
     const char order = text.empty() ? '\0' : text[0];
     for (const auto& [code, dtype] : kDTypes) {
         if (text.empty() || text.substr(1) != code) continue;
@@ -134,31 +134,31 @@ void DictParser::descr() {
         return;
     }
     if (text.substr(0, 2) == "|O")
-        refuse("pickled Python objects are not loaded: they can run code");
-    refuse("unsupported dtype: " + in_quotes(text));
+        throw_here("pickled Python objects are not supported: they can run code");
+    throw_here("unsupported dtype: " + in_quotes(text));
 }
 
-std::int64_t DictParser::size() {
+std::int64_t DictParser::parse_size() {
     skip_spaces();
     const std::size_t start = at_;
     std::int64_t value = 0;
     for (; peek() >= '0' && peek() <= '9'; ++at_)
         if (__builtin_mul_overflow(value, 10, &value) ||
             __builtin_add_overflow(value, peek() - '0', &value))
-            refuse("a size beyond 63 bits");
-    if (at_ == start) refuse("the shape has something else than whole numbers");
-    if (peek() == 'L') ++at_;  // as Python 2 wrote it
+            throw_here("a size overflows int64");
+    if (at_ == start) throw_here("expected a non-negative integer in the shape");
+    if (peek() == 'L') ++at_;  // as in Python 2
     return value;
 }
 
-Shape DictParser::shape() {
+Shape DictParser::parse_shape() {
     expect('(');
     Shape sizes;
     while (!accept(')')) {
-        if (sizes.size() == kMaxDims) refuse(str("more than ", kMaxDims, " dimensions"));
-        sizes.push_back(size());
+        if (sizes.size() == kMaxDims) throw_here(str("more than ", kMaxDims, " dimensions"));
+        sizes.push_back(parse_size());
         if (accept(',')) continue;
-        if (sizes.size() == 1) refuse("a tuple of one has a comma");
+        if (sizes.size() == 1) throw_here("a tuple with one element needs a comma");
         expect(')');
         break;
     }
@@ -176,26 +176,27 @@ std::optional<std::string_view> code_of(DType dtype) {
 NpyHeader read_npy_header(std::span<const std::byte> bytes, const std::string& name) {
     const auto byte = [&](std::size_t i) { return std::to_integer<std::size_t>(bytes[i]); };
     const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-    const auto ends = [&] {
-        throw_at_byte(name, std::ssize(bytes), "the file ends within its header");
+    const auto throw_truncated = [&] {
+        throw_at_byte(name, std::ssize(bytes), "truncated in the header");
     };
-    if (kMagic.starts_with(text)) ends();
-    if (!text.starts_with(kMagic)) throw_at_byte(name, 0, "not an .npy file: no \\x93NUMPY");
-    if (bytes.size() < kLengthAt) ends();
-    const std::size_t version = byte(kVersionAt);
-    if (version < 1 || version > 3 || byte(kVersionAt + 1) != 0)
-        throw_at_byte(name, kVersionAt,
-                    str("unknown format version: ", version, '.', byte(kVersionAt + 1)));
+    if (kMagic.starts_with(text)) throw_truncated();
+    if (!text.starts_with(kMagic))
+        throw_at_byte(name, 0, "not an .npy file: it does not start with \\x93NUMPY");
+    if (bytes.size() < kLengthOffset) throw_truncated();
+    const std::size_t version = byte(kVersionOffset);
+    if (version < 1 || version > 3 || byte(kVersionOffset + 1) != 0)
+        throw_at_byte(name, kVersionOffset,
+                      str("unknown format version: ", version, '.', byte(kVersionOffset + 1)));
     const std::size_t width = version == 1 ? 2 : 4;
-    if (bytes.size() < kLengthAt + width) ends();
+    if (bytes.size() < kLengthOffset + width) throw_truncated();
     std::size_t length = 0;
-    for (std::size_t i = 0; i < width; ++i) length |= byte(kLengthAt + i) << (8 * i);
-    if (length > kLongestHeader)
+    for (std::size_t i = 0; i < width; ++i) length |= byte(kLengthOffset + i) << (8 * i);
+    if (length > kMaxHeader)
         throw_at_byte(
-            name, kLengthAt,
-            str("a header of ", length, " bytes, at most ", kLongestHeader, " are allowed"));
-    const std::size_t start = kLengthAt + width;
-    if (bytes.size() - start < length) ends();
+            name, kLengthOffset,
+            str("the header has ", length, " bytes, more than the maximum of ", kMaxHeader));
+    const std::size_t start = kLengthOffset + width;
+    if (bytes.size() - start < length) throw_truncated();
     NpyHeader header = DictParser(text.substr(start, length), start, name).parse();
     header.bytes = start + length;
     return header;
@@ -205,7 +206,7 @@ std::string write_npy_header(DType dtype, const Shape& shape) {
     const std::optional<std::string_view> code = code_of(dtype);
     if (!code)
         throw DTypeError(
-            str("save_npy: NumPy has no such dtype: ", dtype, "; convert it with .to(f32)"));
+            str("save_npy: NumPy has no dtype ", dtype, "; convert the tensor with .to(f32)"));
     std::string dict = "{'descr': '";
     dict += size_of(dtype) == 1 ? '|' : '<';
     dict += *code;
@@ -214,9 +215,9 @@ std::string write_npy_header(DType dtype, const Shape& shape) {
         dict += (d == 0 ? "" : " ") + std::to_string(shape[d]) + ",";
     if (shape.size() > 1) dict.pop_back();
     dict += "), }";
-    // NumPy leaves room for the first size to grow to 21 digits in place.
+    // NumPy reserves space so that the first size can grow to 21 digits in place.
     if (!shape.empty()) dict.append(21 - std::to_string(shape[0]).size(), ' ');
-    constexpr std::size_t kAlignment = 64, kStart = kLengthAt + 2;
+    constexpr std::size_t kAlignment = 64, kStart = kLengthOffset + 2;
     const std::size_t unpadded = kStart + dict.size() + 1;
     dict.append(kAlignment - unpadded % kAlignment, ' ');
     dict += '\n';

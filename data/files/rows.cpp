@@ -9,13 +9,13 @@
 namespace axle::data {
 namespace {
 
-// Rows of a length that the compiler knows. They lie anywhere: memory is asked for them early.
+// Copies rows of a size known at compile time. The rows are scattered, so they are prefetched.
 template <std::size_t N>
 void copy_short_rows(const std::byte* from, std::byte* to, std::span<const std::int64_t> indices) {
-    constexpr std::size_t kAhead = 16;
+    constexpr std::size_t kPrefetchDistance = 16;
     const auto row = [&](std::size_t i) { return from + static_cast<std::size_t>(indices[i]) * N; };
     for (std::size_t i = 0; i < indices.size(); ++i, to += N) {
-        if (i + kAhead < indices.size()) __builtin_prefetch(row(i + kAhead));
+        if (i + kPrefetchDistance < indices.size()) __builtin_prefetch(row(i + kPrefetchDistance));
         std::memcpy(to, row(i), N);
     }
 }
@@ -45,7 +45,7 @@ void copy_rows(const std::byte* from, std::byte* to, std::size_t bytes,
 
 }  // namespace
 
-// Whole rows are copied as bytes: rows are mostly long, and index_select asks for each element.
+// Copies whole rows as bytes. index_select() would copy single elements.
 Tensor select_rows(const Tensor& t, std::span<const std::int64_t> indices) {
     const auto count = static_cast<std::int64_t>(indices.size());
     if (!t.device().is_cpu() || !t.is_contiguous() || t.requires_grad()) {

@@ -11,12 +11,13 @@
 namespace axle::data {
 namespace {
 
-[[noreturn]] void refuse_id(std::int64_t id, std::int64_t vocab_size) {
-    throw IndexError(str("decode: no token ", id, " in a vocabulary of ", vocab_size));
+[[noreturn]] void throw_unknown_id(std::int64_t id, std::int64_t vocab_size) {
+    throw IndexError(
+        str("decode: token ", id, " is out of range for a vocabulary of ", vocab_size));
 }
 
-// The bytes of the character that starts at byte `at`; ValueError if they are not UTF-8 by RFC
-// 3629: no overlong forms, no surrogates, nothing beyond U+10FFFF.
+// Returns the character at byte `at`. Throws ValueError if it is not valid UTF-8 by RFC 3629: no
+// overlong forms, surrogates or code points above U+10FFFF.
 std::string_view character_at(std::string_view text, std::size_t at) {
     const auto byte = [&](std::size_t i) {
         return at + i < text.size() ? static_cast<unsigned char>(text[at + i]) : 0u;
@@ -24,14 +25,14 @@ std::string_view character_at(std::string_view text, std::size_t at) {
     const unsigned first = byte(0);
     if (first < 0x80) return text.substr(at, 1);
     const std::size_t length = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
-    unsigned low = 0x80, high = 0xBF;  // of the second byte
+    unsigned low = 0x80, high = 0xBF;  // range of the second byte
     if (first == 0xE0) low = 0xA0;
     if (first == 0xED) high = 0x9F;
     if (first == 0xF0) low = 0x90;
     if (first == 0xF4) high = 0x8F;
     bool valid = first >= 0xC2 && first <= 0xF4 && byte(1) >= low && byte(1) <= high;
     for (std::size_t i = 2; i < length; ++i) valid = valid && (byte(i) & 0xC0u) == 0x80u;
-    if (!valid) throw ValueError(str("CharTokenizer: the text is not UTF-8 at byte ", at));
+    if (!valid) throw ValueError(str("CharTokenizer: invalid UTF-8 at byte ", at));
     return text.substr(at, length);
 }
 
@@ -52,7 +53,7 @@ std::uint32_t code_point(std::string_view character) {
     return code;
 }
 
-// "U+00E9"
+// For example "U+00E9".
 std::string code_point_name(std::string_view character) {
     constexpr char kHex[] = "0123456789ABCDEF";
     std::string digits;
@@ -80,7 +81,7 @@ std::string ByteTokenizer::decode(std::span<const std::int64_t> ids) const {
     std::string text;
     text.reserve(ids.size());
     for (const std::int64_t id : ids) {
-        if (id < 0 || id > 255) refuse_id(id, 256);
+        if (id < 0 || id > 255) throw_unknown_id(id, 256);
         text += static_cast<char>(id);
     }
     return text;
@@ -91,7 +92,7 @@ CharTokenizer::CharTokenizer(std::vector<std::string> chars) : chars_(std::move(
     std::int64_t id = 0;
     for (const std::string& character : chars_) {
         if (id_of(character) >= 0)
-            throw ValueError(str("CharTokenizer: a character comes twice in the vocabulary: ",
+            throw ValueError(str("CharTokenizer: duplicate character in the vocabulary: ",
                                  in_quotes(character)));
         if (character.size() == 1) {
             ascii_ids_[static_cast<unsigned char>(character[0])] = id++;
@@ -102,7 +103,7 @@ CharTokenizer::CharTokenizer(std::vector<std::string> chars) : chars_(std::move(
 }
 
 CharTokenizer CharTokenizer::from_text(std::string_view text) {
-    // UTF-8 sorts by bytes as by code points.
+    // UTF-8 sorts by bytes in the same order as by code points.
     std::set<std::string_view> characters;
     std::array<bool, 128> seen = {};
     for_each_character(text, [&](std::string_view character, std::size_t) {
@@ -119,7 +120,7 @@ CharTokenizer CharTokenizer::from_text(std::string_view text) {
 CharTokenizer CharTokenizer::from_json(std::string_view json) {
     const Tree tree = axle::from_json(json);
     if (tree["type"].string() != "char")
-        throw ValueError(str("CharTokenizer: from_json: another type of tokenizer: ",
+        throw ValueError(str("CharTokenizer: from_json: expected tokenizer type 'char', not ",
                              in_quotes(tree["type"].string())));
     std::vector<std::string> chars;
     for_each_character(tree["vocab"].string(),
@@ -145,7 +146,7 @@ std::vector<std::int64_t> CharTokenizer::encode(std::string_view text) const {
     for_each_character(text, [&](std::string_view character, std::size_t at) {
         const std::int64_t id = id_of(character);
         if (id < 0)
-            throw ValueError(str("encode: a character is not in the vocabulary: '",
+            throw ValueError(str("encode: the character is not in the vocabulary: '",
                                  printable(character), "' (", code_point_name(character),
                                  ") at byte ", at));
         ids.push_back(id);
@@ -157,7 +158,7 @@ std::string CharTokenizer::decode(std::span<const std::int64_t> ids) const {
     std::string text;
     text.reserve(ids.size());
     for (const std::int64_t id : ids) {
-        if (id < 0 || id >= vocab_size()) refuse_id(id, vocab_size());
+        if (id < 0 || id >= vocab_size()) throw_unknown_id(id, vocab_size());
         text += chars_[static_cast<std::size_t>(id)];
     }
     return text;

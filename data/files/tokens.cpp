@@ -18,20 +18,22 @@
 namespace axle::data {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "token files are read as they lie");
+static_assert(std::endian::native == std::endian::little,
+              "token files are mapped without conversion");
 
 int bytes_for(const std::string& path, int bytes) {
     if (bytes == 2 || bytes == 4) return bytes;
-    if (bytes != 0) throw ValueError(str("Tokens: a token has 2 or 4 bytes, not ", bytes));
+    if (bytes != 0)
+        throw ValueError(str("Tokens: the size of a token must be 2 or 4 bytes, not ", bytes));
     return path.ends_with(".u32") || path.ends_with(".u32.bin") ? 4 : 2;
 }
 
 template <class T>
-std::shared_ptr<std::vector<T>> narrowed(std::span<const std::int64_t> ids) {
-    auto narrow = std::make_shared<std::vector<T>>(ids.size());
-    std::transform(ids.begin(), ids.end(), narrow->begin(),
+std::shared_ptr<std::vector<T>> converted(std::span<const std::int64_t> ids) {
+    auto values = std::make_shared<std::vector<T>>(ids.size());
+    std::transform(ids.begin(), ids.end(), values->begin(),
                    [](std::int64_t id) { return static_cast<T>(id); });
-    return narrow;
+    return values;
 }
 
 template <class T>
@@ -41,12 +43,12 @@ std::int64_t max_of(const T* tokens, std::int64_t n) {
     return n == 0 ? -1 : std::int64_t{largest};
 }
 
-// How often each token occurs, in the order of the ids.
+// Returns how often each token occurs, in the order of the ids.
 std::vector<std::int64_t> counts_of(const Tokens& tokens) {
-    constexpr std::int64_t kTable = 1 << 20;  // a larger vocabulary is sparse enough for a map
+    constexpr std::int64_t kMaxTable = 1 << 20;  // larger vocabularies use a map
     std::vector<std::int64_t> counts;
     const std::int64_t largest = tokens.max();
-    if (largest < kTable) {
+    if (largest < kMaxTable) {
         counts.resize(static_cast<std::size_t>(largest + 1));
         for (std::int64_t i = 0; i < tokens.size(); ++i)
             ++counts[static_cast<std::size_t>(tokens[i])];
@@ -64,18 +66,18 @@ Tokens::Tokens(std::span<const std::int64_t> ids) : size_(static_cast<std::int64
     std::int64_t largest = 0;
     for (const std::int64_t id : ids) {
         if (id < 0 || id > std::numeric_limits<std::uint32_t>::max())
-            throw ValueError(str("Tokens: not a token id: ", id));
+            throw ValueError(str("Tokens: a token id must fit in uint32: ", id));
         largest = std::max(largest, id);
     }
-    const auto keep = [&](auto narrow, int bytes) {
-        data_ = narrow->data();
+    const auto keep = [&](auto values, int bytes) {
+        data_ = values->data();
         bytes_ = bytes;
-        owner_ = std::move(narrow);
+        owner_ = std::move(values);
     };
     if (largest <= std::numeric_limits<std::uint16_t>::max())
-        keep(narrowed<std::uint16_t>(ids), 2);
+        keep(converted<std::uint16_t>(ids), 2);
     else
-        keep(narrowed<std::uint32_t>(ids), 4);
+        keep(converted<std::uint32_t>(ids), 4);
 }
 
 Tokens Tokens::open(const std::string& path, TokenFileOptions options) {
@@ -84,8 +86,8 @@ Tokens Tokens::open(const std::string& path, TokenFileOptions options) {
     const InputFile file(path);
     if (file.size() == 0) throw FileError(str(printable(path), ": the file is empty"));
     if (file.size() % tokens.bytes_ != 0)
-        throw FileError(str(printable(path), ": not a whole number of tokens: ", file.size(),
-                            " bytes, ", tokens.bytes_, " a token"));
+        throw FileError(str(printable(path), ": the size is not a multiple of the token size: ",
+                            file.size(), " bytes, ", tokens.bytes_, " per token"));
     auto mapped = std::make_shared<const MappedFile>(file);
     tokens.data_ = mapped->bytes().data();
     tokens.size_ = file.size() / tokens.bytes_;
@@ -93,9 +95,9 @@ Tokens Tokens::open(const std::string& path, TokenFileOptions options) {
     if (options.vocab_size <= 0) return tokens;
     const std::int64_t largest = tokens.max();
     if (largest >= options.vocab_size)
-        throw FileError(str(printable(path), ": token ", largest, " is beyond the vocabulary of ",
-                            options.vocab_size, "; is a token of this file really ", tokens.bytes_,
-                            " bytes?"));
+        throw FileError(str(printable(path), ": token ", largest,
+                            " is out of range for a vocabulary of ", options.vocab_size,
+                            "; check whether the tokens really have ", tokens.bytes_, " bytes"));
     return tokens;
 }
 
@@ -103,8 +105,8 @@ void Tokens::save(const std::string& path, int bytes) const {
     const int width = bytes_for(path, bytes);
     const std::int64_t largest = max();
     if (width == 2 && largest > std::numeric_limits<std::uint16_t>::max())
-        throw ValueError(str("Tokens: save: token ", largest, " doesn't fit into 2 bytes: ",
-                             printable(path), "; name the file *.u32.bin"));
+        throw ValueError(str("Tokens: save: token ", largest, " does not fit in 2 bytes: ",
+                             printable(path), "; use a file name ending in .u32.bin"));
     write_file_atomically(path, [&](AtomicFile& file) {
         constexpr std::int64_t kChunk = 1 << 16;
         std::vector<std::byte> buffer(static_cast<std::size_t>(kChunk * width));
@@ -127,9 +129,10 @@ void Tokens::copy(std::int64_t start, std::span<std::int64_t> out) const {
 }
 
 void Tokens::prefetch(std::int64_t start, std::int64_t n) const {
-    constexpr std::int64_t kLine = 64, kMost = 1 << 12;  // behind them, the CPU goes on by itself
+    // The hardware prefetcher continues after the first part.
+    constexpr std::int64_t kLine = 64, kMaxPrefetchBytes = 1 << 12;
     const auto* from = static_cast<const std::byte*>(data_) + start * bytes_;
-    for (std::int64_t at = 0; at < std::min(n * bytes_, kMost); at += kLine)
+    for (std::int64_t at = 0; at < std::min(n * bytes_, kMaxPrefetchBytes); at += kLine)
         __builtin_prefetch(from + at);
 }
 
@@ -147,10 +150,10 @@ double unigram_entropy(const Tokens& tokens) {
 
 BlockDataset::BlockDataset(Tokens tokens, std::int64_t block)
     : tokens_(std::move(tokens)), block_(block) {
-    if (block < 1) throw ValueError(str("BlockDataset: the block must be positive: ", block));
+    if (block < 1) throw ValueError(str("BlockDataset: block must be positive: ", block));
     if (tokens_.size() - 1 < block)
-        throw ValueError(str("BlockDataset: too few tokens: ", tokens_.size(), " for a block of ",
-                             block, " and the label after it"));
+        throw ValueError(str("BlockDataset: too few tokens for a block and its last label: ",
+                             tokens_.size(), " tokens, block ", block));
 }
 
 Tree BlockDataset::get(std::int64_t index) const {
@@ -163,16 +166,18 @@ Tree BlockDataset::get_batch(std::span<const std::int64_t> indices) const {
     from.reserve(indices.size());
     for (const std::int64_t index : indices) {
         if (index < 0 || index >= size())
-            throw IndexError(str("BlockDataset: no sample ", index, " of ", size()));
+            throw IndexError(
+                str("BlockDataset: index ", index, " is out of range for ", size(), " samples"));
         from.push_back(start(index));
     }
     const Shape shape = {std::ssize(indices), block_};
     Tensor ids = empty(shape, {.dtype = i64}), labels = empty(shape, {.dtype = i64});
     auto *id = ids.data<std::int64_t>(), *label = labels.data<std::int64_t>();
     const auto block = static_cast<std::size_t>(block_);
-    constexpr std::size_t kAhead = 4;  // blocks lie anywhere: memory is asked for them early
+    constexpr std::size_t kPrefetchDistance = 4;  // in blocks, which are scattered
     for (std::size_t i = 0; i < from.size(); ++i, id += block, label += block) {
-        if (i + kAhead < from.size()) tokens_.prefetch(from[i + kAhead], block_);
+        if (i + kPrefetchDistance < from.size())
+            tokens_.prefetch(from[i + kPrefetchDistance], block_);
         tokens_.copy(from[i], {id, block});
         tokens_.copy(from[i] + 1, {label, block});
     }

@@ -10,33 +10,35 @@
 namespace axle::data {
 namespace {
 
-// One member of every sample, and its name for messages: "image.mask", "boxes[0]", "" at the root.
+// One member of all samples. Its name in messages is for example "image.mask", "boxes[0]" or, at
+// the root, "".
 using Column = std::vector<const Tree*>;
 
 std::string prefix(const std::string& name) { return name.empty() ? "" : name + ": "; }
 
-std::string places(std::size_t i) { return str(" (samples 0 and ", i, " of the batch)"); }
+std::string sample_pair(std::size_t i) { return str(" (samples 0 and ", i, " of the batch)"); }
 
-[[noreturn]] void refuse(const std::string& name, const std::string& what) {
+[[noreturn]] void throw_error(const std::string& name, const std::string& what) {
     throw ValueError(str("collate: ", prefix(name), what));
 }
 
-bool plain(const Tensor& t) {
+bool is_plain(const Tensor& t) {
     return t.device().is_cpu() && t.is_contiguous() && !t.requires_grad();
 }
 
-// Copies bytes where that is all there is to do; samples are many and small.
+// Copies the bytes directly where possible, as samples are usually many and small.
 Tensor stack_column(const Column& column, const std::string& name) {
     const Tensor& first = column[0]->tensor();
     bool all_plain = true;
     for (std::size_t i = 0; i < column.size(); ++i) {
         const Tensor& t = column[i]->tensor();
         if (t.shape() != first.shape())
-            throw ShapeError(str("collate: ", prefix(name), "shapes differ: ", first.shape(),
-                                 " and ", t.shape(), places(i)));
+            throw ShapeError(str("collate: ", prefix(name), "different shapes: ", first.shape(),
+                                 " and ", t.shape(), sample_pair(i)));
         if (t.dtype() != first.dtype())
-            refuse(name, str("dtypes differ: ", first.dtype(), " and ", t.dtype(), places(i)));
-        all_plain = all_plain && plain(t);
+            throw_error(
+                name, str("different dtypes: ", first.dtype(), " and ", t.dtype(), sample_pair(i)));
+        all_plain = all_plain && is_plain(t);
     }
     if (!all_plain) {
         std::vector<Tensor> tensors;
@@ -47,7 +49,8 @@ Tensor stack_column(const Column& column, const std::string& name) {
     Shape shape = first.shape();
     if (shape.size() == kMaxDims)
         throw ShapeError(
-            str("collate: ", prefix(name), "no dimension is left to stack along: ", first.shape()));
+            str("collate: ", prefix(name),
+                "cannot stack tensors with the maximum number of dimensions: ", first.shape()));
     shape.insert(0, static_cast<std::int64_t>(column.size()));
     Tensor batch = empty(shape, {.dtype = first.dtype()});
     const auto bytes = static_cast<std::size_t>(first.numel() * size_of(first.dtype()));
@@ -78,8 +81,8 @@ Tree collate_lists(const Column& column, const std::string& name, int depth) {
     const std::size_t length = column[0]->size();
     for (std::size_t i = 1; i < column.size(); ++i)
         if (column[i]->size() != length)
-            refuse(name, str("lists of different lengths: ", length, " and ", column[i]->size(),
-                             places(i)));
+            throw_error(name, str("lists of different lengths: ", length, " and ",
+                                  column[i]->size(), sample_pair(i)));
     Tree result = Tree::list();
     Column member(column.size());
     for (std::size_t k = 0; k < length; ++k) {
@@ -93,13 +96,15 @@ Tree collate_maps(const Column& column, const std::string& name, int depth) {
     const Tree& first = *column[0];
     for (std::size_t i = 1; i < column.size(); ++i)
         for (const auto& [key, value] : column[i]->entries())
-            if (!first.contains(key)) refuse(name, str("only one has '", key, "'", places(i)));
+            if (!first.contains(key))
+                throw_error(name, str("only one sample has the key '", key, "'", sample_pair(i)));
     Tree result = Tree::map();
     Column member(column.size());
     for (const auto& [key, value] : first.entries()) {
         for (std::size_t i = 0; i < column.size(); ++i) {
             member[i] = column[i]->find(key);
-            if (member[i] == nullptr) refuse(name, str("only one has '", key, "'", places(i)));
+            if (member[i] == nullptr)
+                throw_error(name, str("only one sample has the key '", key, "'", sample_pair(i)));
         }
         result.entries().push_back(
             {key, collate_column(member, name.empty() ? key : str(name, ".", key), depth + 1)});
@@ -109,7 +114,7 @@ Tree collate_maps(const Column& column, const std::string& name, int depth) {
 
 Tree collate_column(const Column& column, const std::string& name, int depth) {
     if (depth > kMaxTreeDepth)
-        refuse("", str("samples are nested deeper than ", kMaxTreeDepth, " levels"));
+        throw_error("", str("the samples are nested deeper than ", kMaxTreeDepth, " levels"));
     if (all_of(column, &Tree::is_tensor)) return stack_column(column, name);
     if (all_of(column, &Tree::is_integer)) return tensor_of<std::int64_t>(column, &Tree::integer);
     if (all_of(column, &Tree::is_number)) return tensor_of<double>(column, &Tree::number);
@@ -122,17 +127,18 @@ Tree collate_column(const Column& column, const std::string& name, int depth) {
         return result;
     }
     for (std::size_t i = 0; i < column.size(); ++i) {
-        if (column[i]->is_null()) refuse(name, str("sample ", i, " of the batch is null"));
+        if (column[i]->is_null()) throw_error(name, str("sample ", i, " of the batch is null"));
         if (column[i]->kind() != column[0]->kind())
-            refuse(name, str("kinds differ: ", *column[0], " and ", *column[i], places(i)));
+            throw_error(name,
+                        str("different kinds: ", *column[0], " and ", *column[i], sample_pair(i)));
     }
-    refuse(name, "nothing to collate");
+    throw_error(name, "nothing to collate");
 }
 
 }  // namespace
 
 Tree collate(std::span<const Tree> samples) {
-    if (samples.empty()) throw ValueError("collate: there are no samples");
+    if (samples.empty()) throw ValueError("collate: there are no samples in the batch");
     Column column;
     column.reserve(samples.size());
     for (const Tree& sample : samples) column.push_back(&sample);

@@ -20,7 +20,7 @@ class GeneratorStream : public Stream {
     GeneratorDataset::Next next_;
 };
 
-// Streams one after another.
+// Reads several streams in order.
 class ChainStream : public Stream {
   public:
     ChainStream(const std::vector<std::shared_ptr<const IterableDataset>>& datasets,
@@ -28,14 +28,14 @@ class ChainStream : public Stream {
         : datasets_(datasets), epoch_(epoch) {}
 
     std::optional<Tree> next() override {
-        for (; go_on(); stream_ = nullptr)
+        for (; open_next(); stream_ = nullptr)
             if (std::optional<Tree> sample = stream_->next()) return sample;
         return std::nullopt;
     }
 
     std::int64_t skip(std::int64_t n) override {
         std::int64_t skipped = 0;
-        for (; skipped < n && go_on(); stream_ = nullptr) {
+        for (; skipped < n && open_next(); stream_ = nullptr) {
             skipped += stream_->skip(n - skipped);
             if (skipped == n) break;
         }
@@ -43,8 +43,8 @@ class ChainStream : public Stream {
     }
 
   private:
-    // Opens the next stream if none is open; false behind the last.
-    bool go_on() {
+    // Opens the next stream if none is open. Returns false after the last one.
+    bool open_next() {
         if (!stream_ && opened_ < datasets_.size()) stream_ = datasets_[opened_++]->stream(epoch_);
         return stream_ != nullptr;
     }
@@ -55,7 +55,7 @@ class ChainStream : public Stream {
     std::unique_ptr<Stream> stream_;
 };
 
-// Goes round by round, each of `part` samples for every process.
+// Reads the samples in rounds. In each round, every process gets `part` samples.
 class ShardStream : public Stream {
   public:
     ShardStream(std::unique_ptr<Stream> all, std::int64_t part, bool drop_last,
@@ -67,38 +67,38 @@ class ShardStream : public Stream {
           drop_last_(drop_last) {}
 
     std::optional<Tree> next() override {
-        if (given_ == std::ssize(own_) && !read_round()) return std::nullopt;
-        return std::move(own_[static_cast<std::size_t>(given_++)]);
+        if (yielded_ == std::ssize(own_) && !read_round()) return std::nullopt;
+        return std::move(own_[static_cast<std::size_t>(yielded_++)]);
     }
 
     std::int64_t skip(std::int64_t n) override {
-        std::int64_t skipped = pass_over(n);
-        if (skipped < n && first_.empty() && read_round()) skipped += pass_over(n - skipped);
+        std::int64_t skipped = skip_buffered(n);
+        if (skipped < n && first_.empty() && read_round()) skipped += skip_buffered(n - skipped);
         if (const std::int64_t rounds = (n - skipped) / part_; rounds > 0) {
             const std::int64_t passed = all_->skip(rounds * round_);
-            const bool filled_up = passed % round_ != 0 && !drop_last_;
-            skipped += (passed / round_ + (filled_up ? 1 : 0)) * part_;
+            const bool filled = passed % round_ != 0 && !drop_last_;
+            skipped += (passed / round_ + (filled ? 1 : 0)) * part_;
         }
-        if (skipped < n && read_round()) skipped += pass_over(n - skipped);
+        if (skipped < n && read_round()) skipped += skip_buffered(n - skipped);
         return skipped;
     }
 
-    bool repeated() const override { return given_ > real_; }
+    bool repeated() const override { return yielded_ > real_; }
 
   private:
-    // At most n samples of the current round.
-    std::int64_t pass_over(std::int64_t n) {
-        const std::int64_t passed = std::min(n, std::ssize(own_) - given_);
-        given_ += passed;
+    // Skips at most n samples of the current round.
+    std::int64_t skip_buffered(std::int64_t n) {
+        const std::int64_t passed = std::min(n, std::ssize(own_) - yielded_);
+        yielded_ += passed;
         return passed;
     }
 
-    // This process's samples of the next round in own_; false at the end.
+    // Reads this process's samples of the next round into own_. Returns false at the end.
     bool read_round() {
         own_.clear();
-        given_ = 0;
+        yielded_ = 0;
         const std::int64_t end = begin_ + part_;
-        std::int64_t seen = 0;  // samples of the round
+        std::int64_t seen = 0;  // samples of the round that exist
         if (first_.empty()) {
             seen = read(round_, first_);
             own_.assign(first_.begin() + std::min(begin_, seen),
@@ -128,12 +128,14 @@ class ShardStream : public Stream {
     }
 
     std::unique_ptr<Stream> all_;
-    std::int64_t part_, begin_, round_;  // samples: own ones of a round, those before them, all
+    std::int64_t part_;   // this process's samples in a round
+    std::int64_t begin_;  // samples before them in the round
+    std::int64_t round_;  // samples of a whole round
     bool drop_last_;
-    std::vector<Tree> first_;  // round, of all processes
-    std::vector<Tree> own_;    // of the current round
-    std::int64_t real_ = 0;    // of these, not repeated
-    std::int64_t given_ = 0;
+    std::vector<Tree> first_;  // the first round of all processes
+    std::vector<Tree> own_;    // this process's samples of the current round
+    std::int64_t real_ = 0;    // number of samples in own_ that are not repeated
+    std::int64_t yielded_ = 0;
 };
 
 }  // namespace
@@ -146,14 +148,14 @@ std::int64_t Stream::skip(std::int64_t n) {
 
 std::shared_ptr<const IterableDataset> IterableDataset::shard(std::int64_t num_shards,
                                                               std::int64_t index) const {
-    throw UsageError(str("IterableDataset: shard ", index, " of ", num_shards,
-                         ": a dataset whose num_shards() is more than 1 needs a shard() as well"));
+    throw UsageError(str("IterableDataset: cannot read shard ", index, " of ", num_shards,
+                         ": a dataset that overrides num_shards() must also override shard()"));
 }
 
 ShardedDataset::ShardedDataset(std::vector<std::shared_ptr<const IterableDataset>> shards)
     : shards_(std::move(shards)) {
     for (const auto& shard : shards_)
-        if (!shard) throw UsageError("ShardedDataset: there is no dataset");
+        if (!shard) throw UsageError("ShardedDataset: a dataset is null");
 }
 
 std::unique_ptr<Stream> ShardedDataset::stream(std::int64_t epoch) const {
@@ -173,7 +175,8 @@ std::optional<std::int64_t> ShardedDataset::size() const {
 std::shared_ptr<const IterableDataset> ShardedDataset::shard(std::int64_t num_shards,
                                                              std::int64_t index) const {
     if (index < 0 || index >= num_shards)
-        throw IndexError(str("ShardedDataset: no reader ", index, " of ", num_shards));
+        throw IndexError(str("ShardedDataset: shard index ", index, " is out of range for ",
+                             num_shards, " shards"));
     std::vector<std::shared_ptr<const IterableDataset>> own;
     for (std::int64_t i = index; i < std::ssize(shards_); i += num_shards)
         own.push_back(shards_[static_cast<std::size_t>(i)]);
@@ -183,7 +186,7 @@ std::shared_ptr<const IterableDataset> ShardedDataset::shard(std::int64_t num_sh
 GeneratorDataset::GeneratorDataset(std::function<Next(std::int64_t epoch)> start,
                                    std::optional<std::int64_t> size)
     : start_(std::move(start)), size_(size) {
-    if (!start_) throw UsageError("GeneratorDataset: there is no function");
+    if (!start_) throw UsageError("GeneratorDataset: the function is empty");
     if (size && *size < 0)
         throw ValueError(str("GeneratorDataset: negative number of samples: ", *size));
 }
@@ -196,7 +199,7 @@ IterableDatasetShard::IterableDatasetShard(std::shared_ptr<const IterableDataset
                                            std::int64_t batch_size, bool drop_last,
                                            ShardOptions options)
     : whole_(std::move(whole)), batch_size_(batch_size), drop_last_(drop_last), options_(options) {
-    if (!whole_) throw UsageError("IterableDatasetShard: there is no dataset");
+    if (!whole_) throw UsageError("IterableDatasetShard: the dataset is null");
     if (batch_size < 1)
         throw ValueError(str("IterableDatasetShard: batch_size must be positive: ", batch_size));
     check_shard("IterableDatasetShard", options_, batch_size);

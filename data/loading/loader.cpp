@@ -22,13 +22,12 @@ void check_options(const LoaderOptions& options) {
         throw ValueError(
             str("DataLoader: prefetch_factor must be positive: ", options.prefetch_factor));
     if (options.sampler && options.shuffle)
-        throw ValueError("DataLoader: give a sampler or shuffle, not both");
+        throw ValueError("DataLoader: sampler and shuffle exclude each other");
     const bool grouped =
         options.batch_size != 1 || options.shuffle || options.sampler || options.drop_last;
     if (options.batch_sampler && grouped)
         throw ValueError(
-            "DataLoader: a batch_sampler takes the place of batch_size, shuffle, sampler "
-            "and drop_last");
+            "DataLoader: a batch_sampler excludes batch_size, shuffle, sampler and drop_last");
 }
 
 std::shared_ptr<const BatchSampler> make_batch_sampler(const Dataset& dataset,
@@ -49,7 +48,7 @@ std::int64_t divided(std::int64_t n, std::int64_t by, bool round_down) {
     return n / by + (!round_down && n % by != 0 ? 1 : 0);
 }
 
-// What nobody but the caller owns.
+// Returns a pointer that does not own the object.
 template <class T>
 std::shared_ptr<const T> borrowed(const T& object) {
     return {std::shared_ptr<void>(), &object};
@@ -97,7 +96,7 @@ DataLoader::DataLoader(const Dataset& dataset, LoaderOptions options)
 
 DataLoader::DataLoader(std::shared_ptr<const Dataset> dataset, LoaderOptions options)
     : DataLoader(LoaderOptions(options)) {
-    if (!dataset) throw UsageError("DataLoader: there is no dataset");
+    if (!dataset) throw UsageError("DataLoader: the dataset is null");
     dataset_ = std::move(dataset);
     whole_ = own_ = make_batch_sampler(*dataset_, options);
 }
@@ -107,11 +106,11 @@ DataLoader::DataLoader(const IterableDataset& dataset, LoaderOptions options)
 
 DataLoader::DataLoader(std::shared_ptr<const IterableDataset> dataset, LoaderOptions options)
     : DataLoader(LoaderOptions(options)) {
-    if (!dataset) throw UsageError("DataLoader: there is no dataset");
+    if (!dataset) throw UsageError("DataLoader: the dataset is null");
     if (options.shuffle || options.sampler || options.batch_sampler)
         throw ValueError(
-            "DataLoader: an iterable dataset has an order of its own: shuffle, sampler and "
-            "batch_sampler need a dataset with indices");
+            "DataLoader: shuffle, sampler and batch_sampler cannot be used with an iterable "
+            "dataset");
     if (options.batch_size < 1)
         throw ValueError(str("DataLoader: batch_size must be positive: ", options.batch_size));
     iterable_ = std::move(dataset);
@@ -119,7 +118,7 @@ DataLoader::DataLoader(std::shared_ptr<const IterableDataset> dataset, LoaderOpt
 
 DataLoader::~DataLoader() = default;
 
-// --- what it knows
+// --- properties
 
 std::int64_t DataLoader::batch_size() const {
     const std::int64_t whole = whole_ ? whole_->batch_size() : iterable_batch_size_;
@@ -136,7 +135,8 @@ std::int64_t DataLoader::total_dataset_length() const {
     if (dataset_) return dataset_->size();
     const auto size = iterable_->size();
     if (!size)
-        throw UsageError("DataLoader: total_dataset_length: the iterable dataset has no size");
+        throw UsageError(
+            "DataLoader: total_dataset_length: the size of the iterable dataset is unknown");
     return *size;
 }
 
@@ -166,14 +166,14 @@ std::int64_t DataLoader::len() const {
     if (own_ && !dispatch_) return own_->size();
     const bool uneven = parts() > 1 && !parts_need_even_steps(parts());
     const auto known = uneven ? steps_of(*iterable_, parts_read(parts(), false)) : steps();
-    if (!known) throw UsageError("DataLoader: len: the iterable dataset has no size");
+    if (!known) throw UsageError("DataLoader: len: the size of the iterable dataset is unknown");
     return *known;
 }
 
 std::int64_t DataLoader::reachable_position() const {
-    const std::int64_t countable =
+    const std::int64_t max_position =
         std::numeric_limits<std::int64_t>::max() / std::max<std::int64_t>(total_batch_size(), 1);
-    return std::min(position_, steps().value_or(countable));
+    return std::min(position_, steps().value_or(max_position));
 }
 
 std::int64_t DataLoader::remainder() const {
@@ -193,11 +193,12 @@ std::shared_ptr<Generator> DataLoader::generator() const {
 DataLoader::Iterator DataLoader::begin() {
     check_idle("begin");
     running_ = true;
-    Iterator first(this);  // from here on, an exception leaves the pass
+    Iterator first(this);  // from now on, an exception ends the pass
     if (hooks_ != nullptr) hooks_->begin(*this);
     notify_on_failure([&] { has_steps_ = steps().value_or(0) > 0; });
     position_ = reachable_position();
-    notify_on_failure([&] { feed_ = dispatch_ ? dispatch_->start(*this, position_) : read_share(); });
+    notify_on_failure(
+        [&] { feed_ = dispatch_ ? dispatch_->start(*this, position_) : read_share(); });
     if (hooks_ != nullptr) feed_ = hooks_->feed(*this, std::move(feed_));
     ++first;
     return first;
@@ -230,8 +231,8 @@ std::unique_ptr<Feed> DataLoader::read_whole(std::int64_t first_batch) {
 }
 
 std::shared_ptr<BatchSource> DataLoader::source(const std::shared_ptr<const BatchSampler>& batches,
-                                           std::shared_ptr<const IterableDataset> iterable,
-                                           std::int64_t batch_size, std::int64_t first) const {
+                                                std::shared_ptr<const IterableDataset> iterable,
+                                                std::int64_t batch_size, std::int64_t first) const {
     if (iterable)
         return std::make_shared<StreamSource>(std::move(iterable), epoch_, batch_size,
                                               iterable_drop_last_, *batch_maker_, first);
@@ -247,7 +248,7 @@ bool DataLoader::advance() {
         return false;
     }
     const profiler::Scope scope("DataLoader.next", profiler::Category::data);
-    current_ = Batch();  // so that its memory serves the next one
+    current_ = Batch();  // frees its memory for reuse by the next batch
     std::optional<Batch> next;
     notify_on_failure([&] { next = feed_->next(); });
     if (!next) {
@@ -272,8 +273,8 @@ void DataLoader::finish(bool complete) noexcept {
 void DataLoader::check_idle(const char* what) const {
     if (running_)
         throw UsageError(str("DataLoader: ", what,
-                             " is not allowed during a pass: the loop over this "
-                             "loader, or an iterator of it, still runs"));
+                             " is not allowed during a pass: a loop over this loader or one of its "
+                             "iterators is still active"));
 }
 
 void DataLoader::go_to(std::int64_t position, std::optional<std::int64_t> parts) {
@@ -289,7 +290,7 @@ void DataLoader::set_epoch(std::int64_t epoch) {
 
 void DataLoader::begin_epoch(std::int64_t epoch) {
     if (!running_ || feed_)
-        throw UsageError("DataLoader: begin_epoch: only a gate's begin() may say another epoch");
+        throw UsageError("DataLoader: begin_epoch: only LoaderHooks::begin() can change the epoch");
     epoch_ = epoch;
 }
 
@@ -313,7 +314,8 @@ DataLoader::Iterator SkipDataLoader::begin() {
 std::int64_t SkipDataLoader::len() const {
     const std::int64_t all = loader_->len();
     if (num_batches_ > all)
-        throw ValueError(str("skip_first_batches: skips ", num_batches_, " of ", all, " batches"));
+        throw ValueError(
+            str("skip_first_batches: cannot skip ", num_batches_, " of ", all, " batches"));
     return all - num_batches_;
 }
 

@@ -1,4 +1,4 @@
-// What a DataLoader reads of a pass, and where in it it stands.
+// The DataLoader functions that choose the batches of a process, and save and load the position.
 #include "data/loading/loader.h"
 #include "data/loading/own_shards.h"
 #include "kernels/error.h"
@@ -7,7 +7,8 @@ namespace axle::data {
 
 void DataLoader::set_batch_sampler(std::shared_ptr<const BatchSampler> batch_sampler) {
     check_idle("set_batch_sampler");
-    if (!batch_sampler) throw UsageError("DataLoader: set_batch_sampler: there is none");
+    if (!batch_sampler)
+        throw UsageError("DataLoader: set_batch_sampler: the batch sampler is null");
     if (iterable_)
         throw UsageError("DataLoader: set_batch_sampler: an iterable dataset has no batch sampler");
     if (shard_) check_shard("DataLoader", *shard_, batch_sampler->batch_size());
@@ -31,7 +32,7 @@ void DataLoader::shard(std::optional<ShardOptions> options) {
 }
 
 void DataLoader::dispatch(std::shared_ptr<Dispatch> dispatch, ShardOptions options) {
-    if (!dispatch) throw UsageError("DataLoader: dispatch: there is none");
+    if (!dispatch) throw UsageError("DataLoader: dispatch: the dispatch is null");
     shard(options);
     dispatch_ = std::move(dispatch);
     resumed_parts_.reset();
@@ -49,7 +50,7 @@ bool DataLoader::fits_parts(std::int64_t parts) const {
            parts % processes() == 0 && total_batch_size() % parts == 0;
 }
 
-// A pass goes on as others began it.
+// A resumed pass keeps the setting with which it was started.
 bool DataLoader::parts_need_even_steps(std::int64_t parts) const {
     return parts != processes() || !shard_ || shard_->even_batches;
 }
@@ -67,7 +68,7 @@ Parts DataLoader::parts_read(std::int64_t parts, bool by_all) const {
 // --- state
 
 Tree DataLoader::state_dict() const {
-    // The last batch of this process may not be that of all.
+    // The last batch of this process may not be the last batch of all processes.
     const bool uneven = parts() > 1 && !parts_need_even_steps(parts());
     const bool finished =
         end_of_dataloader() && position_ >= steps().value_or(uneven ? position_ + 1 : position_);
@@ -85,7 +86,7 @@ Tree DataLoader::state_dict() const {
 
 void DataLoader::load_state_dict(const Tree& state) {
     check_idle("load_state_dict");
-    const auto refuse = [](const auto&... what) {
+    const auto throw_error = [](const auto&... what) {
         throw ValueError(str("DataLoader: load_state_dict: ", what...));
     };
     const std::int64_t epoch = state["epoch"].integer();
@@ -94,35 +95,37 @@ void DataLoader::load_state_dict(const Tree& state) {
     const std::int64_t total = state["total_batch_size"].integer();
     const std::int64_t saved_by = state["num_processes"].integer();
     if (total != total_batch_size())
-        refuse("the batch sizes of all processes together differ: saved ", total, " of ", saved_by,
-               " processes, this loader has ", total_batch_size(), " of ", processes());
+        throw_error("the total batch sizes differ: saved ", total, " with ", saved_by,
+                    " processes, this loader has ", total_batch_size(), " with ", processes());
     const auto samples = num_samples();
     const Tree* saved_samples = state.find("num_samples");
     if (samples && saved_samples != nullptr && saved_samples->integer() != *samples)
-        refuse("the numbers of samples differ: saved ", saved_samples->integer(),
-               ", this loader has ", *samples);
-    if (position < 0 || saved_by < 1) refuse("no batch ", position, " of ", saved_by, " processes");
-    if (total == 0 && saved_by != processes()) {  // positions count batches, of any size
+        throw_error("the numbers of samples differ: saved ", saved_samples->integer(),
+                    ", this loader has ", *samples);
+    if (position < 0 || saved_by < 1)
+        throw_error("invalid position ", position, " with ", saved_by, " processes");
+    if (total == 0 && saved_by != processes()) {  // positions count batches of varying sizes
         if (finished) position = 0;
         if (position > whole_->size() / saved_by)
-            refuse("no batch ", position, " of each of ", saved_by, " processes in a pass of ",
-                   whole_->size());
+            throw_error("position ", position, " with ", saved_by,
+                        " processes is after the end of a pass of ", whole_->size(), " batches");
         const std::int64_t batches = position * saved_by;
         if (batches % processes() != 0)
-            refuse("batches of varying size: ", processes(), " processes can't go on after ",
-                   batches, " batches");
+            throw_error("batches of varying size: ", processes(), " processes cannot resume after ",
+                        batches, " batches");
         position = batches / processes();
     }
     const Tree* saved_parts = state.find("parts");
     const std::int64_t parts = saved_parts == nullptr ? 1 : saved_parts->integer();
     const bool fits = parts > 0 && fits_parts(parts);
     if (!fits && !finished && position != 0)
-        refuse("in the middle of a pass that ", saved_by,
-               " processes read by their own shards, in ", parts, " parts, ", processes(),
-               " processes can't take them over");
-    const auto most = fits ? steps(parts) : std::nullopt;
-    if (most && position > *most) refuse("no batch ", position, " in a pass of ", *most);
-    finished = finished || (most && position == *most && position > 0);
+        throw_error(processes(), " processes cannot resume in the middle of a pass that ", saved_by,
+                    " processes read from their own shards in ", parts, " parts");
+    const auto max_steps = fits ? steps(parts) : std::nullopt;
+    if (max_steps && position > *max_steps)
+        throw_error("position ", position, " is after the end of a pass of ", *max_steps,
+                    " batches");
+    finished = finished || (max_steps && position == *max_steps && position > 0);
     const Tree* seed = state.find("seed");
     if (const auto random = generator(); random && seed != nullptr)
         random->manual_seed(static_cast<std::uint64_t>(seed->integer()));

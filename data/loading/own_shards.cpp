@@ -13,61 +13,62 @@ std::shared_ptr<const IterableDataset> part_of(const IterableDataset& whole, std
                                                std::int64_t index) {
     try {
         auto part = whole.shard(count, index);
-        if (!part) throw UsageError("IterableDataset::shard() gave none");
+        if (!part) throw UsageError("IterableDataset::shard() returned null");
         return part;
     } catch (...) {
         rethrow_from(str("DataLoader: shard ", index, " of ", count));
     }
 }
 
+// Reads the parts step by step.
 class StepStream : public Stream {
   public:
     StepStream(std::vector<std::unique_ptr<Stream>> streams, const Parts& parts)
         : streams_(std::move(streams)), parts_(parts), step_rows_(parts.rows * parts.number) {}
 
     std::optional<Tree> next() override {
-        if (given_ == std::ssize(own_) && !read_step()) return std::nullopt;
-        return std::move(own_[static_cast<std::size_t>(given_++)]);
+        if (yielded_ == std::ssize(own_) && !read_step()) return std::nullopt;
+        return std::move(own_[static_cast<std::size_t>(yielded_++)]);
     }
 
-    // Of the first step rows may be needed again.
+    // Reads the first step instead of skipping it if its samples may be repeated later.
     std::int64_t skip(std::int64_t n) override {
-        std::int64_t skipped = pass_over(n);
+        std::int64_t skipped = skip_buffered(n);
         const bool needs_first = parts_.even && !parts_.drop_last && first_.empty();
-        if (skipped < n && needs_first && read_step()) skipped += pass_over(n - skipped);
+        if (skipped < n && needs_first && read_step()) skipped += skip_buffered(n - skipped);
         if (const std::int64_t steps = (n - skipped) / step_rows_; steps > 0)
             skipped += skip_steps(steps);
-        if (skipped < n && read_step()) skipped += pass_over(n - skipped);
+        if (skipped < n && read_step()) skipped += skip_buffered(n - skipped);
         return skipped;
     }
 
-    bool repeated() const override { return given_ > real_; }
+    bool repeated() const override { return yielded_ > real_; }
 
   private:
-    // At most n samples of the current step.
-    std::int64_t pass_over(std::int64_t n) {
-        const std::int64_t passed = std::min(n, std::ssize(own_) - given_);
-        given_ += passed;
+    // Skips at most n samples of the current step.
+    std::int64_t skip_buffered(std::int64_t n) {
+        const std::int64_t passed = std::min(n, std::ssize(own_) - yielded_);
+        yielded_ += passed;
         return passed;
     }
 
-    // How many samples that is.
+    // Returns the number of samples in the skipped steps.
     std::int64_t skip_steps(std::int64_t steps) {
-        std::int64_t fewest = steps * parts_.rows, most = 0;
+        std::int64_t min_skipped = steps * parts_.rows, max_skipped = 0;
         for (const auto& stream : streams_) {
             const std::int64_t passed = stream->skip(steps * parts_.rows);
-            fewest = std::min(fewest, passed);
-            most = std::max(most, passed);
+            min_skipped = std::min(min_skipped, passed);
+            max_skipped = std::max(max_skipped, passed);
         }
-        if (parts_.drop_last) return fewest / parts_.rows * step_rows_;
-        if (!parts_.even) return most;
-        return (most + parts_.rows - 1) / parts_.rows * step_rows_;
+        if (parts_.drop_last) return min_skipped / parts_.rows * step_rows_;
+        if (!parts_.even) return max_skipped;
+        return (max_skipped + parts_.rows - 1) / parts_.rows * step_rows_;
     }
 
-    // This process's samples of the next step in own_; false at the end.
+    // Reads this process's samples of the next step into own_. Returns false at the end.
     bool read_step() {
         own_.clear();
-        given_ = real_ = 0;
+        yielded_ = real_ = 0;
         bool complete = true;
         for (const auto& stream : streams_) complete = read(*stream) && complete;
         if (parts_.drop_last && !complete) own_.clear();
@@ -79,7 +80,7 @@ class StepStream : public Stream {
         return true;
     }
 
-    // Whether the stream has all its rows of the step.
+    // Reads the rows of one part. Returns whether it had enough for the step.
     bool read(Stream& stream) {
         for (std::int64_t i = 0; i < parts_.rows; ++i) {
             std::optional<Tree> sample = stream.next();
@@ -92,10 +93,10 @@ class StepStream : public Stream {
     std::vector<std::unique_ptr<Stream>> streams_;
     Parts parts_;
     std::int64_t step_rows_;
-    std::vector<Tree> first_;  // step's real samples
-    std::vector<Tree> own_;    // of the current step
-    std::int64_t real_ = 0;    // of these, not repeated
-    std::int64_t given_ = 0;
+    std::vector<Tree> first_;  // samples of the first step, not repeated
+    std::vector<Tree> own_;    // samples of the current step
+    std::int64_t real_ = 0;    // number of samples in own_ that are not repeated
+    std::int64_t yielded_ = 0;
 };
 
 }  // namespace
@@ -107,8 +108,8 @@ std::optional<std::int64_t> steps_of(const IterableDataset& whole, const Parts& 
         if (!size) return std::nullopt;
         const std::int64_t own =
             *size / parts.rows + (!parts.drop_last && *size % parts.rows != 0 ? 1 : 0);
-        const bool fewest = parts.drop_last && parts.even;
-        steps = !steps ? own : fewest ? std::min(*steps, own) : std::max(*steps, own);
+        const bool use_min = parts.drop_last && parts.even;
+        steps = !steps ? own : use_min ? std::min(*steps, own) : std::max(*steps, own);
     }
     return steps;
 }

@@ -27,7 +27,7 @@ void Prefetcher::start_threads() {
         while (static_cast<int>(threads_.size()) < workers_)
             threads_.push_back(kernels::start_thread("axle loader", [this] { work(); }));
     } catch (const std::system_error& e) {
-        throw Error(str("DataLoader: can't start worker ", threads_.size() + 1, " of ", workers_,
+        throw Error(str("DataLoader: cannot start worker ", threads_.size() + 1, " of ", workers_,
                         ": ", e.what()));
     }
 }
@@ -37,7 +37,7 @@ void Prefetcher::start(std::shared_ptr<BatchSource> source) {
     {
         const std::lock_guard lock(mutex_);
         source_ = std::move(source);
-        given_ = drawn_ = 0;
+        taken_ = drawn_ = 0;
         drawn_all_ = false;
     }
     wake_workers_.notify_all();
@@ -45,11 +45,11 @@ void Prefetcher::start(std::shared_ptr<BatchSource> source) {
 
 std::optional<Batch> Prefetcher::next() {
     std::unique_lock lock(mutex_);
-    const auto at_end = [&] { return drawn_all_ && given_ == drawn_; };
-    wake_loop_.wait(lock, [&] { return slot_of(given_).ready || at_end(); });
+    const auto at_end = [&] { return drawn_all_ && taken_ == drawn_; };
+    wake_loop_.wait(lock, [&] { return slot_of(taken_).ready || at_end(); });
     if (at_end()) return std::nullopt;
-    Slot slot = std::exchange(slot_of(given_), Slot());
-    ++given_;
+    Slot slot = std::exchange(slot_of(taken_), Slot());
+    ++taken_;
     lock.unlock();
     wake_workers_.notify_one();
     if (slot.error) std::rethrow_exception(slot.error);
@@ -78,7 +78,7 @@ void Prefetcher::work() {
         if (drawn || slot.error) {
             const std::int64_t number = drawn_++;
             if (draft.last || slot.error) drawn_all_ = true;
-            wake_workers_.notify_one();  // another may draw meanwhile
+            wake_workers_.notify_one();  // another worker can draw in the meantime
             if (drawn) make(lock, std::move(draft), slot);
             slot.ready = true;
             slot_of(number) = std::move(slot);
@@ -90,7 +90,8 @@ void Prefetcher::work() {
     }
 }
 
-bool Prefetcher::draw(std::unique_lock<std::mutex>& lock, BatchDraft& draft, std::exception_ptr& error) {
+bool Prefetcher::draw(std::unique_lock<std::mutex>& lock, BatchDraft& draft,
+                      std::exception_ptr& error) {
     drawing_ = true;
     lock.unlock();
     bool drawn = false;

@@ -74,7 +74,7 @@ class Prefetcher {
     }
     bool can_draw() const {
         return source_ && !drawing_ && !drawn_all_ &&
-               drawn_ - given_ < static_cast<std::int64_t>(ring_.size());
+               drawn_ - taken_ < static_cast<std::int64_t>(ring_.size());
     }
 
     const int workers_;
@@ -84,7 +84,7 @@ class Prefetcher {
     std::condition_variable wake_workers_, wake_loop_;
     std::shared_ptr<BatchSource> source_;
     std::vector<Slot> ring_;
-    std::int64_t given_ = 0;  // to the loop, since start()
+    std::int64_t taken_ = 0;  // to the loop, since start()
     std::int64_t drawn_ = 0;
     bool drawn_all_ = false;
     bool drawing_ = false;  // a worker is in draw()

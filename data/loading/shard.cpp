@@ -13,7 +13,7 @@ using Indices = std::vector<std::int64_t>;
 
 std::int64_t length(const Indices& indices) { return static_cast<std::int64_t>(indices.size()); }
 
-// `count` samples of an endless repetition of `all`, from position `first` on.
+// Appends `count` samples of the endless repetition of `all`, from position `first` on.
 void append_cycled(Indices& to, const Indices& all, std::int64_t first, std::int64_t count) {
     for (std::int64_t i = 0; i < count; ++i)
         to.push_back(all[static_cast<std::size_t>((first + i) % length(all))]);
@@ -24,20 +24,21 @@ void append_cycled(Indices& to, const Indices& all, std::int64_t first, std::int
 void check_shard(const char* who, const ShardOptions& options, std::int64_t batch_size) {
     const auto [processes, index, split, even] = options;
     if (processes < 1 || index < 0 || index >= processes)
-        throw ValueError(str(who, ": there is no process ", index, " of ", processes));
+        throw ValueError(str(who, ": invalid process index ", index, " of ", processes));
     if (!split) return;
-    if (batch_size < 1) throw ValueError(str(who, ": split_batches needs batches of a fixed size"));
+    if (batch_size < 1) throw ValueError(str(who, ": split_batches needs a fixed batch size"));
     if (batch_size % processes != 0)
-        throw ValueError(str(who,
-                             ": split_batches needs a batch size that is a multiple of the "
-                             "processes: ",
-                             batch_size, " for ", processes));
+        throw ValueError(
+            str(who,
+                ": split_batches needs a batch size that is divisible by the number of "
+                "processes: batch size ",
+                batch_size, ", ", processes, " processes"));
 }
 
 BatchSamplerShard::BatchSamplerShard(std::shared_ptr<const BatchSampler> whole,
                                      ShardOptions options)
     : whole_(std::move(whole)), options_(options) {
-    if (!whole_) throw UsageError("BatchSamplerShard: there is no batch sampler");
+    if (!whole_) throw UsageError("BatchSamplerShard: the batch sampler is null");
     check_shard("BatchSamplerShard", options_, whole_->batch_size());
 }
 
@@ -51,7 +52,7 @@ std::int64_t BatchSamplerShard::size() const {
     const std::int64_t batches = whole_->size();
     if (split) {
         if (even || index == 0 || batches == 0 || whole_->drop_last()) return batches;
-        // The last batch may have nothing for this process.
+        // The last batch may contain no samples for this process.
         return batches -
                (length(whole_->order(0)(batches - 1).samples) <= index * batch_size() ? 1 : 0);
     }
@@ -61,10 +62,10 @@ std::int64_t BatchSamplerShard::size() const {
 }
 
 BatchOrder BatchSamplerShard::order(std::int64_t epoch) const {
-    return options_.split_batches ? parts(epoch) : turns(epoch);
+    return options_.split_batches ? split_order(epoch) : round_robin_order(epoch);
 }
 
-BatchOrder BatchSamplerShard::parts(std::int64_t epoch) const {
+BatchOrder BatchSamplerShard::split_order(std::int64_t epoch) const {
     return [at = whole_->order(epoch), all = whole_->batch_size(), own = batch_size(),
             options = options_](std::int64_t number) {
         auto [batch, repeated] = at(number);
@@ -80,30 +81,31 @@ BatchOrder BatchSamplerShard::parts(std::int64_t epoch) const {
     };
 }
 
-BatchOrder BatchSamplerShard::turns(std::int64_t epoch) const {
+BatchOrder BatchSamplerShard::round_robin_order(std::int64_t epoch) const {
     return [at = whole_->order(epoch), batches = whole_->size(), full = whole_->batch_size(),
             drop_last = whole_->drop_last(), options = options_](std::int64_t number) {
-        const std::int64_t wanted = number * options.num_processes + options.process_index;
-        if (drop_last || !options.even_batches) return at(wanted);
-        if (full == 0) {  // samples can't be counted, so whole batches come again
-            if (wanted < batches) return at(wanted);
-            BatchIndices again = at((wanted - batches) % batches);
-            again.repeated = length(again.samples);
-            return again;
+        const std::int64_t batch_index = number * options.num_processes + options.process_index;
+        if (drop_last || !options.even_batches) return at(batch_index);
+        if (full == 0) {  // samples cannot be counted, so whole batches are repeated
+            if (batch_index < batches) return at(batch_index);
+            BatchIndices repeated_batch = at((batch_index - batches) % batches);
+            repeated_batch.repeated = length(repeated_batch.samples);
+            return repeated_batch;
         }
-        BatchIndices batch = wanted < batches ? at(wanted) : BatchIndices();
+        BatchIndices batch = batch_index < batches ? at(batch_index) : BatchIndices();
         if (length(batch.samples) == full) return batch;
-        // What the short batch and those behind it lack, in the order of the processes.
+        // The samples missing from the short batch and the batches after it, in the order of the
+        // processes.
         const std::int64_t last = length(at(batches - 1).samples);
-        const std::int64_t lacking_before =
-            wanted < batches ? 0 : (wanted - batches) * full + (full - last);
+        const std::int64_t missing_before =
+            batch_index < batches ? 0 : (batch_index - batches) * full + (full - last);
         Indices first;
         for (std::int64_t b = 0; b < std::min(options.num_processes, batches); ++b) {
             const Indices more = at(b).samples;
             first.insert(first.end(), more.begin(), more.end());
         }
         batch.repeated += full - length(batch.samples);
-        append_cycled(batch.samples, first, lacking_before, full - length(batch.samples));
+        append_cycled(batch.samples, first, missing_before, full - length(batch.samples));
         return batch;
     };
 }

@@ -41,8 +41,8 @@ class BatchSamplerShard : public BatchSampler {
     std::shared_ptr<Generator> generator() const override { return whole_->generator(); }
 
   private:
-    BatchOrder parts(std::int64_t epoch) const;
-    BatchOrder turns(std::int64_t epoch) const;
+    BatchOrder split_order(std::int64_t epoch) const;
+    BatchOrder round_robin_order(std::int64_t epoch) const;
 
     std::shared_ptr<const BatchSampler> whole_;
     ShardOptions options_;

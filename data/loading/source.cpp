@@ -98,7 +98,8 @@ BatchDraft StreamSource::read() {
             if (stream_->repeated()) ++draft.repeated;
         }
     } catch (...) {
-        rethrow_from(str("DataLoader: batch ", next_, ": sample ", draft.samples.size(), " of it"));
+        rethrow_from(
+            str("DataLoader: batch ", next_, ": sample ", draft.samples.size(), " of the batch"));
     }
     if (drop_last_ && std::ssize(draft.samples) < batch_size_) draft.samples.clear();
     if (!draft.samples.empty()) ++next_;

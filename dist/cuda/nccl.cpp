@@ -284,8 +284,7 @@ class NcclEngine final : public DeviceEngine {
     Started queue_on(Channel& channel, const char* what, std::vector<Tensor> tensors, Call call) {
         engine_error_->check();
         if (is_capturing())
-            throw UsageError(
-                str(what, ": collectives cannot be captured in a graph"));
+            throw UsageError(str(what, ": collectives cannot be captured in a graph"));
         for (const Tensor& x : tensors)
             if (x.defined() && x.device() != Device::cuda(device_))
                 throw DeviceError(str(what, ": a tensor on ", x.device(),

@@ -80,7 +80,8 @@ void NcclComm::wait_until_settled(milliseconds timeout) {
     while (!is_settled()) {
         if (const std::string failure = failure_(); !failure.empty()) throw CommError(failure);
         if (Clock::now() > deadline)
-            throw CommError(str("NCCL: other ranks did not respond within ", timeout.count(), " ms"));
+            throw CommError(
+                str("NCCL: other ranks did not respond within ", timeout.count(), " ms"));
         std::this_thread::sleep_for(nap);
         nap = std::min(nap * 2, microseconds(2000));
     }

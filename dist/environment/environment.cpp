@@ -43,8 +43,8 @@ class Reader {
                         std::int64_t high) const {
         const auto value = number(name, low, high);
         if (!value) {
-            throw ValueError(
-                str("environment: ", name, " is missing but ", beside, " is set: set both or neither"));
+            throw ValueError(str("environment: ", name, " is missing but ", beside,
+                                 " is set: set both or neither"));
         }
         return *value;
     }
@@ -152,9 +152,8 @@ void read_slurm(const Reader& reader, Environment& e) {
     const auto tasks = first_of(reader, {"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"});
     const auto local = tasks ? tasks_of_node(*tasks, e.node_rank) : std::optional(e.world_size);
     if (!local || *local > e.world_size) {
-        throw ValueError(
-            str("environment: SLURM_STEP_TASKS_PER_NODE is invalid for node ",
-                e.node_rank, ": ", in_quotes(tasks.value_or(""))));
+        throw ValueError(str("environment: SLURM_STEP_TASKS_PER_NODE is invalid for node ",
+                             e.node_rank, ": ", in_quotes(tasks.value_or(""))));
     }
     e.local_world_size = *local;
     e.local_rank = as_int(reader.needed("SLURM_LOCALID", "SLURM_PROCID", 0, *local - 1));
@@ -190,15 +189,15 @@ void read_master(const Reader& reader, Environment& e) {
         e.master_addr = *address;
     }
     if (!told && e.local_world_size < e.world_size) {
-        throw ValueError(str("environment: MASTER_ADDR is missing, but only ", e.local_world_size,
-                             " of ", e.world_size,
-                             " processes are on this machine: set it to the address of rank 0's machine"));
+        throw ValueError(
+            str("environment: MASTER_ADDR is missing, but only ", e.local_world_size, " of ",
+                e.world_size,
+                " processes are on this machine: set it to the address of rank 0's machine"));
     }
     e.master_port = as_int(reader.number("MASTER_PORT", 0, 65535).value_or(e.master_port));
     if (e.master_port == 0 && e.world_size > 1) {
-        throw ValueError(
-            str("environment: MASTER_PORT is 0, but ", e.world_size,
-                " processes must connect: set it to a free port on rank 0's machine"));
+        throw ValueError(str("environment: MASTER_PORT is 0, but ", e.world_size,
+                             " processes must connect: set it to a free port on rank 0's machine"));
     }
 }
 

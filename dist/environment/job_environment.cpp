@@ -42,7 +42,8 @@ void check_variables(const JobVariables& variables) {
         if (name.empty() || name.find_first_of("=\n\0"sv) != std::string::npos)
             throw ValueError(str("launch: not a valid variable name: ", in_quotes(name)));
         if (value.find_first_of("\n\0"sv) != std::string::npos)
-            throw ValueError(str("launch: the value of ", name, " contains a line end or a zero byte"));
+            throw ValueError(
+                str("launch: the value of ", name, " contains a line end or a zero byte"));
     }
 }
 
@@ -86,7 +87,8 @@ std::string make_job_token() {
     for (std::size_t done = 0; done < sizeof bytes;) {
         const ssize_t size = ::getrandom(bytes + done, sizeof bytes - done, 0);
         if (size < 0 && errno != EINTR)
-            throw Error(str("launch: cannot get random bytes: ", std::generic_category().message(errno)));
+            throw Error(
+                str("launch: cannot get random bytes: ", std::generic_category().message(errno)));
         if (size > 0) done += static_cast<std::size_t>(size);
     }
     std::string token;

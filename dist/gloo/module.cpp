@@ -59,9 +59,9 @@ R guarded(GlooError* error, R failed, F&& f) noexcept {
     return failed;
 }
 
-// Gives Gloo's thread a scheduling policy without wakeup preemption. Otherwise it
-// would do so while a thread of ours holds the lock of a pair, in the very call that wakes it or
-// its like in another process, and then poll that lock for the rest of its time slice.
+// Gives Gloo's thread a scheduling policy without wakeup preemption (it inherits the policy of this
+// thread). Otherwise it would preempt a thread that holds the lock of a pair, in the call that
+// wakes it, and then poll that lock for the rest of its time slice.
 std::shared_ptr<transport::Device> make_device(const char* address) {
     int policy = 0;
     sched_param parameters{};
@@ -156,9 +156,9 @@ bool wait(GlooMessage* message, std::int64_t timeout_ms, GlooError* error) {
     });
 }
 
-// Gloo tells all pairs of a context when a wait ends without what it waited for, and each closes
-// its connection and tells those who wait. It forgets messages of which a part has been moved, so
-// they are told here.
+// When a wait fails, Gloo notifies all pairs of the context; each closes its connection and wakes
+// its waiting threads. It omits messages that have been transferred in part, so they are woken
+// here.
 void abort(GlooMesh* mesh) {
     {
         const std::lock_guard lock(mesh->mutex);

@@ -39,9 +39,8 @@ std::string find_nccl_obstacle(const std::vector<DeviceDescription>& offers) {
         const DeviceDescription& offer = offers[rank];
         if (!offer.error.empty()) return str("rank ", rank, ": ", offer.error);
         if (offer.version != offers[0].version)
-            return str("NCCL versions differ: rank 0 has ",
-                       version_text(offers[0].version), ", rank ", rank, " has ",
-                       version_text(offer.version));
+            return str("NCCL versions differ: rank 0 has ", version_text(offers[0].version),
+                       ", rank ", rank, " has ", version_text(offer.version));
         const auto [user, alone] = users.try_emplace({offer.machine, offer.gpu}, rank);
         if (!alone)
             return str("ranks ", user->second, " and ", rank, " share a GPU, ", offer.gpu,

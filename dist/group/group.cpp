@@ -75,8 +75,8 @@ ProcessGroup::Impl::~Impl() {
     if (job == nullptr || alone()) return;
     if (!queues_.drained(std::min(kParting, job->timeout()))) {
         try {
-            job->control().report(
-                str("rank ", job->control().rank(), " left a process group with running collectives"));
+            job->control().report(str("rank ", job->control().rank(),
+                                      " left a process group with running collectives"));
         } catch (const Error&) {  // the other ranks have received another failure
         }
     }

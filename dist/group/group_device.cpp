@@ -23,8 +23,7 @@ std::string ProcessGroup::Impl::negotiate_nccl_backend() {
 
 bool ProcessGroup::Impl::is_sent_between_gpus(const char* op, const Tensor& x) const {
     if (nccl_token_.empty() || !x.device().is_cuda()) return false;
-    if (is_capturing())
-        throw UsageError(str(op, ": collectives cannot be captured in a graph"));
+    if (is_capturing()) throw UsageError(str(op, ": collectives cannot be captured in a graph"));
     if (x.device().index != job->device())
         throw DeviceError(str(op, ": a tensor on ", x.device(), ", where this process has ",
                               Device::cuda(job->device())));

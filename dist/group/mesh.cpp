@@ -31,8 +31,9 @@ void check(const ProcessGroup& group, const std::vector<DeviceMesh::Dimension>& 
         if (product > group.size()) break;
     }
     if (product != group.size())
-        throw ValueError(str("DeviceMesh: the product of the sizes is not the number of processes, ",
-                             group.size(), ": ", text_of(dimensions)));
+        throw ValueError(
+            str("DeviceMesh: the product of the sizes is not the number of processes, ",
+                group.size(), ": ", text_of(dimensions)));
 }
 
 }  // namespace

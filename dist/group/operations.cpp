@@ -113,7 +113,9 @@ double pad_value(const char* op, const std::string& place, DType dtype, double v
     const bool fits = dtype == u8    ? within(0, 255)
                       : dtype == i32 ? within(INT32_MIN, INT32_MAX)
                                      : within(-9.2e18, 9.2e18);
-    if (!fits) throw ValueError(str(op, ": ", place, ": pad_index does not fit into ", dtype, ": ", value));
+    if (!fits)
+        throw ValueError(
+            str(op, ": ", place, ": pad_index does not fit into ", dtype, ": ", value));
     return whole;
 }
 
@@ -132,8 +134,8 @@ Tensor padded(const Tensor& t, int dim, std::int64_t missing, double value, bool
 Reduction reduction_of(std::string_view name) {
     for (std::size_t i = 0; i < kReductions.size(); ++i)
         if (name == kReductions[i]) return static_cast<Reduction>(i);
-    throw ValueError(str("reduce: unknown reduction ", in_quotes(name),
-                          ": use none, sum, mean, max or min"));
+    throw ValueError(
+        str("reduce: unknown reduction ", in_quotes(name), ": use none, sum, mean, max or min"));
 }
 
 const char* name_of(Reduction reduction) {
@@ -246,7 +248,8 @@ Tree& broadcast_object_list(ProcessGroup& group, Tree& objects, int from) {
     const auto descriptions = [&]() -> Tree {
         check_from(call, from, group.size());
         if (!objects.is_list())
-            throw ValueError(str(call.op, ": expected a list, not ", axle::name_of(objects.kind())));
+            throw ValueError(
+                str(call.op, ": expected a list, not ", axle::name_of(objects.kind())));
         return group.rank() == from ? objects : Tree();
     };
     if (group.size() == 1) {

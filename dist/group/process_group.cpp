@@ -45,8 +45,8 @@ milliseconds timeout_of_environment() {
 void check_backend(const std::string& backend) {
     if (backend.empty() || backend == "gloo") return;
     if (backend != "nccl")
-        throw ValueError(str("ProcessGroup: unknown backend ", in_quotes(backend),
-                              ": use gloo or nccl"));
+        throw ValueError(
+            str("ProcessGroup: unknown backend ", in_quotes(backend), ": use gloo or nccl"));
 #if !AXLE_CUDA
     throw ValueError("ProcessGroup: this build of Axle has no NCCL support: use gloo");
 #endif

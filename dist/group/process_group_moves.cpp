@@ -81,8 +81,7 @@ Work ProcessGroup::all_gather_into_async(const Tensor& out, const Tensor& x) {
 
 std::vector<Tensor> ProcessGroup::all_gather_uneven(const Tensor& x) {
     check_tensor("all_gather_uneven", x);
-    if (x.dim() == 0)
-        throw ShapeError("all_gather_uneven: 0-d tensors are not allowed");
+    if (x.dim() == 0) throw ShapeError("all_gather_uneven: 0-d tensors are not allowed");
     if (impl_->alone()) return {x.detach().clone()};
     CollectiveCall call{.op = Collective::all_gather_uneven, .dtype = x.dtype()};
     add_shape(call.counts, x.shape());

@@ -100,9 +100,9 @@ void TreeAgreement::check_places(const std::vector<Row>& descriptions) const {
                           [](const auto& x, const auto& y) { return x.place == y.place; });
         if (a == first.end() && b == other.end()) continue;
         const bool has = a == first.end() || (b != other.end() && b->place < a->place);
-        throw ValueError(
-            str(op_, ": the ranks' values differ in structure: ", has ? b->place : a->place,
-                " exists on rank ", has ? rank : 0, ", not on rank ", has ? 0 : rank));
+        throw ValueError(str(op_,
+                             ": the ranks' values differ in structure: ", has ? b->place : a->place,
+                             " exists on rank ", has ? rank : 0, ", not on rank ", has ? 0 : rank));
     }
 }
 

@@ -14,12 +14,12 @@
 namespace axle::dist {
 namespace {
 
-// A kind, then
+// The format is a kind, followed by
 //     tensor    dtype, number of dimensions, sizes, elements
 //     string    length, bytes
 //     list      length, trees
 //     map       length, key (as a string) and tree of each entry
-// where lengths, sizes, integers and numbers take 8 bytes, all others one.
+// Lengths, sizes, integers and numbers take 8 bytes, all others one.
 static_assert(std::endian::native == std::endian::little);
 constexpr auto kLastKind = static_cast<unsigned char>(Tree::Kind::map);
 constexpr auto kLastDType = static_cast<unsigned char>(DType::c64);
@@ -142,7 +142,7 @@ class Reader {
         if (byte > last) fail(what);
         return byte;
     }
-    // Every element takes a byte at least.
+    // Every element takes at least one byte.
     std::uint64_t take_count() {
         const auto count = take_number<std::uint64_t>();
         if (count > rest_.size()) fail("it is truncated");

@@ -67,7 +67,9 @@ ChildProcessGuard::ChildProcessGuard(std::size_t most) {
     const OwnedFd reads = adopt_fd(ends[0], "pipe");
     pipe_ = adopt_fd(ends[1], "pipe");
     pid_ = ::fork();
-    if (pid_ < 0) throw Error(str("launch: cannot start a process: ", std::generic_category().message(errno)));
+    if (pid_ < 0)
+        throw Error(
+            str("launch: cannot start a process: ", std::generic_category().message(errno)));
     if (pid_ == 0) run_guard(reads.get(), groups);
 }
 

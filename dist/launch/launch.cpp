@@ -24,7 +24,8 @@ namespace {
 
 void check(const LaunchOptions& o) {
     if (o.num_processes == 0)
-        throw ValueError("launch: num_processes is required: the number of processes on this machine");
+        throw ValueError(
+            "launch: num_processes is required: the number of processes on this machine");
     if (o.num_processes < 0)
         throw ValueError(str("launch: num_processes must be positive: ", o.num_processes));
     if (o.num_nodes < 1) throw ValueError(str("launch: num_nodes must be positive: ", o.num_nodes));

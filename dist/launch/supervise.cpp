@@ -143,7 +143,8 @@ void check_options(const SuperviseOptions& options) {
         throw ValueError(str("launch: the number of restarts is negative: ", options.max_restarts));
     if (options.monitor_interval <= milliseconds(0) || options.grace < milliseconds(0) ||
         options.patience < milliseconds(0))
-        throw ValueError("launch: times must not be negative, and monitor_interval must be positive");
+        throw ValueError(
+            "launch: times must not be negative, and monitor_interval must be positive");
     if (options.tee < 0 || options.tee > 3)
         throw ValueError(str("launch: tee must be 0, 1, 2 or 3: ", options.tee));
 }

@@ -1,7 +1,7 @@
 // DataParallel: trains one model on several processes, each with its own part of the data.
 //
-//     dist::DataParallel replicas(model, group);   // everybody starts from rank 0's values
-//     loss.backward();  // gradients are everybody's mean when it returns
+//     dist::DataParallel replicas(model, group);  // broadcasts the values of rank 0
+//     loss.backward();                            // leaves the mean of all ranks' gradients
 //
 // The model is not wrapped: DataParallel registers hooks with autograd (core/autograd/autograd.h).
 // Gradients are stored in buckets, in reverse order of the parameters, which is about the order in

@@ -118,8 +118,7 @@ Join::Join(const std::vector<DataParallel*>& replicas, Options options) {
     std::vector<DataParallel::Impl*> models;
     for (DataParallel* one : replicas) {
         models.push_back(one->impl_.get());
-        if (models.back()->reducer.announce)
-            throw UsageError("join: the model already has a Join");
+        if (models.back()->reducer.announce) throw UsageError("join: the model already has a Join");
         if (models.back()->group != models.front()->group)
             throw UsageError("join: the models belong to different process groups");
     }

@@ -176,10 +176,9 @@ void Agreements::check_unavailable(std::uint32_t id, const Group& group, const R
         const auto absent = unavailable_.find(rank);
         if (round.called[i] || absent == unavailable_.end()) continue;
         const auto& [how, why] = absent->second;
-        throw CommError(str("rank ", rank, ' ', how, ", but ",
-                            name_of_round(id, group.ranks, round.first.sequence), " (",
-                            name_of(round.first.op), ") needs it",
-                            why.empty() ? "" : str(": ", why)));
+        throw CommError(str(
+            "rank ", rank, ' ', how, ", but ", name_of_round(id, group.ranks, round.first.sequence),
+            " (", name_of(round.first.op), ") needs it", why.empty() ? "" : str(": ", why)));
     }
 }
 

@@ -65,8 +65,8 @@ void Client::dispatch(const Frame& frame) {
         case Kind::leave:
             disconnected_ = true;
             return fail(
-                {server_process_.text() + " has left, and the job cannot continue without it",
-                 0, "", 0},
+                {server_process_.text() + " has left, and the job cannot continue without it", 0,
+                 "", 0},
                 false);
         default:
             return;

@@ -165,8 +165,9 @@ void Client::set(const std::string& key, std::string_view value) {
 
 std::string Client::get(const std::string& key, milliseconds timeout) {
     check_key(key);
-    return request(Get{0, key}, timeout,
-                   str("store: key ", in_quotes(key), " was not set within ", seconds_text(timeout)))
+    return request(
+               Get{0, key}, timeout,
+               str("store: key ", in_quotes(key), " was not set within ", seconds_text(timeout)))
         .text;
 }
 

@@ -43,7 +43,8 @@ Frame read_frame(Connected& connected, TimePoint deadline) {
         if (const auto frame = connected.in.next(Sender::server)) return *frame;
         if (!wait_readable(connected.socket, deadline))
             throw CommError(str(connected.address.text(), " does not answer"));
-        if (!receive(connected)) throw CommError(str(connected.address.text(), " closed the connection"));
+        if (!receive(connected))
+            throw CommError(str(connected.address.text(), " closed the connection"));
     }
 }
 

@@ -19,8 +19,8 @@ std::vector<Waiter> KeyStore::set(const std::string& key, std::string value, Sto
     const std::size_t before = found == values_.end() ? 0 : key.size() + found->second.size();
     const std::size_t after = key.size() + value.size();
     if (size_ - before + after > kMaxSize) {
-        reply.refused = str("store: no room for ", in_quotes(key), ": a job's keys hold ",
-                            size_, " bytes, and at most ", kMaxSize);
+        reply.refused = str("store: no room for ", in_quotes(key), ": a job's keys hold ", size_,
+                            " bytes, and at most ", kMaxSize);
         return {};
     }
     size_ = size_ - before + after;

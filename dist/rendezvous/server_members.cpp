@@ -60,9 +60,8 @@ std::optional<JoinRefusal> Server::reason_to_refuse(const JoinRequest& join_requ
     const Process process{join_request.rank, join_request.pid, join_request.host};
     const int size = environment_.world_size;
     if (environment_.launcher == "axle" && join_request.restart_count != environment_.restart_count)
-        return JoinRefusal{true,
-                           str("the job is at restart ", environment_.restart_count, ", the process at ",
-                                      join_request.restart_count)};
+        return JoinRefusal{true, str("the job is at restart ", environment_.restart_count,
+                                     ", the process at ", join_request.restart_count)};
     if (failed_) return JoinRefusal{true, "its job has failed: " + failure_};
     if (join_request.world_size != size) {
         return JoinRefusal{false, str("WORLD_SIZE is ", size, " on rank 0, but ",
@@ -173,8 +172,8 @@ void Server::on_call_timeout(const CallTimeout& timeout_error) {
     const auto missing = agreements_.missing(timeout_error.group, timeout_error.sequence);
     if (!missing) return;  // the reply is on its way
     std::string text =
-        str(name_of_collective(missing->call), ": not called by ", ranks_text(missing->ranks), " within ",
-            seconds_text(std::chrono::milliseconds(timeout_error.waited_ms)));
+        str(name_of_collective(missing->call), ": not called by ", ranks_text(missing->ranks),
+            " within ", seconds_text(std::chrono::milliseconds(timeout_error.waited_ms)));
     for (const int rank : missing->ranks) {
         const std::string activity = member_of(rank).activity.text();
         const char* alive = member_of(rank).state == State::present ? "alive" : "not there";
@@ -223,7 +222,8 @@ void Server::leave(Connection& connection, const std::string& why) {
     connection.deadline = now_ + std::chrono::seconds(1);  // to send the remaining output
     if (connection.out.empty()) drop(connection);
     try {
-        if (!joined_) fail(str(member.process.text(), " has left before all ranks had joined"), rank);
+        if (!joined_)
+            fail(str(member.process.text(), " has left before all ranks had joined"), rank);
         agreements_.leave(rank, why);
     } catch (const CommError& error) {
         fail(error.what(), rank);

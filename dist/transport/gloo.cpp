@@ -62,7 +62,8 @@ const GlooFunctions* open_module_at(const std::string& location) {
     if (library == nullptr) {
         const char* const why = dlerror();
         if (!is_path) return nullptr;
-        throw CommError(str("gloo: cannot open the module: ", why == nullptr ? location.c_str() : why));
+        throw CommError(
+            str("gloo: cannot open the module: ", why == nullptr ? location.c_str() : why));
     }
     const auto entry = reinterpret_cast<GlooEntry>(dlsym(library, kGlooEntry));
     const GlooFunctions* const functions = entry == nullptr ? nullptr : entry(kGlooVersion);

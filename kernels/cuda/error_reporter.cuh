@@ -3,6 +3,7 @@
 
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/error_slot.h"
+#include "kernels/error.h"
 
 namespace axle::kernels {
 

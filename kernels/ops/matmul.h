@@ -1,14 +1,11 @@
 // Matrix products, and the column sum that their gradients need.
 #pragma once
 
-#include <cstdint>
-
+#include "kernels/activation.h"
 #include "kernels/exec.h"
 #include "kernels/view.h"
 
 namespace axle::kernels {
-
-enum class Activation : std::uint8_t { none, relu, gelu, gelu_tanh, silu };
 
 // Operations applied to a product before it is rounded and stored:
 //     c = activation(a b + bias + (accumulate ? c : 0))

@@ -1,10 +1,11 @@
 // Elementwise kernels: out[i] = f(in0[i], in1[i], ...), with broadcasting by stride 0.
 //
-// A formula is one struct in formulas.inl, templated on the element type. This header compiles the
-// formulas for scalars (used for names, parameters and CUDA); kernels/cpu/ compiles them again for
-// every instruction set, as loops over contiguous SIMD lanes. Formulas do not handle strides and
-// storage types: one driver splits the operands into blocks that fit in the L1 cache, gathers
-// strided elements and converts 16-bit ones, so that every layout gives the same bits.
+// A formula is one struct in unary_formulas.inl or binary_formulas.inl, templated on the element
+// type. This header compiles the formulas for scalars (used for names, parameters and CUDA);
+// kernels/cpu/ compiles them again for every instruction set, as loops over contiguous SIMD lanes.
+// Formulas do not handle strides and storage types: one driver splits the operands into blocks that
+// fit in the L1 cache, gathers strided elements and converts 16-bit ones, so that every layout
+// gives the same bits.
 #pragma once
 
 #include <cmath>
@@ -13,6 +14,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "kernels/activation.h"
 #include "kernels/exec.h"
 #include "kernels/view.h"
 
@@ -39,20 +41,14 @@ AXLE_HOST_DEVICE constexpr bool is_nan(T x) {
     return x != x;
 }
 
-#include "kernels/ops/formulas.inl"
+// The order matters.
+// clang-format off
+#include "kernels/ops/unary_formulas.inl"
+#include "kernels/ops/binary_formulas.inl"
+#include "kernels/ops/activation_formulas.inl"
+// clang-format on
 
 }  // namespace formula
-
-// Lists of all formulas, for code that is compiled once per formula.
-// clang-format off
-#define AXLE_UNARY_FORMULAS(X)                                                    \
-    X(Neg) X(Abs) X(Exp) X(Log) X(Sqrt) X(Rsqrt) X(Tanh) X(Sigmoid) X(Relu)       \
-    X(Gelu) X(GeluTanh) X(Silu) X(Softsign)                                       \
-    X(AddScalar) X(MulScalar) X(DivideScalarBy) X(PowScalar) X(Clamp)
-#define AXLE_BINARY_FORMULAS(X) X(Add) X(Sub) X(Mul) X(Div) X(Pow) X(Maximum) X(Minimum)
-#define AXLE_COMPARISON_FORMULAS(X) \
-    X(Equal) X(NotEqual) X(Less) X(LessEqual) X(Greater) X(GreaterEqual)
-// clang-format on
 
 // y = f(x). x can be broadcast to y's shape; x and y can be the same memory with the same strides.
 // y has x's dtype (boolean for predicates). All views have y's shape.

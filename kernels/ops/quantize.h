@@ -42,8 +42,8 @@ struct DelayedScaling {
 // Sets scales[i][0] = range[i] / largest / 2^margin if `largest` is finite and positive; otherwise
 // the scale does not change. Then rotates the history by one row, so that the first row becomes the
 // last, and clears the new first row.
-void end_step(Cpu& on, const DelayedScaling& rule, float* history, float* scales);
-void end_step(Cuda& on, const DelayedScaling& rule, float* history, float* scales);
+void update_delayed_scales(Cpu& on, const DelayedScaling& rule, float* history, float* scales);
+void update_delayed_scales(Cuda& on, const DelayedScaling& rule, float* history, float* scales);
 
 // c = (a b^T) * *a_inverse * *b_inverse, computed in f32 and rounded to c. a is [M, K] and b is [N,
 // K], 8-bit and contiguous; c is [M, N], bf16 or f32. If `fast`, sums can be less exact. Returns

@@ -40,9 +40,9 @@ AXLE_HOST_DEVICE inline void set_current_scale(float largest, float range, bool 
     set_scale(value, scale);
 }
 
-// Implements end_step() for tensor i.
-AXLE_HOST_DEVICE inline void end_step_of(const DelayedScaling& rule, int i, float* history,
-                                         float* scales) {
+// Implements update_delayed_scales() for tensor i.
+AXLE_HOST_DEVICE inline void update_delayed_scale(const DelayedScaling& rule, int i, float* history,
+                                                  float* scales) {
     float* const mine = history + i;
     float largest = mine[0];
     if (!rule.most_recent)

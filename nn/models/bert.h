@@ -134,8 +134,8 @@ struct BertPooler : Model<BertPooler> {
 
 // The BERT encoder. Weights are initialized from N(0, initializer_range) and biases with zero, in
 // all three models. Models are saved as folders (nn/models/pretrained.h) that transformers can
-// read, and the other way round. Each model can load the files of the others; heads that are
-// missing in the files are initialized. Throws FileError.
+// read, and Axle reads folders written by transformers. Each model can load the files of the
+// others; heads that are missing in the files are initialized. Throws FileError.
 struct Bert : Model<Bert> {
     explicit Bert(const BertConfig& config, bool with_pooler = true);
     static Bert from_pretrained(const std::string& path);

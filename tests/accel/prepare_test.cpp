@@ -1,4 +1,4 @@
-// What prepare attaches, what the gates hold back, and what options are refused.
+// Tests prepare(): the attached hooks, skipped steps, and rejected options.
 #include <memory>
 #include <optional>
 #include <type_traits>
@@ -29,7 +29,7 @@ struct Objects {
 };
 
 // Covers 3.prepare.
-TEST(Prepare, ReturnsTheVeryObjectsInTheOrderGiven) {
+TEST(Prepare, ReturnsTheSameObjectsInOrder) {
     Objects o;
     Accelerator accelerator;
     auto [model, optimizer, loader, schedule] =
@@ -43,7 +43,7 @@ TEST(Prepare, ReturnsTheVeryObjectsInTheOrderGiven) {
 }
 
 // Covers 3.prepare.
-TEST(Prepare, TakesASingleObjectAndReturnsItBare) {
+TEST(Prepare, ReturnsASingleObjectWithoutTuple) {
     Objects o;
     Accelerator accelerator;
     static_assert(std::is_same_v<decltype(accelerator.prepare(o.net)), SmallNet&>);
@@ -64,7 +64,7 @@ TEST(Prepare, PassesUnknownObjectsThrough) {
 }
 
 // Covers 3.prepare.
-TEST(Prepare, ASecondTimeChangesNothing) {
+TEST(Prepare, CalledTwiceChangesNothing) {
     Objects o;
     Accelerator accelerator({.gradient_accumulation_steps = 2});
     accelerator.prepare(o.net, o.sgd, o.loader, o.schedule);
@@ -83,7 +83,7 @@ TEST(Prepare, ASecondTimeChangesNothing) {
 }
 
 // Covers 3.prepare.
-TEST(Prepare, TheOrderDoesNotMatter) {
+TEST(Prepare, WorksInAnyOrder) {
     for (const bool reversed : {false, true}) {
         Objects o;
         Accelerator accelerator({.gradient_accumulation_steps = 2});
@@ -104,7 +104,7 @@ TEST(Prepare, TheOrderDoesNotMatter) {
 }
 
 // Covers 5.AcceleratedOptimizer, 5.step, 5.zero_grad.
-TEST(Gates, HoldEverythingBackBetweenUpdatesAndNothingAtAnUpdate) {
+TEST(Hooks, SkipAllStepsBetweenUpdatesOnly) {
     Objects o;
     Accelerator accelerator({.gradient_accumulation_steps = 2});
     accelerator.prepare(o.net, o.sgd, o.schedule);
@@ -122,7 +122,7 @@ TEST(Gates, HoldEverythingBackBetweenUpdatesAndNothingAtAnUpdate) {
     }
 }
 
-TEST(Gates, LetObjectsThatAreNotPreparedAlone) {
+TEST(Hooks, IgnoreUnpreparedObjects) {
     Objects o;
     Accelerator accelerator({.gradient_accumulation_steps = 2});
     auto scope = accelerator.accumulate();
@@ -138,7 +138,7 @@ TEST(Gates, LetObjectsThatAreNotPreparedAlone) {
 }
 
 // Covers 5.step.
-TEST(Gates, AScheduleThatHasAnEndStaysThere) {
+TEST(Hooks, StopASchedulerAtItsEnd) {
     Tensor w = ones({1}, {.requires_grad = true});
     optim::SGD sgd({w}, {.lr = 1, .momentum = 0.9});
     optim::OneCycleLR schedule(sgd, 1.0, 3);
@@ -171,7 +171,7 @@ TEST(Prepare, ObjectsOutliveTheAccelerator) {
 }
 
 // Covers 3.free_memory.
-TEST(FreeMemory, RestoresPlainBehaviourAndForgetsTheObjects) {
+TEST(FreeMemory, DetachesAndForgetsObjects) {
     Objects o;
     Accelerator accelerator({.mixed_precision = "bf16", .gradient_accumulation_steps = 2});
     accelerator.prepare(o.net, o.sgd, o.loader, o.schedule);
@@ -192,12 +192,12 @@ TEST(FreeMemory, RestoresPlainBehaviourAndForgetsTheObjects) {
         static_cast<void>(batch);
         if (!o.loader.end_of_dataloader()) continue;
         auto scope = accelerator.accumulate();
-        EXPECT_FALSE(accelerator.sync_gradients());  // the loader's end is none of its business
+        EXPECT_FALSE(accelerator.sync_gradients());  // the loader is detached
     }
 }
 
 // Covers 27.ACCELERATE_GRADIENT_ACCUMULATION_STEPS, 27.ACCELERATE_MIXED_PRECISION, 31.environment.
-TEST(Options, AskTheEnvironmentForWhatIsNotSaid) {
+TEST(Options, AreReadFromTheEnvironmentIfMissing) {
     {
         const EnvironmentVariable precision("ACCELERATE_MIXED_PRECISION", "bf16");
         EXPECT_EQ(Accelerator().mixed_precision(), "bf16");
@@ -219,7 +219,7 @@ TEST(Options, AskTheEnvironmentForWhatIsNotSaid) {
     }
 }
 
-TEST(Options, RefuseWhatMakesNoSenseAndSayWhy) {
+TEST(Options, AreRejectedIfInvalid) {
     const auto make = [](AcceleratorOptions options) { Accelerator accelerator(options); };
     expect_error<ValueError>({"Accelerator: mixed_precision must be no, fp16, bf16 or fp8: 'fp4'"},
                              [&] { make({.mixed_precision = "fp4"}); });
@@ -248,7 +248,7 @@ TEST(Options, RefuseWhatMakesNoSenseAndSayWhy) {
 }
 
 // Covers 3.autocast, 8.bf16, 8.model.
-TEST(MixedPrecision, APreparedModelMultipliesInBf16AndReturnsF32) {
+TEST(MixedPrecision, PreparedModelComputesInBf16AndReturnsF32) {
     SmallNet net;
     net.eval();
     const Tensor x = ones({2, 4});
@@ -265,14 +265,14 @@ TEST(MixedPrecision, APreparedModelMultipliesInBf16AndReturnsF32) {
 }
 
 // Covers 3.autocast, 8.autocast.
-TEST(MixedPrecision, AutocastCoversWhatIsComputedOutsideTheModel) {
+TEST(MixedPrecision, AutocastAppliesOutsideTheModel) {
     const Tensor a = ones({2, 2});
     Accelerator accelerator({.mixed_precision = "bf16"}), plain;
     {
         const auto scope = accelerator.autocast();
         EXPECT_EQ(matmul(a, a).dtype(), bf16);
         {
-            const auto inner = plain.autocast();  // keeps what is set
+            const auto inner = plain.autocast();  // keeps the outer setting
             EXPECT_EQ(matmul(a, a).dtype(), bf16);
         }
     }
@@ -280,7 +280,7 @@ TEST(MixedPrecision, AutocastCoversWhatIsComputedOutsideTheModel) {
 }
 
 // Covers 8.bf16, 8.PrecisionType.
-TEST(MixedPrecision, TheLossFallsWhileWeightsAndGradientsStayF32) {
+TEST(MixedPrecision, LossFallsWithWeightsAndGradientsInF32) {
     manual_seed(3);
     SmallNet net;
     net.dropout.p = 0;

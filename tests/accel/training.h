@@ -1,4 +1,4 @@
-// A small training, and what tests compare of it.
+// A small training run, and the state of it that tests compare.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ struct SmallNet : nn::Model<SmallNet> {
     nn::Linear in{4, 8};
     nn::Dropout dropout{0.3};
     nn::Linear out{8, 1};
-    DType hidden_dtype = f32;  // that the first layer gave at the last call
+    DType hidden_dtype = f32;  // of the first layer's output in the last call
 
     Tensor forward(const Tensor& x) {
         const Tensor hidden = in(x);
@@ -45,15 +45,15 @@ inline Tensor squared_error(const Tensor& prediction, const Tensor& target) {
     return ((prediction - target) * (prediction - target)).mean();
 }
 
-// What a run has done, saved with the rest.
+// The progress of a run, saved with its state.
 struct Counter : accel::Checkpointable {
     std::int64_t batches = 0;
     Tree state_dict() const override { return Tree{{"batches", batches}}; }
     void load_state_dict(const Tree& state) override { batches = state["batches"].integer(); }
 };
 
-// Dropout, shuffling, AdamW, a cosine, two micro-batches an update and five batches a pass: all
-// that a checkpoint must carry.
+// Uses everything that a checkpoint must contain: dropout, shuffling, AdamW, a cosine schedule, two
+// micro-batches per update and five batches per pass.
 struct Training {
     static constexpr std::int64_t kBatches = 5;
 
@@ -81,8 +81,7 @@ struct Training {
         ++counter.batches;
         return loss.item();
     }
-    // From where it stands to the end of a pass; f() is called in the body, behind the batch.
-    // Returns the losses.
+    // Continues to the end of a pass. Calls f() after each batch. Returns the losses.
     template <class F>
     std::vector<double> run(std::int64_t epochs, F&& f) {
         std::vector<double> losses;
@@ -105,7 +104,7 @@ struct Training {
     accel::Accelerator accelerator;
 };
 
-// Everything that a step may change, as copies.
+// Returns copies of all tensors that a step can change.
 inline std::vector<Tensor> snapshot(Training& training) {
     std::vector<Tensor> all;
     for (const Tensor& p : training.net.parameters()) {

@@ -1,4 +1,4 @@
-// A project outside of Axle's tree: fits a two-layer network to the distance from the origin.
+// A project outside of the Axle tree: fits a two-layer network to the distance from the origin.
 #include <iostream>
 
 #include <axle/axle.h>

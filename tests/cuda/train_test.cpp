@@ -67,8 +67,8 @@ TEST_F(GpuTraining, TrainsGptLikeTheCpu) {
         return model.loss(to(ids, device), to(labels, device));
     };
     const optim::AdamWOptions options{.lr = 1e-2};
-    expect_alike(way<nn::Gpt, optim::AdamW>(kGpu, gpt, options, 4, loss),
-                 way<nn::Gpt, optim::AdamW>(Device::cpu(), gpt, options, 4, loss));
+    expect_alike(train<nn::Gpt, optim::AdamW>(kGpu, gpt, options, 4, loss),
+                 train<nn::Gpt, optim::AdamW>(Device::cpu(), gpt, options, 4, loss));
 }
 
 TEST_F(GpuTraining, TrainsLeNetLikeTheCpu) {
@@ -79,8 +79,8 @@ TEST_F(GpuTraining, TrainsLeNetLikeTheCpu) {
         return cross_entropy(model(to(images, device)), to(labels, device));
     };
     const optim::SGDOptions options{.lr = 0.05, .momentum = 0.9, .nesterov = true};
-    expect_alike(way<nn::LeNet, optim::SGD>(kGpu, lenet, options, 3, loss),
-                 way<nn::LeNet, optim::SGD>(Device::cpu(), lenet, options, 3, loss));
+    expect_alike(train<nn::LeNet, optim::SGD>(kGpu, lenet, options, 3, loss),
+                 train<nn::LeNet, optim::SGD>(Device::cpu(), lenet, options, 3, loss));
 }
 
 TEST_F(GpuTraining, TrainsBertLikeTheCpu) {
@@ -99,8 +99,8 @@ TEST_F(GpuTraining, TrainsBertLikeTheCpu) {
         return model.loss(to(ids, device), to(labels, device), to(mask, device), to(types, device));
     };
     const optim::AdamWOptions options{.lr = 1e-2, .amsgrad = true};
-    expect_alike(way<nn::BertForMaskedLM, optim::AdamW>(kGpu, bert, options, 3, loss),
-                 way<nn::BertForMaskedLM, optim::AdamW>(Device::cpu(), bert, options, 3, loss));
+    expect_alike(train<nn::BertForMaskedLM, optim::AdamW>(kGpu, bert, options, 3, loss),
+                 train<nn::BertForMaskedLM, optim::AdamW>(Device::cpu(), bert, options, 3, loss));
 }
 
 TEST_F(GpuTraining, TrainsLlamaLikeTheCpu) {
@@ -118,8 +118,8 @@ TEST_F(GpuTraining, TrainsLlamaLikeTheCpu) {
         return model.loss(to(ids, device), to(labels, device));
     };
     const optim::AdamOptions options{.lr = 1e-2};
-    expect_alike(way<nn::Llama, optim::Adam>(kGpu, llama, options, 3, loss),
-                 way<nn::Llama, optim::Adam>(Device::cpu(), llama, options, 3, loss));
+    expect_alike(train<nn::Llama, optim::Adam>(kGpu, llama, options, 3, loss),
+                 train<nn::Llama, optim::Adam>(Device::cpu(), llama, options, 3, loss));
 }
 
 TEST_F(GpuTraining, TrainsResNetLikeTheCpu) {
@@ -130,8 +130,8 @@ TEST_F(GpuTraining, TrainsResNetLikeTheCpu) {
         return cross_entropy(model(to(images, device)), to(labels, device));
     };
     const optim::SGDOptions options{.lr = 0.01, .momentum = 0.9};
-    expect_alike(way<nn::ResNet, optim::SGD>(kGpu, resnet, options, 2, loss),
-                 way<nn::ResNet, optim::SGD>(Device::cpu(), resnet, options, 2, loss));
+    expect_alike(train<nn::ResNet, optim::SGD>(kGpu, resnet, options, 2, loss),
+                 train<nn::ResNet, optim::SGD>(Device::cpu(), resnet, options, 2, loss));
 }
 
 TEST_F(GpuTraining, MovesOptimizerStateWithItsParameters) {

@@ -15,7 +15,7 @@ namespace {
 using Indices = std::vector<std::int64_t>;
 using tests::Batches, tests::pass_of;
 
-TEST(Mt19937, RandpermIsPyTorchs) {
+TEST(Mt19937, RandpermMatchesPyTorch) {
     EXPECT_EQ(randperm(0, 0), Indices{});
     EXPECT_EQ(randperm(1, 0), Indices{0});
     EXPECT_EQ(randperm(5, 0), (Indices{4, 0, 1, 3, 2}));
@@ -31,7 +31,7 @@ TEST(Mt19937, RandpermIsPyTorchs) {
     EXPECT_THROW(randperm(-1, 0), ValueError);
 }
 
-TEST(Mt19937, RandintIsPyTorchsInNarrowAndWideRanges) {
+TEST(Mt19937, RandintMatchesPyTorchInNarrowAndWideRanges) {
     const auto draw = [](std::int64_t high) {
         Mt19937 random(42);
         return randint(high, 4, random);
@@ -43,14 +43,14 @@ TEST(Mt19937, RandintIsPyTorchsInNarrowAndWideRanges) {
               (Indices{441507790259, 395924837646, 458615280711, 810017303572}));
 }
 
-TEST(Mt19937, ACopyGoesOnAsTheOriginal) {
+TEST(Mt19937, CopyContinuesLikeOriginal) {
     Mt19937 random(7);
     random.next32();
     Mt19937 copy = random;
     EXPECT_EQ(randperm(100, random), randperm(100, copy));
 }
 
-TEST(RandomSampler, OrderIsASeedableRandomSamplers) {
+TEST(RandomSampler, MatchesSeedableRandomSampler) {
     const RandomSampler small(6, {.seed = 42});
     EXPECT_EQ(small.indices(0), (Indices{0, 3, 2, 4, 1, 5}));
     EXPECT_EQ(small.indices(1), (Indices{4, 0, 5, 1, 2, 3}));
@@ -61,7 +61,7 @@ TEST(RandomSampler, OrderIsASeedableRandomSamplers) {
     EXPECT_EQ(ten.indices(3), (Indices{3, 1, 5, 9, 8, 7, 0, 6, 4, 2}));
 }
 
-TEST(RandomSampler, DrawsAsManyAsAskedWithAndWithoutReplacement) {
+TEST(RandomSampler, DrawsNumSamplesWithAndWithoutReplacement) {
     const RandomSampler more(5, {.seed = 42, .num_samples = 13});
     EXPECT_EQ(more.indices(), (Indices{2, 4, 3, 0, 1, 1, 4, 3, 2, 0, 0, 2, 3}));
     const RandomSampler again(10, {.seed = 42, .replacement = true, .num_samples = 12});
@@ -72,12 +72,12 @@ TEST(RandomSampler, DrawsAsManyAsAskedWithAndWithoutReplacement) {
     EXPECT_THROW(RandomSampler(-1), ValueError);
 }
 
-TEST(Samplers, SequentialAndSubset) {
+TEST(Samplers, SequentialAndSubsetIgnoreEpoch) {
     EXPECT_EQ(SequentialSampler(3).indices(9), (Indices{0, 1, 2}));
     EXPECT_EQ(SubsetSampler({7, 2, 7}).indices(9), (Indices{7, 2, 7}));
 }
 
-TEST(BatchSampler, TheLastBatchIsShortOrDropped) {
+TEST(BatchSampler, KeepsOrDropsIncompleteLastBatch) {
     const auto samples = std::make_shared<SequentialSampler>(7);
     const FixedBatchSampler keep(samples, 3, false), drop(samples, 3, true);
     EXPECT_EQ(keep.size(), 3);
@@ -89,7 +89,7 @@ TEST(BatchSampler, TheLastBatchIsShortOrDropped) {
     EXPECT_THROW(FixedBatchSampler(samples, 0, false), ValueError);
 }
 
-TEST(Mt19937, AgreesWithEveryVectorOfRandperm) {
+TEST(Mt19937, RandpermMatchesVectors) {
     const auto file = tests::vectors("torch_randperm.json");
     for (const auto& c : file["cases"])
         EXPECT_EQ(randperm(c["n"].get<std::int64_t>(), c["seed"].get<std::uint64_t>()),
@@ -98,7 +98,7 @@ TEST(Mt19937, AgreesWithEveryVectorOfRandperm) {
 }
 
 // Covers 4.SeedableRandomSampler.
-TEST(RandomSampler, AgreesWithEveryVectorOfASeedableSampler) {
+TEST(RandomSampler, MatchesVectorsOfSeedableSampler) {
     const auto file = tests::vectors("seedable_sampler.json");
     for (const auto& c : file["cases"]) {
         const auto n = c["n"].get<std::int64_t>();
@@ -112,14 +112,15 @@ TEST(RandomSampler, AgreesWithEveryVectorOfASeedableSampler) {
             from_function(n, tests::sample),
             {.batch_size = n, .shuffle = true, .seed = c["data_seed"].get<std::uint64_t>()});
         for (const Indices& epoch : epochs) {
-            for ([[maybe_unused]] auto& batch : loader) break;  // does not count
+            for ([[maybe_unused]] auto& batch : loader)
+                break;  // an incomplete pass does not change the epoch
             EXPECT_EQ(tests::pass(loader), Batches{epoch}) << c;
         }
     }
 }
 
 // Covers 4.DistributedSampler.
-TEST(DistributedSampler, AgreesWithEveryVector) {
+TEST(DistributedSampler, MatchesVectors) {
     const auto file = tests::vectors("distributed_sampler.json");
     for (const auto& c : file["cases"]) {
         DistributedSamplerOptions options{.num_replicas = c["num_replicas"].get<std::int64_t>(),
@@ -140,7 +141,7 @@ TEST(DistributedSampler, AgreesWithEveryVector) {
     }
 }
 
-TEST(DistributedSampler, RefusesARankThatIsNotThere) {
+TEST(DistributedSampler, RefusesInvalidRanks) {
     EXPECT_THROW(DistributedSampler(4, {.num_replicas = 2, .rank = 2}), ValueError);
     EXPECT_THROW(DistributedSampler(4, {.num_replicas = 2, .rank = -1}), ValueError);
     EXPECT_THROW(DistributedSampler(4, {.num_replicas = 0}), ValueError);
@@ -148,7 +149,7 @@ TEST(DistributedSampler, RefusesARankThatIsNotThere) {
 }
 
 // Covers 4.SkipBatchSampler.
-TEST(SkipBatchSampler, AgreesWithEveryVector) {
+TEST(SkipBatchSampler, MatchesVectors) {
     const auto file = tests::vectors("skip_batch_sampler.json");
     for (const auto& c : file["cases"]) {
         const auto whole = std::make_shared<FixedBatchSampler>(
@@ -165,7 +166,7 @@ TEST(SkipBatchSampler, AgreesWithEveryVector) {
     }
 }
 
-TEST(SkipBatchSampler, KnowsHowManySamplesAreLeft) {
+TEST(SkipBatchSampler, CountsRemainingSamples) {
     const auto samples = std::make_shared<SequentialSampler>(7);
     for (const bool drop_last : {false, true}) {
         const auto whole = std::make_shared<FixedBatchSampler>(samples, 2, drop_last);
@@ -175,11 +176,11 @@ TEST(SkipBatchSampler, KnowsHowManySamplesAreLeft) {
         EXPECT_EQ(left(0), 7);
         EXPECT_EQ(left(1), 5);
         EXPECT_EQ(left(3), 1);
-        EXPECT_EQ(left(9), drop_last ? 1 : 0);  // what drop_last leaves out counts
+        EXPECT_EQ(left(9), drop_last ? 1 : 0);  // samples that drop_last drops are counted
     }
 }
 
-TEST(SkipBatchSampler, SkipsInEveryEpochAndSharesTheGenerator) {
+TEST(SkipBatchSampler, SkipsInEveryEpochAndSharesGenerator) {
     const auto samples = std::make_shared<RandomSampler>(7, RandomSamplerOptions{.seed = 3});
     const auto whole = std::make_shared<FixedBatchSampler>(samples, 2, false);
     const SkipBatchSampler sampler(whole, 2);
@@ -195,7 +196,7 @@ TEST(SkipBatchSampler, SkipsInEveryEpochAndSharesTheGenerator) {
     EXPECT_THROW(SkipBatchSampler(nullptr, 1), UsageError);
 }
 
-TEST(Generator, GivesItsSeedToAllThatShareIt) {
+TEST(Generator, SetsSeedOfAllSamplersThatShareIt) {
     const auto generator = std::make_shared<Generator>(1);
     const RandomSampler a(20, {.generator = generator});
     const RandomSampler b(20, {.seed = 7, .generator = generator});

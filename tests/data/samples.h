@@ -1,4 +1,4 @@
-// What tests of loaders read: samples that say which they are, by index or one after another.
+// Datasets and samplers for tests of loaders. Samples are numbered, by index or sequentially.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,7 @@ inline Ids ids_of(const Tree& batch) {
     return ids;
 }
 
-// A pass over a loader, or a view of one.
+// Iterates a loader, or a view of one, once.
 template <class Loader>
 Batches pass(Loader&& loader) {
     Batches batches;
@@ -42,28 +42,29 @@ inline Batches pass_of(const data::BatchSampler& sampler, std::int64_t epoch = 0
 }
 
 struct NumbersOptions {
-    bool sized = true;   // whether it knows its size
-    bool skips = false;  // whether its streams leave samples out unread
+    bool sized = true;   // whether the size is known
+    bool skips = false;  // whether streams can skip samples without reading them
 };
 
-// 100 * epoch, and so on, n of them.
+// n samples with the ids 100 * epoch, 100 * epoch + 1, ...
 class Numbers : public data::IterableDataset {
   public:
     explicit Numbers(std::int64_t n, NumbersOptions options = {}) : n_(n), options_(options) {}
 
     std::unique_ptr<data::Stream> stream(std::int64_t epoch) const override {
-        return std::make_unique<Walk>(*this, epoch);
+        return std::make_unique<NumbersStream>(*this, epoch);
     }
     std::optional<std::int64_t> size() const override {
         return options_.sized ? std::optional(n_) : std::nullopt;
     }
-    // Samples that all streams have read.
+    // The number of samples read by all streams.
     std::int64_t read() const { return read_; }
 
   private:
-    class Walk : public data::Stream {
+    class NumbersStream : public data::Stream {
       public:
-        Walk(const Numbers& numbers, std::int64_t epoch) : numbers_(numbers), epoch_(epoch) {}
+        NumbersStream(const Numbers& numbers, std::int64_t epoch)
+            : numbers_(numbers), epoch_(epoch) {}
         std::optional<Tree> next() override {
             if (at_ == numbers_.n_) return std::nullopt;
             ++numbers_.read_;
@@ -86,7 +87,7 @@ class Numbers : public data::IterableDataset {
     mutable std::atomic<std::int64_t> read_ = 0;
 };
 
-// Batches that somebody else has made; as large as they are.
+// A sampler of the given batches, which may have different sizes.
 class GivenBatches : public data::BatchSampler {
   public:
     explicit GivenBatches(Batches batches, bool drop_last = false)

@@ -32,12 +32,12 @@ Tensor apply(const Transform& transform, const Tensor& images, std::uint64_t see
     return transform(images, random);
 }
 
-// n images of c x h x w, all of whose pixels differ where u8 can tell.
+// n images of c x h x w, whose pixels all differ as far as u8 allows.
 Tensor pixels(std::int64_t n, std::int64_t c, std::int64_t h, std::int64_t w) {
     return arange(n * c * h * w).reshape({n, c, h, w}).to(u8);
 }
 
-TEST(Transforms, AreThoseOfTorchvision) {
+TEST(Transforms, MatchTorchvision) {
     const Tensor images = golden("images");
     expect_same_bits(ToFloat()(images), golden("to_float"));
     const Normalize normalize({0.4914, 0.4822, 0.4465}, {0.2470, 0.2435, 0.2616});
@@ -49,7 +49,7 @@ TEST(Transforms, AreThoseOfTorchvision) {
                          golden(str("center_crop_", size.h, "_", size.w)));
 }
 
-TEST(CenterCrop, RoundsToEvenHoweverTheHostRounds) {
+TEST(CenterCrop, RoundsToEvenInEveryRoundingMode) {
     const Tensor row = arange(8).to(f32).view({1, 1, 1, 8});
     for (const int mode : {FE_TONEAREST, FE_UPWARD, FE_DOWNWARD}) {
         std::fesetround(mode);
@@ -60,7 +60,7 @@ TEST(CenterCrop, RoundsToEvenHoweverTheHostRounds) {
     }
 }
 
-TEST(Transforms, TakeImagesOfAnyStrideAndDType) {
+TEST(Transforms, AcceptImagesOfAnyStrideAndDType) {
     const Tensor images = golden("images");
     const Tensor strided = images.permute({3, 1, 0, 2}).contiguous().permute({2, 1, 3, 0});
     ASSERT_FALSE(strided.is_contiguous());
@@ -73,7 +73,7 @@ TEST(Transforms, TakeImagesOfAnyStrideAndDType) {
     }
     EXPECT_EQ(ToFloat()(ones({1, 2, 2}, {f16})).dtype(), f32);
     EXPECT_EQ(ToFloat()(ones({1, 2, 2}, {f64})).to_vector(), (Values{1, 1, 1, 1}));
-    // Without channels, and with frames.
+    // Without channels, and with several frames.
     EXPECT_EQ(CenterCrop(2)(pixels(3, 1, 4, 4).squeeze(1)).shape(), (Shape{3, 2, 2}));
     EXPECT_EQ(apply(RandomCrop(2), ones({3, 5, 2, 4, 4})).shape(), (Shape{3, 5, 2, 2, 2}));
     EXPECT_EQ(Normalize({0.5}, {0.25})(ones({1, 3, 1, 1})).to_vector(), (Values{2, 2, 2}));
@@ -81,13 +81,13 @@ TEST(Transforms, TakeImagesOfAnyStrideAndDType) {
     EXPECT_EQ(apply(RandomHorizontalFlip(), ones({0, 3, 4, 4})).shape(), (Shape{0, 3, 4, 4}));
 }
 
-TEST(RandomCrop, TakesEveryWindowOfThePaddedImageAlike) {
+TEST(RandomCrop, DrawsEveryWindowEquallyOften) {
     const Tensor image = pixels(1, 2, 4, 5);
     constexpr std::int64_t kImages = 9000;
     const Tensor crops = apply(RandomCrop({3, 6}, {.padding = {1, 2}, .fill = 200}),
                                image.expand({kImages, 2, 4, 5}).contiguous());
     ASSERT_EQ(crops.shape(), (Shape{kImages, 2, 3, 6}));
-    // 4 x 4 windows of the 6 x 9 padded image.
+    // There are 4 x 4 windows in the 6 x 9 padded image.
     Tensor padded = full({2, 6, 9}, 200, {u8});
     padded.narrow(1, 1, 4).narrow(2, 2, 5).copy_(image[0]);
     std::map<Values, int> hits;
@@ -98,12 +98,12 @@ TEST(RandomCrop, TakesEveryWindowOfThePaddedImageAlike) {
     for (std::int64_t i = 0; i < kImages; ++i) ++hits[crops[i].to_vector()];
     ASSERT_EQ(hits.size(), 16u);
     for (const auto& [window, n] : hits) EXPECT_NEAR(n, kImages / 16.0, 100);
-    // More padding than image.
+    // The padding may be larger than the image.
     EXPECT_EQ(apply(RandomCrop(1, {.padding = 9}), ones({500, 1, 1, 1})).shape(),
               (Shape{500, 1, 1, 1}));
 }
 
-TEST(RandomHorizontalFlip, FlipsWithItsProbability) {
+TEST(RandomHorizontalFlip, FlipsWithGivenProbability) {
     const Tensor images = pixels(1, 1, 1, 2).expand({10000, 1, 1, 2}).contiguous();
     const auto flipped = [&](double p) {
         return apply(RandomHorizontalFlip(p), images).select(-1, 0).sum().item();
@@ -114,7 +114,7 @@ TEST(RandomHorizontalFlip, FlipsWithItsProbability) {
     EXPECT_NEAR(flipped(0.1), 1000, 150);
 }
 
-TEST(Compose, AppliesOneAfterAnotherAndTakesLambdas) {
+TEST(Compose, AppliesTransformsAndLambdasInOrder) {
     const Compose both({ToFloat(), [](const Tensor& x, std::span<SampleRandom>) { return x * 2; },
                         Normalize({1}, {0.5})});
     EXPECT_EQ(apply(both, full({1, 1, 1, 1}, 255, {u8})).item(), 2);
@@ -122,7 +122,7 @@ TEST(Compose, AppliesOneAfterAnotherAndTakesLambdas) {
     EXPECT_TRUE(apply(Compose({}), images).is_same(images));
 }
 
-TEST(Compose, InOnePassIsOneAfterAnotherToTheBit) {
+TEST(Compose, FusedTransformsAreBitIdenticalToSeparateOnes) {
     const Transform crop = RandomCrop({22, 21}, {.padding = {2, 3}, .fill = 77}),
                     flip = RandomHorizontalFlip(), to_float = ToFloat(),
                     normalize = Normalize({0.4914, 0.4822, 0.4465}, {0.2470, 0.2435, 0.2616}),
@@ -149,7 +149,7 @@ TEST(Compose, InOnePassIsOneAfterAnotherToTheBit) {
         }
 }
 
-TEST(Compose, OfRowsIsThatOfTheRowsGathered) {
+TEST(Compose, AppliesToRowsAsToGatheredImages) {
     const Tensor images = pixels(5, 3, 6, 7);
     const std::vector<std::int64_t> rows = {4, 0, 4, 2};
     const Transform twice = [](const Tensor& x, std::span<SampleRandom>) { return x * 2; };
@@ -165,21 +165,21 @@ TEST(Compose, OfRowsIsThatOfTheRowsGathered) {
         }
 }
 
-TEST(Compose, WhatItsPartsRefuseIsRefusedByThem) {
-    expect_error<ShapeError>({"RandomCrop: [9, 9] is larger"}, [] {
+TEST(Compose, ReportsErrorsOfItsTransforms) {
+    expect_error<ShapeError>({"RandomCrop: [9, 9] does not fit"}, [] {
         apply(Compose({RandomCrop(9), ToFloat()}), pixels(2, 3, 8, 9));
     });
-    expect_error<ShapeError>({"Normalize: 2 means for 3 channels"}, [] {
+    expect_error<ShapeError>({"Normalize: got 2 means for 3 channels"}, [] {
         apply(Compose({ToFloat(), Normalize({0, 0}, {1, 1})}), pixels(2, 3, 4, 4));
     });
-    expect_error<UsageError>({"RandomHorizontalFlip: random numbers for 0 images"}, [] {
+    expect_error<UsageError>({"RandomHorizontalFlip: got random numbers for 0 images"}, [] {
         Compose({RandomHorizontalFlip(), ToFloat()})(pixels(2, 3, 4, 4), {});
     });
     expect_error<UsageError>({"ToFloat: the images are undefined"},
                              [] { Compose({ToFloat()})({}, {}); });
 }
 
-TEST(Transforms, LeaveTheGivenImagesAlone) {
+TEST(Transforms, DoNotModifyInputs) {
     const Tensor images = golden("images");
     const Tensor before = images.clone();
     apply(Compose({RandomCrop({5, 6}, {.padding = 2}), RandomHorizontalFlip(), CenterCrop(3),
@@ -191,29 +191,29 @@ TEST(Transforms, LeaveTheGivenImagesAlone) {
     expect_same_bits(floats, before.to(f32));
 }
 
-TEST(Transforms, MistakesAreTypedErrors) {
+TEST(Transforms, RefuseInvalidArguments) {
     const Tensor images = pixels(2, 3, 4, 4);
-    expect_error<DTypeError>({"Normalize: ", "uint8", "put ToFloat before it"},
+    expect_error<DTypeError>({"Normalize: ", "uint8", "apply ToFloat first"},
                              [&] { Normalize({0.5}, {0.5})(images); });
-    expect_error<ShapeError>({"Normalize: 2 means for 3 channels: [2, 3, 4, 4]"}, [&] {
+    expect_error<ShapeError>({"Normalize: got 2 means for 3 channels: [2, 3, 4, 4]"}, [&] {
         Normalize({0, 0}, {1, 1})(ToFloat()(images));
     });
-    expect_error<ValueError>({"Normalize: a mean and a std for each channel: 2 and 1"}, [] {
+    expect_error<ValueError>({"Normalize: the same length: 2 and 1"}, [] {
         Normalize({0, 0}, {1});
     });
     for (const double std : {0.0, -1.0, 1e-60, std::nan("")})
         EXPECT_THROW(Normalize({0}, {std}), ValueError) << std;
     expect_error<DTypeError>({"ToFloat: ", "int64"}, [&] { ToFloat()(images.to(i64)); });
-    expect_error<ShapeError>({"RandomCrop: [7, 6] is larger than the padded image of [6, 6]"}, [&] {
+    expect_error<ShapeError>({"RandomCrop: [7, 6] does not fit into the padded size [6, 6]"}, [&] {
         apply(RandomCrop({7, 6}, {.padding = 1}), images);
     });
-    expect_error<ValueError>({"RandomCrop: sizes are positive: [0, 3]"}, [] {
+    expect_error<ValueError>({"RandomCrop: sizes must be positive: [0, 3]"}, [] {
         RandomCrop({0, 3});
     });
     expect_error<ValueError>({"RandomCrop: the padding"}, [] {
         RandomCrop(3, {.padding = {0, -1}});
     });
-    expect_error<UsageError>({"RandomHorizontalFlip: random numbers for 0 images, but there are 2"},
+    expect_error<UsageError>({"RandomHorizontalFlip: got random numbers for 0 images, not 2"},
                              [&] { RandomHorizontalFlip()(images, {}); });
     EXPECT_THROW(RandomHorizontalFlip(1.5), ValueError);
     EXPECT_THROW(CenterCrop(-1), ValueError);
@@ -221,7 +221,7 @@ TEST(Transforms, MistakesAreTypedErrors) {
     EXPECT_THROW(Compose({nullptr}), UsageError);
 }
 
-// Shapes, labels and numbers of a pass; images differ from sample to sample.
+// n images that differ, with their numbers as labels.
 TensorDataset digits(std::int64_t n) {
     return TensorDataset(Tree{{"image", pixels(n, 1, 6, 6)}, {"label", arange(n)}});
 }
@@ -247,7 +247,7 @@ Images pass(DataLoader& loader) {
     return images;
 }
 
-TEST(TransformedDataset, ASampleDependsOnSeedEpochAndIndexAlone) {
+TEST(TransformedDataset, SamplesDependOnlyOnSeedEpochAndIndex) {
     DataLoader in_order(augmented(20), {.batch_size = 20});
     const Images first = pass(in_order), second = pass(in_order);
     ASSERT_EQ(first.size(), 20u);
@@ -274,7 +274,7 @@ TEST(TransformedDataset, ASampleDependsOnSeedEpochAndIndexAlone) {
     EXPECT_EQ(augmented(20).size(), 20);
 }
 
-TEST(TransformedDataset, ResumesExactlyInMidEpoch) {
+TEST(TransformedDataset, ResumesExactlyWithinEpoch) {
     for (const int workers : {0, 3}) {
         const LoaderOptions options{.batch_size = 3, .shuffle = true, .num_workers = workers};
         DataLoader whole(augmented(13), options);
@@ -297,14 +297,14 @@ TEST(TransformedDataset, ResumesExactlyInMidEpoch) {
     }
 }
 
-TEST(TransformedDataset, LeavingEarlyLeavesNoTrace) {
+TEST(TransformedDataset, IncompletePassHasNoEffectOnNextPass) {
     DataLoader loader(augmented(10), {.batch_size = 2, .num_workers = 2});
     DataLoader fresh(augmented(10), {.batch_size = 2});
     for ([[maybe_unused]] auto& batch : loader) break;
     EXPECT_EQ(pass(loader), pass(fresh));
 }
 
-TEST(TransformedDataset, TheEpochReachesADatasetBelow) {
+TEST(TransformedDataset, PassesEpochToInnerDataset) {
     const TransformedDataset twice(augmented(8), Normalize({0}, {0.5}));
     DataLoader below(augmented(8), {.batch_size = 8}), above(twice, {.batch_size = 8});
     for (int epoch = 0; epoch < 2; ++epoch) {
@@ -315,7 +315,7 @@ TEST(TransformedDataset, TheEpochReachesADatasetBelow) {
     }
 }
 
-TEST(TransformedDataset, TransformsTheEntryThatItIsTold) {
+TEST(TransformedDataset, TransformsGivenKey) {
     const Tree tensors{{"x", pixels(2, 1, 4, 4)}, {"y", pixels(2, 1, 4, 4)}};
     const TensorDataset pairs(tensors);
     const TransformedDataset small(pairs, CenterCrop(2), {.key = "y"});
@@ -333,7 +333,7 @@ TEST(TransformedDataset, TransformsTheEntryThatItIsTold) {
     EXPECT_THROW(TransformedDataset(std::shared_ptr<const Dataset>(), CenterCrop(2)), UsageError);
 }
 
-TEST(TransformedDataset, ABatchIsItsSamplesWhereverTheRowsAreRead) {
+TEST(TransformedDataset, BatchesEqualCollatedSamples) {
     const Tree rows{{"label", arange(6).to(i64)}, {"image", pixels(6, 3, 5, 5)}};
     const TransformedDataset dataset(TensorDataset(rows),
                                      Compose({RandomCrop(4), RandomHorizontalFlip(), ToFloat()}));
@@ -342,7 +342,7 @@ TEST(TransformedDataset, ABatchIsItsSamplesWhereverTheRowsAreRead) {
     ASSERT_EQ(batch.entries().front().key, "label");
     expect_same_bits(batch["image"].tensor(), samples["image"].tensor());
     expect_same_bits(batch["label"].tensor(), samples["label"].tensor());
-    expect_error<IndexError>({"TensorDataset: no sample 6 of 6"}, [&] {
+    expect_error<IndexError>({"TensorDataset: index 6 is out of range for 6 samples"}, [&] {
         const std::vector<std::int64_t> beyond = {0, 6};
         dataset.get_batch(beyond);
     });
@@ -350,7 +350,7 @@ TEST(TransformedDataset, ABatchIsItsSamplesWhereverTheRowsAreRead) {
     expect_error<Error>({"Tree: no key 'pixels'", "label"}, [&] { nameless.get_batch(indices); });
 }
 
-TEST(TransformedDataset, ImagesOfDifferentSizesGoOneByOneThroughACollateFn) {
+TEST(TransformedDataset, TransformsImagesOfDifferentSizesWithCollateFn) {
     const auto ragged = [](std::int64_t i) {
         return Tree{{"image", ones({1, 4 + i, 6 - i})}, {"label", i}};
     };

@@ -1,4 +1,4 @@
-// parse_cifar10 and parse_cifar100.
+// Fuzzes parse_cifar10() and parse_cifar100().
 #include <string>
 #include <vector>
 
@@ -8,8 +8,8 @@
 namespace axle::tests {
 namespace {
 
-// The file that this batch was read from; labels in the order of their bytes.
-std::string written(const Tree& batch, const std::vector<const char*>& labels) {
+// Encodes a batch as a file. The labels are given in the order of their bytes.
+std::string encoded(const Tree& batch, const std::vector<const char*>& labels) {
     const Tensor& images = batch["image"];
     const std::int64_t count = images.shape()[0];
     const std::size_t pixels = 3 * 32 * 32;
@@ -26,11 +26,11 @@ std::string written(const Tree& batch, const std::vector<const char*>& labels) {
 
 void fuzz(Bytes input) {
     Tree batch;
-    if (takes([&] { batch = data::parse_cifar10(input, kHostileName); }))
-        require(written(batch, {"label"}) == text_of(input), "CIFAR-10 is taken whole");
-    if (takes([&] { batch = data::parse_cifar100(input, kHostileName); }))
-        require(written(batch, {"coarse_label", "label"}) == text_of(input),
-                "CIFAR-100 is taken whole");
+    if (accepts([&] { batch = data::parse_cifar10(input, kHostileName); }))
+        require(encoded(batch, {"label"}) == text_of(input), "CIFAR-10 files are read completely");
+    if (accepts([&] { batch = data::parse_cifar100(input, kHostileName); }))
+        require(encoded(batch, {"coarse_label", "label"}) == text_of(input),
+                "CIFAR-100 files are read completely");
 }
 
 }  // namespace axle::tests

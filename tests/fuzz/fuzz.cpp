@@ -19,21 +19,22 @@
 namespace axle::tests {
 namespace {
 
-constexpr std::size_t kLongestMessage = 2000;
+constexpr std::size_t kMaxMessage = 2000;
 
 void check_message(std::string_view text) {
-    require(!text.empty() && text.size() <= kLongestMessage, "a message is neither empty nor long");
+    require(!text.empty() && text.size() <= kMaxMessage,
+            "an error message is not empty and not too long");
     while (!text.empty()) {
         const bool ascii = text[0] >= 0x20 && text[0] < 0x7f;
         const std::size_t length = ascii ? 1 : utf8_length(text);
-        require(length != 0, "a message has no control characters and is UTF-8");
+        require(length != 0, "an error message is UTF-8 without control characters");
         text.remove_prefix(length);
     }
 }
 
 }  // namespace
 
-bool takes(const std::function<void()>& parse) {
+bool accepts(const std::function<void()>& parse) {
     try {
         parse();
         return true;
@@ -43,15 +44,15 @@ bool takes(const std::function<void()>& parse) {
     }
 }
 
-void require(bool holds, const char* promise) {
-    if (!holds) throw std::logic_error(std::string("does not hold: ") + promise);
+void require(bool condition, const char* property) {
+    if (!condition) throw std::logic_error(std::string("violated: ") + property);
 }
 
 void require_same(const Tensor& actual, const Tensor& expected) {
     require(actual.dtype() == expected.dtype() && actual.shape() == expected.shape(),
-            "dtype and shape are those that were written");
+            "dtype and shape equal the written ones");
     const Bytes a = bytes_of(actual), b = bytes_of(expected);
-    require(std::ranges::equal(a, b), "elements are those that were written");
+    require(std::ranges::equal(a, b), "elements equal the written ones");
 }
 
 std::string_view text_of(Bytes bytes) {
@@ -66,8 +67,8 @@ Bytes bytes_of(const Tensor& contiguous) {
 }
 
 MemoryFile::MemoryFile(Bytes bytes) : descriptor_(::memfd_create("fuzz", MFD_CLOEXEC)) {
-    const auto written = ::write(descriptor_, bytes.data(), bytes.size());
-    require(written == std::ssize(bytes), "there is memory for a small file");
+    const auto count = ::write(descriptor_, bytes.data(), bytes.size());
+    require(count == std::ssize(bytes), "the input can be written to memory");
 }
 MemoryFile::~MemoryFile() { ::close(descriptor_); }
 std::string MemoryFile::path() const { return "/proc/self/fd/" + std::to_string(descriptor_); }
@@ -79,7 +80,7 @@ std::string output_path() {
 
 }  // namespace axle::tests
 
-// libFuzzer's entry; it gives each input memory of its own, of just that size.
+// The entry point for libFuzzer, which allocates each input at exactly its size.
 extern "C" int LLVMFuzzerTestOneInput(  // NOLINT(readability-identifier-naming): libFuzzer's
     const std::uint8_t* data, std::size_t size) {
     axle::tests::fuzz(std::as_bytes(std::span(data, size)));
@@ -87,9 +88,9 @@ extern "C" int LLVMFuzzerTestOneInput(  // NOLINT(readability-identifier-naming)
 }
 
 #ifndef AXLE_LIBFUZZER
-// fuzz_<name> folder...: all files of these folders. What starts with a dash is for libFuzzer.
+// Usage: fuzz_<name> folder... Tests all files of the folders. Options of libFuzzer are ignored.
 int main(int argc, char** argv) {
-    int inputs = 0, broken = 0;
+    int inputs = 0, failures = 0;
     for (const std::string folder : std::span(argv, static_cast<std::size_t>(argc)).subspan(1)) {
         if (folder.starts_with('-')) continue;
         for (const auto& file : std::filesystem::directory_iterator(folder)) {
@@ -97,14 +98,14 @@ int main(int argc, char** argv) {
             const axle::tests::Bytes bytes = axle::tests::bytes_of(text);
             try {
                 ++inputs;
-                axle::tests::fuzz(std::vector(bytes.begin(), bytes.end()));  // of just that size
+                axle::tests::fuzz(std::vector(bytes.begin(), bytes.end()));  // at exactly its size
             } catch (const std::exception& error) {
-                ++broken;
+                ++failures;
                 std::cerr << file.path().string() << ": " << error.what() << '\n';
             }
         }
     }
-    std::cout << inputs << " inputs, " << broken << " broke the parser\n";
-    return inputs != 0 && broken == 0 ? 0 : 1;
+    std::cout << inputs << " inputs, " << failures << " failed\n";
+    return inputs != 0 && failures == 0 ? 0 : 1;
 }
 #endif

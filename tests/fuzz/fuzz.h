@@ -1,6 +1,6 @@
-// What the fuzzers share. Each file <name>_fuzz.cpp defines fuzz() and is one program, fuzz_<name>,
-// that hands it bytes: those of the files it is given, and, built with AXLE_BUILD_FUZZERS, those
-// that libFuzzer thinks of.
+// Helpers of the fuzzers. Each file <name>_fuzz.cpp defines fuzz() and becomes one program,
+// fuzz_<name>, which calls it for the given files and, if built with AXLE_BUILD_FUZZERS, for the
+// inputs that libFuzzer generates.
 #pragma once
 
 #include <cstddef>
@@ -15,25 +15,25 @@ namespace axle::tests {
 
 using Bytes = std::span<const std::byte>;
 
-// Returns for every input there is, or the parser is broken.
+// Tests a parser with the input. Crashes or throws if the parser is wrong.
 void fuzz(Bytes input);
 
-// Stands for the path in messages, which must not show it as it is.
+// The path in messages. It must be shown in printable form.
 inline constexpr const char* kHostileName = "a\nfile";
 
-// Whether parse() takes its input. What it throws instead is an axle::Error, its text short and fit
-// for a terminal; anything else comes through.
-bool takes(const std::function<void()>& parse);
+// Returns whether parse() succeeds. If it throws an axle::Error, checks that the message is short
+// and printable. Passes other exceptions on.
+bool accepts(const std::function<void()>& parse);
 
-// Throws what no fuzz() catches.
-void require(bool holds, const char* promise);
+// Throws an exception that fuzz() does not catch.
+void require(bool condition, const char* property);
 void require_same(const Tensor& actual, const Tensor& expected);
 
 std::string_view text_of(Bytes bytes);
 Bytes bytes_of(std::string_view text);
 Bytes bytes_of(const Tensor& contiguous);
 
-// The bytes as a file, for what reads only paths.
+// A file in memory with these bytes, for functions that need a path.
 class MemoryFile {
   public:
     explicit MemoryFile(Bytes bytes);
@@ -47,7 +47,7 @@ class MemoryFile {
     int descriptor_;
 };
 
-// A place in memory to write one file to.
+// The path of an output file in memory.
 std::string output_path();
 
 }  // namespace axle::tests

@@ -1,4 +1,4 @@
-// parse_idx, and gzip within.
+// Fuzzes parse_idx(), including gzip.
 #include <string>
 
 #include "data/files/gzip.h"
@@ -25,7 +25,7 @@ char type_of(DType dtype) {
     }
 }
 
-std::string written(const Tensor& x) {
+std::string encoded(const Tensor& x) {
     std::string text = {0, 0, type_of(x.dtype()), static_cast<char>(x.dim())};
     for (const std::int64_t size : x.shape())
         for (int shift = 24; shift >= 0; shift -= 8) text += static_cast<char>(size >> shift);
@@ -39,16 +39,16 @@ std::string written(const Tensor& x) {
 }  // namespace
 
 void fuzz(Bytes input) {
-    constexpr std::int64_t kMostInflated = 1 << 20;
+    constexpr std::int64_t kMaxInflated = 1 << 20;
     Tensor x;
-    if (!takes([&] { x = data::parse_idx(input, kHostileName, {.max_inflated = kMostInflated}); }))
+    if (!accepts([&] { x = data::parse_idx(input, kHostileName, {.max_inflated = kMaxInflated}); }))
         return;
-    const std::string again = written(x);
+    const std::string again = encoded(x);
     require_same(data::parse_idx(bytes_of(again), kHostileName), x);
     if (data::is_gzip(input))
-        require(bytes_of(x).size() <= kMostInflated, "no more is inflated than is allowed");
+        require(bytes_of(x).size() <= kMaxInflated, "max_inflated is respected");
     else
-        require(again == text_of(input), "a plain file is taken whole");
+        require(again == text_of(input), "uncompressed files are read completely");
 }
 
 }  // namespace axle::tests

@@ -1,4 +1,4 @@
-// parse_npy and save_npy.
+// Fuzzes parse_npy() and save_npy().
 #include "data/files/npy.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -6,7 +6,7 @@ namespace axle::tests {
 
 void fuzz(Bytes input) {
     Tensor x;
-    if (!takes([&] { x = data::parse_npy(input, kHostileName); })) return;
+    if (!accepts([&] { x = data::parse_npy(input, kHostileName); })) return;
     data::save_npy(output_path(), x);
     require_same(data::load_npy(output_path()), x);
 }

@@ -1,5 +1,5 @@
-// What the server of rank 0 reads from a connection: frames, messages, and what members make it
-// remember. The first byte of the input says who speaks.
+// Fuzzes what the server of rank 0 reads from a connection: frames, messages, and the state that
+// they change. The first byte of the input selects the kind of sender.
 #include "dist/rendezvous/agreements.h"
 #include "dist/rendezvous/key_store.h"
 #include "dist/rendezvous/wire.h"
@@ -20,7 +20,8 @@ struct Server {
 template <class Message>
 Message parsed(const Frame& frame) {
     const auto message = decode<Message>(frame.body);
-    require(std::string_view(encode(message)).substr(5) == frame.body, "a message comes back");
+    require(std::string_view(encode(message)).substr(5) == frame.body,
+            "encoding restores a decoded message");
     return message;
 }
 
@@ -124,8 +125,8 @@ void fuzz(Bytes input) {
     std::string_view bytes = text_of(input.subspan(1));
     Server server;
     FrameReader reader;
-    takes([&] {
-        // In pieces, as a network brings them.
+    accepts([&] {
+        // In pieces of various sizes, as from a network.
         for (std::size_t size = 1; !bytes.empty(); size = size * 2 + 1) {
             const std::string_view piece = bytes.substr(0, size);
             bytes.remove_prefix(piece.size());

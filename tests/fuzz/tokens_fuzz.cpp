@@ -1,4 +1,4 @@
-// CharTokenizer from text and from its file, and files of tokens.
+// Fuzzes CharTokenizer::from_text() and from_json(), and Tokens::open().
 #include <vector>
 
 #include "data/files/text.h"
@@ -10,22 +10,22 @@ namespace {
 
 void check_tokenizer(const data::CharTokenizer& tokenizer, std::string_view text) {
     const std::string json = tokenizer.to_json();
-    require(data::CharTokenizer::from_json(json).to_json() == json, "a tokenizer comes back");
+    require(data::CharTokenizer::from_json(json).to_json() == json, "JSON restores a tokenizer");
     std::vector<std::int64_t> ids;
-    if (takes([&] { ids = tokenizer.encode(text); }))
-        require(tokenizer.decode(ids) == text, "decode undoes encode");
+    if (accepts([&] { ids = tokenizer.encode(text); }))
+        require(tokenizer.decode(ids) == text, "decode() inverts encode()");
 }
 
 void check_file(const MemoryFile& file, std::size_t size, data::TokenFileOptions options) {
     data::Tokens tokens(std::span<const std::int64_t>{});
-    if (!takes([&] { tokens = data::Tokens::open(file.path(), options); })) return;
+    if (!accepts([&] { tokens = data::Tokens::open(file.path(), options); })) return;
     require(static_cast<std::size_t>(tokens.size() * options.bytes) == size,
-            "a file is taken whole");
+            "files are read completely");
     require(options.vocab_size == 0 || tokens.max() < options.vocab_size,
-            "no token is beyond the vocabulary");
+            "all tokens are in the vocabulary");
     std::vector<std::int64_t> ids(static_cast<std::size_t>(tokens.size()));
     tokens.copy(0, ids);
-    require(data::Tokens(ids).max() == tokens.max(), "ids are kept");
+    require(data::Tokens(ids).max() == tokens.max(), "copied ids equal the tokens");
 }
 
 }  // namespace
@@ -33,9 +33,9 @@ void check_file(const MemoryFile& file, std::size_t size, data::TokenFileOptions
 void fuzz(Bytes input) {
     const std::string_view text = text_of(input);
     data::CharTokenizer tokenizer = data::CharTokenizer::from_text("");
-    if (takes([&] { tokenizer = data::CharTokenizer::from_json(text); }))
+    if (accepts([&] { tokenizer = data::CharTokenizer::from_json(text); }))
         check_tokenizer(tokenizer, text);
-    if (takes([&] { tokenizer = data::CharTokenizer::from_text(text); }))
+    if (accepts([&] { tokenizer = data::CharTokenizer::from_text(text); }))
         check_tokenizer(tokenizer, text);
     const MemoryFile file(input);
     for (const int bytes : {2, 4})

@@ -1,4 +1,4 @@
-// load_torch_file.
+// Fuzzes load_torch_file().
 #include "core/files/torch_file.h"
 #include "core/ops.h"
 #include "core/tree/tree.h"
@@ -7,10 +7,10 @@
 namespace axle::tests {
 
 // Reads every element.
-void touch(const Tree& tree, std::size_t most) {
+void touch(const Tree& tree, std::size_t max_bytes) {
     for_each_tensor(tree, [&](const Tensor& x) {
         const Tensor copy = contiguous(x);
-        require(bytes_of(copy).size() <= most, "no tensor takes more than the file has");
+        require(bytes_of(copy).size() <= max_bytes, "tensors are not larger than the file");
         require_same(x.clone(), copy);
     });
 }
@@ -18,15 +18,15 @@ void touch(const Tree& tree, std::size_t most) {
 void fuzz(Bytes input) {
     const MemoryFile file(input);
     Tree whole, unchecked;
-    if (Tree known; takes([&] {
+    if (Tree known; accepts([&] {
             known = load_torch_file(file.path(), {.check_crc = false, .unknown_as_null = true});
         }))
         touch(known, input.size());
-    // Few inputs have the checksums of what they hold.
-    if (!takes([&] { unchecked = load_torch_file(file.path(), {.check_crc = false}); })) return;
+    // Few inputs have correct checksums.
+    if (!accepts([&] { unchecked = load_torch_file(file.path(), {.check_crc = false}); })) return;
     touch(unchecked, input.size());
-    if (!takes([&] { whole = load_torch_file(file.path()); })) return;
-    require(whole.kind() == unchecked.kind(), "checksums change nothing else");
+    if (!accepts([&] { whole = load_torch_file(file.path()); })) return;
+    require(whole.kind() == unchecked.kind(), "checksums do not change the result");
 }
 
 }  // namespace axle::tests

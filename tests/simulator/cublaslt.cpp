@@ -165,7 +165,7 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
     }
 }
 
-// Algorithms remember in their bits which alignment they count on.
+// Stores the alignment that an algorithm requires in its bits.
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle,
                                               cublasLtMatmulDesc_t operation,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
@@ -227,7 +227,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
     for (int i = 0; i < 4; ++i)
         if (!is_aligned(pointers[i], static_cast<std::size_t>(algo->data[2 + i])))
             return CUBLAS_STATUS_INVALID_VALUE;
-    // In place means the same matrix.
+    // For an in-place product, both layouts must be the same.
     if (c == d && (s.c->ld != s.d->ld || s.c->stride != s.d->stride))
         return CUBLAS_STATUS_INVALID_VALUE;
 

@@ -236,7 +236,8 @@ int lane() { return static_cast<int>(block().running->index.x % 32); }
 void exchange(const void* mine, std::size_t bytes, int from, void* result) {
     Thread& thread = *block().running;
     Warp& warp = warp_of(thread);
-    // Two sets of values by turns: who is ahead can't overwrite what others still read.
+    // Two buffers are used alternately, so that a faster lane does not overwrite values that others
+    // still read.
     auto& values = warp.values[thread.rounds++ % 2];
     std::memcpy(values[static_cast<std::size_t>(lane())].data(), mine, bytes);
     wait_at(State::at_warp_barrier);

@@ -5,7 +5,6 @@
 
 #include <unistd.h>
 
-#include "accel/report/report.h"
 #include "core/cuda.h"
 #include "core/files/file.h"
 #include "core/text/text.h"
@@ -16,6 +15,7 @@
 #include "tools/axle/cluster_config.h"
 #include "tools/axle/commands.h"
 #include "tools/options/options.h"
+#include "tools/trainer/report.h"
 
 namespace axle::launcher {
 namespace {
@@ -68,7 +68,7 @@ int run_env(std::vector<std::string> arguments) {
     options.add("--config_file", path, "The configuration to show instead of the default one");
     if (!options.parse(std::move(arguments))) return 0;
 
-    const Tree environment = accel::environment();
+    const Tree environment = trainer::environment();
     say("Axle", kVersion);
     say("Program", program_path());
     say("Platform", environment["system"].string());

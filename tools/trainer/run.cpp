@@ -229,7 +229,7 @@ Outcome Run::finish() {
     return {std::move(summary), operations_};
 }
 
-std::string write_report(const Options& options, const Outcome& outcome, accel::Report report) {
+std::string write_report(const Options& options, const Outcome& outcome, Report report) {
     const std::string path = file_in(options, "report.html");
     if (options.processes && !options.processes->is_main_process()) return path;
     for (const auto& [key, value] : outcome.summary.entries())
@@ -238,11 +238,11 @@ std::string write_report(const Options& options, const Outcome& outcome, accel::
     report.results.set("peak_bytes", memory_of(Device::parse(options.device)).peak);
     // A resumed run without remaining updates has not written any metrics.
     const std::string metrics = file_in(options, "metrics.jsonl");
-    if (fs::exists(metrics)) report.metrics = accel::read_metrics(metrics);
+    if (fs::exists(metrics)) report.metrics = read_metrics(metrics);
     report.configuration = options.values;
-    report.environment = accel::environment();
+    report.environment = environment();
     report.operations = outcome.operations;
-    write_file_atomically(path, accel::to_html(report));
+    write_file_atomically(path, to_html(report));
     return path;
 }
 

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "accel/accelerator.h"
-#include "accel/report/report.h"
 #include "accel/tracking/jsonl.h"
 #include "accel/utils/progress.h"
 #include "core/memory/memory.h"
@@ -19,6 +18,7 @@
 #include "nn/module.h"
 #include "optim/adam.h"
 #include "tools/trainer/command_line.h"
+#include "tools/trainer/report.h"
 
 namespace axle::trainer {
 
@@ -133,6 +133,6 @@ class Run {
 
 // Writes report.html to the run's folder, in the main process. Fills in metrics, configuration,
 // environment, results and operations from the run. Returns the path.
-std::string write_report(const Options& options, const Outcome& outcome, accel::Report report);
+std::string write_report(const Options& options, const Outcome& outcome, Report report);
 
 }  // namespace axle::trainer

@@ -148,10 +148,10 @@ DropoutGenerator attention(Cpu& on, ConstView q, ConstView k, ConstView v, Const
     Scratch scratch(on);
     const std::int64_t lanes =
         job.pitch * (2 * kRowBlock + 2 * kKeyBlock) + 3 * kKeyBlock * kRowBlock + 3 * kRowBlock;
-    Slots slots(scratch, lanes * (wide ? 8 : 4), (units + grain - 1) / grain);
+    ScratchSlots slots(scratch, lanes * (wide ? 8 : 4), (units + grain - 1) / grain);
     const auto forward = wide ? AXLE_CALL(forward_f64) : AXLE_CALL(forward_f32);
     parallel_ranges(units, grain, [&](std::int64_t begin, std::int64_t end) {
-        const Slots::Hold slot(slots);
+        const ScratchSlots::Hold slot(slots);
         for (std::int64_t unit = begin; unit < end; ++unit) {
             const std::int64_t head = unit / job.row_blocks;
             // The longest rows of a causal head are processed first, so that no long task is left

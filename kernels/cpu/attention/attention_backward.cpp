@@ -217,9 +217,9 @@ void attention_backward(Cpu& on, ConstView dout, ConstView q, ConstView k, Const
         const std::int64_t work = 5 * job.heads_per_group() * job.queries * job.keys *
                                   std::max<std::int64_t>(1, job.depth);
         const std::int64_t grain = kMinTaskWork / std::max<std::int64_t>(1, work) + 1;
-        Slots slots(scratch, block_bytes + 2 * sum_bytes, (pairs + grain - 1) / grain);
+        ScratchSlots slots(scratch, block_bytes + 2 * sum_bytes, (pairs + grain - 1) / grain);
         return parallel_ranges(pairs, grain, [&](std::int64_t begin, std::int64_t end) {
-            const Slots::Hold slot(slots);
+            const ScratchSlots::Hold slot(slots);
             char* const sums = static_cast<char*>(slot.memory()) + block_bytes;
             for (std::int64_t pair = begin; pair < end; ++pair) {
                 const std::int64_t b = pair / job.groups, group = pair % job.groups;
@@ -232,9 +232,9 @@ void attention_backward(Cpu& on, ConstView dout, ConstView q, ConstView k, Const
 
     // Part p of pair i has its dk, then dv, at offset (i parts + p) 2 sum_bytes.
     char* const sums = scratch.take<char>(pairs * job.parts * 2 * sum_bytes);
-    Slots slots(scratch, block_bytes, pairs * job.parts);
+    ScratchSlots slots(scratch, block_bytes, pairs * job.parts);
     parallel(pairs * job.parts, [&](std::int64_t task) {
-        const Slots::Hold slot(slots);
+        const ScratchSlots::Hold slot(slots);
         const std::int64_t pair = task / job.parts;
         char* const mine = sums + task * 2 * sum_bytes;
         backward(job, pair / job.groups, pair % job.groups, task % job.parts, slot.memory(), mine,

@@ -58,7 +58,7 @@ struct Keys {
     bool diagonal = false;
 };
 
-// Returns the block of keys that begins at `begin`. It is empty behind the last key that `rows`
+// Returns the block of keys that begins at `begin`. It is empty after the last key that `rows`
 // attends to.
 inline Keys keys_from(const Job& job, const Rows& rows, std::int64_t begin) {
     if (!job.params.causal) return {begin, std::min(begin + kKeyBlock, job.keys)};

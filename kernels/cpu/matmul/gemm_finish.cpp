@@ -43,23 +43,12 @@ HWY_INLINE void finish_rows(F f, const float* tile, std::int64_t tile_step, std:
 
 void finish_f32(const float* tile, std::int64_t tile_step, std::int64_t rows, std::int64_t columns,
                 const TileFinish<float>& how) {
-    const auto apply = [&](auto f) HWY_ATTR {
+    if (how.activation == Activation::none)
+        return finish_rows([](Pack x) HWY_ATTR { return x; }, tile, tile_step, rows, columns, how);
+    formula::visit_activation(how.activation, [&](auto f) HWY_ATTR {
         finish_rows([f](Pack x) HWY_ATTR { return f.value(x); }, tile, tile_step, rows, columns,
                     how);
-    };
-    switch (how.activation) {
-        case Activation::none:
-            return finish_rows([](Pack x) HWY_ATTR { return x; }, tile, tile_step, rows, columns,
-                               how);
-        case Activation::relu:
-            return apply(formula::Relu());
-        case Activation::gelu:
-            return apply(formula::Gelu());
-        case Activation::gelu_tanh:
-            return apply(formula::GeluTanh());
-        case Activation::silu:
-            return apply(formula::Silu());
-    }
+    });
 }
 
 template <class F>
@@ -73,18 +62,8 @@ void slope_span(F f, const float* x, const float* at, float* out, std::int64_t n
 
 void slopes_f32(Activation activation, const float* x, const float* at, float* out,
                 std::int64_t n) {
-    switch (activation) {
-        case Activation::none:
-            return;
-        case Activation::relu:
-            return slope_span(formula::Relu(), x, at, out, n);
-        case Activation::gelu:
-            return slope_span(formula::Gelu(), x, at, out, n);
-        case Activation::gelu_tanh:
-            return slope_span(formula::GeluTanh(), x, at, out, n);
-        case Activation::silu:
-            return slope_span(formula::Silu(), x, at, out, n);
-    }
+    if (activation == Activation::none) return;
+    formula::visit_activation(activation, [&](auto f) HWY_ATTR { slope_span(f, x, at, out, n); });
 }
 
 }  // namespace axle::kernels::HWY_NAMESPACE
@@ -103,33 +82,13 @@ AXLE_DISPATCH(finish_f32);
 AXLE_DISPATCH(slopes_f32);
 
 double activate(double x, Activation activation) {
-    switch (activation) {
-        case Activation::relu:
-            return formula::Relu().value(x);
-        case Activation::gelu:
-            return formula::Gelu().value(x);
-        case Activation::gelu_tanh:
-            return formula::GeluTanh().value(x);
-        case Activation::silu:
-            return formula::Silu().value(x);
-        default:
-            return x;
-    }
+    if (activation == Activation::none) return x;
+    return formula::visit_activation(activation, [x](auto f) { return f.value(x); });
 }
 
 double slope_at(Activation activation, double x) {
-    switch (activation) {
-        case Activation::relu:
-            return formula::Relu().slope(x);
-        case Activation::gelu:
-            return formula::Gelu().slope(x);
-        case Activation::gelu_tanh:
-            return formula::GeluTanh().slope(x);
-        case Activation::silu:
-            return formula::Silu().slope(x);
-        default:
-            return 1;
-    }
+    if (activation == Activation::none) return 1;
+    return formula::visit_activation(activation, [x](auto f) { return f.slope(x); });
 }
 
 void slopes(Activation activation, const float* x, const float* v, float* out, std::int64_t n) {

@@ -82,7 +82,7 @@ struct Gradient {
     Pack mean, rstd;
     Pack sum_g = Pack(0.0f), sum_gh = Pack(0.0f);  // needed by dx
 
-    // Adds a part of the row to the sums, dweight and dbias. Zeros behind the end of the row add
+    // Adds a part of the row to the sums, dweight and dbias. Zeros after the end of the row add
     // nothing, because dy is 0 there.
     template <bool kWhole>
     HWY_INLINE void sums(std::int64_t i, std::int64_t left) {

@@ -11,12 +11,18 @@
 #include <limits>
 #include <type_traits>
 
+#include "kernels/activation.h"
 #include "kernels/cpu/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace axle::kernels::HWY_NAMESPACE {
 namespace formula {
-#include "kernels/ops/formulas.inl"
+// The order matters.
+// clang-format off
+#include "kernels/ops/unary_formulas.inl"
+#include "kernels/ops/binary_formulas.inl"
+#include "kernels/ops/activation_formulas.inl"
+// clang-format on
 }  // namespace formula
 
 // Parameters are passed as bytes: the same formula in kernels/ops/pointwise.h has the same layout.

@@ -64,8 +64,8 @@ void current_scale(Cpu&, const float* largest, float range, bool power_of_two, f
     set_current_scale(*largest, range, power_of_two, scale);
 }
 
-void end_step(Cpu&, const DelayedScaling& rule, float* history, float* scales) {
-    for (int i = 0; i < 3; ++i) end_step_of(rule, i, history, scales);
+void update_delayed_scales(Cpu&, const DelayedScaling& rule, float* history, float* scales) {
+    for (int i = 0; i < 3; ++i) update_delayed_scale(rule, i, history, scales);
 }
 
 bool float8_matmul(Cpu&, ConstView, ConstView, const float*, const float*, bool, View) {

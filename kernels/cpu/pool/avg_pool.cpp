@@ -66,7 +66,8 @@ void mean_planes(Cpu& on, const Pool& pool, const ConstView& x, const View& y) {
     const PoolWindows w = pool_windows(scratch, pool.w, pool.adaptive, x.back(1), y.back(1));
     const Planes planes(x);
     const std::int64_t size = h.out * w.out;
-    const std::int64_t grain = planes_per_task(planes.count(), h.in * w.in + size * tallest(h));
+    const std::int64_t grain =
+        planes_per_task(planes.count(), h.in * w.in + size * max_window_rows(h));
     const std::int64_t room = 2 * w.in + w.out;
     const bool direct = is_lanes<L>(y.dtype, 1, w.out);
     L* buffers = scratch.take<L>((planes.count() + grain - 1) / grain * room);
@@ -166,7 +167,7 @@ void spread_means(Cpu& on, const Pool& pool, const ConstView& dy, const View& dx
     const PoolWindows w = pool_windows(scratch, pool.w, pool.adaptive, dx.back(1), dy.back(1));
     const Planes planes(dy);
     const std::int64_t grain =
-        planes_per_task(planes.count(), h.in * w.in + h.out * w.out * tallest(h));
+        planes_per_task(planes.count(), h.in * w.in + h.out * w.out * max_window_rows(h));
     const std::int64_t room = w.in + w.out;
     L* buffers = scratch.take<L>((planes.count() + grain - 1) / grain * room);
     parallel_ranges(planes.count(), grain, [&](std::int64_t first, std::int64_t last) {

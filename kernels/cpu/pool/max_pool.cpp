@@ -93,7 +93,7 @@ HWY_INLINE void max_outputs(const MaxRun& run, std::int64_t i, std::int64_t left
             place = hn::Add(place, one);
         }
         if (run.width % 2 == 0) continue;
-        // Loads ending at the last element of the row, so that nothing behind it is read.
+        // Loads ending at the last element of the row, so that nothing after it is read.
         load_pairs<kWhole>(row + run.width - 2, left, even, odd);
         largest.meet(odd, place);
     }

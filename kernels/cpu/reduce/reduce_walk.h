@@ -18,13 +18,13 @@ inline constexpr std::int64_t kColumns = kBlock;  // results that it computes to
 inline constexpr std::int64_t kPiece = std::int64_t{1} << 16;  // minimum elements per task
 
 // A reduction (Op below) is a struct with
-//     Lane, Acc      what elements are loaded as, and what a result grows in
-//     start()        the result over nothing
-//     row            takes n elements in; position and result say which they are
-//     columns        takes up to kRows elements in for each of `width` neighbouring results
-//     kFolds         whether columns ignores position and result
-//     join           two partial results, the second from later elements
-//     finish         the result as it is stored
+//     Lane, Acc      the type that elements are loaded as, and the type of the accumulator
+//     start()        the result of no elements
+//     row            adds n elements, which begin at `position` of number `result`
+//     columns        adds up to kRows elements to each of `width` adjacent results
+//     kFolds         true if columns ignores position and result
+//     join           combines two partial results, the second from later elements
+//     finish         converts an accumulator to the stored result
 
 template <class Op>
 using Finished = decltype(std::declval<Op>().finish(std::declval<typename Op::Acc>()));

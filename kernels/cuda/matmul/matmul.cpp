@@ -27,7 +27,7 @@ namespace {
 // Maximum number of matrices per call; larger batches are split.
 constexpr std::int64_t kMaxBatches = 65535;
 
-// Whether a matrix is stored by rows or by columns. Not transposed means that rows follow each
+// The layout of a matrix: stored by rows or by columns. Not transposed means that rows follow each
 // other.
 struct Layout {
     bool transposed;
@@ -198,23 +198,14 @@ cublasLtEpilogue_t with_bias(cublasLtEpilogue_t epilogue) {
 
 // c = activation(x), or x activation'(slope_of).
 void activate(Cuda& on, Activation activation, ConstView x, ConstView slope_of, View c) {
-    const auto apply = [&](auto f) {
+    if (activation == Activation::none) {
+        if (x.data != c.data) copy(on, x, c);
+        return;
+    }
+    formula::visit_activation(activation, [&](auto f) {
         if (slope_of.data == nullptr) return unary(on, f, x, c);
         unary_slope(on, f, x, slope_of, c);
-    };
-    switch (activation) {
-        case Activation::none:
-            if (x.data != c.data) copy(on, x, c);
-            return;
-        case Activation::relu:
-            return apply(formula::Relu());
-        case Activation::gelu:
-            return apply(formula::Gelu());
-        case Activation::gelu_tanh:
-            return apply(formula::GeluTanh());
-        case Activation::silu:
-            return apply(formula::Silu());
-    }
+    });
 }
 
 // If c or the argument of the activation is stored neither by rows nor by columns, or they are

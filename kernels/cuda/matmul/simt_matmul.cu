@@ -101,36 +101,16 @@ __device__ inline void store_as(const Operand& to, std::int64_t i, Sum x) {
 template <class Sum>
 __device__ inline Sum activate(Activation activation, Sum x) {
     if constexpr (std::is_floating_point_v<Sum>) {
-        switch (activation) {
-            case Activation::relu:
-                return formula::Relu().value(x);
-            case Activation::gelu:
-                return formula::Gelu().value(x);
-            case Activation::gelu_tanh:
-                return formula::GeluTanh().value(x);
-            case Activation::silu:
-                return formula::Silu().value(x);
-            default:
-                break;
-        }
+        if (activation != Activation::none)
+            return formula::visit_activation(activation, [x](auto f) { return f.value(x); });
     }
     return x;
 }
 template <class Sum>
 __device__ inline Sum slope(Activation activation, Sum x) {
     if constexpr (std::is_floating_point_v<Sum>) {
-        switch (activation) {
-            case Activation::relu:
-                return formula::Relu().slope(x);
-            case Activation::gelu:
-                return formula::Gelu().slope(x);
-            case Activation::gelu_tanh:
-                return formula::GeluTanh().slope(x);
-            case Activation::silu:
-                return formula::Silu().slope(x);
-            default:
-                break;
-        }
+        if (activation != Activation::none)
+            return formula::visit_activation(activation, [x](auto f) { return f.slope(x); });
     }
     return Sum(1);
 }

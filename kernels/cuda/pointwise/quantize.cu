@@ -68,8 +68,8 @@ __global__ void current_scale_kernel(const float* largest, float range, bool pow
     set_current_scale(*largest, range, power_of_two, scale);
 }
 
-__global__ void end_step_kernel(DelayedScaling rule, float* history, float* scales) {
-    if (threadIdx.x < 3) end_step_of(rule, static_cast<int>(threadIdx.x), history, scales);
+__global__ void update_delayed_scales_kernel(DelayedScaling rule, float* history, float* scales) {
+    if (threadIdx.x < 3) update_delayed_scale(rule, static_cast<int>(threadIdx.x), history, scales);
 }
 
 }  // namespace
@@ -101,8 +101,8 @@ void current_scale(Cuda& on, const float* largest, float range, bool power_of_tw
     start(on, {{1}, 1}, &current_scale_kernel, largest, range, power_of_two, scale);
 }
 
-void end_step(Cuda& on, const DelayedScaling& rule, float* history, float* scales) {
-    start(on, {{1}, kWarp}, &end_step_kernel, rule, history, scales);
+void update_delayed_scales(Cuda& on, const DelayedScaling& rule, float* history, float* scales) {
+    start(on, {{1}, kWarp}, &update_delayed_scales_kernel, rule, history, scales);
 }
 
 }  // namespace axle::kernels

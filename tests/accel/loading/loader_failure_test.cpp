@@ -60,7 +60,7 @@ std::string train(const Group& group, data::DataLoader& loader,
 
 class FailingLoader : public testing::TestWithParam<int> {};  // workers
 
-TEST_P(FailingLoader, OfOneProcessEndsTheLoopOfAll) {
+TEST_P(FailingLoader, OfOneProcessEndsAllLoops) {
     const auto ends = ends_of([&](const Group& group) {
         data::DataLoader loader(damaged(group->rank() == 1),
                                 {.batch_size = 2, .num_workers = GetParam()});
@@ -76,7 +76,7 @@ TEST_P(FailingLoader, OfOneProcessEndsTheLoopOfAll) {
     }
 }
 
-TEST_P(FailingLoader, OfTheMainProcessEndsTheLoopOfAllItReadsFor) {
+TEST_P(FailingLoader, OfTheDispatchingProcessEndsAllLoops) {
     const auto ends = ends_of([&](const Group& group) {
         data::DataLoader loader(damaged(group->rank() == 0),
                                 {.batch_size = 2, .num_workers = GetParam()});
@@ -93,7 +93,7 @@ TEST_P(FailingLoader, OfTheMainProcessEndsTheLoopOfAllItReadsFor) {
 }
 
 // The process with the failing loader continues without the other ranks.
-TEST_P(FailingLoader, WhoseErrorIsCaughtEndsTheLoopsOfThoseWhoWait) {
+TEST_P(FailingLoader, WithACaughtErrorEndsLoopsThatWaitForIt) {
     const auto ends = ends_of([&](const Group& group) -> std::string {
         data::DataLoader loader(damaged(group->rank() == 1),
                                 {.batch_size = 2, .num_workers = GetParam()});
@@ -114,7 +114,7 @@ TEST_P(FailingLoader, WhoseErrorIsCaughtEndsTheLoopsOfThoseWhoWait) {
     }
 }
 
-TEST_P(FailingLoader, WhoseErrorIsCaughtMayComeBackToTheOthers) {
+TEST_P(FailingLoader, WithACaughtErrorCanRejoin) {
     const auto ends = ends_of([&](const Group& group) -> std::string {
         data::DataLoader loader(damaged(group->rank() == 1),
                                 {.batch_size = 2, .num_workers = GetParam()});
@@ -137,7 +137,7 @@ TEST_P(FailingLoader, WhoseErrorIsCaughtMayComeBackToTheOthers) {
 INSTANTIATE_TEST_SUITE_P(Workers, FailingLoader, testing::Values(0, 2),
                          testing::PrintToStringParamName());
 
-TEST(FailingSlices, EndTheLoopOfAll) {
+TEST(SliceFunction, ThatThrowsEndsAllLoops) {
     const auto ends = ends_of([&](const Group& group) {
         data::DataLoader loader(tests::numbers(kSamples), {.batch_size = 2});
         int calls = 0;
@@ -155,7 +155,7 @@ TEST(FailingSlices, EndTheLoopOfAll) {
 }
 
 // One process leaves its loop after the second batch and exits.
-void expect_told_who_left(int who, accel::DataLoaderConfiguration config) {
+void expect_named_after_leaving(int who, accel::DataLoaderConfiguration config) {
     const auto ends = ends_of([&](const Group& group) -> std::string {
         data::DataLoader loader(tests::numbers(kSamples), {.batch_size = 2});
         accel::prepare_data_loader(loader, group, {.config = config});
@@ -177,16 +177,16 @@ void expect_told_who_left(int who, accel::DataLoaderConfiguration config) {
     }
 }
 
-TEST(LeftLoops, OfAnyProcessEndThoseOfTheOthers) { expect_told_who_left(1, {}); }
-TEST(LeftLoops, OfTheMainProcessEndThoseItReadsFor) {
-    expect_told_who_left(0, {.dispatch_batches = true});
+TEST(LoopLeftEarly, ByOneProcessEndsAllLoops) { expect_named_after_leaving(1, {}); }
+TEST(LoopLeftEarly, ByTheDispatchingProcessEndsAllLoops) {
+    expect_named_after_leaving(0, {.dispatch_batches = true});
 }
-TEST(LeftLoops, OfAProcessThatIsReadForEndThatOfTheReader) {
-    expect_told_who_left(1, {.dispatch_batches = true});
+TEST(LoopLeftEarly, ByAReceivingProcessEndsAllLoops) {
+    expect_named_after_leaving(1, {.dispatch_batches = true});
 }
 
 // The process that left its loop continues with other collectives.
-TEST(LeftLoops, AreSeenWhereProcessesSayDifferentThings) {
+TEST(LoopLeftEarly, IsDetectedByAMismatchedCollective) {
     const auto ends = ends_of([&](const Group& group) -> std::string {
         data::DataLoader loader(tests::numbers(kSamples), {.batch_size = 2});
         accel::prepare_data_loader(loader, group, {});

@@ -1,4 +1,5 @@
-// Loops over prepared loaders: what is active, who reads what, what is refused.
+// Tests loops over prepared loaders: the active loader, the samples of each rank, and rejected
+// options.
 #include <memory>
 #include <string>
 #include <vector>
@@ -41,9 +42,9 @@ Batches pass_of(data::DataLoader& loader) {
     return batches;
 }
 
-// --- loops within loops
+// --- nested loops
 
-TEST(ActiveLoader, IsThatOfTheInnermostLoop) {
+TEST(ActiveLoader, BelongsToTheInnermostLoop) {
     on_ranks(2, [](const Group& group) {
         Accelerator accelerator(of_group(group));
         data::DataLoader outer(numbers(5), {.batch_size = 2}), inner(numbers(7), {.batch_size = 3});
@@ -59,10 +60,10 @@ TEST(ActiveLoader, IsThatOfTheInnermostLoop) {
             }
             EXPECT_EQ(accelerator.active_dataloader(), &outer);
             valid.push_back(accelerator.valid_rows(batch.tensor().size(0)));
-            EXPECT_EQ(accelerator.valid_rows(100), 100);  // not of this batch
+            EXPECT_EQ(accelerator.valid_rows(100), 100);  // unrelated to this batch
         }
         EXPECT_EQ(accelerator.active_dataloader(), nullptr);
-        // 0 1 | 2 3, 4 0 | 1 2 and 0 1 2 | 3 4 5, 6 0 1 | 2 3 4
+        // Rows by rank: 0 1 | 2 3, 4 0 | 1 2 and 0 1 2 | 3 4 5, 6 0 1 | 2 3 4
         const bool first = group->rank() == 0;
         EXPECT_EQ(valid, (Rows{2, first ? 1 : 0}));
         EXPECT_EQ(valid_within, first ? (Rows{3, 1, 3, 1}) : (Rows{3, 0, 3, 0}));
@@ -70,7 +71,7 @@ TEST(ActiveLoader, IsThatOfTheInnermostLoop) {
 }
 
 // Covers 4.DataLoaderStateMixin.
-TEST(ActiveLoader, IsTheOuterOneAgainWhenTheInnerLoopIsLeftOrThrows) {
+TEST(ActiveLoader, IsRestoredWhenTheInnerLoopIsLeftOrThrows) {
     Accelerator accelerator({.cpu = true});
     data::DataLoader train(numbers(5)), evaluation(numbers(9));
     accelerator.prepare(train, evaluation);
@@ -87,7 +88,7 @@ TEST(ActiveLoader, IsTheOuterOneAgainWhenTheInnerLoopIsLeftOrThrows) {
 }
 
 // Covers 30.7.
-TEST(ActiveLoader, CompletesAnUpdateAlthoughAnEvaluationIsBrokenOff) {
+TEST(ActiveLoader, CompletesAnUpdateAfterAnInterruptedEvaluation) {
     Accelerator accelerator({.gradient_accumulation_steps = 2, .cpu = true});
     data::DataLoader train(numbers(5)), evaluation(numbers(9));
     accelerator.prepare(train, evaluation);
@@ -106,7 +107,7 @@ TEST(ActiveLoader, CompletesAnUpdateAlthoughAnEvaluationIsBrokenOff) {
 
 // --- preparing
 
-TEST(PreparedLoader, PreparedAgainReadsTheSame) {
+TEST(PreparedLoader, PreparedTwiceReadsTheSame) {
     on_ranks(2, [](const Group& group) {
         Accelerator accelerator(of_group(group));
         data::DataLoader loader(numbers(8), {.batch_size = 2});
@@ -122,7 +123,7 @@ TEST(PreparedLoader, PreparedAgainReadsTheSame) {
 }
 
 // Covers 4.prepare_data_loader.
-TEST(PreparedLoader, IsThatOfTheFreeFunctionToo) {
+TEST(PreparedLoader, MatchesTheFreeFunction) {
     on_ranks(2, [](const Group& group) {
         Accelerator accelerator(of_group(group));
         data::DataLoader one(numbers(7), {.batch_size = 2}), other(numbers(7), {.batch_size = 2});
@@ -134,7 +135,7 @@ TEST(PreparedLoader, IsThatOfTheFreeFunctionToo) {
     });
 }
 
-TEST(PreparedLoader, IsWhatItWasOnceMemoryIsFreed) {
+TEST(PreparedLoader, IsRestoredByFreeMemory) {
     on_ranks(2, [](const Group& group) {
         for (const bool dispatches : {false, true}) {
             Accelerator accelerator(of_group(group, {.dispatch_batches = dispatches}));
@@ -153,7 +154,7 @@ TEST(PreparedLoader, IsWhatItWasOnceMemoryIsFreed) {
 }
 
 // Covers 4.use_seedable_sampler.
-TEST(PreparedLoader, HasItsOwnSeedAgainOnceMemoryIsFreed) {
+TEST(PreparedLoader, GetsItsSeedBackFromFreeMemory) {
     on_ranks(2, [](const Group& group) {
         Accelerator accelerator(of_group(group, {.use_seedable_sampler = true, .data_seed = 42}));
         const auto seed = static_cast<std::uint64_t>(group->rank()) + 1;
@@ -172,7 +173,7 @@ TEST(PreparedLoader, HasItsOwnSeedAgainOnceMemoryIsFreed) {
 }
 
 // Covers 4.even_batches.
-TEST(PreparedLoader, GivesUnevenBatchesWhereEvenOnesAreNotAsked) {
+TEST(PreparedLoader, YieldsUnevenBatchesWithoutEvenBatches) {
     on_ranks(2, [](const Group& group) {
         Accelerator accelerator(of_group(group, {.even_batches = false}));
         data::DataLoader loader(numbers(5), {.batch_size = 2});
@@ -182,7 +183,7 @@ TEST(PreparedLoader, GivesUnevenBatchesWhereEvenOnesAreNotAsked) {
 }
 
 // Covers 4.split_batches.
-TEST(PreparedLoader, RefusesASplitThatCannotBeSharedOnEveryProcess) {
+TEST(PreparedLoader, RejectsAnIndivisibleSplitOnEveryRank) {
     on_ranks(2, [](const Group& group) {
         for (const bool dispatches : {false, true})
             for (const bool iterable : {false, true})
@@ -202,7 +203,7 @@ TEST(PreparedLoader, RefusesASplitThatCannotBeSharedOnEveryProcess) {
     });
 }
 
-// Batches of the user's own.
+// A user-defined batch sampler.
 class PairsAndOne : public data::BatchSampler {
   public:
     std::int64_t size() const override { return 3; }
@@ -212,7 +213,7 @@ class PairsAndOne : public data::BatchSampler {
 };
 
 // Covers 4.split_batches.
-TEST(PreparedLoader, RefusesToSplitBatchesOfVaryingSizeOnAnyNumberOfProcesses) {
+TEST(PreparedLoader, RejectsToSplitBatchesOfVaryingSize) {
     for (const int processes : {1, 2})
         on_ranks(processes, [](const Group& group) {
             Accelerator accelerator(of_group(group, {.split_batches = true}));
@@ -223,7 +224,7 @@ TEST(PreparedLoader, RefusesToSplitBatchesOfVaryingSizeOnAnyNumberOfProcesses) {
 }
 
 // Covers 4.dispatch_batches.
-TEST(PreparedLoader, RefusesOptionsThatContradictEachOther) {
+TEST(PreparedLoader, RejectsContradictoryOptions) {
     expect_error<UsageError>({"Accelerator: split_batches"}, [] {
         const Accelerator accelerator(
             {.split_batches = true, .cpu = true, .dataloader_config = DataLoaderConfiguration{}});
@@ -232,7 +233,7 @@ TEST(PreparedLoader, RefusesOptionsThatContradictEachOther) {
                             .cpu = true,
                             .dataloader_config = DataLoaderConfiguration{.split_batches = true}});
     EXPECT_TRUE(both.dataloader_config().split_batches);
-    expect_error<ValueError>({"rng_types: ", "torch, cuda and generator", "'numpy'"}, [] {
+    expect_error<ValueError>({"rng_types: ", "torch, cuda or generator", "'numpy'"}, [] {
         const Accelerator accelerator({.cpu = true, .rng_types = {"generator", "numpy"}});
     });
     data::DataLoader loader(numbers(4));
@@ -246,7 +247,7 @@ TEST(PreparedLoader, RefusesOptionsThatContradictEachOther) {
 }
 
 // Covers 4.dispatch_batches, 31.dispatch_batches.
-TEST(PreparedLoader, DispatchesIterablesWhereBatchesArePlacedOnly) {
+TEST(PreparedLoader, DispatchesIterablesOnlyIfBatchesArePlaced) {
     on_ranks(2, [](const Group& group) {
         data::DataLoader loader(stream_of_numbers(4), {.batch_size = 2});
         accel::prepare_data_loader(loader, group);
@@ -257,13 +258,13 @@ TEST(PreparedLoader, DispatchesIterablesWhereBatchesArePlacedOnly) {
     });
 }
 
-// With shuffling, where another epoch is another order.
-TEST(PreparedLoader, GoesOnInOneEpochWhereLoopsWereLeftInDifferentOnes) {
+// With shuffling, so that each epoch has another order.
+TEST(PreparedLoader, ContinuesInOneEpochAfterLoopsWereLeftInDifferentEpochs) {
     on_ranks(2, [](const Group& group) {
         Accelerator accelerator(of_group(group, {.even_batches = false}));
         data::DataLoader loader(numbers(18), {.batch_size = 4, .shuffle = true, .seed = 5});
         accelerator.prepare(loader);
-        // Three batches, of which the third ends the loop, or two.
+        // Rank 0 reads three batches, the last of its loop; rank 1 reads two.
         int steps = 0;
         for ([[maybe_unused]] auto& batch : loader)
             if (++steps == 3) break;
@@ -279,140 +280,9 @@ TEST(PreparedLoader, GoesOnInOneEpochWhereLoopsWereLeftInDifferentOnes) {
     });
 }
 
-// --- join_uneven_inputs
-
-// Covers 3.join_uneven_inputs.
-TEST(JoinUnevenInputs, ChangesEvenBatchesMeanwhile) {
-    on_ranks(2, [](const Group& group) {
-        for (const bool configured : {true, false}) {
-            Accelerator accelerator(of_group(group, {.even_batches = configured}));
-            data::DataLoader loader(numbers(3)), running(numbers(6));
-            accelerator.prepare(loader, running);
-            const std::int64_t rank = group->rank();
-            const std::int64_t uneven = 2 - rank;
-            for ([[maybe_unused]] auto& batch : running) {
-                const auto scope = accelerator.join_uneven_inputs({}, !configured);
-                EXPECT_EQ(loader.len(), configured ? uneven : 2);
-                EXPECT_EQ(std::ssize(pass_of(loader)), configured ? uneven : 2);
-            }
-            EXPECT_EQ(loader.len(), configured ? 2 : uneven);
-            const auto as_configured = accelerator.join_uneven_inputs({});
-            EXPECT_EQ(loader.len(), configured ? 2 : uneven);
-        }
-    });
-}
-
-TEST(JoinUnevenInputs, WarnsOfLoadersThatStayAsTheyAre) {
-    tests::Job job(2, [&](const dist::Environment& environment) -> std::string {
-        const auto group = dist::ProcessGroup::create(environment, {.join_timeout = 30s});
-        std::string heard;
-        set_log_sink([&](LogLevel, std::string_view text) { heard += text; });
-        for (const bool dispatches : {false, true}) {
-            Accelerator accelerator(of_group(group, {.dispatch_batches = dispatches}));
-            data::DataLoader loader(stream_of_numbers(3));
-            accelerator.prepare(loader);
-            const auto scope = accelerator.join_uneven_inputs({}, false);
-            heard += str(' ', pass_of(loader).size(), '|');
-        }
-        set_log_sink({});
-        return heard;
-    });
-    const std::string warning =
-        "join_uneven_inputs: even_batches applies only to loaders that each process reads itself, "
-        "of datasets with indices or shards; other loaders stay as they are 2|";
-    for (const tests::RankOutcome& rank : job.wait(30s)) EXPECT_EQ(rank.text, warning + warning);
-}
-
-TEST(JoinUnevenInputs, OfAModelThatIsNotPreparedChangesNothing) {
-    on_ranks(2, [](const Group& group) {
-        Accelerator accelerator(of_group(group));
-        data::DataLoader loader(numbers(3));
-        accelerator.prepare(loader);
-        nn::Dropout stranger(0.5);
-        expect_error<UsageError>({"Accelerator: this model has not been prepared"}, [&] {
-            const auto scope = accelerator.join_uneven_inputs({&stranger}, false);
-        });
-        EXPECT_EQ(loader.len(), 2);
-    });
-}
-
-// Of different numbers of parameters: 0, 2 and 4 for one process and 1 and 3 for the other.
-TEST(JoinUnevenInputs, TrainsSeveralModelsAsOneProcessDoes) {
-    auto deep = tests::twins(tests::small_mlp({4, 6, 5, 1}), 3);
-    auto flat = tests::twins(tests::small_mlp({4, 1}), 3);
-    const data::TensorDataset samples = tests::samples(5);
-    const auto loss_of = [](nn::Mlp& model, const Tree& sample) {
-        return tests::squared_error(model(sample["x"].tensor().to(f64).view({1, 4})),
-                                    sample["y"].tensor().to(f64).view({1, 1}));
-    };
-    for (nn::Mlp* model : {&deep[2], &flat[2]}) {
-        optim::SGD sgd(model->parameters(), {.lr = 0.1});
-        for (const Rows& step : {Rows{0, 1}, Rows{2, 3}, Rows{4}}) {
-            sgd.zero_grad();
-            for (const std::int64_t i : step) (loss_of(*model, samples.get(i)) / 2).backward();
-            sgd.step();
-        }
-    }
-    on_ranks(2, [&](const Group& group) {
-        const auto rank = static_cast<std::size_t>(group->rank());
-        Accelerator accelerator(of_group(group));
-        data::DataLoader loader(samples);
-        optim::SGD sgd_deep(deep[rank].parameters(), {.lr = 0.1});
-        optim::SGD sgd_flat(flat[rank].parameters(), {.lr = 0.1});
-        accelerator.prepare(deep[rank], flat[rank], loader, sgd_deep, sgd_flat);
-        const auto scope = accelerator.join_uneven_inputs({&deep[rank], &flat[rank]}, false);
-        for (auto& batch : loader) {
-            sgd_deep.zero_grad(), sgd_flat.zero_grad();
-            loss_of(deep[rank], batch).backward();
-            loss_of(flat[rank], batch).backward();
-            sgd_deep.step(), sgd_flat.step();
-        }
-    });
-    for (auto* models : {&deep, &flat})
-        for (const std::size_t rank : {0U, 1U})
-            for (std::size_t p = 0; p < models->back().parameters().size(); ++p)
-                tests::expect_close((*models)[rank].parameters()[p].detach(),
-                                    models->back().parameters()[p].detach(), 1e-12);
-}
-
-TEST(JoinUnevenInputs, EndsWithAnErrorWhereAnotherProcessFails) {
-    auto models = tests::twins(tests::small_mlp({4, 1}), 2);
-    const auto errors = tests::outcomes(2, [&](const Group& group) {
-        Accelerator accelerator(of_group(group));
-        data::DataLoader loader(numbers(3));
-        nn::Mlp& model = models[static_cast<std::size_t>(group->rank())];
-        accelerator.prepare(model, loader);
-        try {
-            const auto scope = accelerator.join_uneven_inputs({&model}, false);
-            if (group->rank() == 1) throw ValueError("bad batch");
-        } catch (const CommError&) {
-            EXPECT_EQ(loader.len(), 2);  // even again
-            throw;
-        }
-    });
-    expect_error<CommError>({}, [&] { std::rethrow_exception(errors[0]); });
-    expect_error<ValueError>({"bad batch"}, [&] { std::rethrow_exception(errors[1]); });
-}
-
-// Loaders that nobody has prepared.
-TEST(JoinUnevenInputs, JoinsWithoutAWordOnEvenBatches) {
-    tests::LogCapture logged;
-    on_ranks(2, [](const Group& group) {
-        Accelerator accelerator(of_group(group));
-        tests::SmallNet net;
-        net.eval();
-        accelerator.prepare(net);
-        data::DataLoader loader(tests::samples(1 + group->rank()));
-        const auto scope = accelerator.join_uneven_inputs({&net});
-        for (auto& batch : loader) tests::squared_error(net(batch["x"]), batch["y"]).backward();
-        for (const Tensor& parameter : net.parameters()) EXPECT_TRUE(parameter.grad().defined());
-    });
-    EXPECT_THAT(logged.lines(), testing::IsEmpty());
-}
-
 // --- meshes
 
-// Of each rank of a mesh.
+// Returns the data rank of each rank of a mesh.
 std::vector<accel::DataRank> data_ranks(const dist::DeviceMesh& mesh) {
     std::vector<accel::DataRank> places;
     places.reserve(static_cast<std::size_t>(mesh.group()->size()));
@@ -422,7 +292,7 @@ std::vector<accel::DataRank> data_ranks(const dist::DeviceMesh& mesh) {
 }
 
 // Covers 4.device.
-TEST(DataRank, IsThatOfThePeersWhoReadTheSame) {
+TEST(DataRank, IsEqualOnRanksThatReadTheSame) {
     on_ranks(16, [](const Group& group) {
         const dist::DeviceMesh mesh(
             group, {{"dp_replicate", 2}, {"dp_shard", 2}, {"cp", 2}, {"sp", 1}, {"tp", 2}});
@@ -437,7 +307,7 @@ TEST(DataRank, IsThatOfThePeersWhoReadTheSame) {
     });
 }
 
-TEST(DataRank, DoesNotCareForTheOrderOfTheDimensions) {
+TEST(DataRank, IgnoresTheOrderOfDimensions) {
     on_ranks(4, [](const Group& group) {
         const dist::DeviceMesh mesh(group, {{"tp", 2}, {"dp", 2}});
         const accel::DataRank place = accel::data_rank(mesh);
@@ -447,7 +317,7 @@ TEST(DataRank, DoesNotCareForTheOrderOfTheDimensions) {
     });
 }
 
-TEST(PreparedLoader, RefusesAMeshOfOtherProcesses) {
+TEST(PreparedLoader, RejectsAMeshOfOtherProcesses) {
     on_ranks(2, [](const Group& group) {
         const auto mesh = std::make_shared<dist::DeviceMesh>(
             group, std::vector<dist::DeviceMesh::Dimension>{{"dp", 2}});
@@ -461,7 +331,7 @@ TEST(PreparedLoader, RefusesAMeshOfOtherProcesses) {
 }
 
 // Covers 4.device.
-TEST(PreparedLoader, OfAMeshIsReadByPeersAlike) {
+TEST(PreparedLoader, YieldsTheSameOnRanksOfOneDataRank) {
     on_ranks(4, [](const Group& group) {
         const auto mesh = std::make_shared<dist::DeviceMesh>(
             group, std::vector<dist::DeviceMesh::Dimension>{{"dp_shard", 2}, {"tp", 2}});

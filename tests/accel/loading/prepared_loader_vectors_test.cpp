@@ -1,5 +1,5 @@
-// What a loop over a prepared loader sees on every process, beside what Accelerate's sees. A row of
-// tests/vectors/README.md names each rule by which an expectation differs from the recording.
+// Compares loops over prepared loaders on every process with recordings of Accelerate. Each rule by
+// which an expectation differs from the recording is named after a row in tests/vectors/README.md.
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -20,12 +20,12 @@ using tests::Rows;
 
 constexpr const char* kUnknown = "TypeError";
 
-// Of one process.
+// What one process sees.
 struct Seen {
     std::vector<Rows> batches, gathered;
     std::vector<bool> ends;
     std::vector<std::int64_t> remainders;
-    // "TypeError" where that isn't known.
+    // "TypeError" if it is unknown.
     json len = {}, total_batch_size = {}, total_dataset_length = {};
     bool ends_after = true, active_after = true;
     bool refused = false;  // by prepare, with a ValueError
@@ -54,7 +54,8 @@ void walk(Loop&& loop, const data::DataLoader& loader, const Accelerator& accele
     seen.active_after = accelerator.active_dataloader() != nullptr;
 }
 
-// By case and process. All cases of as many processes are run by one group.
+// Returns the results by case and process. All cases with the same number of processes share a
+// group.
 template <class F>
 std::vector<std::vector<Seen>> seen_by_all(const json& cases, F&& run) {
     std::vector<std::vector<Seen>> seen;
@@ -93,7 +94,7 @@ struct Case {
     bool splits, drops, evens, iterable, sized;
     std::optional<bool> dispatches;
     bool dispatched = false;
-    std::int64_t total = 0;  // samples of a full step
+    std::int64_t total = 0;  // number of samples in a full step
     std::int64_t steps() const { return n / total + (!drops && n % total != 0 ? 1 : 0); }
     bool is_sharded_stream() const { return iterable && !dispatched && processes > 1; }
 };
@@ -122,7 +123,7 @@ Seen run_prepared(const json& c, const std::shared_ptr<dist::ProcessGroup>& grou
     return seen;
 }
 
-// Of a process, in the terms of the file.
+// The expected values of a process, named as in the file.
 struct Expected {
     json len, total_dataset_length;
     std::vector<Rows> batches = {}, gathered = {};
@@ -147,7 +148,7 @@ Expected expected_of(const json& c, std::size_t rank) {
                                     [](const json& step) { return step.is_object(); });
     if (given) e.gathered = c["gather_for_metrics"].get<std::vector<Rows>>();
     if (is.is_sharded_stream()) {
-        // The sizes of one process's shard are taken for those of the dataset, and duplicates kept.
+        // Upstream uses the sizes of one process's shard for the dataset, and keeps duplicates.
         if (is.sized) {
             if (is.splits) e.len = is.steps();
             e.total_dataset_length = is.n;
@@ -157,9 +158,9 @@ Expected expected_of(const json& c, std::size_t rank) {
         for (std::int64_t s = 0; s < is.steps(); ++s)
             e.gathered.push_back(range(s * is.total, std::min((s + 1) * is.total, is.n)));
     } else if (!is.dispatched && is.splits && !is.evens && !is.drops && is.processes > 1) {
-        e.len = e.batches.size();  // batches that the process doesn't get are counted
+        e.len = e.batches.size();  // counts batches that the process does not get
     } else if (is.dispatched && has_an_empty_batch(c)) {
-        // So few samples that a process gets none: it gets the first ones again.
+        // With too few samples for every process, a process gets the first ones again.
         e.batches = {{static_cast<std::int64_t>(rank) % is.n}};
         e.gathered = {range(0, is.n)};
     }
@@ -171,7 +172,8 @@ void expect_case(const json& c, const std::vector<Seen>& by_rank) {
     for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
         SCOPED_TRACE(str(c.dump(), " on rank ", rank));
         const Seen& seen = by_rank[rank];
-        // A batch size that the processes can't share: so it is with streams, which yield nothing.
+        // The batch size is not divisible by the number of processes; with streams, upstream yields
+        // nothing.
         if (is.splits && is.batch_size % is.processes != 0) {
             EXPECT_TRUE(seen.refused);
             continue;
@@ -183,7 +185,7 @@ void expect_case(const json& c, const std::vector<Seen>& by_rank) {
         }
         EXPECT_FALSE(seen.ends_after);
         EXPECT_FALSE(seen.active_after);
-        if (c.contains("error")) {  // a dispatched loader without a step
+        if (c.contains("error")) {  // a dispatched loader without steps
             EXPECT_EQ(is.steps(), 0);
             EXPECT_TRUE(seen.batches.empty());
             EXPECT_EQ(seen.len, is.sized ? json(0) : json(kUnknown));
@@ -205,7 +207,7 @@ void expect_case(const json& c, const std::vector<Seen>& by_rank) {
 }
 
 // Covers 4.prepare_data_loader, 4.total_batch_size, 4.total_dataset_length, 30.4.
-TEST(PreparedLoader, AgreesWithEveryVector) {
+TEST(PreparedLoader, MatchesVectors) {
     const json file = tests::vectors("prepared_dataloader.json");
     const json& cases = file["cases"];
     ASSERT_FALSE(cases.empty());
@@ -244,7 +246,7 @@ Seen run_skipping(const json& c, const std::shared_ptr<dist::ProcessGroup>& grou
     return seen;
 }
 
-// The batches of a process of a dispatched loader.
+// Returns the batches of one process of a dispatched loader.
 std::vector<Rows> dispatched_steps(std::int64_t first, std::int64_t n, std::int64_t total,
                                    std::int64_t processes, std::int64_t rank) {
     std::vector<Rows> batches;
@@ -282,14 +284,15 @@ void expect_skipping_case(const json& c, const std::vector<Seen>& by_rank) {
         EXPECT_EQ(seen.len, skip > all ? json("ValueError") : json(left));
         EXPECT_FALSE(seen.ends_after);
         EXPECT_FALSE(seen.active_after);
-        // Batches that are dispatched by index are skipped one by one, where steps should be.
+        // With batches dispatched by index, upstream skips single batches instead of steps.
         if (dispatched && c["kind"] == "map" && processes > 1 && skip > 0) {
             EXPECT_EQ(seen.batches, dispatched_steps(skip, n, total, processes, rank));
             continue;
         }
         EXPECT_EQ(json(seen.batches), c["batches"][static_cast<std::size_t>(rank)]);
         EXPECT_EQ(json(seen.ends), c["end"]);
-        // A shard by index forgets the remainder, a stream that it is shorter.
+        // With shards by index, upstream loses the remainder; with streams, it ignores the shorter
+        // length.
         if (dispatched) {
             EXPECT_EQ(json(seen.remainders), c["remainder"]);
         }
@@ -300,7 +303,7 @@ void expect_skipping_case(const json& c, const std::vector<Seen>& by_rank) {
 }
 
 // Covers 3.skip_first_batches, 4.skip_first_batches.
-TEST(SkipFirstBatches, AgreesWithEveryVectorOfPreparedLoaders) {
+TEST(SkipFirstBatches, MatchesVectorsOfPreparedLoaders) {
     const json file = tests::vectors("skip_first_batches.json");
     const json& cases = file["cases"];
     ASSERT_FALSE(cases.empty());

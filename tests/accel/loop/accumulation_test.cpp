@@ -1,4 +1,4 @@
-// When an update happens, and what it does.
+// Tests gradient accumulation: when updates happen and what they do.
 #include <cmath>
 #include <limits>
 #include <memory>
@@ -16,7 +16,7 @@ namespace {
 using tests::samples;
 
 // Covers 7.nested, 6.GradientState.
-TEST(Accumulation, AnEvaluationOnTheLastBatchDoesNotDisturbTheNextPass) {
+TEST(Accumulation, IgnoresAnEvaluationOnTheLastBatch) {
     Accelerator accelerator({.gradient_accumulation_steps = 2});
     data::DataLoader train(samples(3)), eval(samples(2));
     accelerator.prepare(train, eval);
@@ -33,7 +33,7 @@ TEST(Accumulation, AnEvaluationOnTheLastBatchDoesNotDisturbTheNextPass) {
     }
 }
 
-TEST(Accumulation, AnEvaluationThatIsLeftEarlyDoesNotDisturbThePass) {
+TEST(Accumulation, IgnoresAnEvaluationThatIsLeftEarly) {
     Accelerator accelerator({.gradient_accumulation_steps = 2});
     data::DataLoader train(samples(5)), eval(samples(3));
     accelerator.prepare(train, eval);
@@ -52,7 +52,7 @@ TEST(Accumulation, AnEvaluationThatIsLeftEarlyDoesNotDisturbThePass) {
     EXPECT_EQ(sync, std::vector<bool>({false, true, false, true, true}));
 }
 
-TEST(Accumulation, NeedsAtLeastOneStep) {
+TEST(Accumulation, RejectsZeroSteps) {
     Accelerator accelerator({.gradient_accumulation_steps = 3});
     tests::expect_error<ValueError>(
         {"Accelerator: gradient accumulation needs at least one step", "0"},
@@ -61,7 +61,7 @@ TEST(Accumulation, NeedsAtLeastOneStep) {
 }
 
 // Covers 3.backward.
-TEST(Accumulation, BackwardDividesTheLossByTheSteps) {
+TEST(Accumulation, DividesTheLossByTheSteps) {
     Accelerator accelerator({.gradient_accumulation_steps = 4});
     Tensor w = ones({2}, {.dtype = f64, .requires_grad = true});
     accelerator.backward((w * 3.0).sum());
@@ -70,7 +70,7 @@ TEST(Accumulation, BackwardDividesTheLossByTheSteps) {
 }
 
 // Covers 3.backward.
-TEST(Accumulation, BackwardKeepsTheGraphIfItIsToldTo) {
+TEST(Accumulation, KeepsTheGraphOnRequest) {
     for (const auto rule : {accel::ShortWindow::as_upstream, accel::ShortWindow::actual}) {
         Accelerator accelerator({.gradient_accumulation_plugin = {{.short_window = rule}}});
         const Tensor w = full({2}, 3.0, {.dtype = f64, .requires_grad = true});
@@ -83,10 +83,10 @@ TEST(Accumulation, BackwardKeepsTheGraphIfItIsToldTo) {
     }
 }
 
-// The model of an update reaches its optimizer however often accumulate() is called per batch, if
-// the end of the pass does not count.
+// With sync_with_dataloader off, each update steps the optimizer of its model, however often
+// accumulate() is called per batch.
 // Covers 7.several, 7.several-accumulate.
-TEST(Accumulation, MayOpenSeveralMicroBatchesPerBatch) {
+TEST(Accumulation, AllowsSeveralMicroBatchesPerBatch) {
     using Flags = std::vector<bool>;
     for (const auto& [plugin, expected] :
          {std::pair(accel::GradientAccumulationPlugin{.num_steps = 2}, Flags{0, 1, 0, 1, 1, 1}),
@@ -112,9 +112,9 @@ TEST(Accumulation, MayOpenSeveralMicroBatchesPerBatch) {
     }
 }
 
-// One process is enough to see what is called for what.
+// One process is enough to compare the values.
 // Covers 3.clip_grad_norm_, 3.clip_grad_value_, 3.clipgrad_norm.
-TEST(Clipping, OfAnAcceleratorIsThatOfEveryVector) {
+TEST(Clipping, MatchesVectors) {
     const auto file = tests::vectors("clip_grad.json");
     ASSERT_FALSE(file["cases"].empty());
     const auto with_grad = [](const std::vector<double>& values) {
@@ -139,7 +139,7 @@ TEST(Clipping, OfAnAcceleratorIsThatOfEveryVector) {
                 continue;
             }
             ASSERT_EQ(c["kind"], "norm");
-            std::vector<Tensor> params = {zeros({2}, {.requires_grad = true})};  // has none
+            std::vector<Tensor> params = {zeros({2}, {.requires_grad = true})};  // has no gradient
             for (const auto& g : c["grads"]) params.push_back(with_grad(g));
             const double norm =
                 accelerator.clip_grad_norm_(params, c["max_norm"], c["norm_type"]).item();
@@ -150,7 +150,7 @@ TEST(Clipping, OfAnAcceleratorIsThatOfEveryVector) {
 }
 
 // Covers 3.clip_grad_norm_, 3.clip_grad_value_, 30.8.
-TEST(Clipping, IsRefusedBetweenUpdates) {
+TEST(Clipping, IsRejectedBetweenUpdates) {
     Accelerator accelerator({.gradient_accumulation_steps = 2, .cpu = true});
     const Tensor w = ones({2}, {.requires_grad = true});
     auto scope = accelerator.accumulate();
@@ -162,7 +162,7 @@ TEST(Clipping, IsRefusedBetweenUpdates) {
 }
 
 // Covers 5.AcceleratedOptimizer, 5.step, 5.zero_grad.
-TEST(PreparedOptimizer, IsTheVeryOptimizerBehindAGate) {
+TEST(PreparedOptimizer, IsTheSameObjectWithHooks) {
     Accelerator accelerator({.gradient_accumulation_steps = 2, .cpu = true});
     const Tensor w = ones({1}, {.requires_grad = true}), late = ones({1}, {.requires_grad = true});
     optim::SGD sgd({w}, {.lr = 0.5});
@@ -196,9 +196,9 @@ TEST(PreparedOptimizer, IsTheVeryOptimizerBehindAGate) {
     EXPECT_EQ(sgd.state_dict()["param_groups"][1]["lr"].number(), 2);
 }
 
-// What the constructor's option is for, and what a schedule says of itself.
+// Compares the option of the constructor with the option of prepare().
 // Covers 5.AcceleratedScheduler, 5.step, 30.2, 31.scheduler.
-TEST(PreparedScheduler, StepsOncePerUpdateWhereItIsToldTo) {
+TEST(PreparedScheduler, StepsOncePerUpdateOnRequest) {
     tests::on_ranks(2, [](const std::shared_ptr<dist::ProcessGroup>& group) {
         for (const auto& [steps, split, expected] :
              {std::tuple(accel::SchedulerSteps::per_process, false, 2),
@@ -223,7 +223,7 @@ TEST(PreparedScheduler, StepsOncePerUpdateWhereItIsToldTo) {
     });
 }
 
-// loss.backward() itself: what is left out is the division by the steps, and the scale of fp16.
+// loss.backward() skips the division by the steps and the scaling in fp16.
 // Covers 3.no_sync, 3.backward.
 TEST(PlainBackward, AveragesGradientsOfPreparedModels) {
     const nn::Linear start(2, 1);
@@ -238,7 +238,7 @@ TEST(PlainBackward, AveragesGradientsOfPreparedModels) {
             const Tensor x = full({1, 2}, group->rank() + 1.0);
             const auto backward = [&] { (one(x) + two(x)).sum().backward(); };
             {
-                auto scope = accelerator.accumulate();  // of all models
+                auto scope = accelerator.accumulate();  // for all models
                 backward();
                 EXPECT_EQ(one.weight.grad()[0][0].item(), group->rank() + 1);
                 EXPECT_EQ(two.weight.grad()[0][0].item(), group->rank() + 1);

@@ -1,4 +1,4 @@
-// When an update happens, and what it does, as Hugging Face Accelerate was seen to do it on each
+// Compares updates with gradient accumulation with recordings of Hugging Face Accelerate on each
 // rank.
 #include <algorithm>
 #include <cmath>
@@ -27,13 +27,13 @@ data::DataLoader batches_for(const json& c, const char* count, const Group& grou
     return data::DataLoader(samples(c[count].get<std::int64_t>() * group->size()));
 }
 
-// Micro-batches since the last reset, as a checkpoint has it.
+// Returns the micro-batches since the last reset, read from a checkpoint.
 std::int64_t step_of(Accelerator& accelerator, const std::string& folder) {
     accelerator.save_state(folder);
     const auto step = accel::CheckpointReader(folder)
                           .read(str("random_states_", accelerator.process_index()))["step"]
                           .integer();
-    accelerator.wait_for_everyone();  // before the next one takes its place
+    accelerator.wait_for_everyone();  // before the next checkpoint replaces it
     return step;
 }
 
@@ -99,7 +99,7 @@ void nested_evaluation(const json& c, const Group& group) {
             if (broken_early) break;
         }
     }
-    // Upstream no longer sees the end of the pass then (tests/vectors/README.md).
+    // Upstream misses the end of the pass in this case (tests/vectors/README.md).
     if (broken_early) undisturbed.back() = {true, true};
     EXPECT_EQ(seen, undisturbed) << c;
 }
@@ -138,7 +138,7 @@ void two_accumulates(const json& c, const Group& group) {
     EXPECT_EQ(sync, c["sync"].get<std::vector<Flags>>());
 }
 
-// Upstream's share their state (tests/vectors/README.md).
+// Upstream's Accelerators share their state (tests/vectors/README.md).
 void second_accelerator(const Group& group) {
     const Accelerator first({.gradient_accumulation_steps = 4, .process_group = group});
     const Accelerator second({.process_group = group});
@@ -162,7 +162,7 @@ void plugin(const json& c, const Group& group) {
 // 1.gradient_accumulation_steps, 1.gradient_accumulation_plugin, 6.GradientState,
 // 7.GradientAccumulationPlugin.num_steps, 7.adjust_scheduler, 7.sync_with_dataloader,
 // 7.sync_each_batch, 7.several, 7.nested.
-TEST(Accumulation, SyncsAndCountsAsEveryVector) {
+TEST(Accumulation, SyncsAndCountsLikeVectors) {
     const tests::TemporaryFolder folder(tests::FolderStorage::in_memory);
     tests::on_ranks_of_each(tests::vectors("sync_gradients.json"),
                             [&](const json& c, const Group& group) {
@@ -183,7 +183,7 @@ TEST(Accumulation, SyncsAndCountsAsEveryVector) {
                             });
 }
 
-// The regression of tests/golden/record_training.py.
+// The linear regression of tests/golden/record_training.py.
 struct Line : nn::Model<Line> {
     Tensor a = zeros(Shape{}, {.dtype = f64, .requires_grad = true});
     Tensor b = zeros(Shape{}, {.dtype = f64, .requires_grad = true});
@@ -262,7 +262,7 @@ void follow_training(const json& c, const Group& group) {
 
 // Covers 3.backward, 3.accumulate, 3.clip_grad_norm_, 3.clip_grad_value_, 5.step, 7.short,
 // 1.split_batches.
-TEST(Accumulation, LossesWeightsAndRatesFollowEveryVector) {
+TEST(Accumulation, LossesWeightsAndRatesMatchVectors) {
     for (const json& file : {tests::vectors("training_trace.json"), tests::golden("training.json")})
         tests::on_ranks_of_each(file, follow_training);
 }

@@ -1,4 +1,4 @@
-// Programs with more than one of everything, against loops that are written by hand.
+// Compares programs with several models, optimizers and loaders with loops written by hand.
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -21,7 +21,7 @@ namespace {
 using Group = std::shared_ptr<dist::ProcessGroup>;
 
 constexpr std::int64_t kLatent = 3, kWidth = 4, kRows = 6, kBatches = 10;
-constexpr int kOverflow = 4;  // the iteration whose loss of the discriminator is infinite
+constexpr int kOverflow = 4;  // the iteration in which the discriminator's loss is infinite
 
 struct Net : nn::Model<Net> {
     Net(std::int64_t from, std::int64_t to) : in(from, 8), out(8, to) {}
@@ -37,10 +37,10 @@ data::TensorDataset rows(std::int64_t n, std::int64_t width, double phase) {
     return data::TensorDataset(Tree{{"x", tensor(x, {n, width})}});
 }
 
-// Of a discriminator's answers: how far they are from `wanted`.
+// Returns the mean squared difference between a discriminator's outputs and `wanted`.
 Tensor distance(const Tensor& answers, double wanted) { return (answers - wanted).pow(2).mean(); }
 
-// Where every training begins.
+// The initial models of every training.
 struct Nets {
     Net generator, critic;
 };
@@ -79,7 +79,8 @@ struct Gan {
 
 const optim::GradScalerOptions kScaler{.init_scale = 1024, .growth_interval = 3};
 
-// Everything that the Accelerator does is written out. The critic steps between the two losses.
+// The reference: does explicitly what the Accelerator does. The critic steps between the two
+// losses.
 Gan by_hand(const Nets& start) {
     Gan gan(start);
     optim::GradScaler scaler(kScaler);
@@ -139,7 +140,7 @@ Gan by_accelerator(const Nets& start, const Group& group, bool overflows_everywh
                 loss = loss * std::numeric_limits<double>::infinity();
             accelerator.backward(loss);
             accelerator.clip_grad_norm_(critic.parameters(), 0.5);
-            accelerator.unscale_gradients(sgd);  // which they are
+            accelerator.unscale_gradients(sgd);  // they are unscaled already
             sgd.step();
             decay.step();
             EXPECT_EQ(sgd.step_was_skipped(), std::ssize(gan.scales) == kOverflow);
@@ -158,7 +159,7 @@ Gan by_accelerator(const Nets& start, const Group& group, bool overflows_everywh
 
 // Covers 2.optimizer_step_was_skipped, 3.unscale_gradients, 7.several, 8.GradScaler,
 // 8.multi-optimizer, 30.16.
-TEST(Gan, WithTwoOfEverythingInF16IsTheLoopWrittenByHand) {
+TEST(Gan, InF16MatchesTheHandWrittenLoop) {
     const Nets start = new_nets();
     const Gan expected = by_hand(start);
     EXPECT_EQ(expected.scales[kOverflow], expected.scales[kOverflow - 1] / 2);
@@ -175,9 +176,9 @@ TEST(Gan, WithTwoOfEverythingInF16IsTheLoopWrittenByHand) {
             });
 }
 
-// Gradients that no reducer takes to the others.
+// The gradients are not reduced by DataParallel.
 // Covers 8.GradScaler.
-TEST(Gan, SkipsOnAllProcessesWhatOverflowsOnOne) {
+TEST(Gan, SkipsTheStepOnAllProcessesIfOneOverflows) {
     tests::on_ranks(2, [](const Group& group) {
         Accelerator accelerator({.mixed_precision = "fp16", .cpu = true, .process_group = group});
         Tensor w = ones({1}, {.requires_grad = true});
@@ -194,9 +195,9 @@ TEST(Gan, SkipsOnAllProcessesWhatOverflowsOnOne) {
     });
 }
 
-// An evaluation within the loop, of which only the first batches are looked at.
+// Evaluates only the first batches within the training loop.
 // Covers 7.nested, 3.accumulate.
-TEST(NestedEvaluation, ThatIsLeftEarlyLeavesTrainingAsItWas) {
+TEST(NestedEvaluation, LeftEarlyDoesNotChangeTraining) {
     constexpr std::int64_t kTrain = 7, kHeldOut = 5;
     manual_seed(2);
     const Net start(4, 1);

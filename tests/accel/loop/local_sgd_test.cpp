@@ -14,7 +14,7 @@ namespace {
 using nlohmann::json;
 using Group = std::shared_ptr<dist::ProcessGroup>;
 
-// y = a x + b.
+// The model y = a x + b.
 struct Line : nn::Model<Line> {
     Tensor a = zeros(Shape{}, {.dtype = f64, .requires_grad = true});
     Tensor b = zeros(Shape{}, {.dtype = f64, .requires_grad = true});
@@ -47,20 +47,20 @@ void follow(const json& c, const Group& group) {
 }
 
 // Covers 20.LocalSGD.
-TEST(LocalSGD, OfAnAcceleratorFollowsEveryVector) {
+TEST(LocalSGD, MatchesVectors) {
     const auto file = tests::vectors("local_sgd.json");
     tests::on_ranks_of_each(file, follow);
 }
 
 // Covers 20.LocalSGD.
-TEST(LocalSGD, DoesNothingForOneProcessOrWhereItIsNotEnabled) {
+TEST(LocalSGD, DoesNothingOnOneProcessOrIfDisabled) {
     tests::on_ranks(2, [](const Group& group) {
         Line line;
         Accelerator accelerator({.cpu = true, .process_group = group});
         accelerator.prepare(line);
         accel::LocalSGD local(accelerator, line, 1, false);
         accelerator.backward(line(group->rank()));
-        EXPECT_EQ(line.a.grad().item(), 0.5);  // everybody's
+        EXPECT_EQ(line.a.grad().item(), 0.5);  // averaged over ranks
         local.step();
     });
     Line line;

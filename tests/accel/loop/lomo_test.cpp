@@ -1,4 +1,4 @@
-// LOMO in the Accelerator's loop, on one process and on two.
+// Tests LOMO with the Accelerator, on one process and on two.
 #include "optim/lomo.h"
 
 #include <vector>
@@ -45,7 +45,7 @@ std::vector<double> values(const Pair& model) {
 }
 
 // Covers 3.lomo_backward.
-TEST(LomoBackward, UpdatesAndLeavesStepNothing) {
+TEST(LomoBackward, UpdatesParametersAndLeavesNoGradients) {
     Pair model = seeded();
     optim::Lomo lomo(model.parameters());
     Accelerator accelerator({.cpu = true});
@@ -65,9 +65,9 @@ TEST(LomoBackward, UpdatesAndLeavesStepNothing) {
     EXPECT_LT(last, 0.5 * first);
 }
 
-// Of the loss divided by the steps, as backward has it.
+// Both divide the loss by the accumulation steps.
 // Covers 3.backward, 3.lomo_backward.
-TEST(LomoBackward, IsBackwardWithALearningRate) {
+TEST(LomoBackward, EqualsBackwardWithALearningRate) {
     const auto updated = [](const auto& backward) {
         Pair model = seeded();
         optim::Lomo lomo(model.parameters());
@@ -87,14 +87,14 @@ TEST(LomoBackward, IsBackwardWithALearningRate) {
               }),
               expected);
     EXPECT_EQ(updated([](Accelerator& accelerator, const Tensor& loss) {
-                  expect_error<UsageError>({"backward: a learning rate and retain_graph"}, [&] {
+                  expect_error<UsageError>({"backward: learning_rate and retain_graph"}, [&] {
                       accelerator.backward(loss, {.retain_graph = true, .learning_rate = 0.05});
                   });
               }),
               values(seeded()));
 }
 
-TEST(LomoBackward, NeedsALearningRateAndAnOptimizerOfTheKind) {
+TEST(LomoBackward, NeedsALearningRateAndALomoOptimizer) {
     Pair model = seeded();
     optim::SGD sgd(model.parameters());
     optim::Lomo lomo(model.parameters());
@@ -110,18 +110,19 @@ TEST(LomoBackward, NeedsALearningRateAndAnOptimizerOfTheKind) {
         [&] { accelerator.lomo_backward(loss(), {}); });
 }
 
-TEST(LomoBackward, IsNotForScaledGradients) {
+TEST(LomoBackward, RejectsScaledGradients) {
     Pair model = seeded();
     optim::Lomo lomo(model.parameters());
     Accelerator accelerator({.mixed_precision = "fp16", .cpu = true});
     accelerator.prepare(model, lomo);
-    expect_error<UsageError>({"lomo_backward: not with the scaler of fp16, for gradients are "
-                              "applied before all are known to be finite; use bf16"},
+    expect_error<UsageError>({"lomo_backward: can't be used with the loss scaler of fp16, "
+                              "because gradients are applied before all are known to be finite; "
+                              "use bf16"},
                              [&] { accelerator.lomo_backward(sum(model(rows(0, 2))), 0.1); });
 }
 
-// Also in micro-batches that complete no update of other optimizers.
-TEST(LomoBackward, UpdatesByTheMeanOfAllProcesses) {
+// LOMO also updates in micro-batches in which other optimizers do not.
+TEST(LomoBackward, UpdatesWithTheMeanOfAllProcesses) {
     for (const auto& clip : {std::optional<double>(), std::optional<double>(0.05)}) {
         const optim::LomoOptions options = {.clip_grad_norm = clip};
         Pair alone = seeded();

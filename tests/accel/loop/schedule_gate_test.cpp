@@ -1,4 +1,4 @@
-// What preparing does to the steps of schedules that end, that need a metric, or that are composed.
+// Tests prepared schedules that end, that need a metric, or that are composed of others.
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -36,7 +36,7 @@ struct Prepared {
 };
 
 // Covers 5.AcceleratedScheduler, 5.step.
-TEST(ScheduleGate, AMetricOfAMicroBatchThatDoesNotSynchronizeIsNotCounted) {
+TEST(SchedulerHooks, IgnoreMetricsOfMicroBatchesWithoutSync) {
     Prepared p({.gradient_accumulation_steps = 2});
     optim::ReduceLROnPlateau plateau(p.sgd, {.factor = 0.5, .patience = 0});
     p.accelerator.prepare(p.sgd, plateau);
@@ -47,7 +47,7 @@ TEST(ScheduleGate, AMetricOfAMicroBatchThatDoesNotSynchronizeIsNotCounted) {
     EXPECT_EQ(p.lr(), 0.5);
 }
 
-TEST(ScheduleGate, AMetricCountsAlwaysWhereTheScheduleStepsByItself) {
+TEST(SchedulerHooks, CountEveryMetricIfSchedulerStepsIndependently) {
     Prepared p({.gradient_accumulation_steps = 2, .step_scheduler_with_optimizer = false});
     optim::ReduceLROnPlateau plateau(p.sgd, {.factor = 0.5, .patience = 0});
     p.accelerator.prepare(p.sgd, plateau);
@@ -56,7 +56,7 @@ TEST(ScheduleGate, AMetricCountsAlwaysWhereTheScheduleStepsByItself) {
     EXPECT_EQ(p.lr(), 0.25);
 }
 
-TEST(ScheduleGate, AMetricCountsOncePerProcessUnlessPerUpdate) {
+TEST(SchedulerHooks, CountAMetricOncePerProcessUnlessPerUpdate) {
     tests::on_ranks(2, [](const std::shared_ptr<dist::ProcessGroup>& group) {
         for (const auto steps :
              {accel::SchedulerSteps::per_process, accel::SchedulerSteps::per_update}) {
@@ -71,7 +71,7 @@ TEST(ScheduleGate, AMetricCountsOncePerProcessUnlessPerUpdate) {
     });
 }
 
-TEST(ScheduleGate, AChainWithAnEndStandsStillThere) {
+TEST(SchedulerHooks, StopAChainAtItsEnd) {
     Prepared p;
     optim::ChainedScheduler chain({std::make_shared<optim::OneCycleLR>(p.sgd, 1.0, 4),
                                    std::make_shared<optim::ExponentialLR>(p.sgd, 0.5)});
@@ -83,7 +83,7 @@ TEST(ScheduleGate, AChainWithAnEndStandsStillThere) {
     EXPECT_EQ(chain.last_epoch(), 4);
 }
 
-TEST(ScheduleGate, TheWholeOfASequenceIsGated) {
+TEST(SchedulerHooks, ApplyToAllPartsOfASequence) {
     Prepared p({.gradient_accumulation_steps = 3});
     optim::SequentialLR sequence(p.sgd,
                                  {optim::get_scheduler("constant_with_warmup", p.sgd, 2),

@@ -1,4 +1,4 @@
-// How prepared schedulers advance, as Hugging Face Accelerate was seen to do it.
+// Compares prepared schedulers with recordings of Hugging Face Accelerate.
 #include <algorithm>
 #include <cstdint>
 #include <limits>
@@ -39,7 +39,7 @@ std::unique_ptr<optim::Scheduler> schedule_named(const std::string& name, optim:
     return nullptr;
 }
 
-// In fp16, so that the iterations whose gradients are infinite are skipped.
+// Uses fp16, so that iterations with infinite gradients are skipped.
 void follow(const json& c, const Group& group) {
     json said = c;
     said.erase("lr"), said.erase("last_epoch_and_step_count");
@@ -71,7 +71,7 @@ void follow(const json& c, const Group& group) {
         close(c["lr"][i + 1]);
         const json& counts = c["last_epoch_and_step_count"][i];
         EXPECT_EQ(schedule->last_epoch(), counts[0]);
-        // Warm restarts did not count their steps when this was recorded.
+        // The recorded version did not count the steps of warm restarts.
         EXPECT_EQ(schedule->step_count(), c["schedule"] == "coswr"
                                               ? counts[0].get<std::int64_t>() + 1
                                               : counts[1].get<std::int64_t>());
@@ -80,7 +80,7 @@ void follow(const json& c, const Group& group) {
 
 // Covers 1.step_scheduler_with_optimizer, 5.AcceleratedScheduler, 5.AcceleratedScheduler.step,
 // 5.adjust_scheduler, 5.param, 31.scheduler.
-TEST(Scheduler, AdvancesAsEveryVector) {
+TEST(Scheduler, MatchesVectors) {
     const auto file = tests::vectors("scheduler_lr.json");
     tests::on_ranks_of_each(file, follow);
 }

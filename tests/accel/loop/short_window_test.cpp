@@ -1,4 +1,5 @@
-// Passes whose micro-batches are no multiple of those of an update, and schedules that count them.
+// Tests passes whose number of micro-batches is not a multiple of the accumulation steps, and
+// schedules that count them.
 #include <memory>
 #include <vector>
 
@@ -20,7 +21,7 @@ using Numbers = std::vector<double>;
 
 constexpr int kBatches = 5;
 
-// The gradient is what a batch says: on every process, its number from 1 on in its pass.
+// A model whose gradient is the number of the batch in its pass (from 1), on every process.
 struct Weight : nn::Model<Weight> {
     Tensor value = zeros(Shape{}, {.dtype = f64, .requires_grad = true});
     Tensor forward(const Tensor& x) { return (value * x).mean(); }
@@ -69,7 +70,7 @@ struct Course {
     Numbers gradients;
 };
 
-class Windows : public testing::TestWithParam<int> {
+class ShortWindowOptions : public testing::TestWithParam<int> {
   protected:
     void expect(ShortWindow kind, const Flags& sync, const Numbers& gradients) {
         for (const char* precision : {"no", "fp16"})
@@ -88,32 +89,32 @@ class Windows : public testing::TestWithParam<int> {
             });
     }
 };
-INSTANTIATE_TEST_SUITE_P(P, Windows, testing::Values(1, 2));
+INSTANTIATE_TEST_SUITE_P(Processes, ShortWindowOptions, testing::Values(1, 2));
 
 // Covers 7.GradientAccumulationPlugin.num_steps, 7.short, 7.sync_with_dataloader, 31.section,
 // 31.short.
-TEST_P(Windows, AreSmallerUpdatesUnlessSomethingElseIsSaid) {
+TEST_P(ShortWindowOptions, DefaultMakesSmallerUpdates) {
     expect(ShortWindow::as_upstream, {0, 1, 0, 1, 1, 0, 1, 0, 1, 1},
            {1.5, 3.5, 2.5, 1.5, 3.5, 2.5});
 }
 
 // Covers 7.short, 30.6.
-TEST_P(Windows, MayBeUpdatesOfTheMeanOfWhatTheyHave) {
+TEST_P(ShortWindowOptions, ActualDividesByTheRealNumber) {
     expect(ShortWindow::actual, {0, 1, 0, 1, 1, 0, 1, 0, 1, 1}, {1.5, 3.5, 5, 1.5, 3.5, 5});
 }
 
 // Covers 7.short, 30.6.
-TEST_P(Windows, MayBeCarriedOverToTheNextPass) {
+TEST_P(ShortWindowOptions, CarryOverContinuesInTheNextPass) {
     expect(ShortWindow::carry_over, {0, 1, 0, 1, 0, 1, 0, 1, 0, 1}, {1.5, 3.5, 3, 2.5, 4.5});
 }
 
 // Covers 7.short, 30.6.
-TEST_P(Windows, MayBeDropped) {
+TEST_P(ShortWindowOptions, DropDiscardsTheWindow) {
     expect(ShortWindow::drop, {0, 1, 0, 1, 0, 0, 1, 0, 1, 0}, {1.5, 3.5, 1.5, 3.5});
 }
 
-// Several losses in the last micro-batch, and a model that only the one before has reached.
-TEST(ShortWindow, OfTheMeanScalesWhatEachModelHasOnce) {
+// The last micro-batch has several losses, and one model is used only in the micro-batch before.
+TEST(ShortWindow, ActualScalesEachModelOnce) {
     Accelerator accelerator({.cpu = true,
                              .gradient_accumulation_plugin = GradientAccumulationPlugin{
                                  .num_steps = 3, .short_window = ShortWindow::actual}});
@@ -134,7 +135,7 @@ TEST(ShortWindow, OfTheMeanScalesWhatEachModelHasOnce) {
     EXPECT_NEAR(once.value.item(), -0.5, 1e-12);
 }
 
-TEST(ShortWindow, IsNotWithoutTheEndOfAPass) {
+TEST(ShortWindow, NeedsSyncWithDataloader) {
     for (const ShortWindow kind : {ShortWindow::actual, ShortWindow::drop})
         expect_error<UsageError>({"Accelerator: short_window", "sync_with_dataloader"}, [&] {
             const Accelerator accelerator(
@@ -143,8 +144,8 @@ TEST(ShortWindow, IsNotWithoutTheEndOfAPass) {
         });
 }
 
-// An evaluation that ends, or is left, within the window is none of its business.
-TEST(ShortWindow, ThatIsDroppedIsThatOfTheTrainingLoop) {
+// An evaluation that ends, or is left, within the window has no effect.
+TEST(ShortWindow, DropsRemainderOfTrainingLoop) {
     Course run({.num_steps = 2, .short_window = ShortWindow::drop}, dist::ProcessGroup::alone());
     data::DataLoader eval(numbers(3, 1));
     run.accelerator.prepare(eval);
@@ -156,8 +157,8 @@ TEST(ShortWindow, ThatIsDroppedIsThatOfTheTrainingLoop) {
     EXPECT_FALSE(run.weight.value.grad().defined());
 }
 
-// Saved behind the last batch, before the pass has ended.
-TEST(ShortWindow, ThatIsDroppedIsNotInACheckpoint) {
+// Saves after the last batch, before the pass has ended.
+TEST(ShortWindow, DroppedWindowIsNotSaved) {
     const tests::TemporaryFolder folder(tests::FolderStorage::in_memory);
     const GradientAccumulationPlugin plugin{.num_steps = 2, .short_window = ShortWindow::drop};
     Course saved(plugin, dist::ProcessGroup::alone());
@@ -172,8 +173,8 @@ TEST(ShortWindow, ThatIsDroppedIsNotInACheckpoint) {
     EXPECT_EQ(loaded.gradients, Numbers({1.5, 3.5}));
 }
 
-// Saved within the short window.
-TEST(ShortWindow, OfTheMeanGoesOnFromACheckpoint) {
+// Saves within the short window.
+TEST(ShortWindow, ActualResumesFromACheckpoint) {
     const tests::TemporaryFolder folder(tests::FolderStorage::in_memory);
     const GradientAccumulationPlugin plugin{
         .num_steps = 4, .adjust_scheduler = true, .short_window = ShortWindow::actual};
@@ -190,7 +191,7 @@ TEST(ShortWindow, OfTheMeanGoesOnFromACheckpoint) {
     EXPECT_EQ(loaded.schedule.last_epoch(), kBatches);
 }
 
-// A schedule made for training without accumulation ends where the data do.
+// A schedule made for training without accumulation ends with the data.
 // Covers 5.adjust_scheduler, 7.adjust_scheduler, 31.adjust_scheduler.
 TEST(AdjustScheduler, CountsMicroBatchesOfAllProcesses) {
     for (const int size : {1, 2})
@@ -216,7 +217,7 @@ TEST(AdjustScheduler, CountsMicroBatchesOfAllProcesses) {
 }
 
 // Covers 5.step.
-TEST(AdjustScheduler, GoesByUpdatesPerUpdateAndEndsWhereTheScheduleDoes) {
+TEST(AdjustScheduler, CountsUpdatesIfPerUpdateAndStopsAtTheEnd) {
     Tensor w = ones({1}, {.requires_grad = true});
     optim::SGD sgd({w}, {.lr = 1, .momentum = 0.9});
     optim::OneCycleLR schedule(sgd, 1.0, 6);

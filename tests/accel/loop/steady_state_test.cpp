@@ -1,5 +1,4 @@
-// A training that has found its pace takes nothing more from the system: no memory, no descriptor,
-// no thread.
+// Tests that training in its steady state allocates no memory, descriptors or threads.
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -24,7 +23,7 @@ std::int64_t entries(const char* folder) {
     return std::distance(begin(all), end(all));
 }
 
-// Memory of this process that no file backs.
+// Returns the anonymous resident memory of this process.
 std::int64_t resident_bytes() {
     std::ifstream file("/proc/self/statm");
     std::int64_t size = 0, resident = 0, shared = 0;
@@ -44,7 +43,7 @@ data::TensorDataset rows() {
     return data::TensorDataset(Tree{{"x", randn({n, kIn})}, {"y", randn({n, 1})}});
 }
 
-// All that a usual training has: workers, dropout, bf16, clipping, a schedule and a tracker.
+// A typical training: workers, dropout, bf16, clipping, a schedule and a tracker.
 struct UsualTraining {
     explicit UsualTraining(const std::string& folder)
         : accelerator({.mixed_precision = "bf16", .log_with = {"jsonl"}, .project_dir = folder}) {
@@ -66,7 +65,7 @@ struct UsualTraining {
                 if (step == steps) break;
             }
     }
-    // How many batches exist at once is the threads' affair: so many did.
+    // The number of simultaneous batches depends on thread timing, so allocates the maximum first.
     void reserve_batches() {
         std::vector<Tensor> held;
         for (int i = 0; i < 8; ++i)
@@ -105,14 +104,14 @@ void expect_nothing_taken(std::int64_t warmup, std::int64_t steps) {
     EXPECT_EQ(after.descriptors, before.descriptors);
     EXPECT_EQ(after.threads, before.threads);
     EXPECT_GT(after.memory.allocations, before.memory.allocations + steps);
-    // A sanitizer's own books grow.
+    // A sanitizer's bookkeeping grows.
     EXPECT_TRUE(kSanitized || after.resident - before.resident <= 64 << 10)
         << after.resident - before.resident << " bytes";
 }
 
-TEST(SteadyState, TrainingTakesNothingMoreFromTheSystem) { expect_nothing_taken(100, 200); }
+TEST(SteadyState, TrainingAllocatesNothing) { expect_nothing_taken(100, 200); }
 
-TEST(SteadyState, LongTrainingTakesNothingMoreFromTheSystem) { expect_nothing_taken(1000, 10000); }
+TEST(SteadyState, LongTrainingAllocatesNothing) { expect_nothing_taken(1000, 10000); }
 
 }  // namespace
 }  // namespace axle::tests

@@ -1,4 +1,5 @@
-// Losses that are sums with a weight: gradients of all tokens over all tokens.
+// Tests losses that are weighted sums: gradients are sums over all tokens divided by the number of
+// all tokens.
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -23,7 +24,7 @@ using tests::expect_error;
 using Group = std::shared_ptr<dist::ProcessGroup>;
 using Numbers = std::vector<double>;
 
-// The loss of a token is (a token - 1)^2.
+// A model whose loss for a token is (a token - 1)^2.
 struct Model : nn::Model<Model> {
     explicit Model(double start = 0.5)
         : a(tensor({start}, Shape{}, {.dtype = f64, .requires_grad = true})) {}
@@ -91,7 +92,7 @@ void follow(const json& c, const Group& group) {
             EXPECT_NEAR(update.model.gradient(), expected, 1e-12);
             update.sgd.step();
             EXPECT_NEAR(update.model.a.item(), start - expected, 1e-12);
-            // Without a word, means of means, as upstream.
+            // Without weights the gradient is a mean of means, as upstream.
             update.model.a.detach().fill_(start);
             update.sgd.zero_grad();
             update.run(accelerator, false);
@@ -99,20 +100,20 @@ void follow(const json& c, const Group& group) {
         }
 }
 
-class WeightsInAnyMode : public testing::TestWithParam<bool> {
+class WeightedLoss : public testing::TestWithParam<bool> {
   protected:
     void SetUp() override { use_deterministic_algorithms(GetParam()); }
     void TearDown() override { use_deterministic_algorithms(false); }
 };
-INSTANTIATE_TEST_SUITE_P(DeterministicOrNot, WeightsInAnyMode, testing::Bool());
+INSTANTIATE_TEST_SUITE_P(DeterministicOrNot, WeightedLoss, testing::Bool());
 
 // Covers 7.variable-length, 3.backward.
-TEST_P(WeightsInAnyMode, OfTokensAsEveryVector) {
+TEST_P(WeightedLoss, MatchesVectors) {
     const auto file = tests::vectors("variable_token_accumulation.json");
     tests::on_ranks_of_each(file, follow);
 }
 
-// What a process reads as its micro-batch: two parts of tokens, of lengths that vary.
+// Returns part `part` of a micro-batch: tokens, with varying lengths.
 Numbers tokens_of(int process, int micro_batch, int part) {
     Numbers tokens;
     const int n = 1 + (3 * process + 5 * micro_batch + 2 * part) % 4;
@@ -123,7 +124,7 @@ Numbers tokens_of(int process, int micro_batch, int part) {
 
 // The first loss of a micro-batch is of one model, the second of both.
 // Covers 7.several, 7.variable-length, 30.5.
-TEST_P(WeightsInAnyMode, GiveTheGradientOfAllTokensHoweverManyLossesAndModels) {
+TEST_P(WeightedLoss, IsExactForSeveralLossesAndModels) {
     constexpr int kSteps = 3;
     for (const int size : {1, 2, 3})
         tests::on_ranks(size, [&](const Group& group) {
@@ -158,7 +159,7 @@ TEST_P(WeightsInAnyMode, GiveTheGradientOfAllTokensHoweverManyLossesAndModels) {
         });
 }
 
-TEST_P(WeightsInAnyMode, OfNothingLearnNothing) {
+TEST_P(WeightedLoss, WithWeightZeroChangesNothing) {
     tests::on_ranks(2, [&](const Group& group) {
         Accelerator accelerator(options(group, 1));
         Model model;
@@ -167,14 +168,14 @@ TEST_P(WeightsInAnyMode, OfNothingLearnNothing) {
         accelerator.backward(model(Numbers{}), 0);
         EXPECT_EQ(model.gradient(), 0);
         sgd.step(), sgd.zero_grad();
-        // A process without tokens takes those of the other.
+        // The process without tokens gets the gradient of the other one.
         const Numbers tokens = group->rank() == 0 ? Numbers() : Numbers{0.5, -1};
         accelerator.backward(model(tokens), count(tokens));
         EXPECT_NEAR(model.gradient(), gradient_of(0.5, {0.5, -1}) / 2, 1e-12);
     });
 }
 
-TEST_P(WeightsInAnyMode, GoWithWhatWasGatheredWithoutTheOthers) {
+TEST_P(WeightedLoss, WorksWithGradientsAccumulatedWithoutSync) {
     tests::on_ranks(2, [&](const Group& group) {
         Accelerator accelerator(options(group, 1));
         Model model;
@@ -193,9 +194,9 @@ TEST_P(WeightsInAnyMode, GoWithWhatWasGatheredWithoutTheOthers) {
     });
 }
 
-// Between two updates, by as many processes, more and fewer.
+// Loads a checkpoint in the middle of an update with more and with fewer processes.
 // Covers 7.variable-length.
-TEST(WeightsInACheckpoint, CompleteTheUpdateThatOthersHaveBegun) {
+TEST(WeightedLossCheckpoint, CompletesTheUpdate) {
     for (const int saving : {1, 2})
         for (const int loading : {1, 2}) {
             const tests::TemporaryFolder folder(tests::FolderStorage::in_memory);
@@ -234,7 +235,7 @@ TEST(WeightsInACheckpoint, CompleteTheUpdateThatOthersHaveBegun) {
 }
 
 // Covers 3.join_uneven_inputs.
-TEST(Weights, OfProcessesWithoutDataAreNothing) {
+TEST(WeightedLosses, IgnoreProcessesWithoutData) {
     tests::on_ranks(2, [&](const Group& group) {
         Accelerator accelerator(options(group, 1));
         Model model;
@@ -253,7 +254,7 @@ TEST(Weights, OfProcessesWithoutDataAreNothing) {
 }
 
 // Covers 20.LocalSGD.
-TEST(Weights, AreThoseOfTheProcessWhereItTrainsOnItsOwn) {
+TEST(WeightedLosses, UseLocalWeightsUnderLocalSgd) {
     tests::on_ranks(2, [&](const Group& group) {
         Accelerator accelerator(options(group, 1));
         Model model;
@@ -266,9 +267,9 @@ TEST(Weights, AreThoseOfTheProcessWhereItTrainsOnItsOwn) {
     });
 }
 
-// An overflow on one process: nobody steps, and the weights start anew.
+// If one process overflows, no process steps, and the weights are reset.
 // Covers 8.GradScaler.
-TEST(Weights, GoWithAScalerThatSkips) {
+TEST(WeightedLosses, AreResetWhenTheScalerSkips) {
     tests::on_ranks(2, [&](const Group& group) {
         Accelerator accelerator(options(group, 2, "fp16"));
         Model model;
@@ -300,7 +301,7 @@ struct TwoParts : nn::Model<TwoParts> {
     void visit(nn::Visitor& v) override { v("a", a), v("b", b); }
 };
 
-TEST(Weights, CountForAllOfAModelWhicheverOptimizerStepsIt) {
+TEST(WeightedLosses, CountForAllOptimizersOfAModel) {
     Accelerator accelerator({.gradient_accumulation_steps = 2, .cpu = true});
     TwoParts model;
     optim::SGD first({model.a}, {.lr = 1}), second({model.b}, {.lr = 1});
@@ -313,7 +314,7 @@ TEST(Weights, CountForAllOfAModelWhicheverOptimizerStepsIt) {
     EXPECT_EQ(model.b.grad().item(), 1.0 / 8);
 }
 
-TEST(Weights, AreForgottenWithWhatWasPrepared) {
+TEST(WeightedLosses, AreResetByFreeMemory) {
     Accelerator accelerator({.cpu = true});
     Model model;
     optim::SGD sgd(model.parameters(), {.lr = 1});
@@ -326,7 +327,7 @@ TEST(Weights, AreForgottenWithWhatWasPrepared) {
     EXPECT_EQ(model.gradient(), gradient_of(0.5, {1}));
 }
 
-TEST(Weights, ThatAreNoNumberShow) {
+TEST(WeightedLosses, PropagateNan) {
     Accelerator accelerator({.cpu = true});
     Model model;
     optim::SGD sgd(model.parameters(), {.lr = 1});
@@ -335,15 +336,15 @@ TEST(Weights, ThatAreNoNumberShow) {
     EXPECT_TRUE(std::isnan(model.gradient()));
 }
 
-TEST(Weights, AreRefusedWhereTheyMakeNoSense) {
+TEST(WeightedLosses, RejectInvalidWeights) {
     Accelerator accelerator({.gradient_accumulation_steps = 2, .cpu = true});
     Model model, other;
     optim::SGD sgd(model.parameters(), {.lr = 1});
     accelerator.prepare(model, sgd);
     const auto backward = [&](auto weight) { accelerator.backward(model(Numbers{1, 2}), weight); };
-    expect_error<ValueError>({"backward: a weight", "-1"}, [&] { backward(-1); });
-    expect_error<ValueError>({"backward: a weight", "nan"}, [&] { backward(std::nan("")); });
-    expect_error<ShapeError>({"backward: a weight is one number", "[2]"},
+    expect_error<ValueError>({"backward: the weight must", "-1"}, [&] { backward(-1); });
+    expect_error<ValueError>({"backward: the weight must", "nan"}, [&] { backward(std::nan("")); });
+    expect_error<ShapeError>({"backward: the weight must have one element", "[2]"},
                              [&] { backward(ones({2})); });
     expect_error<UsageError>({"backward", "no parameter of a prepared model"},
                              [&] { accelerator.backward(other(Numbers{1}), 1); });
@@ -356,7 +357,7 @@ TEST(Weights, AreRefusedWhereTheyMakeNoSense) {
                              [&] { accelerator.backward(model(Numbers{1})); });
     backward(2);
     auto after = accelerator.accumulate(model);
-    accelerator.backward(model(Numbers{1}));  // another update
+    accelerator.backward(model(Numbers{1}));  // in another update
 }
 
 }  // namespace

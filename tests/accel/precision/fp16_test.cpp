@@ -1,4 +1,5 @@
-// Mixed precision in f16 on the CPU: when gradients are unscaled, steps skipped, the scale updated.
+// Tests mixed precision in f16 on the CPU: unscaling of gradients, skipped steps, updates of the
+// scale.
 #include <cmath>
 #include <filesystem>
 #include <limits>
@@ -26,7 +27,7 @@ accel::AcceleratorOptions fp16(int accumulation = 1) {
         .grad_scaler_kwargs = accel::GradScalerKwargs{.init_scale = 1024, .growth_interval = 3}};
 }
 
-// One parameter, whose gradient is what a test says.
+// A model with one parameter, whose gradient is set by the test.
 struct Weight : nn::Model<Weight> {
     Tensor value = tensor({1, 2}, {2}, {.requires_grad = true});
     Tensor forward(const Tensor& x) { return sum(value * x); }
@@ -50,7 +51,7 @@ struct Objects {
 };
 
 // Covers 1.mixed_precision, 8.PrecisionType, 8.model, 31.fp16.
-TEST(Fp16, TrainsAsF32DoesButForRounding) {
+TEST(Fp16, TrainsLikeF32UpToRounding) {
     std::vector<double> losses[2];
     for (const bool half : {false, true}) {
         manual_seed(3);
@@ -78,7 +79,7 @@ TEST(Fp16, TrainsAsF32DoesButForRounding) {
 
 // Covers 2.optimizer_step_was_skipped, 3.optimizer_step_was_skipped, 5.step_was_skipped, 8.GradScaler,
 // 8.GradScalerKwargs.
-TEST(Fp16, SkipsTheStepAndTheScheduleAndHalvesTheScale) {
+TEST(Fp16, SkipsStepAndScheduleAndHalvesTheScale) {
     Objects o;
     for (const double gradient : {1.0, kInfinity, 1.0}) {
         const bool bad = gradient == kInfinity;
@@ -88,7 +89,7 @@ TEST(Fp16, SkipsTheStepAndTheScheduleAndHalvesTheScale) {
             auto scope = o.accelerator.accumulate(o.one);
             o.backward(o.one, gradient);
             o.sgd_one.step();
-            EXPECT_EQ(o.scale(), scale);  // the other optimizer might step yet
+            EXPECT_EQ(o.scale(), scale);  // the other optimizer may still step
             o.schedule.step();
             o.sgd_one.zero_grad();
         }
@@ -102,7 +103,7 @@ TEST(Fp16, SkipsTheStepAndTheScheduleAndHalvesTheScale) {
 }
 
 // Covers 1.step_scheduler_with_optimizer, 5.step.
-TEST(Fp16, StepsASchedulerOnItsOwnWhateverWasSkipped) {
+TEST(Fp16, StepsAnIndependentSchedulerAfterSkippedSteps) {
     accel::AcceleratorOptions options = fp16();
     options.step_scheduler_with_optimizer = false;
     Objects o(options);
@@ -114,7 +115,7 @@ TEST(Fp16, StepsASchedulerOnItsOwnWhateverWasSkipped) {
 }
 
 // Covers 8.GradScaler, 5.step_was_skipped.
-TEST(Fp16, LooksAtWhatHasAccumulatedWhenItIsComplete) {
+TEST(Fp16, ChecksAccumulatedGradientsOncePerUpdate) {
     Objects o(fp16(3));
     for (const double gradient : {1.0, kInfinity, 1.0, 1.0, 1.0, 1.0}) {
         auto scope = o.accelerator.accumulate(o.one);
@@ -129,7 +130,7 @@ TEST(Fp16, LooksAtWhatHasAccumulatedWhenItIsComplete) {
 }
 
 // Covers 3.clip_grad_norm_, 3.clip_grad_value_, 3.unscale_gradients, 30.8.
-TEST(Fp16, ClipsWhatIsUnscaledHoweverOften) {
+TEST(Fp16, ClipsUnscaledGradients) {
     Objects o;
     o.backward(o.one, 3);
     EXPECT_NEAR(o.accelerator.clip_grad_norm_(o.one.parameters(), 100).item(), 3 * std::sqrt(2.0),
@@ -142,7 +143,7 @@ TEST(Fp16, ClipsWhatIsUnscaledHoweverOften) {
     EXPECT_NEAR(o.one.value[0].item(), 1 - std::sqrt(0.5), 1e-5);
 }
 
-TEST(Fp16, RefusesToClipBetweenUpdates) {
+TEST(Fp16, RejectsClippingBetweenUpdates) {
     Objects o(fp16(2));
     auto scope = o.accelerator.accumulate(o.one);
     o.backward(o.one, 1);
@@ -153,7 +154,7 @@ TEST(Fp16, RefusesToClipBetweenUpdates) {
 }
 
 // Covers 8.multi-optimizer.
-TEST(Fp16, UpdatesOnceForAllOptimizersOfAnIteration) {
+TEST(Fp16, UpdatesTheScaleOnceForAllOptimizers) {
     Objects o;
     for (int i = 0; i < 2; ++i) {
         const bool bad = i == 1;
@@ -174,8 +175,9 @@ TEST(Fp16, UpdatesOnceForAllOptimizersOfAnIteration) {
     EXPECT_EQ(o.two.value[0].item(), -1);
 }
 
-// Each has its own backward, step and clip, and leaves gradients with the other; no accumulate().
-TEST(Fp16, UnscalesByTheScaleOfTheLossWhateverTheOrder) {
+// Each model has its own backward, step and clipping, and also gets gradients from the other;
+// accumulate() is not used.
+TEST(Fp16, UnscalesWithTheScaleOfTheLossInAnyOrder) {
     Objects o;
     for (int i = 0; i < 8; ++i) {
         for (const bool first : {true, false}) {
@@ -193,7 +195,7 @@ TEST(Fp16, UnscalesByTheScaleOfTheLossWhateverTheOrder) {
     EXPECT_GT(o.scale(), 1024);
 }
 
-TEST(Fp16, GoesOnWhereAnOptimizerNeverSteps) {
+TEST(Fp16, WorksIfAnOptimizerNeverSteps) {
     Objects o;
     for (int i = 0; i < 4; ++i) {
         o.accelerator.backward(o.one(full({2}, i == 1 ? kInfinity : 1)) + o.two(full({2}, 1)));
@@ -203,7 +205,7 @@ TEST(Fp16, GoesOnWhereAnOptimizerNeverSteps) {
     EXPECT_LT(o.scale(), 1024);
 }
 
-TEST(Fp16, TakesAStepWithoutGradientsForNothing) {
+TEST(Fp16, IgnoresStepsWithoutGradients) {
     Objects o;
     o.backward(o.one, kInfinity);
     o.sgd_one.step();
@@ -215,7 +217,7 @@ TEST(Fp16, TakesAStepWithoutGradientsForNothing) {
 }
 
 // Covers 2.scaler, 8.GradScalerKwargs.
-TEST(Fp16, CanBeWithoutAScaler) {
+TEST(Fp16, CanDisableTheScaler) {
     accel::AcceleratorOptions options = fp16();
     options.grad_scaler_kwargs->enabled = false;
     Objects o(options);
@@ -224,7 +226,7 @@ TEST(Fp16, CanBeWithoutAScaler) {
     EXPECT_EQ(o.one.value.grad()[0].item(), 1);
 }
 
-TEST(Fp16, LeavesOptimizersAsTheyWere) {
+TEST(Fp16, DetachesFromOptimizers) {
     Objects o;
     o.backward(o.one, 1);
     o.sgd_one.step();
@@ -236,7 +238,7 @@ TEST(Fp16, LeavesOptimizersAsTheyWere) {
 }
 
 // Covers 10.scaler.pt.
-TEST(Fp16, ComesBackFromACheckpoint) {
+TEST(Fp16, RestoresTheScalerFromACheckpoint) {
     const fs::path folder = fs::path(testing::TempDir()) / "axle_fp16_state";
     const auto step = [](Objects& o, double gradient) {
         auto scope = o.accelerator.accumulate(o.one);

@@ -1,5 +1,4 @@
-// Training in fp8 on the CPU, where it is emulated: recipes, which layers they take, and how well
-// they learn.
+// Tests emulated fp8 training on the CPU: recipes, the layers that they convert, and convergence.
 #include "accel/precision/fp8.h"
 
 #include <cstdlib>
@@ -93,7 +92,7 @@ class Log {
 };
 
 // Covers 8.AORecipeKwargs, 2.fp8_enabled, 1.mixed_precision.
-TEST(Fp8, CurrentScalingTakesAllLayersButTheFirstAndTheLast) {
+TEST(Fp8, CurrentScalingConvertsAllButFirstAndLastLayer) {
     Accelerator accelerator(ao());
     Net net;
     accelerator.prepare(net);
@@ -109,7 +108,7 @@ TEST(Fp8, CurrentScalingTakesAllLayersButTheFirstAndTheLast) {
 }
 
 // Covers 8.AORecipeKwargs.
-TEST(Fp8, AFilterSaysWhichLayers) {
+TEST(Fp8, FilterSelectsLayers) {
     Accelerator accelerator(
         ao({.module_filter_func = [](const nn::Linear& layer, const std::string& name) {
             return name != "layers.1" && layer.weight.size(1) >= 16;
@@ -120,7 +119,7 @@ TEST(Fp8, AFilterSaysWhichLayers) {
 }
 
 // Covers 8.fp8, 2.fp8_enabled.
-TEST(Fp8, DelayedScalingTakesEveryLayerThatFitsAndSkipsTheOthers) {
+TEST(Fp8, DelayedScalingConvertsLayersOfSuitableSize) {
     Accelerator accelerator(te({.amax_history_len = 8}));
     Net net;
     accelerator.prepare(net);
@@ -146,7 +145,7 @@ TEST(Fp8, PreparingTwiceConvertsOnce) {
 }
 
 // Covers 8.fp8.
-TEST(Fp8, LayersComputeInBf16AroundTheirProducts) {
+TEST(Fp8, LayersComputeInBf16OutsideProducts) {
     Accelerator accelerator(ao());
     Net net;
     accelerator.prepare(net);
@@ -174,7 +173,7 @@ std::vector<double> losses_of(const AcceleratorOptions& options, int steps) {
 }
 
 // Covers 8.fp8, 8.AORecipeKwargs.
-TEST(Fp8, LearnsAboutAsWellAsBf16) {
+TEST(Fp8, ConvergesLikeBf16) {
     constexpr int kSteps = 150;
     const std::vector<double> bf16_losses =
         losses_of({.mixed_precision = "bf16", .cpu = true}, kSteps);
@@ -190,7 +189,7 @@ TEST(Fp8, LearnsAboutAsWellAsBf16) {
 }
 
 // Covers 8.env, 27.ACCELERATE_FP8_BACKEND.
-TEST(Fp8, TheEnvironmentSaysWhatFieldsDoNot) {
+TEST(Fp8, EnvironmentSetsMissingFields) {
     const Environment backend("ACCELERATE_FP8_BACKEND", "TE");
     const Environment format("ACCELERATE_FP8_FORMAT", "e4m3");
     const Environment margin("ACCELERATE_FP8_MARGIN", "2");
@@ -204,7 +203,7 @@ TEST(Fp8, TheEnvironmentSaysWhatFieldsDoNot) {
     accelerator.prepare(net);
     const nn::Float8Options& options = options_of(net);
     EXPECT_EQ(options.gradient, DType::f8_e4m3);
-    EXPECT_EQ(options.margin, 1);  // it was said
+    EXPECT_EQ(options.margin, 1);  // given explicitly
     EXPECT_EQ(options.interval, 4);
     EXPECT_EQ(options.history_length, 32);
     EXPECT_FALSE(options.most_recent);
@@ -213,7 +212,7 @@ TEST(Fp8, TheEnvironmentSaysWhatFieldsDoNot) {
 }
 
 // Covers 8.env.
-TEST(Fp8, TheEnvironmentSpeaksForCurrentScalingToo) {
+TEST(Fp8, EnvironmentAppliesToCurrentScaling) {
     const Environment pad("ACCELERATE_FP8_PAD_INNER_DIM", "0");
     Accelerator accelerator(ao());
     Net net;
@@ -222,7 +221,7 @@ TEST(Fp8, TheEnvironmentSpeaksForCurrentScalingToo) {
 }
 
 // Covers 1.kwargs_handlers, 8.fp8.
-TEST(Fp8, RefusesWhatNoRecipeMaySay) {
+TEST(Fp8, RejectsInvalidRecipes) {
     expect_error<ValueError>(
         {"Accelerator: a recipe of fp8 needs mixed_precision 'fp8': 'bf16'"},
         [] { Accelerator({.mixed_precision = "bf16", .cpu = true, .te_recipe_kwargs = {{}}}); });
@@ -236,7 +235,7 @@ TEST(Fp8, RefusesWhatNoRecipeMaySay) {
     refused({.amax_history_len = 0}, "Accelerator: fp8: amax_history_len must be at least 1: 0");
     refused({.interval = 0}, "Accelerator: fp8: interval must be at least 1: 0");
     refused({.amax_history_len = 4, .use_mxfp8_block_scaling = true},
-            "Accelerator: fp8: use_mxfp8_block_scaling goes with neither amax_history_len nor");
+            "Accelerator: fp8: use_mxfp8_block_scaling excludes amax_history_len and");
     expect_error<accel::NotImplementedError>(
         {"Accelerator: fp8: use_mxfp8_block_scaling is not implemented"},
         [] { Accelerator accelerator(te({.use_mxfp8_block_scaling = true})); });
@@ -247,15 +246,15 @@ TEST(Fp8, RefusesWhatNoRecipeMaySay) {
 }
 
 // Covers 1.mixed_precision.
-TEST(Fp8, OnACpuItIsBf16UnlessItIsEmulated) {
+TEST(Fp8, OnCpuUsesBf16UnlessEmulated) {
     const Log log;
     Accelerator accelerator({.mixed_precision = "fp8", .cpu = true});
     EXPECT_EQ(accelerator.mixed_precision(), "bf16");
     EXPECT_FALSE(accelerator.fp8_enabled());
     EXPECT_EQ(accelerator.fp8_backend(), Fp8Backend::NO);
     EXPECT_EQ(accelerator.scaler(), nullptr);
-    EXPECT_NE(log.text().find("'fp8' needs a GPU of compute capability 8.9 or more; on cpu it is "
-                              "'bf16', unless the recipe says emulate"),
+    EXPECT_NE(log.text().find("'fp8' needs a GPU of compute capability 8.9 or more; on cpu it "
+                              "becomes 'bf16', unless the recipe sets emulate"),
               std::string::npos)
         << log.text();
     Net net;
@@ -263,7 +262,7 @@ TEST(Fp8, OnACpuItIsBf16UnlessItIsEmulated) {
     EXPECT_EQ(converted(net), "");
 }
 
-TEST(Fp8, SaysSoWhereNoLayerFits) {
+TEST(Fp8, WarnsIfNoLayerIsSuitable) {
     const Log log;
     Accelerator accelerator(ao());
     tests::SmallNet net;
@@ -274,7 +273,7 @@ TEST(Fp8, SaysSoWhereNoLayerFits) {
 }
 
 // Covers 8.fp8.
-TEST(Fp8, AHistoryIsPartOfACheckpoint) {
+TEST(Fp8, SavesAmaxHistoryInCheckpoints) {
     const tests::TemporaryFolder folder;
     const std::string path = folder / "state";
     manual_seed(3);
@@ -300,7 +299,7 @@ TEST(Fp8, AHistoryIsPartOfACheckpoint) {
     EXPECT_EQ(net.layers[1].policy->named_buffers()[0].second.to_vector(), saved);
 }
 
-TEST(Fp8, ReplicasHaveTheScalesOfTheFirst) {
+TEST(Fp8, ReplicasUseTheScalesOfRankZero) {
     std::vector<Net> nets(2);
     tests::on_ranks(2, [&](const std::shared_ptr<dist::ProcessGroup>& group) {
         AcceleratorOptions options = te({.amax_history_len = 4});

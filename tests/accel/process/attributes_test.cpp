@@ -1,4 +1,4 @@
-// What an Accelerator tells of itself, and preparing one object at a time.
+// Tests the attributes of Accelerator, and preparing objects one at a time.
 #include <memory>
 #include <sstream>
 #include <string>
@@ -22,7 +22,7 @@ using Group = std::shared_ptr<dist::ProcessGroup>;
 
 // Covers 2.state, 29.Accelerator.state, 2.distributed_type, 2.mixed_precision, 6.PartialState,
 // 6.AcceleratorState, 6.Backend.
-TEST(Attributes, AreToldInLines) {
+TEST(Attributes, ArePrintedAsLines) {
     const auto text = [](const auto& state) {
         std::ostringstream out;
         out << state;
@@ -49,7 +49,7 @@ TEST(Attributes, AreToldInLines) {
 
 // Covers 2.process_index, 2.local_process_index, 2.use_distributed, 2.is_main_process,
 // 2.is_local_main_process, 2.is_last_process, 2.multi_device, 2.should_save_model.
-TEST(Attributes, OfAProcessAlone) {
+TEST(Attributes, DescribeASingleProcess) {
     const Accelerator alone({.cpu = true});
     EXPECT_EQ(alone.process_index(), 0);
     EXPECT_EQ(alone.local_process_index(), 0);
@@ -64,7 +64,7 @@ TEST(Attributes, OfAProcessAlone) {
 
 // Covers 2.process_index, 2.local_process_index, 2.use_distributed, 2.is_main_process,
 // 2.is_local_main_process, 2.is_last_process.
-TEST(Attributes, OfSeveralProcesses) {
+TEST(Attributes, DescribeSeveralProcesses) {
     on_ranks(3, [](const Group& group) {
         const Accelerator one({.cpu = true, .process_group = group});
         EXPECT_EQ(one.process_index(), group->rank());
@@ -78,7 +78,7 @@ TEST(Attributes, OfSeveralProcesses) {
 }
 
 // Covers 2.scaler, 2.mixed_precision, 8.bf16.
-TEST(Attributes, OfThePrecision) {
+TEST(Attributes, DescribeThePrecision) {
     {
         Accelerator plain({.mixed_precision = "no"});
         EXPECT_FALSE(plain.native_amp());
@@ -95,7 +95,7 @@ TEST(Attributes, OfThePrecision) {
 }
 
 // Covers 2.rng_types, 1.rng_types, 2.project_dir, 1.logging_dir, 1.project_dir.
-TEST(Attributes, ThatWereGivenAreGivenBack) {
+TEST(Attributes, ReturnTheGivenOptions) {
     const Accelerator accelerator({.rng_types = {"torch"},
                                    .project_dir = "run",
                                    .step_scheduler_with_optimizer = false,
@@ -111,7 +111,7 @@ TEST(Attributes, ThatWereGivenAreGivenBack) {
 
 // Covers 2.step, 2.sync_gradients, 2.gradient_accumulation_steps, 2.gradient_state,
 // 6.GradientState.
-TEST(GradientState, IsWhereTheLoopStands) {
+TEST(GradientState, FollowsTheLoop) {
     data::DataLoader outer(samples(5), {.batch_size = 2}), inner(samples(3), {.batch_size = 3});
     Accelerator accelerator({.gradient_accumulation_steps = 2});
     accelerator.prepare(outer, inner);
@@ -149,7 +149,7 @@ TEST(GradientState, IsWhereTheLoopStands) {
 }
 
 // Covers 2.sync_gradients, 5.step, 5.zero_grad.
-TEST(GradientState, SyncGradientsCanBeSet) {
+TEST(GradientState, CanSetSyncGradients) {
     SmallNet net;
     optim::SGD sgd(net.parameters(), {.lr = 1});
     Accelerator accelerator;
@@ -167,13 +167,13 @@ TEST(GradientState, SyncGradientsCanBeSet) {
     EXPECT_NE(net.in.weight.to_vector(), before.to_vector());
     accelerator.set_sync_gradients(false);
     {
-        const auto scope = accelerator.accumulate(net);  // decides anew
+        const auto scope = accelerator.accumulate(net);  // decides again
         EXPECT_TRUE(accelerator.sync_gradients());
     }
 }
 
 // Covers 3.prepare_model, 3.prepare_optimizer, 3.prepare_scheduler, 3.prepare_data_loader.
-TEST(Prepare, OneByOneIsPreparingThemTogether) {
+TEST(Prepare, OneByOneEqualsPreparingTogether) {
     SmallNet net;
     optim::SGD sgd(net.parameters(), {.lr = 1});
     optim::StepLR schedule(sgd, 1, 0.5);
@@ -198,7 +198,7 @@ TEST(Prepare, OneByOneIsPreparingThemTogether) {
 }
 
 // Covers 3.prepare_model.
-TEST(Prepare, AModelForEvaluationIsNotAveraged) {
+TEST(Prepare, DoesNotAverageAModelForEvaluation) {
     on_ranks(2, [](const Group& group) {
         Accelerator accelerator({.cpu = true, .process_group = group});
         for (const bool evaluation_mode : {false, true}) {
@@ -206,7 +206,7 @@ TEST(Prepare, AModelForEvaluationIsNotAveraged) {
             nn::Embedding table(2, 1);
             table.weight = full({2, 1}, group->rank() + 1.0, {.requires_grad = true});
             accelerator.prepare_model(table, {}, evaluation_mode);
-            // Rank 0's values go to everybody where gradients are averaged.
+            // With averaging, rank 0's values are broadcast.
             EXPECT_EQ(table.weight.to_vector()[0], evaluation_mode ? group->rank() + 1.0 : 1.0);
             sum(mul(table.weight, group->rank() * 2.0)).backward();
             EXPECT_EQ(table.weight.grad().to_vector()[0],
@@ -216,7 +216,7 @@ TEST(Prepare, AModelForEvaluationIsNotAveraged) {
 }
 
 // Covers 1.device_placement, 3.prepare.
-TEST(Prepare, TakesADevicePlacementForEachObject) {
+TEST(Prepare, AcceptsADevicePlacementPerObject) {
     SmallNet net;
     optim::SGD sgd(net.parameters(), {.lr = 1});
     data::DataLoader loader(samples(4));
@@ -225,7 +225,7 @@ TEST(Prepare, TakesADevicePlacementForEachObject) {
     EXPECT_EQ(&model, &net);
     EXPECT_EQ(&optimizer, &sgd);
     EXPECT_EQ(&batches, &loader);
-    EXPECT_EQ(net.in.weight.device(), Device::cpu());  // where it was
+    EXPECT_EQ(net.in.weight.device(), Device::cpu());  // unchanged
     EXPECT_NE(net.hooks(), nullptr);
     for (auto& batch : loader) EXPECT_EQ(batch["x"].tensor().device(), Device::cpu());
     SmallNet other;
@@ -236,7 +236,7 @@ TEST(Prepare, TakesADevicePlacementForEachObject) {
 }
 
 // Covers 3.verify_device_map, 31.verify_device_map, 27.ACCELERATE_BYPASS_DEVICE_MAP.
-TEST(DeviceMaps, AreRefusedOnSeveralProcesses) {
+TEST(DeviceMaps, AreRejectedOnSeveralProcesses) {
     SmallNet whole;
     EXPECT_FALSE(Accelerator().verify_device_map(whole));
     on_ranks(2, [](const Group& group) {
@@ -260,7 +260,7 @@ TEST(DeviceMaps, AreRefusedOnSeveralProcesses) {
 }
 
 // Covers 3.unwrap_model, 8.keep_fp32_wrapper, 8.model.
-TEST(UnwrapModel, MayTakeThePrecisionAway) {
+TEST(UnwrapModel, CanRemoveMixedPrecision) {
     SmallNet net;
     Accelerator accelerator({.mixed_precision = "bf16"});
     accelerator.prepare(net);
@@ -278,7 +278,7 @@ TEST(UnwrapModel, MayTakeThePrecisionAway) {
 }
 
 // Covers 3.free_memory.
-TEST(FreeMemory, DestroysWhatItIsGiven) {
+TEST(FreeMemory, DestroysItsArguments) {
     auto net = std::make_unique<SmallNet>();
     auto sgd = std::make_unique<optim::SGD>(net->parameters(), optim::SGDOptions{.lr = 1});
     auto shared = std::make_shared<SmallNet>();
@@ -293,7 +293,7 @@ TEST(FreeMemory, DestroysWhatItIsGiven) {
     EXPECT_EQ(net, nullptr);
     EXPECT_EQ(sgd, nullptr);
     EXPECT_EQ(accelerator.step(), 0);
-    EXPECT_EQ(shared->hooks(), nullptr);  // everything is forgotten
+    EXPECT_EQ(shared->hooks(), nullptr);  // all hooks are removed
     accelerator.prepare(*shared, *loader);
     accelerator.clear(shared, loader);
     EXPECT_EQ(shared, nullptr);
@@ -302,7 +302,7 @@ TEST(FreeMemory, DestroysWhatItIsGiven) {
 }
 
 // Covers 3.autocast, 8.AutocastKwargs.
-TEST(AutocastHandler, SwitchesOffAndOnAgainExactly) {
+TEST(AutocastHandler, SwitchesOffAndOnAgain) {
     const Tensor a = ones({2, 2});
     const auto dtype = [&] { return matmul(a, a).dtype(); };
     Accelerator accelerator({.mixed_precision = "bf16"});
@@ -324,7 +324,7 @@ TEST(AutocastHandler, SwitchesOffAndOnAgainExactly) {
 }
 
 // Covers 3.autocast, 8.AutocastKwargs.
-TEST(AutocastHandler, OfTheOptionsIsForModelsAndScopesAlike) {
+TEST(AutocastHandler, OfTheOptionsAppliesToModelsAndScopes) {
     const Tensor a = ones({2, 2});
     SmallNet net;
     Accelerator accelerator(
@@ -341,7 +341,7 @@ TEST(AutocastHandler, OfTheOptionsIsForModelsAndScopesAlike) {
 }
 
 // Covers 3.autocast, 8.AutocastKwargs.
-TEST(AutocastHandler, ChangesNothingWithoutMixedPrecision) {
+TEST(AutocastHandler, HasNoEffectWithoutMixedPrecision) {
     const Accelerator accelerator({.mixed_precision = "no"});
     const AutocastGuard own(bf16);
     const auto scope = accelerator.autocast({.enabled = false});
@@ -349,7 +349,7 @@ TEST(AutocastHandler, ChangesNothingWithoutMixedPrecision) {
 }
 
 // Covers 8.AutocastKwargs, 8.autocast.
-TEST(AutocastHandler, SaysWhetherCastsOfWeightsAreKept) {
+TEST(AutocastHandler, ControlsTheWeightCache) {
     Tensor w = ones({2}, {.requires_grad = true});
     const auto kept = [&] {
         const Tensor a = autocast(w), b = autocast(w);
@@ -361,14 +361,14 @@ TEST(AutocastHandler, SaysWhetherCastsOfWeightsAreKept) {
     {
         const auto without = accelerator.autocast({.cache_enabled = false});
         EXPECT_FALSE(kept());
-        const auto inner = accelerator.autocast();  // which says nothing of it
+        const auto inner = accelerator.autocast();  // does not change the setting
         EXPECT_FALSE(kept());
     }
     EXPECT_TRUE(kept());
 }
 
 // Covers 8.model, 31.loss.
-TEST(Outputs, OfAPreparedModelAreF32UnlessTheOptionSaysOtherwise) {
+TEST(Outputs, OfAPreparedModelAreF32ByDefault) {
     const Tensor x = ones({2, 4});
     for (const char* precision : {"bf16", "fp16"})
         for (const bool convert : {true, false}) {
@@ -382,7 +382,7 @@ TEST(Outputs, OfAPreparedModelAreF32UnlessTheOptionSaysOtherwise) {
 }
 
 // Covers 32.parameters.
-TEST(Prepare, LeavesParametersWhatTheyAre) {
+TEST(Prepare, DoesNotChangeParameters) {
     SmallNet net, other;
     Accelerator accelerator;
     auto& prepared = accelerator.prepare(net);

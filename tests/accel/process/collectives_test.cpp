@@ -1,4 +1,4 @@
-// Collectives on nested values, as Hugging Face Accelerate's and its accelerate.utils.
+// Compares collectives on nested values with Hugging Face Accelerate's.
 #include <functional>
 #include <map>
 #include <memory>
@@ -24,7 +24,7 @@ using Group = std::shared_ptr<dist::ProcessGroup>;
 
 json json_of(const Tree& tree) { return json::parse(to_json(listify(tree), -1)); }
 
-// f() throws an E, which is told as what Accelerate throws.
+// Expects f() to throw an E and returns the error that Accelerate raises in this case.
 template <class E, class F>
 json error_of(const char* name, F&& f) {
     try {
@@ -35,7 +35,7 @@ json error_of(const char* name, F&& f) {
     return "no error";
 }
 
-// What one rank sees of collectives.json, by the names there.
+// The results of one rank for collectives.json, by their names there.
 class Rank {
   public:
     explicit Rank(Group group)
@@ -62,7 +62,7 @@ class Rank {
         return "unknown: " + name;
     }
 
-    // Where Accelerate does otherwise, by a rule of tests/vectors/README.md: what is done instead.
+    // Cases in which Axle differs, by a rule of tests/vectors/README.md.
     json excused(const std::string& name, const json& upstream) const {
         if (name == "reduce_none") return json{r_ + 1.0, 2.0 * r_ + 2};
         if (name == "reduce_sum_scale_0.5") {
@@ -100,7 +100,7 @@ class Rank {
             const std::map<std::string, Tree> nested{
                 {"x", r}, {"y", Tree::list({r + r, Tree::list({r.view({1, 1})})})}};
             json seen = json_of(to_tree(accelerator_.gather(nested)));
-            seen["types"] = {"dict", "tuple", "list"};  // the types are the argument's
+            seen["types"] = {"dict", "tuple", "list"};  // the types are those of the argument
             return seen;
         }
         if (name == "gather_object")
@@ -153,7 +153,7 @@ class Rank {
         return "unknown: " + name;
     }
 
-    // The last process raises the flag after it was asked for once.
+    // The last process sets the trigger after it was checked once.
     json trigger(const std::string& name) {
         if (name == "trigger_1" && accelerator_.is_last_process()) accelerator_.set_trigger();
         return accelerator_.check_trigger();
@@ -177,7 +177,7 @@ class Rank {
 };
 
 // Covers 3.gather, 3.gather_for_metrics, 13.gather, 31.gather.
-TEST(Collectives, AgreeWithEveryVector) {
+TEST(Collectives, MatchVectors) {
     const auto file = tests::vectors("collectives.json");
     for (const auto& c : file["cases"])
         on_ranks(c["num_processes"].get<int>(), [&](const Group& group) {
@@ -189,8 +189,8 @@ TEST(Collectives, AgreeWithEveryVector) {
         });
 }
 
-// A pair of lists is no list of two.
-TEST(GatherForMetrics, JoinsTheMembersOfAPairEachForItself) {
+// A pair of lists is not a list of two elements.
+TEST(GatherForMetrics, JoinsEachMemberOfAPair) {
     on_ranks(2, [](const Group& group) {
         Accelerator accelerator({.cpu = true, .process_group = group});
         using Texts = std::vector<std::string>;
@@ -203,7 +203,7 @@ TEST(GatherForMetrics, JoinsTheMembersOfAPairEachForItself) {
         const std::pair<Texts, Texts> all = pair_of({"0a", "0b", "1a", "1b"});
         EXPECT_EQ(accelerator.gather_for_metrics(pair_of({rank + "a", rank + "b"})), all);
         EXPECT_EQ(dist::gather_object(*group, pair_of({rank + "a", rank + "b"})), all);
-        // 0 1 for one process; 2, and 0 again, for the other.
+        // Rank 0 has 0 1; rank 1 has 2 and 0 again.
         data::DataLoader loader(data::from_function(3, [](std::int64_t i) { return Tree(i); }),
                                 {.batch_size = 2});
         for (auto& batch : accelerator.prepare(loader)) {
@@ -214,7 +214,7 @@ TEST(GatherForMetrics, JoinsTheMembersOfAPairEachForItself) {
     });
 }
 
-TEST(Operations, WithoutAStateAreThoseOfOneProcess) {
+TEST(Operations, WithoutAStateRunOnOneProcess) {
     const Tensor x = ones({2});
     EXPECT_TRUE(accel::gather(x).is_same(x));
     EXPECT_EQ(accel::gather({{"x", x}, {"name", "a"}})["name"].string(), "a");
@@ -231,7 +231,7 @@ TEST(Operations, WithoutAStateAreThoseOfOneProcess) {
                                     [] { accel::reduce(arange(2)); });
 }
 
-TEST(Operations, OfAnAcceleratorAreThoseOfItsGroup) {
+TEST(Operations, OfAnAcceleratorUseItsGroup) {
     on_ranks(2, [](const Group& group) {
         const Accelerator accelerator({.cpu = true, .process_group = group});
         const Tensor mine = full({1}, group->rank());

@@ -1,4 +1,4 @@
-// What one process does and the others don't.
+// Tests functions that run only on some processes.
 #include <chrono>
 #include <cstdlib>
 #include <iostream>
@@ -23,7 +23,7 @@ namespace {
 using namespace std::chrono_literals;
 using tests::Job;
 
-// What a launcher says to a rank, on one machine or on a machine of its own.
+// Sets the launcher's variables of a rank, on one machine or on several.
 void start_as(const dist::Environment& environment, bool alone_on_its_machine) {
     const auto say = [](const char* name, const std::string& value) {
         setenv(name, value.c_str(), 1);
@@ -39,7 +39,7 @@ void start_as(const dist::Environment& environment, bool alone_on_its_machine) {
     say("AXLE_JOB_TOKEN", environment.token);
 }
 
-// What a function writes to stdout.
+// Returns what f writes to stdout.
 template <class F>
 std::string written_by(F&& f) {
     std::ostringstream out;
@@ -51,7 +51,7 @@ std::string written_by(F&& f) {
 
 // Covers 2.is_last_process, 2.is_local_main_process, 2.is_main_process, 2.local_process_index,
 // 2.process_index, 2.use_distributed, 12.is_main_process, 31.cpu.
-TEST(ProcessControl, StatementsAreForOneProcessOrOneOfEachMachine) {
+TEST(ProcessControl, RunsStatementsOncePerJobOrMachine) {
     for (const bool machines : {false, true}) {
         Job job(3, [&](const dist::Environment& environment) -> std::string {
             start_as(environment, machines);
@@ -86,7 +86,7 @@ TEST(ProcessControl, PrintsOncePerMachine) {
 }
 
 // Covers 12.tqdm.
-TEST(ProcessControl, AProgressBarIsShownByOneProcessOfAMachine) {
+TEST(ProcessControl, ShowsAProgressBarOncePerMachine) {
     Job job(2, [&](const dist::Environment& environment) -> std::string {
         start_as(environment, false);
         const Accelerator accelerator({.cpu = true});
@@ -103,7 +103,7 @@ TEST(ProcessControl, AProgressBarIsShownByOneProcessOfAMachine) {
 }
 
 // Covers 3.on_main_process, 12.on_*.
-TEST(ProcessControl, FunctionsAreCalledOnTheChosenProcessAlone) {
+TEST(ProcessControl, CallsFunctionsOnlyOnTheChosenProcess) {
     Job job(2, [&](const dist::Environment& environment) -> std::string {
         start_as(environment, false);
         const Accelerator accelerator({.cpu = true});
@@ -123,7 +123,7 @@ TEST(ProcessControl, FunctionsAreCalledOnTheChosenProcessAlone) {
 }
 
 // Covers 3.save, 3.wait_for_everyone, 12.deferred.
-TEST(ProcessControl, AFileIsThereForAllWhoHaveWaited) {
+TEST(ProcessControl, FilesExistAfterWaiting) {
     const tests::TemporaryFolder folder;
     const std::string path = folder.path() + "/values.json";
     Job job(3, [&](const dist::Environment& environment) {
@@ -138,7 +138,7 @@ TEST(ProcessControl, AFileIsThereForAllWhoHaveWaited) {
 }
 
 // Covers 3.end_training, 6.destroy_process_group, 12.end_training.
-TEST(EndTraining, LetsGoOfTheOthersButNotWhereALauncherOfTheProgramHasStartedThem) {
+TEST(EndTraining, LeavesTheGroupUnlessTheProgramCreatedIt) {
     for (const bool launched : {false, true}) {
         Job job(2, [&](const dist::Environment& environment) -> std::string {
             start_as(environment, false);
@@ -166,7 +166,7 @@ TEST(EndTraining, LetsGoOfTheOthersButNotWhereALauncherOfTheProgramHasStartedThe
 }
 
 // Covers 9.DDP.
-TEST(PreparedModel, WithoutAnythingToTrainStaysWithItsProcess) {
+TEST(PreparedModel, WithoutTrainableParametersIsNotSynchronized) {
     Job job(2, [&](const dist::Environment& environment) -> std::string {
         start_as(environment, false);
         Accelerator accelerator({.cpu = true});
@@ -185,7 +185,7 @@ TEST(PreparedModel, WithoutAnythingToTrainStaysWithItsProcess) {
 }
 
 // Covers 4.put_on_device.
-TEST(PreparedLoader, MovesEveryTensorOfABatchAndNothingElse) {
+TEST(PreparedLoader, MovesOnlyTheTensorsOfABatch) {
     const auto dataset = data::from_function(4, [](std::int64_t i) {
         Tree pair = Tree::list();
         pair.push_back(full({2}, i));

@@ -1,11 +1,9 @@
-// One model on several processes: the same training as on one.
+// Compares training on several processes with training on one.
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <fstream>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -13,11 +11,9 @@
 #include <gtest/gtest.h>
 
 #include "accel/accelerator.h"
-#include "accel/utils/logger.h"
 #include "accel/utils/metrics.h"
 #include "core/numerics.h"
 #include "core/random.h"
-#include "core/tree/tree_utils.h"
 #include "data/files/tokens.h"
 #include "dist/group/process_group.h"
 #include "nlohmann/json.hpp"
@@ -28,7 +24,6 @@
 #include "tests/accel/training.h"
 #include "tests/job.h"
 #include "tests/temporary_folder.h"
-#include "tests/vectors.h"
 
 namespace axle {
 namespace {
@@ -114,7 +109,7 @@ Course course_of(const std::shared_ptr<dist::ProcessGroup>& group, const Recipe&
     return course;
 }
 
-// That of the first rank, after all have said that they have the same.
+// Returns the result of the first rank, after checking that all ranks have the same.
 Course course_on(int processes, const Recipe& recipe) {
     Job job(processes, [recipe](const dist::Environment& environment) {
         const auto group = dist::ProcessGroup::create(environment, {.join_timeout = 30s});
@@ -137,9 +132,9 @@ void expect_near(const std::vector<double>& actual, const std::vector<double>& e
         ASSERT_NEAR(actual[i], expected[i], tolerance) << "at " << i;
 }
 
-class Processes : public testing::TestWithParam<int> {};
+class Training : public testing::TestWithParam<int> {};
 
-TEST_P(Processes, TrainInF64AsOneDoes) {
+TEST_P(Training, InF64MatchesOneProcess) {
     const Recipe recipe{.dtype = f64};
     const Course one = course_on(1, recipe), many = course_on(GetParam(), recipe);
     ASSERT_EQ(one.losses.size(), 20);
@@ -148,21 +143,22 @@ TEST_P(Processes, TrainInF64AsOneDoes) {
     expect_near(many.parameters, one.parameters, 1e-9);
 }
 
-TEST_P(Processes, TrainInF32AsOneDoes) {
+TEST_P(Training, InF32MatchesOneProcess) {
     const Recipe recipe{.sgd = true};
     expect_near(course_on(GetParam(), recipe).losses, course_on(1, recipe).losses, 1e-4);
 }
 
-TEST_P(Processes, AccumulateAsOneDoes) {
+TEST_P(Training, WithAccumulationMatchesOneProcess) {
     const Recipe recipe{.dtype = f64, .steps = 6, .batch = 24, .accumulation = 2};
     const Course one = course_on(1, {.dtype = f64, .steps = 6, .batch = 24});
     expect_near(course_on(GetParam(), recipe).parameters, one.parameters, 1e-9);
 }
 
-INSTANTIATE_TEST_SUITE_P(P, Processes, testing::Values(2, 3, 4));
+INSTANTIATE_TEST_SUITE_P(Processes, Training, testing::Values(2, 3, 4));
 
-// The gradient of an update is the sum of a tree over its micro-batches, whoever computes them.
-TEST(ProcessesInDeterministicMode, GiveTheSameBitsHoweverMicroBatchesAreSharedOut) {
+// The gradient of an update is a tree sum over its micro-batches, independent of which rank
+// computes them.
+TEST(DeterministicTraining, IsIndependentOfTheNumberOfProcesses) {
     for (const std::int64_t micro_batches : {4, 8}) {
         const auto with = [&](int processes) {
             return course_on(processes, {.steps = 5,
@@ -176,9 +172,9 @@ TEST(ProcessesInDeterministicMode, GiveTheSameBitsHoweverMicroBatchesAreSharedOu
     }
 }
 
-// In the middle of an accumulation, with random numbers of its own on each.
+// Saves in the middle of an accumulation window; every rank has its own random state.
 // Covers 23.saved.
-TEST(ManyProcesses, ResumeWhereTheyWereSaved) {
+TEST(ManyProcesses, ResumeFromACheckpoint) {
     const tests::TemporaryFolder folder;
     const std::string path = folder.path() + "/checkpoint";
     Job job(2, [&](const dist::Environment& environment) -> std::string {
@@ -201,9 +197,9 @@ TEST(ManyProcesses, ResumeWhereTheyWereSaved) {
     for (const RankOutcome& rank : job.wait(60s)) EXPECT_EQ(rank.text, "same");
 }
 
-// What those who began it had on average counts.
+// The average over the ranks that began the update is used.
 // Covers 30.13.
-TEST(ManyProcesses, CompleteAnUpdateThatMoreOrFewerHaveBegun) {
+TEST(ManyProcesses, CompleteAnUpdateBegunByMoreOrFewer) {
     for (const int begun_by : {1, 4}) {
         const tests::TemporaryFolder folder;
         const std::string path = folder.path() + "/checkpoint";
@@ -243,7 +239,7 @@ TEST(ManyProcesses, CompleteAnUpdateThatMoreOrFewerHaveBegun) {
     }
 }
 
-TEST(ManyProcesses, LeaveAModelThatCanBeUsedWithoutThem) {
+TEST(ManyProcesses, LeaveAUsableModel) {
     Job job(2, [](const dist::Environment& environment) {
         tests::SmallNet net;
         {
@@ -257,8 +253,8 @@ TEST(ManyProcesses, LeaveAModelThatCanBeUsedWithoutThem) {
     for (const RankOutcome& rank : job.wait(60s)) EXPECT_EQ(rank.text, "[3, 1]");
 }
 
-// In the middle of an evaluation, where each has counted something else.
-TEST(ManyProcesses, ResumeAMetricWithWhatAllHaveCounted) {
+// Saves in the middle of an evaluation, in which each rank has counted other samples.
+TEST(ManyProcesses, ResumeAMetricWithAllCounts) {
     const tests::TemporaryFolder folder;
     const std::string path = folder.path() + "/checkpoint";
     const auto sums_after = [&](const dist::Environment& environment, bool saves) {
@@ -282,7 +278,7 @@ TEST(ManyProcesses, ResumeAMetricWithWhatAllHaveCounted) {
     }
 }
 
-TEST(ManyProcesses, FailTogetherWhereACheckpointCantBeWritten) {
+TEST(ManyProcesses, FailTogetherIfACheckpointCannotBeWritten) {
     Job job(2, [&](const dist::Environment& environment) -> std::string {
         const auto group = dist::ProcessGroup::create(environment, {.join_timeout = 30s});
         tests::Training training(7, 0, true, group);
@@ -295,48 +291,7 @@ TEST(ManyProcesses, FailTogetherWhereACheckpointCantBeWritten) {
     }
 }
 
-// Covers 2.flag_tensor, 3.on_main_process, 3.set_trigger, 12.on_*, 30.19.
-TEST(ManyProcesses, DoThingsInTurn) {
-    Job job(3, [&](const dist::Environment& environment) -> std::string {
-        const auto group = dist::ProcessGroup::create(environment, {.join_timeout = 30s});
-        Accelerator accelerator({.cpu = true, .process_group = group});
-        std::string said;
-        const std::vector<int> inputs = {0, 1, 2, 3};
-        for (const int i : accelerator.split_between_processes(inputs)) said += str(i);
-        said += '/';
-        for (const int i : accelerator.split_between_processes(inputs, true)) said += str(i);
-        accelerator.on_main_process([&] { said += "/main"; });
-        if (accelerator.on_last_process([] { return 7; }) == 7) said += "/last";
-        if (accelerator.process_index() == 1) accelerator.set_trigger();
-        said += accelerator.check_trigger() ? "/stop" : "/go";
-        said += accelerator.check_trigger() ? "/stop" : "/go";
-        accelerator.wait_for_everyone();
-        return said;
-    });
-    const auto ended = job.wait(30s);
-    EXPECT_EQ(ended[0].text, "01/01/main/stop/go");
-    EXPECT_EQ(ended[1].text, "2/23/stop/go");
-    EXPECT_EQ(ended[2].text, "3/33/last/stop/go");
-}
-
-// Covers 3.main_process_first, 12.*_process_first.
-TEST(ManyProcesses, LetTheMainOneGoFirst) {
-    const tests::TemporaryFolder folder;
-    const std::string path = folder.path() + "/made";
-    Job job(3, [&](const dist::Environment& environment) -> std::string {
-        const auto group = dist::ProcessGroup::create(environment, {.join_timeout = 30s});
-        const PartialState state({.cpu = true, .process_group = group});
-        const auto first = state.main_process_first();
-        if (state.is_main_process()) {
-            std::this_thread::sleep_for(50ms);
-            std::ofstream(path) << "made";
-        }
-        return std::ifstream(path).good() ? "there" : "missing";
-    });
-    for (const RankOutcome& rank : job.wait(30s)) EXPECT_EQ(rank.text, "there");
-}
-
-// Whether two ranks have the same gradients of a model, as 0 or 1.
+// Returns "1" if two ranks have the same gradients, else "0".
 std::string same_gradients(dist::ProcessGroup& group, const nn::Module& model) {
     const Tensor gradient = model.parameters()[0].grad();
     const Tensor all = group.all_gather(gradient);
@@ -345,7 +300,7 @@ std::string same_gradients(dist::ProcessGroup& group, const nn::Module& model) {
 }
 
 // Covers 3.no_sync, 3.trigger_sync_in_backward, 31.no_sync, 31.plain.
-TEST(ManyProcesses, AverageGradientsWhereTheyAreToldTo) {
+TEST(ManyProcesses, AverageGradientsOnlyWithSync) {
     Job job(2, [&](const dist::Environment& environment) -> std::string {
         const auto group = dist::ProcessGroup::create(environment, {.join_timeout = 30s});
         Accelerator accelerator({.cpu = true, .process_group = group});
@@ -372,15 +327,15 @@ TEST(ManyProcesses, AverageGradientsWhereTheyAreToldTo) {
             backward();
             same += same_gradients(*group, net);
         }
-        backward();  // reduces what has been gathered
+        backward();  // reduces the accumulated gradients
         same += same_gradients(*group, net);
         return same;
     });
     for (const RankOutcome& rank : job.wait(30s)) EXPECT_EQ(rank.text, "10101");
 }
 
-// With random numbers of their own.
-TEST(ManyProcesses, RoundAlikeWhereTheyRoundStochastically) {
+// The ranks have different random states.
+TEST(ManyProcesses, RoundStochasticallyWithTheSameBits) {
     Job job(2, [&](const dist::Environment& environment) -> std::string {
         const auto group = dist::ProcessGroup::create(environment, {.join_timeout = 30s});
         Accelerator accelerator({.cpu = true, .process_group = group});
@@ -404,7 +359,7 @@ TEST(ManyProcesses, RoundAlikeWhereTheyRoundStochastically) {
 }
 
 // Covers 3.join_uneven_inputs.
-TEST(ManyProcesses, MayHaveDifferentNumbersOfBatches) {
+TEST(ManyProcesses, CanHaveDifferentNumbersOfBatches) {
     Job job(2, [&](const dist::Environment& environment) -> std::string {
         const auto group = dist::ProcessGroup::create(environment, {.join_timeout = 30s});
         Accelerator accelerator({.cpu = true, .process_group = group});
@@ -436,134 +391,6 @@ TEST(ManyProcesses, MayHaveDifferentNumbersOfBatches) {
     const auto ended = job.wait(30s);
     EXPECT_EQ(ended[0].text, "22 same");
     EXPECT_EQ(ended[1].text, "12 same");
-}
-
-// Covers 22.set_verbosity, 25.third-party.
-TEST(ManyProcesses, HaveLogLevelsOfTheirOwn) {
-    Job job(2, [&](const dist::Environment& environment) -> std::string {
-        const PartialState state(
-            {.cpu = true,
-             .process_group = dist::ProcessGroup::create(environment, {.join_timeout = 30s})});
-        testing::internal::CaptureStderr();
-        set_log_level(state.is_local_main_process() ? LogLevel::warning : LogLevel::error);
-        log(LogLevel::warning, "careful");
-        log(LogLevel::error, "broken");
-        return testing::internal::GetCapturedStderr();
-    });
-    const auto ended = job.wait(30s);
-    EXPECT_EQ(ended[0].text, "axle: warning: careful\naxle: error: broken\n");
-    EXPECT_EQ(ended[1].text, "axle: error: broken\n");
-}
-
-// What the log sink of a rank has heard, with '|' behind each line.
-// Covers 22.MultiProcessAdapter.log, 22.warning_once, 22.set_verbosity.
-TEST(ManyProcesses, LogAsTheirRanks) {
-    Job job(2, [&](const dist::Environment& environment) -> std::string {
-        const auto group = dist::ProcessGroup::create(environment, {.join_timeout = 30s});
-        std::string heard;
-        set_log_sink([&](LogLevel, std::string_view text) { heard += str(text, '|'); });
-        const accel::Logger logger("train", LogLevel::info,
-                                   PartialState({.cpu = true, .process_group = group}));
-        logger.info("from the main one");
-        logger.debug("from nobody", {.main_process_only = false});
-        logger.error("from all", {.main_process_only = false});
-        logger.warning("in turn", {.in_order = true});
-        logger.warning_once("once");
-        logger.warning_once("once");
-        set_log_sink({});
-        return heard;
-    });
-    const auto ended = job.wait(30s);
-    EXPECT_EQ(ended[0].text,
-              "[RANK 0] train: from the main one|[RANK 0] train: from all|"
-              "[RANK 0] train: in turn|[RANK 0] train: once|");
-    EXPECT_EQ(ended[1].text, "[RANK 1] train: from all|[RANK 1] train: in turn|");
-}
-
-// One tracker for the main process, one for all of them, as each says.
-// Covers 11.on_main_process, 11.GeneralTracker.
-TEST(ManyProcesses, TrackOnTheMainOneUnlessATrackerIsForAll) {
-    struct Counter : accel::Tracker {
-        explicit Counter(bool main_only_) : main_only(main_only_) {}
-        std::string name() const override { return main_only ? "main" : "all"; }
-        bool main_process_only() const override { return main_only; }
-        void log(const Tree&, std::optional<std::int64_t>, const Tree&) override { ++logs; }
-        bool main_only;
-        int logs = 0;
-    };
-    Job job(2, [&](const dist::Environment& environment) -> std::string {
-        const auto group = dist::ProcessGroup::create(environment, {.join_timeout = 30s});
-        const auto main = std::make_shared<Counter>(true), all = std::make_shared<Counter>(false);
-        Accelerator accelerator({.cpu = true, .log_with = {main, all}, .process_group = group});
-        accelerator.init_trackers("run");
-        accelerator.log({{"loss", 1}}, 1);
-        accelerator.end_training();
-        return str(main->logs, all->logs);
-    });
-    const auto ended = job.wait(30s);
-    EXPECT_EQ(ended[0].text, "11");
-    EXPECT_EQ(ended[1].text, "01");
-}
-
-// Covers 22.get_logger, 22.MultiProcessAdapter.log, 27.ACCELERATE_DEBUG_MODE.
-TEST(Logger, NeedsToKnowWhichProcessThisIs) {
-    const accel::Logger early = accel::get_logger("train");
-    EXPECT_THROW(early.debug("unheard"), UsageError);
-    const PartialState state({.cpu = true});
-    early.debug("unheard");
-    EXPECT_EQ(accel::get_logger("train").level(), LogLevel::warning);
-    setenv("ACCELERATE_LOG_LEVEL", "DEBUG", 1);
-    EXPECT_EQ(accel::get_logger("train").level(), LogLevel::debug);
-    EXPECT_EQ(accel::get_logger("train", LogLevel::error).level(), LogLevel::error);
-    setenv("ACCELERATE_LOG_LEVEL", "loud", 1);
-    EXPECT_THROW(accel::get_logger("train"), ValueError);
-    unsetenv("ACCELERATE_LOG_LEVEL");
-    EXPECT_EQ(accel::get_logger("train", accel::log_level("Critical")).level(), LogLevel::error);
-    EXPECT_THROW(accel::log_level("loud"), ValueError);
-    set_log_level(LogLevel::warning);
-}
-
-// Lists, tuples and tensors count from 0.
-Tree inputs_of(const nlohmann::json& c) {
-    if (c["kind"] == "dict") return from_json(c["input"].dump());
-    const auto n = c["n"].get<std::int64_t>();
-    if (c["kind"] == "tensor") return arange(n);
-    Tree inputs = Tree::list();
-    for (std::int64_t i = 0; i < n; ++i) inputs.push_back(i);
-    return inputs;
-}
-
-// Covers 3.split_between_processes.
-TEST(SplitBetweenProcesses, AgreesWithEveryVector) {
-    const auto file = tests::vectors("split_between_processes.json");
-    for (const auto& c : file["cases"]) {
-        const Tree inputs = inputs_of(c);
-        const auto processes = c["num_processes"].get<std::size_t>();
-        const bool pads = c["apply_padding"];
-        for (std::size_t rank = 0; rank < processes; ++rank) {
-            const auto split = [&] {
-                return accel::split_between_processes(inputs, static_cast<int>(rank),
-                                                      static_cast<int>(processes), pads);
-            };
-            const nlohmann::json& out = c["out"].is_array() ? c["out"][rank] : c["out"];
-            const bool fails = out.is_object() && out.contains("error");
-            if (fails && c["kind"] == "dict") {
-                EXPECT_THROW(split(), ValueError) << c;
-                continue;
-            }
-            const auto part = nlohmann::json::parse(to_json(listify(split()), -1));
-            // Upstream fails to pad nothing, and to pad a tuple (tests/vectors/README.md).
-            if (!fails || !pads) {
-                ASSERT_EQ(part, out) << c;
-                continue;
-            }
-            const auto n = c["n"].get<std::size_t>();
-            ASSERT_EQ(part.size(), (n + processes - 1) / processes) << c;
-            if (rank + 1 == processes && n > 0) {
-                EXPECT_EQ(part.back(), n - 1) << c;
-            }
-        }
-    }
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Recorded facts of a process alone.
+// Compares a single process with recorded facts about Accelerate.
 #include <functional>
 #include <map>
 #include <memory>
@@ -26,7 +26,7 @@ json json_of(const Tensor& x) {
     return x.item();
 }
 
-// "refused" where f() throws one of our errors, else "ok".
+// Returns "refused" if f() throws an error of Axle, else "ok".
 template <class F>
 json outcome(F&& f) {
     try {
@@ -40,7 +40,7 @@ json outcome_of(const AcceleratorOptions& options) {
     return outcome([&] { const Accelerator accelerator(options); });
 }
 
-// Ten samples in batches of four: what a step gathers.
+// Ten samples in batches of four: the gathered rows of each step.
 json gathered_for_metrics() {
     Accelerator accelerator;
     data::DataLoader loader(data::TensorDataset(arange(10)), {.batch_size = 4});
@@ -84,7 +84,7 @@ constexpr bool kCanBeRegistered = requires(Accelerator& accelerator, T& object) 
     accelerator.register_for_checkpointing(object);
 };
 
-// For a process of two.
+// Runs as one of two processes.
 json outcome_of_loading(const accel::PrepareDataLoaderOptions& options) {
     json result;
     tests::on_ranks(2, [&](const std::shared_ptr<dist::ProcessGroup>& group) {
@@ -95,7 +95,7 @@ json outcome_of_loading(const accel::PrepareDataLoaderOptions& options) {
     return result;
 }
 
-// By name of the fact: what Axle does.
+// What Axle does, by name of the fact.
 std::map<std::string, std::function<json()>> facts() {
     const Tree pair = tensor({1, 2}, {2});
     std::map<std::string, std::function<json()>> f;
@@ -208,8 +208,8 @@ std::map<std::string, std::function<json()>> facts() {
     return f;
 }
 
-// What is due where that is recorded: of errors alone that there is one. A row of
-// tests/vectors/README.md names each rule by which it is something else.
+// Returns the expected value: the recorded one (for errors only that there is one), unless a rule
+// in tests/vectors/README.md says otherwise.
 json expected(const std::string& name, const json& recorded) {
     if (name == "reduce_mean_int") return kRefused;
     if (name == "split_batches_ctor_ignored") return true;
@@ -222,7 +222,7 @@ json expected(const std::string& name, const json& recorded) {
 // Covers 3.prepare, 3.gather, 3.gather_for_metrics, 3.gather_object, 3.reduce, 3.set_trigger,
 // 3.unwrap_model, 3.get_tracker, 5.step, 5.zero_grad, 1.gradient_accumulation_plugin,
 // 1.mixed_precision, 1.kwargs_handlers, 1.split_batches, 1.log_with.
-TEST(SingleProcess, AgreesWithEveryVector) {
+TEST(SingleProcess, MatchesVectors) {
     const json file = tests::vectors("single_process_facts.json");
     const auto all = facts();
     ASSERT_FALSE(file["result"].empty());

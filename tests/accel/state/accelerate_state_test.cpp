@@ -1,4 +1,5 @@
-// load_state of what Accelerate's save_state has written (tests/golden/record_accelerate_state.py).
+// Tests load_state on folders written by Accelerate's save_state
+// (tests/golden/record_accelerate_state.py).
 #include <cmath>
 #include <filesystem>
 #include <optional>
@@ -70,7 +71,7 @@ struct TheirTraining {
 
 // Covers 10.model.safetensors, 10.pytorch_model.bin, 10.optimizer.bin, 10.scheduler.bin,
 // 10.random_states_<process_index>.pkl, 10.custom_checkpoint_<i>.pkl, 10.load.
-TEST(AccelerateState, ATrainingGoesOnAsInPyTorch) {
+TEST(AccelerateState, ContinuesATrainingLikePyTorch) {
     const auto losses = golden("accelerate_state/losses.json");
     for (const char* folder : {"whole", "pickled"}) {
         SCOPED_TRACE(folder);
@@ -86,7 +87,7 @@ TEST(AccelerateState, ATrainingGoesOnAsInPyTorch) {
 }
 
 // Covers 10.scaler.pt.
-TEST(AccelerateState, TheScalerComesWithItsCount) {
+TEST(AccelerateState, RestoresTheScalerWithItsCounter) {
     TheirTraining training(true, "fp16");
     LogCapture logged;
     training.accelerator.load_state(recorded("whole"));
@@ -96,7 +97,7 @@ TEST(AccelerateState, TheScalerComesWithItsCount) {
     EXPECT_EQ(state["growth_interval"].integer(), 50);
 }
 
-// Where a folder of a copy lacks a file, or holds another one.
+// A copy of a folder in which files can be removed or replaced.
 class Copy {
   public:
     explicit Copy(const std::string& folder) {
@@ -109,7 +110,7 @@ class Copy {
     TemporaryFolder folder_{FolderStorage::in_memory};
 };
 
-TEST(AccelerateState, WhatIsMissingOrDamagedIsNamedAndChangesNothing) {
+TEST(AccelerateState, NamesMissingOrDamagedFilesAndChangesNothing) {
     LogCapture logged;
     for (const char* name :
          {"model_1.safetensors", "optimizer_1.bin", "scheduler.bin", "custom_checkpoint_0.pkl"}) {
@@ -130,8 +131,8 @@ TEST(AccelerateState, WhatIsMissingOrDamagedIsNamedAndChangesNothing) {
     }
 }
 
-// Of one process, or none that can be read: the rest is there.
-TEST(AccelerateState, RandomStatesAreNotNeeded) {
+// They are missing, or cannot be read; the rest is loaded.
+TEST(AccelerateState, DoesNotNeedRandomStates) {
     LogCapture logged;
     for (const bool damaged : {false, true}) {
         const Copy copy("whole");
@@ -143,7 +144,7 @@ TEST(AccelerateState, RandomStatesAreNotNeeded) {
     }
 }
 
-TEST(AccelerateState, AnObjectThatIsMoreThanPlainValuesIsRefusedByName) {
+TEST(AccelerateState, RejectsPicklesOfNonPlainObjects) {
     const Copy copy("whole");
     fs::copy_file(copy / "random_states_0.pkl", copy / "custom_checkpoint_0.pkl",
                   fs::copy_options::overwrite_existing);
@@ -153,7 +154,7 @@ TEST(AccelerateState, AnObjectThatIsMoreThanPlainValuesIsRefusedByName) {
 }
 
 // Covers 2.step, 31.checkpoint, 31.save_state.
-TEST(AccelerateState, ItsNumberAndItsMicroBatchesCountOn) {
+TEST(AccelerateState, ContinuesIterationAndMicroBatchCounts) {
     LogCapture logged;
     const Copy copy("whole");
     TheirTraining training(true);
@@ -161,17 +162,17 @@ TEST(AccelerateState, ItsNumberAndItsMicroBatchesCountOn) {
     training.accelerator.load_state(copy.path());
     EXPECT_EQ(training.accelerator.save_iteration(), 5);
     EXPECT_FALSE(training.accelerator.sync_gradients());
-    auto scope = training.accelerator.accumulate();  // the seventh
+    auto scope = training.accelerator.accumulate();  // the seventh micro-batch
     EXPECT_FALSE(training.accelerator.sync_gradients());
     auto next = training.accelerator.accumulate();
     EXPECT_TRUE(training.accelerator.sync_gradients());
-    // It is not ours to replace.
+    // A folder of Accelerate is not replaced.
     expect_error<FileError>({copy.path().c_str(), "is not replaced"},
                             [&] { training.accelerator.save_state(copy.path()); });
     EXPECT_TRUE(fs::exists(copy / "optimizer.bin"));
 }
 
-TEST(AccelerateState, TheNewestOfAProjectMayBeTheirs) {
+TEST(AccelerateState, CanBeTheNewestOfAProject) {
     LogCapture logged;
     const TemporaryFolder folder(FolderStorage::in_memory);
     accel::AcceleratorOptions options;

@@ -1,4 +1,4 @@
-// Checkpoint directories, whatever is in them.
+// Tests checkpoint directories with any contents.
 #include "accel/state/checkpoint.h"
 
 #include <filesystem>
@@ -34,10 +34,10 @@ void put(const std::string& path, const std::string& text) {
     std::ofstream(path) << text;
 }
 
-// What another program's manifest looks like.
+// A manifest of another program.
 constexpr const char* kForeign = R"({"name": "a web page", "icons": []})";
 
-TEST(Checkpoint, TreesComeBackWithTheirTensors) {
+TEST(Checkpoint, RestoresTreesWithTensors) {
     const TemporaryFolder folder;
     const Tree tree{{"step", 3},
                     {"lr", 0.1},
@@ -65,7 +65,7 @@ TEST(Checkpoint, TreesComeBackWithTheirTensors) {
 }
 
 // Covers 30.11.
-TEST(Checkpoint, IsAbsentUntilItIsCommitted) {
+TEST(Checkpoint, IsAbsentUntilCommitted) {
     const TemporaryFolder folder;
     {
         CheckpointWriter writer(folder / "c");
@@ -75,7 +75,7 @@ TEST(Checkpoint, IsAbsentUntilItIsCommitted) {
     EXPECT_EQ(folder.count(), 0u);
 }
 
-TEST(Checkpoint, ABitOfTheManifestThatFlipsIsNoticed) {
+TEST(Checkpoint, DetectsBitFlipsInTheManifest) {
     const TemporaryFolder folder;
     const std::string file = write(folder / "c", 12) + "/manifest.json";
     const std::string whole = read_file(file);
@@ -89,7 +89,7 @@ TEST(Checkpoint, ABitOfTheManifestThatFlipsIsNoticed) {
 }
 
 // Covers 31.save_state.
-TEST(Checkpoint, ForeignThingsAreNotReplaced) {
+TEST(Checkpoint, DoesNotReplaceForeignFiles) {
     const TemporaryFolder folder;
     put(folder / "file", "text");
     put(folder / "thesis/chapter", "text");
@@ -104,7 +104,7 @@ TEST(Checkpoint, ForeignThingsAreNotReplaced) {
     EXPECT_EQ(read_file(folder / "thesis/chapter"), "text");
 }
 
-TEST(Checkpoint, ReplacesAnOlderOneADamagedOneAndAnEmptyFolder) {
+TEST(Checkpoint, ReplacesOlderDamagedAndEmptyFolders) {
     const TemporaryFolder folder;
     fs::create_directory(folder / "c");
     write(folder / "c", 1);
@@ -116,12 +116,12 @@ TEST(Checkpoint, ReplacesAnOlderOneADamagedOneAndAnEmptyFolder) {
     EXPECT_EQ(folder.count(), 1u);
 }
 
-TEST(Checkpoint, MakesTheFoldersAboveIt) {
+TEST(Checkpoint, CreatesParentFolders) {
     const TemporaryFolder folder;
     EXPECT_EQ(CheckpointReader(write(folder / "a/b/c", 0)).iteration(), 0);
 }
 
-TEST(Checkpoint, TheLatestIsTheOneWithTheHighestIterationWhateverItsName) {
+TEST(Checkpoint, LatestHasTheHighestIteration) {
     const TemporaryFolder folder;
     EXPECT_EQ(latest_checkpoint(folder.path()), std::nullopt);
     EXPECT_EQ(latest_checkpoint(folder / "missing"), std::nullopt);
@@ -132,7 +132,7 @@ TEST(Checkpoint, TheLatestIsTheOneWithTheHighestIterationWhateverItsName) {
     EXPECT_EQ(latest_checkpoint(folder.path()), folder / "best");
 }
 
-TEST(Checkpoint, TheLatestIsNeitherForeignNorALinkNorUnfinished) {
+TEST(Checkpoint, LatestIgnoresForeignLinkedAndUnfinishedFolders) {
     const TemporaryFolder folder;
     const TemporaryFolder elsewhere;
     write(folder / "c", 1);
@@ -145,7 +145,7 @@ TEST(Checkpoint, TheLatestIsNeitherForeignNorALinkNorUnfinished) {
     EXPECT_EQ(latest_checkpoint(folder.path()), folder / "c");
 }
 
-TEST(Checkpoint, ADamagedManifestOfOursIsAnErrorNotAnOlderCheckpoint) {
+TEST(Checkpoint, LatestThrowsForADamagedManifest) {
     const TemporaryFolder folder;
     write(folder / "a", 1);
     const std::string file = write(folder / "b", 2) + "/manifest.json";
@@ -156,7 +156,7 @@ TEST(Checkpoint, ADamagedManifestOfOursIsAnErrorNotAnOlderCheckpoint) {
 }
 
 // Covers 10.total_limit, 30.11.
-TEST(Checkpoint, RotationKeepsTheNewestAndTouchesNothingForeign) {
+TEST(Checkpoint, RotationKeepsTheNewestAndForeignFiles) {
     const TemporaryFolder folder;
     const TemporaryFolder elsewhere;
     for (int i = 0; i < 5; ++i) write(folder / str("c", 9 - i), i);
@@ -171,12 +171,12 @@ TEST(Checkpoint, RotationKeepsTheNewestAndTouchesNothingForeign) {
         EXPECT_TRUE(fs::exists(folder / kept)) << kept;
     EXPECT_EQ(folder.count(), 7u);
     EXPECT_TRUE(fs::exists(elsewhere / "d/manifest.json"));
-    rotate_checkpoints(folder.path(), 0);  // one stays in any case
+    rotate_checkpoints(folder.path(), 0);  // keeps at least one
     EXPECT_EQ(latest_checkpoint(folder.path()), folder / "c5");
     EXPECT_NO_THROW(rotate_checkpoints(folder / "missing", 1));
 }
 
-TEST(Checkpoint, RotationSweepsWhatKilledWritersLeft) {
+TEST(Checkpoint, RotationRemovesLeftoversOfKilledWriters) {
     const TemporaryFolder folder;
     const TemporaryFolder elsewhere;
     write(folder / "c", 1);
@@ -191,7 +191,7 @@ TEST(Checkpoint, RotationSweepsWhatKilledWritersLeft) {
     EXPECT_TRUE(fs::exists(elsewhere / "text"));
 }
 
-TEST(Checkpoint, AManifestThatNamesFilesElsewhereIsRefused) {
+TEST(Checkpoint, RejectsManifestsWithPathsOutside) {
     const TemporaryFolder folder;
     const std::string file = write(folder / "c", 1) + "/manifest.json";
     std::string text = read_file(file);

@@ -1,4 +1,4 @@
-// Files, names and numbers of saved states, as Hugging Face Accelerate was seen to write them.
+// Compares files, names and numbers of saved states with recordings of Hugging Face Accelerate.
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -35,7 +35,7 @@ Names names_in(const std::string& folder) {
     return names;
 }
 
-// Section by section what the recording did; `at` is a folder of the case's own.
+// Each section repeats what the recording did; `at` is the folder of the case.
 struct Case {
     const json& said;
     Group group;
@@ -48,11 +48,11 @@ struct Case {
         return options;
     }
     std::string checkpoints() const { return at + "/checkpoints"; }
-    // Everybody has seen what there is before it changes.
+    // All ranks read the folder before it changes.
     void sync() const { group->barrier(); }
 };
 
-// Ours are .safetensors and .json with the same stems, and a manifest.
+// Axle writes .safetensors and .json files with the same stems, and a manifest.
 void files(const Case& c) {
     nn::Linear first(2, 2), second(2, 1);
     optim::SGD sgd(first.parameters(), {.lr = 0.1}), other(second.parameters(), {.lr = 0.1});
@@ -100,7 +100,8 @@ void existing_checkpoint(const Case& c) {
     EXPECT_EQ(names_in(c.checkpoints()), Names{"checkpoint_0"});
 }
 
-// Upstream's iteration stays, so that the next save collides; ours goes on behind what was loaded.
+// Upstream does not advance its iteration, so the next save collides; Axle continues after the
+// loaded one.
 void load_latest(const Case& c) {
     Accelerator saving(c.options(true));
     for (int i = 0; i < 3; ++i) saving.save_state();
@@ -134,7 +135,8 @@ void step_restored(const Case& c) {
     EXPECT_TRUE(loading.sync_gradients());
 }
 
-// An object without its file is an error; a file without an object is left alone, with a warning.
+// A registered object without its file is an error; a file without an object is ignored with a
+// warning.
 void registered_objects(const Case& c) {
     Counter first, second, third;
     Accelerator saving(c.options(false));

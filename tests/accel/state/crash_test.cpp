@@ -1,4 +1,5 @@
-// A process that saves all the time and is killed at any moment leaves a checkpoint that loads.
+// Tests that a process which saves continuously and is killed at a random time leaves a valid
+// checkpoint.
 #include <csignal>
 #include <iostream>
 #include <random>
@@ -19,8 +20,8 @@ namespace {
 using tests::TemporaryFolder;
 using tests::Training;
 
-// In the child: trains on from the latest checkpoint, saves after every batch and tells the number
-// of batches once it is safe.
+// Runs in the child: continues from the latest checkpoint, saves after every batch, and reports the
+// number of batches once the checkpoint is safe.
 [[noreturn]] void train_and_save(const std::string& folder, bool same_place, int acknowledge) {
     Training training;
     if (const auto latest = accel::latest_checkpoint(folder))
@@ -35,8 +36,8 @@ using tests::Training;
     _exit(3);
 }
 
-// Kills a child after its first checkpoint of this round and a random time; returns the last number
-// it told.
+// Kills a child at a random time after its first checkpoint; returns the last number that it
+// reported.
 std::int64_t killed_run(const std::string& folder, bool same_place,
                         std::chrono::microseconds time) {
     int ends[2];
@@ -79,14 +80,14 @@ void expect_to_survive(int rounds, bool same_place) {
         ASSERT_TRUE(latest.has_value());
         Training resumed(99);
         ASSERT_NO_THROW(resumed.accelerator.load_state(*latest));
-        // It may have saved once more and not come to tell.
+        // The child can have saved once more without reporting.
         EXPECT_GE(resumed.counter.batches, told);
         EXPECT_LE(resumed.counter.batches, told + 1);
     }
     accel::rotate_checkpoints(folder.path(), 1);
     EXPECT_EQ(folder.count(), 1u);
 
-    // The course is that of a run that nobody killed.
+    // The results must equal those of an uninterrupted run.
     Training resumed(99);
     resumed.accelerator.load_state(accel::latest_checkpoint(folder.path()).value());
     const std::int64_t epochs = resumed.loader.epoch() + 1;
@@ -98,9 +99,9 @@ void expect_to_survive(int rounds, bool same_place) {
 }
 
 // Covers 30.11.
-TEST(Crash, TheLatestOfManyCheckpointsSurvivesSixtyKills) { expect_to_survive(60, false); }
+TEST(Crash, LatestCheckpointSurvivesSixtyKills) { expect_to_survive(60, false); }
 
-TEST(Crash, ACheckpointThatIsReplacedAllTheTimeSurvivesSixtyKills) { expect_to_survive(60, true); }
+TEST(Crash, ReplacedCheckpointSurvivesSixtyKills) { expect_to_survive(60, true); }
 
 TEST(Crash, LongRunOfKills) {
     expect_to_survive(600, false);

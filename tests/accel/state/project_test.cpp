@@ -1,4 +1,4 @@
-// Where states go, who writes them, and what a program adds to them.
+// Tests project folders and the processes that write states.
 #include "accel/state/project.h"
 
 #include <cstdlib>
@@ -41,7 +41,7 @@ accel::AcceleratorOptions in_project(const TemporaryFolder& folder,
 
 // Covers 1.project_dir, 1.project_config, 1.logging_dir, 2.project_dir, 2.project_configuration,
 // 10.ProjectConfiguration.project_dir.
-TEST(Project, FoldersAreSaidInOnePlaceAndLoggingIsInTheProject) {
+TEST(Project, SetsFoldersOnceAndLogsInTheProject) {
     Accelerator plain({.project_dir = "a"});
     EXPECT_EQ(plain.project_dir(), "a");
     EXPECT_EQ(plain.logging_dir(), "a");
@@ -62,7 +62,7 @@ TEST(Project, FoldersAreSaidInOnePlaceAndLoggingIsInTheProject) {
 }
 
 // Covers 10.automatic_checkpoint_naming, 10.total_limit.
-TEST(Project, OptionsThatMakeNoSenseAreRefused) {
+TEST(Project, RejectsInvalidOptions) {
     expect_error<ValueError>({"Accelerator: automatic_checkpoint_naming needs a project_dir"}, [] {
         Accelerator({.project_config = {.automatic_checkpoint_naming = true}});
     });
@@ -79,7 +79,7 @@ TEST(Project, OptionsThatMakeNoSenseAreRefused) {
 }
 
 // Covers 2.project_dir, 10.iteration, 3.save_state, 3.load_state, 30.11.
-TEST(Project, AResumedRunGoesOnBehindTheNewestState) {
+TEST(Project, ResumedRunContinuesAfterTheNewestState) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     {
         Accelerator first(in_project(folder));
@@ -98,13 +98,13 @@ TEST(Project, AResumedRunGoesOnBehindTheNewestState) {
     second.set_save_iteration(10);
     second.save_state();
     Accelerator third(in_project(folder));
-    third.load_state();  // by number, not by letters
+    third.load_state();  // by number, not alphabetically
     EXPECT_EQ(third.project_configuration().iteration, 11);
     third.load_state(folder / "checkpoints/checkpoint_1");
     EXPECT_EQ(third.save_iteration(), 2);
 }
 
-TEST(Project, IterationsCountWithoutAutomaticNamingToo) {
+TEST(Project, CountsIterationsWithoutAutomaticNaming) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     Accelerator accelerator({.project_config = {.iteration = 4}});
     accelerator.save_state(folder / "a");
@@ -112,7 +112,7 @@ TEST(Project, IterationsCountWithoutAutomaticNamingToo) {
     EXPECT_EQ(accel::CheckpointReader(folder / "a").iteration(), 4);
 }
 
-TEST(Project, AFolderWithoutStatesIsNamed) {
+TEST(Project, NamesAFolderWithoutStates) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     Accelerator accelerator(in_project(folder));
     const std::string checkpoints = folder / "checkpoints";
@@ -125,14 +125,14 @@ TEST(Project, AFolderWithoutStatesIsNamed) {
 }
 
 // Covers 10.total_limit, 30.11.
-TEST(Project, OldStatesGoOnceTheNewOneIsWhole) {
+TEST(Project, RemovesOldStatesAfterTheNewOneIsComplete) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     Accelerator accelerator(in_project(folder, 2));
     const std::string checkpoints = folder / "checkpoints/";
     for (int i = 0; i < 3; ++i) accelerator.save_state();
     write_file_atomically(checkpoints + "notes", "mine");
     create_directories(checkpoints + "run_0");
-    // What can't be written costs no older state.
+    // A failed save removes no older state.
     const HookHandle failing = accelerator.register_save_state_pre_hook(
         [](const Models&, Weights&, const std::string&) { throw ValueError("not today"); });
     expect_error<ValueError>({"not today"}, [&] { accelerator.save_state(); });
@@ -143,14 +143,14 @@ TEST(Project, OldStatesGoOnceTheNewOneIsWhole) {
     for (const char* kept : {"checkpoint_2", "checkpoint_3", "notes", "run_0"})
         EXPECT_TRUE(fs::exists(checkpoints + kept)) << kept;
     EXPECT_FALSE(fs::exists(checkpoints + "checkpoint_1"));
-    // A number below all others is still the newest.
+    // The last state is the newest, even if its number is lower.
     accelerator.set_save_iteration(0);
     accelerator.save_state();
     EXPECT_TRUE(fs::exists(checkpoints + "checkpoint_0"));
     EXPECT_FALSE(fs::exists(checkpoints + "checkpoint_2"));
 }
 
-// Two machines with a process each, as a launcher starts them.
+// Runs two ranks as on two machines.
 void on_two_machines(const std::function<void(int rank)>& f) {
     const std::string port = std::to_string(free_port());
     const auto machine = [&](int rank) {
@@ -175,7 +175,7 @@ void on_two_machines(const std::function<void(int rank)>& f) {
 }
 
 // Covers 10.save_on_each_node, 31.save.
-TEST(Project, TheMainProcessOfEachMachineWrites) {
+TEST(Project, MainProcessOfEachMachineWrites) {
     for (const bool each : {false, true}) {
         const TemporaryFolder folder(FolderStorage::in_memory);
         on_two_machines([&](int rank) {
@@ -203,8 +203,8 @@ TEST(Project, TheMainProcessOfEachMachineWrites) {
     }
 }
 
-// Where a machine died before it had its own copy.
-TEST(Project, TheNewestIsOneThatEveryProcessSees) {
+// One machine died before it had its copy.
+TEST(Project, NewestStateIsOneThatAllProcessesHave) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     on_two_machines([&](int rank) {
         accel::AcceleratorOptions options{.cpu = true};
@@ -218,14 +218,14 @@ TEST(Project, TheNewestIsOneThatEveryProcessSees) {
         accelerator.wait_for_everyone();
         accelerator.load_state();
         EXPECT_EQ(accelerator.save_iteration(), 1);
-        // What only one machine has is of a save that was cut off.
+        // A state on only one machine is from an interrupted save.
         EXPECT_EQ(accelerator.save_state(), path);
         accelerator.load_state();
         EXPECT_EQ(accelerator.save_iteration(), 2);
     });
 }
 
-TEST(Project, StatesThatOthersStillNeedOutliveASaveThatFailsOnOneMachine) {
+TEST(Project, KeepsOldStatesIfASaveFailsOnOneMachine) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     on_two_machines([&](int rank) {
         accel::AcceleratorOptions options{.cpu = true};
@@ -235,7 +235,7 @@ TEST(Project, StatesThatOthersStillNeedOutliveASaveThatFailsOnOneMachine) {
                                   .save_on_each_node = true};
         Accelerator accelerator(options);
         accelerator.save_state();
-        // What one machine refuses at the very end.
+        // One machine fails in the last step.
         accelerator.register_save_state_pre_hook(
             [&](const Models&, Weights&, const std::string& directory) {
                 if (rank == 1) write_file_atomically(directory + "/manifest.json", "{}");
@@ -246,163 +246,8 @@ TEST(Project, StatesThatOthersStillNeedOutliveASaveThatFailsOnOneMachine) {
     });
 }
 
-TEST(StateHooks, MayNotWriteTheManifest) {
-    const TemporaryFolder folder(FolderStorage::in_memory);
-    Accelerator accelerator({.cpu = true});
-    accelerator.register_save_state_pre_hook(
-        [](const Models&, Weights&, const std::string& directory) {
-            write_file_atomically(directory + "/manifest.json", "{}");
-        });
-    EXPECT_THROW(accelerator.save_state(folder / "state"), FileError);
-    EXPECT_FALSE(fs::exists(folder / "state"));
-}
-
-// Covers 3.register_save_state_pre_hook, 10.order.
-TEST(StateHooks, RunInOrderOnEveryRankAndMayTakeWeightsOver) {
-    const TemporaryFolder folder(FolderStorage::in_memory);
-    std::vector<std::string> called[2];
-    on_ranks(2, [&](const Group& group) {
-        std::vector<std::string>& calls = called[group->rank()];
-        SmallNet first;
-        nn::Linear second(2, 3);
-        Accelerator accelerator({.process_group = group});
-        accelerator.prepare(first, second);
-        accelerator.register_save_state_pre_hook(
-            [&](const Models& models, Weights& weights, const std::string& directory) {
-                calls.emplace_back("save");
-                EXPECT_THAT(models, ElementsAre(&first, &second));
-                ASSERT_EQ(weights.size(), 2u);
-                EXPECT_EQ(weights[1][0].first, "weight");
-                weights.erase(weights.begin());
-                if (!accelerator.is_main_process()) return;
-                create_directories(directory + "/net/deep");
-                accelerator.save(first.state_dict(), directory + "/net/deep/in.safetensors");
-            });
-        accelerator.register_save_state_pre_hook(
-            [&](const Models&, Weights& weights, const std::string&) {
-                calls.emplace_back("then");
-                EXPECT_EQ(weights.size(), 1u);
-            });
-        accelerator.save_state(folder / "s");
-        const nn::StateDict whole = first.state_dict();
-        const Tensor saved = first.in.weight.detach().clone();
-        Tensor(first.in.weight.detach()).fill_(0);
-        accelerator.wait_for_everyone();
-
-        accelerator.register_load_state_pre_hook([&](Models& models, const std::string& directory) {
-            calls.emplace_back("load");
-            EXPECT_EQ(directory, folder / "s");
-            EXPECT_THAT(models, ElementsAre(&first, &second));
-            models.erase(models.begin());
-            accel::load_checkpoint_in_model(first, directory + "/net/deep/in.safetensors");
-        });
-        accelerator.load_state(folder / "s");
-        EXPECT_EQ(first.in.weight.to_vector(), saved.to_vector());
-    });
-    for (const auto& calls : called) EXPECT_THAT(calls, ElementsAre("save", "then", "load"));
-    EXPECT_TRUE(fs::exists(folder / "s/model.safetensors"));
-    EXPECT_FALSE(fs::exists(folder / "s/model_1.safetensors"));
-    // What a hook wrote is held to the manifest like the rest.
-    const std::string file = folder / "s/net/deep/in.safetensors";
-    const std::string bytes = read_file(file);
-    write_file_atomically(file, bytes.substr(0, bytes.size() - 1) + "x");
-    expect_error<FileError>({file.c_str(), "changed since"},
-                            [&] { accel::CheckpointReader reader(folder / "s"); });
-}
-
-TEST(StateHooks, AreRemovedByTheirHandleAtAnyTime) {
-    const TemporaryFolder folder(FolderStorage::in_memory);
-    int saves = 0, loads = 0;
-    HookHandle save, load, once;
-    {
-        Accelerator accelerator;
-        save = accelerator.register_save_state_pre_hook(
-            [&](const Models&, Weights&, const std::string&) { ++saves; });
-        once = accelerator.register_save_state_pre_hook(
-            [&](const Models&, Weights&, const std::string&) { ++saves, once.remove(); });
-        load =
-            accelerator.register_load_state_pre_hook([&](Models&, const std::string&) { ++loads; });
-        accelerator.save_state(folder / "s");
-        EXPECT_EQ(saves, 2);
-        accelerator.save_state(folder / "s");
-        EXPECT_EQ(saves, 3);
-        save.remove();
-        save.remove();
-        accelerator.save_state(folder / "s");
-        EXPECT_EQ(saves, 3);
-        accelerator.load_state(folder / "s");
-        EXPECT_EQ(loads, 1);
-    }
-    load.remove();
-}
-
-TEST(StateHooks, WhatOneThrowsLeavesTheOldState) {
-    const TemporaryFolder folder(FolderStorage::in_memory);
-    on_ranks(2, [&](const Group& group) {
-        Accelerator accelerator({.process_group = group});
-        accelerator.save_state(folder / "s");
-        accelerator.register_save_state_pre_hook([&](const Models&, Weights&, const std::string&) {
-            if (group->rank() == 1) throw ValueError("no room");
-        });
-        EXPECT_THROW(accelerator.save_state(folder / "s"), Error);
-    });
-    EXPECT_EQ(accel::CheckpointReader(folder / "s").iteration(), 0);
-    EXPECT_EQ(folder.count(), 1u);
-}
-
-// An object of the user's with PyTorch's two functions and no base.
-struct BestLoss {
-    double value = 1;
-    Tree state_dict() const { return Tree{{"value", value}}; }
-    void load_state_dict(const Tree& state) { value = state["value"].number(); }
-};
-static_assert(accel::Registrable<BestLoss> && accel::Registrable<Counter> &&
-              accel::Registrable<nn::Linear> && accel::Registrable<optim::AdamW> &&
-              accel::Registrable<data::DataLoader>);
-static_assert(!accel::Registrable<Tensor> && !accel::Registrable<int>);
-
-// Covers 3.register_for_checkpointing, 10.custom_checkpoint_<i>.pkl.
-TEST(Registered, AllThatHasAStateComesBackInItsOrder) {
-    const TemporaryFolder folder(FolderStorage::in_memory);
-    BestLoss best;
-    Counter counter;
-    nn::Linear ema(2, 2);
-    Accelerator accelerator;
-    accelerator.register_for_checkpointing(best, counter, ema);
-    accelerator.register_for_checkpointing(best);  // again
-    best.value = 0.25, counter.batches = 4;
-    const std::vector<double> weight = ema.weight.to_vector();
-    accelerator.save_state(folder / "s");
-    EXPECT_FALSE(fs::exists(folder / "s/custom_checkpoint_3.json"));
-    best.value = 0, counter.batches = 0;
-    Tensor(ema.weight.detach()).fill_(0);
-    accelerator.free_memory();  // which they outlive
-    accelerator.load_state(folder / "s");
-    EXPECT_EQ(best.value, 0.25);
-    EXPECT_EQ(counter.batches, 4);
-    EXPECT_EQ(ema.weight.to_vector(), weight);
-}
-
-// Covers 3.register_for_checkpointing, 31.registered.
-TEST(Registered, NullsAreNamedAndFilesWithoutAnObjectAreLeftAlone) {
-    const TemporaryFolder folder(FolderStorage::in_memory);
-    Counter first, second;
-    Accelerator accelerator;
-    expect_error<ValueError>({"register_for_checkpointing", "index 0, 2"}, [&] {
-        accelerator.register_for_checkpointing({nullptr, &first, nullptr});
-    });
-    accelerator.register_for_checkpointing({&first, &second});
-    accelerator.save_state(folder / "s");
-    Accelerator other;
-    other.register_for_checkpointing(first);
-    LogCapture logged;
-    other.load_state(folder / "s");
-    EXPECT_THAT(logged.lines(), ElementsAre(HasSubstr("the others' files are left alone")));
-    EXPECT_TRUE(fs::exists(folder / "s/custom_checkpoint_1.json"));
-}
-
 // Covers 30.12.
-TEST(Project, LoadingTakesNoSecondCopyOfTheWeights) {
+TEST(Project, LoadsWithoutASecondCopyOfTheWeights) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     nn::Linear wide(1024, 1024);
     Accelerator accelerator({.cpu = true});
@@ -416,7 +261,7 @@ TEST(Project, LoadingTakesNoSecondCopyOfTheWeights) {
 }
 
 // Covers 32.parameters, 3.unwrap_model.
-TEST(Prepared, LoadingIntoTheUnwrappedModelChangesThePreparedOne) {
+TEST(UnwrapModel, LoadsIntoThePreparedModel) {
     SmallNet net, other;
     Accelerator accelerator;
     SmallNet& prepared = accelerator.prepare(net);

@@ -63,7 +63,7 @@ std::size_t count_files(const std::string& folder) {
 }  // namespace
 
 // Covers 3.save_model, 3.get_state_dict.
-TEST(SaveModel, IsReadBackByEveryModelOfItsShape) {
+TEST(SaveModel, WritesFilesThatModelsCanLoad) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     accel::Accelerator accelerator({.cpu = true});
     ModelForTest model;
@@ -85,7 +85,7 @@ TEST(SaveModel, IsReadBackByEveryModelOfItsShape) {
 }
 
 // Covers 3.save_model.
-TEST(SaveModel, WritesATiedWeightOnceByItsFirstName) {
+TEST(SaveModel, WritesATiedWeightOnceWithItsFirstName) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     accel::Accelerator accelerator({.cpu = true});
     TiedNet net;
@@ -99,7 +99,7 @@ TEST(SaveModel, WritesATiedWeightOnceByItsFirstName) {
 }
 
 // Covers 3.save_model.
-TEST(SaveModel, IsWrittenByTheMainProcessAlone) {
+TEST(SaveModel, WritesOnlyOnTheMainProcess) {
     for (const int size : {1, 2}) {
         const TemporaryFolder folder(FolderStorage::in_memory);
         on_ranks(size, [&](const std::shared_ptr<dist::ProcessGroup>& group) {
@@ -121,7 +121,7 @@ TEST(SaveModel, IsWrittenByTheMainProcessAlone) {
 }
 
 // Covers 10.save_on_each_node, 31.save.
-TEST(SaveModel, OnEachNodeIsForTheLocalMainProcess) {
+TEST(SaveModel, OnEachNodeWritesOnTheLocalMainProcess) {
     EXPECT_TRUE(accel::is_saving_process(accel::PartialState({.cpu = true}), false));
     EXPECT_TRUE(accel::is_saving_process(accel::PartialState({.cpu = true}), true));
     on_ranks(2, [&](const std::shared_ptr<dist::ProcessGroup>& group) {
@@ -132,7 +132,7 @@ TEST(SaveModel, OnEachNodeIsForTheLocalMainProcess) {
 }
 
 // Covers 3.save_model.
-TEST(SaveModel, RefusesPicklesFilesAndWeightsWithoutValues) {
+TEST(SaveModel, RejectsPicklesFilesAndMetaWeights) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     write_file_atomically(folder / "file", "mine");
     accel::Accelerator accelerator({.cpu = true});
@@ -149,7 +149,7 @@ TEST(SaveModel, RefusesPicklesFilesAndWeightsWithoutValues) {
 }
 
 // Covers 3.load_checkpoint_in_model, 10.torch.load.
-TEST(LoadCheckpointInModel, TakesFilesIndicesAndFoldersOfEveryKind) {
+TEST(LoadCheckpointInModel, ReadsFilesIndicesAndFoldersOfEveryKind) {
     for (const char* path :
          {"safetensors_whole", "safetensors_whole/model.safetensors", "safetensors_shards",
           "safetensors_shards/model.safetensors.index.json", "bin_whole",
@@ -163,7 +163,7 @@ TEST(LoadCheckpointInModel, TakesFilesIndicesAndFoldersOfEveryKind) {
 }
 
 // Covers 3.load_checkpoint_in_model.
-TEST(LoadCheckpointInModel, PrefersPyTorchsFileThenTheWholeOneAndRefusesTwoIndices) {
+TEST(LoadCheckpointInModel, PrefersPyTorchsFileAndRejectsTwoIndices) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     const auto add = [&](const char* from, const char* to) {
         write_file_atomically(folder / to, read_file(recorded(from)));
@@ -183,7 +183,7 @@ TEST(LoadCheckpointInModel, PrefersPyTorchsFileThenTheWholeOneAndRefusesTwoIndic
 }
 
 // Covers 3.load_checkpoint_in_model.
-TEST(LoadCheckpointInModel, WarnsOfOtherNamesUnlessStrict) {
+TEST(LoadCheckpointInModel, WarnsAboutOtherNamesUnlessStrict) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     const std::string path = folder / "model.safetensors";
     SmallNet net;
@@ -206,7 +206,7 @@ TEST(LoadCheckpointInModel, WarnsOfOtherNamesUnlessStrict) {
                             [&] { accel::load_checkpoint_in_model(net, path, {.strict = true}); });
 }
 
-TEST(LoadCheckpointInModel, ChangesNothingWhereAShapeDiffers) {
+TEST(LoadCheckpointInModel, ChangesNothingIfAShapeDiffers) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     SmallNet net;
     nn::StateDict state = {{"in.weight", zeros({8, 4})}, {"out.weight", zeros({1, 9})}};
@@ -218,7 +218,7 @@ TEST(LoadCheckpointInModel, ChangesNothingWhereAShapeDiffers) {
     expect_same_bits(net.in.weight, before);
 }
 
-TEST(LoadCheckpointInModel, ChangesNothingWhereADtypeIsOnlyStored) {
+TEST(LoadCheckpointInModel, ChangesNothingForAStorageOnlyDtype) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     const std::string path = folder / "model.safetensors";
     SmallNet net, on_meta;
@@ -248,7 +248,7 @@ TEST(LoadCheckpointInModel, ConvertsFloatingWeightsToADtype) {
     EXPECT_EQ(model.batchnorm.num_batches_tracked.dtype(), i64);
 }
 
-TEST(LoadCheckpointInModel, KeepsTheDigitsThatTheModelsOwnDtypeLacks) {
+TEST(LoadCheckpointInModel, KeepsThePrecisionOfTheFile) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     const Tensor values = tensor({1.0 / 3, 0.1, 1e-9, 3e30}, {4}, {.dtype = f64});
     save_safetensors(folder / "model.safetensors", nn::StateDict{{"linear1.bias", values}},
@@ -261,7 +261,7 @@ TEST(LoadCheckpointInModel, KeepsTheDigitsThatTheModelsOwnDtypeLacks) {
 }
 
 // Covers 30.12.
-TEST(LoadCheckpointInModel, GivesAModelWithoutMemoryItsWeights) {
+TEST(LoadCheckpointInModel, LoadsAMetaModel) {
     for (const char* folder : {"bin_whole", "safetensors_shards"}) {
         const auto model = [] {
             const nn::init::EmptyWeights without_memory;
@@ -272,7 +272,7 @@ TEST(LoadCheckpointInModel, GivesAModelWithoutMemoryItsWeights) {
     }
 }
 
-TEST(LoadCheckpointInModel, SaysWhichOptionsAreNotThereYet) {
+TEST(LoadCheckpointInModel, RejectsUnsupportedOptions) {
     ModelForTest model;
     const auto refused = [&](const char* name, const accel::LoadCheckpointOptions& options) {
         expect_error<UsageError>({"load_checkpoint_in_model", name}, [&] {
@@ -290,7 +290,7 @@ TEST(LoadCheckpointInModel, SaysWhichOptionsAreNotThereYet) {
 }
 
 // Covers 29.clean_state_dict_for_safetensors.
-TEST(CleanStateDict, KeepsTheFirstNameOfTheSameValuesAndSaysSo) {
+TEST(CleanStateDict, KeepsTheFirstNameOfSharedTensors) {
     TiedNet net;
     const Tensor base = zeros({4, 3});
     nn::StateDict state = net.state_dict();
@@ -330,7 +330,7 @@ TEST(Save, WritesTensorsAsSafetensorsAndTheRestAsJson) {
     EXPECT_EQ(folder.count(), 3u);
 }
 
-TEST(Save, RefusesAnUndefinedTensor) {
+TEST(Save, RejectsAnUndefinedTensor) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     accel::Accelerator accelerator({.cpu = true});
     expect_error<UsageError>({"save: the tensor is undefined: bias"}, [&] {

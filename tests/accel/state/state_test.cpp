@@ -1,4 +1,4 @@
-// save_state and load_state: a run goes on to the bit, and damage changes nothing.
+// Tests save_state and load_state: a run resumes exactly, and damaged files change nothing.
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -50,14 +50,14 @@ void expect_same_course_from_every_batch(int saving_workers, int resuming_worker
 }
 
 // Covers 3.save_state, 3.load_state, 10.random_states_<process_index>.pkl, 23.saved, 30.1.
-TEST(State, ARunGoesOnToTheBitFromEveryBatch) { expect_same_course_from_every_batch(0, 0); }
+TEST(State, ResumesExactlyFromEveryBatch) { expect_same_course_from_every_batch(0, 0); }
 
-TEST(State, LoaderWorkersDoNotChangeTheCourse) {
+TEST(State, ResumesExactlyWithLoaderWorkers) {
     expect_same_course_from_every_batch(2, 2);
     expect_same_course_from_every_batch(2, 0);
 }
 
-TEST(State, SavingDoesNotChangeTheCourse) {
+TEST(State, SavingDoesNotChangeTheRun) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     Training quiet;
     const auto losses = quiet.run(kEpochs);
@@ -67,7 +67,7 @@ TEST(State, SavingDoesNotChangeTheCourse) {
     expect_same(snapshot(saving), end);
 }
 
-TEST(State, TheSameObjectsCanBeTakenBack) {
+TEST(State, LoadsIntoTheSameObjects) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     Training training;
     std::vector<Tensor> saved;
@@ -82,7 +82,7 @@ TEST(State, TheSameObjectsCanBeTakenBack) {
     EXPECT_EQ(training.run(1), std::vector<double>(losses.begin() + 3, losses.end()));
 }
 
-TEST(State, GradientsAreSavedBetweenUpdatesOnly) {
+TEST(State, SavesGradientsOnlyBetweenUpdates) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     Training training;
     training.run(1, [&] {
@@ -90,14 +90,14 @@ TEST(State, GradientsAreSavedBetweenUpdatesOnly) {
         EXPECT_EQ(fs::exists(folder / "s/gradients.safetensors"),
                   !training.accelerator.sync_gradients());
     });
-    // A state at an update has none, whatever has been accumulated since.
+    // A state saved at an update has no gradients, even if some were accumulated later.
     training.net(ones({1, 4})).sum().backward();
     training.accelerator.load_state(folder / "s");
     EXPECT_FALSE(training.net.in.weight.grad().defined());
 }
 
 // Covers 10.return, 10.iteration.
-TEST(State, ReturnsThePathAndCountsIterationsThroughResumes) {
+TEST(State, ReturnsThePathAndCountsIterations) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     Training training;
     EXPECT_EQ(training.accelerator.save_state(folder / "b"), folder / "b");
@@ -110,7 +110,7 @@ TEST(State, ReturnsThePathAndCountsIterationsThroughResumes) {
 }
 
 // Covers 10.dl_state_dict.bin, 10.sampler.bin.
-TEST(State, TheFilesHaveAcceleratesStems) {
+TEST(State, UsesAcceleratesFileStems) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     Training training;
     training.accelerator.save_state(folder / "s");
@@ -121,7 +121,7 @@ TEST(State, TheFilesHaveAcceleratesStems) {
 }
 
 // Covers 2.optimizer.
-TEST(State, FilesAreNumberedInTheOrderOfPreparing) {
+TEST(State, NumbersFilesInOrderOfPreparation) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     nn::Linear first(2, 3), second(4, 5);
     optim::AdamW of_first(first.parameters(), {.lr = 0.1}), of_second(second.parameters());
@@ -141,7 +141,7 @@ TEST(State, FilesAreNumberedInTheOrderOfPreparing) {
     EXPECT_EQ(rate("optimizer_1.json"), 0.1);
 }
 
-// Loading fails with `name` in the text and leaves everything as it was.
+// Expects that loading fails with `name` in the error and changes nothing.
 void expect_refused(Training& training, const std::string& directory, const std::string& name) {
     const auto before = snapshot(training);
     try {
@@ -158,7 +158,7 @@ void overwrite(const std::string& path, const std::string& bytes) {
 }
 
 // Covers 10.order.
-TEST(State, AnyFileMissingCutOrChangedIsNamedAndChangesNothing) {
+TEST(State, NamesMissingTruncatedOrChangedFilesAndChangesNothing) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     Training training;
     training.run(1, [&] {
@@ -174,7 +174,7 @@ TEST(State, AnyFileMissingCutOrChangedIsNamedAndChangesNothing) {
         expect_refused(training, folder / "s", name);
         for (const std::size_t size : {std::size_t{0}, whole.size() / 2, whole.size() - 1}) {
             overwrite(path, whole.substr(0, size));
-            // Nothing but the last line break may be cut from the manifest.
+            // Only the last line break can be removed from the manifest.
             if (name != "manifest.json" || size != whole.size() - 1)
                 expect_refused(training, folder / "s", name);
         }
@@ -190,13 +190,13 @@ TEST(State, AnyFileMissingCutOrChangedIsNamedAndChangesNothing) {
     EXPECT_NO_THROW(training.accelerator.load_state(folder / "s"));
 }
 
-TEST(State, AMissingFolderIsNamed) {
+TEST(State, NamesAMissingFolder) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     Training training;
     expect_refused(training, folder / "none", folder / "none");
 }
 
-TEST(State, WhatDoesNotFitIsNamedWithTheReason) {
+TEST(State, NamesMismatchesWithTheReason) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     Training training;
     training.accelerator.save_state(folder / "s");
@@ -231,7 +231,7 @@ TEST(State, CannotBeLoadedWithinALoop) {
     }
 }
 
-TEST(State, AnOlderCheckpointIsReplacedAndNothingIsLeftBeside) {
+TEST(State, ReplacesAnOlderCheckpointCompletely) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     Training training;
     training.run(1, [&] { training.accelerator.save_state(folder / "s"); });
@@ -242,7 +242,7 @@ TEST(State, AnOlderCheckpointIsReplacedAndNothingIsLeftBeside) {
     expect_same(snapshot(other), saved);
 }
 
-// Files of this process can't grow beyond a size while it lives, as on a full disk.
+// Limits the size of files of this process, like a full disk.
 class SmallDisk {
   public:
     explicit SmallDisk(rlim_t bytes) : before_(std::signal(SIGXFSZ, SIG_IGN)) {
@@ -262,7 +262,7 @@ class SmallDisk {
     rlimit limit_ = {};
 };
 
-TEST(State, AFullDiskLeavesThePreviousCheckpointWhole) {
+TEST(State, KeepsThePreviousCheckpointOnAFullDisk) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     Training training;
     training.accelerator.save_state(folder / "s");

@@ -1,4 +1,4 @@
-// Event files: framing, protocol buffers, images and histograms.
+// Tests event files: framing, protocol buffers and histograms.
 #include "accel/tracking/tensorboard.h"
 
 #include <cmath>
@@ -19,6 +19,7 @@
 #include "core/ops.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/accel/tracking/file_bytes.h"
 #include "tests/close.h"
 #include "tests/temporary_folder.h"
 
@@ -33,21 +34,17 @@ using accel::SummaryWriter;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::SizeIs;
+using tests::bytes_of;
 using tests::expect_error;
+using tests::rows_of;
 using tests::TemporaryFolder;
-
-std::string bytes_of(std::initializer_list<int> bytes) {
-    std::string text;
-    for (const int byte : bytes) text += static_cast<char>(byte);
-    return text;
-}
 
 // --- framing
 
-TEST(Crc32c, GivesThePublishedValues) {
+TEST(Crc32c, MatchesPublishedValues) {
     EXPECT_EQ(crc32c(""), 0u);
     EXPECT_EQ(crc32c("123456789"), 0xe3069283u);
-    // RFC 3720, B.4
+    // RFC 3720, section B.4
     EXPECT_EQ(crc32c(std::string(32, '\0')), 0x8a9136aau);
     EXPECT_EQ(crc32c(std::string(32, '\xff')), 0x62a8ab43u);
     std::string ascending(32, '\0');
@@ -56,7 +53,7 @@ TEST(Crc32c, GivesThePublishedValues) {
     EXPECT_EQ(crc32c(std::string(ascending.rbegin(), ascending.rend())), 0x113fdb5cu);
 }
 
-TEST(Crc32c, IsTheSameInWordsAndInBytes) {
+TEST(Crc32c, IsTheSameForWordsAndBytes) {
     std::string text;
     for (int i = 0; i < 100; ++i) text += static_cast<char>(i * 37);
     for (std::size_t length = 0; length <= text.size(); ++length) {
@@ -69,7 +66,7 @@ TEST(Crc32c, IsTheSameInWordsAndInBytes) {
     }
 }
 
-TEST(TfRecord, FramesByteForByte) {
+TEST(TfRecord, MatchesTensorBoardByteForByte) {
     // RecordWriter.write(b"hello") of TensorBoard
     std::string file = "before";
     accel::append_record(file, "hello");
@@ -94,7 +91,7 @@ std::string without_frame(std::string& file) {
     return data;
 }
 
-// Fields by number: the payloads of messages, and numbers as doubles.
+// Fields by number: nested messages, strings, and numbers as doubles.
 struct Message {
     std::multimap<std::uint32_t, Message> messages = {};
     std::multimap<std::uint32_t, double> numbers = {};
@@ -107,7 +104,7 @@ struct Message {
             protozero::pbf_reader reader(bytes);
             while (reader.next()) message.add(reader);
         } catch (const protozero::exception&) {
-            message.messages.clear();  // a string
+            message.messages.clear();  // it is a string
         }
         return message;
     }
@@ -149,13 +146,13 @@ std::vector<Message> events_in(const std::string& path) {
     return events;
 }
 
-// The value of the last event of a writer.
+// Returns the value of a writer's last event.
 Message last_value(SummaryWriter& writer) {
     writer.flush();
     return events_in(writer.path()).back().at(5).at(1);
 }
 
-TEST(SummaryWriter, NamesItsFileAsTensorBoardWantsIt) {
+TEST(SummaryWriter, UsesTensorBoardsFileNames) {
     const TemporaryFolder folder;
     const SummaryWriter writer(folder / "a/b", {.filename_suffix = ".eval"});
     const std::string name = std::filesystem::path(writer.path()).filename();
@@ -164,7 +161,7 @@ TEST(SummaryWriter, NamesItsFileAsTensorBoardWantsIt) {
     EXPECT_THAT(name, HasSubstr("." + std::to_string(::getpid()) + "."));
 }
 
-TEST(SummaryWriter, ALaterFileHasALaterName) {
+TEST(SummaryWriter, LaterFilesHaveLaterNames) {
     const TemporaryFolder folder;
     std::vector<std::string> paths;
     paths.reserve(12);
@@ -172,7 +169,7 @@ TEST(SummaryWriter, ALaterFileHasALaterName) {
     EXPECT_TRUE(std::is_sorted(paths.begin(), paths.end()));
 }
 
-TEST(SummaryWriter, BeginsWithTheVersion) {
+TEST(SummaryWriter, StartsWithTheVersion) {
     const TemporaryFolder folder;
     const SummaryWriter writer(folder.path());
     const auto events = events_in(writer.path());
@@ -181,7 +178,7 @@ TEST(SummaryWriter, BeginsWithTheVersion) {
     EXPECT_NEAR(events[0].number(1), static_cast<double>(std::time(nullptr)), 60);
 }
 
-TEST(SummaryWriter, AResumeSaysTwiceThatTheRunRestarts) {
+TEST(SummaryWriter, WritesTwoRestartEventsWhenResuming) {
     const TemporaryFolder folder;
     const SummaryWriter writer(folder.path(), {.purge_step = 40});
     const auto events = events_in(writer.path());
@@ -192,7 +189,7 @@ TEST(SummaryWriter, AResumeSaysTwiceThatTheRunRestarts) {
     }
 }
 
-TEST(Event, ScalarsAreByteForByteWhatProtocolBuffersGive) {
+TEST(Event, ScalarsMatchProtocolBuffersByteForByte) {
     // SummaryWriter.add_scalar("loss", 1.0, 1) of PyTorch, at time 0.5
     EXPECT_EQ(accel::summary_event(0.5, 1, accel::scalar_value("loss", 1)),
               bytes_of({0x09, 0, 0, 0, 0, 0, 0, 0xe0, 0x3f, 0x10, 1, 0x2a, 13, 0x0a, 11, 0x0a, 4}) +
@@ -202,7 +199,7 @@ TEST(Event, ScalarsAreByteForByteWhatProtocolBuffersGive) {
 }
 
 // Covers 11.tensorboard.
-TEST(SummaryWriter, ScalarsComeBack) {
+TEST(SummaryWriter, WritesScalars) {
     const TemporaryFolder folder;
     SummaryWriter writer(folder.path());
     const std::vector<double> values = {0, -1.5, 1e-30, 1e300, INFINITY, NAN, 0.1};
@@ -223,7 +220,7 @@ TEST(SummaryWriter, ScalarsComeBack) {
     }
 }
 
-TEST(SummaryWriter, TextIsAStringTensorForTheTextPlugin) {
+TEST(SummaryWriter, WritesTextAsAStringTensor) {
     const TemporaryFolder folder;
     SummaryWriter writer(folder.path());
     writer.add_text("note", "*h\xc3\xa9*", 3);
@@ -236,7 +233,7 @@ TEST(SummaryWriter, TextIsAStringTensorForTheTextPlugin) {
 }
 
 // Covers 11.tensorboard.
-TEST(SummaryWriter, HparamsKeepTheirTypes) {
+TEST(SummaryWriter, WritesHparamsWithTheirTypes) {
     const TemporaryFolder folder;
     SummaryWriter writer(folder.path());
     Tree hparams{{"lr", 0.5}, {"deep", {{"flag", true}}}, {"name", "x"}};
@@ -279,7 +276,7 @@ TEST(Histogram, HasTheBucketsOfTensorBoard) {
     EXPECT_THAT(around_zero.counts, ElementsAre(0, 1, 2, 1));
 }
 
-TEST(Histogram, CountsWhatLiesBeyondTheBuckets) {
+TEST(Histogram, CountsValuesBeyondTheBuckets) {
     const double most = std::numeric_limits<double>::max();
     const Histogram h = make_histogram(std::vector<double>{-most, -1e30, 1e30, most});
     EXPECT_EQ(std::accumulate(h.counts.begin(), h.counts.end(), 0.0), 4);
@@ -288,7 +285,7 @@ TEST(Histogram, CountsWhatLiesBeyondTheBuckets) {
     EXPECT_EQ(h.counts[1], 2);
 }
 
-TEST(Histogram, LeavesOutWhatIsNotFinite) {
+TEST(Histogram, IgnoresNonFiniteValues) {
     const Histogram h = make_histogram(std::vector<double>{NAN, 2, INFINITY, 3, -INFINITY});
     EXPECT_EQ(h.num, 2);
     EXPECT_EQ(h.min, 2);
@@ -297,7 +294,7 @@ TEST(Histogram, LeavesOutWhatIsNotFinite) {
     EXPECT_THAT(make_histogram({}).counts, SizeIs(0));
 }
 
-TEST(SummaryWriter, HistogramsComeBack) {
+TEST(SummaryWriter, WritesHistograms) {
     const TemporaryFolder folder;
     SummaryWriter writer(folder.path());
     const std::vector<double> values = {-2, 0.25, 0.25, 8};
@@ -317,115 +314,8 @@ TEST(SummaryWriter, HistogramsComeBack) {
     EXPECT_THAT(events_in(writer.path()), SizeIs(before));
 }
 
-// --- images
-
-std::uint32_t big_endian(const std::string& bytes, std::size_t at) {
-    std::uint32_t value = 0;
-    for (std::size_t i = 0; i < 4; ++i)
-        value = value << 8 | static_cast<unsigned char>(bytes.at(at + i));
-    return value;
-}
-
-// The rows of a PNG with their filter bytes, after checking every chunk.
-std::string rows_of(const std::string& png) {
-    EXPECT_EQ(png.substr(0, 8), "\x89PNG\r\n\x1a\n");
-    std::string packed;
-    std::vector<std::string> types;
-    for (std::size_t at = 8; at < png.size();) {
-        const std::uint32_t length = big_endian(png, at);
-        const std::string body = png.substr(at + 4, length + 4);
-        EXPECT_EQ(
-            ::crc32(0, reinterpret_cast<const Bytef*>(body.data()), static_cast<uInt>(body.size())),
-            big_endian(png, at + 8 + length));
-        types.push_back(body.substr(0, 4));
-        if (types.back() == "IDAT") packed += body.substr(4);
-        at += 12 + length;
-    }
-    EXPECT_THAT(types, ElementsAre("IHDR", "IDAT", "IEND"));
-    std::string rows(1 << 16, '\0');
-    uLongf size = rows.size();
-    EXPECT_EQ(::uncompress(reinterpret_cast<Bytef*>(rows.data()), &size,
-                           reinterpret_cast<const Bytef*>(packed.data()), packed.size()),
-              Z_OK);
-    return rows.substr(0, size);
-}
-
-TEST(Png, HoldsHeaderAndPixels) {
-    const std::vector<std::uint8_t> pixels = {1, 2, 3, 4, 5, 6, 250, 251, 252, 253, 254, 255};
-    const int types[] = {0, 4, 2, 6};
-    for (const int channels : {1, 2, 3, 4}) {
-        const std::int64_t width = 12 / (2 * channels), height = 12 / (channels * width);
-        const std::vector<std::uint8_t> some(pixels.begin(),
-                                             pixels.begin() + height * width * channels);
-        const std::string png = accel::encode_png(some, height, width, channels);
-        EXPECT_EQ(big_endian(png, 16), width);
-        EXPECT_EQ(big_endian(png, 20), height);
-        EXPECT_EQ(png.substr(24, 5), bytes_of({8, types[channels - 1], 0, 0, 0}));
-        std::string expected;
-        const auto row = static_cast<std::size_t>(width * channels);
-        for (std::size_t at = 0; at < some.size(); at += row) {
-            expected += '\0';
-            expected.append(reinterpret_cast<const char*>(some.data() + at), row);
-        }
-        EXPECT_EQ(rows_of(png), expected);
-    }
-}
-
-TEST(Png, RefusesWhatIsNoImage) {
-    const std::vector<std::uint8_t> six(6);
-    const auto refused = [&](std::int64_t height, std::int64_t width, int channels) {
-        expect_error<ValueError>({"encode_png: "},
-                                 [&] { accel::encode_png(six, height, width, channels); });
-    };
-    refused(2, 2, 1);
-    refused(0, 6, 1);
-    refused(-2, -3, 1);
-    refused(1, 1, 6);
-    refused(std::int64_t{1} << 32, std::int64_t{1} << 32, 1);
-}
-
-std::vector<int> pixels_of(const Image& image) {
-    return {image.pixels.begin(), image.pixels.end()};
-}
-
-TEST(Image, DimensionsAreNamed) {
-    const Tensor chw = arange(0, 12, 1, {.dtype = i64}).reshape({3, 2, 2});
-    const Image image = accel::to_image(chw);
-    EXPECT_THAT(pixels_of(image), ElementsAre(0, 4, 8, 1, 5, 9, 2, 6, 10, 3, 7, 11));
-    EXPECT_EQ(pixels_of(accel::to_image(chw.permute({1, 2, 0}), "HWC")), pixels_of(image));
-    EXPECT_EQ(pixels_of(accel::to_image(chw.permute({2, 0, 1}), "WCH")), pixels_of(image));
-    EXPECT_EQ(accel::to_image(chw[0]).channels, 1);
-}
-
-TEST(Image, FloatsGoFromZeroToOneAndIntegersToTwoHundredFiftyFive) {
-    const std::vector<double> values = {-1, 0, 0.5, 1, 2, NAN};
-    EXPECT_THAT(pixels_of(accel::to_image(tensor(values, {1, 6}))),
-                ElementsAre(0, 0, 127, 255, 255, 0));
-    EXPECT_THAT(pixels_of(accel::to_image(tensor({-1, 0, 127, 255, 300}, {1, 5}, {.dtype = i64}))),
-                ElementsAre(0, 0, 127, 255, 255));
-    EXPECT_THAT(pixels_of(accel::to_image(tensor({0, 1}, {1, 2}).to(boolean))),
-                ElementsAre(0, 255));
-}
-
-TEST(Image, SeveralBecomeAGridOfEightColumns) {
-    const Image image = accel::to_image(arange(1, 11, 1, {.dtype = i64}).reshape({10, 1, 1, 1}));
-    EXPECT_EQ(image.height, 2);
-    EXPECT_EQ(image.width, 8);
-    EXPECT_THAT(pixels_of(image), ElementsAre(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 0, 0, 0, 0, 0, 0));
-}
-
-TEST(Image, RefusesWhatDoesNotFit) {
-    expect_error<ShapeError>({"image: ", "[3]"}, [] { accel::to_image(ones({3})); });
-    expect_error<ShapeError>({"image: ", "'HWC'"}, [] { accel::to_image(ones({3, 3}), "HWC"); });
-    expect_error<ShapeError>({"image: ", "channels"}, [] { accel::to_image(ones({5, 2, 2})); });
-    expect_error<ShapeError>({"image: "}, [] { accel::to_image(ones({3, 0, 2})); });
-    expect_error<ShapeError>({"image: "}, [] { accel::to_image(ones({3, 2}), "NC"); });
-    expect_error<ValueError>({"image: ", "'HXW'"}, [] { accel::to_image(ones({3, 1, 2}), "HXW"); });
-    expect_error<ValueError>({"image: ", "'HHW'"}, [] { accel::to_image(ones({3, 1, 2}), "HHW"); });
-}
-
 // Covers 11.tensorboard.
-TEST(SummaryWriter, ImagesComeBack) {
+TEST(SummaryWriter, WritesImages) {
     const TemporaryFolder folder;
     SummaryWriter writer(folder.path());
     writer.add_image("digit", tensor({1, 2, 3, 4, 5, 6}, {2, 3}, {.dtype = i64}), 5);
@@ -436,7 +326,7 @@ TEST(SummaryWriter, ImagesComeBack) {
     EXPECT_EQ(rows_of(image.at(4).bytes), bytes_of({0, 1, 2, 3, 0, 4, 5, 6}));
 }
 
-TEST(SummaryWriter, AFolderThatCannotBeIsNamed) {
+TEST(SummaryWriter, NamesAFolderThatCannotBeCreated) {
     const TemporaryFolder folder;
     write_file_atomically(folder / "file", "");
     expect_error<FileError>({(folder / "file/run").c_str()},

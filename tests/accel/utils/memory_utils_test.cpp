@@ -25,7 +25,7 @@ using testing::HasSubstr;
 }  // namespace
 
 // Covers 21.find_executable_batch_size.
-TEST(FindExecutableBatchSize, VectorsOfSizesThatAreTried) {
+TEST(FindExecutableBatchSize, MatchesVectors) {
     const nlohmann::json recorded = vectors("find_executable_batch_size.json");
     for (const nlohmann::json& c : recorded["cases"]) {
         SCOPED_TRACE(c.dump());
@@ -49,7 +49,7 @@ TEST(FindExecutableBatchSize, VectorsOfSizesThatAreTried) {
 }
 
 // Covers 21.find_executable_batch_size.
-TEST(FindExecutableBatchSize, StartsAt128PassesArgumentsAndRemembers) {
+TEST(FindExecutableBatchSize, StartsAt128PassesArgumentsAndKeepsTheResult) {
     std::vector<int> tried;
     auto find = find_executable_batch_size([&](int batch_size, int& calls, const char* name) {
         tried.push_back(batch_size);
@@ -68,7 +68,7 @@ TEST(FindExecutableBatchSize, StartsAt128PassesArgumentsAndRemembers) {
 }
 
 // Covers 21.find_executable_batch_size.
-TEST(FindExecutableBatchSize, ReducesAsItIsTold) {
+TEST(FindExecutableBatchSize, UsesTheReductionFunction) {
     std::vector<int> tried;
     int next = 100;
     auto find = find_executable_batch_size(
@@ -86,7 +86,7 @@ TEST(FindExecutableBatchSize, ReducesAsItIsTold) {
 }
 
 // Covers 21.should_reduce_batch_size.
-TEST(FindExecutableBatchSize, RetriesOnlyWhatIsOfMemory) {
+TEST(FindExecutableBatchSize, RetriesOnlyOutOfMemoryErrors) {
     EXPECT_TRUE(accel::should_reduce_batch_size(OutOfMemory("", 0, 0, 0, 0)));
     EXPECT_TRUE(accel::should_reduce_batch_size(std::bad_alloc()));
     EXPECT_TRUE(accel::should_reduce_batch_size(CudaError("conv: CUDNN_STATUS_NOT_SUPPORTED")));
@@ -101,7 +101,7 @@ TEST(FindExecutableBatchSize, RetriesOnlyWhatIsOfMemory) {
     EXPECT_EQ(tries, 1);
 }
 
-TEST(FindExecutableBatchSize, RetriesWhatTheAllocatorRefuses) {
+TEST(FindExecutableBatchSize, RetriesAfterAllocationFailures) {
     const HostAllocator few{
         .allocate = [](std::size_t size, std::size_t alignment, void*) -> void* {
             return size > std::size_t{1} << 20 ? nullptr : std::aligned_alloc(alignment, size);
@@ -116,7 +116,7 @@ TEST(FindExecutableBatchSize, RetriesWhatTheAllocatorRefuses) {
 }
 
 // Covers 21.find_executable_batch_size.
-TEST(FindExecutableBatchSize, IsAgreedByAllProcesses) {
+TEST(FindExecutableBatchSize, AgreesOnAllProcesses) {
     on_ranks(3, [](const std::shared_ptr<dist::ProcessGroup>& group) {
         std::vector<int> tried;
         auto find = find_executable_batch_size(
@@ -146,7 +146,7 @@ TEST(FindExecutableBatchSize, FailsOnAllProcessesIfOneFails) {
 }
 
 // Covers 21.clear_device_cache, 21.release_memory, 30.17.
-TEST(ReleaseMemory, ForgetsObjectsAndGivesCachedMemoryBack) {
+TEST(ReleaseMemory, DestroysObjectsAndFreesCachedMemory) {
     Tensor a = ones({1 << 20});
     auto b = std::make_unique<Tensor>(ones({1 << 20}));
     std::vector<Tensor> c = {ones({4})};

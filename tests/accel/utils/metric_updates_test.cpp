@@ -1,4 +1,4 @@
-// Metrics on one process: what an update takes, what it counts, and what it refuses.
+// Tests metrics on one process: accepted updates, counting, and errors.
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -23,7 +23,7 @@ constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 accel::AcceleratorOptions on_cpu() { return {.cpu = true}; }
 
-TEST(Mean, TakesNumbersRowsAndMeansThatStandForMany) {
+TEST(Mean, AcceptsNumbersRowsAndWeightedMeans) {
     Accelerator accelerator(on_cpu());
     Mean mean(accelerator);
     mean.update(2);
@@ -38,7 +38,7 @@ TEST(Mean, TakesNumbersRowsAndMeansThatStandForMany) {
     EXPECT_EQ(mean.compute(), 105.0 / 31);
 }
 
-TEST(Mean, PassesOverWhatHasNoWeight) {
+TEST(Mean, IgnoresValuesWithoutWeight) {
     Accelerator accelerator(on_cpu());
     Mean mean(accelerator);
     mean.update(kNan, 0);
@@ -50,7 +50,7 @@ TEST(Mean, PassesOverWhatHasNoWeight) {
     EXPECT_TRUE(std::isnan(mean.compute()));
 }
 
-TEST(Mean, SumsInF64WhateverItGets) {
+TEST(Mean, SumsInF64) {
     Accelerator accelerator(on_cpu());
     Mean mean(accelerator);
     mean.update(full({}, 1 << 24), 1);
@@ -61,7 +61,7 @@ TEST(Mean, SumsInF64WhateverItGets) {
     EXPECT_EQ(mean.compute(), full({1}, 0.1, {bf16}).item());
 }
 
-TEST(Perplexity, OfEqualChancesIsTheNumberOfClasses) {
+TEST(Perplexity, OfUniformPredictionsIsTheNumberOfClasses) {
     Accelerator accelerator(on_cpu());
     for (const DType t : {f64, f32, f16, bf16}) {
         Perplexity perplexity(accelerator);
@@ -70,7 +70,7 @@ TEST(Perplexity, OfEqualChancesIsTheNumberOfClasses) {
     }
 }
 
-TEST(Perplexity, CountsEachTokenOfARowThatIsValid) {
+TEST(Perplexity, CountsEachValidTokenOfARow) {
     Accelerator accelerator(on_cpu());
     const Tensor logits = tensor({0, 0, 0, 9, 9, 0, 0, 0}, {2, 2, 2}, {f64});
     const Tensor labels = tensor(std::vector<std::int64_t>{0, -1, 1, 1}, {2, 2});
@@ -82,7 +82,7 @@ TEST(Perplexity, CountsEachTokenOfARowThatIsValid) {
     EXPECT_NEAR(std::log(perplexity.compute()), (3 * std::log(2) + wrong) / 4, 1e-12);
 }
 
-TEST(Accuracy, TakesTheLowerClassOfEqualScores) {
+TEST(Accuracy, PrefersTheLowerClassForEqualScores) {
     Accelerator accelerator(on_cpu());
     Accuracy one(accelerator), two(accelerator, {.top_k = 2});
     const Tensor scores = zeros({3, 3}), labels = arange(3);
@@ -92,7 +92,7 @@ TEST(Accuracy, TakesTheLowerClassOfEqualScores) {
     EXPECT_EQ(two.compute(), 2.0 / 3);
 }
 
-TEST(Accuracy, IgnoresAClassOfItsOwnToo) {
+TEST(Accuracy, IgnoresAGivenClass) {
     Accelerator accelerator(on_cpu());
     Accuracy accuracy(accelerator, {.ignore_index = 0});
     const auto ids = [](std::vector<std::int64_t> values) { return tensor(values, {2, 2}); };
@@ -102,7 +102,7 @@ TEST(Accuracy, IgnoresAClassOfItsOwnToo) {
     EXPECT_EQ(accuracy.compute(), 0.5);
 }
 
-TEST(ConfusionMatrix, TakesBooleansAndNarrowIntegers) {
+TEST(ConfusionMatrix, AcceptsBooleansAndNarrowIntegers) {
     Accelerator accelerator(on_cpu());
     ConfusionMatrix confusion(accelerator, 2);
     const Tensor labels = ne(tensor({0, 1, 1}, {3}), 0);
@@ -111,7 +111,7 @@ TEST(ConfusionMatrix, TakesBooleansAndNarrowIntegers) {
     EXPECT_EQ(confusion.compute().to_vector(), (std::vector<double>{1, 1, 1, 3}));
 }
 
-TEST(Metric, CountsNothingOfAnEmptyBatch) {
+TEST(Metric, IgnoresEmptyBatches) {
     Accelerator accelerator(on_cpu());
     Mean mean(accelerator);
     Perplexity perplexity(accelerator);
@@ -134,7 +134,7 @@ TEST(Metric, CountsNothingOfAnEmptyBatch) {
     EXPECT_EQ(confusion.compute(accel::Normalize::by_all).to_vector(), std::vector<double>(9, 0));
 }
 
-TEST(Metric, LeavesNoGraphBehind) {
+TEST(Metric, KeepsNoGraph) {
     Accelerator accelerator(on_cpu());
     Mean mean(accelerator);
     const Tensor loss = ones({2}).set_requires_grad();
@@ -143,9 +143,9 @@ TEST(Metric, LeavesNoGraphBehind) {
     EXPECT_EQ(mean.compute(), 4);
 }
 
-// --- what is refused
+// --- errors
 
-TEST(Metric, RefusesWhatDoesNotFit) {
+TEST(Metric, RejectsInvalidUpdates) {
     Accelerator accelerator(on_cpu());
     Mean mean(accelerator);
     const Tensor rows = ones({3});
@@ -190,7 +190,7 @@ TEST(Metric, RefusesWhatDoesNotFit) {
                              [&] { F1(accelerator, 3, {.zero_division = 0.5}); });
 }
 
-TEST(Metric, FindsClassesThatAreNone) {
+TEST(Metric, RejectsClassesOutOfRange) {
     Accelerator accelerator(on_cpu());
     ConfusionMatrix confusion(accelerator, 3);
     Accuracy accuracy(accelerator);
@@ -207,13 +207,13 @@ TEST(Metric, FindsClassesThatAreNone) {
     });
     Perplexity perplexity(accelerator);
     expect_error<IndexError>({"", ": 4"}, [&] { perplexity.update(scores, ids({4, 0})); });
-    // Where they don't count, any will do.
+    // Ignored rows can have any class.
     confusion.update(ids({0, 5}), ids({1, 7}), 1);
     confusion.update(ids({9, 0}), ids({-100, 0}));
     EXPECT_EQ(confusion.compute().sum().item(), 2);
 }
 
-TEST(Metric, RefusesTheStateOfAnother) {
+TEST(Metric, RejectsTheStateOfAnotherMetric) {
     Accelerator accelerator(on_cpu());
     F1 three(accelerator, 3), four(accelerator, 4);
     expect_error<ValueError>({"F1: ", "num_classes=3", "num_classes=4"},

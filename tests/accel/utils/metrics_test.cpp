@@ -1,4 +1,5 @@
-// Metrics: what scikit-learn says, on any number of processes, whatever fills the batches up.
+// Compares metrics on any number of processes with scikit-learn, also for batches that are filled
+// up.
 #include "accel/utils/metrics.h"
 
 #include <algorithm>
@@ -33,14 +34,14 @@ using nlohmann::json;
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-// Accelerators of one process, on the CPU, or of a rank.
+// Options for one process on the CPU, or for a rank.
 accel::AcceleratorOptions on_cpu(std::shared_ptr<dist::ProcessGroup> group = nullptr) {
     return {.cpu = true, .process_group = std::move(group)};
 }
 
 double number(const json& value) { return value.is_null() ? kNan : value.get<double>(); }
 
-// NaN equals NaN.
+// Treats NaN as equal to NaN.
 void expect_near(double actual, double expected, double tolerance = 1e-12) {
     if (std::isnan(expected))
         EXPECT_TRUE(std::isnan(actual)) << actual;
@@ -70,11 +71,11 @@ Samples samples_of(const json& c) {
             tensor(labels, {rows})};
 }
 
-// f(scores, labels, valid) with this rank's part of the samples: batches of random sizes, 0 too,
-// filled up with other samples behind those that count, or between them with a mask.
+// Calls f(scores, labels, valid) with this rank's part of the samples, in batches of random sizes
+// (0 too). Batches are filled up with other samples at their end, or anywhere with a mask.
 template <class F>
 void feed(const Samples& all, const dist::ProcessGroup& group, unsigned seed, F&& f) {
-    std::mt19937 random(seed);  // all ranks cut alike
+    std::mt19937 random(seed);  // all ranks use the same batch sizes
     const std::int64_t rows = all.labels.size(0);
     std::int64_t done = 0;
     for (int number = 0; done < rows; ++number) {
@@ -100,7 +101,7 @@ void feed(const Samples& all, const dist::ProcessGroup& group, unsigned seed, F&
     }
 }
 
-// --- beside scikit-learn
+// --- compared with scikit-learn
 
 accel::F1Options options_of(const json& row) {
     const std::string average = row["average"].is_null() ? "" : row["average"];
@@ -164,7 +165,7 @@ void expect_recorded(const std::shared_ptr<dist::ProcessGroup>& group, const jso
 
 class Metrics : public testing::TestWithParam<int> {};
 
-TEST_P(Metrics, SayWhatScikitLearnSays) {
+TEST_P(Metrics, MatchScikitLearn) {
     const json record = golden("metrics.json");
     ASSERT_GE(record["cases"].size(), 8u);
     on_ranks(GetParam(), [&](const std::shared_ptr<dist::ProcessGroup>& group) {
@@ -176,9 +177,9 @@ TEST_P(Metrics, SayWhatScikitLearnSays) {
     });
 }
 
-// --- however the samples are cut and shared out
+// --- independent of how the samples are divided
 
-TEST_P(Metrics, DoNotDependOnHowRowsAreSharedOut) {
+TEST_P(Metrics, DoNotDependOnTheDivisionOfRows) {
     std::mt19937 random(11);
     std::vector<double> values;
     std::vector<std::int64_t> classes;
@@ -213,16 +214,16 @@ TEST_P(Metrics, DoNotDependOnHowRowsAreSharedOut) {
             EXPECT_NEAR(parts[i], whole[i], 1e-12 * (1 + std::abs(whole[i]))) << i;
         EXPECT_EQ(parts.back(), whole.back());
         const std::vector<Tree> all = group->all_gather_object(
-            Tree::list({parts[0], parts[1], parts[2], parts[3]}));  // the same bits everywhere
+            Tree::list({parts[0], parts[1], parts[2], parts[3]}));  // the same bits on all ranks
         for (const Tree& other : all)
             for (std::size_t i = 0; i < parts.size(); ++i)
                 EXPECT_EQ(other[i].number(), parts[i]) << i;
     });
 }
 
-// What even_batches fills batches up with.
+// Duplicates with which even_batches fills up batches.
 // Covers 30.4.
-TEST_P(Metrics, LeaveOutWhatAPreparedLoaderRepeats) {
+TEST_P(Metrics, IgnoreDuplicatesOfAPreparedLoader) {
     on_ranks(GetParam(), [&](const std::shared_ptr<dist::ProcessGroup>& group) {
         for (const std::int64_t rows : {1, 4, 10, 13}) {
             for (const bool split : {false, true}) {
@@ -246,7 +247,7 @@ TEST_P(Metrics, LeaveOutWhatAPreparedLoaderRepeats) {
     });
 }
 
-TEST_P(Metrics, GoOnFromTheStateOfAnyNumberOfProcesses) {
+TEST_P(Metrics, ContinueFromTheStateOfAnyNumberOfProcesses) {
     Tree state;
     on_ranks(2, [&](const std::shared_ptr<dist::ProcessGroup>& group) {
         Accelerator accelerator(on_cpu(group));
@@ -269,9 +270,9 @@ TEST_P(Metrics, GoOnFromTheStateOfAnyNumberOfProcesses) {
     });
 }
 
-INSTANTIATE_TEST_SUITE_P(P, Metrics, testing::Values(1, 2, 3, 4));
+INSTANTIATE_TEST_SUITE_P(Processes, Metrics, testing::Values(1, 2, 3, 4));
 
-TEST(Metric, OfOtherClassesOnAnotherProcessIsAnErrorOnEach) {
+TEST(Metric, WithDifferentClassesOnARankThrowsOnAllRanks) {
     const auto errors = outcomes(3, [](const std::shared_ptr<dist::ProcessGroup>& group) {
         Accelerator accelerator(on_cpu(group));
         ConfusionMatrix confusion(accelerator, group->rank() == 2 ? 4 : 3);

@@ -1,4 +1,5 @@
-// Which steps of a loop are recorded, as torch.profiler does, and what becomes of them.
+// Tests the steps that are recorded by a profile, compared with torch.profiler, and the trace
+// files.
 #include "accel/utils/profile.h"
 
 #include <algorithm>
@@ -60,7 +61,7 @@ std::string steps_in(const profiler::Trace& trace) {
 void work(int step) { const profiler::RecordFunction scope("s" + std::to_string(step)); }
 
 // Covers 19.schedule_option.
-TEST(Profile, ActsAsTorchAtEveryStepOfEveryVector) {
+TEST(Profile, MatchesVectorsAtEveryStep) {
     const auto file = tests::vectors("profiler_schedule.json");
     ASSERT_GE(file["cases"].size(), 3u);
     for (const auto& c : file["cases"]) {
@@ -95,7 +96,7 @@ TEST(Profile, SkipFirstShiftsTheSchedule) {
 }
 
 // Covers 19.on_trace_ready.
-TEST(Profile, ATraceHoldsTheActiveStepsOfItsCycle) {
+TEST(Profile, TraceHasTheActiveStepsOfItsCycle) {
     std::vector<std::string> traces;
     ProfileSession session({.schedule_option = ProfileSchedule{.wait = 1, .warmup = 1, .active = 2},
                             .on_trace_ready = [&](ProfileSession& s) {
@@ -112,7 +113,7 @@ TEST(Profile, ATraceHoldsTheActiveStepsOfItsCycle) {
 }
 
 // Covers 19.on_trace_ready.
-TEST(Profile, StopInAnActiveStepGivesWhatThereIs) {
+TEST(Profile, StopDuringAnActiveStepWritesATrace) {
     std::vector<std::string> traces;
     const auto keep = [&](ProfileSession& s) { traces.push_back(steps_in(s.trace())); };
     for (const int steps : {0, 1, 2}) {  // stopped in step 0, 1, 2: wait, warmup, active
@@ -125,7 +126,7 @@ TEST(Profile, StopInAnActiveStepGivesWhatThereIs) {
     EXPECT_FALSE(profiler::enabled());
 }
 
-TEST(Profile, StepsAreScopesAroundTheirOps) {
+TEST(Profile, StepsContainTheirOps) {
     ProfileSession session({.schedule_option = ProfileSchedule{.active = 2, .repeat = 1}});
     for (int i = 0; i < 3; ++i) {
         relu(zeros({3}));
@@ -145,7 +146,7 @@ TEST(Profile, StepsAreScopesAroundTheirOps) {
     EXPECT_FALSE(calls.contains("ProfilerStep#1"));
 }
 
-TEST(Profile, WithoutAScheduleItRecordsUntilItStops) {
+TEST(Profile, WithoutAScheduleRecordsUntilStop) {
     int traces = 0;
     ProfileSession session({.on_trace_ready = [&](ProfileSession&) { ++traces; }});
     work(0);
@@ -163,7 +164,7 @@ TEST(Profile, WithoutAScheduleItRecordsUntilItStops) {
 }
 
 // Covers 19.output_trace_dir.
-TEST(Profile, WritesItsTraceUnderTheProcessIndex) {
+TEST(Profile, NamesItsTraceAfterTheProcessIndex) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     int finished = 0;
     {
@@ -177,10 +178,10 @@ TEST(Profile, WritesItsTraceUnderTheProcessIndex) {
     {
         ProfileSession session({}, 0, [&] { ++finished; });
     }
-    EXPECT_EQ(finished, 1);  // without a file nobody waits
+    EXPECT_EQ(finished, 1);  // no files, so ranks do not wait
 }
 
-TEST(Profile, AFolderOrFileThatCannotBeWrittenIsAFileError) {
+TEST(Profile, ThrowsFileErrorIfAPathCannotBeWritten) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     write_file_atomically(folder / "file", "");
     expect_error<FileError>({(folder / "file").c_str()},
@@ -192,7 +193,7 @@ TEST(Profile, AFolderOrFileThatCannotBeWrittenIsAFileError) {
     EXPECT_FALSE(profiler::enabled());
 }
 
-TEST(Profile, AnExceptionOfTheLoopPassesThroughTheSession) {
+TEST(Profile, PreservesAnExceptionOfTheLoop) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     create_directories(folder / "out/profile_0.json/occupied");
     const auto loop = [&] {
@@ -204,7 +205,7 @@ TEST(Profile, AnExceptionOfTheLoopPassesThroughTheSession) {
 }
 
 // Covers 19.ProfileKwargs.activities, 19.schedule_option.
-TEST(Profile, RefusesWhatItCannotDo) {
+TEST(Profile, RejectsUnsupportedOptions) {
     expect_error<ValueError>({"profile: unknown activity: 'xpu'", "cpu and cuda"}, [] {
         ProfileSession s({.activities = {"cpu", "xpu"}});
     });
@@ -220,7 +221,7 @@ TEST(Profile, RefusesWhatItCannotDo) {
 }
 
 // Covers 19.record_shapes, 19.key_averages.
-TEST(Profile, RecordsShapesAndMemoryAndSaysOnceWhatItCannot) {
+TEST(Profile, RecordsShapesAndMemoryAndWarnsOnce) {
     std::vector<std::string> messages;
     set_log_sink([&](LogLevel, std::string_view text) { messages.emplace_back(text); });
     for (int i = 0; i < 2; ++i) {
@@ -247,7 +248,7 @@ TEST(Profile, RecordsShapesAndMemoryAndSaysOnceWhatItCannot) {
 }
 
 // Covers 3.profile, 19.key_averages, 19.profile.
-TEST(Profile, TheAcceleratorProfilesATrainingLoop) {
+TEST(Profile, RecordsATrainingLoopOfAnAccelerator) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     Accelerator accelerator(
         {.profile_kwargs = ProfileKwargs{.output_trace_dir = folder / "by default"}});

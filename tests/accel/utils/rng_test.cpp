@@ -1,4 +1,4 @@
-// Which random numbers several processes have in common.
+// Tests which random numbers are equal on several processes.
 #include <chrono>
 #include <cstdlib>
 #include <memory>
@@ -30,7 +30,7 @@ std::uint64_t own_seed(const Group& group) {
     return 100 + static_cast<std::uint64_t>(group->rank());
 }
 
-// The samples of a pass, of all processes.
+// Returns the samples of a pass on all processes.
 Rows pass_of_all(const Accelerator& accelerator, data::DataLoader& loader) {
     Rows all;
     for (auto& batch : loader)
@@ -61,7 +61,7 @@ TEST(SynchronizedOrder, IsThatOfTheMainProcessInEveryPass) {
 }
 
 // Covers 1.rng_types, 4.rng_types.
-TEST(SynchronizedOrder, IsEachProcesssOwnWhereItIsNotAskedFor) {
+TEST(SynchronizedOrder, DiffersBetweenProcessesIfOff) {
     on_ranks(2, [](const Group& group) {
         data::DataLoader loader(numbers(10), {.shuffle = true, .seed = own_seed(group)});
         accel::prepare_data_loader(loader, group, {.rng_types = {}});
@@ -71,7 +71,7 @@ TEST(SynchronizedOrder, IsEachProcesssOwnWhereItIsNotAskedFor) {
     });
 }
 
-// A batch sampler and a stream with generators of their own.
+// A batch sampler and a stream with their own generators.
 class OwnBatches : public data::BatchSampler {
   public:
     explicit OwnBatches(std::uint64_t seed) : generator_(std::make_shared<data::Generator>(seed)) {}
@@ -97,7 +97,7 @@ class OwnStream : public data::GeneratorDataset {
 };
 
 // Covers 32.generator.
-TEST(SynchronizedGenerator, IsTheSamplersElseTheBatchSamplersElseTheStreams) {
+TEST(SynchronizedGenerator, IsTakenFromSamplerBatchSamplerOrStream) {
     on_ranks(2, [](const Group& group) {
         const auto of_sampler = std::make_shared<data::Generator>(own_seed(group));
         const auto sampler = std::make_shared<data::RandomSampler>(
@@ -127,7 +127,8 @@ TEST(SynchronizedGenerator, IsTheSamplersElseTheBatchSamplersElseTheStreams) {
     });
 }
 
-// What processes with different seeds draw in two passes: "same" or "other" for each.
+// Draws numbers on processes with different seeds in two passes; returns "same" or "other" for
+// each.
 std::string draws_in_passes(const Group& group, std::vector<std::string> rng_types) {
     manual_seed(own_seed(group));
     Accelerator accelerator(
@@ -147,7 +148,7 @@ std::string draws_in_passes(const Group& group, std::vector<std::string> rng_typ
 }
 
 // Covers 13.synchronize_rng_state, 23.synchronize_rng_states.
-TEST(SynchronizedDraws, AreAlikeFromTheBeginningOfAPassOn) {
+TEST(SynchronizedDraws, AreEqualFromTheStartOfAPass) {
     Job job(2, [&](const dist::Environment& environment) -> std::string {
         const auto group = dist::ProcessGroup::create(environment, {.join_timeout = 30s});
         return str(draws_in_passes(group, {"torch", "generator"}), ' ',
@@ -158,11 +159,11 @@ TEST(SynchronizedDraws, AreAlikeFromTheBeginningOfAPassOn) {
 }
 
 // Covers 23.RNGType.
-TEST(RngTypes, AreKnownByName) {
+TEST(RngTypes, AreFoundByName) {
     EXPECT_EQ(accel::rng_type("torch"), RngType::torch);
     EXPECT_EQ(accel::rng_type("cuda"), RngType::cuda);
     EXPECT_EQ(accel::rng_type("generator"), RngType::generator);
-    tests::expect_error<ValueError>({"rng_types: there are torch, cuda and generator", "'Torch'"},
+    tests::expect_error<ValueError>({"rng_types: must be torch, cuda or generator", "'Torch'"},
                                     [] { accel::rng_type("Torch"); });
     tests::expect_error<ValueError>({"rng_types: ", "''"}, [] { accel::rng_type(""); });
 }
@@ -170,7 +171,7 @@ TEST(RngTypes, AreKnownByName) {
 // --- seeds
 
 // Covers 4.use_seedable_sampler.
-TEST(SeedableSampler, TakesTheSeedOfTheData) {
+TEST(SeedableSampler, UsesTheDataSeed) {
     Accelerator accelerator({.cpu = true,
                              .dataloader_config = accel::DataLoaderConfiguration{
                                  .use_seedable_sampler = true, .data_seed = 42}});
@@ -181,7 +182,7 @@ TEST(SeedableSampler, TakesTheSeedOfTheData) {
 }
 
 // Covers 4.use_seedable_sampler, 31.use_seedable_sampler.
-TEST(SeedableSampler, ElseTakesThatOfTheDefaultGenerator) {
+TEST(SeedableSampler, UsesTheDefaultGeneratorWithoutADataSeed) {
     manual_seed(42);
     const auto order = [](bool seedable) {
         Accelerator accelerator({.cpu = true,
@@ -196,7 +197,7 @@ TEST(SeedableSampler, ElseTakesThatOfTheDefaultGenerator) {
 }
 
 // Covers 13.set_seed, 23.set_seed.
-TEST(SetSeed, IsTheSameForAllUnlessItIsToDiffer) {
+TEST(SetSeed, IsEqualOnAllProcessesUnlessDeviceSpecific) {
     Job job(2, [&](const dist::Environment& environment) -> std::string {
         setenv("RANK", std::to_string(environment.rank).c_str(), 1);
         setenv("WORLD_SIZE", "2", 1);

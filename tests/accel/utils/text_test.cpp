@@ -1,4 +1,4 @@
-// Words, progress, configuration and metrics.
+// Tests text formatting, progress bars, configuration files and JSON lines.
 #include "accel/utils/text.h"
 
 #include <fstream>
@@ -32,7 +32,7 @@ using testing::MatchesRegex;
 using tests::expect_error;
 using tests::TemporaryFolder;
 
-TEST(Text, BytesHaveThreeDigitsAndAUnit) {
+TEST(Text, FormatsBytesWithUnits) {
     EXPECT_EQ(human_bytes(0), "0 B");
     EXPECT_EQ(human_bytes(999), "999 B");
     EXPECT_EQ(human_bytes(1000), "1.0 kB");
@@ -42,7 +42,7 @@ TEST(Text, BytesHaveThreeDigitsAndAUnit) {
     EXPECT_EQ(human_bytes(INT64_MAX), "9.2 EB");
 }
 
-TEST(Text, DurationsReadLikeAClock) {
+TEST(Text, FormatsDurationsLikeAClock) {
     EXPECT_EQ(human_duration(0), "0:00");
     EXPECT_EQ(human_duration(59.4), "0:59");
     EXPECT_EQ(human_duration(59.6), "1:00");
@@ -61,7 +61,7 @@ std::vector<std::string> lines_of(const std::string& text) {
     return lines;
 }
 
-TEST(Progress, WritesPlainLinesWithRateAndTimeLeft) {
+TEST(Progress, WritesPlainLinesWithRateAndRemainingTime) {
     std::ostringstream out;
     {
         ProgressBar bar(200, {.title = "train", .line_seconds = 0, .out = &out});
@@ -79,15 +79,15 @@ TEST(Progress, WritesPlainLinesWithRateAndTimeLeft) {
     EXPECT_EQ(out.str().find('\r'), std::string::npos);
 }
 
-TEST(Progress, CountsTheRateFromWhereItStarted) {
+TEST(Progress, ComputesTheRateFromItsStart) {
     std::ostringstream out;
     ProgressBar bar(1'000'000'010, {.start = 1'000'000'000, .line_seconds = 0, .out = &out});
     bar.update(1'000'000'000);
-    // Nothing done, nothing to tell the time left from.
+    // Without progress there is no remaining time.
     EXPECT_THAT(lines_of(out.str()).at(0), ContainsRegex("<\\?, 0\\.00 step/s"));
 }
 
-TEST(Progress, ShowsFewLinesAndAlwaysTheLast) {
+TEST(Progress, WritesFewLinesAndAlwaysTheLast) {
     std::ostringstream out;
     {
         ProgressBar bar(1000, {.line_seconds = 3600, .out = &out});
@@ -104,7 +104,7 @@ TEST(Progress, ShowsFewLinesAndAlwaysTheLast) {
     }
 }
 
-// stderr is the end of a terminal that is made for it, as long as it lives.
+// Connects stderr to a pseudo terminal while it exists.
 class Terminal {
   public:
     Terminal() : master_(posix_openpt(O_RDWR | O_NOCTTY)), stderr_(dup(STDERR_FILENO)) {
@@ -119,7 +119,7 @@ class Terminal {
         close(stderr_);
         close(master_);
     }
-    // What has been written to it.
+    // Returns what has been written to it.
     std::string shown() const {
         std::string all;
         char part[4096];
@@ -133,7 +133,7 @@ class Terminal {
 };
 
 // Covers 25.total_progress, 25.progress.
-TEST(Progress, OnATerminalABarIsBelowAnotherAndVanishes) {
+TEST(Progress, OnATerminalASecondBarIsBelowAndVanishes) {
     const Terminal terminal;
     ProgressBar total(4, {.title = "total"});
     ProgressBar epoch(2, {.title = "epoch", .leave = false, .line = 1});
@@ -155,7 +155,7 @@ std::vector<std::pair<std::string, std::string>> config(const TemporaryFolder& f
 
 using Entries = std::vector<std::pair<std::string, std::string>>;
 
-TEST(Config, KeepsScalarsAsWrittenAndTheirOrder) {
+TEST(Config, KeepsScalarsAsWrittenInOrder) {
     const TemporaryFolder folder;
     EXPECT_EQ(config(folder,
                      "# a comment\nlr: 6e-4\nsteps: 0010\neval-only: yes\nout: 'a: b'\n"
@@ -172,13 +172,13 @@ TEST(Config, KeepsScalarsAsWrittenAndTheirOrder) {
     EXPECT_EQ(config(folder, "{\"lr\": 0.1}"), Entries({{"lr", "0.1"}}));
 }
 
-TEST(Config, ListsKeepEmptyItems) {
+TEST(Config, KeepsEmptyListItems) {
     const TemporaryFolder folder;
     EXPECT_EQ(config(folder, "a: []\nb: ['', x]\nc: [x, '']\n"),
               Entries({{"a", ""}, {"b", ",x"}, {"c", "x,"}}));
 }
 
-TEST(Config, RefusesWhatIsNoMapOfValuesAndNamesTheFile) {
+TEST(Config, RejectsOtherContentsAndNamesTheFile) {
     const TemporaryFolder folder;
     const std::string path = folder / "c.yaml";
     const auto refused = [&](const std::string& text, const char* part) {
@@ -203,7 +203,7 @@ TEST(Config, RefusesWhatIsNoMapOfValuesAndNamesTheFile) {
 
 std::string written(const TemporaryFolder& folder) { return read_file(folder / "m.jsonl"); }
 
-TEST(JsonLines, WritesOneObjectALineAtOnce) {
+TEST(JsonLines, WritesOneObjectPerLineAtOnce) {
     const TemporaryFolder folder;
     JsonLines lines(folder / "m.jsonl", 0);
     lines.write(Tree{{"step", 1}, {"loss", 0.1}});
@@ -212,7 +212,7 @@ TEST(JsonLines, WritesOneObjectALineAtOnce) {
     EXPECT_EQ(lines_of(written(folder)).size(), 2u);
 }
 
-TEST(JsonLines, AResumeCutsBackToItsStep) {
+TEST(JsonLines, TruncatesToItsStepWhenResuming) {
     const TemporaryFolder folder;
     std::string all;
     {
@@ -234,7 +234,7 @@ TEST(JsonLines, AResumeCutsBackToItsStep) {
     EXPECT_EQ(read_file(folder / "other.jsonl"), "");
 }
 
-TEST(JsonLines, AHalfWrittenLastLineIsDropped) {
+TEST(JsonLines, DropsAnIncompleteLastLine) {
     const TemporaryFolder folder;
     for (const char* half :
          {"{\"st", "{\"step\": 3", "{\"step\": 3}", "\xff", "", "{}\n", "[]\n"}) {
@@ -245,7 +245,7 @@ TEST(JsonLines, AHalfWrittenLastLineIsDropped) {
     }
 }
 
-TEST(JsonLines, AFolderThatIsMissingIsNamed) {
+TEST(JsonLines, NamesAMissingFolder) {
     const TemporaryFolder folder;
     expect_error<FileError>({(folder / "none/m.jsonl").c_str()},
                             [&] { JsonLines lines(folder / "none/m.jsonl", 0); });

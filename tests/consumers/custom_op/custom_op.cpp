@@ -1,8 +1,8 @@
-// How to extend Axle from outside: an operation and a layer of your own.
+// An example of extending Axle in another project: a custom operation and a custom layer.
 //
-// The operation rounds weights to the few values that n bits can hold. An operation composed of
-// Axle's needs no rule of its own; but rounding has slope zero almost everywhere, and nothing would
-// ever be learned through it. So this one says what its gradient is to be.
+// The operation rounds weights to the values that n bits can represent. An operation composed of
+// Axle's operations needs no gradient rule. But the gradient of rounding is zero almost everywhere,
+// so nothing could be learned; therefore this operation defines its own gradient.
 #include <cmath>
 #include <iostream>
 
@@ -13,9 +13,9 @@ namespace nn = axle::nn;
 
 // --- an operation: check, allocate, launch, record
 
-// x (f32) rounded to a multiple of step (f32, 0-d) and clamped to what n bits hold, -2^(n-1) to
-// 2^(n-1) - 1 steps. The gradient passes through the rounding as if it weren't there, and stops at
-// what was clamped: the straight-through estimator (Bengio et al., 2013).
+// Rounds x (f32) to a multiple of `step` (f32, 0-d) and clamps it to the range of n bits, -2^(n-1)
+// to 2^(n-1) - 1 steps. The gradient ignores the rounding and is zero where x was clamped: the
+// straight-through estimator (Bengio et al., 2013).
 Tensor fake_quantize(const Tensor& x, const Tensor& step, int bits) {
     axle::check_device("fake_quantize", {&x, &step});
     axle::check_same_dtype("fake_quantize", x, step);
@@ -24,20 +24,20 @@ Tensor fake_quantize(const Tensor& x, const Tensor& step, int bits) {
     const float low = -std::ldexp(1.0F, bits - 1);
     const float high = -low - 1;
 
-    const Tensor row = x.detach().contiguous();  // a view may be strided, the loop is not
+    const Tensor row = x.detach().contiguous();  // the loop needs contiguous memory
     Tensor y = axle::empty_like(x);
     axle::launch_cpu("fake_quantize", x.device(), [&](axle::kernels::Cpu&) {
-        const float* from = row.data<float>();  // DTypeError unless it is f32
+        const float* from = row.data<float>();  // throws DTypeError unless x is f32
         const float unit = *step.data<float>();
         float* to = y.data<float>();
-        // Spread over the threads, in pieces that do not depend on their number.
+        // Runs on all threads, in chunks that do not depend on their number.
         axle::kernels::parallel_ranges(x.numel(), 32768, [=](std::int64_t i, std::int64_t end) {
             for (; i < end; ++i)
                 to[i] = unit * std::fmin(std::fmax(std::nearbyint(from[i] / unit), low), high);
         });
     });
 
-    // What the rule captures is what stays in memory until backward.
+    // The tensors captured by the rule stay in memory until backward.
     auto rule = [x = axle::saved(x), step = axle::saved(step), low, high](const axle::Grads& dy,
                                                                           axle::Needs) {
         const Tensor steps = axle::div(x, step);
@@ -48,24 +48,26 @@ Tensor fake_quantize(const Tensor& x, const Tensor& step, int bits) {
 
 // --- a layer: its tensors and children, one forward, one visit
 
-// y = x quantized(W)^T + b. Training moves the full weight; the product sees the rounded one.
+// y = x quantized(W)^T + b. Training updates the full-precision weight; the product uses the
+// rounded one.
 struct QuantizedLinear : nn::Model<QuantizedLinear> {
     nn::Linear linear;
     Tensor step;
     int bits;
 
-    // The largest weight gets the last of the steps.
+    // The largest weight is mapped to the last step.
     QuantizedLinear(int in, int out, int bits_) : linear(in, out), bits(bits_) {
         step = axle::abs(linear.weight.detach()).max() / (1 << (bits - 1));
     }
     Tensor forward(const Tensor& x) {
         return axle::linear(x, fake_quantize(linear.weight, step, bits), linear.bias);
     }
-    // "linear.weight" and "linear.bias" are trained; "step" is saved with them and moves with them.
+    // "linear.weight" and "linear.bias" are trained; "step" is saved and moved to devices with
+    // them.
     void visit(nn::Visitor& v) override { v("linear", linear), v.buffer("step", step); }
 };
 
-// --- and they go with everything else
+// --- both work with the rest of the library
 
 int main() {
     axle::manual_seed(7);

@@ -1,11 +1,13 @@
-// What a product exports that has a model inside: plain functions, and nothing of Axle or yaml-cpp.
+// A shared library that contains a model. It exports plain functions, but no symbols of Axle or
+// yaml-cpp.
 #include <exception>
 
 #include <axle/axle.h>
 
 extern "C" {
 
-// Mean squared error of a line through (0, 1), (1, 3), (2, 5) after `steps` updates; -1 on error.
+// Returns the mean squared error of a line through (0, 1), (1, 3), (2, 5) after `steps` updates, or
+// -1 on error.
 [[gnu::visibility("default")]] double plugin_fit(int steps) try {
     axle::nn::Linear line(1, 1);
     axle::optim::SGD sgd(line.parameters(), {.lr = 0.1});
@@ -23,7 +25,7 @@ extern "C" {
     return -1;
 }
 
-// The number of settings in a YAML file, -1 if it can't be read.
+// Returns the number of settings in a YAML file, or -1 if it cannot be read.
 [[gnu::visibility("default")]] int plugin_settings(const char* path) try {
     return static_cast<int>(axle::accel::read_config(path).size());
 } catch (const std::exception&) {

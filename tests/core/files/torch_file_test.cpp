@@ -2,10 +2,8 @@
 #include "core/files/torch_file.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstdint>
 #include <fstream>
-#include <functional>
 
 #include <zlib.h>
 
@@ -27,7 +25,7 @@ std::string recorded(const std::string& name) {
 Tree load(const std::string& name) { return load_torch_file(recorded(name)); }
 
 // Returns the error message of load_torch_file for these bytes, or "no error".
-std::string refusal(const std::string& bytes, TorchFileOptions options = {}) {
+std::string load_error(const std::string& bytes, TorchFileOptions options = {}) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     const std::string path = folder / "weights.pt";
     std::ofstream(path, std::ios::binary) << bytes;
@@ -251,10 +249,10 @@ TEST(LoadTorchFile, DetectsDamageAndTruncation) {
     for (const char* part : {"storage", "FloatStorage"}) {
         std::string bytes = whole;
         bytes[bytes.find(part)] ^= 1;
-        EXPECT_THAT(refusal(bytes), HasSubstr("entry 'views/data.pkl': is corrupt")) << part;
+        EXPECT_THAT(load_error(bytes), HasSubstr("entry 'views/data.pkl': is corrupt")) << part;
     }
     for (std::size_t length = 0; length < whole.size(); length += 7)
-        EXPECT_THAT(refusal(whole.substr(0, length)), testing::Ne("no error")) << length;
+        EXPECT_THAT(load_error(whole.substr(0, length)), testing::Ne("no error")) << length;
 }
 
 TEST(LoadTorchFile, ReadsZip64Files) {
@@ -268,18 +266,18 @@ TEST(LoadTorchFile, ReadsZip64Files) {
 }
 
 TEST(LoadTorchFile, RefusesInconsistentZipFiles) {
-    using namespace std::string_literals;
     const Entry pickle{"a/data.pkl", "\x80\x02K\x05."};
-    EXPECT_THAT(refusal(zip_of({pickle, pickle})), HasSubstr("entry 'a/data.pkl': duplicate name"));
-    EXPECT_THAT(refusal(zip_of({pickle, {"b/data.pkl", "\x80\x02N."}})),
+    EXPECT_THAT(load_error(zip_of({pickle, pickle})),
+                HasSubstr("entry 'a/data.pkl': duplicate name"));
+    EXPECT_THAT(load_error(zip_of({pickle, {"b/data.pkl", "\x80\x02N."}})),
                 HasSubstr("several entries named data.pkl"));
-    EXPECT_THAT(refusal(zip_of({pickle, {"a/byteorder", "big"}})),
+    EXPECT_THAT(load_error(zip_of({pickle, {"a/byteorder", "big"}})),
                 HasSubstr("entry 'a/byteorder': only little-endian"));
-    EXPECT_THAT(refusal(zip_of({pickle, {"a/constants.pkl", ""}})), HasSubstr("TorchScript"));
+    EXPECT_THAT(load_error(zip_of({pickle, {"a/constants.pkl", ""}})), HasSubstr("TorchScript"));
     const auto changed = [&](std::size_t from_end, char value) {
         std::string bytes = zip_of({pickle});
         bytes[bytes.size() - from_end] = value;
-        return refusal(bytes);
+        return load_error(bytes);
     };
     constexpr std::size_t kEnd = 22, kHeader = kEnd + 10 + 46;  // from the end; 10 is the name
     EXPECT_THAT(changed(kEnd - 4, 1), HasSubstr("one part of a split zip file"));
@@ -291,8 +289,8 @@ TEST(LoadTorchFile, RefusesInconsistentZipFiles) {
     EXPECT_THAT(changed(kHeader - 42, 1), HasSubstr("is not at the offset given in the directory"));
     EXPECT_THAT(changed(kHeader - 46, 'b'),
                 HasSubstr("is not at the offset given in the directory"));
-    EXPECT_THAT(refusal(""), HasSubstr("not a complete zip file"));
-    EXPECT_THAT(refusal(std::string(100, 'x')), HasSubstr("not a complete zip file"));
+    EXPECT_THAT(load_error(""), HasSubstr("not a complete zip file"));
+    EXPECT_THAT(load_error(std::string(100, 'x')), HasSubstr("not a complete zip file"));
 }
 
 TEST(LoadTorchFile, RefusesInvalidPickles) {
@@ -335,7 +333,7 @@ TEST(LoadTorchFile, RefusesInvalidPickles) {
               "aNX\x01\x00\x00\x00"
               "aNu."s,
               "duplicate key: 'a'"}})
-        EXPECT_THAT(refusal(file_of(pickle)), HasSubstr(reason)) << reason;
+        EXPECT_THAT(load_error(file_of(pickle)), HasSubstr(reason)) << reason;
 }
 
 TEST(LoadTorchFile, RefusesExponentiallyNestedContainers) {
@@ -343,7 +341,7 @@ TEST(LoadTorchFile, RefusesExponentiallyNestedContainers) {
     for (int i = 0; i < 40; ++i)
         nested += "](h" + bytes_of(i, 1) + "h" + bytes_of(i, 1) + "eq" + bytes_of(i + 1, 1) + "0";
     nested += "h" + bytes_of(40, 1) + ".";
-    EXPECT_THAT(refusal(file_of(nested)), HasSubstr("exceed the copy limit"));
+    EXPECT_THAT(load_error(file_of(nested)), HasSubstr("exceed the copy limit"));
 }
 
 TEST(LoadTorchFile, LimitsRepeatedReferencesToOneList) {
@@ -354,12 +352,12 @@ TEST(LoadTorchFile, LimitsRepeatedReferencesToOneList) {
         for (int i = 0; i < times; ++i) pickle += "h" + bytes_of(0, 1);
         return file_of(pickle + "e.");
     };
-    EXPECT_EQ(refusal(naming(100)), "no error");
-    EXPECT_THAT(refusal(naming(10000)), HasSubstr("exceed the copy limit"));
+    EXPECT_EQ(load_error(naming(100)), "no error");
+    EXPECT_THAT(load_error(naming(10000)), HasSubstr("exceed the copy limit"));
 }
 
 TEST(LoadTorchFile, RefusesTensorsOutsideTheirStorage) {
-    EXPECT_EQ(refusal(tensor_file("K" + bytes_of(0, 1) + "K\x04\x85K\x01\x85")), "no error");
+    EXPECT_EQ(load_error(tensor_file("K" + bytes_of(0, 1) + "K\x04\x85K\x01\x85")), "no error");
     const std::string zero = "K" + bytes_of(0, 1);
     for (const auto& [arguments, reason] : std::vector<std::pair<std::string, const char*>>{
              {"K\x01K\x04\x85K\x01\x85", "at element 1 is out of bounds"},
@@ -377,10 +375,10 @@ TEST(LoadTorchFile, RefusesTensorsOutsideTheirStorage) {
               "number of elements overflows int64"},
              {zero + "(KKKKKKKKKKKKKKKKKKt)", "more than"},
              {zero + "X\x01" + std::string(3, '\0') + "aK\x01\x85", "unexpected structure"}})
-        EXPECT_THAT(refusal(tensor_file(arguments)), HasSubstr(reason)) << reason;
-    EXPECT_THAT(refusal(tensor_file(zero + "K\x04\x85K\x01\x85", "1")),
+        EXPECT_THAT(load_error(tensor_file(arguments)), HasSubstr(reason)) << reason;
+    EXPECT_THAT(load_error(tensor_file(zero + "K\x04\x85K\x01\x85", "1")),
                 HasSubstr("entry 'a/data/1': is missing"));
-    EXPECT_THAT(refusal(tensor_file(zero + "K\x04\x85K\x01\x85", "0", 5)),
+    EXPECT_THAT(load_error(tensor_file(zero + "K\x04\x85K\x01\x85", "0", 5)),
                 HasSubstr("entry 'a/data/0': has a different size than its storage"));
 }
 

@@ -105,7 +105,7 @@ TEST(ProfilerTable, FormatsAlignedColumns) {
 // --- the file
 
 nlohmann::json exported(const Trace& trace, int process = 0) {
-    const TemporaryFolder folder(Kept::in_memory);
+    const TemporaryFolder folder(FolderStorage::in_memory);
     profiler::export_chrome_trace(trace, folder / "trace.json", process);
     return nlohmann::json::parse(read_file(folder / "trace.json"));
 }

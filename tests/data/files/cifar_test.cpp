@@ -13,16 +13,16 @@ namespace {
 
 using tests::expect_error;
 using tests::golden_image;
-using tests::refusal;
+using tests::parse_error;
 using Values = std::vector<double>;
 
 constexpr std::size_t kRecord = 3073;
 
-void put(const std::string& path, const std::string& bytes) {
+void write_file(const std::string& path, const std::string& bytes) {
     std::ofstream(path, std::ios::binary) << bytes;
 }
 
-TEST(Cifar, ReadsRecordsOfLabelAndPlanes) {
+TEST(Cifar, ReadsLabelsAndPlanes) {
     const TensorDataset test = cifar10(golden_image(""), false);
     ASSERT_EQ(test.size(), 2);
     const Tree sample = test.get(1);
@@ -35,7 +35,7 @@ TEST(Cifar, ReadsRecordsOfLabelAndPlanes) {
         EXPECT_EQ(image.flatten()[p].item_int(), (p * 7 + 1) % 251);
 }
 
-TEST(Cifar, OfAHundredClassesHasFineAndCoarseLabels) {
+TEST(Cifar, Cifar100HasFineAndCoarseLabels) {
     const TensorDataset test = cifar100(golden_image(""), false);
     const std::vector<std::int64_t> both = {0, 1};
     const Tree batch = test.get_batch(both);
@@ -44,13 +44,13 @@ TEST(Cifar, OfAHundredClassesHasFineAndCoarseLabels) {
     EXPECT_EQ(batch["image"].tensor().flatten(1).select(1, 0).to_vector(), (Values{0, 1}));
 }
 
-TEST(Cifar, TrainingIsFiveFilesInOrder) {
+TEST(Cifar, TrainingSetIsFiveFilesInOrder) {
     const tests::TemporaryFolder folder;
     const auto name = [&](int i) { return folder / "data_batch_" + std::to_string(i) + ".bin"; };
     for (int i = 1; i <= 5; ++i) {
         std::string records;
         for (int r = 0; r < i; ++r) records += static_cast<char>(i) + std::string(kRecord - 1, 'x');
-        put(name(i), records);
+        write_file(name(i), records);
     }
     const TensorDataset train = cifar10(folder.path());
     ASSERT_EQ(train.size(), 15);
@@ -58,35 +58,38 @@ TEST(Cifar, TrainingIsFiveFilesInOrder) {
     EXPECT_EQ(train.get(1)["label"].tensor().item_int(), 2);
     std::string second = read_file(name(2));
     second[kRecord] = 10;
-    put(name(2), second);
-    expect_error<FileError>({name(2).c_str(), "byte 3073: a label beyond 9: 10"},
+    write_file(name(2), second);
+    expect_error<FileError>({name(2).c_str(), "byte 3073: label out of range, at most 9: 10"},
                             [&] { cifar10(folder.path()); });
     std::filesystem::remove(name(4));
     expect_error<FileError>({name(4).c_str(), "can't open"}, [&] { cifar10(folder.path()); });
 }
 
-TEST(Cifar, DamageIsAFileErrorWithOffsetAndReason) {
+TEST(Cifar, RefusesInvalidFilesWithOffsetAndReason) {
     const std::string ten = read_file(golden_image("test_batch.bin"));
     const std::string hundred = read_file(golden_image("test.bin"));
-    const auto taken = [](const std::string& bytes, const tests::Parse& parse) {
+    const auto accepted_lengths = [](const std::string& bytes, const tests::Parse& parse) {
         std::vector<std::size_t> lengths;
         for (std::size_t n = 0; n <= bytes.size(); ++n)
-            if (refusal(bytes.substr(0, n), parse) == "no error") lengths.push_back(n);
+            if (parse_error(bytes.substr(0, n), parse) == "no error") lengths.push_back(n);
         return lengths;
     };
-    EXPECT_EQ(taken(ten, parse_cifar10), (std::vector<std::size_t>{kRecord, 2 * kRecord}));
-    EXPECT_EQ(taken(hundred, parse_cifar100),
+    EXPECT_EQ(accepted_lengths(ten, parse_cifar10),
+              (std::vector<std::size_t>{kRecord, 2 * kRecord}));
+    EXPECT_EQ(accepted_lengths(hundred, parse_cifar100),
               (std::vector<std::size_t>{kRecord + 1, 2 * kRecord + 2}));
-    EXPECT_EQ(refusal(ten + "x", parse_cifar10),
-              "a\\x0afile: byte 6146: not a whole number of records: 6147 bytes, 3073 a record");
-    EXPECT_EQ(refusal("", parse_cifar10), "a\\x0afile: byte 0: the file is empty");
-    std::string damaged = hundred;
-    damaged[kRecord + 1] = 20;
-    EXPECT_EQ(refusal(damaged, parse_cifar100),
-              "a\\x0afile: byte 3074: a coarse_label beyond 19: 20");
-    damaged = hundred;
-    damaged[1] = 100;
-    EXPECT_EQ(refusal(damaged, parse_cifar100), "a\\x0afile: byte 1: a label beyond 99: 100");
+    EXPECT_EQ(parse_error(ten + "x", parse_cifar10),
+              "a\\x0afile: byte 6146: the size is not a multiple of the record size: 6147 bytes, "
+              "3073 per record");
+    EXPECT_EQ(parse_error("", parse_cifar10), "a\\x0afile: byte 0: the file is empty");
+    std::string corrupt = hundred;
+    corrupt[kRecord + 1] = 20;
+    EXPECT_EQ(parse_error(corrupt, parse_cifar100),
+              "a\\x0afile: byte 3074: coarse_label out of range, at most 19: 20");
+    corrupt = hundred;
+    corrupt[1] = 100;
+    EXPECT_EQ(parse_error(corrupt, parse_cifar100),
+              "a\\x0afile: byte 1: label out of range, at most 99: 100");
 }
 
 }  // namespace

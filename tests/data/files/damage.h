@@ -1,4 +1,4 @@
-// What tests of binary file readers do to a file.
+// Helpers for tests of binary file readers that corrupt files.
 #pragma once
 
 #include <cstddef>
@@ -15,15 +15,16 @@ namespace axle::tests {
 
 using Parse = std::function<void(std::span<const std::byte> bytes, const std::string& name)>;
 
-// A file of tests/golden/images.
+// The path of a file in tests/golden/images.
 inline std::string golden_image(const std::string& name) {
     return std::string(AXLE_TESTS_DIR) + "/golden/images/" + name;
 }
 
-// What the parser says about these bytes, or "no error". Anything but a FileError comes through. A
-// FileError must name the file and an offset in it. The bytes lie in an allocation of their size,
-// so that a sanitizer sees a read beyond them.
-inline std::string refusal(const std::string& bytes, const Parse& parse) {
+// Returns the message of the FileError that the parser throws for these bytes, or "no error". Other
+// exceptions are passed on. Fails the test if the message does not name the file and an offset in
+// it. The bytes are parsed from an allocation of exactly their size, so that sanitizers detect
+// reads out of bounds.
+inline std::string parse_error(const std::string& bytes, const Parse& parse) {
     const auto* first = reinterpret_cast<const std::byte*>(bytes.data());
     const std::vector<std::byte> exact(first, first + bytes.size());
     try {
@@ -36,32 +37,33 @@ inline std::string refusal(const std::string& bytes, const Parse& parse) {
     return "no error";
 }
 
-// No file that ends too early is taken, and none with a byte more.
-inline void expect_only_whole(const std::string& bytes, const Parse& parse) {
-    ASSERT_EQ(refusal(bytes, parse), "no error");
+// Checks that the file is accepted, but not if it is truncated or has another byte at the end.
+inline void expect_only_complete_files(const std::string& bytes, const Parse& parse) {
+    ASSERT_EQ(parse_error(bytes, parse), "no error");
     for (std::size_t n = 0; n < bytes.size(); ++n)
-        EXPECT_NE(refusal(bytes.substr(0, n), parse), "no error") << "the first " << n << " bytes";
-    EXPECT_NE(refusal(bytes + '\0', parse), "no error");
-    EXPECT_NE(refusal(bytes + '\x1f', parse), "no error");
+        EXPECT_NE(parse_error(bytes.substr(0, n), parse), "no error")
+            << "the first " << n << " bytes";
+    EXPECT_NE(parse_error(bytes + '\0', parse), "no error");
+    EXPECT_NE(parse_error(bytes + '\x1f', parse), "no error");
 }
 
-// Changes each byte in [begin, end) in every bit and to every extreme; returns how many of the
-// results are taken as files.
-inline int flip_bytes(const std::string& bytes, std::size_t begin, std::size_t end,
-                      const Parse& parse) {
-    int taken = 0;
+// Flips each bit of each byte in [begin, end), also sets each byte to extreme values, and returns
+// how many of the resulting files the parser accepts.
+inline int count_accepted_flips(const std::string& bytes, std::size_t begin, std::size_t end,
+                                const Parse& parse) {
+    int accepted = 0;
     for (std::size_t at = begin; at < end; ++at) {
-        const auto was = static_cast<unsigned char>(bytes[at]);
-        std::vector<int> others = {0, 255, 127, 128};
-        for (int bit = 0; bit < 8; ++bit) others.push_back(was ^ (1 << bit));
-        for (const int other : others) {
-            if (other == was) continue;
+        const auto original = static_cast<unsigned char>(bytes[at]);
+        std::vector<int> values = {0, 255, 127, 128};
+        for (int bit = 0; bit < 8; ++bit) values.push_back(original ^ (1 << bit));
+        for (const int value : values) {
+            if (value == original) continue;
             std::string damaged = bytes;
-            damaged[at] = static_cast<char>(other);
-            if (refusal(damaged, parse) == "no error") ++taken;
+            damaged[at] = static_cast<char>(value);
+            if (parse_error(damaged, parse) == "no error") ++accepted;
         }
     }
-    return taken;
+    return accepted;
 }
 
 }  // namespace axle::tests

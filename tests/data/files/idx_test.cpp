@@ -15,7 +15,7 @@ namespace {
 
 using tests::expect_error;
 using tests::golden_image;
-using tests::refusal;
+using tests::parse_error;
 using Values = std::vector<double>;
 
 const auto kParse = [](std::span<const std::byte> bytes, const std::string& name) {
@@ -49,7 +49,7 @@ std::uint32_t crc_of(const std::string& bytes) {
     return ~crc;
 }
 
-// One member with one stored block.
+// A gzip file of one member with one stored block.
 std::string gzipped(const std::string& bytes) {
     const auto length = static_cast<std::uint16_t>(bytes.size());
     return std::string("\x1f\x8b\x08\0\0\0\0\0\0\xff\1", 11) + little_endian(length, 2) +
@@ -61,7 +61,7 @@ Tensor parsed(const std::string& bytes) {
     return parse_idx(std::as_bytes(std::span(bytes)), "memory");
 }
 
-void put(const std::string& path, const std::string& bytes) {
+void write_file(const std::string& path, const std::string& bytes) {
     std::ofstream(path, std::ios::binary) << bytes;
 }
 
@@ -89,10 +89,10 @@ TEST(Idx, ReadsEveryTypeAndRank) {
     EXPECT_EQ(parsed(idx(0x0e, {0xffffffff, 0}, "")).numel(), 0);
 }
 
-TEST(Idx, ReadsGzipByItsFirstBytes) {
+TEST(Idx, DetectsGzip) {
     const std::string file = idx(0x08, {3}, "abc");
     EXPECT_EQ(parsed(gzipped(file)).to_vector(), (Values{97, 98, 99}));
-    // Members follow one another.
+    // A file can have several members.
     EXPECT_EQ(
         parsed(gzipped(file.substr(0, 9)) + gzipped("") + gzipped(file.substr(9))).to_vector(),
         (Values{97, 98, 99}));
@@ -102,70 +102,80 @@ TEST(Idx, ReadsGzipByItsFirstBytes) {
     EXPECT_EQ(digits[1].sum().item(), 30769);
 }
 
-TEST(Idx, OnlyWholeFilesAreTaken) {
-    tests::expect_only_whole(idx(0x0b, {2, 2}, "abcdefgh"), kParse);
-    tests::expect_only_whole(gzipped(idx(0x0b, {2, 2}, "abcdefgh")), kParse);
-    tests::expect_only_whole(read_file(golden_image("train-labels-idx1-ubyte.gz")), kParse);
+TEST(Idx, RefusesTruncatedAndExtendedFiles) {
+    tests::expect_only_complete_files(idx(0x0b, {2, 2}, "abcdefgh"), kParse);
+    tests::expect_only_complete_files(gzipped(idx(0x0b, {2, 2}, "abcdefgh")), kParse);
+    tests::expect_only_complete_files(read_file(golden_image("train-labels-idx1-ubyte.gz")),
+                                      kParse);
 }
 
-TEST(Idx, NoFlippedByteOfAHeaderIsTaken) {
+TEST(Idx, RefusesEveryFlippedByteOfHeader) {
     const std::string plain = idx(0x0b, {2, 3}, "abcdefghijkl");
-    EXPECT_EQ(tests::flip_bytes(plain, 0, 12, kParse), 0);
+    EXPECT_EQ(tests::count_accepted_flips(plain, 0, 12, kParse), 0);
 }
 
-TEST(Idx, WhatIsTakenOfDamagedGzipDataIsRight) {
+TEST(Idx, ReadsCorrectElementsIfCorruptGzipFileIsAccepted) {
     const std::string labels = read_file(golden_image("train-labels-idx1-ubyte.gz"));
     const Tensor expected = parsed(labels);
-    const int taken = tests::flip_bytes(
+    const int accepted = tests::count_accepted_flips(
         labels, 0, labels.size(), [&](std::span<const std::byte> bytes, const std::string& name) {
             tests::expect_same_bits(parse_idx(bytes, name, {.max_inflated = 1 << 20}), expected);
         });
-    // The date and other parts of the header that nobody checks, and the last byte's unused bits.
-    EXPECT_LT(taken, 100);
+    // Some header fields, for example the date, and the unused bits of the last byte are not
+    // checked.
+    EXPECT_LT(accepted, 100);
 }
 
-TEST(Idx, DamageIsAFileErrorWithOffsetAndReason) {
-    const auto says = [](const std::string& bytes, const char* reason) {
-        const std::string text = refusal(bytes, kParse);
+TEST(Idx, RefusesInvalidFilesWithOffsetAndReason) {
+    const auto expect_message = [](const std::string& bytes, const char* reason) {
+        const std::string text = parse_error(bytes, kParse);
         EXPECT_NE(text.find(reason), std::string::npos) << text;
     };
-    says("", "byte 0: ends within the magic number: 0 bytes of 4");
-    says("PK\3\4", "byte 0: not an idx file");
-    says(idx(0x0a, {1}, "a"), "byte 2: unknown type: 10");
-    says(big_endian(0x0809, 4), "byte 3: more than 8 dimensions: 9");
-    says(idx(0x08, {7}, "").substr(0, 6), "byte 6: ends within the sizes: 2 bytes of 4");
-    says(idx(0x08, {7}, "abc"), "byte 4: [7] of uint8 takes 7 bytes, at most 3 follow");
-    says(idx(0x08, {2}, "abc"), "byte 10: bytes after the last element of [2]");
-    const std::uint32_t most = 0xffffffff;
-    says(idx(0x0e, {most, most, most}, "a"), "byte 4: the sizes overflow: [4294967295, ");
+    expect_message("", "byte 0: truncated in the magic number: got 0 of 4 bytes");
+    expect_message("PK\3\4", "byte 0: not an idx file");
+    expect_message(idx(0x0a, {1}, "a"), "byte 2: unknown type code: 10");
+    expect_message(big_endian(0x0809, 4), "byte 3: more than 8 dimensions: 9");
+    expect_message(idx(0x08, {7}, "").substr(0, 6),
+                   "byte 6: truncated in the sizes: got 2 of 4 bytes");
+    expect_message(idx(0x08, {7}, "abc"),
+                   "byte 4: [7] of uint8 needs 7 bytes, but at most 3 follow");
+    expect_message(idx(0x08, {2}, "abc"),
+                   "byte 10: unexpected bytes after the last element of [2]");
+    const std::uint32_t max_size = 0xffffffff;
+    expect_message(idx(0x0e, {max_size, max_size, max_size}, "a"),
+                   "byte 4: the number of bytes overflows int64: [4294967295, ");
 
-    std::string damaged = gzipped(idx(0x08, {3}, "abc"));
-    says(damaged.substr(0, damaged.size() - 1), "the gzip data end too early");
-    says(damaged + "x", "byte 34: bytes after the end of the gzip data");
-    damaged[24] ^= 1;
-    says(damaged, "the gzip data are damaged: incorrect data check");
-    says(gzipped(idx(0x08, {7}, "abc")), "byte 11: ends within the elements: 3 bytes of 7");
-    says(gzipped(idx(0x08, {2}, "abc")), "byte 10: bytes after the last element");
+    std::string corrupt = gzipped(idx(0x08, {3}, "abc"));
+    expect_message(corrupt.substr(0, corrupt.size() - 1), "the gzip data are truncated");
+    expect_message(corrupt + "x", "byte 34: unexpected bytes after the gzip data");
+    corrupt[24] ^= 1;
+    expect_message(corrupt, "the gzip data are corrupt: incorrect data check");
+    expect_message(gzipped(idx(0x08, {7}, "abc")),
+                   "byte 11: truncated in the elements: got 3 of 7 bytes");
+    expect_message(gzipped(idx(0x08, {2}, "abc")),
+                   "byte 10: unexpected bytes after the last element");
 }
 
-TEST(Idx, WhatAHeaderClaimsIsNotAllocated) {
+TEST(Idx, DoesNotAllocateMemoryForInvalidHeaders) {
     // 60 GB.
-    const std::string lie = idx(0x08, {60'000, 1'000, 1'000}, "abc");
-    EXPECT_NE(refusal(lie, kParse).find("takes 60000000000 bytes, at most 3 follow"),
-              std::string::npos);
-    EXPECT_NE(refusal(gzipped(lie), kParse).find("takes 60000000000 bytes, at most"),
-              std::string::npos);
-    const std::string honest = gzipped(idx(0x08, {1 << 10}, std::string(1 << 10, 'a')));
-    EXPECT_EQ(refusal(honest, kParse), "no error");
+    const std::string false_header = idx(0x08, {60'000, 1'000, 1'000}, "abc");
+    EXPECT_NE(
+        parse_error(false_header, kParse).find("needs 60000000000 bytes, but at most 3 follow"),
+        std::string::npos);
+    EXPECT_NE(
+        parse_error(gzipped(false_header), kParse).find("needs 60000000000 bytes, but at most"),
+        std::string::npos);
+    const std::string valid_file = gzipped(idx(0x08, {1 << 10}, std::string(1 << 10, 'a')));
+    EXPECT_EQ(parse_error(valid_file, kParse), "no error");
     expect_error<FileError>(
-        {"memory: byte 4: ", "takes 1024 bytes, more than 1023", "gunzip"},
-        [&] { parse_idx(std::as_bytes(std::span(honest)), "memory", {.max_inflated = 1023}); });
+        {"memory: byte 4: ", "needs 1024 bytes, more than max_inflated: 1023", "decompress"},
+        [&] { parse_idx(std::as_bytes(std::span(valid_file)), "memory", {.max_inflated = 1023}); });
 }
 
-TEST(Idx, AMissingFileIsAFileError) {
+TEST(Idx, ThrowsFileErrorForMissingAndEmptyFiles) {
     expect_error<FileError>({"/no/such/file: can't open"}, [] { read_idx("/no/such/file"); });
     const tests::TemporaryFolder folder;
-    put(folder / "empty", "");
+    write_file(folder / "empty", "");
     EXPECT_THROW(read_idx(folder / "empty"), FileError);
     EXPECT_THROW(read_idx(folder.path()), FileError);
 }
@@ -185,28 +195,29 @@ TEST(Mnist, ReadsPlainAndGzipFiles) {
               (Values{3, 9, 8, 3}));
 }
 
-TEST(Mnist, AFolderThatLiesIsAFileError) {
+TEST(Mnist, RefusesInvalidFolders) {
     const tests::TemporaryFolder folder;
     const std::string images = folder / "train-images-idx3-ubyte";
     const std::string labels = folder / "train-labels-idx1-ubyte";
     const auto read = [&] { mnist(folder.path()); };
     expect_error<FileError>({folder.path().c_str(), "neither train-images-idx3-ubyte nor"}, read);
-    put(images, idx(0x08, {2, 28, 28}, std::string(2 * 28 * 28, 'x')));
+    write_file(images, idx(0x08, {2, 28, 28}, std::string(2 * 28 * 28, 'x')));
     expect_error<FileError>({folder.path().c_str(), "train-labels-idx1-ubyte.gz"}, read);
-    put(labels, idx(0x08, {2}, "\1\x0a"));
-    expect_error<FileError>({labels.c_str(), "byte 9: a label beyond 9: 10"}, read);
-    put(labels, idx(0x08, {3}, "\1\2\3"));
+    write_file(labels, idx(0x08, {2}, "\1\x0a"));
+    expect_error<FileError>({labels.c_str(), "byte 9: label out of range, at most 9: 10"}, read);
+    write_file(labels, idx(0x08, {3}, "\1\2\3"));
     expect_error<FileError>({labels.c_str(), "byte 4: 3 labels for 2 images in"}, read);
-    put(labels, idx(0x0c, {1}, big_endian(1, 4)));
-    expect_error<FileError>({labels.c_str(), "not a list of uint8 labels: int32 [1]"}, read);
-    put(images, idx(0x08, {2, 28}, std::string(2 * 28, 'x')));
-    expect_error<FileError>({images.c_str(), "byte 0: not uint8 images of 28 x 28: uint8 [2, 28]"},
+    write_file(labels, idx(0x0c, {1}, big_endian(1, 4)));
+    expect_error<FileError>({labels.c_str(), "expected a 1-d array of uint8 labels, not int32 [1]"},
                             read);
+    write_file(images, idx(0x08, {2, 28}, std::string(2 * 28, 'x')));
+    expect_error<FileError>(
+        {images.c_str(), "byte 0: expected uint8 images of 28 x 28, not uint8 [2, 28]"}, read);
 }
 
-TEST(Mnist, ReadsTheRealDigits) {
+TEST(Mnist, ReadsRealFiles) {
     const char* data = std::getenv("AXLE_DATA");
-    if (data == nullptr) GTEST_SKIP() << "AXLE_DATA doesn't name a folder with mnist/";
+    if (data == nullptr) GTEST_SKIP() << "set AXLE_DATA to a folder that contains mnist/";
     for (const bool train : {true, false}) {
         const TensorDataset digits = mnist(std::string(data) + "/mnist", train);
         std::vector<std::int64_t> all(static_cast<std::size_t>(digits.size()));

@@ -17,7 +17,7 @@ namespace {
 using Ids = std::vector<std::int64_t>;
 
 template <class E, class F>
-std::string error_of(F&& f) {
+std::string error_message(F&& f) {
     try {
         f();
     } catch (const E& error) {
@@ -26,23 +26,23 @@ std::string error_of(F&& f) {
     return "no error";
 }
 
-void put(const std::string& path, const std::string& bytes) {
+void write_file(const std::string& path, const std::string& bytes) {
     std::ofstream(path, std::ios::binary) << bytes;
 }
 
-TEST(ReadText, GivesTheFileAndRefusesNone) {
+TEST(ReadText, ReturnsContentsAndRefusesMissingAndEmptyFiles) {
     const tests::TemporaryFolder folder;
-    put(folder / "a.txt", "two\nlines");
-    put(folder / "c.txt", "");
+    write_file(folder / "a.txt", "two\nlines");
+    write_file(folder / "c.txt", "");
     EXPECT_EQ(read_text(folder / "a.txt"), "two\nlines");
-    EXPECT_NE(error_of<FileError>([&] { read_text(folder / "b.txt"); }).find("b.txt"),
+    EXPECT_NE(error_message<FileError>([&] { read_text(folder / "b.txt"); }).find("b.txt"),
               std::string::npos);
-    EXPECT_NE(error_of<FileError>([&] { read_text(folder / "c.txt"); }).find("empty"),
+    EXPECT_NE(error_message<FileError>([&] { read_text(folder / "c.txt"); }).find("empty"),
               std::string::npos);
     EXPECT_THROW(read_text(folder.path()), FileError);
 }
 
-TEST(ByteTokenizer, TakesAnyBytes) {
+TEST(ByteTokenizer, EncodesAnyBytes) {
     const ByteTokenizer bytes;
     EXPECT_EQ(bytes.encode("a\xff"), (Ids{97, 255}));
     EXPECT_EQ(bytes.decode(Ids{97, 255, 0}), std::string("a\xff\0", 3));
@@ -50,7 +50,7 @@ TEST(ByteTokenizer, TakesAnyBytes) {
     EXPECT_THROW(bytes.decode(Ids{-1}), IndexError);
 }
 
-TEST(CharTokenizer, CharactersAreCodePointsInOrder) {
+TEST(CharTokenizer, NumbersCodePointsInOrder) {
     const std::string text =
         "z\xc3\xa9"
         "a\xe2\x82\xac\xf0\x9f\x98\x80"
@@ -64,23 +64,24 @@ TEST(CharTokenizer, CharactersAreCodePointsInOrder) {
     EXPECT_THROW(chars.decode(Ids{6}), IndexError);
 }
 
-TEST(CharTokenizer, AnUnknownCharacterIsNamedWithItsPlace) {
+TEST(CharTokenizer, NamesUnknownCharactersAndTheirPosition) {
     const CharTokenizer chars = CharTokenizer::from_text("abc");
-    EXPECT_EQ(error_of<ValueError>([&] { chars.encode("ab\xc3\xa9"); }),
-              "encode: a character is not in the vocabulary: '\xc3\xa9' (U+00E9) at byte 2");
+    EXPECT_EQ(error_message<ValueError>([&] { chars.encode("ab\xc3\xa9"); }),
+              "encode: the character is not in the vocabulary: '\xc3\xa9' (U+00E9) at byte 2");
     EXPECT_EQ(
-        error_of<ValueError>([&] { chars.encode("\xf0\x9f\x98\x80"); }),
-        "encode: a character is not in the vocabulary: '\xf0\x9f\x98\x80' (U+1F600) at byte 0");
+        error_message<ValueError>([&] { chars.encode("\xf0\x9f\x98\x80"); }),
+        "encode: the character is not in the vocabulary: '\xf0\x9f\x98\x80' (U+1F600) at byte 0");
 }
 
-TEST(CharTokenizer, WhatIsNotUtf8IsRefused) {
+TEST(CharTokenizer, RefusesInvalidUtf8) {
     for (const char* bad : {"\xff", "\x80", "\xc3", "\xc0\x80", "\xe0\x80\x80", "\xed\xa0\x80",
                             "\xf4\x90\x80\x80", "\xf8\x88\x80\x80\x80", "\xe2\x82", "\xc3("})
-        EXPECT_EQ(error_of<ValueError>([&] { CharTokenizer::from_text(std::string("ab") + bad); }),
-                  "CharTokenizer: the text is not UTF-8 at byte 2");
+        EXPECT_EQ(
+            error_message<ValueError>([&] { CharTokenizer::from_text(std::string("ab") + bad); }),
+            "CharTokenizer: invalid UTF-8 at byte 2");
 }
 
-TEST(CharTokenizer, JsonBringsTheVocabularyBack) {
+TEST(CharTokenizer, JsonRestoresVocabulary) {
     const CharTokenizer chars = CharTokenizer::from_text("the \"quick\"\n\xe2\x82\xac");
     const CharTokenizer back = CharTokenizer::from_json(chars.to_json());
     EXPECT_EQ(back.vocab_size(), chars.vocab_size());
@@ -90,7 +91,7 @@ TEST(CharTokenizer, JsonBringsTheVocabularyBack) {
     EXPECT_THROW(CharTokenizer::from_json(R"({"type": "char"})"), IndexError);
 }
 
-TEST(TokenFile, ComesBackInTwoAndFourBytes) {
+TEST(TokenFile, RoundTripsTwoAndFourBytesPerToken) {
     const tests::TemporaryFolder folder;
     const Ids ids = {0, 1, 65535, 7};
     Tokens(ids).save(folder / "a.bin");
@@ -108,34 +109,34 @@ TEST(TokenFile, ComesBackInTwoAndFourBytes) {
     EXPECT_EQ(Tokens::open(folder / "a.u32.bin", {.bytes = 2}).size(), 8);
     const Tokens wide(Ids{65536});
     EXPECT_EQ(wide[0], 65536);
-    EXPECT_NE(error_of<ValueError>([&] { wide.save(folder / "w.bin"); }).find("2 bytes"),
+    EXPECT_NE(error_message<ValueError>([&] { wide.save(folder / "w.bin"); }).find("2 bytes"),
               std::string::npos);
     wide.save(folder / "w.bin", 4);
     EXPECT_EQ(Tokens::open(folder / "w.bin", {.bytes = 4})[0], 65536);
 }
 
-TEST(TokenFile, AFileThatLiesIsAFileError) {
+TEST(TokenFile, RefusesInvalidFiles) {
     const tests::TemporaryFolder folder;
     const auto open = [&](const std::string& name, const std::string& bytes,
                           TokenFileOptions options = {}) {
-        put(folder / name, bytes);
-        return error_of<FileError>([&] { Tokens::open(folder / name, options); });
+        write_file(folder / name, bytes);
+        return error_message<FileError>([&] { Tokens::open(folder / name, options); });
     };
     EXPECT_THROW(Tokens::open(folder / "missing.bin"), FileError);
     EXPECT_NE(open("empty.bin", "").find("empty"), std::string::npos);
-    EXPECT_NE(open("odd.bin", "abc").find("3 bytes, 2 a token"), std::string::npos);
-    EXPECT_NE(open("six.u32", "abcdef").find("6 bytes, 4 a token"), std::string::npos);
+    EXPECT_NE(open("odd.bin", "abc").find("3 bytes, 2 per token"), std::string::npos);
+    EXPECT_NE(open("six.u32", "abcdef").find("6 bytes, 4 per token"), std::string::npos);
     const std::string big("\x05\x00\x10\x00", 4);
     EXPECT_EQ(open("big.bin", big, {.vocab_size = 17}), "no error");
-    EXPECT_NE(
-        open("big.bin", big, {.vocab_size = 16}).find("token 16 is beyond the vocabulary of 16"),
-        std::string::npos);
+    EXPECT_NE(open("big.bin", big, {.vocab_size = 16})
+                  .find("token 16 is out of range for a vocabulary of 16"),
+              std::string::npos);
     EXPECT_THROW(Tokens::open(folder / "big.bin", {.bytes = 3}), ValueError);
     EXPECT_THROW(Tokens(Ids{-1}), ValueError);
     EXPECT_THROW(Tokens(Ids{std::int64_t{1} << 32}), ValueError);
 }
 
-TEST(UnigramEntropy, IsThatOfTheFrequencies) {
+TEST(UnigramEntropy, IsEntropyOfFrequencies) {
     EXPECT_NEAR(unigram_entropy(Tokens(Ids{0, 1, 2, 3})), std::log(4.0), 1e-15);
     EXPECT_NEAR(unigram_entropy(Tokens(Ids{5, 5, 5, 9})),
                 -0.75 * std::log(0.75) - 0.25 * std::log(0.25), 1e-15);
@@ -150,7 +151,7 @@ Ids counting(std::int64_t n) {
     return ids;
 }
 
-TEST(BlockDataset, BlocksFollowOneAnotherAndLabelsAreOneLater) {
+TEST(BlockDataset, BlocksAreConsecutiveAndLabelsAreShiftedByOne) {
     const BlockDataset blocks(Tokens(counting(12)), 4);
     ASSERT_EQ(blocks.size(), 2);
     EXPECT_EQ(BlockDataset(Tokens(counting(13)), 4).size(), 3);
@@ -166,7 +167,7 @@ TEST(BlockDataset, BlocksFollowOneAnotherAndLabelsAreOneLater) {
     EXPECT_THROW(BlockDataset(Tokens(counting(4)), 0), ValueError);
 }
 
-TEST(RandomBlockDataset, StartsArePureAndReachEveryPlaceAlike) {
+TEST(RandomBlockDataset, DrawsEveryStartEquallyOftenAndReproducibly) {
     const RandomBlockDataset blocks(Tokens(counting(14)), 4, 20000, 3);
     EXPECT_EQ(blocks.size(), 20000);
     const auto first = [](const Tree& sample) {
@@ -186,7 +187,7 @@ TEST(RandomBlockDataset, StartsArePureAndReachEveryPlaceAlike) {
     EXPECT_NE(other.get_batch(all)["input_ids"].tensor().to_vector(), ids.to_vector());
 }
 
-TEST(TokenFile, FeedsALoaderWithWorkers) {
+TEST(TokenFile, WorksWithLoaderWorkers) {
     const tests::TemporaryFolder folder;
     Tokens(counting(1000)).save(folder / "train.bin");
     const BlockDataset blocks(Tokens::open(folder / "train.bin", {.vocab_size = 1000}), 9);

@@ -20,7 +20,7 @@ std::string collate_error(const std::vector<Tree>& samples) {
     return "no error";
 }
 
-TEST(Collate, StacksTensorsAndKeepsTheirDtype) {
+TEST(Collate, StacksTensorsAndKeepsTheirDType) {
     const std::vector<Tree> samples = {Tree{{"x", arange(3)}, {"y", arange(4).reshape({2, 2}).t()}},
                                        Tree{{"y", ones({2, 2}, {i64})}, {"x", arange(3)}}};
     const Tree batch = collate(samples);
@@ -30,7 +30,7 @@ TEST(Collate, StacksTensorsAndKeepsTheirDtype) {
     EXPECT_EQ(batch["y"].tensor().to_vector(), (Values{0, 2, 1, 3, 1, 1, 1, 1}));
 }
 
-TEST(Collate, NumbersBecomeTensorsAsInPyTorch) {
+TEST(Collate, ConvertsNumbersToTensorsLikePyTorch) {
     const Tree batch =
         collate(std::vector<Tree>{Tree{{"i", 1}, {"f", 0.1}, {"m", 1}, {"b", true}},
                                   Tree{{"i", 2}, {"f", 0.2}, {"m", 0.5}, {"b", false}}});
@@ -42,7 +42,7 @@ TEST(Collate, NumbersBecomeTensorsAsInPyTorch) {
     EXPECT_EQ(batch["b"].tensor().to_vector(), (Values{1, 0}));
 }
 
-TEST(Collate, StringsListAndNestingGoesMemberByMember) {
+TEST(Collate, CollatesStringsListsAndNestedMembers) {
     const Tree batch =
         collate(std::vector<Tree>{Tree{{"name", "a"}, {"boxes", Tree::list({1, {{"k", 2}}})}},
                                   Tree{{"name", "b"}, {"boxes", Tree::list({3, {{"k", 4}}})}}});
@@ -51,40 +51,41 @@ TEST(Collate, StringsListAndNestingGoesMemberByMember) {
     EXPECT_EQ(batch["boxes"][1]["k"].tensor().to_vector(), (Values{2, 4}));
 }
 
-TEST(Collate, TensorsWithoutElementsOrDimensions) {
+TEST(Collate, StacksTensorsWithoutElementsOrDimensions) {
     const Tree batch = collate(std::vector<Tree>{Tree{{"none", zeros({0, 2})}, {"one", ones({})}},
                                                  Tree{{"none", zeros({0, 2})}, {"one", ones({})}}});
     EXPECT_EQ(batch["none"].tensor().shape(), (Shape{2, 0, 2}));
     EXPECT_EQ(batch["one"].tensor().shape(), (Shape{2}));
 }
 
-TEST(Collate, DifferentShapesNameTheKeyAndBothShapes) {
+TEST(Collate, NamesKeyAndBothShapesIfShapesDiffer) {
     EXPECT_EQ(collate_error<ShapeError>({Tree{{"labels", ones({3})}}, Tree{{"labels", ones({3})}},
                                          Tree{{"labels", ones({4})}}}),
-              "collate: labels: shapes differ: [3] and [4] (samples 0 and 2 of the batch)");
+              "collate: labels: different shapes: [3] and [4] (samples 0 and 2 of the batch)");
     EXPECT_EQ(collate_error<ShapeError>({ones({3}), ones({1, 3})}),
-              "collate: shapes differ: [3] and [1, 3] (samples 0 and 1 of the batch)");
+              "collate: different shapes: [3] and [1, 3] (samples 0 and 1 of the batch)");
     EXPECT_EQ(collate_error<ShapeError>({ones({1, 1, 1, 1, 1, 1, 1, 1})}),
-              "collate: no dimension is left to stack along: [1, 1, 1, 1, 1, 1, 1, 1]");
+              "collate: cannot stack tensors with the maximum number of dimensions: [1, 1, 1, 1, "
+              "1, 1, 1, 1]");
 }
 
-TEST(Collate, WhatIsNotBuiltAlikeIsRefused) {
-    EXPECT_EQ(collate_error<ValueError>({}), "collate: there are no samples");
+TEST(Collate, RefusesSamplesOfDifferentStructure) {
+    EXPECT_EQ(collate_error<ValueError>({}), "collate: there are no samples in the batch");
     EXPECT_EQ(collate_error<ValueError>({Tree{{"a", {{"x", 1}}}}, Tree{{"a", {{"y", 1}}}}}),
-              "collate: a: only one has 'y' (samples 0 and 1 of the batch)");
+              "collate: a: only one sample has the key 'y' (samples 0 and 1 of the batch)");
     EXPECT_EQ(collate_error<ValueError>({Tree{{"a", 1}, {"b", 1}}, Tree{{"a", 1}}}),
-              "collate: only one has 'b' (samples 0 and 1 of the batch)");
+              "collate: only one sample has the key 'b' (samples 0 and 1 of the batch)");
     EXPECT_EQ(collate_error<ValueError>({Tree{{"a", 1}}, Tree{{"a", "x"}}}),
-              "collate: a: kinds differ: 1 and \"x\" (samples 0 and 1 of the batch)");
+              "collate: a: different kinds: 1 and \"x\" (samples 0 and 1 of the batch)");
     EXPECT_EQ(collate_error<ValueError>({Tree{{"a", Tree::list({1})}}, Tree{{"a", Tree::list()}}}),
               "collate: a: lists of different lengths: 1 and 0 (samples 0 and 1 of the batch)");
     EXPECT_EQ(collate_error<ValueError>({Tree{{"a", ones({1})}}, Tree{{"a", ones({1}, {f64})}}}),
-              "collate: a: dtypes differ: float32 and float64 (samples 0 and 1 of the batch)");
+              "collate: a: different dtypes: float32 and float64 (samples 0 and 1 of the batch)");
     EXPECT_EQ(collate_error<ValueError>({Tree{{"a", {}}}}),
               "collate: a: sample 0 of the batch is null");
 }
 
-TEST(TensorDataset, GivesRowsAndBatchesOfThem) {
+TEST(TensorDataset, ReturnsRowsAndBatches) {
     const TensorDataset dataset(
         Tree{{"x", arange(6).reshape({3, 2})}, {"y", arange(6).reshape({2, 3}).t()}});
     EXPECT_EQ(dataset.size(), 3);
@@ -100,29 +101,29 @@ TEST(TensorDataset, GivesRowsAndBatchesOfThem) {
     EXPECT_THROW(TensorDataset(Tree{{"x", 1}}), ValueError);
 }
 
-TEST(RethrowFrom, KeepsTheTypeOfOurErrorsAndNestsOthers) {
-    const auto again = [](auto error) {
+TEST(RethrowFrom, KeepsTypeOfAxleErrorsAndNestsOthers) {
+    const auto rethrow = [](auto error) {
         try {
             throw error;
         } catch (...) {
             rethrow_from("sample 3");
         }
     };
-    EXPECT_THROW(again(FileError("x")), FileError);
-    EXPECT_THROW(again(UsageError("x")), UsageError);
+    EXPECT_THROW(rethrow(FileError("x")), FileError);
+    EXPECT_THROW(rethrow(UsageError("x")), UsageError);
     try {
-        again(OutOfMemory("x", 1, 2, 3, 4));
+        rethrow(OutOfMemory("x", 1, 2, 3, 4));
     } catch (const OutOfMemory& e) {
         EXPECT_STREQ(e.what(), "sample 3: x");
         EXPECT_EQ(e.peak, 4);
     }
     try {
-        again(std::out_of_range("far"));
+        rethrow(std::out_of_range("far"));
     } catch (const Error& e) {
         EXPECT_STREQ(e.what(), "sample 3: far");
         EXPECT_THROW(std::rethrow_if_nested(e), std::out_of_range);
     }
-    EXPECT_THROW(again(7), int);
+    EXPECT_THROW(rethrow(7), int);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Streams, and one process's share of them.
+// Tests streams and the shares of processes.
 #include "data/loading/iterable.h"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@ namespace {
 
 using tests::Ids, tests::Numbers, tests::sample;
 
-// What is left of a stream; where samples are repeated, they come negative, less 1.
+// Reads the rest of a stream. A repeated sample i is returned as -i - 1.
 Ids rest_of(Stream& stream) {
     Ids ids;
     while (const auto next = stream.next()) {
@@ -31,7 +31,7 @@ Ids read_all(const IterableDataset& dataset) {
 }
 
 // Covers 4.IterableDatasetShard.
-TEST(IterableDatasetShard, AgreesWithEveryVector) {
+TEST(IterableDatasetShard, MatchesVectors) {
     const auto file = tests::vectors("iterable_dataset_shard.json");
     for (const auto& c : file["cases"]) {
         const Numbers whole(c["n"].get<std::int64_t>());
@@ -59,7 +59,7 @@ TEST(IterableDatasetShard, AgreesWithEveryVector) {
     }
 }
 
-TEST(IterableDatasetShard, RefusesWhatMakesNoSense) {
+TEST(IterableDatasetShard, RefusesInvalidArguments) {
     const Numbers whole(10);
     EXPECT_THROW(IterableDatasetShard(nullptr, 2, false, {}), UsageError);
     EXPECT_THROW(IterableDatasetShard(whole, 0, false, {}), ValueError);
@@ -69,7 +69,7 @@ TEST(IterableDatasetShard, RefusesWhatMakesNoSense) {
                  ValueError);
 }
 
-TEST(IterableDatasetShard, SaysWhichSamplesAreRepeated) {
+TEST(IterableDatasetShard, MarksRepeatedSamples) {
     const Numbers whole(10);
     const auto rest = [&](std::int64_t rank) {
         const IterableDatasetShard shard(whole, 2, false,
@@ -82,15 +82,14 @@ TEST(IterableDatasetShard, SaysWhichSamplesAreRepeated) {
 }
 
 // Covers 4.IterableDatasetShard.__len__.
-TEST(IterableDatasetShard, HasNoSizeWhereTheWholeHasNone) {
+TEST(IterableDatasetShard, HasNoSizeIfDatasetHasNone) {
     const Numbers whole(10, {.sized = false});
     EXPECT_FALSE(IterableDatasetShard(whole, 2, false, {.num_processes = 2}).size());
     EXPECT_EQ(read_all(IterableDatasetShard(whole, 2, false, {.num_processes = 2})),
               (Ids{0, 1, 4, 5, 8, 9}));
 }
 
-// From every place, by every way.
-TEST(IterableDatasetShard, SkippingIsReadingOn) {
+TEST(IterableDatasetShard, SkipsLikeReadingFromEveryPosition) {
     for (const bool skips : {false, true})
         for (const bool drop_last : {false, true})
             for (const std::int64_t n : {0, 1, 4, 6, 7, 11, 12, 13})
@@ -113,7 +112,7 @@ TEST(IterableDatasetShard, SkippingIsReadingOn) {
                 }
 }
 
-TEST(IterableDatasetShard, ReadsTheFirstRoundAndItsOwnOfTheOthersWhereTheStreamCanSkip) {
+TEST(IterableDatasetShard, ReadsOnlyFirstRoundAndOwnSamplesIfStreamCanSkip) {
     const Numbers whole(1000, {.skips = true});
     const IterableDatasetShard shard(whole, 2, false, {.num_processes = 4, .process_index = 2});
     const auto stream = shard.stream(0);
@@ -126,7 +125,7 @@ TEST(IterableDatasetShard, ReadsTheFirstRoundAndItsOwnOfTheOthersWhereTheStreamC
 }
 
 // Covers 4.set_epoch.
-TEST(GeneratorDataset, StartsEveryEpochAnew) {
+TEST(GeneratorDataset, RestartsInEveryEpoch) {
     const auto squares = from_generator([](std::int64_t epoch) {
         return [i = std::int64_t{0}, epoch]() mutable -> std::optional<Tree> {
             if (i == 4) return std::nullopt;
@@ -140,10 +139,10 @@ TEST(GeneratorDataset, StartsEveryEpochAnew) {
     EXPECT_EQ(squares.generator(), nullptr);
 }
 
-TEST(GeneratorDataset, IsNotAskedBehindItsEnd) {
+TEST(GeneratorDataset, IsNotCalledAfterItsEnd) {
     const auto once = from_generator([](std::int64_t) {
         return [i = 0]() mutable -> std::optional<Tree> {
-            if (++i > 3) throw FileError("read behind the end");
+            if (++i > 3) throw FileError("read after the end");
             return i == 3 ? std::nullopt : std::optional(sample(i));
         };
     });
@@ -156,7 +155,7 @@ TEST(GeneratorDataset, IsNotAskedBehindItsEnd) {
     }
 }
 
-TEST(GeneratorDataset, RefusesWhatMakesNoSense) {
+TEST(GeneratorDataset, RefusesInvalidArguments) {
     EXPECT_THROW(from_generator(nullptr), UsageError);
     const auto nothing = [](std::int64_t) { return GeneratorDataset::Next(); };
     EXPECT_THROW(from_generator(nothing, -1), ValueError);

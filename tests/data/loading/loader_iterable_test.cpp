@@ -1,4 +1,4 @@
-// Loaders of iterable datasets.
+// Tests loaders of iterable datasets.
 #include <atomic>
 #include <stdexcept>
 
@@ -15,7 +15,7 @@ using tests::Batches, tests::ids_of, tests::Numbers, tests::pass, tests::sample;
 
 constexpr int kWorkers[] = {0, 1, 4};
 
-// The samples 0, 1, ... of which one can't be read, while it is broken.
+// The samples 0, 1, ..., 11. While `broken` is set, sample `bad` cannot be read.
 GeneratorDataset broken_at(std::int64_t bad, const std::atomic<bool>& broken) {
     return from_generator([bad, &broken](std::int64_t) {
         return [i = std::int64_t{0}, bad, &broken]() mutable -> std::optional<Tree> {
@@ -26,7 +26,7 @@ GeneratorDataset broken_at(std::int64_t bad, const std::atomic<bool>& broken) {
     });
 }
 
-TEST(IterableLoader, GivesTheSameBatchesForAnyNumberOfWorkers) {
+TEST(IterableLoader, GivesSameBatchesForAnyNumberOfWorkers) {
     const Numbers numbers(11);
     for (const int workers : kWorkers) {
         DataLoader loader(numbers, {.batch_size = 4, .num_workers = workers});
@@ -39,7 +39,7 @@ TEST(IterableLoader, GivesTheSameBatchesForAnyNumberOfWorkers) {
     }
 }
 
-TEST(IterableLoader, KnowsTheLastBatchAlsoWhereItIsFull) {
+TEST(IterableLoader, KnowsLastBatchEvenIfFull) {
     for (const bool sized : {false, true})
         for (const bool drop_last : {false, true})
             for (const int workers : kWorkers)
@@ -60,7 +60,7 @@ TEST(IterableLoader, KnowsTheLastBatchAlsoWhereItIsFull) {
 }
 
 // Covers 4.IterableDatasetShard.__len__.
-TEST(IterableLoader, KnowsItsMeasures) {
+TEST(IterableLoader, ReportsSizes) {
     const Numbers numbers(22);
     DataLoader loader(numbers, {.batch_size = 4});
     EXPECT_EQ(loader.len(), 6);
@@ -87,7 +87,7 @@ TEST(IterableLoader, KnowsItsMeasures) {
     for ([[maybe_unused]] auto& batch : dropping) EXPECT_EQ(dropping.remainder(), -1);
 }
 
-TEST(IterableLoader, OfUnknownSizeSaysSo) {
+TEST(IterableLoader, ReportsUnknownSizes) {
     const Numbers numbers(5, {.sized = false});
     DataLoader loader(numbers, {.batch_size = 2});
     EXPECT_THROW(loader.len(), UsageError);
@@ -101,7 +101,7 @@ TEST(IterableLoader, OfUnknownSizeSaysSo) {
     EXPECT_EQ(loader.generator(), nullptr);
 }
 
-TEST(IterableLoader, RefusesOptionsOfDatasetsWithIndices) {
+TEST(IterableLoader, RefusesOptionsOfIndexedDatasets) {
     const Numbers numbers(5);
     const auto sampler = std::make_shared<SequentialSampler>(5);
     EXPECT_THROW(DataLoader(numbers, {.shuffle = true}), ValueError);
@@ -115,10 +115,10 @@ TEST(IterableLoader, RefusesOptionsOfDatasetsWithIndices) {
     EXPECT_THROW(loader.set_batch_sampler(std::make_shared<FixedBatchSampler>(sampler, 1, false)),
                  UsageError);
     EXPECT_THROW(loader.shard(ShardOptions{.num_processes = 2, .split_batches = true}), ValueError);
-    EXPECT_EQ(pass(loader).size(), 5u);  // as before
+    EXPECT_EQ(pass(loader).size(), 5u);  // still unchanged
 }
 
-TEST(IterableLoader, AsksAStreamThatCanSkipAndDoesNotRead) {
+TEST(IterableLoader, SkipsWithoutReadingIfStreamCanSkip) {
     for (const int workers : kWorkers) {
         const Numbers skips(40, {.skips = true}), reads(40);
         DataLoader quick(skips, {.batch_size = 4, .num_workers = workers});
@@ -135,7 +135,7 @@ TEST(IterableLoader, AsksAStreamThatCanSkipAndDoesNotRead) {
     }
 }
 
-TEST(IterableLoader, SkippingFartherThanCanBeCountedIsAnEmptyPass) {
+TEST(IterableLoader, HugeSkipGivesEmptyPass) {
     const Numbers numbers(10, {.sized = false, .skips = true});
     DataLoader loader(numbers, {.batch_size = 4});
     loader.shard(ShardOptions{.num_processes = 3});
@@ -144,7 +144,7 @@ TEST(IterableLoader, SkippingFartherThanCanBeCountedIsAnEmptyPass) {
     EXPECT_EQ(loader.epoch(), 1);
 }
 
-TEST(IterableLoader, AnExceptionComesAfterTheBatchesBeforeIt) {
+TEST(IterableLoader, ThrowsExceptionAfterEarlierBatches) {
     for (const int workers : kWorkers)
         for (std::int64_t bad = 0; bad < 12; ++bad) {
             std::atomic<bool> broken = true;
@@ -157,8 +157,9 @@ TEST(IterableLoader, AnExceptionComesAfterTheBatchesBeforeIt) {
                 }
                 ADD_FAILURE() << "no exception";
             } catch (const FileError& e) {
-                EXPECT_EQ(std::string(e.what()), str("DataLoader: batch ", bad / 5, ": sample ",
-                                                     bad % 5, " of it: shard.tar: truncated"));
+                EXPECT_EQ(std::string(e.what()),
+                          str("DataLoader: batch ", bad / 5, ": sample ", bad % 5,
+                              " of the batch: shard.tar: truncated"));
             }
             EXPECT_EQ(seen, bad / 5);
             EXPECT_EQ(loader.epoch(), 0);
@@ -167,13 +168,15 @@ TEST(IterableLoader, AnExceptionComesAfterTheBatchesBeforeIt) {
         }
 }
 
-TEST(IterableLoader, AnExceptionOfOpeningOrSkippingSaysTheEpoch) {
+TEST(IterableLoader, NamesEpochInErrorsOfOpeningAndSkipping) {
     struct Closed : IterableDataset {
         std::unique_ptr<Stream> stream(std::int64_t epoch) const override {
-            if (epoch == 1) throw FileError("shard.tar: there is none");
+            if (epoch == 1) throw FileError("shard.tar: not found");
             struct NoSkip : Stream {
                 std::optional<Tree> next() override { return std::nullopt; }
-                std::int64_t skip(std::int64_t) override { throw std::runtime_error("no way"); }
+                std::int64_t skip(std::int64_t) override {
+                    throw std::runtime_error("cannot skip");
+                }
             };
             return std::make_unique<NoSkip>();
         }
@@ -185,7 +188,7 @@ TEST(IterableLoader, AnExceptionOfOpeningOrSkippingSaysTheEpoch) {
             pass(loader);
             ADD_FAILURE() << "no exception";
         } catch (const FileError& e) {
-            EXPECT_STREQ(e.what(), "DataLoader: stream of epoch 1: shard.tar: there is none");
+            EXPECT_STREQ(e.what(), "DataLoader: stream of epoch 1: shard.tar: not found");
         }
         loader.set_epoch(2);
         loader.skip_first_batches(1);
@@ -193,14 +196,14 @@ TEST(IterableLoader, AnExceptionOfOpeningOrSkippingSaysTheEpoch) {
             pass(loader);
             ADD_FAILURE() << "no exception";
         } catch (const Error& e) {
-            EXPECT_STREQ(e.what(), "DataLoader: stream of epoch 2: no way");
+            EXPECT_STREQ(e.what(), "DataLoader: stream of epoch 2: cannot skip");
             EXPECT_THROW(std::rethrow_if_nested(e), std::runtime_error);
         }
         EXPECT_EQ(pass(loader), Batches());
     }
 }
 
-TEST(IterableLoader, CollateFnRunsInWorkersAndItsExceptionArrives) {
+TEST(IterableLoader, PassesExceptionsOfCollateFnToLoop) {
     for (const int workers : kWorkers) {
         const Numbers numbers(9);
         DataLoader loader(numbers,
@@ -225,7 +228,7 @@ TEST(IterableLoader, CollateFnRunsInWorkersAndItsExceptionArrives) {
     }
 }
 
-TEST(IterableLoader, LeavingEarlyLeavesNoTrace) {
+TEST(IterableLoader, IncompletePassHasNoEffectOnNextPass) {
     for (const int workers : kWorkers)
         for (int leave_after = 1; leave_after <= 4; ++leave_after) {
             const Numbers numbers(16);
@@ -239,7 +242,7 @@ TEST(IterableLoader, LeavingEarlyLeavesNoTrace) {
         }
 }
 
-TEST(IterableLoader, AShardedLoaderSaysHowManySamplesAreValid) {
+TEST(IterableLoader, CountsValidSamplesOfShare) {
     const Numbers numbers(10);
     const auto valid = [&](std::int64_t rank, int workers) {
         DataLoader loader(numbers, {.batch_size = 2, .num_workers = workers});
@@ -261,7 +264,7 @@ TEST(IterableLoader, AShardedLoaderSaysHowManySamplesAreValid) {
     }
 }
 
-TEST(IterableLoader, OneThreadAtATimeIsInTheStream) {
+TEST(IterableLoader, UsesStreamFromOneThreadAtATime) {
     std::atomic<int> inside = 0;
     DataLoader loader(from_generator([&](std::int64_t) {
                           return [&inside, i = std::int64_t{0}]() mutable -> std::optional<Tree> {

@@ -1,5 +1,5 @@
-// What holds for all loaders with shares, whatever is drawn: every sample once, in order; even
-// batches; and skipping as not having been there.
+// Property tests of loaders with shares, with random cases: every sample is read once and in order,
+// batches are even, and skipping gives the same batches as reading.
 #include <random>
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ class Draws {
     std::int64_t from(std::int64_t low, std::int64_t high) {
         return std::uniform_int_distribution<std::int64_t>(low, high)(random_);
     }
-    bool coin() { return from(0, 1) == 1; }
+    bool flip_coin() { return from(0, 1) == 1; }
     template <class T>
     T one_of(std::initializer_list<T> all) {
         return all.begin()[from(0, std::ssize(all) - 1)];
@@ -36,13 +36,13 @@ struct Case {
                              Kind::subset, Kind::given, Kind::iterable, Kind::iterable})),
           n(draws.from(kind == Kind::drawn_with_replacement ? 1 : 0, 40)),
           processes(draws.from(1, 6)),
-          split(kind != Kind::given && draws.coin()),
+          split(kind != Kind::given && draws.flip_coin()),
           batch_size(draws.from(1, 5) * (split ? processes : 1)),
-          even(draws.coin()),
-          drop_last(draws.coin()),
+          even(draws.flip_coin()),
+          drop_last(draws.flip_coin()),
           workers(draws.one_of({0, 0, 0, 1, 3})),
           epoch(draws.from(0, 2)),
-          numbers(n, {.sized = draws.coin(), .skips = draws.coin()}),
+          numbers(n, {.sized = draws.flip_coin(), .skips = draws.flip_coin()}),
           indexed(from_function(n, sample)) {
         for (std::int64_t i = 0; i < n; ++i) chosen.push_back(draws.from(0, n - 1));
         for (std::int64_t at = 0; at < n;) {
@@ -82,7 +82,7 @@ struct Case {
         return made;
     }
 
-    // All that the processes together get, in order.
+    // The samples that all processes together get, in order.
     Ids expected() const {
         if (kind == Kind::given) {
             const std::int64_t count = std::ssize(batches);
@@ -139,7 +139,7 @@ struct Step {
 };
 using Pass = std::vector<Step>;
 
-Pass pass_over(DataLoader& loader) {
+Pass run_pass(DataLoader& loader) {
     Pass steps;
     for (auto& batch : loader) {
         steps.push_back({ids_of(batch), loader.valid_samples(), loader.end_of_dataloader()});
@@ -151,7 +151,7 @@ Pass pass_over(DataLoader& loader) {
 std::vector<Pass> passes_of(const Case& c) {
     std::vector<Pass> ranks;
     for (std::int64_t rank = 0; rank < c.processes; ++rank)
-        ranks.push_back(pass_over(*c.loader(rank)));
+        ranks.push_back(run_pass(*c.loader(rank)));
     return ranks;
 }
 
@@ -174,7 +174,7 @@ TEST(Shares, GiveEverySampleOnceAndInOrder) {
 }
 
 // Covers 4.even_batches.
-TEST(Shares, AreAsLargeWhereBatchesAreEven) {
+TEST(Shares, HaveEqualSizesIfBatchesAreEven) {
     for (std::uint64_t seed = 0; seed < kCases; ++seed) {
         Draws draws(seed);
         const Case c(draws);
@@ -191,14 +191,15 @@ TEST(Shares, AreAsLargeWhereBatchesAreEven) {
 }
 
 // Covers 4.__len__.
-TEST(Shares, KnowTheirSizeAndTheirEnd) {
+TEST(Shares, KnowSizeAndLastBatch) {
     for (std::uint64_t seed = 0; seed < kCases; ++seed) {
         Draws draws(seed);
         const Case c(draws);
-        const bool has_steps = !pass_over(*c.loader(0)).empty();  // no rank has more
+        const bool has_steps =
+            !run_pass(*c.loader(0)).empty();  // no rank has more steps than rank 0
         for (std::int64_t rank = 0; rank < c.processes; ++rank) {
             const auto loader = c.loader(rank);
-            const Pass steps = pass_over(*loader);
+            const Pass steps = run_pass(*loader);
             if (c.kind != Kind::iterable || c.numbers.size()) {
                 ASSERT_EQ(loader->len(), std::ssize(steps)) << testing::PrintToString(c);
             }
@@ -209,17 +210,17 @@ TEST(Shares, KnowTheirSizeAndTheirEnd) {
     }
 }
 
-TEST(Shares, SkippedIntoGoOnAsThePassWouldHave) {
+TEST(Shares, SkipLikeReading) {
     for (std::uint64_t seed = 0; seed < kCases; ++seed) {
         Draws draws(seed);
         const Case c(draws);
         const std::int64_t rank = draws.from(0, c.processes - 1);
-        const Pass whole = pass_over(*c.loader(rank));
+        const Pass whole = run_pass(*c.loader(rank));
         const std::int64_t skip = draws.from(0, std::ssize(whole) + 2);
         const auto loader = c.loader(rank);
         loader->skip_first_batches(skip);
         const Pass rest(whole.begin() + std::min(skip, std::ssize(whole)), whole.end());
-        ASSERT_EQ(pass_over(*loader), rest) << skip << " of " << testing::PrintToString(c);
+        ASSERT_EQ(run_pass(*loader), rest) << skip << " of " << testing::PrintToString(c);
     }
 }
 

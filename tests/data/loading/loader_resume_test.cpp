@@ -1,4 +1,5 @@
-// Positions: exact at every batch, for any number of processes. Processes are loaders with shares.
+// Tests saved positions, which are exact at every batch and for any number of processes. Processes
+// are simulated by loaders with shares.
 #include <limits>
 
 #include <gmock/gmock.h>
@@ -30,8 +31,9 @@ struct Step {
 };
 using Log = std::vector<Step>;
 
-// Goes on for at most `steps` batches, to the last epoch; the state is that in the last body.
-Tree go_on(DataLoader& loader, std::int64_t steps, Log& log) {
+// Continues for at most `steps` batches, up to the end of the last epoch. Returns the state in the
+// body of the last batch.
+Tree continue_pass(DataLoader& loader, std::int64_t steps, Log& log) {
     if (steps == 0) return loader.state_dict();
     while (loader.epoch() < kEpochs)
         for (auto& batch : loader) {
@@ -42,7 +44,7 @@ Tree go_on(DataLoader& loader, std::int64_t steps, Log& log) {
     return loader.state_dict();
 }
 
-// What all processes together get in each step, without what only fills it up.
+// The samples that all processes together get in each step, without repeated ones.
 Batches joined(const std::vector<Log>& ranks) {
     Batches steps;
     for (const Log& log : ranks) {
@@ -53,7 +55,7 @@ Batches joined(const std::vector<Log>& ranks) {
     return steps;
 }
 
-// 13 samples, 4 in a step: 4 steps in an epoch.
+// A dataset of 13 samples, read 4 per step, in 4 steps per epoch.
 class Job {
   public:
     Job(bool iterable, int workers, bool even = true)
@@ -75,7 +77,7 @@ class Job {
         return made;
     }
 
-    // All processes go on from the state for so many steps; that of process 0 is returned.
+    // Continues all processes from the state for `steps` batches. Returns the state of process 0.
     Tree run(std::int64_t processes, const Tree& state, std::int64_t steps,
              std::vector<Log>& logs) const {
         Tree after;
@@ -83,7 +85,7 @@ class Job {
         for (std::int64_t rank = 0; rank < processes; ++rank) {
             const auto own = loader(processes, rank);
             if (!state.is_null()) own->load_state_dict(state);
-            Tree now = go_on(*own, steps, logs[static_cast<std::size_t>(rank)]);
+            Tree now = continue_pass(*own, steps, logs[static_cast<std::size_t>(rank)]);
             if (rank == 0) after = from_json(to_json(now));
         }
         return after;
@@ -100,7 +102,7 @@ class Job {
 constexpr std::int64_t kAll = 1000;
 
 // Covers 30.1.
-TEST(Resume, IsExactAtEveryBatchOfThreeEpochsOnAnyNumberOfProcesses) {
+TEST(Resume, IsExactAtEveryBatchForAnyNumberOfProcesses) {
     for (const bool iterable : {false, true})
         for (const int workers : {0, 1, 4})
             for (const std::int64_t processes : {1, 2, 4}) {
@@ -119,7 +121,7 @@ TEST(Resume, IsExactAtEveryBatchOfThreeEpochsOnAnyNumberOfProcesses) {
 }
 
 // Covers 4.state_dict.
-TEST(Resume, IsExactFromFourProcessesToTwoToOne) {
+TEST(Resume, IsExactAfterChangeToFewerProcesses) {
     for (const bool iterable : {false, true})
         for (const int workers : {0, 1, 4}) {
             const Job job(iterable, workers);
@@ -143,8 +145,8 @@ TEST(Resume, IsExactFromFourProcessesToTwoToOne) {
         }
 }
 
-// Where ranks are uneven, some have no batch in the last step: their passes end there, no sooner.
-TEST(Resume, IsExactWhereSomeProcessesHaveFewerBatches) {
+// Uneven ranks may have no batch in the last step. Their passes must not end before it.
+TEST(Resume, IsExactIfSomeProcessesHaveFewerBatches) {
     for (const std::int64_t processes : {2, 4}) {
         const Job job(false, 0, false);
         std::vector<Log> whole;
@@ -154,22 +156,22 @@ TEST(Resume, IsExactWhereSomeProcessesHaveFewerBatches) {
         for (std::int64_t stop = 0; stop <= 12; ++stop) {
             const auto first = job.loader(processes, 0);
             Log log;
-            const Tree state = go_on(*first, stop, log);
+            const Tree state = continue_pass(*first, stop, log);
             for (std::int64_t rank = 0; rank < processes; ++rank) {
                 const auto own = job.loader(processes, rank);
                 own->load_state_dict(state);
                 const Log& all = whole[static_cast<std::size_t>(rank)];
-                const std::int64_t given = stop / 4 * (rank == 0 ? 4 : 3) +
-                                           std::min<std::int64_t>(stop % 4, rank == 0 ? 4 : 3);
+                const std::int64_t seen = stop / 4 * (rank == 0 ? 4 : 3) +
+                                          std::min<std::int64_t>(stop % 4, rank == 0 ? 4 : 3);
                 log.clear();
-                go_on(*own, kAll, log);
-                EXPECT_EQ(log, Log(all.begin() + given, all.end())) << rank << " after " << stop;
+                continue_pass(*own, kAll, log);
+                EXPECT_EQ(log, Log(all.begin() + seen, all.end())) << rank << " after " << stop;
             }
         }
     }
 }
 
-TEST(LoaderState, OfAProcessWithFewerBatchesIsFinishedWhenAllAre) {
+TEST(LoaderState, IsFinishedOnlyIfAllProcessesAre) {
     DataLoader loader(from_function(5, sample), {});
     loader.shard(ShardOptions{.num_processes = 2, .process_index = 1, .even_batches = false});
     Tree state;
@@ -191,13 +193,13 @@ TEST(LoaderState, RestoresTheSeed) {
     other.load_state_dict(saved.state_dict());
     EXPECT_EQ(other.generator()->initial_seed(), 7u);
     EXPECT_EQ(pass(other), pass(saved));
-    // A state without a seed leaves it as it is.
+    // A state without a seed does not change the seed.
     DataLoader ordered(dataset, {.batch_size = 4});
     other.load_state_dict(ordered.state_dict());
     EXPECT_EQ(other.generator()->initial_seed(), 7u);
 }
 
-TEST(LoaderState, OfAnIterableDatasetHoldsAtEveryBatch) {
+TEST(LoaderState, ResumesIterableDatasetsAtEveryBatch) {
     for (const bool sized : {false, true}) {
         const Numbers numbers(11, {.sized = sized});
         DataLoader whole(numbers, {.batch_size = 4});
@@ -215,7 +217,7 @@ TEST(LoaderState, OfAnIterableDatasetHoldsAtEveryBatch) {
     }
 }
 
-TEST(LoaderState, WaitsForAPassWithWhatIsToBeSkipped) {
+TEST(LoaderState, IncludesBatchesToSkipBeforePass) {
     DataLoader loader(from_function(6, sample), {.batch_size = 2});
     loader.skip_first_batches(2);
     DataLoader other(from_function(6, sample), {.batch_size = 2});
@@ -228,7 +230,7 @@ TEST(LoaderState, WaitsForAPassWithWhatIsToBeSkipped) {
     EXPECT_EQ(loader.epoch(), 1);
 }
 
-// --- batches of varying size: positions count batches
+// --- batches of varying sizes
 
 Batches ragged_batches(std::int64_t n) {
     Batches batches;
@@ -251,7 +253,7 @@ class Ragged {
     FunctionDataset dataset_ = from_function(10, sample);
 };
 
-TEST(LoaderState, OfBatchesThatDifferGoesToAnotherNumberOfProcesses) {
+TEST(LoaderState, OfBatchesOfVaryingSizesFitsOtherNumbersOfProcesses) {
     const Ragged ragged;
     const Batches all = ragged_batches(10);
     const auto four = ragged.loader(4, 0);
@@ -271,7 +273,8 @@ TEST(LoaderState, OfBatchesThatDifferGoesToAnotherNumberOfProcesses) {
             EXPECT_EQ(pass(*two), own);
         }
     }
-    for (const std::int64_t processes : {1, 2, 3, 4, 8}) {  // a finished pass is one for all
+    for (const std::int64_t processes :
+         {1, 2, 3, 4, 8}) {  // a finished pass is finished for any number of processes
         const auto loader = ragged.loader(processes, 0);
         loader->load_state_dict(states[2]);
         EXPECT_EQ(loader->epoch(), 1);
@@ -289,23 +292,24 @@ std::string text_of(Call call) {
     return "no ValueError";
 }
 
-TEST(LoaderState, OfBatchesThatDifferIsRefusedInTheMiddleOfAStep) {
+TEST(LoaderState, OfBatchesOfVaryingSizesIsRefusedWithinStep) {
     const Ragged ragged;
     const auto one = ragged.loader(1, 0);
     Tree state;
     for ([[maybe_unused]] auto& batch : *one)
         if ((state = one->state_dict())["position"].integer() == 3) break;
-    EXPECT_EQ(text_of([&] { ragged.loader(2, 0)->load_state_dict(state); }),
-              "DataLoader: load_state_dict: batches of varying size: 2 processes can't go on after "
-              "3 batches");
+    EXPECT_EQ(
+        text_of([&] { ragged.loader(2, 0)->load_state_dict(state); }),
+        "DataLoader: load_state_dict: batches of varying size: 2 processes cannot resume after "
+        "3 batches");
     EXPECT_NO_THROW(ragged.loader(3, 0)->load_state_dict(state));
     state.set("position", std::numeric_limits<std::int64_t>::max());
     state.set("num_processes", 2);
     EXPECT_THAT(text_of([&] { one->load_state_dict(state); }),
-                testing::HasSubstr("of each of 2 processes in a pass of 10"));
+                testing::HasSubstr("with 2 processes is after the end of a pass of 10 batches"));
 }
 
-TEST(LoaderState, OfAnotherLoaderIsRefusedWithWhatDiffers) {
+TEST(LoaderState, OfOtherLoadersIsRefusedWithReason) {
     const FunctionDataset dataset = from_function(24, sample);
     const auto make = [&](std::int64_t batch_size, std::int64_t processes) {
         auto loader =
@@ -315,8 +319,8 @@ TEST(LoaderState, OfAnotherLoaderIsRefusedWithWhatDiffers) {
     };
     const Tree state = make(2, 4)->state_dict();
     EXPECT_EQ(text_of([&] { make(2, 2)->load_state_dict(state); }),
-              "DataLoader: load_state_dict: the batch sizes of all processes together differ: "
-              "saved 8 of 4 processes, this loader has 4 of 2");
+              "DataLoader: load_state_dict: the total batch sizes differ: saved 8 with 4 "
+              "processes, this loader has 4 with 2");
     EXPECT_NO_THROW(make(4, 2)->load_state_dict(state));
     EXPECT_NO_THROW(make(8, 1)->load_state_dict(state));
     DataLoader smaller(from_function(23, sample), {.batch_size = 8});
@@ -326,10 +330,10 @@ TEST(LoaderState, OfAnotherLoaderIsRefusedWithWhatDiffers) {
     Tree far = state;
     far.set("position", 4);
     EXPECT_EQ(text_of([&] { make(2, 4)->load_state_dict(far); }),
-              "DataLoader: load_state_dict: no batch 4 in a pass of 3");
+              "DataLoader: load_state_dict: position 4 is after the end of a pass of 3 batches");
     far.set("position", -1);
     EXPECT_EQ(text_of([&] { make(2, 4)->load_state_dict(far); }),
-              "DataLoader: load_state_dict: no batch -1 of 4 processes");
+              "DataLoader: load_state_dict: invalid position -1 with 4 processes");
     const Numbers numbers(24);
     DataLoader iterable(numbers, {.batch_size = 8});
     EXPECT_NO_THROW(iterable.load_state_dict(state));

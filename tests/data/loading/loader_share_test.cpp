@@ -1,4 +1,4 @@
-// What prepares a loader: shares of a process, dispatch, gates; and views that skip.
+// Tests what can be set on a loader (shares, dispatch and hooks) and views that skip batches.
 #include <stdexcept>
 
 #include <gmock/gmock.h>
@@ -14,7 +14,7 @@ namespace {
 using tests::Batches, tests::GivenBatches, tests::Ids, tests::ids_of, tests::Numbers, tests::pass,
     tests::sample;
 
-TEST(ShardedLoader, ReadsItsShareAndAllAgain) {
+TEST(ShardedLoader, ReadsItsShareUntilReset) {
     DataLoader loader(from_function(10, sample), {.batch_size = 2});
     loader.shard(ShardOptions{.num_processes = 2, .process_index = 1});
     EXPECT_EQ(loader.len(), 3);
@@ -30,7 +30,7 @@ TEST(ShardedLoader, ReadsItsShareAndAllAgain) {
 }
 
 // Covers 4.DataLoaderStateMixin.
-TEST(ShardedLoader, KnowsTheStepThatIsNotFull) {
+TEST(ShardedLoader, ReportsIncompleteLastStep) {
     DataLoader loader(from_function(22, sample), {.batch_size = 4});
     loader.shard(ShardOptions{.num_processes = 2, .process_index = 1});
     std::vector<std::int64_t> valid;
@@ -50,7 +50,7 @@ TEST(ShardedLoader, KnowsTheStepThatIsNotFull) {
     EXPECT_EQ(ragged.total_batch_size(), 0);
 }
 
-TEST(ShardedLoader, RefusesWhatMakesNoSenseAndStaysAsItWas) {
+TEST(ShardedLoader, RefusesInvalidOptionsWithoutChanges) {
     DataLoader loader(from_function(6, sample), {.batch_size = 3});
     EXPECT_THROW(loader.shard(ShardOptions{.num_processes = 2, .process_index = 2}), ValueError);
     EXPECT_THROW(loader.shard(ShardOptions{.num_processes = 2, .split_batches = true}), ValueError);
@@ -58,7 +58,7 @@ TEST(ShardedLoader, RefusesWhatMakesNoSenseAndStaysAsItWas) {
     EXPECT_EQ(pass(loader), (Batches{{0, 1, 2}, {3, 4, 5}}));
 }
 
-TEST(ShardedLoader, TakesItsShareOfABatchSamplerThatComesLater) {
+TEST(ShardedLoader, ReadsItsShareOfNewBatchSampler) {
     DataLoader loader(from_function(8, sample), {.batch_size = 2});
     loader.shard(ShardOptions{.num_processes = 2, .process_index = 1, .split_batches = true});
     const auto four =
@@ -79,17 +79,17 @@ TEST(ShardedLoader, TakesItsShareOfABatchSamplerThatComesLater) {
     EXPECT_EQ(pass(loader), (Batches{{0}, {1, 2}, {3}}));
 }
 
-TEST(ShardedLoader, WithoutEvenBatchesMayHaveNothingLeftWhereOthersHave) {
+TEST(ShardedLoader, EndsEarlierThanOthersWithoutEvenBatches) {
     DataLoader loader(from_function(5, sample), {.batch_size = 1});
     loader.shard(ShardOptions{.num_processes = 4, .process_index = 3, .even_batches = false});
     EXPECT_EQ(loader.len(), 1);
-    loader.skip_first_batches(1);  // that of process 0 has one more
+    loader.skip_first_batches(1);  // process 0 has one more batch
     EXPECT_EQ(pass(loader), Batches());
     EXPECT_EQ(loader.epoch(), 1);
     EXPECT_EQ(pass(loader), Batches({{3}}));
 }
 
-TEST(ShardedLoader, CanNotChangeInAPass) {
+TEST(ShardedLoader, RefusesChangesDuringPass) {
     DataLoader loader(from_function(4, sample), {});
     const auto it = loader.begin();
     EXPECT_THROW(loader.shard(ShardOptions{.num_processes = 2}), UsageError);
@@ -100,7 +100,7 @@ TEST(ShardedLoader, CanNotChangeInAPass) {
 
 // --- views that skip
 
-TEST(SkipFirstBatches, SkipsInEveryPassOverTheViewAndInNoneOverTheLoader) {
+TEST(SkipFirstBatches, SkipsInEveryPassOfViewButNotOfLoader) {
     for (const int workers : {0, 2}) {
         DataLoader loader(from_function(22, sample), {.batch_size = 4, .num_workers = workers});
         const SkipDataLoader view = skip_first_batches(loader, 4);
@@ -118,7 +118,7 @@ TEST(SkipFirstBatches, SkipsInEveryPassOverTheViewAndInNoneOverTheLoader) {
 }
 
 // Covers 4.skip_first_batches.
-TEST(SkipFirstBatches, KeepsWhatTheLoaderKnows) {
+TEST(SkipFirstBatches, KeepsPropertiesOfLoader) {
     DataLoader loader(from_function(22, sample), {.batch_size = 4});
     loader.shard(ShardOptions{.num_processes = 2, .process_index = 1});
     std::vector<std::int64_t> valid;
@@ -131,7 +131,7 @@ TEST(SkipFirstBatches, KeepsWhatTheLoaderKnows) {
     EXPECT_EQ(valid, (Ids{4, 2}));
 }
 
-TEST(SkipFirstBatches, OfMoreThanThereIsIsAnEmptyPassWithoutALen) {
+TEST(SkipFirstBatches, GivesEmptyPassIfAllBatchesAreSkipped) {
     DataLoader loader(from_function(6, sample), {.batch_size = 4});
     SkipDataLoader all = skip_first_batches(loader, 2), more = skip_first_batches(loader, 3);
     EXPECT_EQ(all.len(), 0);
@@ -143,7 +143,7 @@ TEST(SkipFirstBatches, OfMoreThanThereIsIsAnEmptyPassWithoutALen) {
     EXPECT_EQ(pass(skip_first_batches(loader)).size(), 2u);
 }
 
-TEST(SkipFirstBatches, OfAnIterableDatasetIsTheSame) {
+TEST(SkipFirstBatches, WorksWithIterableDatasets) {
     const Numbers numbers(10);
     DataLoader loader(numbers, {.batch_size = 4});
     SkipDataLoader view = skip_first_batches(loader, 1);
@@ -153,7 +153,7 @@ TEST(SkipFirstBatches, OfAnIterableDatasetIsTheSame) {
     EXPECT_EQ(pass(loader).size(), 3u);
 }
 
-TEST(DataLoaders, LoopsOverTwoNest) {
+TEST(DataLoaders, LoopsCanBeNested) {
     for (const int workers : {0, 2}) {
         DataLoader outer(from_function(4, sample), {.batch_size = 2, .num_workers = workers});
         DataLoader inner(from_function(3, sample), {.num_workers = workers});
@@ -175,38 +175,38 @@ TEST(DataLoaders, LoopsOverTwoNest) {
     }
 }
 
-// --- gates
+// --- hooks
 
 class Recorder : public LoaderHooks {
   public:
     void begin(DataLoader& loader) override {
         log += str("begin ", loader.epoch(), "; ");
-        if (refuses == "begin") throw std::runtime_error("begin");
+        if (fails_in == "begin") throw std::runtime_error("begin");
     }
     void batch(DataLoader& loader, Tree& batch) override {
         log += str("batch ", batch["id"].tensor().to_vector()[0],
                    loader.end_of_dataloader() ? " last; " : "; ");
-        if (refuses == "batch") throw std::runtime_error("batch");
+        if (fails_in == "batch") throw std::runtime_error("batch");
     }
     void end(DataLoader& loader) noexcept override { log += str("end ", loader.epoch(), "; "); }
 
-    std::string log, refuses;
+    std::string log, fails_in;
 };
 
-std::string log_of(DataLoader& loader, const char* refuses, const std::function<void()>& passes) {
-    const auto gate = std::make_shared<Recorder>();
-    gate->refuses = refuses;
-    loader.set_hooks(gate);
+std::string log_of(DataLoader& loader, const char* fails_in, const std::function<void()>& passes) {
+    const auto recorder = std::make_shared<Recorder>();
+    recorder->fails_in = fails_in;
+    loader.set_hooks(recorder);
     try {
         passes();
     } catch (const std::exception& error) {
-        gate->log += str("exception ", error.what(), "; ");
+        recorder->log += str("exception ", error.what(), "; ");
     }
     loader.set_hooks(nullptr);
-    return gate->log;
+    return recorder->log;
 }
 
-TEST(LoaderHooks, IsCalledInOrderHoweverAPassEnds) {
+TEST(LoaderHooks, AreCalledInOrderForEveryEndOfPass) {
     for (const int workers : {0, 2}) {
         DataLoader loader(from_function(2, sample), {.num_workers = workers});
         const auto whole = [&] { pass(loader); };
@@ -222,13 +222,13 @@ TEST(LoaderHooks, IsCalledInOrderHoweverAPassEnds) {
                              loader.begin();
                          }),
                   "begin 2; batch 0; end 2; exception DataLoader: begin is not allowed during a "
-                  "pass: the loop over this loader, or an iterator of it, still runs; ");
+                  "pass: a loop over this loader or one of its iterators is still active; ");
         DataLoader empty(from_function(0, sample), {.num_workers = workers});
         EXPECT_EQ(log_of(empty, "", [&] { pass(empty); }), "begin 0; end 0; ");
     }
 }
 
-TEST(LoaderHooks, MayChangeTheSeedBeforeAnythingIsAskedFor) {
+TEST(LoaderHooks, CanChangeSeedInBegin) {
     class Reseeding : public LoaderHooks {
         void begin(DataLoader& loader) override { loader.generator()->manual_seed(42); }
         void batch(DataLoader&, Tree&) override {}
@@ -241,7 +241,7 @@ TEST(LoaderHooks, MayChangeTheSeedBeforeAnythingIsAskedFor) {
 
 // --- dispatch
 
-// Two batches that this process reads are a step of two processes, of which it is the first.
+// Simulates the first of two processes: each step uses two batches of the dataset.
 class FirstOfTwo : public Dispatch {
   public:
     std::unique_ptr<Feed> start(DataLoader& loader, std::int64_t steps) override {
@@ -269,7 +269,7 @@ class FirstOfTwo : public Dispatch {
     };
 };
 
-TEST(DispatchedLoader, TakesItsBatchesFromTheDispatch) {
+TEST(DispatchedLoader, ReadsBatchesFromDispatch) {
     const Numbers numbers(11);
     const FunctionDataset indexed = from_function(11, sample);
     for (const bool iterable : {false, true})
@@ -301,7 +301,7 @@ TEST(DispatchedLoader, TakesItsBatchesFromTheDispatch) {
         }
 }
 
-TEST(DispatchedLoader, ResumesAtAStep) {
+TEST(DispatchedLoader, ResumesAtStep) {
     DataLoader loader(from_function(16, sample), {.batch_size = 2});
     loader.dispatch(std::make_shared<FirstOfTwo>(), {.num_processes = 2});
     std::vector<Tree> states;
@@ -318,7 +318,7 @@ TEST(DispatchedLoader, ResumesAtAStep) {
     EXPECT_EQ(loader.epoch(), 1);
 }
 
-TEST(DispatchedLoader, PassesExceptionsOnAndCanBeUsedAgain) {
+TEST(DispatchedLoader, PassesExceptionsOnAndStaysUsable) {
     for (const int workers : {0, 2}) {
         bool broken = true;
         DataLoader loader(from_function(12,
@@ -339,7 +339,7 @@ TEST(DispatchedLoader, PassesExceptionsOnAndCanBeUsedAgain) {
     }
 }
 
-TEST(DispatchedLoader, RefusesWhatMakesNoSense) {
+TEST(DispatchedLoader, RefusesInvalidArguments) {
     DataLoader loader(from_function(12, sample), {.batch_size = 3});
     EXPECT_THROW(loader.dispatch(nullptr, {}), UsageError);
     const auto dispatch = std::make_shared<FirstOfTwo>();

@@ -1,13 +1,21 @@
-// Loaders beside each other; mostly for the thread sanitizer.
+// Tests worker threads, and several loaders at once, mainly for the thread sanitizer.
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <set>
 #include <thread>
 
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include "core/ops.h"
 #include "data/loading/loader.h"
+#include "tests/data/samples.h"
 
 namespace axle::data {
 namespace {
+
+using tests::Ids, tests::ids_of, tests::pass, tests::sample;
 
 TensorDataset numbers(std::int64_t n) {
     return TensorDataset(Tree{{"x", arange(n).reshape({n, 1})}});
@@ -19,7 +27,82 @@ double sum_of_pass(DataLoader& loader) {
     return total;
 }
 
-TEST(DataLoaders, TwoOfOneDatasetGoOnTogetherInOneLoop) {
+TEST(DataLoader, DoesNotHangAfterErrors) {
+    DataLoader loader(from_function(64,
+                                    [](std::int64_t i) {
+                                        if (i % 13 == 12) throw ValueError("bad");
+                                        return sample(i);
+                                    }),
+                      {.batch_size = 1, .shuffle = true, .num_workers = 4});
+    for (int i = 0; i < 1000; ++i) {
+        loader.set_epoch(i);
+        EXPECT_THROW(pass(loader), ValueError);
+    }
+}
+
+TEST(DataLoader, WorkersStartOnceAndBlockSignals) {
+    const auto threads = [] {
+        std::set<std::string> ids;
+        for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task"))
+            ids.insert(entry.path().filename());
+        return ids;
+    };
+    std::atomic<int> open_to_signals = 0;
+    DataLoader loader(from_function(8,
+                                    [&](std::int64_t i) {
+                                        sigset_t mask;
+                                        pthread_sigmask(SIG_SETMASK, nullptr, &mask);
+                                        if (sigismember(&mask, SIGTERM) == 0) ++open_to_signals;
+                                        return sample(i);
+                                    }),
+                      {.num_workers = 3});
+    std::thread([] {}).join();  // sanitizers start their own thread with the first thread
+    const std::size_t before = threads().size();
+    pass(loader);
+    const auto running = threads();
+    EXPECT_EQ(running.size(), before + 3);
+    for (int epoch = 0; epoch < 5; ++epoch) {
+        pass(loader);
+        EXPECT_EQ(threads(), running);
+    }
+    EXPECT_EQ(open_to_signals, 0);
+    sigset_t mask;
+    pthread_sigmask(SIG_SETMASK, nullptr, &mask);
+    EXPECT_EQ(sigismember(&mask, SIGTERM), 0);
+}
+
+TEST(DataLoader, LimitsPrefetchingAndStopsItAfterPass) {
+    std::atomic<int> made = 0;
+    DataLoader loader(from_function(100,
+                                    [&](std::int64_t i) {
+                                        ++made;
+                                        return sample(i);
+                                    }),
+                      {.num_workers = 2, .prefetch_factor = 3});
+    int seen = 0;
+    for ([[maybe_unused]] auto& batch : loader) {
+        ++seen;
+        std::this_thread::sleep_for(std::chrono::microseconds(200));
+        EXPECT_LE(made, seen + 6);
+        if (seen == 20) break;
+    }
+    const int after = made;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    EXPECT_EQ(made, after);
+}
+
+TEST(DataLoader, KeepsOrderUnderContention) {
+    DataLoader loader(from_function(40, sample), {.num_workers = 4, .prefetch_factor = 1});
+    for (int repeat = 0; repeat < 200; ++repeat) {
+        std::int64_t expected = 0;
+        for (auto& batch : loader) {
+            ASSERT_EQ(ids_of(batch), Ids{expected});
+            if (++expected == repeat % 41) break;
+        }
+    }
+}
+
+TEST(DataLoaders, TwoLoadersOfOneDatasetCanRunInOneLoop) {
     const TensorDataset dataset = numbers(60);
     DataLoader a(dataset, {.batch_size = 3, .shuffle = true, .num_workers = 2, .seed = 1});
     DataLoader b(dataset, {.batch_size = 3, .shuffle = true, .num_workers = 3, .seed = 2});
@@ -36,7 +119,7 @@ TEST(DataLoaders, TwoOfOneDatasetGoOnTogetherInOneLoop) {
     }
 }
 
-TEST(DataLoaders, EachMayHaveALoopOnAThreadOfItsOwn) {
+TEST(DataLoaders, CanRunOnSeparateThreads) {
     const TensorDataset dataset = numbers(60);
     std::vector<std::thread> loops;
     loops.reserve(4);
@@ -49,7 +132,7 @@ TEST(DataLoaders, EachMayHaveALoopOnAThreadOfItsOwn) {
     for (std::thread& loop : loops) loop.join();
 }
 
-TEST(DataLoaders, ABatchIsForKeepsWhileWorkersMakeOthers) {
+TEST(DataLoaders, BatchesStayValidAfterPass) {
     DataLoader loader(numbers(60), {.batch_size = 4, .num_workers = 2});
     std::vector<Tensor> kept;
     for (auto& batch : loader) kept.push_back(batch["x"]);
@@ -57,7 +140,7 @@ TEST(DataLoaders, ABatchIsForKeepsWhileWorkersMakeOthers) {
         EXPECT_EQ(kept[i].to_vector()[0], static_cast<double>(4 * i));
 }
 
-TEST(DataLoaders, OneMayRunInTheDatasetOfAnother) {
+TEST(DataLoaders, CanRunInsideDatasetOfAnotherLoader) {
     const TensorDataset inner = numbers(8);
     DataLoader outer(
         from_function(

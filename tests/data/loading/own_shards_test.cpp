@@ -1,4 +1,4 @@
-// Iterable datasets of several shards, and a loader that reads a process's own.
+// Tests iterable datasets of several shards, and loaders that read the shards of one process.
 #include <gtest/gtest.h>
 
 #include "data/loading/loader.h"
@@ -11,7 +11,7 @@ namespace {
 using tests::Batches, tests::Ids, tests::ids_of, tests::Numbers, tests::NumbersOptions, tests::pass,
     tests::sample;
 
-// Of as many samples each, numbered through; 1000 more in each epoch.
+// Shards of the given sizes, with consecutive ids. Each epoch adds 1000.
 ShardedDataset shards_of(const std::vector<std::int64_t>& sizes, bool sized = true) {
     std::vector<std::shared_ptr<const IterableDataset>> shards;
     std::int64_t first = 0;
@@ -37,7 +37,7 @@ Ids rest_of(Stream& stream) {
 }
 
 // Covers 4.HF.
-TEST(ShardedDataset, IsItsShardsOneAfterAnother) {
+TEST(ShardedDataset, ReadsShardsInOrder) {
     const ShardedDataset whole = shards_of({2, 0, 3});
     EXPECT_EQ(whole.num_shards(), 3);
     EXPECT_EQ(whole.size(), 5);
@@ -52,7 +52,7 @@ TEST(ShardedDataset, IsItsShardsOneAfterAnother) {
     EXPECT_THROW(whole.shard(2, 2), IndexError);
 }
 
-TEST(ShardedDataset, SkipsFromStreamToStream) {
+TEST(ShardedDataset, SkipsAcrossShards) {
     const ShardedDataset whole = shards_of({2, 0, 3, 1});
     for (std::int64_t read = 0; read <= 6; ++read)
         for (std::int64_t skip = 0; skip <= 8; ++skip) {
@@ -65,7 +65,7 @@ TEST(ShardedDataset, SkipsFromStreamToStream) {
         }
 }
 
-TEST(OwnShards, AreWhatAProcessReads) {
+TEST(OwnShards, AreReadByTheirProcess) {
     const ShardedDataset whole = shards_of({5, 3, 4});
     for (const int workers : {0, 2}) {
         DataLoader loader(whole, {.batch_size = 2, .num_workers = workers});
@@ -81,7 +81,7 @@ TEST(OwnShards, AreWhatAProcessReads) {
     }
 }
 
-TEST(OwnShards, SayWhichRowsAreRepeated) {
+TEST(OwnShards, MarkRepeatedRows) {
     const ShardedDataset whole = shards_of({1, 3});
     DataLoader loader(whole, {.batch_size = 4});
     loader.shard(ShardOptions{.num_processes = 2, .process_index = 0});
@@ -93,7 +93,7 @@ TEST(OwnShards, SayWhichRowsAreRepeated) {
     }
 }
 
-TEST(OwnShards, WithoutEvenBatchesAreReadAsTheyAre) {
+TEST(OwnShards, AreReadUnchangedWithoutEvenBatches) {
     const ShardedDataset whole = shards_of({5, 3});
     for (const bool drop_last : {false, true}) {
         DataLoader loader(whole, {.batch_size = 2, .drop_last = drop_last});
@@ -105,7 +105,7 @@ TEST(OwnShards, WithoutEvenBatchesAreReadAsTheyAre) {
     }
 }
 
-TEST(OwnShards, AreForEnoughShardsAndWholeBatches) {
+TEST(OwnShards, NeedEnoughShardsAndUnsplitBatches) {
     DataLoader few(shards_of({5, 3}), {.batch_size = 2});
     few.shard(ShardOptions{.num_processes = 3, .process_index = 1});
     EXPECT_FALSE(few.reads_own_shards());
@@ -116,16 +116,16 @@ TEST(OwnShards, AreForEnoughShardsAndWholeBatches) {
     EXPECT_EQ(pass(split), (Batches{{1}, {3}, {5}, {7}}));
 }
 
-TEST(OwnShards, HaveALenWhereTheirSizesAreKnown) {
+TEST(OwnShards, HaveLengthIfSizesAreKnown) {
     DataLoader loader(shards_of({5, 3}, false), {.batch_size = 2});
     loader.shard(ShardOptions{.num_processes = 2});
     EXPECT_THROW(loader.len(), UsageError);
     DataLoader dropping(shards_of({5, 3}), {.batch_size = 2, .drop_last = true});
     dropping.shard(ShardOptions{.num_processes = 2});
-    EXPECT_EQ(dropping.len(), 1);  // of both
+    EXPECT_EQ(dropping.len(), 1);  // the smaller of both shards
 }
 
-TEST(OwnShards, AreSkippedAsTheyAreRead) {
+TEST(OwnShards, SkipLikeReading) {
     for (const bool drop_last : {false, true})
         for (const bool even : {false, true})
             for (std::int64_t rank = 0; rank < 2; ++rank) {
@@ -142,7 +142,7 @@ TEST(OwnShards, AreSkippedAsTheyAreRead) {
             }
 }
 
-TEST(OwnShards, GoOnWithFewerProcesses) {
+TEST(OwnShards, ResumeWithFewerProcesses) {
     const ShardedDataset whole = shards_of({5, 3, 4, 2});
     DataLoader four(whole, {.batch_size = 1});
     four.shard(ShardOptions{.num_processes = 4, .process_index = 0});
@@ -155,7 +155,8 @@ TEST(OwnShards, GoOnWithFewerProcesses) {
     EXPECT_TRUE(two.needs_even_steps());
     EXPECT_EQ(pass(two), (Batches{{2, 7}, {3, 0}, {4, 0}}));
     EXPECT_EQ(two.epoch(), 1);
-    EXPECT_EQ(pass(two).front(), (Ids{1000, 1001}));  // a pass of its own
+    EXPECT_EQ(pass(two).front(),
+              (Ids{1000, 1001}));  // the next pass is divided between the new processes
     one.load_state_dict(states[1]);
     EXPECT_FALSE(one.needs_even_steps());
     Ids valid;
@@ -171,7 +172,7 @@ TEST(OwnShards, GoOnWithFewerProcesses) {
     EXPECT_EQ(pass(one).front(), (Ids{1000, 1001, 1002, 1003}));
 }
 
-TEST(OwnShards, AreNotTakenOverByProcessesThatDoNotFit) {
+TEST(OwnShards, RefuseToResumeWithUnsuitableNumberOfProcesses) {
     const ShardedDataset whole = shards_of({6, 6, 6, 6});
     DataLoader two(whole, {.batch_size = 6});
     two.shard(ShardOptions{.num_processes = 2});
@@ -183,10 +184,10 @@ TEST(OwnShards, AreNotTakenOverByProcessesThatDoNotFit) {
         loader.shard(ShardOptions{.num_processes = processes});
         try {
             loader.load_state_dict(state);
-            ADD_FAILURE() << "taken over by " << processes;
+            ADD_FAILURE() << "resumed with " << processes << " processes";
         } catch (const ValueError& error) {
-            EXPECT_EQ(std::string(error.what()).find("DataLoader: load_state_dict: in the middle"),
-                      0u)
+            EXPECT_NE(std::string(error.what()).find("processes cannot resume in the middle"),
+                      std::string::npos)
                 << error.what();
         }
         EXPECT_EQ(loader.position(), 0);
@@ -194,14 +195,14 @@ TEST(OwnShards, AreNotTakenOverByProcessesThatDoNotFit) {
     refuses(3, 4, whole);
     refuses(4, 3, whole);
     refuses(6, 2, shards_of({24}));
-    // At the beginning of a pass everybody fits.
+    // At the beginning of a pass, any number of processes is accepted.
     DataLoader four(whole, {.batch_size = 3});
     four.shard(ShardOptions{.num_processes = 4});
     four.load_state_dict(DataLoader(whole, {.batch_size = 12}).state_dict());
     EXPECT_TRUE(four.reads_own_shards());
 }
 
-TEST(OwnShards, AreNotReadInAPassThatWasBegunInAnotherWay) {
+TEST(OwnShards, AreNotReadWhileResumingOtherPass) {
     const ShardedDataset whole = shards_of({6, 6});
     DataLoader all(whole, {.batch_size = 4});
     auto in_the_middle = all.begin();
@@ -213,7 +214,7 @@ TEST(OwnShards, AreNotReadInAPassThatWasBegunInAnotherWay) {
     EXPECT_EQ(loader.epoch(), 2);
 }
 
-TEST(OwnShards, SayWhichOfThemIsWrong) {
+TEST(OwnShards, NameShardInErrors) {
     struct Promising : IterableDataset {
         std::unique_ptr<Stream> stream(std::int64_t) const override { return nullptr; }
         std::int64_t num_shards() const override { return 8; }
@@ -224,9 +225,10 @@ TEST(OwnShards, SayWhichOfThemIsWrong) {
         pass(loader);
         ADD_FAILURE() << "no exception";
     } catch (const UsageError& error) {
-        EXPECT_STREQ(error.what(),
-                     "DataLoader: shard 0 of 2: IterableDataset: shard 0 of 2: a dataset whose "
-                     "num_shards() is more than 1 needs a shard() as well");
+        EXPECT_STREQ(
+            error.what(),
+            "DataLoader: shard 0 of 2: IterableDataset: cannot read shard 0 of 2: a dataset that "
+            "overrides num_shards() must also override shard()");
     }
 }
 

@@ -34,7 +34,7 @@ std::vector<std::int64_t> sizes_of(const std::shared_ptr<const data::BatchSample
 }
 
 // Covers 4.BatchSamplerShard.
-TEST(BatchSamplerShard, AgreesWithEveryVector) {
+TEST(BatchSamplerShard, MatchesVectors) {
     const auto file = tests::vectors("batch_sampler_shard.json");
     for (const auto& c : file["cases"]) {
         const auto n = c["n"].get<std::int64_t>();
@@ -62,7 +62,7 @@ TEST(BatchSamplerShard, AgreesWithEveryVector) {
 }
 
 // Covers 4.without, 31.batch.
-TEST(BatchSamplerShard, AgreesWithEveryVectorOfBatchesThatDiffer) {
+TEST(BatchSamplerShard, MatchesVectorsOfVaryingBatchSizes) {
     const auto file = tests::vectors("batch_sampler_shard_dynamic.json");
     for (const auto& c : file["cases"]) {
         const auto whole =
@@ -74,7 +74,7 @@ TEST(BatchSamplerShard, AgreesWithEveryVectorOfBatchesThatDiffer) {
     }
 }
 
-TEST(BatchSamplerShard, RefusesWhatMakesNoSense) {
+TEST(BatchSamplerShard, RefusesInvalidArguments) {
     const auto whole = std::make_shared<data::FixedBatchSampler>(
         std::make_shared<data::SequentialSampler>(10), 3, false);
     EXPECT_THROW(data::BatchSamplerShard(whole, {.num_processes = 2, .process_index = 2}),
@@ -87,7 +87,8 @@ TEST(BatchSamplerShard, RefusesWhatMakesNoSense) {
         data::BatchSamplerShard(whole, {.num_processes = 2, .split_batches = true});
         FAIL();
     } catch (const ValueError& error) {
-        EXPECT_THAT(error.what(), testing::HasSubstr("multiple of the processes: 3 for 2"));
+        EXPECT_THAT(error.what(),
+                    testing::HasSubstr("number of processes: batch size 3, 2 processes"));
     }
 }
 

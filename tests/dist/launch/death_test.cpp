@@ -48,7 +48,8 @@ std::function<void()> victim(const Job& job, int rank) {
 }
 
 // Returns the failure text that rank `other` receives when the child `rank` ends.
-std::string failure_text_on(const Job& job, int rank, int other, const std::function<void(Child&)>& end) {
+std::string failure_text_on(const Job& job, int rank, int other,
+                            const std::function<void(Child&)>& end) {
     Child child(victim(job, rank));
     const auto control = job.join(other);
     agree(*control, 1);

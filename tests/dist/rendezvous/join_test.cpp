@@ -240,7 +240,8 @@ TEST(Join, LimitsTheNumberOfUnauthenticatedConnections) {
     std::vector<dist::Socket> unauthenticated_sockets;
     constexpr int kMost = 4 * 2 + 16;
     unauthenticated_sockets.reserve(kMost);
-    for (int i = 0; i < kMost; ++i) unauthenticated_sockets.push_back(connect_to(address, deadline));
+    for (int i = 0; i < kMost; ++i)
+        unauthenticated_sockets.push_back(connect_to(address, deadline));
     // The job itself has two connections.
     std::array<char, 16> bytes{};
     ASSERT_TRUE(wait_readable(unauthenticated_sockets.back(), deadline));

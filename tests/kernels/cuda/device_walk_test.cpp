@@ -189,7 +189,7 @@ void expect_whole(const std::vector<std::int64_t>& shape, const Strides& strides
 
 TEST(Slabs, ReachElementsBeyond32Bits) {
     for (const std::int64_t most :
-         {std::int64_t{std::numeric_limits<std::int32_t>::max()}, kMostInPacks}) {
+         {std::int64_t{std::numeric_limits<std::int32_t>::max()}, kMaxInPacks}) {
         constexpr std::int64_t kLong = (std::int64_t{1} << 33) + 12345;
         expect_whole({kLong}, {{{1}, {-1}, {0}}}, most);
         expect_whole({std::int64_t{1} << 31}, {{{1}, {2}, {3}}}, most);
@@ -238,7 +238,7 @@ TEST(PackedWalk, StartsAtTheFirstElementOfEachPack) {
                 for (std::uint32_t i = 0; i < packs.numel; ++i)
                     ASSERT_EQ(place_in(packs, i), place_in(slab, i * static_cast<unsigned>(n)));
             },
-            trial % 3 == 0 ? kMostInPacks : 8);
+            trial % 3 == 0 ? kMaxInPacks : 8);
     }
     EXPECT_GT(walks, 100);
 }

@@ -1,4 +1,4 @@
-// A header of the project's own with the name of one of Axle's: each side must find its own.
+// A header of the host project with the same name as one of Axle: each side must find its own.
 #pragma once
 
 namespace host {

@@ -1,4 +1,4 @@
-// The elementwise formulas of Axle. T is double, float, an integer, or a SIMD pack of floats.
+// The unary elementwise formulas of Axle. T is double, float, an integer, or a SIMD pack of floats.
 //
 // This file has no include guard and no namespace: kernels/ops/pointwise.h includes it for scalars
 // and kernels/cpu/pointwise/formulas-inl.h includes it for each instruction set. Unqualified calls
@@ -11,6 +11,14 @@
 //     curve(v)            d slope(v) / dv, if the formula supports a second derivative
 //     kIntegers           whether value() supports integers
 // Parameters are plain double members.
+
+// All unary formulas, for code that is compiled once per formula.
+// clang-format off
+#define AXLE_UNARY_FORMULAS(X)                                                    \
+    X(Neg) X(Abs) X(Exp) X(Log) X(Sqrt) X(Rsqrt) X(Tanh) X(Sigmoid) X(Relu)       \
+    X(Gelu) X(GeluTanh) X(Silu) X(Softsign)                                       \
+    X(AddScalar) X(MulScalar) X(DivideScalarBy) X(PowScalar) X(Clamp)
+// clang-format on
 
 struct Neg {
     static constexpr bool kSavesOutput = false, kIntegers = true;
@@ -377,100 +385,5 @@ struct Clamp {
             if (b >= most) return std::numeric_limits<T>::max();
         }
         return T(b);
-    }
-};
-
-// Binary formulas.
-
-struct Add {
-    static constexpr bool kIntegers = true;
-    template <class T>
-    AXLE_HOST_DEVICE T value(T a, T b) const {
-        return a + b;
-    }
-};
-struct Sub {
-    static constexpr bool kIntegers = true;
-    template <class T>
-    AXLE_HOST_DEVICE T value(T a, T b) const {
-        return a - b;
-    }
-};
-struct Mul {
-    static constexpr bool kIntegers = true;
-    template <class T>
-    AXLE_HOST_DEVICE T value(T a, T b) const {
-        return a * b;
-    }
-};
-struct Div {
-    static constexpr bool kIntegers = false;
-    template <class T>
-    AXLE_HOST_DEVICE T value(T a, T b) const {
-        return a / b;
-    }
-};
-struct Pow {
-    static constexpr bool kIntegers = true;
-    template <class T>
-    AXLE_HOST_DEVICE T value(T a, T b) const {
-        if constexpr (std::is_integral_v<T>)
-            return integer_power(a, static_cast<long long>(b));
-        else
-            return pow(a, b);
-    }
-};
-// NaN is propagated, as in PyTorch.
-struct Maximum {
-    static constexpr bool kIntegers = true;
-    template <class T>
-    AXLE_HOST_DEVICE T value(T a, T b) const {
-        return select(is_nan(a), a, select(a > b, a, b));
-    }
-};
-struct Minimum {
-    static constexpr bool kIntegers = true;
-    template <class T>
-    AXLE_HOST_DEVICE T value(T a, T b) const {
-        return select(is_nan(a), a, select(a < b, a, b));
-    }
-};
-
-// Comparisons: value() returns a bool, or a mask for packs.
-
-struct Equal {
-    template <class T>
-    AXLE_HOST_DEVICE auto value(T a, T b) const {
-        return a == b;
-    }
-};
-struct NotEqual {
-    template <class T>
-    AXLE_HOST_DEVICE auto value(T a, T b) const {
-        return a != b;
-    }
-};
-struct Less {
-    template <class T>
-    AXLE_HOST_DEVICE auto value(T a, T b) const {
-        return a < b;
-    }
-};
-struct LessEqual {
-    template <class T>
-    AXLE_HOST_DEVICE auto value(T a, T b) const {
-        return a <= b;
-    }
-};
-struct Greater {
-    template <class T>
-    AXLE_HOST_DEVICE auto value(T a, T b) const {
-        return a > b;
-    }
-};
-struct GreaterEqual {
-    template <class T>
-    AXLE_HOST_DEVICE auto value(T a, T b) const {
-        return a >= b;
     }
 };

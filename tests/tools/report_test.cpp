@@ -1,17 +1,18 @@
-#include "accel/report/report.h"
+#include "tools/trainer/report.h"
 
 #include <cmath>
 #include <fstream>
 #include <limits>
+#include <locale>
 #include <regex>
 
-#include "accel/report/chart.h"
-#include "accel/report/html.h"
 #include "gmock/gmock.h"
 #include "nlohmann/json.hpp"
 #include "tests/temporary_folder.h"
+#include "tools/trainer/chart.h"
+#include "tools/trainer/html.h"
 
-namespace axle::accel {
+namespace axle::trainer {
 namespace {
 
 using testing::HasSubstr;
@@ -39,9 +40,28 @@ std::size_t count(const std::string& text, const std::string& part) {
     return n;
 }
 
-TEST(Report, HasAChartForEveryNumberAndPutsTrainingBesideEvaluation) {
+struct GroupedDigits : std::numpunct<char> {
+    char do_decimal_point() const override { return ','; }
+    char do_thousands_sep() const override { return '.'; }
+    std::string do_grouping() const override { return "\3"; }
+};
+
+TEST(Report, DoesNotDependOnTheGlobalLocale) {
+    Report report{.title = "run", .metrics = metrics(20)};
+    report.results = {{"loss", 1234.5678}, {"peak_bytes", 123'456'789}, {"seconds", 3723.5}};
+    report.configuration = {{"lr", 1.5e-4}, {"steps", 1234567}};
+    const std::string expected = to_html(report);
+    const std::locale before =
+        std::locale::global(std::locale(std::locale::classic(), new GroupedDigits));
+    const std::string html = to_html(report);
+    std::locale::global(before);
+    EXPECT_EQ(html, expected);
+}
+
+TEST(Report, ChartsEveryNumberWithTrainingAndEvaluationTogether) {
     const std::string html = to_html({.title = "run", .metrics = metrics(20)});
-    EXPECT_EQ(count(html, "<figure"), 2u);  // loss with val_loss, lr; neither step nor epoch
+    EXPECT_EQ(count(html, "<figure"),
+              2u);  // loss with val_loss, and lr; step and epoch have no chart
     const auto values = values_in(html);
     ASSERT_EQ(values.size(), 2u);
     EXPECT_EQ(values[0]["curves"][0][0], "training");
@@ -69,13 +89,13 @@ TEST(Report, ShowsResultsTablesSamplesAndOperations) {
                                 "cG5nIGJ5dGVz\">a seven"));
 }
 
-TEST(Report, NeedsNothingFromElsewhere) {
+TEST(Report, HasNoExternalResources) {
     const std::string html = to_html({.title = "run", .metrics = metrics(3), .text = "x"});
     const std::regex outside(R"((src|href)=\"(?!data:)|@import|url\(|<link|fetch\()");
     EXPECT_FALSE(std::regex_search(html, outside));
 }
 
-TEST(Report, LetsNoTextBecomeMarkup) {
+TEST(Report, EscapesText) {
     const std::string evil = "</script><script>alert(1)</script>&\"\x01\xff";
     const std::string html = to_html({.title = evil,
                                       .results = Tree{{evil, evil}},
@@ -84,13 +104,13 @@ TEST(Report, LetsNoTextBecomeMarkup) {
                                       .text = evil,
                                       .pictures = {{"", evil, false}}});
     EXPECT_THAT(html, Not(HasSubstr("<script>alert")));
-    EXPECT_EQ(count(html, "</script>"), 2u);  // the values' and the page's own
+    EXPECT_EQ(count(html, "</script>"), 2u);  // of the values and of the page
     EXPECT_EQ(values_in(html).size(), 1u);
 }
 
-TEST(Report, ShowsAGapWhereALossIsNotFinite) {
+TEST(Report, ShowsAGapForNonFiniteLosses) {
     std::vector<Tree> rows = metrics(4);
-    rows[2].set("loss", "NaN");  // as to_json writes it
+    rows[2].set("loss", "NaN");  // as written by to_json
     const std::string html = to_html({.title = "run", .metrics = rows});
     EXPECT_TRUE(values_in(html)[0]["curves"][0][2][2].is_null());
     const std::smatch path = [&] {
@@ -104,13 +124,13 @@ TEST(Report, ShowsAGapWhereALossIsNotFinite) {
     EXPECT_EQ(count(path[1], "L"), 1u);  // 1 to 2
 }
 
-TEST(Report, IsWholeWithoutAnyMetrics) {
+TEST(Report, IsCompleteWithoutMetrics) {
     const std::string html = to_html({.title = "run"});
     EXPECT_TRUE(values_in(html).empty());
     EXPECT_THAT(html, HasSubstr("</html>"));
 }
 
-TEST(Report, ReadsTheLinesOfARunAndSaysWhichOneIsDamaged) {
+TEST(Report, ReadsMetricsAndNamesDamagedLines) {
     const tests::TemporaryFolder folder;
     const std::string path = folder / "metrics.jsonl";
     std::ofstream(path) << "{\"step\": 1, \"loss\": 2}\n{\"step\": 2, \"loss\": 1}\n{\"st";
@@ -126,7 +146,7 @@ TEST(Report, ReadsTheLinesOfARunAndSaysWhichOneIsDamaged) {
     }
 }
 
-TEST(Chart, ThinningKeepsTheEndsAndEverySpike) {
+TEST(Chart, ThinningKeepsEndsAndSpikes) {
     Curve curve;
     for (int i = 0; i < 10000; ++i) {
         curve.x.push_back(i);
@@ -142,7 +162,7 @@ TEST(Chart, ThinningKeepsTheEndsAndEverySpike) {
     EXPECT_EQ(thinned(thin, 100).x, thin.x);
 }
 
-TEST(Chart, ManyPointsHaveTheirMeanInFrontOfThem) {
+TEST(Chart, DrawsAMeanOverManyPoints) {
     Curve curve;
     for (int i = 0; i < 200; ++i) curve.x.push_back(i), curve.y.push_back(i % 2);
     EXPECT_EQ(count(to_svg({.title = "t", .curves = {curve}}), "<path"), 2u);
@@ -153,14 +173,14 @@ TEST(Chart, ManyPointsHaveTheirMeanInFrontOfThem) {
     EXPECT_EQ(count(to_svg({.title = "t", .curves = {curve}}), "<path"), 1u);
 }
 
-TEST(Chart, AWideRangeIsLogarithmic) {
+TEST(Chart, UsesALogarithmicScaleForWideRanges) {
     Chart chart{.title = "t", .curves = {{.name = "a", .x = {1, 2}, .y = {1e-4, 1}}}};
     EXPECT_THAT(to_svg(chart), HasSubstr(" log\""));
     chart.curves[0].y = {0, 1};
     EXPECT_THAT(to_svg(chart), Not(HasSubstr(" log\"")));
 }
 
-TEST(Chart, DrawsAConstantAndASinglePoint) {
+TEST(Chart, DrawsConstantsAndSinglePoints) {
     for (const std::vector<double>& y : {std::vector<double>{2, 2}, {2}, {0}}) {
         Chart chart{.title = "t", .curves = {{.name = "a", .x = {}, .y = y}}};
         for (std::size_t i = 0; i < y.size(); ++i) chart.curves[0].x.push_back(1.0 + double(i));
@@ -171,7 +191,7 @@ TEST(Chart, DrawsAConstantAndASinglePoint) {
     }
 }
 
-TEST(Chart, ValuesThatDifferInTheirLastBitsAreAConstant) {
+TEST(Chart, TreatsTinyDifferencesAsAConstant) {
     for (const double low : {3e-4, 1.0, 1e17, -1e17}) {
         const double high = std::nextafter(low, std::numeric_limits<double>::infinity());
         const std::string svg =
@@ -181,17 +201,15 @@ TEST(Chart, ValuesThatDifferInTheirLastBitsAreAConstant) {
     }
 }
 
-TEST(Chart, BytesBeyondAnIntegerAreTheMostOfOne) {
-    EXPECT_EQ(format_value(1e300, 'b'), format_value(9e18, 'b'));
-}
+TEST(Chart, FormatsHugeByteCounts) { EXPECT_EQ(format_value(1e300, 'b'), format_value(9e18, 'b')); }
 
-TEST(Chart, DrawsNothingOfNothing) {
+TEST(Chart, IsEmptyWithoutPoints) {
     EXPECT_EQ(to_svg({.title = "t", .curves = {}}), "");
     const double nan = std::numeric_limits<double>::quiet_NaN();
     EXPECT_EQ(to_svg({.title = "t", .curves = {{.name = "a", .x = {1}, .y = {nan}}}}), "");
 }
 
-TEST(Html, EncodesBytesAsOthersDo) {  // RFC 4648, section 10
+TEST(Html, EncodesBase64) {  // RFC 4648, section 10
     EXPECT_EQ(data_uri("t", ""), "data:t;base64,");
     EXPECT_EQ(data_uri("t", "f"), "data:t;base64,Zg==");
     EXPECT_EQ(data_uri("t", "fo"), "data:t;base64,Zm8=");
@@ -201,4 +219,4 @@ TEST(Html, EncodesBytesAsOthersDo) {  // RFC 4648, section 10
 }
 
 }  // namespace
-}  // namespace axle::accel
+}  // namespace axle::trainer

@@ -1,4 +1,4 @@
-#include "accel/report/report.h"
+#include "tools/trainer/report.h"
 
 #include <algorithm>
 #include <chrono>
@@ -9,47 +9,47 @@
 
 #include <sys/utsname.h>
 
-#include "accel/report/chart.h"
-#include "accel/report/html.h"
-#include "accel/report/report_page.h"
 #include "accel/utils/text.h"
 #include "core/files/file.h"
 #include "core/version.h"
 #include "kernels/thread_pool.h"
+#include "tools/trainer/chart.h"
+#include "tools/trainer/html.h"
+#include "tools/trainer/report_page.h"
 
-namespace axle::accel {
+namespace axle::trainer {
 namespace {
 
-constexpr std::size_t kPoints = 600;     // of a curve in the page
-constexpr std::size_t kOperations = 15;  // rows of the table of ops
+constexpr std::size_t kPoints = 600;     // maximum per curve
+constexpr std::size_t kOperations = 15;  // rows in the table of operations
 
 #ifdef __clang__
-constexpr char kCompiler[] = __VERSION__;  // begins with its name
+constexpr char kCompiler[] = __VERSION__;  // begins with "Clang"
 #else
 constexpr char kCompiler[] = "g++ " __VERSION__;
 #endif
 
 // --- curves
 
-struct Meaning {
+struct Title {
     const char* name;
     const char* title;
 };
-constexpr Meaning kTitles[] = {{"loss", "Loss"},
-                               {"accuracy", "Accuracy"},
-                               {"lr", "Learning rate"},
-                               {"grad_norm", "Gradient norm"},
-                               {"memory_bytes", "Memory"},
-                               {"tokens_per_s", "Tokens per second"},
-                               {"samples_per_s", "Samples per second"}};
+constexpr Title kTitles[] = {{"loss", "Loss"},
+                             {"accuracy", "Accuracy"},
+                             {"lr", "Learning rate"},
+                             {"grad_norm", "Gradient norm"},
+                             {"memory_bytes", "Memory"},
+                             {"tokens_per_s", "Tokens per second"},
+                             {"samples_per_s", "Samples per second"}};
 
 std::string title_of(const std::string& name) {
-    for (const Meaning& known : kTitles)
+    for (const Title& known : kTitles)
         if (name == known.name) return known.title;
     return name;
 }
 
-// The names of all curves: those that everybody looks for first, the rest as they come.
+// Returns the names of all curves: first those in kTitles, then the others in order of appearance.
 std::vector<std::string> names_of(const std::vector<Tree>& metrics) {
     std::vector<std::string> found;
     for (const Tree& row : metrics)
@@ -58,7 +58,7 @@ std::vector<std::string> names_of(const std::vector<Tree>& metrics) {
                 std::find(found.begin(), found.end(), name) == found.end())
                 found.push_back(name);
     std::vector<std::string> ordered;
-    for (const Meaning& known : kTitles) {
+    for (const Title& known : kTitles) {
         const auto at = std::find(found.begin(), found.end(), known.name);
         if (at == found.end()) continue;
         ordered.push_back(*at);
@@ -68,7 +68,7 @@ std::vector<std::string> names_of(const std::vector<Tree>& metrics) {
     return ordered;
 }
 
-// How JSON's lack of such numbers is helped (core/tree/tree.h).
+// JSON has no such numbers: they are strings (core/tree/tree.h).
 bool is_not_finite(const Tree& value) {
     return value.is_string() && (value.string() == "NaN" || value.string() == "Infinity" ||
                                  value.string() == "-Infinity");
@@ -117,7 +117,8 @@ std::string figure(const Chart& chart, const std::string& svg, std::size_t numbe
     return html + "</figcaption>" + svg + "</figure>\n";
 }
 
-// For the script: [{"curves": [[name, xs, ys]], "format": "g"}]. What is not finite is null.
+// Returns values for the script: [{"curves": [[name, xs, ys]], "format": "g"}]. Values that are not
+// finite become null.
 Tree values_of(const Chart& chart) {
     const auto list = [](const std::vector<double>& values) {
         Tree numbers = Tree::list();
@@ -139,7 +140,7 @@ std::string charts_section(const std::vector<Tree>& metrics) {
         figures += figure(chart, svg, values.size());
         values.push_back(values_of(chart));
     }
-    // No "</script>" or "<!--" may stand in it.
+    // Escapes "<", so that "</script>" and "<!--" can't occur.
     std::string json = to_json(values, -1);
     for (std::size_t at = 0; (at = json.find('<', at)) != std::string::npos;)
         json.replace(at, 1, "\\u003c");
@@ -152,9 +153,9 @@ std::string charts_section(const std::vector<Tree>& metrics) {
 
 std::string text_of(const std::string& name, const Tree& value) {
     if (value.is_string()) return value.string();
-    if (value.is_integer() && name.ends_with("_bytes")) return human_bytes(value.integer());
+    if (value.is_integer() && name.ends_with("_bytes")) return accel::human_bytes(value.integer());
     if (value.is_integer()) return std::to_string(value.integer());
-    if (value.is_number() && name == "seconds") return human_duration(value.number());
+    if (value.is_number() && name == "seconds") return accel::human_duration(value.number());
     if (value.is_number())
         return format_value(value.number(), name.ends_with("_per_s") ? 'k' : 'g');
     if (value.is_null()) return "none";
@@ -293,4 +294,4 @@ std::string to_html(const Report& report) {
            kReportScript + "</script>\n</body></html>\n";
 }
 
-}  // namespace axle::accel
+}  // namespace axle::trainer

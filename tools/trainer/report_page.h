@@ -1,7 +1,7 @@
-// Private to accel: what every report's page has in common: its style and its script.
+// The style sheet and the script of reports.
 #pragma once
 
-namespace axle::accel {
+namespace axle::trainer {
 
 inline constexpr char kReportStyle[] = R"css(
 :root {
@@ -80,8 +80,8 @@ pre {
 .pictures .wrong { border-color: var(--bad); color: var(--bad); }
 )css";
 
-// Shows the values of a chart under the pointer. The numbers lie in the page as JSON: for each
-// chart its curves, as [name, xs, ys], and its format.
+// Shows the values of a chart at the pointer. The page has the numbers as JSON: for each chart its
+// format and its curves, as [name, xs, ys].
 inline constexpr char kReportScript[] = R"js(
 "use strict";
 (() => {
@@ -150,4 +150,4 @@ inline constexpr char kReportScript[] = R"js(
 })();
 )js";
 
-}  // namespace axle::accel
+}  // namespace axle::trainer

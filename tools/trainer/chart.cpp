@@ -1,4 +1,4 @@
-#include "accel/report/chart.h"
+#include "tools/trainer/chart.h"
 
 #include <algorithm>
 #include <charconv>
@@ -6,22 +6,22 @@
 #include <cstdint>
 #include <limits>
 
-#include "accel/report/html.h"
 #include "accel/utils/text.h"
 #include "core/text/text.h"
 #include "kernels/error.h"
+#include "tools/trainer/html.h"
 
-namespace axle::accel {
+namespace axle::trainer {
 namespace {
 
-// In units of the drawing, about a pixel of a phone.
+// Sizes in SVG units, about one pixel on a phone.
 constexpr double kWidth = 420, kHeight = 230;
-constexpr std::size_t kMany = 120;  // points that are worth a smoothed curve
+constexpr std::size_t kMany = 120;  // curves with more points are smoothed
 constexpr double kLeft = 52, kRight = 14, kTop = 12, kBottom = 26;
 
 std::string coordinate(double value) { return format_number(value, std::chars_format::fixed, 1); }
 
-// The smallest of 1, 2, 5 times a power of ten that cuts a range into at most `parts`.
+// Returns the smallest 1, 2 or 5 times a power of ten that divides a range into at most `parts`.
 double tick_of(double range, int parts) {
     const double rough = range / parts;
     const double power = std::pow(10, std::floor(std::log10(rough)));
@@ -30,11 +30,11 @@ double tick_of(double range, int parts) {
     return 10 * power;
 }
 
-// From values to places of one axis, with the values that are marked on it.
+// Maps values to coordinates on an axis, and chooses ticks.
 class Axis {
   public:
     Axis(double low, double high, double from, double to) : from_(from), to_(to) {
-        // Values that differ in their last bits alone are one: ticks between them would be equal.
+        // Values that differ only in their last bits count as equal: ticks would have equal labels.
         const double size = std::max(std::abs(low), std::abs(high));
         if (!(high - low > 1e-9 * size)) {
             const double margin = size == 0 ? 1 : size * 0.1;
@@ -55,7 +55,7 @@ class Axis {
             axis.ticks_.push_back(i * tick + 0.0);  // no -0
         return axis;
     }
-    // Marks powers of ten, a handful at most.
+    // Ticks are powers of ten, at most a few.
     static Axis logarithmic(double low, double high, double from, double to) {
         Axis axis(std::log10(low), std::log10(high), from, to);
         axis.logarithmic_ = true;
@@ -119,7 +119,7 @@ std::string line(const Curve& curve, const std::string& classes, const Axis& x, 
         if (drawn) {
             path += pen_down ? 'L' : 'M';
             path += coordinate(x(curve.x[i])) + ',' + coordinate(y(curve.y[i]));
-            if (!pen_down) path += "h0";  // a point alone shows as a dot
+            if (!pen_down) path += "h0";  // shows a single point as a dot
         }
         pen_down = drawn;
     }
@@ -170,15 +170,16 @@ Curve smoothed(const Curve& curve, std::size_t window) {
             sum += curve.y[k];
             ++count;
         }
-        result.y[i] = sum / count;  // of none: NaN, a gap
+        result.y[i] = sum / count;  // NaN without values: a gap
     }
     return result;
 }
 
 std::string format_value(double value, char format) {
-    constexpr double kMostBytes = 9e18;  // of an int64
+    constexpr double kMostBytes = 9e18;  // limit of int64
     if (format == 'b')
-        return human_bytes(static_cast<std::int64_t>(std::clamp(value, -kMostBytes, kMostBytes)));
+        return accel::human_bytes(
+            static_cast<std::int64_t>(std::clamp(value, -kMostBytes, kMostBytes)));
     const double size = std::abs(value);
     if (format == 'k' && size >= 999.5e3)
         return format_number(value / 1e6, std::chars_format::general, 3) + 'M';
@@ -207,4 +208,4 @@ std::string to_svg(const Chart& chart) {
     return svg + "</svg>";
 }
 
-}  // namespace axle::accel
+}  // namespace axle::trainer

@@ -1,11 +1,11 @@
-#include "accel/report/html.h"
+#include "tools/trainer/html.h"
 
 #include <algorithm>
 #include <cstdint>
 
 #include "core/text/text.h"
 
-namespace axle::accel {
+namespace axle::trainer {
 
 std::string escape_html(std::string_view text) {
     std::string out;
@@ -45,4 +45,4 @@ std::string data_uri(std::string_view type, std::string_view bytes) {
     return out;
 }
 
-}  // namespace axle::accel
+}  // namespace axle::trainer

@@ -24,7 +24,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "accel/report/report.h"
 #include "accel/state/checkpoint.h"
 #include "accel/utils/progress.h"
 #include "accel/utils/text.h"
@@ -34,7 +33,7 @@
 #include "kernels/float_control.h"
 #include "kernels/thread_pool.h"
 #include "nlohmann/json.hpp"
-#include "tests/accel/training.h"
+#include "tests/accel/full_training.h"
 #include "tests/temporary_folder.h"
 
 extern char** environ;  // NOLINT(readability-redundant-declaration)
@@ -43,94 +42,6 @@ namespace axle::tests {
 namespace {
 
 namespace fs = std::filesystem;
-
-// --- a training that uses every writer
-
-profiler::Trace fixed_trace() {
-    profiler::Trace trace;
-    trace.start = 1'000'000;
-    trace.end = 9'999'999'999;
-    trace.threads = {{0, "main"}, {12345, "worker"}};
-    for (int i = 0; i < 3; ++i)
-        trace.events.push_back({.name = "matmul",
-                                .category = profiler::Category::op,
-                                .thread = 12345 * i,
-                                .start = 2'345'678 + i,
-                                .end = 5'432'109'876 + i,
-                                .self = 1'234'567'890,
-                                .bytes = 12'345'678,
-                                .self_bytes = 1'234,
-                                .operands = {{1000, 2000}, {2000, 3000}}});
-    trace.samples = {{3'456'789, 1'234'567, 7'654'321}};
-    return trace;
-}
-
-template <class F>
-std::string refusal(F&& call) {
-    try {
-        call();
-    } catch (const Error& error) {
-        return std::string(error.what()) + '\n';
-    }
-    return "nothing was thrown\n";
-}
-
-std::string texts() {
-    std::ostringstream lines;
-    accel::ProgressBar bar(12345, {.title = "train", .start = 12344, .out = &lines});
-    bar.update(12345, "loss " + str(1234.5));
-    const std::string line = lines.str();
-    return line.substr(0, line.find('[')) + '\n' + accel::human_bytes(1'234'567) + '\n' +
-           str(full({2}, 12345.678), ' ', Shape{1000, 2000}, ' ', 1234567, ' ', 0.5, ' ', true) +
-           '\n' + refusal([] {
-               matmul(zeros({1000, 2000}), zeros({3000, 4000}));
-           }) +
-           refusal([] { from_json("{\"x\": 1.5, \"y\": 1e}"); }) +
-           refusal([] { accel::Accelerator({.gradient_accumulation_steps = -1000}); }) +
-           str(from_json("[1.5, 1234567, -2.25e-3]"));
-}
-
-void write_report(const std::string& folder) {
-    accel::Report report{.title = "run",
-                         .metrics = accel::read_metrics(folder + "/run/metrics.jsonl")};
-    report.results = {{"loss", 1234.5678}, {"peak_bytes", 123'456'789}, {"seconds", 3723.5}};
-    report.configuration = {{"lr", 1.5e-4}, {"steps", 1234567}};
-    report.operations = profiler::key_averages(fixed_trace());
-    write_file_atomically(folder + "/report.html", accel::to_html(report));
-    write_file_atomically(folder + "/table.txt", profiler::table(report.operations, {}));
-    profiler::export_chrome_trace(fixed_trace(), folder + "/trace.json", 1234);
-    write_file_atomically(folder + "/texts.txt", texts());
-}
-
-// Calls each() in every iteration.
-template <class F>
-void train(const std::string& folder, F&& each) {
-    Training training(3, 2);
-    accel::Accelerator accelerator({.log_with = {"all"}, .project_dir = folder});
-    accelerator.init_trackers(
-        "run", {{"lr", 1234.5}, {"steps", 1234567}, {"deep", {{"rate", 1.25e-5}, {"on", true}}}});
-    auto profile = accelerator.profile(
-        {.record_shapes = true, .profile_memory = true, .output_trace_dir = folder + "/profile"});
-    std::int64_t step = 1'000'000;
-    for (const double loss : training.run(2, [&] { each(); })) {
-        accelerator.log({{"loss", loss},
-                         {"weights", training.net.in.weight},
-                         {"lr", training.adamw.param_groups()[0].lr},
-                         {"note", str("step ", step)}},
-                        ++step);
-        profile.step();
-    }
-    accelerator.get_tracker("tensorboard").log_images({{"dots", rand({8, 8})}}, step);
-    for (accel::Tracker* tracker : accelerator.trackers())
-        tracker->log_table("rows", {"n", "x"}, Tree::list({Tree::list({1234567, 1234.5})}), step);
-    for (int i = 0; i < 3; ++i)
-        training.accelerator.save_state(folder + "/step_" + std::to_string(i));
-    accel::rotate_checkpoints(folder, 2);
-    training.accelerator.load_state(folder + "/step_2");
-    profile.stop();
-    accelerator.end_training();
-    write_report(folder);
-}
 
 // --- the host program
 
@@ -330,7 +241,7 @@ int threads_of_the_process() {
 
 // --- guarantees for hosts
 
-class Guest : public testing::Test {
+class HostProgram : public testing::Test {
   protected:
     void SetUp() override { kernels::set_num_threads(3); }
     void TearDown() override { kernels::set_num_threads(2); }

@@ -1,0 +1,102 @@
+// The binary elementwise formulas and comparisons of Axle; see unary_formulas.inl for how this file is
+// included.
+
+// All of them, for code that is compiled once per formula.
+// clang-format off
+#define AXLE_BINARY_FORMULAS(X) X(Add) X(Sub) X(Mul) X(Div) X(Pow) X(Maximum) X(Minimum)
+#define AXLE_COMPARISON_FORMULAS(X) \
+    X(Equal) X(NotEqual) X(Less) X(LessEqual) X(Greater) X(GreaterEqual)
+// clang-format on
+
+struct Add {
+    static constexpr bool kIntegers = true;
+    template <class T>
+    AXLE_HOST_DEVICE T value(T a, T b) const {
+        return a + b;
+    }
+};
+struct Sub {
+    static constexpr bool kIntegers = true;
+    template <class T>
+    AXLE_HOST_DEVICE T value(T a, T b) const {
+        return a - b;
+    }
+};
+struct Mul {
+    static constexpr bool kIntegers = true;
+    template <class T>
+    AXLE_HOST_DEVICE T value(T a, T b) const {
+        return a * b;
+    }
+};
+struct Div {
+    static constexpr bool kIntegers = false;
+    template <class T>
+    AXLE_HOST_DEVICE T value(T a, T b) const {
+        return a / b;
+    }
+};
+struct Pow {
+    static constexpr bool kIntegers = true;
+    template <class T>
+    AXLE_HOST_DEVICE T value(T a, T b) const {
+        if constexpr (std::is_integral_v<T>)
+            return integer_power(a, static_cast<long long>(b));
+        else
+            return pow(a, b);
+    }
+};
+// NaN is propagated, as in PyTorch.
+struct Maximum {
+    static constexpr bool kIntegers = true;
+    template <class T>
+    AXLE_HOST_DEVICE T value(T a, T b) const {
+        return select(is_nan(a), a, select(a > b, a, b));
+    }
+};
+struct Minimum {
+    static constexpr bool kIntegers = true;
+    template <class T>
+    AXLE_HOST_DEVICE T value(T a, T b) const {
+        return select(is_nan(a), a, select(a < b, a, b));
+    }
+};
+
+// Comparisons: value() returns a bool, or a mask for packs.
+
+struct Equal {
+    template <class T>
+    AXLE_HOST_DEVICE auto value(T a, T b) const {
+        return a == b;
+    }
+};
+struct NotEqual {
+    template <class T>
+    AXLE_HOST_DEVICE auto value(T a, T b) const {
+        return a != b;
+    }
+};
+struct Less {
+    template <class T>
+    AXLE_HOST_DEVICE auto value(T a, T b) const {
+        return a < b;
+    }
+};
+struct LessEqual {
+    template <class T>
+    AXLE_HOST_DEVICE auto value(T a, T b) const {
+        return a <= b;
+    }
+};
+struct Greater {
+    template <class T>
+    AXLE_HOST_DEVICE auto value(T a, T b) const {
+        return a > b;
+    }
+};
+struct GreaterEqual {
+    template <class T>
+    AXLE_HOST_DEVICE auto value(T a, T b) const {
+        return a >= b;
+    }
+};

@@ -1,0 +1,234 @@
+// Tests the options of Accelerator for sharded and parallel training.
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/log.h"
+#include "optim/sgd.h"
+#include "tests/accel/training.h"
+#include "tests/dist/ranks.h"
+#include "tests/environment_variable.h"
+
+namespace axle {
+namespace {
+
+using accel::AcceleratorOptions;
+using accel::DataLoaderConfiguration;
+using accel::NotImplementedError;
+using accel::ParallelismConfig;
+using tests::EnvironmentVariable;
+using tests::expect_error;
+using tests::on_ranks;
+using tests::SmallNet;
+using Group = std::shared_ptr<dist::ProcessGroup>;
+
+void make(const AcceleratorOptions& options) { const Accelerator accelerator(options); }
+
+// Covers 1.fsdp_plugin, 27.ACCELERATE_USE_FSDP.
+TEST(FsdpPlugin, IsAcceptedIfThereIsNothingToShard) {
+    EXPECT_FALSE(Accelerator().options().fsdp_plugin);
+    EXPECT_NO_THROW(make({.fsdp_plugin = accel::FullyShardedDataParallelPlugin{}}));
+    {
+        const EnvironmentVariable use("ACCELERATE_USE_FSDP", "true"),
+            strategy("FSDP_SHARDING_STRATEGY", "2"), version("FSDP_VERSION", "2");
+        const Accelerator accelerator;
+        EXPECT_EQ(accelerator.options().fsdp_plugin->sharding_strategy, "SHARD_GRAD_OP");
+        EXPECT_EQ(accelerator.options().fsdp_plugin->fsdp_version, 2);
+    }
+    expect_error<ValueError>(
+        {"FullyShardedDataParallelPlugin: sharding_strategy: must be one of FULL_SHARD, ", "'ALL'"},
+        [] { make({.fsdp_plugin = {{.sharding_strategy = "ALL"}}}); });
+    expect_error<ValueError>({"FullyShardedDataParallelPlugin: fsdp_version: must be 1 or 2: 3"},
+                             [] { make({.fsdp_plugin = {{.fsdp_version = 3}}}); });
+    expect_error<NotImplementedError>(
+        {"Accelerator: fsdp_plugin.cpu_offload: ", "not implemented yet"},
+        [] { make({.fsdp_plugin = {{.cpu_offload = true}}}); });
+    on_ranks(2, [](const Group& group) {
+        EXPECT_NO_THROW(
+            make({.fsdp_plugin = {{.sharding_strategy = "NO_SHARD"}}, .process_group = group}));
+        expect_error<NotImplementedError>(
+            {"Accelerator: fsdp_plugin: sharded data parallel training is not implemented yet"},
+            [&] {
+                make({.fsdp_plugin = accel::FullyShardedDataParallelPlugin{},
+                      .process_group = group});
+            });
+    });
+}
+
+// Covers 1.deepspeed_plugin, 2.deepspeed_plugin, 27.ACCELERATE_USE_FSDP.
+TEST(DeepSpeedPlugin, IsCheckedAndRejectedIfItNeedsZero) {
+    const accel::DeepSpeedPlugin plain{.zero_stage = 0};
+    EXPECT_NO_THROW(make({.deepspeed_plugin = plain}));
+    const Accelerator first({.deepspeed_plugins = {{"student", plain}, {"teacher", plain}}});
+    EXPECT_EQ(first.options().deepspeed_plugin->zero_stage, 0);
+    expect_error<UsageError>(
+        {"Accelerator: deepspeed_plugin and deepspeed_plugins are both given"}, [&] {
+            make({.deepspeed_plugin = plain, .deepspeed_plugins = {{"student", plain}}});
+        });
+    expect_error<NotImplementedError>(
+        {"Accelerator: deepspeed_plugin.zero_stage: ZeRO is not implemented yet"},
+        [] { make({.deepspeed_plugin = accel::DeepSpeedPlugin{}}); });
+    expect_error<NotImplementedError>(
+        {"Accelerator: deepspeed_plugin.gradient_clipping: ", "call clip_grad_norm_()"},
+        [] { make({.deepspeed_plugin = {{.zero_stage = 0, .gradient_clipping = 1}}}); });
+    expect_error<NotImplementedError>(
+        {"Accelerator: deepspeed_plugin: offloading to cpu or nvme"},
+        [] { make({.deepspeed_plugin = {{.zero_stage = 0, .offload_param_device = "cpu"}}}); });
+    expect_error<ValueError>({"DeepSpeedPlugin: zero_stage: must be 0, 1, 2 or 3: 4"},
+                             [] { make({.deepspeed_plugin = {{.zero_stage = 4}}}); });
+    expect_error<ValueError>(
+        {"DeepSpeedPlugin: offload device: must be one of none, ", "'disk'"},
+        [] { make({.deepspeed_plugin = {{.zero_stage = 0, .offload_param_device = "disk"}}}); });
+    const EnvironmentVariable use("ACCELERATE_USE_DEEPSPEED", "true"),
+        clipping("ACCELERATE_GRADIENT_CLIPPING", "much");
+    {
+        const EnvironmentVariable stage("ACCELERATE_DEEPSPEED_ZERO_STAGE", "0");
+        expect_error<ValueError>({"ACCELERATE_GRADIENT_CLIPPING: not a number: 'much'"},
+                                 [] { make({}); });
+    }
+    const EnvironmentVariable none("ACCELERATE_GRADIENT_CLIPPING", "none");
+    EXPECT_THROW(make({}), NotImplementedError);
+}
+
+// Covers 1.megatron_lm_plugin, 27.ACCELERATE_USE_FSDP.
+TEST(MegatronPlugin, IsRejected) {
+    expect_error<NotImplementedError>(
+        {"Accelerator: megatron_lm_plugin: tensor and pipeline parallel training is not "
+         "implemented yet"},
+        [] { make({.megatron_lm_plugin = accel::MegatronLMPlugin{}}); });
+    const EnvironmentVariable use("ACCELERATE_USE_MEGATRON_LM", "1");
+    EXPECT_THROW(make({}), NotImplementedError);
+}
+
+// Covers 1.parallelism_config, 1.torch_tp_plugin.
+TEST(Parallelism, IsValidated) {
+    const auto refused = [](const ParallelismConfig& config,
+                            std::initializer_list<const char*> text) {
+        expect_error<ValueError>(text, [&] { make({.parallelism_config = config}); });
+    };
+    refused({.tp_size = 0}, {"ParallelismConfig: tp_size: must be at least 1: 0"});
+    refused({.dp_shard_size = -1}, {"ParallelismConfig: dp_shard_size: must be at least 1: -1"});
+    refused({.dp_replicate_size = 2, .tp_size = 2},
+            {"ParallelismConfig: tp_size or cp_size with dp_replicate_size needs dp_shard_size"});
+    refused({.cp_size = 2, .sp_size = 2},
+            {"ParallelismConfig: cp_size and sp_size exclude each other: 2, 2"});
+    refused({.cp_backend = "ring"},
+            {"ParallelismConfig: cp_backend: must be one of torch", "ring"});
+    refused({.sp_backend = "ring"},
+            {"ParallelismConfig: sp_backend: must be one of deepspeed", "ring"});
+    refused({.tp_size = 2},
+            {"ParallelismConfig: its sizes multiply to 2, and the number of processes is 1"});
+    expect_error<UsageError>(
+        {"Accelerator: torch_tp_plugin and parallelism_config are both given"}, [] {
+            make({.torch_tp_plugin = {{.tp_size = 1}}, .parallelism_config = ParallelismConfig{}});
+        });
+    expect_error<ValueError>({"ParallelismConfig: its sizes multiply to 2"},
+                             [] { make({.torch_tp_plugin = {{.tp_size = 2}}}); });
+    EXPECT_NO_THROW(make({.torch_tp_plugin = accel::TorchTensorParallelPlugin{}}));
+}
+
+// Covers 1.parallelism_config, 2.parallelism_config, 2.tensor_parallel_rank,
+// 2.pipeline_parallel_rank, 2.should_save_model.
+TEST(Parallelism, WithOnlyReplicasTrainsAsUsual) {
+    on_ranks(2, [](const Group& group) {
+        for (const int replicas : {1, 2}) {  // if all sizes are 1, all ranks are replicas
+            Accelerator accelerator(
+                {.parallelism_config = ParallelismConfig{.dp_replicate_size = replicas},
+                 .process_group = group});
+            ASSERT_NE(accelerator.torch_device_mesh(), nullptr);
+            EXPECT_EQ(accelerator.torch_device_mesh()->size("dp_replicate"), 2);
+            EXPECT_EQ(accelerator.data_parallel_rank(), group->rank());
+            EXPECT_EQ(accelerator.tensor_parallel_rank(), 0);
+            EXPECT_EQ(accelerator.data_parallel_shard_rank(), 0);
+            EXPECT_EQ(accelerator.pipeline_parallel_rank(), 0);
+            EXPECT_EQ(accelerator.context_parallel_rank(), 0);
+            EXPECT_TRUE(accelerator.should_save_model());
+        }
+        EXPECT_EQ(Accelerator({.process_group = group}).should_save_model(), group->rank() == 0);
+        const auto refused = [&](const ParallelismConfig& config, const char* size) {
+            expect_error<NotImplementedError>({size, "is not implemented yet"}, [&] {
+                make({.parallelism_config = config, .process_group = group});
+            });
+        };
+        refused({.dp_shard_size = 2}, "Accelerator: parallelism_config.dp_shard_size");
+        refused({.tp_size = 2}, "Accelerator: parallelism_config.tp_size");
+        refused({.cp_size = 2}, "Accelerator: parallelism_config.cp_size");
+        refused({.sp_size = 2}, "Accelerator: parallelism_config.sp_size");
+        expect_error<ValueError>(
+            {"ParallelismConfig: its sizes multiply to 3, and the number of processes is 2"}, [&] {
+                make({.parallelism_config = ParallelismConfig{.dp_replicate_size = 3},
+                      .process_group = group});
+            });
+    });
+}
+
+// Covers 1.parallelism_config, 27.ACCELERATE_USE_FSDP.
+TEST(Parallelism, IsReadFromTheEnvironment) {
+    const EnvironmentVariable size("PARALLELISM_CONFIG_TP_SIZE", "2");
+    EXPECT_FALSE(Accelerator().options().parallelism_config);
+    const EnvironmentVariable use("ACCELERATE_USE_PARALLELISM_CONFIG", "true");
+    expect_error<ValueError>({"ParallelismConfig: its sizes multiply to 2"}, [] { make({}); });
+    const EnvironmentVariable backend("PARALLELISM_CONFIG_CP_BACKEND", "ring");
+    expect_error<ValueError>({"ParallelismConfig: cp_backend"}, [] { make({}); });
+    const EnvironmentVariable wrong("PARALLELISM_CONFIG_SP_SIZE", "two");
+    expect_error<ValueError>({"PARALLELISM_CONFIG_SP_SIZE: not a whole number: 'two'"},
+                             [] { make({}); });
+}
+
+// Covers 2.tensor_parallel_rank, 2.pipeline_parallel_rank, 2.parallelism_config.
+TEST(Parallelism, RanksNeedAMesh) {
+    const Accelerator accelerator;
+    EXPECT_EQ(accelerator.torch_device_mesh(), nullptr);
+    expect_error<UsageError>({"tensor_parallel_rank: needs an Accelerator with a "},
+                             [&] { accelerator.tensor_parallel_rank(); });
+    expect_error<UsageError>({"pipeline_parallel_rank: needs"},
+                             [&] { accelerator.pipeline_parallel_rank(); });
+    on_ranks(2, [](const Group& group) {
+        using Mesh = dist::DeviceMesh;
+        const auto mesh =
+            std::make_shared<const Mesh>(group, std::vector<Mesh::Dimension>{{"tp", 2}});
+        const Accelerator one({.process_group = group, .device_mesh = mesh});
+        EXPECT_EQ(one.torch_device_mesh(), mesh.get());
+        EXPECT_EQ(one.tensor_parallel_rank(), group->rank());
+        EXPECT_EQ(one.data_parallel_rank(), 0);
+        expect_error<UsageError>({"Accelerator: parallelism_config and device_mesh are both given"},
+                                 [&] {
+                                     make({.parallelism_config = ParallelismConfig{},
+                                           .process_group = group,
+                                           .device_mesh = mesh});
+                                 });
+    });
+}
+
+// Covers 3.maybe_context_parallel, 3.deepspeed_ulysses_dl_adapter.
+TEST(Parallelism, ContextParallelFunctionsHaveNoEffectIfOff) {
+    Accelerator accelerator;
+    SmallNet net;
+    data::DataLoader loader(tests::samples(4));
+    const Tensor buffer = ones({2, 4});
+    {
+        const auto scope = accelerator.maybe_context_parallel({buffer}, {1}, {buffer});
+        EXPECT_EQ(buffer.shape(), Shape({2, 4}));
+    }
+    EXPECT_NO_THROW(static_cast<void>(accelerator.maybe_context_parallel()));
+    EXPECT_EQ(&accelerator.deepspeed_ulysses_dl_adapter(loader, net), &loader);
+    on_ranks(2, [&](const Group& group) {
+        using Mesh = dist::DeviceMesh;
+        const auto mesh_of = [&](const char* name) {
+            return std::make_shared<const Mesh>(group, std::vector<Mesh::Dimension>{{name, 2}});
+        };
+        Accelerator cp({.process_group = group, .device_mesh = mesh_of("cp")});
+        expect_error<NotImplementedError>(
+            {"maybe_context_parallel: context parallel training is not implemented yet"},
+            [&] { static_cast<void>(cp.maybe_context_parallel()); });
+        EXPECT_EQ(cp.context_parallel_rank(), group->rank());
+        Accelerator sp({.process_group = group, .device_mesh = mesh_of("sp")});
+        expect_error<NotImplementedError>(
+            {"deepspeed_ulysses_dl_adapter: sequence parallel training is not implemented yet"},
+            [&] { sp.deepspeed_ulysses_dl_adapter(loader, net); });
+    });
+}
+
+}  // namespace
+}  // namespace axle

@@ -1,0 +1,28 @@
+// A full disk, for tests of files.
+#pragma once
+
+#include <csignal>
+
+#include <sys/resource.h>
+
+namespace axle::tests {
+
+// Limits the size of files of this process.
+class FullDisk {
+  public:
+    explicit FullDisk(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+        ::getrlimit(RLIMIT_FSIZE, &before_);
+        const rlimit limit = {bytes, before_.rlim_max};
+        ::setrlimit(RLIMIT_FSIZE, &limit);
+    }
+    ~FullDisk() {
+        ::setrlimit(RLIMIT_FSIZE, &before_);
+        std::signal(SIGXFSZ, handler_);
+    }
+
+  private:
+    void (*handler_)(int);
+    rlimit before_ = {};
+};
+
+}  // namespace axle::tests

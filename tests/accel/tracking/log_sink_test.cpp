@@ -1,0 +1,91 @@
+// Tests log sinks.
+#include <atomic>
+#include <cmath>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <mutex>
+#include <thread>
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "accel/accelerator.h"
+#include "accel/tracking/append_file.h"
+#include "accel/tracking/tensorboard.h"
+#include "accel/tracking/tracker.h"
+#include "core/files/file.h"
+#include "core/log.h"
+#include "core/ops.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/accel/tracking/recorder.h"
+#include "tests/close.h"
+#include "tests/temporary_folder.h"
+
+namespace axle {
+namespace {
+
+using accel::LogWith;
+using accel::Tracker;
+using accel::TrackerRun;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+using testing::SizeIs;
+using tests::expect_error;
+using tests::Messages;
+using tests::Recorder;
+using tests::TemporaryFolder;
+using tests::with;
+
+TEST(LogSink, ReplacesStderrUntilRemoved) {
+    {
+        Messages messages;
+        log(LogLevel::warning, "one ", 1);
+        log(LogLevel::info, "not taken by this one");
+        EXPECT_THAT(messages.take(), ElementsAre("one 1"));
+    }
+    testing::internal::CaptureStderr();
+    log(LogLevel::debug, "quiet");
+    log(LogLevel::info, "quiet");
+    log(LogLevel::warning, "careful");
+    log(LogLevel::error, "broken");
+    EXPECT_EQ(testing::internal::GetCapturedStderr(),
+              "axle: warning: careful\naxle: error: broken\n");
+}
+
+TEST(LogSink, CanThrowLogOrReplaceItself) {
+    set_log_sink([](LogLevel, std::string_view) { throw 1; });
+    log(LogLevel::error, "x");
+    int calls = 0;
+    set_log_sink([&](LogLevel level, std::string_view) {
+        ++calls;
+        set_log_sink([&](LogLevel, std::string_view) { calls += 10; });
+        log(level, "again");
+    });
+    log(LogLevel::error, "x");
+    EXPECT_EQ(calls, 11);
+    set_log_sink({});
+}
+
+TEST(LogSink, CanChangeWhileThreadsLog) {
+    std::atomic<int> calls = 0;
+    std::vector<std::thread> threads;
+    threads.reserve(4);
+    for (int t = 0; t < 4; ++t)
+        threads.emplace_back([&] {
+            for (int i = 0; i < 200; ++i) {
+                set_log_sink([&](LogLevel, std::string_view) { ++calls; });
+                log(LogLevel::error, "x");
+            }
+        });
+    for (std::thread& thread : threads) thread.join();
+    set_log_sink({});
+    EXPECT_EQ(calls, 800);
+}
+
+}  // namespace
+}  // namespace axle
