@@ -132,7 +132,9 @@ bool Accelerator::verify_device_map(const nn::Module& model) const {
 
 void Accelerator::free_memory() {
     if (active_dataloader() != nullptr)
-        throw UsageError("free_memory: not within the loop over a prepared loader; leave it first");
+        throw UsageError(
+            "free_memory: can't be called within the loop over a prepared loader; leave the loop "
+            "first");
     parts_->preparation.clear();
     host_memory::empty_cache();
     if (device().is_cuda()) cuda::empty_cache(device().index);
@@ -211,7 +213,9 @@ std::string Accelerator::load_state(const std::string& input_dir, const LoadStat
         throw ValueError(
             str("load_state: map_location must be cpu or on_device: '", location, "'"));
     if (active_dataloader() != nullptr)
-        throw UsageError("load_state: not within the loop over a prepared loader; leave it first");
+        throw UsageError(
+            "load_state: can't be called within the loop over a prepared loader; leave the loop "
+            "first");
     return parts_->files.load(input_dir, options.strict);
 }
 

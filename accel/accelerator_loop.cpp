@@ -104,7 +104,7 @@ void Accelerator::backward(const Tensor& loss_sum, double weight) {
 
 void Accelerator::backward(const Tensor& loss_sum, const Tensor& weight) {
     if (is_capturing())
-        throw UsageError("backward: a loss with a weight can't be captured: it runs eagerly");
+        throw UsageError("backward: a loss with a weight can't be captured; the step runs eagerly");
     if (!weight.defined() || weight.numel() != 1)
         throw ShapeError(str("backward: the weight must have one element: ",
                              weight.defined() ? str(weight.shape()) : "undefined"));
@@ -155,8 +155,8 @@ void Accelerator::complete_gradients(const char* op, const std::vector<Tensor>& 
     LoopState& loop = *parts_->loop;
     if (!loop.accumulation.sync_gradients())
         throw UsageError(str(op,
-                             ": gradients are clipped when they are complete: if "
-                             "(accelerator.sync_gradients())"));
+                             ": gradients can be clipped only when they are complete: check "
+                             "accelerator.sync_gradients() first"));
     loop.accumulation.division().divide(parameters);
     if (loop.scaling) loop.scaling->unscale(parameters);
 }

@@ -13,13 +13,13 @@ namespace axle::accel {
 
 // Members refer to earlier ones: it must not move.
 struct AcceleratorParts {
-    AcceleratorParts(ProjectConfiguration project, PreparationOptions preparation,
+    AcceleratorParts(ProjectConfiguration project, PreparationOptions options,
                      const PartialState& processes, std::shared_ptr<LoopState> loop_state,
                      std::unique_ptr<Tracking> trackers)
         : loop(std::move(loop_state)),
-          preparation(std::move(preparation), processes, loop),
-          files(std::move(project), processes, this->preparation, *loop),
-          capture(this->preparation, *loop, processes.device()),
+          preparation(std::move(options), processes, loop),
+          files(std::move(project), processes, preparation, *loop),
+          capture(preparation, *loop, processes.device()),
           tracking(std::move(trackers)) {}
     AcceleratorParts(const AcceleratorParts&) = delete;
     AcceleratorParts& operator=(const AcceleratorParts&) = delete;

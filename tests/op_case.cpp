@@ -35,23 +35,28 @@ double Tolerances::of(DType dtype) const {
 const std::vector<OpCase>& op_cases() {
     static const std::vector<OpCase> cases = [] {
         Cases all;
-        add_create_cases(all);
-        add_random_cases(all);
-        add_convert_cases(all);
-        add_view_cases(all);
-        add_arithmetic_cases(all);
-        add_compare_cases(all);
-        add_unary_cases(all);
-        add_reduce_cases(all);
-        add_index_cases(all);
-        add_matmul_cases(all);
-        add_conv_cases(all);
-        add_norm_cases(all);
-        add_pool_cases(all);
-        add_interpolate_cases(all);
-        add_attention_cases(all);
-        add_loss_cases(all);
-        add_checkpoint_cases(all);
+        const auto add = [&](const char* family, void (*add_cases)(Cases&)) {
+            const std::size_t first = all.size();
+            add_cases(all);
+            for (std::size_t i = first; i < all.size(); ++i) all[i].family = family;
+        };
+        add("create", add_create_cases);
+        add("random", add_random_cases);
+        add("convert", add_convert_cases);
+        add("view", add_view_cases);
+        add("arithmetic", add_arithmetic_cases);
+        add("compare", add_compare_cases);
+        add("unary", add_unary_cases);
+        add("reduce", add_reduce_cases);
+        add("index", add_index_cases);
+        add("matmul", add_matmul_cases);
+        add("conv", add_conv_cases);
+        add("norm", add_norm_cases);
+        add("pool", add_pool_cases);
+        add("interpolate", add_interpolate_cases);
+        add("attention", add_attention_cases);
+        add("loss", add_loss_cases);
+        add("checkpoint", add_checkpoint_cases);
         return all;
     }();
     return cases;

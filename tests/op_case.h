@@ -54,10 +54,12 @@ struct Tolerances {
 
 struct OpCase {
     std::string name = {};  // the function's name in core/ops.h, or a variant such as "gelu/tanh"
+    // A PyTorch expression of x[0], x[1], ... that computes the same. Its values are recorded in
+    // tests/golden/ops/<family>.safetensors, see tests/golden/record_ops.py. Empty: not recorded.
+    std::string torch = {};
     std::function<Outputs(In x)> call = {};
     std::vector<Row> rows = {};
     Row large = {};           // enough work for several threads; used by benchmarks
-    bool golden = true;       // PyTorch's values are recorded in tests/golden/ops.safetensors
     bool values = true;       // the values of the result are defined (empty() defines a shape only)
     bool gradient = true;     // has a gradient with respect to every floating input
     bool smooth = true;       // finite differences can verify the gradient: no rounding, no ties
@@ -69,6 +71,8 @@ struct OpCase {
     double (*flops)(In x) = nullptr;  // operations of a forward call, if that is a useful measure
     // Checks other properties of the outputs; returns an error text, or an empty string.
     std::function<std::string(In x, const Outputs& y)> check = {};
+
+    std::string family = {};  // the X of add_X_cases(); set by op_cases()
 
     std::string op() const { return name.substr(0, name.find('/')); }
 };

@@ -145,8 +145,8 @@ int accumulation_steps(const AcceleratorOptions& options) {
                           plugin->short_window == ShortWindow::drop;
         if (ends && !plugin->sync_with_dataloader)
             throw UsageError(
-                "Accelerator: short_window is for the end of a pass, which "
-                "sync_with_dataloader = false does not look at; leave one of them out");
+                "Accelerator: short_window applies at the end of a pass and needs "
+                "sync_with_dataloader = true; leave one of them out");
         return positive_steps("Accelerator", plugin->num_steps.value_or(1));
     }
     const auto steps = number_variable("ACCELERATE_GRADIENT_ACCUMULATION_STEPS");

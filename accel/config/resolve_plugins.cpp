@@ -69,16 +69,16 @@ void read_dynamo(AcceleratorOptions& options) {
 }
 
 void check_sizes(const ParallelismConfig& config) {
-    constexpr std::int64_t kMost = 1 << 20;  // processes
+    constexpr std::int64_t kMaxProcesses = 1 << 20;
     std::int64_t total = 1;
     for (const Dimension& dimension : dimensions_of(config)) {
         if (dimension.size < 1)
             throw ValueError(str("ParallelismConfig: ", dimension.name,
                                  "_size: must be at least 1: ", dimension.size));
         total *= dimension.size;
-        if (total > kMost)
-            throw ValueError(str("ParallelismConfig: ", dimension.name, "_size: more than ", kMost,
-                                 " processes: ", dimension.size));
+        if (total > kMaxProcesses)
+            throw ValueError(str("ParallelismConfig: ", dimension.name, "_size: more than ",
+                                 kMaxProcesses, " processes: ", dimension.size));
     }
     if ((config.tp_size > 1 || config.cp_size > 1) && config.dp_replicate_size > 1 &&
         config.dp_shard_size == 1)

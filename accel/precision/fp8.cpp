@@ -155,9 +155,8 @@ void convert_to_fp8(nn::Module& model, const Fp8Plan& plan) {
         if (nn::use_float8(*linear, plan.options)) ++converted;
     }
     if (converted == 0)
-        log(LogLevel::warning, "prepare: of ", linears.size(),
-            " Linear layers of the model "
-            "none multiplies in fp8: sizes must be multiples of 16",
+        log(LogLevel::warning, "prepare: none of the model's ", linears.size(),
+            " Linear layers multiplies in fp8: sizes must be multiples of 16",
             plan.skips_ends ? ", and the first and the last layer stay as they are" : "");
 }
 

@@ -98,7 +98,7 @@ std::vector<Tree> read_custom(const StateFolder& folder, std::size_t registered,
     if (const std::size_t there = folder.count(kStem); there > registered && warns)
         axle::log(LogLevel::warning, "load_state: ", printable(folder.path()), " has the state of ",
                   there, " registered objects, and ", registered,
-                  " are registered: the others' files are left alone");
+                  " are registered: the files of the other objects are ignored");
     return states;
 }
 
@@ -120,8 +120,9 @@ Tree states_in(const std::string& folder) {
 std::string StateFiles::newest_directory() const {
     if (!project_.automatic_checkpoint_naming)
         throw ValueError(
-            "load_state: no directory is given; only with automatic_checkpoint_naming is there a "
-            "newest one");
+            "load_state: no directory is given, and without automatic_checkpoint_naming there is "
+            "no "
+            "newest checkpoint");
     const fs::path folder = fs::path(project_.project_dir) / "checkpoints";
     std::map<std::string, int> seen;
     for (const Tree& names : dist::gather_or_throw(*processes_.process_group(), "load_state",
@@ -164,11 +165,11 @@ void StateFiles::read_own(LoadedState& state) const {
     std::string random_states = str("random_states_", rank);
     if (!folder.contains(random_states) && rank > 0) {
         warn(" was saved by fewer processes: process ", rank,
-             " takes the random state of the main one");
+             " takes the random state of the main process");
         random_states = "random_states_0";
     }
     if (processes_.is_main_process() && folder.contains(str("random_states_", num_processes)))
-        warn(" was saved by more processes: the others' random states are left out");
+        warn(" was saved by more processes: their random states are ignored");
     const Tree random = folder.read(random_states);
     fitting(folder, random_states, [&] {
         state.generator = {unsigned_from(random["seed"]), unsigned_from(random["offset"])};
@@ -177,7 +178,7 @@ void StateFiles::read_own(LoadedState& state) const {
         const Tree* const window = random.find("window");
         state.window = window != nullptr ? window->integer() : state.step % num_steps;
         if (state.step < 0 || state.window < 0 || state.window > INT32_MAX)
-            throw ValueError(str("no counts of micro-batches: ", state.step, ", ", state.window));
+            throw ValueError(str("invalid micro-batch counts: ", state.step, ", ", state.window));
     });
     for (std::size_t r = 0; r < folder.count("random_states_"); ++r)
         if (const Tree of = folder.read(str("random_states_", r)); of.find("weights") != nullptr)

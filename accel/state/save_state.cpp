@@ -178,7 +178,7 @@ std::string StateFiles::save(const std::string& output_dir) {
         if (const std::int64_t i = place["writer"].integer();
             i < 0 || places[static_cast<std::size_t>(i)]["directory"].is_null())
             throw UsageError(
-                "save_state: save_on_each_node needs the processes of a machine one after another");
+                "save_state: save_on_each_node needs consecutive ranks on each machine");
     const std::int64_t writing =
         places[static_cast<std::size_t>(processes_.process_index())]["writer"].integer();
     std::vector<nn::StateDict> weights;

@@ -35,9 +35,9 @@ bool are_scores(const std::string& op, const Tensor& predictions, const Tensor& 
                              labels.shape()));
     const bool scores = predictions.dim() > dims;
     if (!(scores ? is_floating(predictions.dtype()) : is_integral(predictions.dtype())))
-        throw DTypeError(str(op, ": ", scores ? "scores are floating" : "classes are whole numbers",
-                             ": ", predictions.dtype(), " ", predictions.shape(), " for labels ",
-                             labels.shape()));
+        throw DTypeError(str(
+            op, ": ", scores ? "scores must be floating-point" : "classes must be integers", ": ",
+            predictions.dtype(), " ", predictions.shape(), " for labels ", labels.shape()));
     return scores;
 }
 
@@ -100,7 +100,7 @@ Tensor Metric::left_out(const ValidRows& valid, std::int64_t rows) const {
 Tensor Metric::valid_labels(const Tensor& labels, const ValidRows& valid,
                             std::int64_t ignore_index) const {
     if (!is_integral(labels.dtype()))
-        throw DTypeError(str(name_, ": labels are whole numbers: ", labels.dtype()));
+        throw DTypeError(str(name_, ": labels must be integers: ", labels.dtype()));
     const Tensor out = left_out(valid, rows_of(name_, labels));
     const Tensor whole = to(labels, i64);
     return out.defined() ? masked_fill(whole, broadcast_mask(out, whole), ignore_index) : whole;
@@ -152,8 +152,9 @@ void Mean::update(const Tensor& values, const Tensor& weights, const ValidRows& 
     Tensor w = weights.defined() ? to(weights, f64) : ones_like(x);
     if (w.shape() != x.shape()) {
         if (x.dim() == 0 || w.shape() != Shape{x.size(0)})
-            throw ShapeError(str(name(), ": weights must be as the values, or one for each row: ",
-                                 weights.shape(), " for ", values.shape()));
+            throw ShapeError(
+                str(name(), ": weights must have the shape of the values, or one element per row: ",
+                    weights.shape(), " for ", values.shape()));
         w = broadcast_mask(w, x);
     }
     if (x.dim() > 0 || valid.is_given())
@@ -164,9 +165,9 @@ void Mean::update(const Tensor& values, const Tensor& weights, const ValidRows& 
 
 void Mean::update(const Tensor& value, double weight) {
     if (value.numel() != 1)
-        throw ShapeError(str(name(), ": a weight goes with one value: ", value.shape()));
+        throw ShapeError(str(name(), ": a weight needs a single value: ", value.shape()));
     if (!(weight >= 0 && std::isfinite(weight)))
-        throw ValueError(str(name(), ": a weight is a finite number, 0 or above: ", weight));
+        throw ValueError(str(name(), ": the weight must be finite and not negative: ", weight));
     update(reshape(value, {}), full({}, weight, {f64, device()}));
 }
 
@@ -308,7 +309,7 @@ F1::F1(Accelerator& accelerator, std::int64_t num_classes, F1Options options)
     : ClassCounts(accelerator, "F1", num_classes, options.ignore_index), options_(options) {
     const auto [average, positive, ignored, zero_division] = options_;
     if (average == Average::binary && (num_classes != 2 || positive < 0 || positive > 1))
-        throw ValueError(str(name(), ": binary is for two classes, of which 0 or 1 is positive: ",
+        throw ValueError(str(name(), ": binary needs two classes, and positive must be 0 or 1: ",
                              num_classes, " classes, positive ", positive));
     if (zero_division != 0 && zero_division != 1 && !std::isnan(zero_division))
         throw ValueError(str(name(), ": zero_division must be 0, 1 or NaN: ", zero_division));

@@ -16,9 +16,9 @@ class Worker:
     """A process that replies to each line with a line of JSON."""
 
     def __init__(self, command, **environment):
-        self.trouble = tempfile.TemporaryFile("w+")
+        self.errors = tempfile.TemporaryFile("w+")
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                        stderr=self.trouble, text=True,
+                                        stderr=self.errors, text=True,
                                         env={**os.environ, **environment})
         self.lines = queue.Queue()
         threading.Thread(target=self.read, daemon=True).start()
@@ -37,8 +37,8 @@ class Worker:
             raise Failed(f"no answer within {timeout} s") from None
         if line is None:
             self.process.wait()
-            self.trouble.seek(0)
-            last = (self.trouble.read().strip().splitlines() or [""])[-1]
+            self.errors.seek(0)
+            last = (self.errors.read().strip().splitlines() or [""])[-1]
             raise Failed(f"exit status {self.process.returncode}: {last}")
         reply = json.loads(line)
         if "error" in reply:

@@ -271,15 +271,15 @@ std::vector<Tensor> start_gradients(const std::vector<Tensor>& roots,
             throw UsageError(
                 "backward: the tensor has no history: none of its inputs requires a gradient, or "
                 "it was computed under NoGrad");
-        const Tensor given = i < gradients.size() ? gradients[i] : Tensor();
-        if (!given.defined() && root.numel() != 1)
+        const Tensor gradient = i < gradients.size() ? gradients[i] : Tensor();
+        if (!gradient.defined() && root.numel() != 1)
             throw UsageError(
                 str("backward: a tensor with more than one element needs a gradient argument: ",
                     root.shape()));
-        if (given.defined() && given.shape() != root.shape())
+        if (gradient.defined() && gradient.shape() != root.shape())
             throw ShapeError(
-                str("backward: gradient ", given.shape(), " for a tensor ", root.shape()));
-        result.push_back(given.defined() ? given : ones_like(root));
+                str("backward: gradient ", gradient.shape(), " for a tensor ", root.shape()));
+        result.push_back(gradient.defined() ? gradient : ones_like(root));
     }
     return result;
 }

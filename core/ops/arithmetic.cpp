@@ -98,10 +98,10 @@ Tensor pow(const Tensor& a, Scalar exponent) {
 }
 
 // d a^b = b a^(b-1) da + a^b ln(a) db, with 0^b ln(0) taken as 0 for b > 0.
-Tensor pow(const Tensor& given, const Tensor& exponents) {
+Tensor pow(const Tensor& input, const Tensor& exponents) {
     const profiler::OpScope scope("pow");
-    check_device("pow", {&given, &exponents});
-    const Tensor a = autocast_to_f32(given), b = autocast_to_f32(exponents);
+    check_device("pow", {&input, &exponents});
+    const Tensor a = autocast_to_f32(input), b = autocast_to_f32(exponents);
     const DType common = promote(a, b);
     const Tensor y = binary_forward("pow", kernels::formula::Pow{}, a, b, common, common);
     return record(

@@ -131,15 +131,15 @@ Tensor index_select(const Tensor& x, std::int64_t dim, const Tensor& index) {
         });
 }
 
-Tensor scatter_add(const Tensor& given, std::int64_t dim, const Tensor& index,
+Tensor scatter_add(const Tensor& input, std::int64_t dim, const Tensor& index,
                    const Tensor& added) {
     const profiler::OpScope scope("scatter_add");
-    check_device("scatter_add", {&given, &index, &added});
+    check_device("scatter_add", {&input, &index, &added});
     check_index_dtype("scatter_add", index);
-    check_compute("scatter_add", given);
+    check_compute("scatter_add", input);
     // Autocast can make one of them half as wide as the other.
-    const bool differ = autocast_dtype() && given.dtype() != added.dtype();
-    const Tensor x = differ ? autocast_to_f32(given) : given,
+    const bool differ = autocast_dtype() && input.dtype() != added.dtype();
+    const Tensor x = differ ? autocast_to_f32(input) : input,
                  src = differ ? autocast_to_f32(added) : added;
     check_same_dtype("scatter_add", x, src);
     if (x.dim() == 0)

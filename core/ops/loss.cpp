@@ -51,9 +51,10 @@ Tensor composed_gradient(const Tensor& logits, const Tensor& targets, const Tens
     const Tensor ignored = eq(targets, Scalar(options.ignore_index));
     const auto classes = static_cast<double>(logits.size(1));
     const Tensor hot = to(one_hot(masked_fill(targets, ignored, 0), logits.size(1)), dloss.dtype());
-    const Tensor wanted = hot * (1 - options.label_smoothing) + options.label_smoothing / classes;
+    const Tensor target_probs =
+        hot * (1 - options.label_smoothing) + options.label_smoothing / classes;
     const Tensor weight = unsqueeze(masked_fill(dloss, ignored, 0), 1);
-    return (softmax(to(logits, dloss.dtype())) - wanted) * weight;
+    return (softmax(to(logits, dloss.dtype())) - target_probs) * weight;
 }
 
 Tensor cross_entropy_gradient(const Tensor& logits, const Tensor& targets, const Tensor& lse,
@@ -104,15 +105,16 @@ LinearLoss linear_losses(const Tensor& x, const Tensor& weight, const Tensor& ta
 
     for (std::int64_t first = 0; first < n; first += rows) {
         const std::int64_t count = std::min(rows, n - first);
-        const Tensor part = x.narrow(0, first, count), wanted = targets.narrow(0, first, count);
+        const Tensor part = x.narrow(0, first, count),
+                     chunk_targets = targets.narrow(0, first, count);
         Tensor logits = all_logits.narrow(0, 0, count), dlogits = all_dlogits.narrow(0, 0, count);
         Tensor loss = result.losses.narrow(0, first, count), lse = all_lse.narrow(0, 0, count);
         launch(x.device(), [&](auto& on) {
             kernels::matmul(on, part.view(), weight.t().view(), logits.view());
-            kernels::cross_entropy(on, logits.view(), wanted.view(), params, loss.view(),
+            kernels::cross_entropy(on, logits.view(), chunk_targets.view(), params, loss.view(),
                                    lse.view());
             if (!wants_dx && !wants_dweight) return;
-            kernels::cross_entropy_backward(on, logits.view(), wanted.view(), lse.view(),
+            kernels::cross_entropy_backward(on, logits.view(), chunk_targets.view(), lse.view(),
                                             expand(one, {count}).view(), params, dlogits.view());
             if (wants_dx) {
                 Tensor dx = result.dx.narrow(0, first, count);

@@ -94,9 +94,9 @@ Tensor arg_extreme(const char* op, const Tensor& x, std::int64_t dim, bool keepd
 
 }  // namespace
 
-Tensor sum(const Tensor& given, const Dims& dims, bool keepdim) {
+Tensor sum(const Tensor& input, const Dims& dims, bool keepdim) {
     const profiler::OpScope scope("sum");
-    const Tensor x = autocast_to_f32(given);
+    const Tensor x = autocast_to_f32(input);
     const Reduced r = reduced("sum", x, dims, keepdim);
     Tensor y = empty_result(x, r, is_floating(x.dtype()) ? x.dtype() : i64);
     launch(x.device(), [&](auto& on) { kernels::sum(on, x.view(), view_as(y, r.kept)); });

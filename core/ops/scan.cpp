@@ -56,17 +56,17 @@ Tensor scanned_dtype(const char* op, const Tensor& x) {
 
 }  // namespace
 
-Tensor cumsum(const Tensor& given, std::int64_t dim) {
+Tensor cumsum(const Tensor& input, std::int64_t dim) {
     const profiler::OpScope scope("cumsum");
-    const Tensor x = scanned_dtype("cumsum", given);
+    const Tensor x = scanned_dtype("cumsum", input);
     const int d = wrap_dim("cumsum", dim, x.dim());
     if (x.dim() == 0) return clone(x);
     return cumulative_sum(x, d, false);
 }
 
-Tensor cumprod(const Tensor& given, std::int64_t dim) {
+Tensor cumprod(const Tensor& input, std::int64_t dim) {
     const profiler::OpScope scope("cumprod");
-    const Tensor x = scanned_dtype("cumprod", given);
+    const Tensor x = scanned_dtype("cumprod", input);
     const int d = wrap_dim("cumprod", dim, x.dim());
     if (x.dim() == 0) return clone(x);
     Tensor y = empty_like(x);

@@ -46,11 +46,11 @@ Tensor log_softmax_gradient(const Tensor& dy, const Tensor& y, int dim) {
 
 }  // namespace
 
-Tensor softmax(const Tensor& given, std::int64_t dim) {
+Tensor softmax(const Tensor& input, std::int64_t dim) {
     const profiler::OpScope scope("softmax");
-    check_device("softmax", {&given});
-    check_floating("softmax", given);
-    const Tensor x = autocast_to_f32(given);
+    check_device("softmax", {&input});
+    check_floating("softmax", input);
+    const Tensor x = autocast_to_f32(input);
     const int d = wrap_dim("softmax", dim, x.dim());
     Tensor y = empty_like(x);
     launch(x.device(),
@@ -60,11 +60,11 @@ Tensor softmax(const Tensor& given, std::int64_t dim) {
     });
 }
 
-Tensor log_softmax(const Tensor& given, std::int64_t dim) {
+Tensor log_softmax(const Tensor& input, std::int64_t dim) {
     const profiler::OpScope scope("log_softmax");
-    check_device("log_softmax", {&given});
-    check_floating("log_softmax", given);
-    const Tensor x = autocast_to_f32(given);
+    check_device("log_softmax", {&input});
+    check_floating("log_softmax", input);
+    const Tensor x = autocast_to_f32(input);
     const int d = wrap_dim("log_softmax", dim, x.dim());
     Tensor y = empty_like(x);
     launch(x.device(), [&](auto& on) {

@@ -99,10 +99,10 @@ Tensor record_slice(const char* op, const Tensor& y, const Tensor& x, F part) {
 
 }  // namespace
 
-Tensor view(const Tensor& x, const Shape& wanted) {
+Tensor view(const Tensor& x, const Shape& requested) {
     const profiler::OpScope scope("view");
     check_device("view", {&x});
-    const Shape shape = resolve("view", x, wanted);
+    const Shape shape = resolve("view", x, requested);
     Strides strides;
     if (!strides_for(x, shape, strides))
         throw ShapeError(str("view: ", x.shape(), " with strides ", x.strides(),
@@ -110,10 +110,10 @@ Tensor view(const Tensor& x, const Shape& wanted) {
     return reshape_view("view", x, shape, strides);
 }
 
-Tensor reshape(const Tensor& x, const Shape& wanted) {
+Tensor reshape(const Tensor& x, const Shape& requested) {
     const profiler::OpScope scope("reshape");
     check_device("reshape", {&x});
-    const Shape shape = resolve("reshape", x, wanted);
+    const Shape shape = resolve("reshape", x, requested);
     Strides strides;
     if (strides_for(x, shape, strides)) return reshape_view("reshape", x, shape, strides);
     return reshape_view("reshape", contiguous(x), shape, contiguous_strides(shape));
@@ -173,11 +173,11 @@ Tensor transpose(const Tensor& x, std::int64_t a, std::int64_t b) {
     return permute(x, order);
 }
 
-Tensor expand(const Tensor& x, const Shape& wanted) {
+Tensor expand(const Tensor& x, const Shape& requested) {
     check_device("expand", {&x});
-    if (wanted == x.shape()) return x;
+    if (requested == x.shape()) return x;
     const profiler::OpScope scope("expand");
-    Shape shape = wanted;
+    Shape shape = requested;
     Strides strides = shape;
     const int added = shape.size() - x.dim();
     bool fits = added >= 0;
@@ -187,7 +187,7 @@ Tensor expand(const Tensor& x, const Shape& wanted) {
         fits = shape[d] == size || (size == 1 && shape[d] >= 0);
         strides[d] = shape[d] == size && d >= added ? x.strides()[d - added] : 0;
     }
-    if (!fits) throw ShapeError(str("expand: ", x.shape(), " cannot be broadcast to ", wanted));
+    if (!fits) throw ShapeError(str("expand: ", x.shape(), " cannot be broadcast to ", requested));
     if (shape == x.shape()) return x;
     // The engine sums the gradient to x's shape.
     return record("expand", make_view(x, shape, strides, x.impl()->offset), {x},

@@ -7,6 +7,21 @@
 #include "core/tree/tree_checks.h"
 #include "core/tree/tree_utils.h"
 
+namespace axle::tree {
+
+void check_keys(const char* op, const Tree::Map& entries) {
+    if (entries.size() < 2) return;
+    std::vector<std::string_view> keys;
+    keys.reserve(entries.size());
+    for (const Tree::Entry& entry : entries) keys.push_back(entry.key);
+    std::sort(keys.begin(), keys.end());
+    const auto duplicate = std::adjacent_find(keys.begin(), keys.end());
+    if (duplicate != keys.end())
+        throw ValueError(str(op, ": duplicate key: ", in_quotes(*duplicate)));
+}
+
+}  // namespace axle::tree
+
 namespace axle {
 namespace {
 
@@ -84,11 +99,11 @@ void Tree::throw_beyond_int64(std::uint64_t value) {
     throw ValueError(str("Tree: an integer exceeds 64 bits: ", value));
 }
 
-void Tree::throw_wrong_kind(const char* wanted) const {
+void Tree::throw_wrong_kind(const char* expected) const {
     std::string found = name_of(kind());
     if (is_map()) found += str(" with keys ", keys_of(entries()));
     if (is_string()) found += str(" (", in_quotes(string()), ")");
-    throw ValueError(str("Tree: expected ", wanted, ", got ", found));
+    throw ValueError(str("Tree: expected ", expected, ", got ", found));
 }
 
 const Tensor& Tree::tensor() const {

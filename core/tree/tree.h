@@ -113,7 +113,7 @@ class Tree {
         return static_cast<std::int64_t>(value);
     }
     [[noreturn]] static void throw_beyond_int64(std::uint64_t value);
-    [[noreturn]] void throw_wrong_kind(const char* wanted) const;
+    [[noreturn]] void throw_wrong_kind(const char* expected) const;
     const Tree& at(std::int64_t index) const;
 
     // Alternatives are in the order of Kind.

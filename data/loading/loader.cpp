@@ -266,7 +266,7 @@ void DataLoader::finish(bool complete) noexcept {
     running_ = false;
     current_ = Batch();
     if (complete && (position_ > 0 || has_steps_)) ++epoch_;
-    go_to(0);
+    set_position(0);
     if (hooks_ != nullptr) hooks_->end(*this);
 }
 
@@ -277,14 +277,14 @@ void DataLoader::check_idle(const char* what) const {
                              "iterators is still active"));
 }
 
-void DataLoader::go_to(std::int64_t position, std::optional<std::int64_t> parts) {
+void DataLoader::set_position(std::int64_t position, std::optional<std::int64_t> parts) {
     position_ = position;
     resumed_parts_ = parts;
 }
 
 void DataLoader::set_epoch(std::int64_t epoch) {
     check_idle("set_epoch");
-    if (epoch != epoch_) go_to(0);
+    if (epoch != epoch_) set_position(0);
     epoch_ = epoch;
 }
 
@@ -297,7 +297,7 @@ void DataLoader::begin_epoch(std::int64_t epoch) {
 void DataLoader::skip_first_batches(std::int64_t n) {
     check_idle("skip_first_batches");
     if (n < 0) throw ValueError(str("skip_first_batches: negative number of batches: ", n));
-    go_to(n);
+    set_position(n);
 }
 
 SkipDataLoader::SkipDataLoader(DataLoader& loader, std::int64_t num_batches)

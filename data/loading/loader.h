@@ -212,7 +212,7 @@ class DataLoader {
     Parts parts_read(std::int64_t parts, bool by_all) const;
     // Returns position(), limited to the length of a pass.
     std::int64_t reachable_position() const;
-    void go_to(std::int64_t position, std::optional<std::int64_t> parts = {});
+    void set_position(std::int64_t position, std::optional<std::int64_t> parts = {});
     void update_own_batches();
     std::shared_ptr<BatchSource> source(const std::shared_ptr<const BatchSampler>& batches,
                                         std::shared_ptr<const IterableDataset> iterable,

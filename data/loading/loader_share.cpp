@@ -131,9 +131,9 @@ void DataLoader::load_state_dict(const Tree& state) {
         random->manual_seed(static_cast<std::uint64_t>(seed->integer()));
     epoch_ = finished ? epoch + 1 : epoch;
     if (finished || position == 0)
-        go_to(0);
+        set_position(0);
     else
-        go_to(position, parts);
+        set_position(position, parts);
 }
 
 }  // namespace axle::data

@@ -28,8 +28,9 @@ std::string value_of(const char* name) {
 
 std::string threads_for(const JobNode& place) {
     if (place.num_threads > 0) return std::to_string(place.num_threads);
-    const std::string said = value_of("OMP_NUM_THREADS");
-    if (!said.empty() && said.find_first_not_of("0123456789") == std::string::npos) return said;
+    const std::string configured = value_of("OMP_NUM_THREADS");
+    if (!configured.empty() && configured.find_first_not_of("0123456789") == std::string::npos)
+        return configured;
     const auto cores = static_cast<int>(physical_cores().size());
     return std::to_string(std::max(1, cores / place.local_world_size));
 }

@@ -89,7 +89,7 @@ class Nodelist {
         std::uint64_t value = 0;
         const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
         if (error != std::errc() || end != text.data() + text.size() || text.size() > 18)
-            fail("a range is no number");
+            fail("a range is not a number");
         return value;
     }
 

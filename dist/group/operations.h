@@ -76,7 +76,7 @@ template <StructuredType T>
 T gather_rows(ProcessGroup& group, const T& value) {
     return apply_as_tree(value, [&](const Tree& tree) { return gather_rows(group, tree); });
 }
-// Like through_tree(), for operations that concatenate lists: members of pairs, tuples and arrays
+// Like apply_as_tree(), for operations that concatenate lists: members of pairs, tuples and arrays
 // are passed as a map, so that they are kept apart.
 template <StructuredType T, class F>
 T through_members(const T& value, F&& f) {

@@ -64,7 +64,7 @@ Tree describe_error(const std::exception_ptr& error) {
                                                memory->peak}));
         return described;
     } catch (...) {
-        return {{"type", kError.name}, {"text", "what is thrown is no std::exception"}};
+        return {{"type", kError.name}, {"text", "an exception not derived from std::exception"}};
     }
 }
 
@@ -78,11 +78,11 @@ void throw_described(const Tree& error, std::string_view op, std::string_view wh
 }
 
 std::vector<Tree> gather_or_throw(ProcessGroup& group, std::string_view op,
-                                  const std::function<Tree()>& saying, const std::string& call) {
+                                  const std::function<Tree()>& describe, const std::string& call) {
     Tree own{{"call", call.empty() ? std::string(op) : call}};
     std::exception_ptr error;
     try {
-        own.set("said", to_bytes(saying()));
+        own.set("value", to_bytes(describe()));
     } catch (...) {
         error = std::current_exception();
         own.set("error", describe_error(error));
@@ -99,13 +99,13 @@ std::vector<Tree> gather_or_throw(ProcessGroup& group, std::string_view op,
             throw CommError(str("rank 0 calls ", all[0]["call"].string(), ", rank ", rank,
                                 " calls ", all[rank]["call"].string()));
     if (error) std::rethrow_exception(error);
-    std::vector<Tree> descriptions;
+    std::vector<Tree> values;
     for (std::size_t rank = 0; rank < all.size(); ++rank) {
         if (const Tree* theirs = all[rank].find("error"))
             throw_described(*theirs, op, str("process ", rank));
-        descriptions.push_back(from_bytes(all[rank]["said"].string()));
+        values.push_back(from_bytes(all[rank]["value"].string()));
     }
-    return descriptions;
+    return values;
 }
 
 }  // namespace axle::dist

@@ -22,7 +22,7 @@ Tree describe_error(const std::exception_ptr& error);
 // processes throw: those ranks their own error, the others the first rank's error with "process 2"
 // before its text. Throws CommError if the processes pass different `call`s, which default to `op`.
 std::vector<Tree> gather_or_throw(ProcessGroup& group, std::string_view op,
-                                  const std::function<Tree()>& saying,
+                                  const std::function<Tree()>& describe,
                                   const std::string& call = {});
 
 }  // namespace axle::dist

@@ -68,7 +68,8 @@ std::optional<JoinRefusal> Server::reason_to_refuse(const JoinRequest& join_requ
                                       join_request.world_size, " on ", process.text())};
     }
     if (join_request.rank < 0 || join_request.rank >= size)
-        return JoinRefusal{false, str("there is no rank ", join_request.rank, " among ", size)};
+        return JoinRefusal{
+            false, str("rank ", join_request.rank, " is out of range for WORLD_SIZE ", size)};
     const Member& first = members_[static_cast<std::size_t>(join_request.rank)];
     if (first.state == State::not_joined) return {};
     return JoinRefusal{false, str("rank ", join_request.rank, " is used twice: by ",

@@ -25,20 +25,20 @@ class Kwargs {
 
     // Each overload reads an option; the value stays unchanged if the option is missing.
     void read(const char* key, double& value) const {
-        if (const Tree* const given = find(key)) value = given->number();
+        if (const Tree* const option = find(key)) value = option->number();
     }
     void read(const char* key, std::int64_t& value) const {
-        if (const Tree* const given = find(key)) value = given->integer();
+        if (const Tree* const option = find(key)) value = option->integer();
     }
     void read(const char* key, bool& value) const {
-        if (const Tree* const given = find(key)) value = given->boolean();
+        if (const Tree* const option = find(key)) value = option->boolean();
     }
     void read(const char* key, PerGroup& value) const {
-        const Tree* const given = find(key);
-        if (given == nullptr) return;
-        if (!given->is_list()) return void(value = given->number());
+        const Tree* const option = find(key);
+        if (option == nullptr) return;
+        if (!option->is_list()) return void(value = option->number());
         std::vector<double> all;
-        for (const Tree& one : given->elements()) all.push_back(one.number());
+        for (const Tree& one : option->elements()) all.push_back(one.number());
         value = std::move(all);
     }
     template <class T>
@@ -48,12 +48,12 @@ class Kwargs {
     // Reads an enum from its names, which are in the enum's order.
     template <class E>
     void read(const char* key, E& value, std::span<const char* const> names) const {
-        const Tree* const given = find(key);
-        if (given == nullptr) return;
-        const auto found = std::find(names.begin(), names.end(), given->string());
+        const Tree* const option = find(key);
+        if (option == nullptr) return;
+        const auto found = std::find(names.begin(), names.end(), option->string());
         if (found == names.end())
             throw ValueError(str("get_scheduler: ", schedule_, ": ", key, " must be one of ",
-                                 join_names(names), ": '", given->string(), "'"));
+                                 join_names(names), ": '", option->string(), "'"));
         value = static_cast<E>(found - names.begin());
     }
 
@@ -65,8 +65,8 @@ class Kwargs {
 
   private:
     const Tree* find(const char* key) const {
-        const Tree* const given = tree_.is_null() ? nullptr : tree_.find(key);
-        return given == nullptr || given->is_null() ? nullptr : given;
+        const Tree* const option = tree_.is_null() ? nullptr : tree_.find(key);
+        return option == nullptr || option->is_null() ? nullptr : option;
     }
 
     std::string_view schedule_;

@@ -21,9 +21,10 @@ Row with(Row row, Input last) {
     return row;
 }
 
-void attend(Cases& cases, const char* name, std::vector<Row> rows, Row large,
+void attend(Cases& cases, const char* name, const char* torch, std::vector<Row> rows, Row large,
             std::function<Outputs(In)> call) {
     cases.push_back({.name = name,
+                     .torch = torch,
                      .call = std::move(call),
                      .rows = std::move(rows),
                      .large = std::move(large),
@@ -35,36 +36,36 @@ void attend(Cases& cases, const char* name, std::vector<Row> rows, Row large,
 }  // namespace
 
 void add_attention_cases(Cases& cases) {
-    attend(cases, "scaled_dot_product_attention",
+    attend(cases, "scaled_dot_product_attention", "attention(*x)",
            {heads(2, 2, 2, 5, 7, 4), heads(1, 4, 2, 3, 3, 8), heads(1, 3, 1, 2, 5, 3),
             heads(0, 2, 2, 3, 3, 4), heads(1, 1, 1, 1, 1, 1), heads(1, 1, 1, 3, 67, 5)},
            heads(2, 3, 3, 150, 140, 32),
            [](In x) { return scaled_dot_product_attention(x[0], x[1], x[2]); });
-    attend(cases, "scaled_dot_product_attention/causal",
+    attend(cases, "scaled_dot_product_attention/causal", "attention(*x, causal=True)",
            {heads(2, 2, 1, 5, 5, 4), heads(1, 1, 1, 3, 7, 4), heads(1, 1, 1, 7, 3, 4),
             heads(1, 1, 1, 35, 35, 2)},
            heads(2, 4, 2, 150, 150, 32),
            [](In x) { return scaled_dot_product_attention(x[0], x[1], x[2], {.causal = true}); });
-    attend(cases, "scaled_dot_product_attention/scale", {heads(1, 2, 2, 3, 4, 4)}, {},
+    attend(cases, "scaled_dot_product_attention/scale", "attention(*x, scale=0.25)",
+           {heads(1, 2, 2, 3, 4, 4)}, {},
            [](In x) { return scaled_dot_product_attention(x[0], x[1], x[2], {.scale = 0.25}); });
-    attend(cases, "scaled_dot_product_attention/mask",
+    attend(cases, "scaled_dot_product_attention/mask", "attention(*x)",
            {with(heads(2, 2, 2, 3, 4, 4), mask({2, 2, 3, 4})),
             with(heads(2, 2, 1, 3, 4, 4), mask({2, 1, 1, 4})),
             with(heads(1, 2, 2, 3, 4, 4), mask({3, 4})),
             with(heads(1, 2, 2, 3, 4, 4), ints({3, 4}, 0, 1, boolean))},
            {}, [](In x) { return scaled_dot_product_attention(x[0], x[1], x[2], {.mask = x[3]}); });
-    attend(cases, "scaled_dot_product_attention/bias",
+    attend(cases, "scaled_dot_product_attention/bias", "attention(*x)",
            {with(heads(2, 2, 2, 3, 4, 4), frozen(floats({2, 2, 3, 4}))),
             with(heads(2, 2, 2, 3, 4, 4), frozen(floats({3, 4}))),
             with(heads(2, 2, 1, 3, 4, 4), frozen(floats({2, 1, 4})))},
            {}, [](In x) { return scaled_dot_product_attention(x[0], x[1], x[2], {.mask = x[3]}); });
-    attend(cases, "scaled_dot_product_attention/dropout",
+    attend(cases, "scaled_dot_product_attention/dropout", "",
            {heads(2, 2, 2, 5, 7, 4), heads(1, 2, 1, 35, 35, 2)}, heads(2, 2, 2, 100, 100, 16),
            [](In x) {
                return scaled_dot_product_attention(x[0], x[1], x[2],
                                                    {.dropout_p = 0.25, .causal = true});
            });
-    cases.back().golden = false;
 
     const std::vector<Row> rows = {{floats({5, 4})},
                                    {floats({2, 3, 7, 6})},
@@ -72,12 +73,14 @@ void add_attention_cases(Cases& cases) {
                                    {floats({2, 0, 4})},
                                    {floats({3, 66})}};
     cases.push_back({.name = "rotary_embedding",
+                     .torch = "rotary_embedding(x[0])",
                      .call = [](In x) { return rotary_embedding(x[0]); },
                      .rows = rows,
                      .large = {floats({4, 130, 130})},
                      // In f32, the angle of a late position has a rounding error.
                      .tolerance = {.f32 = 4e-5}});
     cases.push_back({.name = "rotary_embedding/offset",
+                     .torch = "rotary_embedding(x[0], 500.0, 9)",
                      .call = [](In x) { return rotary_embedding(x[0], 500, 9); },
                      .rows = rows,
                      .tolerance = {.f32 = 4e-5}});

@@ -5,8 +5,10 @@ namespace axle::tests {
 
 namespace {
 
-void comparison(Cases& cases, std::string name, std::function<Outputs(In)> call) {
+void comparison(Cases& cases, std::string name, std::string torch,
+                std::function<Outputs(In)> call) {
     cases.push_back({.name = std::move(name),
+                     .torch = std::move(torch),
                      .call = std::move(call),
                      .rows = {{ties({4, 5}), ties({4, 5})},
                               {ties({3, 1, 4}), ties({2, 1})},
@@ -22,9 +24,11 @@ void comparison(Cases& cases, std::string name, std::function<Outputs(In)> call)
                      .gradient = false});
 }
 
-void with_number(Cases& cases, std::string name, std::function<Outputs(In)> call) {
+void with_number(Cases& cases, std::string name, std::string torch,
+                 std::function<Outputs(In)> call) {
     cases.push_back(
         {.name = std::move(name),
+         .torch = std::move(torch),
          .call = std::move(call),
          .rows =
              {{ties({3, 67})}, {ties({})}, {ties({0, 3})}, {specials({11})}, {ints({9}, -2, 3)}},
@@ -34,20 +38,21 @@ void with_number(Cases& cases, std::string name, std::function<Outputs(In)> call
 }  // namespace
 
 void add_compare_cases(Cases& cases) {
-    comparison(cases, "eq", [](In x) { return eq(x[0], x[1]); });
-    comparison(cases, "ne", [](In x) { return ne(x[0], x[1]); });
-    comparison(cases, "lt", [](In x) { return lt(x[0], x[1]); });
-    comparison(cases, "le", [](In x) { return le(x[0], x[1]); });
-    comparison(cases, "gt", [](In x) { return gt(x[0], x[1]); });
-    comparison(cases, "ge", [](In x) { return ge(x[0], x[1]); });
-    with_number(cases, "eq/number", [](In x) { return eq(x[0], 1); });
-    with_number(cases, "ne/number", [](In x) { return ne(x[0], 1); });
-    with_number(cases, "lt/number", [](In x) { return lt(x[0], 0.5); });
-    with_number(cases, "le/number", [](In x) { return le(x[0], 1); });
-    with_number(cases, "gt/number", [](In x) { return gt(x[0], 0.5); });
-    with_number(cases, "ge/number", [](In x) { return ge(x[0], 1); });
+    comparison(cases, "eq", "torch.eq(x[0], x[1])", [](In x) { return eq(x[0], x[1]); });
+    comparison(cases, "ne", "torch.ne(x[0], x[1])", [](In x) { return ne(x[0], x[1]); });
+    comparison(cases, "lt", "torch.lt(x[0], x[1])", [](In x) { return lt(x[0], x[1]); });
+    comparison(cases, "le", "torch.le(x[0], x[1])", [](In x) { return le(x[0], x[1]); });
+    comparison(cases, "gt", "torch.gt(x[0], x[1])", [](In x) { return gt(x[0], x[1]); });
+    comparison(cases, "ge", "torch.ge(x[0], x[1])", [](In x) { return ge(x[0], x[1]); });
+    with_number(cases, "eq/number", "torch.eq(x[0], 1)", [](In x) { return eq(x[0], 1); });
+    with_number(cases, "ne/number", "torch.ne(x[0], 1)", [](In x) { return ne(x[0], 1); });
+    with_number(cases, "lt/number", "torch.lt(x[0], 0.5)", [](In x) { return lt(x[0], 0.5); });
+    with_number(cases, "le/number", "torch.le(x[0], 1)", [](In x) { return le(x[0], 1); });
+    with_number(cases, "gt/number", "torch.gt(x[0], 0.5)", [](In x) { return gt(x[0], 0.5); });
+    with_number(cases, "ge/number", "torch.ge(x[0], 1)", [](In x) { return ge(x[0], 1); });
 
     cases.push_back({.name = "where",
+                     .torch = "torch.where(*x)",
                      .call = [](In x) { return where(x[0], x[1], x[2]); },
                      .rows = {{mask({4, 5}), floats({4, 5}), floats({4, 5})},
                               {mask({3, 1}), floats({4}), floats({})},
@@ -57,10 +62,12 @@ void add_compare_cases(Cases& cases) {
                      .large = {mask({263}), floats({257, 263}), floats({257, 1})},
                      .twice = true});
     cases.push_back({.name = "where/promoted",
+                     .torch = "torch.where(*x)",
                      .call = [](In x) { return where(x[0], x[1], x[2]); },
                      .rows = {{mask({4, 5}), floats({4, 5}), ints({5}, -9, 9)}},
                      .twice = true});
     cases.push_back({.name = "masked_fill",
+                     .torch = "x[0].masked_fill(x[1], -1.5)",
                      .call = [](In x) { return masked_fill(x[0], x[1], -1.5); },
                      .rows = {{floats({4, 5}), mask({4, 5})},
                               {floats({2, 3, 4}), mask({3, 1})},
@@ -70,6 +77,7 @@ void add_compare_cases(Cases& cases) {
                      .large = {floats({257, 263}), mask({263})},
                      .twice = true});
     cases.push_back({.name = "masked_fill/infinite",
+                     .torch = "x[0].masked_fill(x[1], -inf)",
                      .call = [](In x) { return masked_fill(x[0], x[1], -1.0 / 0.0); },
                      .rows = {{floats({4, 5}), mask({5})}},
                      .gradient = false});

@@ -9,33 +9,40 @@ void add_convert_cases(Cases& cases) {
     const Row large = {floats({257, 263})};
     // Finite differences cannot see the slope because of rounding.
     cases.push_back({.name = "to",
+                     .torch = "x[0].to(torch.float32)",
                      .call = [](In x) { return to(x[0], f32); },
                      .rows = rows,
                      .large = large,
                      .smooth = false});
     cases.push_back({.name = "to/f64",
+                     .torch = "x[0].to(torch.float64)",
                      .call = [](In x) { return to(x[0], f64); },
                      .rows = rows,
                      .twice = true,
                      .own_dtype = true});
     cases.push_back({.name = "to/bf16",
+                     .torch = "x[0].to(torch.bfloat16)",
                      .call = [](In x) { return to(x[0], bf16); },
                      .rows = rows,
                      .smooth = false});
     cases.push_back({.name = "to/f16",
+                     .torch = "x[0].to(torch.float16)",
                      .call = [](In x) { return to(x[0], f16); },
                      .rows = rows,
                      .smooth = false});
     for (const DType dtype : {i64, i32, boolean})
         cases.push_back({.name = str("to/", name_of(dtype)),
+                         .torch = str("x[0].to(torch.", name_of(dtype), ")"),
                          .call = [dtype](In x) { return to(x[0], dtype); },
                          .rows = rows,
                          .gradient = false});
     cases.push_back({.name = "to/float_of_ints",
+                     .torch = "x[0].to(torch.float64)",
                      .call = [](In x) { return to(x[0], f64); },
                      .rows = {{ints({3, 5}, -9, 9)}, {ints({67}, 0, 255, u8)}, {mask({7})}},
                      .gradient = false});
     cases.push_back({.name = "to/device",
+                     .torch = "x[0].to('cpu')",
                      .call = [](In x) { return to(x[0], x[0].device()); },
                      .rows = rows,
                      .twice = true,
@@ -44,6 +51,7 @@ void add_convert_cases(Cases& cases) {
                              return y[0].is_same(x[0]) ? "" : "should be the tensor itself";
                          }});
     cases.push_back({.name = "contiguous",
+                     .torch = "x[0].contiguous()",
                      .call = [](In x) { return contiguous(x[0]); },
                      .rows = rows,
                      .large = large,
@@ -54,11 +62,13 @@ void add_convert_cases(Cases& cases) {
                          }});
     cases.push_back(
         {.name = "contiguous/transposed",
+         .torch = "x[0].T.contiguous()",
          .call = [](In x) { return contiguous(transpose(x[0], 0, 1)); },
          .rows = {{floats({4, 5})}, {floats({0, 3})}, {floats({1, 6})}, {floats({17, 67})}},
          .large = {floats({257, 263})},
          .twice = true});
     cases.push_back({.name = "clone",
+                     .torch = "x[0].clone()",
                      .call = [](In x) { return clone(x[0]); },
                      .rows = rows,
                      .large = large,

@@ -5,16 +5,20 @@ namespace axle::tests {
 
 namespace {
 
-void constant(Cases& cases, std::string name, std::function<Outputs(In)> call) {
-    cases.push_back(
-        {.name = std::move(name), .call = std::move(call), .rows = no_inputs(), .gradient = false});
+void constant(Cases& cases, std::string name, std::string torch, std::function<Outputs(In)> call) {
+    cases.push_back({.name = std::move(name),
+                     .torch = std::move(torch),
+                     .call = std::move(call),
+                     .rows = no_inputs(),
+                     .gradient = false});
 }
 
-void like(Cases& cases, std::string name, std::function<Outputs(In)> call, bool values = true) {
+void like(Cases& cases, std::string name, std::string torch, std::function<Outputs(In)> call,
+          bool values = true) {
     cases.push_back({.name = std::move(name),
+                     .torch = std::move(torch),
                      .call = std::move(call),
                      .rows = {{floats({2, 3})}, {floats({})}, {floats({0, 4})}, {ints({5}, 0, 9)}},
-                     .golden = values,
                      .values = values,
                      .gradient = false,
                      .check = [](In, const Outputs& y) {
@@ -31,7 +35,6 @@ void add_create_cases(Cases& cases) {
                              return empty({2, 0, 3});
                          },
                      .rows = no_inputs(),
-                     .golden = false,
                      .values = false,
                      .gradient = false,
                      .check =
@@ -39,32 +42,43 @@ void add_create_cases(Cases& cases) {
                              return y[0].shape() == Shape{2, 0, 3} ? "" : "should be [2, 0, 3]";
                          }});
     like(
-        cases, "empty_like", [](In x) { return empty_like(x[0]); }, false);
+        cases, "empty_like", "", [](In x) { return empty_like(x[0]); }, false);
 
-    constant(cases, "zeros", [](In) { return zeros({2, 3}); });
-    constant(cases, "zeros/scalar", [](In) { return zeros({}, {i64}); });
-    constant(cases, "ones", [](In) { return ones({3, 67}, {f64}); });
-    constant(cases, "ones/empty", [](In) { return ones({0, 3}, {boolean}); });
-    constant(cases, "full", [](In) { return full({2, 3}, 1.5); });
-    constant(cases, "full/ints", [](In) { return full({7}, -3, {i32}); });
-    like(cases, "zeros_like", [](In x) { return zeros_like(x[0]); });
-    like(cases, "ones_like", [](In x) { return ones_like(x[0]); });
-    like(cases, "full_like", [](In x) { return full_like(x[0], 3); });
+    constant(cases, "zeros", "torch.zeros(2, 3)", [](In) { return zeros({2, 3}); });
+    constant(cases, "zeros/scalar", "torch.zeros((), dtype=torch.int64)",
+             [](In) { return zeros({}, {i64}); });
+    constant(cases, "ones", "torch.ones(3, 67, dtype=torch.float64)", [](In) {
+        return ones({3, 67}, {f64});
+    });
+    constant(cases, "ones/empty", "torch.ones(0, 3, dtype=torch.bool)", [](In) {
+        return ones({0, 3}, {boolean});
+    });
+    constant(cases, "full", "torch.full((2, 3), 1.5)", [](In) { return full({2, 3}, 1.5); });
+    constant(cases, "full/ints", "torch.full((7,), -3, dtype=torch.int32)",
+             [](In) { return full({7}, -3, {i32}); });
+    like(cases, "zeros_like", "torch.zeros_like(x[0])", [](In x) { return zeros_like(x[0]); });
+    like(cases, "ones_like", "torch.ones_like(x[0])", [](In x) { return ones_like(x[0]); });
+    like(cases, "full_like", "torch.full_like(x[0], 3)", [](In x) { return full_like(x[0], 3); });
 
-    constant(cases, "arange", [](In) { return arange(5); });
-    constant(cases, "arange/none", [](In) { return arange(0); });
-    constant(cases, "arange/steps", [](In) { return arange(1, 11, 3); });
-    constant(cases, "arange/backwards", [](In) { return arange(5, -1, -2); });
-    constant(cases, "arange/floats", [](In) { return arange(0.0, 1.0, 0.1, {f64}); });
-    constant(cases, "arange/f32", [](In) { return arange(-1.0, 1.0, 0.25, {f32}); });
+    constant(cases, "arange", "torch.arange(5)", [](In) { return arange(5); });
+    constant(cases, "arange/none", "torch.arange(0)", [](In) { return arange(0); });
+    constant(cases, "arange/steps", "torch.arange(1, 11, 3)", [](In) { return arange(1, 11, 3); });
+    constant(cases, "arange/backwards", "torch.arange(5, -1, -2)",
+             [](In) { return arange(5, -1, -2); });
+    constant(cases, "arange/floats", "torch.arange(0, 1, 0.1, dtype=torch.float64)",
+             [](In) { return arange(0.0, 1.0, 0.1, {f64}); });
+    constant(cases, "arange/f32", "torch.arange(-1, 1, 0.25, dtype=torch.float32)",
+             [](In) { return arange(-1.0, 1.0, 0.25, {f32}); });
 
-    constant(cases, "tensor", [](In) {
+    constant(cases, "tensor", "torch.tensor([[1, -2.5, 3], [4, 5, 6]])", [](In) {
         return tensor(std::vector<double>{1, -2.5, 3, 4, 5, 6}, {2, 3});
     });
-    constant(cases, "tensor/ints", [](In) {
+    constant(cases, "tensor/ints", "torch.tensor([[1], [1 << 40], [-3]])", [](In) {
         return tensor(std::vector<std::int64_t>{1, std::int64_t{1} << 40, -3}, {3, 1});
     });
-    constant(cases, "tensor/none", [](In) { return tensor(std::vector<double>{}, {0, 2}); });
+    constant(cases, "tensor/none", "torch.empty(0, 2)", [](In) {
+        return tensor(std::vector<double>{}, {0, 2});
+    });
 }
 
 }  // namespace axle::tests

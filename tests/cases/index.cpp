@@ -7,6 +7,8 @@ namespace {
 
 void add_pick_cases(Cases& cases) {
     cases.push_back({.name = "gather",
+                     .torch = "x[0].gather(1, x[1].long())",
+                     // PyTorch refuses i32 indices.
                      .call = [](In x) { return gather(x[0], 1, x[1]); },
                      .rows = {{floats({3, 5}), ints({3, 4}, 0, 5)},
                               {floats({3, 5, 2}), ints({2, 7, 1}, 0, 5)},
@@ -16,6 +18,7 @@ void add_pick_cases(Cases& cases) {
                      .large = {floats({257, 263}), ints({257, 301}, 0, 263)},
                      .twice = true});
     cases.push_back({.name = "gather/first",
+                     .torch = "x[0].gather(0, x[1])",
                      .call = [](In x) { return gather(x[0], 0, x[1]); },
                      .rows = {{floats({5, 3}), ints({4, 3}, 0, 5)},
                               {floats({9}), ints({20}, 0, 9)},
@@ -26,19 +29,23 @@ void add_pick_cases(Cases& cases) {
                                    {floats({4, 4, 0}), ints({3}, 0, 4)},
                                    {floats({9, 67}), ints({5}, 0, 9, i32)}};
     cases.push_back({.name = "index_select",
+                     .torch = "x[0].index_select(0, x[1])",
                      .call = [](In x) { return index_select(x[0], 0, x[1]); },
                      .rows = rows,
                      .large = {floats({257, 263}), ints({400}, 0, 257)},
                      .twice = true});
     cases.push_back({.name = "index_select/inner",
+                     .torch = "x[0].index_select(1, x[1])",
                      .call = [](In x) { return index_select(x[0], 1, x[1]); },
                      .rows = rows,
                      .twice = true});
     cases.push_back({.name = "index_select/one_dim",
+                     .torch = "x[0].index_select(-1, x[1])",
                      .call = [](In x) { return index_select(x[0], -1, x[1]); },
                      .rows = {{floats({67}), ints({80}, 0, 67)}},
                      .twice = true});
     cases.push_back({.name = "scatter_add",
+                     .torch = "x[0].scatter_add(1, x[1].long(), x[2])",
                      .call = [](In x) { return scatter_add(x[0], 1, x[1], x[2]); },
                      .rows = {{floats({3, 5}), ints({3, 4}, 0, 5), floats({3, 4})},
                               {floats({3, 5}), ints({2, 9}, 0, 5), floats({2, 9})},
@@ -47,6 +54,7 @@ void add_pick_cases(Cases& cases) {
                      .large = {floats({257, 263}), ints({257, 301}, 0, 263), floats({257, 301})},
                      .twice = true});
     cases.push_back({.name = "scatter_add/first",
+                     .torch = "x[0].scatter_add(0, x[1], x[2])",
                      .call = [](In x) { return scatter_add(x[0], 0, x[1], x[2]); },
                      .rows = {{floats({2, 5}), ints({9, 5}, 0, 2), floats({9, 5})},
                               {floats({5}), ints({67}, 0, 5), floats({67})}},
@@ -64,20 +72,23 @@ void add_embedding_cases(Cases& cases) {
                                    {ints({9}, 0, 5, i32), floats({5, 67})},
                                    {ints({7}, 2, 3), floats({5, 1})}};
     const Row large = {ints({7, 301}, 0, 90), floats({90, 65})};
-    const auto add = [&](const char* name, std::optional<std::int64_t> padding, bool smooth) {
+    const auto add = [&](const char* name, const char* torch, std::optional<std::int64_t> padding,
+                         bool smooth) {
         cases.push_back({.name = name,
+                         .torch = torch,
                          .call = [=](In x) { return embedding(x[0], x[1], padding); },
                          .rows = rows,
                          .large = large,
                          .smooth = smooth,
                          .tolerance = {.f16 = 1e-2, .bf16 = 6e-2}});
     };
-    add("embedding", {}, true);
+    add("embedding", "F.embedding(*x)", {}, true);
     // The gradient of the padding row is omitted on purpose, but finite differences would see it.
-    add("embedding/padding", 2, false);
-    add("embedding/last_is_padding", -1, false);
+    add("embedding/padding", "F.embedding(*x, padding_idx=2)", 2, false);
+    add("embedding/last_is_padding", "F.embedding(*x, padding_idx=-1)", -1, false);
     cases.push_back(
         {.name = "one_hot",
+         .torch = "F.one_hot(x[0], 5)",
          .call = [](In x) { return one_hot(x[0], 5); },
          .rows = {{ints({2, 3}, 0, 5)}, {ints({}, 0, 5)}, {ints({0, 3}, 0, 5)}, {ints({67}, 0, 5)}},
          .gradient = false});
@@ -98,32 +109,35 @@ std::string descending(const Tensor& x, const Tensor& values, const Tensor& inde
 }
 
 void add_choice_cases(Cases& cases) {
-    const auto top = [&](const char* name, std::int64_t dim, bool largest, std::vector<Row> rows) {
+    const auto top = [&](const char* name, const char* torch, std::int64_t dim, bool largest,
+                         std::vector<Row> rows) {
         cases.push_back({.name = name,
+                         .torch = torch,
                          .call = [=](In x) { return topk(x[0], 3, dim, largest); },
                          .rows = std::move(rows),
                          .large = {distinct({257, 263})},
                          .twice = true});
     };
-    top("topk", -1, true,
+    top("topk", "x[0].topk(3)", -1, true,
         {{distinct({7})}, {distinct({2, 3})}, {distinct({0, 5})}, {distinct({3, 67})}});
-    top("topk/smallest", 0, false, {{distinct({7})}, {distinct({5, 2})}, {distinct({67, 2, 2})}});
+    top("topk/smallest", "x[0].topk(3, 0, largest=False)", 0, false,
+        {{distinct({7})}, {distinct({5, 2})}, {distinct({67, 2, 2})}});
     cases.push_back({.name = "topk/ties",
                      .call = [](In x) { return topk(x[0], 5); },
                      .rows = {{ties({9})}, {ties({3, 67})}},
-                     .golden = false,
                      .gradient = false,
                      .check = [](In x, const Outputs& y) { return descending(x[0], y[0], y[1]); }});
 
-    const auto whole = [&](const char* name, std::int64_t dim, bool descending,
+    const auto whole = [&](const char* name, const char* torch, std::int64_t dim, bool descending,
                            std::vector<Row> rows) {
         cases.push_back({.name = name,
+                         .torch = torch,
                          .call = [=](In x) { return sort(x[0], dim, descending); },
                          .rows = std::move(rows),
                          .large = {distinct({257, 263})},
                          .twice = true});
     };
-    whole("sort", -1, false,
+    whole("sort", "x[0].sort(dim=-1, stable=True)", -1, false,
           {{distinct({7})},
            {distinct({})},
            {distinct({0, 5})},
@@ -131,9 +145,12 @@ void add_choice_cases(Cases& cases) {
            {distinct({5, 1})},
            {distinct({3, 67})},
            {distinct({2, 3, 4})}});
-    whole("sort/descending", -1, true, {{distinct({7})}, {distinct({})}, {distinct({3, 67})}});
-    whole("sort/first", 0, false, {{distinct({5, 3})}, {distinct({67, 2, 2})}});
-    whole("sort/middle", 1, true, {{distinct({2, 5, 3})}, {distinct({2, 67, 3})}});
+    whole("sort/descending", "x[0].sort(dim=-1, descending=True, stable=True)", -1, true,
+          {{distinct({7})}, {distinct({})}, {distinct({3, 67})}});
+    whole("sort/first", "x[0].sort(dim=0, stable=True)", 0, false,
+          {{distinct({5, 3})}, {distinct({67, 2, 2})}});
+    whole("sort/middle", "x[0].sort(dim=1, descending=True, stable=True)", 1, true,
+          {{distinct({2, 5, 3})}, {distinct({2, 67, 3})}});
     // Inputs in which the order of equal elements matters: NaN, both zeros, integers.
     const std::vector<Row> equals = {{ties({9})},
                                      {ties({3, 67})},
@@ -144,15 +161,19 @@ void add_choice_cases(Cases& cases) {
                                      {ints({300}, 0, 256, u8)},
                                      {mask({3, 67})}};
     for (const bool descending : {false, true})
-        cases.push_back({.name = descending ? "sort/equals_descending" : "sort/equals",
-                         .call = [=](In x) { return sort(x[0], -1, descending); },
-                         .rows = equals,
-                         .gradient = false});
+        cases.push_back(
+            {.name = descending ? "sort/equals_descending" : "sort/equals",
+             .torch = str("x[0].sort(stable=True, descending=", descending ? "True)" : "False)"),
+             .call = [=](In x) { return sort(x[0], -1, descending); },
+             .rows = equals,
+             .gradient = false});
     cases.push_back({.name = "argsort",
+                     .torch = "x[0].argsort(dim=-1, stable=True)",
                      .call = [](In x) { return argsort(x[0]); },
                      .rows = {{ties({9})}, {distinct({})}, {distinct({0, 5})}, {specials({3, 67})}},
                      .gradient = false});
     cases.push_back({.name = "argsort/first",
+                     .torch = "x[0].argsort(dim=0, descending=True, stable=True)",
                      .call = [](In x) { return argsort(x[0], 0, true); },
                      .rows = {{ties({67, 3})}, {ints({9, 2}, -3, 3)}},
                      .gradient = false});
@@ -162,17 +183,20 @@ void add_choice_cases(Cases& cases) {
     for (const int diagonal : {0, 1, -2}) {
         const std::string variant = diagonal > 0 ? "/above" : diagonal < 0 ? "/below" : "";
         cases.push_back({.name = "tril" + variant,
+                         .torch = str("x[0].tril(", diagonal, ")"),
                          .call = [diagonal](In x) { return tril(x[0], diagonal); },
                          .rows = rows,
                          .large = {floats({257, 263})},
                          .twice = true});
         cases.push_back({.name = "triu" + variant,
+                         .torch = str("x[0].triu(", diagonal, ")"),
                          .call = [diagonal](In x) { return triu(x[0], diagonal); },
                          .rows = rows,
                          .large = {floats({257, 263})},
                          .twice = true});
     }
     cases.push_back({.name = "tril/mask",
+                     .torch = "x[0].tril()",
                      .call = [](In x) { return tril(x[0]); },
                      .rows = {{mask({5, 5})}, {ints({3, 7}, 1, 9)}},
                      .gradient = false});

@@ -6,8 +6,10 @@ namespace axle::tests {
 namespace {
 
 void add_resize_cases(Cases& cases) {
-    const auto add = [&](const std::string& variant, InterpolateOptions options) {
+    const auto add = [&](const std::string& variant, const char* torch,
+                         InterpolateOptions options) {
         cases.push_back({.name = "interpolate" + variant,
+                         .torch = str("F.interpolate(x[0], ", torch, ")"),
                          .call = [=](In x) { return interpolate(x[0], options); },
                          .rows = {{floats({2, 3, 7, 9})},
                                   {floats({3, 1, 5, 6})},
@@ -18,43 +20,58 @@ void add_resize_cases(Cases& cases) {
                          .twice = true});
     };
     const auto bilinear = Interpolation::bilinear;
-    add("", {.size = Size2(11, 26)});
-    add("/down", {.size = Size2(5, 4)});
-    add("/scale", {.scale_factor = 2});
-    add("/odd_scale", {.scale_factor = Scale2(1.7, 3.3)});
-    add("/bilinear", {.size = Size2(11, 26), .mode = bilinear});
-    add("/bilinear_down", {.size = Size2(5, 4), .mode = bilinear});
-    add("/bilinear_same", {.size = Size2(7, 9), .mode = bilinear});
-    add("/bilinear_scale", {.scale_factor = 2, .mode = bilinear});
-    add("/bilinear_odd_scale", {.scale_factor = Scale2(1.7, 3.3), .mode = bilinear});
-    add("/corners", {.size = Size2(11, 26), .mode = bilinear, .align_corners = true});
-    add("/corners_down", {.size = Size2(1, 4), .mode = bilinear, .align_corners = true});
-    add("/corners_scale", {.scale_factor = 2.5, .mode = bilinear, .align_corners = true});
+    add("", "size=(11, 26)", {.size = Size2(11, 26)});
+    add("/down", "size=(5, 4)", {.size = Size2(5, 4)});
+    add("/scale", "scale_factor=2", {.scale_factor = 2});
+    add("/odd_scale", "scale_factor=(1.7, 3.3)", {.scale_factor = Scale2(1.7, 3.3)});
+    add("/bilinear", "size=(11, 26), mode='bilinear'", {.size = Size2(11, 26), .mode = bilinear});
+    add("/bilinear_down", "size=(5, 4), mode='bilinear'", {.size = Size2(5, 4), .mode = bilinear});
+    add("/bilinear_same", "size=(7, 9), mode='bilinear'", {.size = Size2(7, 9), .mode = bilinear});
+    add("/bilinear_scale", "scale_factor=2, mode='bilinear'",
+        {.scale_factor = 2, .mode = bilinear});
+    add("/bilinear_odd_scale", "scale_factor=(1.7, 3.3), mode='bilinear'",
+        {.scale_factor = Scale2(1.7, 3.3), .mode = bilinear});
+    add("/corners", "size=(11, 26), mode='bilinear', align_corners=True",
+        {.size = Size2(11, 26), .mode = bilinear, .align_corners = true});
+    add("/corners_down", "size=(1, 4), mode='bilinear', align_corners=True",
+        {.size = Size2(1, 4), .mode = bilinear, .align_corners = true});
+    add("/corners_scale", "scale_factor=2.5, mode='bilinear', align_corners=True",
+        {.scale_factor = 2.5, .mode = bilinear, .align_corners = true});
 }
 
 void add_pad_cases(Cases& cases) {
-    const auto add = [&](const std::string& variant, std::vector<Row> rows, const Dims& padding,
-                         PadMode mode = PadMode::constant, Scalar value = 0) {
+    const auto add = [&](const std::string& variant, const char* torch, std::vector<Row> rows,
+                         const Dims& padding, PadMode mode = PadMode::constant, Scalar value = 0) {
         cases.push_back({.name = "pad" + variant,
+                         .torch = torch,
                          .call = [=](In x) { return pad(x[0], padding, mode, value); },
                          .rows = std::move(rows),
                          .twice = true});
     };
     const std::vector<Row> planes = {
         {floats({2, 3, 7, 9})}, {floats({5, 6})}, {floats({0, 4, 5})}, {floats({2, 9, 67})}};
-    add("", planes, {1, 2, 3, 0});
+    add("", "F.pad(x[0], (1, 2, 3, 0))", planes, {1, 2, 3, 0});
     cases.back().large = {floats({3, 7, 65, 67})};
-    add("/last", {{floats({5})}, {floats({0})}, {floats({3, 67})}, {floats({2, 1})}}, {2, 1},
+    add("/last", "F.pad(x[0], (2, 1), value=1.5)",
+        {{floats({5})}, {floats({0})}, {floats({3, 67})}, {floats({2, 1})}}, {2, 1},
         PadMode::constant, 1.5);
-    add("/crop", planes, {-1, 2, 3, -2}, PadMode::constant, -2);
-    add("/to_nothing", {{floats({3, 4})}}, {-1, -3});
-    add("/reflect", planes, {1, 4, 3, 0}, PadMode::reflect);
-    add("/reflect_crop", planes, {2, -3, -1, 3}, PadMode::reflect);
-    add("/replicate", planes, {1, 6, 3, 0}, PadMode::replicate);
-    add("/replicate_crop", planes, {2, -3, -1, 5}, PadMode::replicate);
-    add("/circular", planes, {1, 5, 3, 0}, PadMode::circular);
-    add("/circular_crop", planes, {2, -1, -1, 2}, PadMode::circular);
+    add("/crop", "F.pad(x[0], (-1, 2, 3, -2), value=-2)", planes, {-1, 2, 3, -2}, PadMode::constant,
+        -2);
+    add("/to_nothing", "F.pad(x[0], (-1, -3))", {{floats({3, 4})}}, {-1, -3});
+    add("/reflect", "pad_plane(x[0], (1, 4, 3, 0), 'reflect')", planes, {1, 4, 3, 0},
+        PadMode::reflect);
+    add("/reflect_crop", "pad_plane(x[0], (2, -3, -1, 3), 'reflect')", planes, {2, -3, -1, 3},
+        PadMode::reflect);
+    add("/replicate", "pad_plane(x[0], (1, 6, 3, 0), 'replicate')", planes, {1, 6, 3, 0},
+        PadMode::replicate);
+    add("/replicate_crop", "pad_plane(x[0], (2, -3, -1, 5), 'replicate')", planes, {2, -3, -1, 5},
+        PadMode::replicate);
+    add("/circular", "pad_plane(x[0], (1, 5, 3, 0), 'circular')", planes, {1, 5, 3, 0},
+        PadMode::circular);
+    add("/circular_crop", "pad_plane(x[0], (2, -1, -1, 2), 'circular')", planes, {2, -1, -1, 2},
+        PadMode::circular);
     cases.push_back({.name = "pad/ints",
+                     .torch = "F.pad(x[0], (1, 2), value=7)",
                      .call =
                          [](In x) {
                              return pad(x[0], {1, 2}, PadMode::constant, 7);
@@ -64,18 +81,24 @@ void add_pad_cases(Cases& cases) {
 }
 
 void add_flip_cases(Cases& cases) {
-    const auto add = [&](const std::string& variant, std::vector<Row> rows, const Dims& dims) {
+    const auto add = [&](const std::string& variant, const char* torch, std::vector<Row> rows,
+                         const Dims& dims) {
         cases.push_back({.name = "flip" + variant,
+                         .torch = torch,
                          .call = [=](In x) { return flip(x[0], dims); },
                          .rows = std::move(rows),
                          .twice = true});
     };
-    add("", {{floats({3, 4})}, {floats({5})}, {floats({0, 3})}, {floats({3, 67})}}, {-1});
+    add("", "x[0].flip(-1)", {{floats({3, 4})}, {floats({5})}, {floats({0, 3})}, {floats({3, 67})}},
+        {-1});
     cases.back().large = {floats({257, 263})};
-    add("/first", {{floats({3, 4})}, {floats({5, 1})}, {floats({2, 0})}, {floats({3, 67})}}, {0});
-    add("/two", {{floats({2, 3, 4})}, {floats({2, 0, 1})}, {floats({3, 2, 67})}}, {0, -1});
-    add("/none", {{floats({3, 4})}, {floats({})}}, {});
+    add("/first", "x[0].flip(0)",
+        {{floats({3, 4})}, {floats({5, 1})}, {floats({2, 0})}, {floats({3, 67})}}, {0});
+    add("/two", "x[0].flip(0, -1)",
+        {{floats({2, 3, 4})}, {floats({2, 0, 1})}, {floats({3, 2, 67})}}, {0, -1});
+    add("/none", "x[0].flip([])", {{floats({3, 4})}, {floats({})}}, {});
     cases.push_back({.name = "flip/ints",
+                     .torch = "x[0].flip(0)",
                      .call = [](In x) { return flip(x[0], {0}); },
                      .rows = {{ints({3, 67}, -9, 9)}, {ints({5}, 0, 99, u8)}, {mask({9})}},
                      .gradient = false});

@@ -6,7 +6,7 @@ namespace axle::tests {
 namespace {
 
 struct Variant {
-    const char* name;
+    const char *name, *torch;  // the suffix, PyTorch's options
     CrossEntropyOptions options;
 };
 
@@ -14,16 +14,23 @@ struct Variant {
 
 void add_loss_cases(Cases& cases) {
     const Variant variants[] = {
-        {"", {}},
-        {"/sum", {.reduction = Reduction::sum}},
-        {"/ignore", {.ignore_index = 2}},
-        {"/smoothing", {.label_smoothing = 0.25}},
-        {"/everything", {.ignore_index = 2, .label_smoothing = 0.25, .reduction = Reduction::sum}},
-        {"/smoothing_ignore", {.ignore_index = 2, .label_smoothing = 0.25}},
-        {"/none", {.ignore_index = 2, .label_smoothing = 0.25, .reduction = Reduction::none}},
+        {"", "", {}},
+        {"/sum", ", reduction='sum'", {.reduction = Reduction::sum}},
+        {"/ignore", ", ignore_index=2", {.ignore_index = 2}},
+        {"/smoothing", ", label_smoothing=0.25", {.label_smoothing = 0.25}},
+        {"/everything",
+         ", ignore_index=2, label_smoothing=0.25, reduction='sum'",
+         {.ignore_index = 2, .label_smoothing = 0.25, .reduction = Reduction::sum}},
+        {"/smoothing_ignore",
+         ", ignore_index=2, label_smoothing=0.25",
+         {.ignore_index = 2, .label_smoothing = 0.25}},
+        {"/none",
+         ", ignore_index=2, label_smoothing=0.25, reduction='none'",
+         {.ignore_index = 2, .label_smoothing = 0.25, .reduction = Reduction::none}},
     };
-    for (const auto& [name, options] : variants) {
+    for (const auto& [name, torch, options] : variants) {
         cases.push_back({.name = str("cross_entropy", name),
+                         .torch = str("F.cross_entropy(x[0], x[1]", torch, ")"),
                          .call = [o = options](In x) { return cross_entropy(x[0], x[1], o); },
                          .rows = {{floats({4, 5}), ints({4}, 0, 5)},
                                   {floats({1, 3}), ints({1}, 0, 2)},
@@ -33,6 +40,7 @@ void add_loss_cases(Cases& cases) {
         if (options.reduction == Reduction::none) continue;
         cases.push_back(
             {.name = str("linear_cross_entropy", name),
+             .torch = str("F.cross_entropy(F.linear(x[0], x[1]), x[2]", torch, ")"),
              .call = [o = options](In x) { return linear_cross_entropy(x[0], x[1], x[2], o); },
              .rows = {{floats({4, 3}), floats({5, 3}), ints({4}, 0, 5)},
                       {floats({1, 2}), floats({3, 2}), ints({1}, 0, 2)},
@@ -44,11 +52,13 @@ void add_loss_cases(Cases& cases) {
              .tolerance = {.f32 = 1e-5, .f16 = 1e-2, .bf16 = 8e-2}});
     }
     cases.push_back({.name = "cross_entropy/all_ignored",
+                     .torch = "F.cross_entropy(*x)",
                      .call = [](In x) { return cross_entropy(x[0], x[1]); },
                      .rows = {{floats({3, 5}), ints({3}, -100, -99)}},
                      .gradient = false});
     cases.push_back(
         {.name = "cross_entropy/no_gradient_from_ignored",
+         .torch = "F.cross_entropy(*x, reduction='sum')",
          .call = [](In x) { return cross_entropy(x[0], x[1], {.reduction = Reduction::sum}); },
          .rows = {{floats({3, 5}), ints({3}, -100, -99)}}});
 
@@ -57,14 +67,17 @@ void add_loss_cases(Cases& cases) {
                                     {floats({0, 3}), floats({0, 3})},
                                     {floats({3, 67}), floats({3, 67})}};
     const Row large = {floats({257, 263}), floats({257, 263})};
-    for (const auto& [name, reduction] :
-         {std::pair{"mse_loss", Reduction::mean}, std::pair{"mse_loss/sum", Reduction::sum},
-          std::pair{"mse_loss/none", Reduction::none}})
+    const auto mse = [&](const char* name, const char* torch, Reduction reduction) {
         cases.push_back({.name = name,
-                         .call = [r = reduction](In x) { return mse_loss(x[0], x[1], r); },
+                         .torch = torch,
+                         .call = [=](In x) { return mse_loss(x[0], x[1], reduction); },
                          .rows = pairs,
                          .large = large,
                          .twice = true});
+    };
+    mse("mse_loss", "F.mse_loss(*x)", Reduction::mean);
+    mse("mse_loss/sum", "F.mse_loss(*x, reduction='sum')", Reduction::sum);
+    mse("mse_loss/none", "F.mse_loss(*x, reduction='none')", Reduction::none);
 }
 
 }  // namespace axle::tests

@@ -26,6 +26,7 @@ double feed_forward_flops(In x) {
 void add_matmul_cases(Cases& cases) {
     const auto pair = [](const Shape& a, const Shape& b) { return Row{floats(a), floats(b)}; };
     cases.push_back({.name = "matmul",
+                     .torch = "torch.matmul(*x)",
                      .call = [](In x) { return matmul(x[0], x[1]); },
                      .rows = {pair({3, 4}, {4, 5}), pair({4}, {4}), pair({3, 4}, {4}),
                               pair({4}, {4, 5}), pair({1, 1}, {1, 1}), pair({0, 4}, {4, 5}),
@@ -37,6 +38,7 @@ void add_matmul_cases(Cases& cases) {
                      .flops = product_flops});
     cases.push_back(
         {.name = "matmul/batched",
+         .torch = "torch.matmul(*x)",
          .call = [](In x) { return matmul(x[0], x[1]); },
          .rows = {pair({2, 3, 4}, {2, 4, 5}), pair({2, 3, 4}, {4, 5}), pair({3, 4}, {2, 4, 5}),
                   pair({2, 1, 3, 4}, {3, 4, 2}), pair({2, 3, 4}, {4}), pair({4}, {2, 4, 3}),
@@ -47,8 +49,9 @@ void add_matmul_cases(Cases& cases) {
          .tolerance = kSums,
          .flops = product_flops});
 
-    const auto layer = [&](std::string name, Activation activation) {
+    const auto layer = [&](std::string name, std::string torch, Activation activation) {
         cases.push_back({.name = std::move(name),
+                         .torch = std::move(torch),
                          .call = [=](In x) { return linear(x[0], x[1], x[2], activation); },
                          .rows = {{floats({3, 4}), floats({5, 4}), floats({5})},
                                   {floats({4}), floats({5, 4}), floats({5})},
@@ -60,24 +63,26 @@ void add_matmul_cases(Cases& cases) {
                          .tolerance = kSums,
                          .flops = linear_flops});
     };
-    layer("linear", Activation::none);
-    layer("linear/relu", Activation::relu);
-    layer("linear/gelu", Activation::gelu);
-    layer("linear/gelu_tanh", Activation::gelu_tanh);
-    layer("linear/silu", Activation::silu);
+    layer("linear", "F.linear(*x)", Activation::none);
+    layer("linear/relu", "F.relu(F.linear(*x))", Activation::relu);
+    layer("linear/gelu", "F.gelu(F.linear(*x))", Activation::gelu);
+    layer("linear/gelu_tanh", "F.gelu(F.linear(*x), approximate='tanh')", Activation::gelu_tanh);
+    layer("linear/silu", "F.silu(F.linear(*x))", Activation::silu);
     cases.push_back({.name = "linear/no_bias",
+                     .torch = "F.linear(*x)",
                      .call = [](In x) { return linear(x[0], x[1]); },
                      .rows = {pair({3, 4}, {5, 4}), pair({2, 0, 4}, {5, 4}),
                               pair({2, 2, 4}, {3, 4}), pair({4}, {5, 4})},
                      .layout_bits = false,
                      .tolerance = kSums});
     cases.push_back({.name = "linear/no_bias_relu",
+                     .torch = "F.relu(F.linear(*x))",
                      .call = [](In x) { return linear(x[0], x[1], {}, Activation::relu); },
                      .rows = {pair({3, 4}, {5, 4})},
                      .layout_bits = false,
                      .tolerance = kSums});
 
-    const auto layers = [&](std::string name, Activation activation) {
+    const auto layers = [&](std::string name, std::string torch, Activation activation) {
         const auto row = [](const Shape& x, std::int64_t hidden, std::int64_t out) {
             const std::int64_t width = x.back();
             return Row{floats(x, -1, 1), floats({hidden, width}, -1, 1), floats({hidden}),
@@ -85,6 +90,7 @@ void add_matmul_cases(Cases& cases) {
         };
         cases.push_back(
             {.name = std::move(name),
+             .torch = std::move(torch),
              .call = [=](In x) { return feed_forward(x[0], x[1], x[2], x[3], x[4], activation); },
              .rows = {row({3, 4}, 6, 5), row({4}, 6, 5), row({0, 4}, 6, 5), row({2, 3, 4}, 1, 1),
                       row({2, 3, 4}, 5, 1), row({3, 17}, 67, 9), row({5, 3}, 16, 8)},
@@ -94,13 +100,15 @@ void add_matmul_cases(Cases& cases) {
              .tolerance = {.f32 = 1e-5, .f16 = 2e-2, .bf16 = 0.12},
              .flops = feed_forward_flops});
     };
-    layers("feed_forward", Activation::none);
-    layers("feed_forward/relu", Activation::relu);
-    layers("feed_forward/gelu", Activation::gelu);
-    layers("feed_forward/gelu_tanh", Activation::gelu_tanh);
-    layers("feed_forward/silu", Activation::silu);
+    layers("feed_forward", "F.linear(F.linear(*x[:3]), *x[3:])", Activation::none);
+    layers("feed_forward/relu", "F.linear(F.relu(F.linear(*x[:3])), *x[3:])", Activation::relu);
+    layers("feed_forward/gelu", "F.linear(F.gelu(F.linear(*x[:3])), *x[3:])", Activation::gelu);
+    layers("feed_forward/gelu_tanh",
+           "F.linear(F.gelu(F.linear(*x[:3]), approximate='tanh'), *x[3:])", Activation::gelu_tanh);
+    layers("feed_forward/silu", "F.linear(F.silu(F.linear(*x[:3])), *x[3:])", Activation::silu);
     cases.push_back(
         {.name = "feed_forward/no_bias",
+         .torch = "F.linear(F.gelu(F.linear(*x[:2]), approximate='tanh'), x[2])",
          .call = [](In x) { return feed_forward(x[0], x[1], {}, x[2], {}, Activation::gelu_tanh); },
          .rows = {{floats({3, 4}), floats({6, 4}), floats({5, 6})}},
          .twice = true,

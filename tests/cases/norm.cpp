@@ -9,6 +9,7 @@ void add_softmax_cases(Cases& cases, const std::string& name,
                        Tensor (*f)(const Tensor&, std::int64_t)) {
     const auto add = [&](const std::string& variant, std::int64_t dim, std::vector<Row> rows) {
         cases.push_back({.name = name + variant,
+                         .torch = str("torch.", name, "(x[0], ", dim, ")"),
                          .call = [=](In x) { return f(x[0], dim); },
                          .rows = std::move(rows),
                          .large = {floats({257, 263})},
@@ -29,10 +30,12 @@ void add_softmax_cases(Cases& cases, const std::string& name,
     // A row with +inf, or with -inf only, is NaN; single -inf become zeros.
     cases.push_back(
         {.name = name + "/infinite",
+         .torch = str("torch.", name, "(x[0].masked_fill(x[1], -inf), -1)"),
          .call = [=](In x) { return f(masked_fill(x[0], x[1], -1.0 / 0.0), -1); },
          .rows = {{floats({4, 9}), mask({4, 9})}, {floats({2, 5}), ints({2, 5}, 1, 2, boolean)}},
          .gradient = false});
     cases.push_back({.name = name + "/specials",
+                     .torch = str("torch.", name, "(x[0], -1)"),
                      .call = [=](In x) { return f(x[0], -1); },
                      .rows = {{specials({3, 11})}, {specials({4})}, {specials({5})}},
                      .gradient = false});
@@ -60,9 +63,10 @@ Row with_running(const Shape& shape, int parameters) {
 constexpr Tolerances kChannelsSummed = {.f32 = 1e-5, .f16 = 1e-2, .bf16 = 6e-2};
 
 void add_batch_norm_cases(Cases& cases) {
-    const auto add = [&](const char* name, std::vector<Row> rows, Row large,
+    const auto add = [&](const char* name, const char* torch, std::vector<Row> rows, Row large,
                          std::function<Outputs(In)> call) {
         cases.push_back({.name = name,
+                         .torch = torch,
                          .call = std::move(call),
                          .rows = std::move(rows),
                          .large = std::move(large),
@@ -72,17 +76,19 @@ void add_batch_norm_cases(Cases& cases) {
     const std::vector<Shape> shapes = {{5, 3},    {4, 3, 5}, {3, 2, 2, 3},   {2, 3, 67},
                                        {0, 3, 2}, {37, 5},   {2, 2, 2, 2, 2}};
     const Input wide = floats({17, 19, 23, 11}), channels = floats({19});
-    add("batch_norm", with_channels(shapes, 2), {wide, channels, channels},
+    add("batch_norm", "batch_norm(*x)", with_channels(shapes, 2), {wide, channels, channels},
         [](In x) { return batch_norm(x[0], {}, {}, x[1], x[2], true); });
-    add("batch_norm/weight", with_channels(shapes, 1), {floats({515, 133}), floats({133})},
+    add("batch_norm/weight", "batch_norm(*x)", with_channels(shapes, 1),
+        {floats({515, 133}), floats({133})},
         [](In x) { return batch_norm(x[0], {}, {}, x[1], {}, true); });
-    add("batch_norm/plain", with_channels(shapes, 0), {floats({2, 3, 20000})},
+    add("batch_norm/plain", "batch_norm(x[0], eps=0.01)", with_channels(shapes, 0),
+        {floats({2, 3, 20000})},
         [](In x) { return batch_norm(x[0], {}, {}, {}, {}, true, 0.1, 0.01); });
-    add("batch_norm/far", {{floats({3, 2, 67}, 100, 104)}}, {},
+    add("batch_norm/far", "batch_norm(x[0])", {{floats({3, 2, 67}, 100, 104)}}, {},
         [](In x) { return batch_norm(x[0], {}, {}, {}, {}, true); });
     // Inputs are near 102: after subtracting the mean, five of seven digits remain.
     cases.back().tolerance = {.f32 = 1e-4};
-    add("batch_norm/running",
+    add("batch_norm/running", "batch_norm_and_statistics(*x, momentum=0.3)",
         {with_running({5, 3}, 0), with_running({4, 3, 5}, 0), with_running({2, 3, 67}, 0)}, {},
         [](In x) {
             const Tensor mean = clone(x[1]), var = clone(x[2]);
@@ -93,15 +99,16 @@ void add_batch_norm_cases(Cases& cases) {
     std::vector<Row> evaluated;
     for (const Shape& shape : shapes) evaluated.push_back(with_running(shape, 2));
     evaluated.push_back(with_running({1, 3}, 2));
-    add("batch_norm/evaluation", evaluated, with_running({17, 19, 23, 11}, 2),
+    add("batch_norm/evaluation", "F.batch_norm(*x)", evaluated, with_running({17, 19, 23, 11}, 2),
         [](In x) { return batch_norm(x[0], x[1], x[2], x[3], x[4]); });
 }
 
 void add_group_norm_cases(Cases& cases) {
-    const auto add = [&](const char* name, int parameters, Row large,
+    const auto add = [&](const char* name, const char* torch, int parameters, Row large,
                          std::function<Outputs(In)> call) {
         cases.push_back(
             {.name = name,
+             .torch = torch,
              .call = std::move(call),
              .rows = with_channels(
                  {{2, 6}, {3, 6, 5}, {2, 6, 2, 3}, {1, 6, 67}, {2, 6, 1, 35}, {0, 6, 2}},
@@ -111,13 +118,13 @@ void add_group_norm_cases(Cases& cases) {
              .tolerance = kChannelsSummed});
     };
     const Input wide = floats({17, 18, 23, 11}), channels = floats({18});
-    add("group_norm", 2, {wide, channels, channels},
+    add("group_norm", "F.group_norm(x[0], 2, *x[1:])", 2, {wide, channels, channels},
         [](In x) { return group_norm(x[0], 2, x[1], x[2]); });
-    add("group_norm/weight", 1, {floats({515, 132}), floats({132})},
+    add("group_norm/weight", "F.group_norm(x[0], 3, x[1])", 1, {floats({515, 132}), floats({132})},
         [](In x) { return group_norm(x[0], 3, x[1]); });
-    add("group_norm/plain", 0, {floats({2, 3, 20000})},
+    add("group_norm/plain", "F.group_norm(x[0], 1, eps=0.01)", 0, {floats({2, 3, 20000})},
         [](In x) { return group_norm(x[0], 1, {}, {}, 0.01); });
-    add("group_norm/far", 0, {}, [](In x) { return group_norm(x[0], 2); });
+    add("group_norm/far", "F.group_norm(x[0], 2)", 0, {}, [](In x) { return group_norm(x[0], 2); });
     cases.back().rows = {{floats({3, 4, 67}, 100, 104)}};
     cases.back().tolerance = {.f32 = 1e-4};  // as in batch_norm/far
 }
@@ -142,27 +149,33 @@ void add_norm_cases(Cases& cases) {
         }
         return rows;
     };
-    const auto add = [&](const char* name, std::vector<Row> rows, Row large,
+    const auto add = [&](const char* name, const char* torch, std::vector<Row> rows, Row large,
                          std::function<Outputs(In)> call) {
         cases.push_back({.name = name,
+                         .torch = torch,
                          .call = std::move(call),
                          .rows = std::move(rows),
                          .large = std::move(large),
                          .tolerance = rows_summed});
     };
     const Input wide = floats({257, 263}), width = floats({263});
-    add("layer_norm", affine(2), {wide, width, width},
-        [](In x) { return layer_norm(x[0], x[1], x[2]); });
-    add("layer_norm/weight", affine(1), {wide, width}, [](In x) { return layer_norm(x[0], x[1]); });
-    add("layer_norm/plain", plain, {wide}, [](In x) { return layer_norm(x[0], {}, {}, 0.01); });
-    add("layer_norm/far", {{floats({3, 67}, 100, 104)}}, {}, [](In x) { return layer_norm(x[0]); });
+    add("layer_norm", "F.layer_norm(x[0], x[0].shape[-1:], *x[1:])", affine(2),
+        {wide, width, width}, [](In x) { return layer_norm(x[0], x[1], x[2]); });
+    add("layer_norm/weight", "F.layer_norm(x[0], x[0].shape[-1:], x[1])", affine(1), {wide, width},
+        [](In x) { return layer_norm(x[0], x[1]); });
+    add("layer_norm/plain", "F.layer_norm(x[0], x[0].shape[-1:], eps=0.01)", plain, {wide},
+        [](In x) { return layer_norm(x[0], {}, {}, 0.01); });
+    add("layer_norm/far", "F.layer_norm(x[0], x[0].shape[-1:])", {{floats({3, 67}, 100, 104)}}, {},
+        [](In x) { return layer_norm(x[0]); });
     // Inputs are near 102: after subtracting the mean, five of seven digits remain.
     cases.back().tolerance = {.f32 = 1e-4};
-    add("rms_norm", affine(1), {wide, width}, [](In x) { return rms_norm(x[0], x[1]); });
+    add("rms_norm", "F.rms_norm(x[0], x[0].shape[-1:], x[1], 1e-6)", affine(1), {wide, width},
+        [](In x) { return rms_norm(x[0], x[1]); });
     // With a width of 1, the gradient is the small difference of two almost equal terms. PyTorch in
     // f32 has an error of 1e-5 there.
     cases.back().tolerance = {.f32 = 2e-5};
-    add("rms_norm/plain", plain, {wide}, [](In x) { return rms_norm(x[0], {}, 0.01); });
+    add("rms_norm/plain", "F.rms_norm(x[0], x[0].shape[-1:], eps=0.01)", plain, {wide},
+        [](In x) { return rms_norm(x[0], {}, 0.01); });
     add_batch_norm_cases(cases);
     add_group_norm_cases(cases);
 }

@@ -42,7 +42,6 @@ void add_random_cases(Cases& cases) {
         cases.push_back({.name = std::move(name),
                          .call = std::move(call),
                          .rows = no_inputs(),
-                         .golden = false,
                          .gradient = false,
                          .check = [=](In, const Outputs& y) {
                              if (y[0].dtype() != dtype) return str("dtype ", y[0].dtype());
@@ -86,7 +85,6 @@ void add_random_cases(Cases& cases) {
                      .call = [](In x) { return dropout(x[0], 0.25); },
                      .rows = rows,
                      .large = {floats({257, 263})},
-                     .golden = false,
                      .twice = true,
                      .check =
                          [](In x, const Outputs& y) {
@@ -97,10 +95,12 @@ void add_random_cases(Cases& cases) {
                              return std::string();
                          }});
     cases.push_back({.name = "dropout/off",
+                     .torch = "F.dropout(x[0], 0.25, False)",
                      .call = [](In x) { return dropout(x[0], 0.25, false); },
                      .rows = rows,
                      .twice = true});
     cases.push_back({.name = "dropout/everything",
+                     .torch = "F.dropout(x[0], 1.0)",
                      .call = [](In x) { return dropout(x[0], 1); },
                      .rows = rows});
 
@@ -111,14 +111,12 @@ void add_random_cases(Cases& cases) {
                   {floats({4, 3}, 0.25, 4)},
                   {floats({0, 3}, 0.25, 4)},
                   {floats({3, 67}, 0.25, 4)}},
-         .golden = false,
          .gradient = false,
          .check = [](In x, const Outputs& y) { return repeated_or_impossible(x[0], y[0]); }});
     cases.push_back(
         {.name = "multinomial/replacement",
          .call = [](In x) { return multinomial(x[0], 8, true); },
          .rows = {{floats({5}, 0.25, 4)}, {floats({2, 1}, 0.25, 4)}, {floats({3, 67}, 0.25, 4)}},
-         .golden = false,
          .gradient = false,
          .check =
              [](In x, const Outputs& y) {

@@ -8,14 +8,18 @@ namespace {
 using Reduction = std::function<Tensor(const Tensor&, const Dims&, bool)>;
 
 // Reductions over all dimensions, the last, the first, a middle one, and two dimensions.
-void over_dims(Cases& cases, const std::string& name, Input (*values)(const Shape&),
-               const Reduction& f) {
+void over_dims(Cases& cases, const std::string& name, const std::string& torch,
+               Input (*values)(const Shape&), const Reduction& f) {
     const auto add = [&](const std::string& variant, std::vector<Row> rows, Dims dims, bool keep) {
-        cases.push_back({.name = name + variant,
-                         .call = [=](In x) { return f(x[0], dims, keep); },
-                         .rows = std::move(rows),
-                         .large = {values({257, 1, 263})},
-                         .twice = true});
+        std::string torch_dims;
+        for (const std::int64_t dim : dims) torch_dims += str(dim, ", ");
+        cases.push_back(
+            {.name = name + variant,
+             .torch = str(torch, "dim=(", torch_dims, "), keepdim=", keep ? "True" : "False", ")"),
+             .call = [=](In x) { return f(x[0], dims, keep); },
+             .rows = std::move(rows),
+             .large = {values({257, 1, 263})},
+             .twice = true});
     };
     add("", {{values({3, 4})}, {values({2, 3, 2, 2})}, {values({3, 67})}}, {}, false);
     add("/keepdim", {{values({3, 4})}}, {}, true);
@@ -33,9 +37,10 @@ void layout_rounds(Cases& cases, std::size_t from) {
     for (std::size_t i = from; i < cases.size(); ++i) cases[i].layout_bits = false;
 }
 
-void all_of(Cases& cases, std::string name, std::vector<Row> rows, bool gradient,
+void all_of(Cases& cases, std::string name, std::string torch, std::vector<Row> rows, bool gradient,
             std::function<Outputs(In)> call) {
     cases.push_back({.name = std::move(name),
+                     .torch = std::move(torch),
                      .call = std::move(call),
                      .rows = std::move(rows),
                      .gradient = gradient,
@@ -45,26 +50,26 @@ void all_of(Cases& cases, std::string name, std::vector<Row> rows, bool gradient
 Input any(const Shape& shape) { return floats(shape); }
 
 void add_extreme_cases(Cases& cases) {
-    over_dims(cases, "max", distinct,
+    over_dims(cases, "max", "x[0].amax(", distinct,
               [](const Tensor& x, const Dims& d, bool k) { return max(x, d, k); });
-    over_dims(cases, "min", distinct,
+    over_dims(cases, "min", "x[0].amin(", distinct,
               [](const Tensor& x, const Dims& d, bool k) { return min(x, d, k); });
     const std::vector<Row> even = {{ties({4, 5})}, {ties({3, 67})}, {ties({2, 1})}};
-    all_of(cases, "max/ties", even, true, [](In x) { return max(x[0], {-1}); });
-    all_of(cases, "min/ties", even, true, [](In x) { return min(x[0], {-1}); });
-    all_of(cases, "max/all_ties", even, true, [](In x) { return max(x[0]); });
-    all_of(cases, "min/all_ties", even, true, [](In x) { return min(x[0]); });
+    all_of(cases, "max/ties", "x[0].amax(-1)", even, true, [](In x) { return max(x[0], {-1}); });
+    all_of(cases, "min/ties", "x[0].amin(-1)", even, true, [](In x) { return min(x[0], {-1}); });
+    all_of(cases, "max/all_ties", "x[0].amax()", even, true, [](In x) { return max(x[0]); });
+    all_of(cases, "min/all_ties", "x[0].amin()", even, true, [](In x) { return min(x[0]); });
     const std::vector<Row> whole = {
         {ints({3, 67}, -9, 9)}, {ints({5}, 0, 200, u8)}, {specials({11})}, {specials({3, 11})}};
-    all_of(cases, "max/other", whole, false, [](In x) { return max(x[0], {-1}); });
-    all_of(cases, "min/other", whole, false, [](In x) { return min(x[0], {-1}); });
+    all_of(cases, "max/other", "x[0].amax(-1)", whole, false, [](In x) { return max(x[0], {-1}); });
+    all_of(cases, "min/other", "x[0].amin(-1)", whole, false, [](In x) { return min(x[0], {-1}); });
 
     for (const bool largest : {true, false}) {
         const std::string name = largest ? "argmax" : "argmin";
         const auto find = [=](const Tensor& x, std::int64_t dim, bool keep) {
             return largest ? argmax(x, dim, keep) : argmin(x, dim, keep);
         };
-        all_of(cases, name,
+        all_of(cases, name, str("torch.", name, "(x[0], -1)"),
                {{floats({3, 4})},
                 {floats({})},
                 {floats({0, 4})},
@@ -74,21 +79,24 @@ void add_extreme_cases(Cases& cases) {
                 {ints({4, 9}, -2, 3)}},
                false, [=](In x) { return find(x[0], -1, false); });
         cases.back().large = {ties({257, 263})};
-        all_of(cases, name + "/first", {{ties({3, 4})}, {ties({67, 5})}, {ties({9, 2, 3})}}, false,
+        all_of(cases, name + "/first", str("torch.", name, "(x[0], 0, keepdim=True)"),
+               {{ties({3, 4})}, {ties({67, 5})}, {ties({9, 2, 3})}}, false,
                [=](In x) { return find(x[0], 0, true); });
     }
 }
 
 void add_cumsum_cases(Cases& cases) {
-    const auto along = [&](const char* name, std::int64_t dim, std::vector<Row> rows) {
+    const auto along = [&](const char* name, const char* torch, std::int64_t dim,
+                           std::vector<Row> rows) {
         cases.push_back({.name = name,
+                         .torch = torch,
                          .call = [=](In x) { return cumsum(x[0], dim); },
                          .rows = std::move(rows),
                          .large = {floats({257, 263})},
                          .twice = true,
                          .tolerance = {.f16 = 8e-3, .bf16 = 6e-2}});
     };
-    along("cumsum", -1,
+    along("cumsum", "x[0].cumsum(-1)", -1,
           {{floats({3, 4})},
            {floats({})},
            {floats({0, 4})},
@@ -96,9 +104,11 @@ void add_cumsum_cases(Cases& cases) {
            {floats({5, 1})},
            {floats({3, 67})},
            {floats({2, 600})}});
-    along("cumsum/first", 0, {{floats({4, 3})}, {floats({67, 3, 5})}, {floats({0, 3})}});
-    along("cumsum/middle", 1, {{floats({2, 5, 3})}, {floats({2, 67, 3})}});
+    along("cumsum/first", "x[0].cumsum(0)", 0,
+          {{floats({4, 3})}, {floats({67, 3, 5})}, {floats({0, 3})}});
+    along("cumsum/middle", "x[0].cumsum(1)", 1, {{floats({2, 5, 3})}, {floats({2, 67, 3})}});
     cases.push_back({.name = "cumsum/other",
+                     .torch = "x[0].cumsum(-1)",
                      .call = [](In x) { return cumsum(x[0], -1); },
                      .rows = {{ints({3, 67}, -9, 9)},
                               {ints({5, 4}, -9, 9, i32)},
@@ -112,40 +122,44 @@ void add_cumsum_cases(Cases& cases) {
 }  // namespace
 
 void add_reduce_cases(Cases& cases) {
-    over_dims(cases, "sum", any,
+    over_dims(cases, "sum", "x[0].sum(", any,
               [](const Tensor& x, const Dims& d, bool k) { return sum(x, d, k); });
-    over_dims(cases, "mean", any,
+    over_dims(cases, "mean", "x[0].mean(", any,
               [](const Tensor& x, const Dims& d, bool k) { return mean(x, d, k); });
     const std::size_t first_variance = cases.size();
-    over_dims(cases, "var", any,
+    over_dims(cases, "var", "x[0].var(correction=1, ", any,
               [](const Tensor& x, const Dims& d, bool k) { return var(x, d, 1, k); });
-    over_dims(cases, "var/population", any,
+    over_dims(cases, "var/population", "x[0].var(correction=0, ", any,
               [](const Tensor& x, const Dims& d, bool k) { return var(x, d, 0, k); });
     layout_rounds(cases, first_variance);
 
     const std::vector<Row> empty = {{floats({0, 3})}, {floats({0})}};
-    all_of(cases, "sum/nothing", empty, true, [](In x) { return sum(x[0]); });
-    all_of(cases, "sum/no_rows", empty, true, [](In x) { return sum(x[0], {0}); });
-    all_of(cases, "mean/nothing", empty, true, [](In x) { return mean(x[0]); });
-    all_of(cases, "var/nothing", empty, false, [](In x) { return var(x[0]); });
-    all_of(cases, "var/single", {{floats({1})}, {floats({3, 1})}}, false,
+    all_of(cases, "sum/nothing", "x[0].sum()", empty, true, [](In x) { return sum(x[0]); });
+    all_of(cases, "sum/no_rows", "x[0].sum(0)", empty, true, [](In x) { return sum(x[0], {0}); });
+    all_of(cases, "mean/nothing", "x[0].mean()", empty, true, [](In x) { return mean(x[0]); });
+    all_of(cases, "var/nothing", "x[0].var()", empty, false, [](In x) { return var(x[0]); });
+    all_of(cases, "var/single", "x[0].var(-1)", {{floats({1})}, {floats({3, 1})}}, false,
            [](In x) { return var(x[0], {-1}); });
-    all_of(cases, "sum/scalar", {{floats({})}}, true, [](In x) { return sum(x[0], {-1}); });
-    all_of(cases, "mean/scalar", {{floats({})}}, true, [](In x) { return mean(x[0], {0}, true); });
-    all_of(cases, "max/scalar", {{floats({})}}, true, [](In x) { return max(x[0]); });
-    all_of(cases, "min/scalar", {{floats({})}}, true, [](In x) { return min(x[0]); });
-    all_of(cases, "sum/ints",
+    all_of(cases, "sum/scalar", "x[0].sum(-1)", {{floats({})}}, true,
+           [](In x) { return sum(x[0], {-1}); });
+    all_of(cases, "mean/scalar", "x[0].mean(0, keepdim=True)", {{floats({})}}, true,
+           [](In x) { return mean(x[0], {0}, true); });
+    all_of(cases, "max/scalar", "x[0].amax()", {{floats({})}}, true,
+           [](In x) { return max(x[0]); });
+    all_of(cases, "min/scalar", "x[0].amin()", {{floats({})}}, true,
+           [](In x) { return min(x[0]); });
+    all_of(cases, "sum/ints", "x[0].sum()",
            {{ints({3, 67}, -9, 9, i32)},
             {ints({300}, 200, 256, u8)},
             {mask({3, 67})},
             {ints({0}, 0, 9)}},
            false, [](In x) { return sum(x[0]); });
-    all_of(cases, "sum/int_rows", {{ints({3, 67}, -9, 9, i32)}, {mask({3, 67})}}, false,
-           [](In x) { return sum(x[0], {1}); });
-    all_of(cases, "sum/specials", {{specials({11})}, {specials({3})}}, false,
+    all_of(cases, "sum/int_rows", "x[0].sum(1)", {{ints({3, 67}, -9, 9, i32)}, {mask({3, 67})}},
+           false, [](In x) { return sum(x[0], {1}); });
+    all_of(cases, "sum/specials", "x[0].sum()", {{specials({11})}, {specials({3})}}, false,
            [](In x) { return sum(x[0]); });
     // A variance far from zero: computed from the sum of squares, it would lose all digits in f32.
-    all_of(cases, "var/far", {{floats({3, 67}, 1000, 1002)}}, false,
+    all_of(cases, "var/far", "x[0].var(-1)", {{floats({3, 67}, 1000, 1002)}}, false,
            [](In x) { return var(x[0], {-1}); });
     cases.back().tolerance = {.f32 = 1e-5};
     add_extreme_cases(cases);

@@ -7,9 +7,11 @@ namespace {
 
 using Function = Tensor (*)(const Tensor&);
 
-void unary(Cases& cases, const std::string& name, double low, double high, Function f) {
+void unary(Cases& cases, const std::string& name, const char* torch, double low, double high,
+           Function f) {
     const auto call = [f](In x) { return f(x[0]); };
     cases.push_back({.name = name,
+                     .torch = torch,
                      .call = call,
                      .rows = {{floats({7}, low, high)},
                               {floats({}, low, high)},
@@ -18,32 +20,39 @@ void unary(Cases& cases, const std::string& name, double low, double high, Funct
                               {floats({3, 67}, low, high)}},
                      .large = {floats({257, 263}, low, high)},
                      .twice = true});
-    cases.push_back(
-        {.name = name + "/specials", .call = call, .rows = {{specials({11})}}, .gradient = false});
+    cases.push_back({.name = name + "/specials",
+                     .torch = torch,
+                     .call = call,
+                     .rows = {{specials({11})}},
+                     .gradient = false});
 }
 
-void on_ints(Cases& cases, const std::string& name, Function f) {
+void on_ints(Cases& cases, const std::string& name, const char* torch, Function f) {
     cases.push_back({.name = name + "/ints",
+                     .torch = torch,
                      .call = [f](In x) { return f(x[0]); },
                      .rows = {{ints({3, 5}, 1, 9)}, {ints({67}, 1, 9, i32)}, {mask({7})}},
                      .gradient = false});
 }
 
 // Where the function is flat, the gradient must be 0 and not NaN.
-void saturates(Cases& cases, const std::string& name, Function f) {
+void saturates(Cases& cases, const std::string& name, const char* torch, Function f) {
     cases.push_back(
         {.name = name + "/far",
+         .torch = torch,
          .call = [f](In x) { return f(x[0]); },
          .rows = {{floats({67}, -32, 32)}, {floats({9}, 80, 96)}, {floats({9}, -96, -80)}},
          .twice = true});
 }
 
-void kinked(Cases& cases, const std::string& name, Function f) {
+void kinked(Cases& cases, const std::string& name, const char* torch, Function f) {
     cases.push_back({.name = name + "/ties",
+                     .torch = torch,
                      .call = [f](In x) { return f(x[0]); },
                      .rows = {{ties({67})}},
                      .smooth = false});
     cases.push_back({.name = name + "/ints",
+                     .torch = torch,
                      .call = [f](In x) { return f(x[0]); },
                      .rows = {{ints({3, 5}, -9, 9)}, {ints({67}, -9, 9, i32)}},
                      .gradient = false});
@@ -52,36 +61,42 @@ void kinked(Cases& cases, const std::string& name, Function f) {
 }  // namespace
 
 void add_unary_cases(Cases& cases) {
-    unary(cases, "neg", -2, 2, neg);
-    unary(cases, "abs", -2, 2, abs);
-    kinked(cases, "abs", abs);
-    unary(cases, "exp", -4, 4, exp);
-    unary(cases, "log", 0.25, 4, log);
-    unary(cases, "sqrt", 0.25, 4, sqrt);
-    unary(cases, "rsqrt", 0.25, 4, rsqrt);
-    unary(cases, "tanh", -2, 2, tanh);
-    saturates(cases, "tanh", tanh);
-    unary(cases, "sigmoid", -4, 4, sigmoid);
-    saturates(cases, "sigmoid", sigmoid);
-    unary(cases, "relu", -2, 2, relu);
-    kinked(cases, "relu", relu);
-    unary(cases, "gelu", -4, 4, [](const Tensor& x) { return gelu(x); });
-    saturates(cases, "gelu", [](const Tensor& x) { return gelu(x); });
-    unary(cases, "gelu/tanh", -4, 4, [](const Tensor& x) { return gelu(x, Gelu::tanh); });
-    saturates(cases, "gelu/tanh", [](const Tensor& x) { return gelu(x, Gelu::tanh); });
-    unary(cases, "silu", -4, 4, silu);
-    saturates(cases, "silu", silu);
+    unary(cases, "neg", "torch.neg(x[0])", -2, 2, neg);
+    unary(cases, "abs", "torch.abs(x[0])", -2, 2, abs);
+    kinked(cases, "abs", "torch.abs(x[0])", abs);
+    unary(cases, "exp", "torch.exp(x[0])", -4, 4, exp);
+    unary(cases, "log", "torch.log(x[0])", 0.25, 4, log);
+    unary(cases, "sqrt", "torch.sqrt(x[0])", 0.25, 4, sqrt);
+    unary(cases, "rsqrt", "torch.rsqrt(x[0])", 0.25, 4, rsqrt);
+    unary(cases, "tanh", "torch.tanh(x[0])", -2, 2, tanh);
+    saturates(cases, "tanh", "torch.tanh(x[0])", tanh);
+    unary(cases, "sigmoid", "torch.sigmoid(x[0])", -4, 4, sigmoid);
+    saturates(cases, "sigmoid", "torch.sigmoid(x[0])", sigmoid);
+    unary(cases, "relu", "torch.relu(x[0])", -2, 2, relu);
+    kinked(cases, "relu", "torch.relu(x[0])", relu);
+    unary(cases, "gelu", "F.gelu(x[0])", -4, 4, [](const Tensor& x) { return gelu(x); });
+    saturates(cases, "gelu", "F.gelu(x[0])", [](const Tensor& x) { return gelu(x); });
+    unary(cases, "gelu/tanh", "F.gelu(x[0], approximate='tanh')", -4, 4,
+          [](const Tensor& x) { return gelu(x, Gelu::tanh); });
+    saturates(cases, "gelu/tanh", "F.gelu(x[0], approximate='tanh')",
+              [](const Tensor& x) { return gelu(x, Gelu::tanh); });
+    unary(cases, "silu", "F.silu(x[0])", -4, 4, silu);
+    saturates(cases, "silu", "F.silu(x[0])", silu);
     // Integers are converted to f32.
-    on_ints(cases, "exp", exp);
-    on_ints(cases, "log", log);
-    on_ints(cases, "sqrt", sqrt);
-    on_ints(cases, "rsqrt", rsqrt);
-    on_ints(cases, "tanh", tanh);
-    on_ints(cases, "sigmoid", sigmoid);
-    unary(cases, "clamp", -2, 2, [](const Tensor& x) { return clamp(x, -0.5, 1.0); });
-    unary(cases, "clamp/below", -2, 2, [](const Tensor& x) { return clamp(x, -0.5, {}); });
-    unary(cases, "clamp/above", -2, 2, [](const Tensor& x) { return clamp(x, {}, 0.5); });
-    kinked(cases, "clamp", [](const Tensor& x) { return clamp(x, -1.0, 1.0); });
+    on_ints(cases, "exp", "torch.exp(x[0])", exp);
+    on_ints(cases, "log", "torch.log(x[0])", log);
+    on_ints(cases, "sqrt", "torch.sqrt(x[0])", sqrt);
+    on_ints(cases, "rsqrt", "torch.rsqrt(x[0])", rsqrt);
+    on_ints(cases, "tanh", "torch.tanh(x[0])", tanh);
+    on_ints(cases, "sigmoid", "torch.sigmoid(x[0])", sigmoid);
+    unary(cases, "clamp", "x[0].clamp(-0.5, 1)", -2, 2,
+          [](const Tensor& x) { return clamp(x, -0.5, 1.0); });
+    unary(cases, "clamp/below", "x[0].clamp(min=-0.5)", -2, 2,
+          [](const Tensor& x) { return clamp(x, -0.5, {}); });
+    unary(cases, "clamp/above", "x[0].clamp(max=0.5)", -2, 2,
+          [](const Tensor& x) { return clamp(x, {}, 0.5); });
+    kinked(cases, "clamp", "x[0].clamp(-1, 1)",
+           [](const Tensor& x) { return clamp(x, -1.0, 1.0); });
 }
 
 }  // namespace axle::tests

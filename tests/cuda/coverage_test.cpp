@@ -91,7 +91,7 @@ void run_float8() {
                          scales);
 }
 
-void run_the_rest() {
+void run_remaining_kernels() {
     for (const DType dtype : {i64, i32, u8}) {
         const Tensor x = ones({3, 3}, {dtype, kGpu});
         matmul(x, x);
@@ -118,7 +118,7 @@ class GpuCoverage : public GpuTest {};
 
 TEST_F(GpuCoverage, ReachesEveryKernelLaunch) {
     run_cases();
-    run_the_rest();
+    run_remaining_kernels();
     cuda::synchronize();
     const std::set<std::string> started = kernels::simulator::started();
     const std::vector<Call> calls = calls_of_start();

@@ -321,7 +321,7 @@ TEST(Sequential, ClonesEveryStage) {
     expect_same_bits(copy(x).detach(), before);
     for (const Tensor& parameter : copy.parameters()) parameter.detach().zero_();
     expect_same_bits(net(x).detach(), before);
-    expect_error<UsageError>({"module: "}, [&] { const nn::Sequential copy(net); });
+    expect_error<UsageError>({"module: "}, [&] { const nn::Sequential refused(net); });
 }
 
 TEST(ModuleList, NamesModulesByIndex) {

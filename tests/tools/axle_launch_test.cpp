@@ -305,12 +305,12 @@ TEST_F(AxleLaunch, RunsPythonScriptsAndModules) {
     const std::string path = std::getenv("PATH");
     setenv("PATH", (folder_ / "bin:" + path).c_str(), 1);
     const std::string script = write("train.py", "#!/bin/sh\necho itself \"$@\"\n");
-    const auto said = [&](const Arguments& flags, const Arguments& program) {
+    const auto output_of = [&](const Arguments& flags, const Arguments& program) {
         return run(with(flags, program)).out;
     };
-    EXPECT_THAT(said({}, {script, "--lr"}), ElementsAre("python3 " + script + " --lr"));
-    EXPECT_THAT(said({"--no_python"}, {script, "1"}), ElementsAre("itself 1"));
-    EXPECT_THAT(said({"-m"}, {"my.module", "2"}), ElementsAre("python3 -m my.module 2"));
+    EXPECT_THAT(output_of({}, {script, "--lr"}), ElementsAre("python3 " + script + " --lr"));
+    EXPECT_THAT(output_of({"--no_python"}, {script, "1"}), ElementsAre("itself 1"));
+    EXPECT_THAT(output_of({"-m"}, {"my.module", "2"}), ElementsAre("python3 -m my.module 2"));
     setenv("PATH", path.c_str(), 1);
 }
 

@@ -52,12 +52,13 @@ void expect_refused(const std::string& text, const std::vector<std::string>& wor
 class Quiet {
   public:
     Quiet() {
-        set_log_sink([this](LogLevel, std::string_view text) { said += std::string(text) + "\n"; });
+        set_log_sink(
+            [this](LogLevel, std::string_view text) { logged += std::string(text) + "\n"; });
     }
     ~Quiet() { set_log_sink({}); }
     Quiet(const Quiet&) = delete;
     Quiet& operator=(const Quiet&) = delete;
-    std::string said;
+    std::string logged;
 };
 
 class SetVariable {
@@ -205,13 +206,13 @@ TEST(ClusterConfig, RejectsValuesOfTheWrongType) {
 TEST(ClusterConfig, WarnsAboutTpuKeys) {
     Quiet quiet;
     read_recorded("tpu.yaml");
-    EXPECT_NE(quiet.said.find(
+    EXPECT_NE(quiet.logged.find(
                   "tpu.yaml: commands, tpu_env, tpu_name, tpu_use_cluster: only used for TPUs"),
               std::string::npos)
-        << quiet.said;
-    quiet.said.clear();
+        << quiet.logged;
+    quiet.logged.clear();
     read_recorded("multi_node.yaml");
-    EXPECT_EQ(quiet.said, "");
+    EXPECT_EQ(quiet.logged, "");
 }
 
 // Covers 28.config.

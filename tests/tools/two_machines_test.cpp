@@ -70,7 +70,7 @@ class TwoMachines : public TrainerTest {
         program_ = "/bin/bash";
         return run({folder_ / "network", folder_.path()});
     }
-    std::string said(int index) {
+    std::string output_of(int index) {
         std::string all = read_file(folder_ / ("out_" + std::to_string(index)));
         return "machine " + std::to_string(index) + " said: " + all;
     }
@@ -78,7 +78,7 @@ class TwoMachines : public TrainerTest {
         const Ended ended = on_two_machines();
         if (ended.code == 77) GTEST_SKIP() << ended.out.back();
         ASSERT_EQ(ended.code, 0) << ended.text();
-        EXPECT_EQ(ended.out.back(), "0 0") << said(0) << said(1);
+        EXPECT_EQ(ended.out.back(), "0 0") << output_of(0) << output_of(1);
     }
 };
 
@@ -121,9 +121,9 @@ TEST_F(TwoMachines, NameTheRankOfADisconnectedMachine) {
     machine(1, of(1));
     const Ended ended = on_two_machines();
     if (ended.code == 77) GTEST_SKIP() << ended.out.back();
-    EXPECT_EQ(ended.out.back(), "1 1") << said(0) << said(1);
-    EXPECT_THAT(said(0), testing::HasSubstr("rank 1"));
-    EXPECT_THAT(said(1), testing::HasSubstr("rank 0"));
+    EXPECT_EQ(ended.out.back(), "1 1") << output_of(0) << output_of(1);
+    EXPECT_THAT(output_of(0), testing::HasSubstr("rank 1"));
+    EXPECT_THAT(output_of(1), testing::HasSubstr("rank 0"));
 }
 
 }  // namespace

@@ -199,14 +199,14 @@ TensorBytes tensors_of(const std::string& model) {
     }
     if (model.ends_with(".json")) {
         if (auto from = from_config(model)) return *from;
-        throw FileError(printable(model) + ": is for no model that Axle has (gpt2, bert, llama)");
+        throw FileError(printable(model) + ": not a model type of Axle (gpt2, bert, llama)");
     }
     std::vector<std::string> names;
     for (const auto& [name, make] : known_models()) names.push_back(name);
     const std::string near = nearest(model, names);
     throw ValueError("estimate-memory: " + in_quotes(model) +
-                     " is no folder, config.json or .safetensors file, and no model that Axle "
-                     "knows by name" +
+                     " is not a folder, config.json, .safetensors file, or a model name "
+                     "known to Axle" +
                      (near.empty() ? "" : "; did you mean " + near + "?"));
 }
 

@@ -72,7 +72,7 @@ void draw_without_replacement(const Philox& random, ConstView weights, std::int6
     for (std::int64_t s = 0; s < samples; ++s) out[s * out_stride] = chosen[s].index;
 }
 
-BadWeights::Why judge(ConstView weights, std::int64_t offset, std::int64_t needed) {
+BadWeights::Why find_error(ConstView weights, std::int64_t offset, std::int64_t needed) {
     double total = 0;
     std::int64_t positive = 0;
     bool negative = false;
@@ -126,7 +126,7 @@ BadWeights find_bad_weights(Cpu& on, ConstView weights, std::int64_t needed) {
     parallel_ranges(rows.count(), grain, [&](std::int64_t first, std::int64_t last) {
         BadWeights& bad = found[first / grain] = {};
         for (std::int64_t row = first; row < last && bad.why == BadWeights::none; ++row)
-            bad = {judge(weights, rows.offsets(row)[0], needed), row};
+            bad = {find_error(weights, rows.offsets(row)[0], needed), row};
     });
     for (std::int64_t task = 0; task < tasks; ++task)
         if (found[task].why != BadWeights::none) return found[task];

@@ -64,7 +64,7 @@ View supported_or_scratch(DeviceScratch& scratch, const ConstView& x, const Cons
 View supported_or_scratch(DeviceScratch& scratch, const ConstView& x) {
     return supported_or_scratch(scratch, x, x);
 }
-void bring(Cuda& on, const ConstView& from, const View& to) {
+void copy_if_needed(Cuda& on, const ConstView& from, const View& to) {
     if (from.data != to.data) copy(on, from, to);
 }
 
@@ -180,8 +180,8 @@ bool run_backward(Cuda& on, const ConstView& dout, const ConstView& q, const Con
 
     const bool as_is = mask.data == nullptr && lse.contiguous() && is_aligned(lse);
     if (!as_is) replace_infinity(on, lse, row_lse);
-    bring(on, q, to_q), bring(on, k, to_k), bring(on, v, to_v);
-    bring(on, out, to_out), bring(on, dout, to_dout);
+    copy_if_needed(on, q, to_q), copy_if_needed(on, k, to_k), copy_if_needed(on, v, to_v);
+    copy_if_needed(on, out, to_out), copy_if_needed(on, dout, to_dout);
     extras.queue(on);
     using Values = BackwardValues;
     std::vector<Binding> bindings = {
@@ -195,7 +195,7 @@ bool run_backward(Cuda& on, const ConstView& dout, const ConstView& q, const Con
     extras.bind<Values>(bindings);
     if (!plan->run(on, bindings)) return false;
     for (const auto& [from, to] : {std::pair(to_dq, dq), {to_dk, dk}, {to_dv, dv}})
-        if (to.data != nullptr) bring(on, from, to);
+        if (to.data != nullptr) copy_if_needed(on, from, to);
     return true;
 }
 

@@ -84,7 +84,7 @@ struct Finite {
     }
 };
 
-__global__ void put_state(Philox random, std::int64_t* seed, std::int64_t* offset) {
+__global__ void set_random_state(Philox random, std::int64_t* seed, std::int64_t* offset) {
     const Philox state = random.resolved();
     *seed = static_cast<std::int64_t>(state.seed);
     // The offset in numbers; a block has four.
@@ -149,7 +149,7 @@ void replace_infinity(Cuda& on, const ConstView& lse, const View& to) {
 }
 
 void write_random_state(Cuda& on, const Philox& random, std::int64_t* seed, std::int64_t* offset) {
-    start(on, {{1}, 1}, &put_state, random, seed, offset);
+    start(on, {{1}, 1}, &set_random_state, random, seed, offset);
 }
 
 }  // namespace axle::kernels::cudnn

@@ -144,7 +144,7 @@ View in_layout(DeviceScratch& scratch, const ConstView& v, Layout layout) {
     return dense(v, layout, scratch.take<char>(v.numel() * size_of(v.dtype)));
 }
 
-void bring(Cuda& on, const ConstView& from, const View& to) {
+void copy_if_needed(Cuda& on, const ConstView& from, const View& to) {
     if (from.data != to.data) copy(on, from, to);
 }
 
@@ -202,14 +202,14 @@ bool convolve(Cuda& on, const Conv& given, const View& out) {
     if (plan == nullptr) plan = conv.plan(on);
     if (plan == nullptr) return fall_back_to_own_kernels();
 
-    if (given.result != ConvResult::x) bring(on, given.x, x);
-    if (given.result != ConvResult::w) bring(on, given.w, w);
-    if (given.result != ConvResult::y) bring(on, given.y, y);
+    if (given.result != ConvResult::x) copy_if_needed(on, given.x, x);
+    if (given.result != ConvResult::w) copy_if_needed(on, given.w, w);
+    if (given.result != ConvResult::y) copy_if_needed(on, given.y, y);
     conv.bias = as_contiguous(on, scratch, conv.bias);
     if (!conv.run(on, *plan)) return false;
     const View& result = given.result == ConvResult::y ? y : given.result == ConvResult::x ? x : w;
     if (adds_later) binary(on, formula::Add(), result, spread(given.bias, result), result);
-    bring(on, result, out);
+    copy_if_needed(on, result, out);
     return true;
 }
 

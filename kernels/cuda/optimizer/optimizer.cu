@@ -64,7 +64,7 @@ __device__ Pack<Lane, N> widen(const Bits& bits, DType dtype) {
 }
 
 template <class T, class Lane, int N>
-__device__ void put_as(void* data, std::int64_t i, const Pack<Lane, N>& lanes) {
+__device__ void store_as_type(void* data, std::int64_t i, const Pack<Lane, N>& lanes) {
     Pack<T, N> pack;
 #pragma unroll
     for (int j = 0; j < N; ++j) pack.at[j] = convert<T>(lanes.at[j]);
@@ -75,9 +75,10 @@ __device__ void put_as(void* data, std::int64_t i, const Pack<Lane, N>& lanes) {
 template <class Lane, int N>
 __device__ void store_elements(void* data, DType dtype, std::int64_t i,
                                const Pack<Lane, N>& lanes) {
-    if (std::is_same_v<Lane, double> || dtype == DType::f32) return put_as<Lane>(data, i, lanes);
-    if (dtype == DType::f16) return put_as<Half>(data, i, lanes);
-    put_as<BFloat16>(data, i, lanes);
+    if (std::is_same_v<Lane, double> || dtype == DType::f32)
+        return store_as_type<Lane>(data, i, lanes);
+    if (dtype == DType::f16) return store_as_type<Half>(data, i, lanes);
+    store_as_type<BFloat16>(data, i, lanes);
 }
 
 // Random halves for elements i to i + N - 1; N is 1, 2 or 4 and divides i. Two adjacent threads

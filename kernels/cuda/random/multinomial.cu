@@ -27,7 +27,7 @@ struct Weights {
 
 // Returns the same result to all threads of the block.
 template <class T>
-__device__ BadWeights::Why judge(const T* row, const Weights& weights, std::int64_t needed) {
+__device__ BadWeights::Why find_error(const T* row, const Weights& weights, std::int64_t needed) {
     double total = 0;
     std::int64_t positive = 0;
     int negative = 0;
@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(kThreads)
     report_rows(DeviceRows<1> rows, Weights weights, std::int64_t needed, const T* x,
                 ErrorReporter report) {
     for (std::int64_t row = blockIdx.x; row < rows.count; row += gridDim.x) {
-        const BadWeights::Why why = judge(x + rows.place(row).at[0], weights, needed);
+        const BadWeights::Why why = find_error(x + rows.place(row).at[0], weights, needed);
         if (why != BadWeights::none && threadIdx.x == 0) report(row, why, 0);
     }
 }
@@ -61,7 +61,7 @@ __global__ void __launch_bounds__(kThreads)
     judge_rows(DeviceRows<2> rows, Weights weights, std::int64_t needed, const T* x,
                bool* drawable) {
     for (std::int64_t row = blockIdx.x; row < rows.count; row += gridDim.x) {
-        const BadWeights::Why why = judge(x + rows.place(row).at[0], weights, needed);
+        const BadWeights::Why why = find_error(x + rows.place(row).at[0], weights, needed);
         if (threadIdx.x == 0) drawable[row] = why == BadWeights::none;
     }
 }

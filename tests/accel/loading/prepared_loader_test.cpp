@@ -192,7 +192,7 @@ TEST(PreparedLoader, RejectsAnIndivisibleSplitOnEveryRank) {
                         of_group(group, {.split_batches = true, .dispatch_batches = dispatches}));
                     const auto loader =
                         tests::loader_of_numbers(8, iterable, {.batch_size = batch_size});
-                    const std::string sizes = str(batch_size, " for 2");
+                    const std::string sizes = str("batch size ", batch_size, ", 2 processes");
                     const std::string who = str("process ", group->rank(), " of 2");
                     for (int again = 0; again < 2; ++again)
                         expect_error<ValueError>(
@@ -218,7 +218,7 @@ TEST(PreparedLoader, RejectsToSplitBatchesOfVaryingSize) {
         on_ranks(processes, [](const Group& group) {
             Accelerator accelerator(of_group(group, {.split_batches = true}));
             data::DataLoader loader(numbers(5), {.batch_sampler = std::make_shared<PairsAndOne>()});
-            expect_error<ValueError>({"prepare_data_loader: ", "batches of a fixed size"},
+            expect_error<ValueError>({"prepare_data_loader: ", "a fixed batch size"},
                                      [&] { accelerator.prepare(loader); });
         });
 }

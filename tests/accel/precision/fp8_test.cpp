@@ -267,7 +267,7 @@ TEST(Fp8, WarnsIfNoLayerIsSuitable) {
     Accelerator accelerator(ao());
     tests::SmallNet net;
     accelerator.prepare(net);
-    EXPECT_NE(log.text().find("prepare: of 2 Linear layers of the model none multiplies in fp8"),
+    EXPECT_NE(log.text().find("prepare: none of the model's 2 Linear layers multiplies in fp8"),
               std::string::npos)
         << log.text();
 }

@@ -324,7 +324,7 @@ TEST(Save, WritesTensorsAsSafetensorsAndTheRestAsJson) {
     expect_error<ValueError>({"save", "neither a map of tensors"}, [&] {
         accelerator.save(Tree{{"x", ones({2})}, {"epoch", 3}}, folder / "mixed");
     });
-    expect_error<ValueError>({"save", "'x' is no tensor"}, [&] {
+    expect_error<ValueError>({"save", "'x' is not a tensor"}, [&] {
         accelerator.save(Tree{{"x", {{"y", ones({2})}}}}, folder / "nested");
     });
     EXPECT_EQ(folder.count(), 3u);

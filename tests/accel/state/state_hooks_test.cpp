@@ -180,7 +180,8 @@ TEST(Registered, RejectsNullsAndIgnoresExtraFiles) {
     other.register_for_checkpointing(first);
     LogCapture logged;
     other.load_state(folder / "s");
-    EXPECT_THAT(logged.lines(), ElementsAre(HasSubstr("the others' files are left alone")));
+    EXPECT_THAT(logged.lines(),
+                ElementsAre(HasSubstr("the files of the other objects are ignored")));
     EXPECT_TRUE(fs::exists(folder / "s/custom_checkpoint_1.json"));
 }
 

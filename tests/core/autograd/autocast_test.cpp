@@ -84,8 +84,8 @@ class AutocastOps : public testing::TestWithParam<DType> {
 TEST_P(AutocastOps, RunProductsInLowPrecision) {
     const AutocastGuard guard(GetParam());
     for (const auto& [name, call] : low_precision_ops())
-        for (const DType given : {f32, f16, bf16})
-            EXPECT_EQ(call(x.to(given)).dtype(), GetParam()) << name << " of " << given;
+        for (const DType input_dtype : {f32, f16, bf16})
+            EXPECT_EQ(call(x.to(input_dtype)).dtype(), GetParam()) << name << " of " << input_dtype;
 }
 
 // Covers 8.autocast.
@@ -93,8 +93,8 @@ TEST_P(AutocastOps, RunReductionsAndLossesInF32) {
     for (const auto& [name, call] : f32_ops()) {
         const Tensor plain = call(x);
         const AutocastGuard guard(GetParam());
-        for (const DType given : {f32, GetParam()})
-            EXPECT_EQ(call(x.to(given)).dtype(), f32) << name << " of " << given;
+        for (const DType input_dtype : {f32, GetParam()})
+            EXPECT_EQ(call(x.to(input_dtype)).dtype(), f32) << name << " of " << input_dtype;
         EXPECT_EQ(plain.dtype(), f32) << name;
     }
 }
@@ -103,8 +103,9 @@ TEST_P(AutocastOps, RunReductionsAndLossesInF32) {
 TEST_P(AutocastOps, KeepDTypeForOtherOps) {
     const AutocastGuard guard(GetParam());
     for (const auto& [name, call] : dtype_preserving_ops())
-        for (const DType given : {f32, GetParam()})
-            EXPECT_EQ(call(x.to(given)).dtype(), given) << name << " of " << given;
+        for (const DType input_dtype : {f32, GetParam()})
+            EXPECT_EQ(call(x.to(input_dtype)).dtype(), input_dtype)
+                << name << " of " << input_dtype;
 }
 
 // Covers 8.autocast.

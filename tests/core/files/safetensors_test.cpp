@@ -320,9 +320,9 @@ TEST(LoadSafetensors, RefusesInvalidFilesWithReason) {
     const TemporaryFolder folder;
     for (const BadFile& bad : bad_files) {
         SCOPED_TRACE(bad.header.substr(0, 100));
-        write_quickly(folder / "lie", file_of(bad.header, bad.data));
-        expect_error<FileError>({(folder / "lie").c_str(), bad.reason},
-                                [&] { load_safetensors(folder / "lie"); });
+        write_quickly(folder / "invalid", file_of(bad.header, bad.data));
+        expect_error<FileError>({(folder / "invalid").c_str(), bad.reason},
+                                [&] { load_safetensors(folder / "invalid"); });
     }
 }
 

@@ -32,11 +32,11 @@ std::map<std::string, std::vector<const OpCase*>> cases_by_op() {
     return cases;
 }
 
-template <class Wanted>
-bool any_row(const std::vector<const OpCase*>& cases, Wanted wanted) {
+template <class Predicate>
+bool any_row(const std::vector<const OpCase*>& cases, Predicate predicate) {
     for (const OpCase* c : cases)
         for (const Row& row : c->rows)
-            if (std::any_of(row.begin(), row.end(), wanted)) return true;
+            if (std::any_of(row.begin(), row.end(), predicate)) return true;
     return false;
 }
 

@@ -15,7 +15,7 @@ inline const profiler::Event& event(const profiler::Trace& trace, const std::str
     const profiler::Event* found = nullptr;
     for (const profiler::Event& e : trace.events) {
         if (e.name != name) continue;
-        if (found != nullptr) throw std::runtime_error("twice in the trace: " + name);
+        if (found != nullptr) throw std::runtime_error("duplicate in the trace: " + name);
         found = &e;
     }
     if (found == nullptr) throw std::runtime_error("not in the trace: " + name);

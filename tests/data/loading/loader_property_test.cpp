@@ -28,15 +28,15 @@ class Draws {
     std::mt19937_64 random_;
 };
 
-enum class Kind { sequential, random, drawn_with_replacement, subset, given, iterable };
+enum class Kind { sequential, random, drawn_with_replacement, subset, preset, iterable };
 
 struct Case {
     explicit Case(Draws& draws)
         : kind(draws.one_of({Kind::sequential, Kind::random, Kind::drawn_with_replacement,
-                             Kind::subset, Kind::given, Kind::iterable, Kind::iterable})),
+                             Kind::subset, Kind::preset, Kind::iterable, Kind::iterable})),
           n(draws.from(kind == Kind::drawn_with_replacement ? 1 : 0, 40)),
           processes(draws.from(1, 6)),
-          split(kind != Kind::given && draws.flip_coin()),
+          split(kind != Kind::preset && draws.flip_coin()),
           batch_size(draws.from(1, 5) * (split ? processes : 1)),
           even(draws.flip_coin()),
           drop_last(draws.flip_coin()),
@@ -68,7 +68,7 @@ struct Case {
 
     std::unique_ptr<DataLoader> loader(std::int64_t rank) const {
         LoaderOptions options{.num_workers = workers};
-        if (kind == Kind::given) {
+        if (kind == Kind::preset) {
             options.batch_sampler = std::make_shared<GivenBatches>(batches, drop_last);
         } else {
             options.batch_size = batch_size;
@@ -84,7 +84,7 @@ struct Case {
 
     // The samples that all processes together get, in order.
     Ids expected() const {
-        if (kind == Kind::given) {
+        if (kind == Kind::preset) {
             const std::int64_t count = std::ssize(batches);
             Ids all;
             for (std::int64_t b = 0; b < (drop_last ? count - count % processes : count); ++b) {
@@ -182,7 +182,7 @@ TEST(Shares, HaveEqualSizesIfBatchesAreEven) {
         const auto ranks = passes_of(c);
         for (const Pass& rank : ranks) {
             ASSERT_EQ(rank.size(), ranks[0].size()) << testing::PrintToString(c);
-            if (c.kind == Kind::given) continue;
+            if (c.kind == Kind::preset) continue;
             for (const Step& step : rank)
                 ASSERT_EQ(std::ssize(step.ids), c.batch_size / (c.split ? c.processes : 1))
                     << testing::PrintToString(c);

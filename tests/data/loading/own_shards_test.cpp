@@ -178,8 +178,8 @@ TEST(OwnShards, RefuseToResumeWithUnsuitableNumberOfProcesses) {
     two.shard(ShardOptions{.num_processes = 2});
     auto in_the_middle = two.begin();
     const Tree state = two.state_dict();
-    const auto refuses = [&](std::int64_t batch_size, std::int64_t processes,
-                             const ShardedDataset& dataset) {
+    const auto expect_refused = [&](std::int64_t batch_size, std::int64_t processes,
+                                    const ShardedDataset& dataset) {
         DataLoader loader(dataset, {.batch_size = batch_size});
         loader.shard(ShardOptions{.num_processes = processes});
         try {
@@ -192,9 +192,9 @@ TEST(OwnShards, RefuseToResumeWithUnsuitableNumberOfProcesses) {
         }
         EXPECT_EQ(loader.position(), 0);
     };
-    refuses(3, 4, whole);
-    refuses(4, 3, whole);
-    refuses(6, 2, shards_of({24}));
+    expect_refused(3, 4, whole);
+    expect_refused(4, 3, whole);
+    expect_refused(6, 2, shards_of({24}));
     // At the beginning of a pass, any number of processes is accepted.
     DataLoader four(whole, {.batch_size = 3});
     four.shard(ShardOptions{.num_processes = 4});

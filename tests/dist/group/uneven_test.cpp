@@ -114,9 +114,9 @@ TEST(UnevenInputs, WorkWithAccumulation) {
             }
             // Rank 0's last two batches have no counterpart.
             if (group->rank() == 1) return;
-            nn::Mlp twin = model.clone();
-            for (int i = 2; i < 4; ++i) (twin(batch(0, i)).sum() / 2).backward();
-            tests::expect_gradients(model, tests::gradients_of(twin));
+            nn::Mlp reference = model.clone();
+            for (int i = 2; i < 4; ++i) (reference(batch(0, i)).sum() / 2).backward();
+            tests::expect_gradients(model, tests::gradients_of(reference));
         });
         use_deterministic_algorithms(false);
     }

@@ -206,8 +206,8 @@ TEST(DataParallel, KeepsGradientsLocalWithoutSync) {
         nn::Mlp& model = models[at(group)];
         DataParallel replicas(model, group);
         const Tensor x = full({1, 5}, group->rank() + 1, {f64});
-        nn::Mlp twin = model.clone();
-        twin(x).sum().backward();
+        nn::Mlp reference = model.clone();
+        reference(x).sum().backward();
         {
             const dist::NoSyncGuard outer = replicas.no_sync();
             EXPECT_FALSE(replicas.syncs());
@@ -216,7 +216,7 @@ TEST(DataParallel, KeepsGradientsLocalWithoutSync) {
             model(x).sum().backward();
         }
         EXPECT_TRUE(replicas.syncs());
-        expect_gradients(model, gradients_of(twin), 0);
+        expect_gradients(model, gradients_of(reference), 0);
     });
 }
 

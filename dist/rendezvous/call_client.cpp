@@ -1,0 +1,110 @@
+#include "dist/rendezvous/call_client.h"
+
+#include <algorithm>
+#include <cassert>
+#include <chrono>
+
+#include "core/text/text.h"
+#include "kernels/error.h"
+
+namespace axle::dist {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kReplyAfterTimeout{2000};  // wait for the server's reply after a timeout
+constexpr milliseconds kMissingDelay{2000};       // before a missing rank is reported
+
+}  // namespace
+
+CallClient::CallClient(ControlChannel& channel, int world_size) : channel_(channel) {
+    groups_[0] = {static_cast<std::size_t>(world_size), true};
+}
+
+void CallClient::open_group(std::uint32_t group, const std::vector<int>& ranks) {
+    {
+        const Lock lock(channel_.mutex());
+        channel_.check(lock);
+        groups_[group] = {ranks.size(), std::ranges::find(ranks, 0) != ranks.end()};
+    }
+    channel_.send(OpenGroup{group, ranks});
+}
+
+void CallClient::announce_call(const CollectiveCall& call) {
+    if (call.counts.size() > kMaxCounts) {
+        throw ValueError(
+            str(name_of(call.op), ": at most ", kMaxCounts, " sizes, not ", call.counts.size()));
+    }
+    {
+        const Lock lock(channel_.mutex());
+        channel_.check(lock);
+        ++calls_;
+        missing_from_.reset();
+        activity_.announce_call(call);
+        rounds_[{call.group, call.sequence}].op = call.op;
+    }
+    channel_.send(AnnounceCall{call});
+}
+
+std::vector<std::vector<std::int64_t>> CallClient::wait_for_agreement(std::uint32_t group,
+                                                                      std::uint64_t sequence) {
+    const milliseconds timeout = channel_.options().timeout;
+    Lock lock(channel_.mutex());
+    channel_.check(lock);
+    const auto round = rounds_.find({group, sequence});
+    assert(round != rounds_.end());
+    const auto ready = [&] { return round->second.agreement.has_value(); };
+    if (!channel_.wait(lock, Clock::now() + timeout, ready)) {
+        lock.unlock();
+        channel_.send(CallTimeout{group, sequence, timeout.count()});
+        lock.lock();
+        channel_.wait(lock, Clock::now() + kReplyAfterTimeout, ready);
+    }
+    channel_.check(lock);
+    const auto agreement = std::move(rounds_.extract(round).mapped().agreement);
+    if (!agreement) {
+        throw CommError(str(activity_.text(), ": no agreement within ", seconds_text(timeout),
+                            ", and no reply from rank 0"));
+    }
+    std::vector<std::vector<std::int64_t>> counts(groups_.at(group).size);
+    auto at = agreement->counts.begin();
+    for (auto& of_rank : counts) {
+        of_rank.assign(at, at + agreement->each);
+        at += agreement->each;
+    }
+    return counts;
+}
+
+void CallClient::note(std::string_view activity) {
+    const Lock lock(channel_.mutex());
+    activity_.note(activity);
+}
+
+void CallClient::set_missing_reason(const std::string& why) {
+    const Lock lock(channel_.mutex());
+    missing_reason_ = why;
+    missing_from_.reset();
+    if (!why.empty()) missing_from_ = Clock::now() + kMissingDelay;
+}
+
+void CallClient::on_agreement(const Lock&, Agreement agreement) {
+    const auto group = groups_.find(agreement.group);
+    const auto round = rounds_.find({agreement.group, agreement.sequence});
+    if (group == groups_.end() || round == rounds_.end() ||
+        agreement.counts.size() != group->second.size * agreement.each) {
+        throw CommError("control: not a message: an unexpected agreement");
+    }
+    if (group->second.has_server) {
+        server_activity_.announce_call(
+            {.group = agreement.group, .sequence = agreement.sequence, .op = round->second.op});
+    }
+    round->second.agreement = std::move(agreement);
+}
+
+std::optional<MissingRank> CallClient::take_missing(const Lock&, TimePoint now) {
+    if (!missing_from_ || now < *missing_from_) return {};
+    missing_from_.reset();
+    return MissingRank{at_most(missing_reason_, kMaxText), calls_};
+}
+
+}  // namespace axle::dist

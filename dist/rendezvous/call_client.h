@@ -1,0 +1,62 @@
+// Private to dist: CallClient, the client side of the agreement on collective calls.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "dist/rendezvous/activity.h"
+#include "dist/rendezvous/control_channel.h"
+
+namespace axle::dist {
+
+// Implements the agreement functions of Control. Thread-safe, except for functions with a Lock
+// parameter, which must be called with the channel's mutex locked.
+class CallClient {
+  public:
+    using Lock = ControlChannel::Lock;
+
+    CallClient(ControlChannel& channel, int world_size);
+
+    void open_group(std::uint32_t group, const std::vector<int>& ranks);
+    void announce_call(const CollectiveCall& call);
+    std::vector<std::vector<std::int64_t>> wait_for_agreement(std::uint32_t group,
+                                                              std::uint64_t sequence);
+    void note(std::string_view activity);
+    void set_missing_reason(const std::string& why);
+
+    // Handle messages of the server.
+    void on_agreement(const Lock& lock, Agreement agreement);
+    void on_heartbeat(const Lock&, std::string_view activity) { server_activity_.note(activity); }
+
+    // The activities of this process and of rank 0.
+    const Activity& activity(const Lock&) const { return activity_; }
+    const Activity& server_activity(const Lock&) const { return server_activity_; }
+    // Returns the message to send if this rank has been missing long enough; only once.
+    std::optional<MissingRank> take_missing(const Lock& lock, TimePoint now);
+
+  private:
+    struct Round {
+        Collective op = Collective::barrier;
+        std::optional<Agreement> agreement;
+    };
+    struct Group {
+        std::size_t size = 0;
+        bool has_server = false;
+    };
+
+    ControlChannel& channel_;
+    Activity activity_, server_activity_;
+    std::map<std::uint32_t, Group> groups_;
+    std::map<std::pair<std::uint32_t, std::uint64_t>, Round> rounds_;
+    std::uint64_t calls_ = 0;
+    std::string missing_reason_;             // why this rank makes no more calls
+    std::optional<TimePoint> missing_from_;  // when to send it, unless a call is made before
+};
+
+}  // namespace axle::dist

@@ -1,0 +1,41 @@
+"""PyTorch references of op cases that do not fit in one expression (OpCase::torch)."""
+
+import torch
+import torch.nn.functional as F
+
+
+def attention(q, k, v, mask=None, causal=False, scale=None):
+    """Attention with one head of keys and values for each group of query heads."""
+    return F.scaled_dot_product_attention(
+        q, k, v, attn_mask=mask, is_causal=causal, scale=scale, enable_gqa=True
+    )
+
+
+def rotary_embedding(x, base=10000.0, offset=0):
+    """Rotates the first half of each row against the second half, as Llama does."""
+    half = x.size(-1) // 2
+    angles = torch.outer(
+        torch.arange(x.size(-2), dtype=torch.float64) + offset,
+        base ** (-torch.arange(half, dtype=torch.float64) / half),
+    )
+    a, b = x[..., :half], x[..., half:]
+    cos, sin = angles.cos(), angles.sin()
+    return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
+
+
+def batch_norm(x, weight=None, bias=None, eps=1e-5):
+    """Normalizes with the statistics of the batch, without running statistics."""
+    return F.batch_norm(x, None, None, weight, bias, True, 0.1, eps)
+
+
+def batch_norm_and_statistics(x, mean, var, momentum):
+    """Returns the normalized batch and the updated running statistics."""
+    mean, var = mean.clone(), var.clone()
+    return F.batch_norm(x, mean, var, training=True, momentum=momentum), mean, var
+
+
+def pad_plane(x, padding, mode):
+    """Pads the last two dimensions of x. PyTorch's modes need 4-D input if the batch is empty."""
+    if x.dim() == 4:
+        return F.pad(x, padding, mode)
+    return pad_plane(x.unsqueeze(x.dim() - 2), padding, mode).squeeze(x.dim() - 2)
