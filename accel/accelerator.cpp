@@ -220,10 +220,10 @@ std::string Accelerator::load_state(const std::string& input_dir, const LoadStat
 }
 
 HookHandle Accelerator::register_save_state_pre_hook(SaveStatePreHook hook) {
-    return parts_->files.save_hooks().add(std::move(hook));
+    return HookHandle(parts_->files.save_hooks().add(std::move(hook)));
 }
 HookHandle Accelerator::register_load_state_pre_hook(LoadStatePreHook hook) {
-    return parts_->files.load_hooks().add(std::move(hook));
+    return HookHandle(parts_->files.load_hooks().add(std::move(hook)));
 }
 
 void Accelerator::set_save_iteration(std::int64_t iteration) {

@@ -5,7 +5,6 @@
 // used in turn, so that a call finds its operands in memory. The numbers are random, because zeros
 // take less power and run faster. Bytes are those that the algorithm must read and write once. A
 // time is measured between two events around many calls; the result is the median of the samples.
-// around many calls: the median of the samples.
 #pragma once
 
 #include <algorithm>
@@ -18,6 +17,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "bench/sizes.h"
 #include "core/cuda.h"
 #include "core/launch.h"
 #include "core/ops.h"
@@ -37,16 +37,6 @@ inline Tensor indices(std::int64_t below, const Shape& shape) {
     return randint(0, below, shape, {i64, kGpu});
 }
 
-inline double product(std::initializer_list<std::int64_t> sizes) {
-    double n = 1;
-    for (const std::int64_t size : sizes) n *= static_cast<double>(size);
-    return n;
-}
-inline std::string size_text(std::initializer_list<std::int64_t> sizes) {
-    std::string text;
-    for (const std::int64_t size : sizes) text += (text.empty() ? "" : "x") + std::to_string(size);
-    return text;
-}
 inline double width_of(DType t) { return static_cast<double>(size_of(t)); }
 
 struct GpuRow {

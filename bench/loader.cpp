@@ -23,9 +23,7 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
-#include <iostream>
 #include <memory>
-#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -33,6 +31,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/machine.h"
+#include "bench/requests.h"
 #include "core/files/file.h"
 #include "core/ops.h"
 #include "data/files/tokens.h"
@@ -170,24 +169,15 @@ nlohmann::json facts(const Case& made, const data::DataLoader& loader, int worke
 }
 
 void serve(const std::string& name, int workers, const std::string& path) {
-    const auto answer = [](const nlohmann::json& line) { std::cout << line.dump() << std::endl; };
     const Case made = case_of(name, path);
     data::DataLoader loader(made.dataset,
                             {.batch_size = made.batch, .shuffle = true, .num_workers = workers});
-    answer(facts(made, loader, workers));
-    for (std::string line; std::getline(std::cin, line);) {
-        std::istringstream words(line);
-        std::string request;
-        int count = 0;
-        words >> request >> count;
-        if (request == "quit") return;
-        if (request == "check")
-            answer(check(loader));
-        else if (request == "run")
-            answer(run(loader, count));
-        else
-            throw ValueError("unknown request: " + line);
-    }
+    reply(facts(made, loader, workers));
+    answer_requests([&](const std::string& request, int count) -> nlohmann::json {
+        if (request == "check") return check(loader);
+        if (request == "run") return run(loader, count);
+        return nullptr;
+    });
 }
 
 }  // namespace
@@ -210,7 +200,7 @@ int main(int argc, char** argv) {
         }
         axle::bench::serve(name, workers, path);
     } catch (const std::exception& error) {
-        std::cout << nlohmann::json{{"error", error.what()}}.dump() << std::endl;
+        axle::bench::reply({{"error", error.what()}});
         return 1;
     }
     return 0;

@@ -18,16 +18,14 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <iostream>
-#include <memory>
 #include <sstream>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include "accel/accelerator.h"
+#include "bench/requests.h"
 #include "core/autograd/autograd.h"
 #include "core/cuda.h"
 #include "core/memory/memory.h"
@@ -172,39 +170,34 @@ void serve(const ServeOptions& options, Model& model, Optimizer& optimizer, Tree
     auto compiled = accelerator.compile(body);
     const auto step = [&] { return options.compile ? compiled(batch) : body(batch); };
 
-    const auto answer = [](const nlohmann::json& line) { std::cout << line.dump() << std::endl; };
-    answer({{"engine", options.engine},
-            {"version", kVersion},
-            {"device", device.is_cuda() ? cuda::get_device_properties().name : "CPU"},
-            {"parameters", model.num_parameters()}});
-    for (std::string line; std::getline(std::cin, line);) {
-        std::istringstream words(line);
-        std::string request;
-        int count = 0;
-        words >> request >> count;
-        if (request == "quit") return;
+    reply({{"engine", options.engine},
+           {"version", kVersion},
+           {"device", device.is_cuda() ? cuda::get_device_properties().name : "CPU"},
+           {"parameters", model.num_parameters()}});
+    answer_requests([&](const std::string& request, int count) -> nlohmann::json {
         if (request == "check") {
             std::vector<double> losses;
             for (int i = 0; i < count; ++i) losses.push_back(step().item());
-            answer({{"losses", losses}});
-        } else if (request == "run") {
+            return {{"losses", losses}};
+        }
+        if (request == "run") {
             Tensor loss = step();  // allocates again what empty_cache() released
             Marks marks(device);
             marks.mark();
             for (int i = 0; i < count; ++i) loss = step(), marks.mark();
             const std::vector<double> ms = marks.gaps();
-            answer({{"ms", ms},
-                    {"loss", loss.item()},
-                    {"peak_bytes",
-                     (device.is_cuda() ? cuda::memory_stats() : host_memory::stats()).peak},
-                    {"replays", compiled.replays()}});
+            const std::int64_t peak =
+                (device.is_cuda() ? cuda::memory_stats() : host_memory::stats()).peak;
+            const double last_loss = loss.item();
             if (device.is_cuda()) cuda::empty_cache();  // leaves memory to the other workers
-        } else if (request == "digest") {
-            answer({{"digest", digest_of(parameters)}});
-        } else {
-            throw ValueError("unknown request: " + line);
+            return {{"ms", ms},
+                    {"loss", last_loss},
+                    {"peak_bytes", peak},
+                    {"replays", compiled.replays()}};
         }
-    }
+        if (request == "digest") return {{"digest", digest_of(parameters)}};
+        return nullptr;
+    });
 }
 
 }  // namespace axle::bench

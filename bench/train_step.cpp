@@ -231,7 +231,7 @@ void run_server(Options options) {
     try {
         serve_model(options);
     } catch (const std::exception& error) {
-        std::cout << nlohmann::json{{"error", error.what()}}.dump() << std::endl;
+        reply({{"error", error.what()}});
         throw;
     }
 }

@@ -15,11 +15,9 @@ if(PROJECT_IS_TOP_LEVEL)
     if(NOT CMAKE_BUILD_TYPE AND NOT multi_config)
         set(CMAKE_BUILD_TYPE Release)
     endif()
-    find_program(AXLE_CCACHE ccache)
     if(AXLE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
         set(CMAKE_CXX_COMPILER_LAUNCHER ${AXLE_CCACHE})
     endif()
-    mark_as_advanced(AXLE_CCACHE)
 endif()
 
 # Hot functions request -O3 with attributes; -O3 everywhere costs compile time but is not faster.
@@ -52,3 +50,26 @@ if(AXLE_SANITIZE)
         "$<${cxx}:-fsanitize=${sanitizers};-fno-sanitize-recover=all;-fno-omit-frame-pointer>")
     add_link_options(-fsanitize=${sanitizers})
 endif()
+
+# With AXLE_NATIVE, compiles each kernel once, for the best instruction set of this machine, instead of
+# once for each instruction set.
+function(native_kernels)
+    if(NOT AXLE_NATIVE OR NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64"
+       OR NOT EXISTS /proc/cpuinfo)
+        return()
+    endif()
+    file(STRINGS /proc/cpuinfo flags REGEX "^flags" LIMIT_COUNT 1)
+    string(APPEND flags " ")
+    set(machine "")
+    if(flags MATCHES " avx2 " AND flags MATCHES " fma " AND flags MATCHES " bmi2 ")
+        set(machine haswell)
+    endif()
+    if(machine AND flags MATCHES " avx512f " AND flags MATCHES " avx512bw "
+       AND flags MATCHES " avx512cd " AND flags MATCHES " avx512dq " AND flags MATCHES " avx512vl ")
+        set(machine skylake-avx512)
+    endif()
+    target_compile_definitions(axle_kernels PRIVATE HWY_COMPILE_ONLY_STATIC)
+    if(machine)
+        target_compile_options(axle_kernels PRIVATE -march=${machine})
+    endif()
+endfunction()

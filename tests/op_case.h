@@ -52,6 +52,22 @@ struct Tolerances {
     double of(DType dtype) const;
 };
 
+// The dtype that an op computes in, and returns, under autocast. f64 stays f64 in every class.
+enum class Autocast {
+    unchanged,  // the same as without autocast
+    low,        // the autocast dtype
+    f32,
+    widest,  // the widest dtype of the operands
+};
+
+// A call that must throw.
+struct BadCall {
+    bool (*is_expected)(const Error&);  // checks the type of the error
+    std::string prefix;                 // the beginning of its message
+    std::vector<std::string> words;     // other texts that the message contains
+    std::function<void()> call;
+};
+
 struct OpCase {
     std::string name = {};  // the function's name in core/ops.h, or a variant such as "gelu/tanh"
     // A PyTorch expression of x[0], x[1], ... that computes the same. Its values are recorded in
@@ -59,7 +75,8 @@ struct OpCase {
     std::string torch = {};
     std::function<Outputs(In x)> call = {};
     std::vector<Row> rows = {};
-    Row large = {};           // enough work for several threads; used by benchmarks
+    Row large = {};                  // enough work for several threads; used by benchmarks
+    std::vector<Row> gpu_rows = {};  // sizes that select other code paths of GPU kernels
     bool values = true;       // the values of the result are defined (empty() defines a shape only)
     bool gradient = true;     // has a gradient with respect to every floating input
     bool smooth = true;       // finite differences can verify the gradient: no rounding, no ties
@@ -67,11 +84,14 @@ struct OpCase {
     bool strided = true;      // supports any layout
     bool own_dtype = false;   // the result's dtype does not depend on the operands
     bool layout_bits = true;  // f32 bits do not depend on the layout; f64 always agrees to 1e-12
+    Autocast autocast = Autocast::unchanged;
     Tolerances tolerance = {};
     double (*flops)(In x) = nullptr;  // operations of a forward call, if that is a useful measure
     // Checks other properties of the outputs; returns an error text, or an empty string.
     std::function<std::string(In x, const Outputs& y)> check = {};
 
+    // Calls that the op must refuse. Listed in the first case of an op.
+    std::vector<BadCall> bad_calls = {};
     std::string family = {};  // the X of add_X_cases(); set by op_cases()
 
     std::string op() const { return name.substr(0, name.find('/')); }

@@ -28,7 +28,6 @@ using namespace axle;
 // --- options
 
 struct Settings : trainer::Options {
-    std::string init_from;
     std::string tokenizer = "char";  // char or byte; a .bin file already contains tokens
     nn::GptConfig model;
     double min_lr = 1e-4, beta2 = 0.99;
@@ -65,7 +64,7 @@ Settings preset_of(const std::string& name) {
         s.batch_size = 4, s.steps = 20, s.warmup = 2, s.eval_every = 10, s.save_every = 10;
         return s;
     }
-    throw UsageError("unknown preset '" + name + "'" + trainer::did_you_mean(name, kPresets));
+    trainer::throw_unknown("preset", name, kPresets);
 }
 
 // Returns nullopt after --help or --version.
@@ -251,7 +250,6 @@ std::string sample(const Settings& s, const Corpus& corpus, nn::Gpt& model) {
 }
 
 int run(Settings s) {
-    if (s.eval_only && s.resume.empty() && s.init_from.empty()) s.resume = "latest";
     s.apply();
 
     std::optional<nn::Gpt> model;

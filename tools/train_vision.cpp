@@ -38,7 +38,7 @@ using namespace axle;
 // --- options
 
 struct Settings : trainer::Options {
-    std::string model = "lenet", init_from;
+    std::string model = "lenet";
     std::int64_t workers = 1, sample = 16;
 };
 
@@ -56,7 +56,7 @@ Settings preset_of(const std::string& name) {
         s.batch_size = 8, s.epochs = 0, s.steps = 20, s.eval_every = 10, s.save_every = 10;
         return s;
     }
-    throw UsageError("unknown preset '" + name + "'" + trainer::did_you_mean(name, kPresets));
+    trainer::throw_unknown("preset", name, kPresets);
 }
 
 // Returns nullopt after --help or --version.
@@ -79,8 +79,7 @@ std::optional<Settings> parse(std::vector<std::string> arguments) {
     line.add("sample", s.sample, "Predictions to show at the end");
     if (!line.parse()) return std::nullopt;
     if (std::find(kModels.begin(), kModels.end(), s.model) == kModels.end())
-        throw UsageError("unknown model '" + s.model + "'" +
-                         trainer::did_you_mean(s.model, kModels));
+        trainer::throw_unknown("model", s.model, kModels);
     s.values = line.values();
     return s;
 }
@@ -302,7 +301,6 @@ std::vector<trainer::ReportPicture> predictions(const Settings& s, const Images&
 }
 
 int run(Settings s) {
-    if (s.eval_only && s.resume.empty() && s.init_from.empty()) s.resume = "latest";
     s.apply();
     const Images images = load_images(s);
     Classifier model(s.model, images.shape, images.classes);

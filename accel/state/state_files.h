@@ -13,10 +13,10 @@
 #include "accel/process/partial_state.h"
 #include "accel/state/checkpoint.h"
 #include "accel/state/checkpointable.h"
-#include "accel/state/hook_list.h"
 #include "accel/state/project.h"
 #include "accel/state/state_folder.h"
 #include "accel/state/state_hooks.h"
+#include "core/hook_list.h"
 #include "core/random.h"
 #include "dist/group/shared_error.h"
 

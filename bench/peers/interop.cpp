@@ -55,7 +55,7 @@ NamedTensors tensors_of(DType dtype) {
 
 void write_safetensors(const Arguments& args) {
     NamedTensors tensors;
-    for (const DType dtype : kDTypes)
+    for (const DType dtype : kAllDTypes)
         for (auto& named : tensors_of(dtype)) tensors.push_back(std::move(named));
     save_safetensors(args.at(0), tensors, {{"format", "pt"}, {"note", "\"é\"\n"}});
 }
@@ -75,7 +75,7 @@ bool numpy_has(DType dtype) {
 
 void write_npy(const Arguments& args) {
     create_directories(args.at(0));
-    for (const DType dtype : kDTypes) {
+    for (const DType dtype : kAllDTypes) {
         if (!numpy_has(dtype)) continue;
         for (const auto& [name, tensor] : tensors_of(dtype)) {
             std::string file = name;

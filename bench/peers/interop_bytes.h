@@ -6,26 +6,11 @@
 
 #include "core/ops.h"
 #include "core/tree/tree.h"
+#include "tests/dtypes.h"
 
 namespace axle::bench {
 
-inline constexpr DType kDTypes[] = {f64,
-                                    f32,
-                                    f16,
-                                    bf16,
-                                    i64,
-                                    i32,
-                                    u8,
-                                    boolean,
-                                    DType::i16,
-                                    DType::i8,
-                                    DType::u64,
-                                    DType::u32,
-                                    DType::u16,
-                                    DType::c64,
-                                    DType::f8_e4m3,
-                                    DType::f8_e5m2,
-                                    DType::f8_e8m0};
+using tests::kAllDTypes;
 
 // Byte i is 7 i + 3 (mod 256), or (i + 1) mod 2 for bools.
 inline Tensor patterned(const Shape& shape, DType dtype) {

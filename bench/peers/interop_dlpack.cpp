@@ -43,10 +43,10 @@ using namespace axle::bench;
 AXLE_INTEROP_API const char* interop_error() { return text().c_str(); }
 
 // Returns columns 1 and 2 of a pattern [4, 3], transposed: [2, 4], strides [1, 3]. `dtype` is an
-// index into kDTypes.
+// index into kAllDTypes.
 AXLE_INTEROP_API Tensor* interop_make(int dtype) {
     return guarded([&] {
-        const Tensor base = patterned({4, 3}, kDTypes[dtype]);
+        const Tensor base = patterned({4, 3}, kAllDTypes[dtype]);
         last_made() = base.impl()->storage;
         return new Tensor(base.t().narrow(0, 1, 2));
     });

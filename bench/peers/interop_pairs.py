@@ -19,7 +19,7 @@ SAFETENSORS = f"safetensors {safetensors.__version__}"
 TRANSFORMERS = f"transformers {transformers.__version__}"
 TENSORBOARD = f"tensorboard {tensorboard.__version__}"
 
-# In the order of kDTypes in interop_bytes.h: names in safetensors files, and bytes.
+# In the order of kAllDTypes in tests/dtypes.h: names in safetensors files, and bytes.
 DTYPES = {
     "float64": ("F64", 8), "float32": ("F32", 4), "float16": ("F16", 2), "bfloat16": ("BF16", 2),
     "int64": ("I64", 8), "int32": ("I32", 4), "uint8": ("U8", 1), "bool": ("BOOL", 1),

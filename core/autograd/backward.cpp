@@ -1,13 +1,13 @@
 // The backward engine: one pass over the part of a graph that is reachable from its roots.
 #include <algorithm>
 #include <atomic>
-#include <mutex>
 #include <queue>
 #include <unordered_map>
 
 #include "core/autograd/autocast.h"
 #include "core/autograd/autograd.h"
 #include "core/autograd/autograd_meta.h"
+#include "core/hook_list.h"
 #include "core/ops.h"
 #include "core/profiler/profiler.h"
 
@@ -18,27 +18,6 @@ extern thread_local std::shared_ptr<Node> running;
 namespace {
 
 // --- hooks around a pass
-
-template <class F>
-struct HookList {
-    std::mutex mutex;
-    std::vector<std::pair<std::uint64_t, F>> hooks;
-    std::uint64_t next = 0;
-
-    HookHandle add(F hook) {
-        const std::lock_guard lock(mutex);
-        const std::uint64_t id = ++next;
-        hooks.emplace_back(id, std::move(hook));
-        return HookHandle([this, id] {
-            const std::lock_guard guard(mutex);
-            std::erase_if(hooks, [id](const auto& h) { return h.first == id; });
-        });
-    }
-    std::vector<std::pair<std::uint64_t, F>> copy() {
-        const std::lock_guard lock(mutex);
-        return hooks;
-    }
-};
 
 // Never destroyed: handles can outlive main.
 auto& begin_hooks() {
@@ -117,7 +96,7 @@ class Pass {
             visit(node);
         }
         if (accumulate_)
-            for (const auto& [id, hook] : end_hooks().copy()) hook();
+            for (const auto& hook : end_hooks().all()) hook();
     }
 
   private:
@@ -164,12 +143,12 @@ class Pass {
     }
 
     void call_begin_hooks() const {
-        const auto hooks = begin_hooks().copy();
+        const auto hooks = begin_hooks().all();
         if (hooks.empty()) return;
         std::vector<Tensor> leaves;
         leaves.reserve(leaves_.size());
         for (const std::shared_ptr<Impl>& leaf : leaves_) leaves.emplace_back(leaf);
-        for (const auto& [id, hook] : hooks) hook(leaves);
+        for (const auto& hook : hooks) hook(leaves);
     }
 
     // Adds the gradient of one in-edge; g can be undefined.
@@ -318,10 +297,12 @@ std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<T
 }
 
 HookHandle on_backward_begin(std::function<void(const std::vector<Tensor>&)> hook) {
-    return begin_hooks().add(std::move(hook));
+    return HookHandle(begin_hooks().add(std::move(hook)));
 }
 int backward_depth() { return depth; }
 
-HookHandle on_backward_end(std::function<void()> hook) { return end_hooks().add(std::move(hook)); }
+HookHandle on_backward_end(std::function<void()> hook) {
+    return HookHandle(end_hooks().add(std::move(hook)));
+}
 
 }  // namespace axle::autograd

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "data/loading/round_stream.h"
 #include "kernels/error.h"
 
 namespace axle::data {
@@ -55,87 +56,55 @@ class ChainStream : public Stream {
     std::unique_ptr<Stream> stream_;
 };
 
-// Reads the samples in rounds. In each round, every process gets `part` samples.
-class ShardStream : public Stream {
+// In each round, every process gets `part` samples.
+class ShardStream : public RoundStream {
   public:
     ShardStream(std::unique_ptr<Stream> all, std::int64_t part, bool drop_last,
                 const ShardOptions& options)
-        : all_(std::move(all)),
+        : RoundStream(part),
+          all_(std::move(all)),
           part_(part),
           begin_(part * options.process_index),
-          round_(part * options.num_processes),
+          whole_(part * options.num_processes),
           drop_last_(drop_last) {}
 
-    std::optional<Tree> next() override {
-        if (yielded_ == std::ssize(own_) && !read_round()) return std::nullopt;
-        return std::move(own_[static_cast<std::size_t>(yielded_++)]);
-    }
-
-    std::int64_t skip(std::int64_t n) override {
-        std::int64_t skipped = skip_buffered(n);
-        if (skipped < n && first_.empty() && read_round()) skipped += skip_buffered(n - skipped);
-        if (const std::int64_t rounds = (n - skipped) / part_; rounds > 0) {
-            const std::int64_t passed = all_->skip(rounds * round_);
-            const bool filled = passed % round_ != 0 && !drop_last_;
-            skipped += (passed / round_ + (filled ? 1 : 0)) * part_;
-        }
-        if (skipped < n && read_round()) skipped += skip_buffered(n - skipped);
-        return skipped;
-    }
-
-    bool repeated() const override { return yielded_ > real_; }
-
   private:
-    // Skips at most n samples of the current round.
-    std::int64_t skip_buffered(std::int64_t n) {
-        const std::int64_t passed = std::min(n, std::ssize(own_) - yielded_);
-        yielded_ += passed;
-        return passed;
+    bool must_read() const override { return first_.empty(); }
+
+    std::int64_t skip_rounds(std::int64_t rounds) override {
+        const std::int64_t passed = all_->skip(rounds * whole_);
+        const bool filled = passed % whole_ != 0 && !drop_last_;
+        return (passed / whole_ + (filled ? 1 : 0)) * part_;
     }
 
-    // Reads this process's samples of the next round into own_. Returns false at the end.
-    bool read_round() {
-        own_.clear();
-        yielded_ = 0;
+    std::int64_t read_round(std::vector<Tree>& round) override {
         const std::int64_t end = begin_ + part_;
-        std::int64_t seen = 0;  // samples of the round that exist
+        std::int64_t seen = 0;  // samples of all processes that exist
         if (first_.empty()) {
-            seen = read(round_, first_);
-            own_.assign(first_.begin() + std::min(begin_, seen),
-                        first_.begin() + std::min(end, seen));
+            seen = read_samples(*all_, whole_, first_);
+            round.assign(first_.begin() + std::min(begin_, seen),
+                         first_.begin() + std::min(end, seen));
         } else {
             seen = all_->skip(begin_);
-            if (seen == begin_) seen += read(part_, own_);
-            if (seen == end) seen += all_->skip(round_ - end);
+            if (seen == begin_) seen += read_samples(*all_, part_, round);
+            if (seen == end) seen += all_->skip(whole_ - end);
         }
-        real_ = std::ssize(own_);
-        if (seen == 0 || (seen < round_ && drop_last_)) {
-            own_.clear();
+        const std::int64_t real = std::ssize(round);
+        if (seen == 0 || (seen < whole_ && drop_last_)) {
+            round.clear();
         } else {
-            for (std::int64_t at = begin_ + real_; at < end; ++at)
-                own_.push_back(first_[static_cast<std::size_t>((at - seen) % std::ssize(first_))]);
+            for (std::int64_t at = begin_ + real; at < end; ++at)
+                round.push_back(first_[static_cast<std::size_t>((at - seen) % std::ssize(first_))]);
         }
-        return !own_.empty();
-    }
-
-    std::int64_t read(std::int64_t n, std::vector<Tree>& to) {
-        for (std::int64_t i = 0; i < n; ++i) {
-            std::optional<Tree> sample = all_->next();
-            if (!sample) return i;
-            to.push_back(std::move(*sample));
-        }
-        return n;
+        return real;
     }
 
     std::unique_ptr<Stream> all_;
     std::int64_t part_;   // this process's samples in a round
     std::int64_t begin_;  // samples before them in the round
-    std::int64_t round_;  // samples of a whole round
+    std::int64_t whole_;  // samples of all processes in a round
     bool drop_last_;
     std::vector<Tree> first_;  // the first round of all processes
-    std::vector<Tree> own_;    // this process's samples of the current round
-    std::int64_t real_ = 0;    // number of samples in own_ that are not repeated
-    std::int64_t yielded_ = 0;
 };
 
 }  // namespace

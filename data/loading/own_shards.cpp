@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "data/dataset.h"
+#include "data/loading/round_stream.h"
 #include "kernels/error.h"
 
 namespace axle::data {
@@ -20,40 +21,19 @@ std::shared_ptr<const IterableDataset> part_of(const IterableDataset& whole, std
     }
 }
 
-// Reads the parts step by step.
-class StepStream : public Stream {
+// Reads the parts step by step. A round is a step.
+class StepStream : public RoundStream {
   public:
     StepStream(std::vector<std::unique_ptr<Stream>> streams, const Parts& parts)
-        : streams_(std::move(streams)), parts_(parts), step_rows_(parts.rows * parts.number) {}
-
-    std::optional<Tree> next() override {
-        if (yielded_ == std::ssize(own_) && !read_step()) return std::nullopt;
-        return std::move(own_[static_cast<std::size_t>(yielded_++)]);
-    }
-
-    // Reads the first step instead of skipping it if its samples may be repeated later.
-    std::int64_t skip(std::int64_t n) override {
-        std::int64_t skipped = skip_buffered(n);
-        const bool needs_first = parts_.even && !parts_.drop_last && first_.empty();
-        if (skipped < n && needs_first && read_step()) skipped += skip_buffered(n - skipped);
-        if (const std::int64_t steps = (n - skipped) / step_rows_; steps > 0)
-            skipped += skip_steps(steps);
-        if (skipped < n && read_step()) skipped += skip_buffered(n - skipped);
-        return skipped;
-    }
-
-    bool repeated() const override { return yielded_ > real_; }
+        : RoundStream(parts.rows * parts.number),
+          streams_(std::move(streams)),
+          parts_(parts),
+          step_rows_(parts.rows * parts.number) {}
 
   private:
-    // Skips at most n samples of the current step.
-    std::int64_t skip_buffered(std::int64_t n) {
-        const std::int64_t passed = std::min(n, std::ssize(own_) - yielded_);
-        yielded_ += passed;
-        return passed;
-    }
+    bool must_read() const override { return parts_.even && !parts_.drop_last && first_.empty(); }
 
-    // Returns the number of samples in the skipped steps.
-    std::int64_t skip_steps(std::int64_t steps) {
+    std::int64_t skip_rounds(std::int64_t steps) override {
         std::int64_t min_skipped = steps * parts_.rows, max_skipped = 0;
         for (const auto& stream : streams_) {
             const std::int64_t passed = stream->skip(steps * parts_.rows);
@@ -65,38 +45,23 @@ class StepStream : public Stream {
         return (max_skipped + parts_.rows - 1) / parts_.rows * step_rows_;
     }
 
-    // Reads this process's samples of the next step into own_. Returns false at the end.
-    bool read_step() {
-        own_.clear();
-        yielded_ = real_ = 0;
+    std::int64_t read_round(std::vector<Tree>& step) override {
         bool complete = true;
-        for (const auto& stream : streams_) complete = read(*stream) && complete;
-        if (parts_.drop_last && !complete) own_.clear();
-        real_ = std::ssize(own_);
-        if (own_.empty()) return false;
-        if (first_.empty()) first_ = own_;
-        for (std::int64_t i = 0; parts_.even && std::ssize(own_) < step_rows_; ++i)
-            own_.push_back(first_[static_cast<std::size_t>(i % std::ssize(first_))]);
-        return true;
-    }
-
-    // Reads the rows of one part. Returns whether it had enough for the step.
-    bool read(Stream& stream) {
-        for (std::int64_t i = 0; i < parts_.rows; ++i) {
-            std::optional<Tree> sample = stream.next();
-            if (!sample) return false;
-            own_.push_back(std::move(*sample));
-        }
-        return true;
+        for (const auto& stream : streams_)
+            complete = read_samples(*stream, parts_.rows, step) == parts_.rows && complete;
+        if (parts_.drop_last && !complete) step.clear();
+        if (step.empty()) return 0;
+        const std::int64_t real = std::ssize(step);
+        if (first_.empty()) first_ = step;
+        for (std::int64_t i = 0; parts_.even && std::ssize(step) < step_rows_; ++i)
+            step.push_back(first_[static_cast<std::size_t>(i % std::ssize(first_))]);
+        return real;
     }
 
     std::vector<std::unique_ptr<Stream>> streams_;
     Parts parts_;
     std::int64_t step_rows_;
     std::vector<Tree> first_;  // samples of the first step, not repeated
-    std::vector<Tree> own_;    // samples of the current step
-    std::int64_t real_ = 0;    // number of samples in own_ that are not repeated
-    std::int64_t yielded_ = 0;
 };
 
 }  // namespace

@@ -87,14 +87,17 @@ struct ProcessGroup::Impl {
     // Called by all ranks together: decides whether GPU tensors are sent directly between GPUs.
     // Returns the reason if not, or "".
     std::string negotiate_nccl_backend();
-    // Returns whether x is sent directly between GPUs. Throws UsageError during graph capture, and
-    // DeviceError if x is on another GPU than this process's.
-    bool is_sent_between_gpus(const char* op, const Tensor& x) const;
-    // Like start(), for tensors that are sent between GPUs: queues the collective immediately on
-    // the caller's stream. A mismatch is detected later and aborts it.
-    Work start_on_gpu(CollectiveCall call,
-                      const std::function<DeviceEngine::Started(DeviceEngine&)>& queue,
-                      std::function<void()> finish = {});
+    // Returns the device from which x is sent: its own if it is sent directly between GPUs,
+    // otherwise the CPU. Throws UsageError during graph capture, and DeviceError if x is on another
+    // GPU than this process's.
+    Device staging_device(const char* op, const Tensor& x) const;
+    // Starts a collective on tensors on `device`, the result of staging_device(). On the CPU, like
+    // start(), with `on_host`. On a GPU, calls `on_gpu` to queue the collective immediately on the
+    // caller's stream; a mismatch is detected later and aborts it.
+    Work start_on(Device device, CollectiveCall call,
+                  const std::function<DeviceEngine::Started(DeviceEngine&)>& on_gpu,
+                  std::function<void(HostEngine&, const Counts&)> on_host,
+                  std::function<void()> finish = {});
 
     // Creates the group with these ranks. Called by all ranks of this group, each of which is in at
     // most one of the new groups.
@@ -107,6 +110,9 @@ struct ProcessGroup::Impl {
     std::string backend = "none";
 
   private:
+    Work start_on_gpu(CollectiveCall call,
+                      const std::function<DeviceEngine::Started(DeviceEngine&)>& queue,
+                      std::function<void()> finish);
     std::exception_ptr attempt(const std::string& activity, const std::function<void()>& run);
     DeviceEngine& device_engine();
     // Queues `task` after the earlier collectives of this group.

@@ -21,13 +21,24 @@ std::string ProcessGroup::Impl::negotiate_nccl_backend() {
 #endif
 }
 
-bool ProcessGroup::Impl::is_sent_between_gpus(const char* op, const Tensor& x) const {
-    if (nccl_token_.empty() || !x.device().is_cuda()) return false;
+Device ProcessGroup::Impl::staging_device(const char* op, const Tensor& x) const {
+    if (nccl_token_.empty() || !x.device().is_cuda()) return Device::cpu();
     if (is_capturing()) throw UsageError(str(op, ": collectives cannot be captured in a graph"));
     if (x.device().index != job->device())
         throw DeviceError(str(op, ": a tensor on ", x.device(), ", where this process has ",
                               Device::cuda(job->device())));
-    return true;
+    return x.device();
+}
+
+Work ProcessGroup::Impl::start_on(Device device, CollectiveCall call,
+                                  const std::function<DeviceEngine::Started(DeviceEngine&)>& on_gpu,
+                                  std::function<void(HostEngine&, const Counts&)> on_host,
+                                  std::function<void()> finish) {
+    if (device.is_cuda()) return start_on_gpu(std::move(call), on_gpu, std::move(finish));
+    return start(
+        std::move(call),
+        [this, on_host = std::move(on_host)](const Counts& counts) { on_host(engine(), counts); },
+        std::move(finish));
 }
 
 DeviceEngine& ProcessGroup::Impl::device_engine() {

@@ -102,19 +102,14 @@ Work ProcessGroup::all_reduce_async(const Tensor& x, ReduceOp op) {
     if (impl_->alone()) return {};
     const CollectiveCall call{
         .op = Collective::all_reduce, .dtype = x.dtype(), .numel = x.numel(), .reduce_op = op};
-    if (impl_->is_sent_between_gpus("all_reduce", x)) {
-        const Staged own = Staged::with_values(x, x.device());
-        return impl_->start_on_gpu(
-            call, [&](DeviceEngine& engine) { return engine.all_reduce(own.host, op); },
-            [own] { own.copy_back(); });
-    }
-    const Staged staged = Staged::with_values(x);
-    return impl_->start(
-        call,
-        [&impl = *impl_, staged, op](const Counts&) {
-            impl.engine().all_reduce(staged.data(), staged.host.numel(), staged.host.dtype(), op);
+    const Device device = impl_->staging_device("all_reduce", x);
+    const Staged own = Staged::with_values(x, device);
+    return impl_->start_on(
+        device, call, [&](DeviceEngine& engine) { return engine.all_reduce(own.host, op); },
+        [own, op](HostEngine& engine, const Counts&) {
+            engine.all_reduce(own.data(), own.host.numel(), own.host.dtype(), op);
         },
-        [staged] { staged.copy_back(); });
+        [own] { own.copy_back(); });
 }
 
 void ProcessGroup::all_reduce(const std::vector<Tensor>& xs, ReduceOp op) {
@@ -146,26 +141,19 @@ Work ProcessGroup::broadcast_async(const Tensor& x, int root) {
     const bool is_root = rank() == root;
     const CollectiveCall call{
         .op = Collective::broadcast, .dtype = x.dtype(), .numel = x.numel(), .root = root};
-    if (impl_->is_sent_between_gpus("broadcast", x)) {
-        const Staged own = Staged::with_values(x, x.device());
-        return impl_->start_on_gpu(
-            call, [&](DeviceEngine& engine) { return engine.broadcast(own.host, root); },
-            [own, is_root] {
-                if (!is_root) own.copy_back();
-            });
-    }
-    const Staged staged = is_root ? Staged::with_values(x) : Staged::to_fill(x);
-    return impl_->start(
-        call,
-        [&impl = *impl_, staged, root](const Counts&) {
-            impl.engine().broadcast(staged.data(), staged.bytes(), root);
+    const Device device = impl_->staging_device("broadcast", x);
+    const Staged own = is_root ? Staged::with_values(x, device) : Staged::to_fill(x, device);
+    return impl_->start_on(
+        device, call, [&](DeviceEngine& engine) { return engine.broadcast(own.host, root); },
+        [own, root](HostEngine& engine, const Counts&) {
+            engine.broadcast(own.data(), own.bytes(), root);
         },
-        [staged, is_root] {
-            if (!is_root) staged.copy_back();
+        [own, is_root] {
+            if (!is_root) own.copy_back();
         });
 }
 
-// Uses all_reduce: the root's link would carry as much data with a true reduce.
+// On the host, uses all_reduce: the root's link would carry as much data with a true reduce.
 void ProcessGroup::reduce(const Tensor& x, int root, ReduceOp op) {
     check_tensor("reduce", x);
     check_in_place("reduce", x);
@@ -177,22 +165,16 @@ void ProcessGroup::reduce(const Tensor& x, int root, ReduceOp op) {
                               .numel = x.numel(),
                               .root = root,
                               .reduce_op = op};
-    if (impl_->is_sent_between_gpus("reduce", x)) {
-        const Staged own = Staged::with_values(x, x.device());
-        return impl_
-            ->start_on_gpu(
-                call, [&](DeviceEngine& engine) { return engine.reduce(own.host, op, root); },
-                [own] { own.copy_back(); })
-            .wait();
-    }
-    const Staged staged = Staged::with_values(x);
+    const Device device = impl_->staging_device("reduce", x);
+    const Staged own = Staged::with_values(x, device);
     impl_
-        ->start(call,
-                [&](const Counts&) {
-                    impl_->engine().all_reduce(staged.data(), x.numel(), x.dtype(), op);
-                })
+        ->start_on(
+            device, call, [&](DeviceEngine& engine) { return engine.reduce(own.host, op, root); },
+            [&](HostEngine& engine, const Counts&) {
+                engine.all_reduce(own.data(), own.host.numel(), own.host.dtype(), op);
+            },
+            [own] { own.copy_back(); })
         .wait();
-    staged.copy_back();
 }
 
 Tensor ProcessGroup::reduce_scatter(const Tensor& x, ReduceOp op) {
@@ -216,24 +198,17 @@ Work ProcessGroup::reduce_scatter_into_async(const Tensor& out, const Tensor& x,
                               .dtype = x.dtype(),
                               .numel = out.numel(),
                               .reduce_op = op};
-    if (impl_->is_sent_between_gpus("reduce_scatter", x)) {
-        const Staged own = Staged::with_values(x, x.device());
-        const Staged part = Staged::to_fill(out, x.device());
-        return impl_->start_on_gpu(
-            call,
-            [&](DeviceEngine& engine) { return engine.reduce_scatter(part.host, own.host, op); },
-            [part] { part.copy_back(); });
-    }
-    const Staged from = Staged::with_values(x), to = Staged::to_fill(out);
+    const Device device = impl_->staging_device("reduce_scatter", x);
+    const Staged from = Staged::with_values(x, device), to = Staged::to_fill(out, device);
     if (impl_->alone()) {
         Staged{out.detach(), from.host.view(out.shape())}.copy_back();
         return {};
     }
-    return impl_->start(
-        call,
-        [&impl = *impl_, from, to, op](const Counts&) {
-            impl.engine().reduce_scatter(to.data(), from.data(), to.host.numel(), to.host.dtype(),
-                                         op);
+    return impl_->start_on(
+        device, call,
+        [&](DeviceEngine& engine) { return engine.reduce_scatter(to.host, from.host, op); },
+        [from, to, op](HostEngine& engine, const Counts&) {
+            engine.reduce_scatter(to.data(), from.data(), to.host.numel(), to.host.dtype(), op);
         },
         [to] { to.copy_back(); });
 }

@@ -38,6 +38,18 @@ Tensor whole_on_host(const Shape& shape, DType dtype) {
     return Tensor::empty(shape, {.dtype = dtype});
 }
 
+// Returns consecutive parts of `all` with these numbers of rows, on `device`.
+std::vector<Tensor> split_rows(const Tensor& all, const std::vector<std::int64_t>& rows,
+                               Device device) {
+    std::vector<Tensor> parts;
+    std::int64_t begin = 0;
+    for (const std::int64_t count : rows) {
+        parts.push_back(all.narrow(0, begin, count).to(device));
+        begin += count;
+    }
+    return parts;
+}
+
 }  // namespace
 
 Tensor ProcessGroup::all_gather(const Tensor& x) {
@@ -56,25 +68,21 @@ Work ProcessGroup::all_gather_into_async(const Tensor& out, const Tensor& x) {
         throw ShapeError(
             str("all_gather: of ", size(), " processes: ", x.shape(), " into ", out.shape()));
     const CollectiveCall call{.op = Collective::all_gather, .dtype = x.dtype(), .numel = x.numel()};
-    if (impl_->is_sent_between_gpus("all_gather", x)) {
-        const Staged own = Staged::with_values(x, x.device());
-        const Staged all = Staged::to_fill(out, x.device());
-        const std::vector<std::int64_t> counts(static_cast<std::size_t>(size()), x.numel());
-        return impl_->start_on_gpu(
-            call,
-            [&](DeviceEngine& engine) { return engine.all_gather(all.host, own.host, counts); },
-            [all] { all.copy_back(); });
-    }
-    const Staged from = Staged::with_values(x), to = Staged::to_fill(out);
+    const Device device = impl_->staging_device("all_gather", x);
+    const Staged from = Staged::with_values(x, device), to = Staged::to_fill(out, device);
     if (impl_->alone()) {
         Staged{out.detach(), from.host.view(out.shape())}.copy_back();
         return {};
     }
-    return impl_->start(
-        call,
-        [&impl = *impl_, from, to](const Counts& counts) {
+    return impl_->start_on(
+        device, call,
+        [&](DeviceEngine& engine) {
+            const std::vector<std::int64_t> counts(static_cast<std::size_t>(size()), x.numel());
+            return engine.all_gather(to.host, from.host, counts);
+        },
+        [from, to](HostEngine& engine, const Counts& counts) {
             const std::vector<std::int64_t> bytes(counts.size(), from.bytes());
-            impl.engine().all_gather(to.data(), from.data(), bytes);
+            engine.all_gather(to.data(), from.data(), bytes);
         },
         [to] { to.copy_back(); });
 }
@@ -86,11 +94,12 @@ std::vector<Tensor> ProcessGroup::all_gather_uneven(const Tensor& x) {
     CollectiveCall call{.op = Collective::all_gather_uneven, .dtype = x.dtype()};
     add_shape(call.counts, x.shape());
     const Staged from = Staged::with_values(x);
-    std::vector<Tensor> parts;
+    std::vector<std::int64_t> rows;
+    Tensor all;
     impl_
         ->start(std::move(call),
                 [&](const Counts& counts) {
-                    std::vector<std::int64_t> bytes, rows;
+                    std::vector<std::int64_t> bytes;
                     std::int64_t all_rows = 0;
                     for (std::size_t i = 0; i < counts.size(); ++i) {
                         const Shape shape = shape_in(counts[i], 0);
@@ -106,17 +115,11 @@ std::vector<Tensor> ProcessGroup::all_gather_uneven(const Tensor& x) {
                     }
                     Shape shape = x.shape();
                     shape[0] = all_rows;
-                    const Tensor all = whole_on_host(shape, x.dtype());
+                    all = whole_on_host(shape, x.dtype());
                     impl_->engine().all_gather(all.raw_data(), from.data(), bytes);
-                    std::int64_t begin = 0;
-                    for (const std::int64_t count : rows) {
-                        parts.push_back(all.narrow(0, begin, count));
-                        begin += count;
-                    }
                 })
         .wait();
-    for (Tensor& part : parts) part = part.to(x.device());
-    return parts;
+    return split_rows(all, rows, x.device());
 }
 
 Tensor ProcessGroup::all_to_all(const Tensor& x) {
@@ -124,27 +127,23 @@ Tensor ProcessGroup::all_to_all(const Tensor& x) {
     check_first_dimension("all_to_all", x, size());
     if (impl_->alone()) return x.detach().clone();
     const CollectiveCall call{.op = Collective::all_to_all, .dtype = x.dtype(), .numel = x.numel()};
-    if (impl_->is_sent_between_gpus("all_to_all", x)) {
-        const Tensor own = contiguous(x.detach()),
-                     all = Tensor::empty(x.shape(), {.dtype = x.dtype(), .device = x.device()});
-        const std::vector<std::int64_t> counts(static_cast<std::size_t>(size()),
-                                               x.numel() / size());
-        impl_
-            ->start_on_gpu(
-                call,
-                [&](DeviceEngine& engine) { return engine.all_to_all(all, counts, own, counts); })
-            .wait();
-        return all;
-    }
-    const Staged from = Staged::with_values(x);
-    const Tensor out = whole_on_host(x.shape(), x.dtype());
+    const Device device = impl_->staging_device("all_to_all", x);
+    const Staged from = Staged::with_values(x, device);
+    const Tensor out = Tensor::empty(x.shape(), {.dtype = x.dtype(), .device = device});
+    const auto equal_parts = [&](std::int64_t whole) {
+        return std::vector<std::int64_t>(static_cast<std::size_t>(size()), whole / size());
+    };
     impl_
-        ->start(call,
-                [&](const Counts& counts) {
-                    const std::vector<std::int64_t> bytes(
-                        counts.size(), from.bytes() / static_cast<std::int64_t>(counts.size()));
-                    impl_->engine().all_to_all(out.raw_data(), bytes, from.data(), bytes);
-                })
+        ->start_on(
+            device, call,
+            [&](DeviceEngine& engine) {
+                const auto counts = equal_parts(x.numel());
+                return engine.all_to_all(out, counts, from.host, counts);
+            },
+            [&](HostEngine& engine, const Counts&) {
+                const auto bytes = equal_parts(from.bytes());
+                engine.all_to_all(out.raw_data(), bytes, from.data(), bytes);
+            })
         .wait();
     return out.to(x.device());
 }
@@ -176,11 +175,12 @@ std::vector<Tensor> ProcessGroup::all_to_all_uneven(const std::vector<Tensor>& s
         in_bytes.push_back(x.numel() * size_of(x.dtype()));
     }
     const Staged from = Staged::with_values(cat(runs, 0));
-    std::vector<Tensor> parts;
+    std::vector<std::int64_t> rows;
+    Tensor all;
     impl_
         ->start(std::move(call),
                 [&](const Counts& counts) {
-                    std::vector<std::int64_t> rows, bytes;
+                    std::vector<std::int64_t> bytes;
                     Shape shape = first.shape();
                     shape[0] = 0;
                     for (std::size_t i = 0; i < counts.size(); ++i) {
@@ -197,17 +197,11 @@ std::vector<Tensor> ProcessGroup::all_to_all_uneven(const std::vector<Tensor>& s
                         bytes.push_back(axle::numel(part) * size_of(first.dtype()));
                         shape[0] += count;
                     }
-                    const Tensor all = whole_on_host(shape, first.dtype());
+                    all = whole_on_host(shape, first.dtype());
                     impl_->engine().all_to_all(all.raw_data(), bytes, from.data(), in_bytes);
-                    std::int64_t begin = 0;
-                    for (const std::int64_t count : rows) {
-                        parts.push_back(all.narrow(0, begin, count));
-                        begin += count;
-                    }
                 })
         .wait();
-    for (Tensor& part : parts) part = part.to(first.device());
-    return parts;
+    return split_rows(all, rows, first.device());
 }
 
 Tensor ProcessGroup::gather(const Tensor& x, int root) {
@@ -217,25 +211,17 @@ Tensor ProcessGroup::gather(const Tensor& x, int root) {
     if (impl_->alone()) return x.detach().clone().reshape(whole);
     const CollectiveCall call{
         .op = Collective::gather, .dtype = x.dtype(), .numel = x.numel(), .root = root};
+    const Device device = impl_->staging_device("gather", x);
+    const Staged from = Staged::with_values(x, device);
     Tensor out;
-    if (impl_->is_sent_between_gpus("gather", x)) {
-        const Tensor own = contiguous(x.detach());
-        if (rank() == root) out = Tensor::empty(whole, {.dtype = x.dtype(), .device = x.device()});
-        impl_
-            ->start_on_gpu(call,
-                           [&](DeviceEngine& engine) { return engine.gather(out, own, root); })
-            .wait();
-        return out;
-    }
-    const Staged from = Staged::with_values(x);
-    if (rank() == root) out = whole_on_host(whole, x.dtype());
+    if (rank() == root) out = Tensor::empty(whole, {.dtype = x.dtype(), .device = device});
     impl_
-        ->start(call,
-                [&](const Counts& counts) {
-                    const std::vector<std::int64_t> bytes(counts.size(), from.bytes());
-                    impl_->engine().gather(out.defined() ? out.raw_data() : nullptr, from.data(),
-                                           bytes, root);
-                })
+        ->start_on(
+            device, call, [&](DeviceEngine& engine) { return engine.gather(out, from.host, root); },
+            [&](HostEngine& engine, const Counts& counts) {
+                const std::vector<std::int64_t> bytes(counts.size(), from.bytes());
+                engine.gather(out.defined() ? out.raw_data() : nullptr, from.data(), bytes, root);
+            })
         .wait();
     return out.defined() ? out.to(x.device()) : out;
 }

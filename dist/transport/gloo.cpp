@@ -1,12 +1,10 @@
 // The Gloo transport: opens the module at run time and makes connections on first use.
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cassert>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <mutex>
@@ -25,6 +23,7 @@
 #include "dist/rendezvous/control.h"
 #include "dist/transport/transport.h"
 #include "kernels/error.h"
+#include "kernels/shared_library.h"
 
 namespace axle::dist {
 namespace {
@@ -36,13 +35,8 @@ constexpr const char* kModule = "libaxle_gloo.so";
 // Returns the places to search for the module, in order. A bare name is searched by the loader.
 std::vector<std::string> module_locations() {
     std::vector<std::string> locations;
-    const char* const listed = std::getenv("AXLE_LIBRARY_PATH");
-    std::string_view rest = listed == nullptr ? "" : listed;
-    while (!rest.empty()) {
-        const std::size_t end = std::min(rest.find(':'), rest.size());
-        if (end > 0) locations.push_back(str(rest.substr(0, end), '/', kModule));
-        rest.remove_prefix(std::min(end + 1, rest.size()));
-    }
+    for (const std::string& folder : kernels::library_folders())
+        locations.push_back(str(folder, '/', kModule));
     std::error_code none;
     const auto program = std::filesystem::read_symlink("/proc/self/exe", none);
     if (!none) {
@@ -55,16 +49,9 @@ std::vector<std::string> module_locations() {
 
 // The module in one place, or null where there is none.
 const GlooFunctions* open_module_at(const std::string& location) {
-    std::error_code ignored;
-    const bool is_path = location != kModule;
-    if (is_path && !std::filesystem::exists(location, ignored)) return nullptr;
-    void* const library = dlopen(location.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (library == nullptr) {
-        const char* const why = dlerror();
-        if (!is_path) return nullptr;
-        throw CommError(
-            str("gloo: cannot open the module: ", why == nullptr ? location.c_str() : why));
-    }
+    const auto [library, error] = kernels::open_library(location);
+    if (!error.empty()) throw CommError(str("gloo: cannot open the module: ", error));
+    if (library == nullptr) return nullptr;
     const auto entry = reinterpret_cast<GlooEntry>(dlsym(library, kGlooEntry));
     const GlooFunctions* const functions = entry == nullptr ? nullptr : entry(kGlooVersion);
     if (functions != nullptr) return functions;

@@ -1,4 +1,4 @@
-// Gradient accumulation, in all of its forms.
+// Gradient accumulation: by a number of steps, by weights, and by hand.
 #include <cstdint>
 #include <vector>
 
@@ -13,7 +13,7 @@ axle::data::TensorDataset samples(std::int64_t n) {
     return axle::data::TensorDataset({{"x", x}, {"y", x.sum({1}, true)}});
 }
 
-// How many updates a pass of ten batches has.
+// Returns the number of updates in a pass of ten batches.
 int with_a_scope() {
     int updates = 0;
     axle::nn::Linear linear(4, 1);
@@ -40,7 +40,7 @@ bool with_a_plugin() {
     // [plugin]
     axle::Accelerator accelerator({.gradient_accumulation_plugin = {{
                                        .num_steps = 4,
-                                       .sync_each_batch = true,  // average every time
+                                       .sync_each_batch = true,  // average after each micro-batch
                                        .short_window = axle::accel::ShortWindow::actual,
                                    }}});
     // [/plugin]
@@ -60,7 +60,7 @@ int by_hand() {
     for (auto& batch : loader) {
         const auto loss = [&] { return mse_loss(model(batch["x"]), batch["y"]) / steps; };
         if (++micro_batches % steps != 0 && !loader.end_of_dataloader()) {
-            const auto scope = accelerator.no_sync(model);  // gradients stay here
+            const auto scope = accelerator.no_sync(model);  // do not average yet
             accelerator.backward(loss());
             continue;
         }
@@ -73,7 +73,7 @@ int by_hand() {
     return updates;
 }
 
-// Texts of one to four tokens, four numbers each; labels are -100 where a text has ended.
+// Texts of one to four tokens, with four features per token. The label of padding is -100.
 axle::data::TensorDataset texts(std::int64_t n) {
     axle::manual_seed(7);
     const Tensor x = axle::randn({n, 4, 4});
@@ -84,7 +84,7 @@ axle::data::TensorDataset texts(std::int64_t n) {
     return axle::data::TensorDataset({{"x", x}, {"labels", axle::tensor(labels, {n, 4})}});
 }
 
-// What a model learns of sixteen texts, in `steps` micro-batches.
+// Returns the weights of a model after one update with sixteen texts in `steps` micro-batches.
 Tensor with_tokens(int steps) {
     const auto dataset = texts(16);
     axle::nn::Linear linear(4, 3);
@@ -95,10 +95,10 @@ Tensor with_tokens(int steps) {
     auto [model, optimizer, loader] = accelerator.prepare(linear, sgd, batches);
     for (auto& batch : loader) {
         auto scope = accelerator.accumulate(model);
-        const Tensor labels = batch["labels"].tensor().view({-1});  // -100 does not count
+        const Tensor labels = batch["labels"].tensor().view({-1});  // -100 marks padding
         const Tensor logits = model(batch["x"]).view({-1, 3});
         const Tensor sum = cross_entropy(logits, labels, {.reduction = axle::Reduction::sum});
-        accelerator.backward(sum, ne(labels, -100).sum());  // a sum, and of how many
+        accelerator.backward(sum, ne(labels, -100).sum());  // the sum, and its number of tokens
         optimizer.step();
         optimizer.zero_grad();
     }

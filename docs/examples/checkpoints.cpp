@@ -1,4 +1,4 @@
-// A run that is saved, loaded and goes on as if nothing had been.
+// Saves a run, loads it, and checks that it resumes with the same bits.
 #include <filesystem>
 
 #include <axle/axle.h>
@@ -21,7 +21,7 @@ struct Progress : axle::accel::Checkpointable {
 };
 // [/progress]
 
-// Trains until the end of the third pass; from a checkpoint on, where there is one.
+// Trains until the end of the third pass, from the checkpoint `resume` unless it is empty.
 Tensor train(const axle::data::Dataset& dataset, const std::string& resume) {
     // [save]
     axle::Accelerator accelerator;
@@ -48,7 +48,7 @@ Tensor train(const axle::data::Dataset& dataset, const std::string& resume) {
     return progress.updates == 24 ? linear.weight.detach() : Tensor();
 }
 
-// The number of the newest checkpoint, and how many there are.
+// Checks automatic names: the newest checkpoint is loaded, and two are kept.
 bool by_number() {
     axle::nn::Linear linear(4, 1);
     // [naming]

@@ -1,4 +1,4 @@
-// What a program decides for the library in it, and an optimizer's state as a file.
+// Settings of a program that embeds Axle, and an optimizer state in a file.
 #include <cstdlib>
 
 #include <axle/axle.h>
@@ -7,8 +7,8 @@ namespace optim = axle::optim;
 
 namespace {
 
-int heard = 0;
-void my_log(int, std::string_view) { ++heard; }
+int messages = 0;
+void my_log(int, std::string_view) { ++messages; }
 
 struct Arena {
     int blocks = 0;
@@ -26,11 +26,11 @@ int main() {
     axle::set_log_sink(
         [](axle::LogLevel level, std::string_view text) { my_log(int(level), text); });
     // [/log]
-    axle::log(axle::LogLevel::warning, "heard");
+    axle::log(axle::LogLevel::warning, "a message");
 
     // [memory]
     axle::host_memory::set_allocator({my_allocate, my_deallocate, &my_arena});
-    axle::host_memory::set_limit(8ll << 30);  // OutOfMemory beyond it
+    axle::host_memory::set_limit(8ll << 30);  // more throws OutOfMemory
     // [/memory]
 
     axle::nn::Linear model(4, 1);
@@ -40,8 +40,8 @@ int main() {
     optim::save_state("optimizer.safetensors", pytorch);
     // [optimizer]
     optim::AdamW optimizer(model.parameters(), {.lr = 3e-4});
-    optim::load_state("optimizer.safetensors", optimizer);  // continues where PyTorch left off
-    optim::save_state("optimizer.safetensors", optimizer);  // and the other way round
+    optim::load_state("optimizer.safetensors", optimizer);  // written by PyTorch or by Axle
+    optim::save_state("optimizer.safetensors", optimizer);  // PyTorch can load it
     // [/optimizer]
-    return heard == 1 && my_arena.blocks > 0 ? 0 : 1;
+    return messages == 1 && my_arena.blocks > 0 ? 0 : 1;
 }

@@ -1,4 +1,4 @@
-// Shares of the data, and a run that goes on on fewer processes.
+// Sharded loaders, and a run that resumes on fewer processes.
 #include <axle/axle.h>
 
 using axle::Tensor;
@@ -10,7 +10,7 @@ axle::data::TensorDataset numbers(std::int64_t n) {
 }
 
 void check(bool holds) {
-    if (!holds) throw std::logic_error("it does not");
+    if (!holds) throw std::logic_error("check failed");
 }
 
 void share() {

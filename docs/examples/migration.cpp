@@ -1,4 +1,4 @@
-// A loop before and after, and that both learn the same.
+// A training loop without and with the Accelerator. Checks that both train the same weights.
 // Covers 25.base, 32.interactive.
 #include <axle/axle.h>
 

@@ -1,4 +1,4 @@
-// bf16, f16 with a scaler, and a part in f32.
+// Autocast to bf16, fp16 with a loss scaler, and a part that computes in f32.
 #include <axle/axle.h>
 
 using axle::Tensor;
@@ -17,10 +17,10 @@ bool bf16() {
     axle::nn::Linear linear(4, 1);
     auto& model = accelerator.prepare(linear);
 
-    const Tensor y = model(x);  // multiplied in bf16, and f32 again
+    const Tensor y = model(x);  // computed in bf16, returned as f32
     Tensor product;
     {
-        const auto scope = accelerator.autocast();  // for what is outside of the model
+        const auto scope = accelerator.autocast();  // for code outside of the model
         product = matmul(x, model.weight.t());
     }
     // [/bf16]
@@ -47,8 +47,8 @@ int fp16() {
     auto [model, optimizer, loader] = accelerator.prepare(linear, adamw, batches);
     for (auto& batch : loader) {
         accelerator.backward(mse_loss(model(batch["x"]), batch["y"]));
-        accelerator.clip_grad_norm_(model.parameters(), 1.0);  // unscales first
-        optimizer.step();                                      // or leaves it out
+        accelerator.clip_grad_norm_(model.parameters(), 1.0);  // unscales gradients first
+        optimizer.step();                                      // skipped if gradients overflow
         if (accelerator.optimizer_step_was_skipped()) ++skipped;
         optimizer.zero_grad();
     }

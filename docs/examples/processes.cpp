@@ -1,4 +1,4 @@
-// Two processes that train, count and talk to each other.
+// Runs a function in two processes: an evaluation, and collectives.
 #include <cstdlib>
 
 #include <axle/axle.h>
@@ -33,26 +33,26 @@ void evaluate() {
     // [/evaluate]
 }
 
-void talk() {
+void communicate() {
     Tensor gradient = axle::ones({4}), bucket = axle::ones({8});
     // [group]
     auto group = axle::dist::ProcessGroup::create();
     group->all_reduce(gradient, axle::dist::ReduceOp::mean);
-    auto work = group->all_reduce_async(bucket);  // ...and go on
+    auto work = group->all_reduce_async(bucket);  // continues while it runs
     work.wait();
     // [/group]
     if (bucket.sum().item() != 8 * group->size()) std::exit(1);
 }
 
 void train(const std::string& data) {
-    if (data == "talk") return talk();
+    if (data == "communicate") return communicate();
     evaluate();
 }
 
 }  // namespace
 
 int main() {
-    for (const std::string path : {"talk", "evaluate"}) {
+    for (const std::string path : {"communicate", "evaluate"}) {
         // [launch]
         axle::dist::launch(
             {.num_processes = 2}, [](const std::string& data) { train(data); }, path);

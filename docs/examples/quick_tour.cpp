@@ -1,4 +1,4 @@
-// Learns whether two coordinates have the same sign.
+// Trains a classifier that tells whether two coordinates have the same sign.
 // [model]
 #include <axle/axle.h>
 
@@ -58,7 +58,7 @@ int main() {
     // [save]
     accelerator.wait_for_everyone();
     accelerator.save_model(accelerator.unwrap_model(model), "run/model");
-    accelerator.wait_for_everyone();  // until it is there
+    accelerator.wait_for_everyone();  // until the files are complete
     // [/save]
 
     // [load]

@@ -1,4 +1,4 @@
-// The loop of the README on a few batches, and the same as a captured step.
+// The training loop of the README on a few batches, and the same loop with a compiled step.
 #include <axle/axle.h>
 
 int main() {

@@ -67,6 +67,20 @@ struct Pack {
     friend HWY_INLINE Mask is_nan(Pack a) { return hn::IsNaN(a.v); }
 };
 
+// Loads a pack, or unless kWhole its first `left` elements.
+template <bool kWhole>
+HWY_INLINE Pack load_part(const float* p, std::int64_t left) {
+    return kWhole ? Pack::load(p) : Pack::load(p, left);
+}
+// Stores a pack, or unless kWhole its first `left` elements.
+template <bool kWhole>
+HWY_INLINE void store_part(Pack v, float* p, std::int64_t left) {
+    if (kWhole)
+        v.store(p);
+    else
+        v.store(p, left);
+}
+
 HWY_INLINE Pack fma(Pack a, Pack b, Pack c) { return hn::MulAdd(a.v, b.v, c.v); }  // a * b + c
 HWY_INLINE Pack max(Pack a, Pack b) { return hn::Max(a.v, b.v); }
 HWY_INLINE Pack min(Pack a, Pack b) { return hn::Min(a.v, b.v); }

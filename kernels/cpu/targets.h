@@ -45,7 +45,7 @@ const char* cpu_target_name();
 
 // Defines the table of versions of NAME, a non-overloaded, non-template function in
 // axle::kernels::HWY_NAMESPACE. AXLE_CALL(NAME)(arguments) calls the version for this CPU.
-#if HWY_TARGETS & HWY_AVX3
+#if (HWY_TARGETS & HWY_AVX2) && (HWY_TARGETS & HWY_AVX3)
 #define AXLE_DISPATCH(NAME)                                                  \
     static constexpr decltype(&HWY_STATIC_DISPATCH(NAME)) NAME##_table[] = { \
         &HWY_STATIC_DISPATCH(NAME), &N_AVX2::NAME, &N_AVX3::NAME}

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <filesystem>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -12,6 +11,7 @@
 
 #include "kernels/error.h"
 #include "kernels/exec.h"
+#include "kernels/shared_library.h"
 
 namespace axle::kernels {
 namespace {
@@ -30,17 +30,6 @@ std::vector<std::string> matching(const std::string& pattern) {
     globfree(&found);
     std::reverse(paths.begin(), paths.end());
     return paths;
-}
-
-std::vector<std::string> listed_folders() {
-    std::vector<std::string> folders;
-    const std::string list = environment("AXLE_LIBRARY_PATH");
-    for (std::size_t begin = 0; begin < list.size();) {
-        const std::size_t end = std::min(list.find(':', begin), list.size());
-        if (end > begin) folders.push_back(list.substr(begin, end - begin));
-        begin = end + 1;
-    }
-    return folders;
 }
 
 std::vector<std::string> usual_patterns() {
@@ -95,7 +84,7 @@ Library::Library(const char* title, const char* stem, int major)
 }
 
 void Library::search(const char* stem) {
-    const std::vector<std::string> listed = listed_folders(), usual = usual_patterns();
+    const std::vector<std::string> listed = library_folders(), usual = usual_patterns();
     std::vector<std::string> folders = listed;
     for (const std::string& folder : listed)
         // if set, AXLE_LIBRARY_PATH decides
@@ -123,18 +112,15 @@ void Library::search(const char* stem) {
 }
 
 bool Library::open(const std::string& file) {
-    std::error_code ignored;
-    const bool is_path = file.find('/') != std::string::npos;
-    if (is_path && !std::filesystem::exists(file, ignored)) return false;
-    handle_ = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (handle_ != nullptr) {
+    const OpenedLibrary opened = open_library(file);
+    handle_ = opened.handle;
+    if (found()) {
         path_ = file;
         error_.clear();
         return true;
     }
-    const char* message = dlerror();
-    if (is_path && error_.empty())
-        error_ = str(title_, " can't be opened: ", message == nullptr ? file.c_str() : message);
+    if (!opened.error.empty() && error_.empty())
+        error_ = str(title_, " can't be opened: ", opened.error);
     return false;
 }
 

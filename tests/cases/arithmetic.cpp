@@ -56,6 +56,26 @@ void on_ints(Cases& cases, std::string name, std::string torch, std::function<Ou
                      .gradient = false});
 }
 
+void add_bad_calls(Cases& cases) {
+    refuses<ShapeError>(cases, "add", {"[2, 3]", "[4]"}, [] {
+        add(floats_of({2, 3}), floats_of({4}));
+    });
+    refuses<DeviceError>(cases, "add", {"cpu", "meta"}, [] {
+        add(floats_of({2}), ones({2}, {f32, Device::meta()}));
+    });
+    refuses<UsageError>(cases, "add", {}, [] { add(floats_of({2}), Tensor()); });
+    refuses<ShapeError>(cases, "sub", {"[2, 3]", "[2]"}, [] {
+        sub(floats_of({2, 3}), floats_of({2}));
+    });
+    refuses<ShapeError>(cases, "mul", {"[2, 3]", "[0, 3]"}, [] {
+        mul(floats_of({2, 3}), floats_of({0, 3}));
+    });
+    refuses<ShapeError>(cases, "div", {"[2]", "[3]"}, [] { div(floats_of({2}), floats_of({3})); });
+    refuses<ShapeError>(cases, "pow", {"[2]", "[3]"}, [] { pow(floats_of({2}), floats_of({3})); });
+    refuses<ShapeError>(cases, "maximum", {"[2]", "[3]"},
+                        [] { maximum(floats_of({2}), floats_of({3})); });
+}
+
 }  // namespace
 
 void add_arithmetic_cases(Cases& cases) {
@@ -114,6 +134,9 @@ void add_arithmetic_cases(Cases& cases) {
                  [largest](In x) { return largest ? maximum(x[0], x[1]) : minimum(x[0], x[1]); },
              .rows = {{ties({4, 5}), ties({4, 5})}, {ties({3, 67}), ties({67})}},
              .smooth = false});
+    set_autocast(cases, Autocast::f32, {"pow"});
+    set_autocast(cases, Autocast::widest, {"add", "sub", "mul", "div", "maximum", "minimum"});
+    add_bad_calls(cases);
 }
 
 }  // namespace axle::tests

@@ -33,6 +33,40 @@ void attend(Cases& cases, const char* name, const char* torch, std::vector<Row> 
                      .flops = attention_flops});
 }
 
+void add_bad_calls(Cases& cases) {
+    const auto attend = [](const Shape& q, const Shape& k, const Shape& v,
+                           const AttentionOptions& options = {}) {
+        scaled_dot_product_attention(floats_of(q), floats_of(k), floats_of(v), options);
+    };
+    const char* op = "scaled_dot_product_attention";
+    const Shape fits = {2, 4, 3, 8};
+    refuses<ShapeError>(cases, op, {"[4, 3, 8]"}, [=] { attend({4, 3, 8}, {4, 3, 8}, {4, 3, 8}); });
+    refuses<ShapeError>(cases, op, {"[2, 4, 3, 8]", "[2, 3, 3, 8]"}, [=] {
+        attend(fits, {2, 3, 3, 8}, {2, 3, 3, 8});
+    });
+    refuses<ShapeError>(cases, op, {"[2, 4, 3, 8]", "[1, 4, 3, 8]"}, [=] {
+        attend(fits, {1, 4, 3, 8}, {1, 4, 3, 8});
+    });
+    refuses<ShapeError>(cases, op, {"[2, 4, 3, 8]", "[2, 4, 3, 6]"}, [=] {
+        attend(fits, {2, 4, 3, 6}, {2, 4, 3, 6});
+    });
+    refuses<ShapeError>(cases, op, {"[2, 4, 5, 8]", "[2, 4, 3, 8]"}, [=] {
+        attend(fits, {2, 4, 5, 8}, fits);
+    });
+    refuses<ShapeError>(cases, op, {"[5, 3]"}, [=] {
+        attend(fits, fits, fits, {.mask = bools_of({5, 3})});
+    });
+    refuses<DTypeError>(cases, op, {"int64"}, [=] {
+        attend(fits, fits, fits, {.mask = ints_of({3, 3})});
+    });
+    refuses<ValueError>(cases, op, {"1.5"}, [=] { attend(fits, fits, fits, {.dropout_p = 1.5}); });
+    refuses<ShapeError>(cases, "rotary_embedding", {"[2, 3]"}, [] {
+        rotary_embedding(floats_of({2, 3}));
+    });
+    refuses<ShapeError>(cases, "rotary_embedding", {"[4]"},
+                        [] { rotary_embedding(floats_of({4})); });
+}
+
 }  // namespace
 
 void add_attention_cases(Cases& cases) {
@@ -84,6 +118,8 @@ void add_attention_cases(Cases& cases) {
                      .call = [](In x) { return rotary_embedding(x[0], 500, 9); },
                      .rows = rows,
                      .tolerance = {.f32 = 4e-5}});
+    set_autocast(cases, Autocast::low, {"scaled_dot_product_attention"});
+    add_bad_calls(cases);
 }
 
 }  // namespace axle::tests

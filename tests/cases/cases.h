@@ -1,6 +1,11 @@
 // The families of cases: one function in one file each, in the order of core/ops.h.
 #pragma once
 
+#include <functional>
+#include <initializer_list>
+#include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "tests/op_case.h"
@@ -29,5 +34,33 @@ void add_checkpoint_cases(Cases& cases);
 
 // For cases without tensor inputs.
 inline std::vector<Row> no_inputs() { return {Row{}}; }
+
+// Returns the case with this name, and the first case of an op.
+OpCase& case_named(Cases& cases, const std::string& name);
+OpCase& first_case(Cases& cases, const std::string& op);
+
+// Sets the autocast class of all cases of these ops.
+void set_autocast(Cases& cases, Autocast autocast, std::initializer_list<const char*> ops);
+
+// Adds a bad call to the first case of an op: call() must throw an E whose message begins with
+// `prefix` (the op's name and ": " if it is empty) and contains the words.
+template <class E>
+void refuses(Cases& cases, const std::string& op, std::vector<std::string> words,
+             std::function<void()> call, const std::string& prefix = {}) {
+    const auto is_expected = []([[maybe_unused]] const Error& error) {
+        if constexpr (std::is_same_v<E, Error>)
+            return true;
+        else
+            return dynamic_cast<const E*>(&error) != nullptr;
+    };
+    first_case(cases, op).bad_calls.push_back(
+        {is_expected, prefix.empty() ? op + ": " : prefix, std::move(words), std::move(call)});
+}
+
+// Operands of bad calls: ones of each shape, and a vector of indices.
+Tensor floats_of(const Shape& shape);
+Tensor ints_of(const Shape& shape);
+Tensor bools_of(const Shape& shape);
+Tensor indices(const std::vector<std::int64_t>& values);
 
 }  // namespace axle::tests

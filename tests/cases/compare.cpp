@@ -35,6 +35,20 @@ void with_number(Cases& cases, std::string name, std::string torch,
          .gradient = false});
 }
 
+void add_bad_calls(Cases& cases) {
+    refuses<ShapeError>(cases, "lt", {"[2]", "[3]"}, [] { lt(floats_of({2}), floats_of({3})); });
+    refuses<ShapeError>(cases, "where", {"[2]", "[3]"},
+                        [] { where(bools_of({2}), floats_of({3}), floats_of({3})); });
+    refuses<DTypeError>(cases, "where", {"float32"},
+                        [] { where(floats_of({2}), floats_of({2}), floats_of({2})); });
+    refuses<ShapeError>(cases, "masked_fill", {"[2]", "[3]"},
+                        [] { masked_fill(floats_of({2}), bools_of({3}), 0); });
+    refuses<ShapeError>(cases, "masked_fill", {"[1]", "[3]"},
+                        [] { masked_fill(floats_of({1}), bools_of({3}), 0); });
+    refuses<DTypeError>(cases, "masked_fill", {"int64"},
+                        [] { masked_fill(floats_of({2}), ints_of({2}), 0); });
+}
+
 }  // namespace
 
 void add_compare_cases(Cases& cases) {
@@ -81,6 +95,8 @@ void add_compare_cases(Cases& cases) {
                      .call = [](In x) { return masked_fill(x[0], x[1], -1.0 / 0.0); },
                      .rows = {{floats({4, 5}), mask({5})}},
                      .gradient = false});
+    set_autocast(cases, Autocast::widest, {"where"});
+    add_bad_calls(cases);
 }
 
 }  // namespace axle::tests

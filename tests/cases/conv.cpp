@@ -104,6 +104,7 @@ void add_conv_transpose2d(Cases& cases) {
 void add_conv_cases(Cases& cases) {
     add_conv2d(cases);
     add_conv_transpose2d(cases);
+    set_autocast(cases, Autocast::low, {"conv2d", "conv_transpose2d"});
 }
 
 }  // namespace axle::tests

@@ -26,6 +26,29 @@ void like(Cases& cases, std::string name, std::string torch, std::function<Outpu
                      }});
 }
 
+void add_bad_calls(Cases& cases) {
+    refuses<ShapeError>(cases, "tensor", {"[2, 3]", "5"}, [] {
+        tensor(std::vector<double>(5), {2, 3});
+    });
+    refuses<ShapeError>(cases, "tensor", {"[3]", "2"}, [] {
+        tensor(std::vector<std::int64_t>{1, 2}, {3});
+    });
+    refuses<ShapeError>(
+        cases, "zeros", {"[2, -1]"},
+        [] {
+            zeros({2, -1});
+        },
+        "shape: ");
+    refuses<ShapeError>(
+        cases, "empty", {},
+        [] {
+            empty({std::int64_t{1} << 40, std::int64_t{1} << 40});
+        },
+        "shape: ");
+    refuses<ValueError>(cases, "arange", {"step"}, [] { arange(0, 5, 0); });
+    refuses<ValueError>(cases, "arange", {}, [] { arange(0, 5, -1); });
+}
+
 }  // namespace
 
 void add_create_cases(Cases& cases) {
@@ -79,6 +102,7 @@ void add_create_cases(Cases& cases) {
     constant(cases, "tensor/none", "torch.empty(0, 2)", [](In) {
         return tensor(std::vector<double>{}, {0, 2});
     });
+    add_bad_calls(cases);
 }
 
 }  // namespace axle::tests

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "core/ops.h"
 #include "tests/cases/cases.h"
 
@@ -122,6 +124,26 @@ void add_choice_cases(Cases& cases) {
         {{distinct({7})}, {distinct({2, 3})}, {distinct({0, 5})}, {distinct({3, 67})}});
     top("topk/smallest", "x[0].topk(3, 0, largest=False)", 0, false,
         {{distinct({7})}, {distinct({5, 2})}, {distinct({67, 2, 2})}});
+    // On a GPU, rows are split into parts, into parts of two rows each, or processed by one block
+    // each.
+    cases.push_back({.name = "topk/seven",
+                     .torch = "x[0].topk(7)",
+                     .call = [](In x) { return topk(x[0], 7); },
+                     .rows = {{distinct({9})}, {distinct({3, 67})}},
+                     .gpu_rows = {{floats({70001})}, {floats({2, 33000})}, {floats({3, 5000})}},
+                     .twice = true});
+    // On a GPU, sorted in shared memory.
+    cases.push_back({.name = "topk/most",
+                     .torch = "x[0].topk(x[0].size(0), 0, largest=False)",
+                     .call =
+                         [](In x) {
+                             const int dim = x[0].size(0) == 1 ? 1 : 0;
+                             const std::int64_t k = std::min<std::int64_t>(1100, x[0].size(dim));
+                             return topk(x[0], k, dim, false);
+                         },
+                     .rows = {{distinct({67, 2})}},
+                     .gpu_rows = {{floats({1500, 2})}, {ties({1, 3001})}},
+                     .twice = true});
     cases.push_back({.name = "topk/ties",
                      .call = [](In x) { return topk(x[0], 5); },
                      .rows = {{ties({9})}, {ties({3, 67})}},
@@ -202,12 +224,69 @@ void add_choice_cases(Cases& cases) {
                      .gradient = false});
 }
 
+void add_bad_calls(Cases& cases) {
+    refuses<DTypeError>(cases, "gather", {"float32"},
+                        [] { gather(floats_of({2}), 0, floats_of({1})); });
+    refuses<IndexError>(cases, "gather", {"7"}, [] { gather(floats_of({2}), 0, indices({0, 7})); });
+    refuses<IndexError>(cases, "gather", {"-1"}, [] { gather(floats_of({2}), 0, indices({-1})); });
+    refuses<ShapeError>(cases, "gather", {"[2, 3]", "[2]"}, [] {
+        gather(floats_of({2, 3}), 1, ints_of({2}));
+    });
+    refuses<ShapeError>(cases, "gather", {"[2, 3]", "[3, 1]"}, [] {
+        gather(floats_of({2, 3}), 1, zeros({3, 1}, {i64}));
+    });
+    refuses<DTypeError>(cases, "index_select", {"float32"},
+                        [] { index_select(floats_of({2}), 0, floats_of({1})); });
+    refuses<IndexError>(cases, "index_select", {"2"},
+                        [] { index_select(floats_of({2}), 0, indices({2})); });
+    refuses<ShapeError>(cases, "index_select", {"[2, 1]"}, [] {
+        index_select(floats_of({2, 3}), 1, ints_of({2, 1}));
+    });
+    refuses<DTypeError>(cases, "scatter_add", {"float32", "float64"},
+                        [] { scatter_add(floats_of({2}), 0, ints_of({1}), ones({1}, {f64})); });
+    refuses<IndexError>(cases, "scatter_add", {"5"},
+                        [] { scatter_add(floats_of({2}), 0, indices({5}), floats_of({1})); });
+    refuses<ShapeError>(cases, "scatter_add", {"[2, 3]", "[2, 2]"}, [] {
+        scatter_add(floats_of({2, 3}), 1, zeros({2, 3}, {i64}), floats_of({2, 2}));
+    });
+    refuses<DTypeError>(cases, "embedding", {"float32"}, [] {
+        embedding(floats_of({2}), floats_of({3, 4}));
+    });
+    refuses<IndexError>(cases, "embedding", {"3"}, [] {
+        embedding(indices({3}), floats_of({3, 4}));
+    });
+    refuses<IndexError>(cases, "embedding", {"-1"}, [] {
+        embedding(indices({-1}), floats_of({3, 4}));
+    });
+    refuses<ShapeError>(cases, "embedding", {"[3]"},
+                        [] { embedding(ints_of({2}), floats_of({3})); });
+    refuses<DTypeError>(cases, "one_hot", {"float32"}, [] { one_hot(floats_of({2}), 3); });
+    refuses<IndexError>(cases, "one_hot", {"3"}, [] { one_hot(indices({3}), 3); });
+    refuses<IndexError>(cases, "sort", {"2"}, [] { sort(floats_of({2, 3}), 2); });
+    refuses<IndexError>(
+        cases, "argsort", {"-2"}, [] { argsort(floats_of({2}), -2); }, "sort: ");
+    refuses<ShapeError>(cases, "tril", {"[3]"}, [] { tril(floats_of({3})); });
+    refuses<ShapeError>(cases, "triu", {"[]"}, [] { triu(floats_of({})); });
+    refuses<Error>(cases, "topk", {"[3]", "4"}, [] { topk(floats_of({3}), 4); });
+    refuses<Error>(cases, "topk", {"-1"}, [] { topk(floats_of({3}), -1); });
+}
+
 }  // namespace
 
 void add_index_cases(Cases& cases) {
     add_pick_cases(cases);
     add_embedding_cases(cases);
     add_choice_cases(cases);
+    set_autocast(cases, Autocast::widest, {"scatter_add"});
+    case_named(cases, "embedding").gpu_rows = {{ints({5000}, 0, 700), floats({700, 24})}};
+    case_named(cases, "scatter_add/first").gpu_rows = {
+        {floats({300}), ints({5000}, 0, 300), floats({5000})}};
+    case_named(cases, "sort").gpu_rows = {
+        {ties({70001})}, {specials({3, 5000})}, {floats({2, 2049})}};
+    case_named(cases, "sort/descending").gpu_rows = {
+        {ties({3, 2048})}, {floats({500, 33})}, {specials({900, 1})}};
+    case_named(cases, "sort/first").gpu_rows = {{ties({2000, 7})}, {floats({33, 500})}};
+    add_bad_calls(cases);
 }
 
 }  // namespace axle::tests

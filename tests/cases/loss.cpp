@@ -10,6 +10,39 @@ struct Variant {
     CrossEntropyOptions options;
 };
 
+void add_bad_calls(Cases& cases) {
+    refuses<DTypeError>(cases, "cross_entropy", {"float32"}, [] {
+        cross_entropy(floats_of({2, 3}), floats_of({2}));
+    });
+    refuses<DTypeError>(cases, "cross_entropy", {"int64"}, [] {
+        cross_entropy(ints_of({2, 3}), ints_of({2}));
+    });
+    refuses<IndexError>(cases, "cross_entropy", {"3"}, [] {
+        cross_entropy(floats_of({2, 3}), indices({0, 3}));
+    });
+    refuses<ShapeError>(cases, "cross_entropy", {"[4, 5]", "[3]"}, [] {
+        cross_entropy(floats_of({4, 5}), ints_of({3}));
+    });
+    refuses<ShapeError>(cases, "cross_entropy", {"[4]"},
+                        [] { cross_entropy(floats_of({4}), ints_of({4})); });
+    refuses<ValueError>(cases, "cross_entropy", {"1.5"}, [] {
+        cross_entropy(floats_of({2, 3}), ints_of({2}), {.label_smoothing = 1.5});
+    });
+    refuses<IndexError>(cases, "linear_cross_entropy", {"-1"}, [] {
+        linear_cross_entropy(floats_of({2, 3}), floats_of({4, 3}), indices({0, -1}));
+    });
+    refuses<ShapeError>(cases, "linear_cross_entropy", {"[2, 3]", "[4, 5]"}, [] {
+        linear_cross_entropy(floats_of({2, 3}), floats_of({4, 5}), ints_of({2}));
+    });
+    refuses<ValueError>(cases, "linear_cross_entropy", {}, [] {
+        linear_cross_entropy(floats_of({2, 3}), floats_of({4, 3}), ints_of({2}),
+                             {.reduction = Reduction::none});
+    });
+    refuses<ShapeError>(cases, "mse_loss", {"[2, 3]", "[4]"}, [] {
+        mse_loss(floats_of({2, 3}), floats_of({4}));
+    });
+}
+
 }  // namespace
 
 void add_loss_cases(Cases& cases) {
@@ -78,6 +111,9 @@ void add_loss_cases(Cases& cases) {
     mse("mse_loss", "F.mse_loss(*x)", Reduction::mean);
     mse("mse_loss/sum", "F.mse_loss(*x, reduction='sum')", Reduction::sum);
     mse("mse_loss/none", "F.mse_loss(*x, reduction='none')", Reduction::none);
+    set_autocast(cases, Autocast::f32, {"cross_entropy", "linear_cross_entropy", "mse_loss"});
+    case_named(cases, "cross_entropy").gpu_rows = {{floats({3, 20001}), ints({3}, 0, 20001)}};
+    add_bad_calls(cases);
 }
 
 }  // namespace axle::tests

@@ -21,6 +21,55 @@ double feed_forward_flops(In x) {
            2.0 * static_cast<double>(x[0].numel() / x[0].size(-1) * weight2.numel());
 }
 
+void add_bad_calls(Cases& cases) {
+    const auto layers = [](const Shape& weight1, const Shape& weight2, const Shape& bias2) {
+        feed_forward(floats_of({3, 4}), floats_of(weight1), {}, floats_of(weight2),
+                     floats_of(bias2), Activation::relu);
+    };
+    refuses<DeviceError>(cases, "matmul", {"meta", "cpu"}, [] {
+        matmul(ones({2}, {f32, Device::meta()}), floats_of({2}));
+    });
+    refuses<UsageError>(cases, "matmul", {}, [] { matmul(Tensor(), floats_of({2})); });
+    refuses<DTypeError>(cases, "matmul", {"float32", "float64"}, [] {
+        matmul(floats_of({2, 2}), ones({2, 2}, {f64}));
+    });
+    refuses<ShapeError>(
+        cases, "matmul", {},
+        [] {
+            matmul(floats_of({2, 3}), floats_of({4, 5}));
+        },
+        "matmul: inner dimensions differ: [2, 3] @ [4, 5]");
+    refuses<ShapeError>(
+        cases, "matmul", {}, [] { matmul(floats_of({3}), floats_of({4})); },
+        "matmul: inner dimensions differ: [3] @ [4]");
+    refuses<ShapeError>(cases, "matmul", {"[2, 3, 4]", "[3, 4, 5]"}, [] {
+        matmul(floats_of({2, 3, 4}), floats_of({3, 4, 5}));
+    });
+    refuses<ShapeError>(cases, "matmul", {"[]", "[3]"},
+                        [] { matmul(floats_of({}), floats_of({3})); });
+    refuses<DTypeError>(cases, "linear", {"float32", "bfloat16"}, [] {
+        linear(floats_of({2, 2}), ones({2, 2}, {bf16}));
+    });
+    refuses<ShapeError>(cases, "linear", {"[3, 4]", "[5, 6]"}, [] {
+        linear(floats_of({3, 4}), floats_of({5, 6}));
+    });
+    refuses<ShapeError>(cases, "linear", {"[5, 4]", "[4]"}, [] {
+        linear(floats_of({3, 4}), floats_of({5, 4}), floats_of({4}));
+    });
+    refuses<ShapeError>(cases, "linear", {"[4]"}, [] {
+        linear(floats_of({3, 4}), floats_of({4}));
+    });
+    refuses<ShapeError>(cases, "feed_forward", {"[3, 4]", "[5, 6]"}, [=] {
+        layers({5, 6}, {2, 5}, {2});
+    });
+    refuses<ShapeError>(cases, "feed_forward", {"[out, 5]", "[5, 4]", "[2, 6]"}, [=] {
+        layers({5, 4}, {2, 6}, {2});
+    });
+    refuses<ShapeError>(cases, "feed_forward", {"[2, 5]", "[3]"}, [=] {
+        layers({5, 4}, {2, 5}, {3});
+    });
+}
+
 }  // namespace
 
 void add_matmul_cases(Cases& cases) {
@@ -114,6 +163,8 @@ void add_matmul_cases(Cases& cases) {
          .twice = true,
          .layout_bits = false,
          .tolerance = kSums});
+    set_autocast(cases, Autocast::low, {"matmul", "linear", "feed_forward"});
+    add_bad_calls(cases);
 }
 
 }  // namespace axle::tests

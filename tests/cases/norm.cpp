@@ -129,6 +129,23 @@ void add_group_norm_cases(Cases& cases) {
     cases.back().tolerance = {.f32 = 1e-4};  // as in batch_norm/far
 }
 
+void add_bad_calls(Cases& cases) {
+    refuses<DTypeError>(cases, "softmax", {"int64"}, [] { softmax(ints_of({2})); });
+    refuses<IndexError>(cases, "softmax", {"2"}, [] { softmax(floats_of({2, 3}), 2); });
+    refuses<DTypeError>(cases, "log_softmax", {"int64"}, [] { log_softmax(ints_of({2})); });
+    refuses<DTypeError>(cases, "layer_norm", {"int64"}, [] { layer_norm(ints_of({2})); });
+    refuses<ShapeError>(cases, "layer_norm", {"[2, 3]", "[4]"}, [] {
+        layer_norm(floats_of({2, 3}), floats_of({4}));
+    });
+    refuses<ShapeError>(cases, "layer_norm", {"[2, 3]", "[2]"}, [] {
+        layer_norm(floats_of({2, 3}), floats_of({3}), floats_of({2}));
+    });
+    refuses<ShapeError>(cases, "layer_norm", {"[]"}, [] { layer_norm(floats_of({})); });
+    refuses<ShapeError>(cases, "rms_norm", {"[2, 3]", "[1]"}, [] {
+        rms_norm(floats_of({2, 3}), floats_of({1}));
+    });
+}
+
 }  // namespace
 
 void add_norm_cases(Cases& cases) {
@@ -178,6 +195,22 @@ void add_norm_cases(Cases& cases) {
         [](In x) { return rms_norm(x[0], {}, 0.01); });
     add_batch_norm_cases(cases);
     add_group_norm_cases(cases);
+    // Rows that consist of whole packs, and rows that do not.
+    const std::vector<Row> long_rows = {{floats({2, 16400})}, {floats({2, 16403})}};
+    cases.push_back({.name = "softmax/scaled",
+                     .torch = "torch.softmax(x[0], -1) * 1000",
+                     .call = [](In x) { return softmax(x[0]) * 1000; },
+                     .rows = {{floats({3, 67})}},
+                     .gpu_rows = long_rows});
+    case_named(cases, "log_softmax").gpu_rows = long_rows;
+    case_named(cases, "layer_norm").gpu_rows = {
+        {floats({18, 8200}), floats({8200}), floats({8200})},
+        {floats({2, 16403}), floats({16403}), floats({16403})}};
+    case_named(cases, "rms_norm").gpu_rows = {{floats({18, 8200}), floats({8200})},
+                                              {floats({2, 16403}), floats({16403})}};
+    set_autocast(cases, Autocast::f32,
+                 {"softmax", "log_softmax", "layer_norm", "rms_norm", "group_norm"});
+    add_bad_calls(cases);
 }
 
 }  // namespace axle::tests

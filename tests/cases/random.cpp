@@ -34,6 +34,21 @@ std::string repeated_or_impossible(const Tensor& weights, const Tensor& y) {
     return "";
 }
 
+void add_bad_calls(Cases& cases) {
+    refuses<ValueError>(cases, "randint", {"3"}, [] { randint(3, 3, {2}); });
+    refuses<ValueError>(cases, "dropout", {"1.5"}, [] { dropout(floats_of({2}), 1.5); });
+    refuses<ValueError>(cases, "dropout", {"-0.5"}, [] { dropout(floats_of({2}), -0.5); });
+    refuses<Error>(cases, "multinomial", {"[3]", "4"}, [] { multinomial(floats_of({3}), 4); });
+    refuses<Error>(cases, "multinomial", {}, [] { multinomial(floats_of({3}), 0); });
+    refuses<DTypeError>(cases, "multinomial", {"int64"}, [] { multinomial(ints_of({3}), 1); });
+    refuses<ValueError>(cases, "multinomial", {}, [] { multinomial(zeros({3}), 1); });
+    refuses<ValueError>(cases, "multinomial", {}, [] { multinomial(full({3}, -1), 1); });
+    refuses<DTypeError>(
+        cases, "rand", {"int64"}, [] { rand({3}, {i64}); }, "uniform_: ");
+    refuses<DTypeError>(
+        cases, "randn", {"int64"}, [] { randn({3}, {i64}); }, "normal_: ");
+}
+
 }  // namespace
 
 void add_random_cases(Cases& cases) {
@@ -122,6 +137,7 @@ void add_random_cases(Cases& cases) {
              [](In x, const Outputs& y) {
                  return outside(y[0], 0, static_cast<double>(x[0].size(-1)));
              }});
+    add_bad_calls(cases);
 }
 
 }  // namespace axle::tests

@@ -13,9 +13,10 @@ void over_dims(Cases& cases, const std::string& name, const std::string& torch,
     const auto add = [&](const std::string& variant, std::vector<Row> rows, Dims dims, bool keep) {
         std::string torch_dims;
         for (const std::int64_t dim : dims) torch_dims += str(dim, ", ");
+        torch_dims = dims.empty() ? "None" : str("(", torch_dims, ")");
         cases.push_back(
             {.name = name + variant,
-             .torch = str(torch, "dim=(", torch_dims, "), keepdim=", keep ? "True" : "False", ")"),
+             .torch = str(torch, "dim=", torch_dims, ", keepdim=", keep ? "True" : "False", ")"),
              .call = [=](In x) { return f(x[0], dims, keep); },
              .rows = std::move(rows),
              .large = {values({257, 1, 263})},
@@ -119,6 +120,60 @@ void add_cumsum_cases(Cases& cases) {
                      .gradient = false});
 }
 
+void add_cumprod_cases(Cases& cases) {
+    const auto along = [&](const char* name, const char* torch, std::int64_t dim,
+                           std::vector<Row> rows) {
+        cases.push_back({.name = name,
+                         .torch = torch,
+                         .call = [=](In x) { return cumprod(x[0], dim); },
+                         .rows = std::move(rows),
+                         .large = {floats({257, 263}, 0.5, 1.5)},
+                         .tolerance = {.f16 = 8e-3, .bf16 = 6e-2}});
+    };
+    along("cumprod", "x[0].cumprod(-1)", -1,
+          {{floats({3, 4})},
+           {floats({})},
+           {floats({0, 4})},
+           {floats({4, 0})},
+           {floats({5, 1})},
+           {floats({3, 67})},
+           {floats({2, 600}, 0.5, 1.5)}});
+    along("cumprod/first", "x[0].cumprod(0)", 0,
+          {{floats({4, 3})}, {floats({67, 3, 5})}, {floats({0, 3})}});
+    along("cumprod/middle", "x[0].cumprod(1)", 1, {{floats({2, 5, 3})}, {floats({2, 67, 3})}});
+    // Rows with one zero and with several.
+    along("cumprod/zeros", "x[0].cumprod(-1)", -1, {{ties({9, 4})}, {ties({3, 67})}});
+    cases.back().large = {};
+    cases.push_back({.name = "cumprod/other",
+                     .torch = "x[0].cumprod(-1)",
+                     .call = [](In x) { return cumprod(x[0], -1); },
+                     .rows = {{ints({3, 67}, -2, 3)},
+                              {ints({5, 4}, -9, 9, i32)},
+                              {ints({9}, 1, 9, u8)},
+                              {mask({3, 67})},
+                              {specials({4})},
+                              {specials({3, 11})}},
+                     .gradient = false});
+}
+
+void add_bad_calls(Cases& cases) {
+    refuses<UsageError>(cases, "sum", {}, [] { sum(Tensor()); });
+    refuses<IndexError>(cases, "sum", {"2"}, [] { sum(floats_of({2, 3}), {2}); });
+    refuses<Error>(cases, "sum", {}, [] { sum(floats_of({2, 3}), {0, -2}); });
+    refuses<DTypeError>(cases, "mean", {"int64"}, [] { mean(ints_of({2})); });
+    refuses<IndexError>(cases, "mean", {"-3"}, [] { mean(floats_of({2, 3}), {-3}); });
+    refuses<DTypeError>(cases, "var", {"int64"}, [] { var(ints_of({2})); });
+    refuses<IndexError>(cases, "max", {"1"}, [] { max(floats_of({2}), {1}); });
+    refuses<Error>(cases, "max", {"[0, 3]"}, [] { max(floats_of({0, 3})); });
+    refuses<IndexError>(cases, "argmax", {"1"}, [] { argmax(floats_of({2}), 1); });
+    refuses<Error>(cases, "argmax", {"[0, 3]"}, [] { argmax(floats_of({0, 3}), 0); });
+    refuses<IndexError>(cases, "cumsum", {"1"}, [] { cumsum(floats_of({2}), 1); });
+    refuses<Error>(cases, "min", {"[0, 3]"}, [] { min(floats_of({0, 3}), {0}); });
+    refuses<Error>(cases, "argmin", {"[2, 0]"}, [] { argmin(floats_of({2, 0}), 1); });
+    refuses<IndexError>(cases, "cumprod", {"1"}, [] { cumprod(floats_of({2}), 1); });
+    refuses<UsageError>(cases, "cumprod", {}, [] { cumprod(Tensor(), 0); });
+}
+
 }  // namespace
 
 void add_reduce_cases(Cases& cases) {
@@ -164,6 +219,28 @@ void add_reduce_cases(Cases& cases) {
     cases.back().tolerance = {.f32 = 1e-5};
     add_extreme_cases(cases);
     add_cumsum_cases(cases);
+    add_cumprod_cases(cases);
+    set_autocast(cases, Autocast::f32, {"sum", "cumsum", "cumprod"});
+    for (const char* name : {"sum/last", "sum/first", "var/last", "var/first", "max/last",
+                             "max/first", "argmax", "argmax/first"})
+        case_named(cases, name).gpu_rows = {
+            {floats({20003})}, {floats({2, 32768})}, {floats({4001, 5})}, {floats({2000, 40})}};
+    // Rows are split into chunks, into chunks of two rows each, or into tiles; and one thread per
+    // row.
+    case_named(cases, "cumsum").gpu_rows = {
+        {floats({100001})}, {floats({2, 40000})}, {floats({3, 5000})}};
+    case_named(cases, "cumsum/first").gpu_rows = {
+        {floats({5000, 40})}, {floats({5000, 3})}, {floats({50, 700})}};
+    // Factors near 1, so that long products neither overflow nor vanish.
+    const auto factors = [](const Shape& shape) {
+        constexpr double kLow = 1 - 5.0 / 512;
+        return Row{floats(shape, kLow, kLow + 2.0 / 64)};
+    };
+    case_named(cases, "cumprod").gpu_rows = {factors({100001}), factors({2, 40000}),
+                                             factors({3, 5000})};
+    case_named(cases, "cumprod/first").gpu_rows = {factors({5000, 40}), factors({5000, 3}),
+                                                   factors({50, 700})};
+    add_bad_calls(cases);
 }
 
 }  // namespace axle::tests

@@ -58,6 +58,13 @@ void kinked(Cases& cases, const std::string& name, const char* torch, Function f
                      .gradient = false});
 }
 
+void add_bad_calls(Cases& cases) {
+    refuses<UsageError>(cases, "exp", {}, [] { exp(Tensor()); });
+    refuses<UsageError>(cases, "softsign", {}, [] { softsign(Tensor()); });
+    refuses<ValueError>(cases, "clamp", {}, [] { clamp(floats_of({2}), {}, {}); });
+    refuses<DTypeError>(cases, "neg", {"eq"}, [] { neg(bools_of({2})); });
+}
+
 }  // namespace
 
 void add_unary_cases(Cases& cases) {
@@ -82,6 +89,7 @@ void add_unary_cases(Cases& cases) {
               [](const Tensor& x) { return gelu(x, Gelu::tanh); });
     unary(cases, "silu", "F.silu(x[0])", -4, 4, silu);
     saturates(cases, "silu", "F.silu(x[0])", silu);
+    unary(cases, "softsign", "F.softsign(x[0])", -4, 4, softsign);
     // Integers are converted to f32.
     on_ints(cases, "exp", "torch.exp(x[0])", exp);
     on_ints(cases, "log", "torch.log(x[0])", log);
@@ -89,6 +97,9 @@ void add_unary_cases(Cases& cases) {
     on_ints(cases, "rsqrt", "torch.rsqrt(x[0])", rsqrt);
     on_ints(cases, "tanh", "torch.tanh(x[0])", tanh);
     on_ints(cases, "sigmoid", "torch.sigmoid(x[0])", sigmoid);
+    // PyTorch's softsign refuses booleans.
+    on_ints(cases, "softsign", "F.softsign(x[0])", softsign);
+    cases.back().rows.pop_back();
     unary(cases, "clamp", "x[0].clamp(-0.5, 1)", -2, 2,
           [](const Tensor& x) { return clamp(x, -0.5, 1.0); });
     unary(cases, "clamp/below", "x[0].clamp(min=-0.5)", -2, 2,
@@ -97,6 +108,8 @@ void add_unary_cases(Cases& cases) {
           [](const Tensor& x) { return clamp(x, {}, 0.5); });
     kinked(cases, "clamp", "x[0].clamp(-1, 1)",
            [](const Tensor& x) { return clamp(x, -1.0, 1.0); });
+    set_autocast(cases, Autocast::f32, {"exp", "log", "rsqrt"});
+    add_bad_calls(cases);
 }
 
 }  // namespace axle::tests

@@ -156,6 +156,57 @@ void add_join_cases(Cases& cases) {
              [](In x) { return stack(x, -1); });
 }
 
+void add_bad_calls(Cases& cases) {
+    refuses<ShapeError>(cases, "view", {"[4, 6]", "[5, -1]"}, [] {
+        view(floats_of({4, 6}), {5, -1});
+    });
+    refuses<ShapeError>(cases, "view", {"[4, 6]", "[-1, -1]"}, [] {
+        view(floats_of({4, 6}), {-1, -1});
+    });
+    refuses<ShapeError>(cases, "view", {"[6, 4]", "[24]"}, [] {
+        view(transpose(floats_of({4, 6}), 0, 1), {24});
+    });
+    refuses<ShapeError>(cases, "reshape", {"[4, 6]", "[5, 5]"}, [] {
+        reshape(floats_of({4, 6}), {5, 5});
+    });
+    refuses<ShapeError>(cases, "reshape", {"[0, 2]"}, [] { reshape(floats_of({0, 2}), {-1, 0}); });
+    refuses<UsageError>(cases, "reshape", {}, [] { reshape(Tensor(), {2}); });
+    refuses<ShapeError>(cases, "expand", {"[2, 3]", "[2, 4]"}, [] {
+        expand(floats_of({2, 3}), {2, 4});
+    });
+    refuses<ShapeError>(cases, "expand", {"[2, 3]", "[3]"}, [] { expand(floats_of({2, 3}), {3}); });
+    refuses<ShapeError>(cases, "sum_to", {"[2, 3]", "[4]"}, [] { sum_to(floats_of({2, 3}), {4}); });
+    refuses<Error>(cases, "permute", {"[2, 3]", "[0]"}, [] { permute(floats_of({2, 3}), {0}); });
+    refuses<Error>(cases, "permute", {"[1, 1]"}, [] { permute(floats_of({2, 3}), {1, 1}); });
+    refuses<IndexError>(cases, "permute", {"5"}, [] { permute(floats_of({2, 3}), {0, 5}); });
+    refuses<IndexError>(cases, "transpose", {"2"}, [] { transpose(floats_of({2, 3}), 0, 2); });
+    refuses<IndexError>(cases, "unsqueeze", {"3"}, [] { unsqueeze(floats_of({2}), 3); });
+    refuses<IndexError>(cases, "squeeze", {"-3"}, [] { squeeze(floats_of({2, 3}), -3); });
+    refuses<IndexError>(cases, "flatten", {"2"}, [] { flatten(floats_of({2, 3}), 2); });
+    refuses<Error>(cases, "flatten", {}, [] { flatten(floats_of({2, 3, 4}), 2, 1); });
+    refuses<IndexError>(cases, "select", {"3"}, [] { select(floats_of({2, 3}), 1, 3); });
+    refuses<IndexError>(cases, "select", {"-3"}, [] { select(floats_of({2, 3}), 0, -3); });
+    refuses<Error>(cases, "select", {"0-d"}, [] { select(floats_of({}), 0, 0); });
+    refuses<IndexError>(cases, "narrow", {}, [] { narrow(floats_of({2, 3}), 1, 2, 2); });
+    refuses<Error>(cases, "narrow", {}, [] { narrow(floats_of({2, 3}), 1, 0, -1); });
+    refuses<ValueError>(cases, "slice", {"0"}, [] { slice(floats_of({2, 3}), 1, 0, 2, 0); });
+    refuses<ValueError>(cases, "slice", {"-1"}, [] { slice(floats_of({2, 3}), 1, 0, 2, -1); });
+    refuses<ValueError>(cases, "split", {"0"}, [] { split(floats_of({4}), 0); });
+    refuses<ShapeError>(cases, "split", {"[1, 2]", "4"}, [] { split(floats_of({4}), Dims{1, 2}); });
+    refuses<ValueError>(cases, "chunk", {"0"}, [] { chunk(floats_of({4}), 0); });
+    refuses<ShapeError>(cases, "cat", {"[2, 3]", "[3, 4]"}, [] {
+        cat({floats_of({2, 3}), floats_of({3, 4})}, 0);
+    });
+    refuses<ShapeError>(cases, "cat", {"[2, 3]", "[2]"}, [] {
+        cat({floats_of({2, 3}), floats_of({2})});
+    });
+    refuses<Error>(cases, "cat", {}, [] { cat({}); });
+    refuses<ShapeError>(cases, "stack", {"[2, 3]", "[2]"}, [] {
+        stack({floats_of({2, 3}), floats_of({2})});
+    });
+    refuses<Error>(cases, "stack", {}, [] { stack({}); });
+}
+
 }  // namespace
 
 void add_view_cases(Cases& cases) {
@@ -163,6 +214,8 @@ void add_view_cases(Cases& cases) {
     add_order_cases(cases);
     add_part_cases(cases);
     add_join_cases(cases);
+    set_autocast(cases, Autocast::widest, {"cat", "stack"});
+    add_bad_calls(cases);
 }
 
 }  // namespace axle::tests

@@ -1,5 +1,6 @@
 // Compiled steps give the same results as eager steps, for different kinds of steps and for changes
 // between steps.
+#include <cmath>
 #include <filesystem>
 #include <functional>
 #include <optional>
@@ -7,29 +8,17 @@
 #include "accel/accelerator.h"
 #include "core/autograd/autograd.h"
 #include "core/graph.h"
-#include "core/numerics.h"
 #include "core/ops.h"
 #include "core/random.h"
-#include "nn/layers/layers.h"
-#include "nn/layers/linear.h"
 #include "optim/adam.h"
 #include "optim/schedules/schedules.h"
 #include "tests/close.h"
-#include "tests/cuda/gpu.h"
+#include "tests/cuda/compiled_training.h"
 
 namespace axle::tests {
 namespace {
 
 namespace fs = std::filesystem;
-
-struct Net : nn::Model<Net> {
-    Net() : up(6, 16), drop(0.3), down(16, 3) {}
-    Tensor forward(const Tensor& x) { return down(drop(relu(up(x)))); }
-    void visit(nn::Visitor& v) override { v("up", up), v("drop", drop), v("down", down); }
-    nn::Linear up;
-    nn::Dropout drop;
-    nn::Linear down;
-};
 
 // The objects of a training run; tests replace its functions.
 struct Training {
@@ -38,11 +27,13 @@ struct Training {
         accelerator.prepare(net, adamw, schedule);
     }
     Tensor loss(const Tree& batch) { return cross_entropy(net(batch["x"]), batch["y"]); }
-    // One micro-batch in the usual order.
-    Tensor usual(Tree& batch) {
+    // One micro-batch in the usual order. Gradients are clipped unless max_norm is 0.
+    Tensor usual(Tree& batch, double max_norm = 0) {
         auto scope = accelerator.accumulate(net);
         const Tensor value = loss(batch);
         accelerator.backward(value);
+        if (max_norm > 0 && accelerator.sync_gradients())
+            accelerator.clip_grad_norm_(net.parameters(), max_norm);
         adamw.step();
         schedule.step();
         adamw.zero_grad();
@@ -62,21 +53,16 @@ struct Result {
     std::vector<double> losses;
     std::vector<Tensor> weights;
     std::int64_t captures = 0, replays = 0;
+    double lr = 0;
 };
 
-Tree batch_number(int i) {
+Tree batch_number(int i, std::int64_t rows) {
     manual_seed(static_cast<std::uint64_t>(100 + i));
-    return {{"x", randn({5, 6}, {.device = kGpu})}, {"y", randint(0, 3, {5}, {i64, kGpu})}};
+    return {{"x", randn({rows, 6}, {.device = kGpu})}, {"y", randint(0, 3, {rows}, {i64, kGpu})}};
 }
 
-class CompiledTraining : public GpuTest {
+class CompiledTraining : public DeterministicGpuTest {
   protected:
-    void SetUp() override {
-        GpuTest::SetUp();
-        use_deterministic_algorithms(true);
-    }
-    void TearDown() override { use_deterministic_algorithms(false); }
-
     Result train(bool compiled, const Body& body) const {
         manual_seed(21);
         Training t(options);
@@ -84,19 +70,21 @@ class CompiledTraining : public GpuTest {
         Result result;
         for (int i = 0; i < steps; ++i) {
             if (between) between(t, i);
-            Tree batch = batch_number(i);
+            Tree batch = batch_number(i, i == short_batch ? 3 : 5);
             result.losses.push_back(compiled ? step(batch).item() : body(t, batch).item());
         }
         for (const Tensor& p : t.net.parameters())
             result.weights.push_back(to(p.detach(), Device::cpu()));
         result.captures = step.captures();
         result.replays = step.replays();
+        result.lr = t.adamw.param_groups()[0].lr;
         return result;
     }
 
     Result expect_alike(const Body& body) const {
         const Result eager = train(false, body), compiled = train(true, body);
         EXPECT_EQ(compiled.losses, eager.losses);
+        EXPECT_EQ(compiled.lr, eager.lr);
         for (std::size_t i = 0; i < eager.weights.size(); ++i)
             expect_same_bits(compiled.weights[i], eager.weights[i]);
         return compiled;
@@ -107,7 +95,23 @@ class CompiledTraining : public GpuTest {
     accel::AcceleratorOptions options;
     Between between;
     int steps = 14;
+    int short_batch = -1;  // the number of a batch with fewer rows
 };
+
+TEST_F(CompiledTraining, MatchesTheEagerStepBitForBit) {
+    short_batch = 8;
+    for (const int accumulation : {1, 2, 4}) {
+        SCOPED_TRACE(accumulation);
+        options.gradient_accumulation_steps = accumulation;
+        steps = accumulation == 4 ? 34 : 14;
+        const Result result =
+            expect_alike([](Training& t, Tree& batch) { return t.usual(batch, 1.0); });
+        EXPECT_GT(result.captures, 0);
+        if (accumulation == 1) {
+            EXPECT_EQ(result.replays, 14 - 3 - 1 - 1);
+        }
+    }
+}
 
 TEST_F(CompiledTraining, SeesUpdatesInBf16BetweenEvaluations) {
     options.mixed_precision = "bf16";
@@ -135,6 +139,23 @@ TEST_F(CompiledTraining, FallsBackToEagerWhenCaptureFails) {
         return value;
     });
     EXPECT_EQ(result.captures, 0);
+}
+
+TEST_F(CompiledTraining, FallsBackToEagerWhenTheStepReadsAValue) {
+    Net net;
+    Accelerator accelerator;
+    accelerator.prepare(net);
+    auto step = accelerator.compile([&](Tree& batch) {
+        const Tensor y = net(batch["x"]).sum();
+        if (y.item() > 1e30) throw ValueError("diverged");
+        return y;
+    });
+    for (int i = 0; i < 6; ++i) {
+        Tree batch{{"x", full({2, 6}, i, {.device = kGpu})}};
+        EXPECT_TRUE(std::isfinite(step(batch).item()));
+    }
+    EXPECT_EQ(step.eager_steps(), 6);
+    EXPECT_EQ(step.captures(), 0);
 }
 
 TEST_F(CompiledTraining, SupportsZeroGradAtTheBeginning) {

@@ -68,8 +68,8 @@ void run_cases() {
             }
         }
     }
-    for (const OpCase& c : size_cases())
-        for (const Row& row : c.rows) run(c, row, on_gpu(make_inputs(c, row, f32)));
+    for (const OpCase& c : op_cases())
+        for (const Row& row : c.gpu_rows) run(c, row, on_gpu(make_inputs(c, row, f32)));
 }
 
 // Calls the kernels that real attention calls need around cuDNN.

@@ -10,30 +10,18 @@
 
 #include "accel/accelerator.h"
 #include "core/log.h"
-#include "core/numerics.h"
 #include "core/ops.h"
 #include "core/random.h"
-#include "nn/layers/layers.h"
-#include "nn/layers/linear.h"
 #include "optim/adam.h"
 #include "optim/schedules/schedules.h"
 #include "optim/sgd.h"
 #include "tests/close.h"
-#include "tests/cuda/gpu.h"
+#include "tests/cuda/compiled_training.h"
 
 namespace axle::tests {
 namespace {
 
 namespace fs = std::filesystem;
-
-struct Net : nn::Model<Net> {
-    Net() : up(6, 16), drop(0.3), down(16, 3) {}
-    Tensor forward(const Tensor& x) { return down(drop(relu(up(x)))); }
-    void visit(nn::Visitor& v) override { v("up", up), v("drop", drop), v("down", down); }
-    nn::Linear up;
-    nn::Dropout drop;
-    nn::Linear down;
-};
 
 struct Training {
     using Schedule = std::unique_ptr<optim::Scheduler>;
@@ -74,16 +62,14 @@ struct Result {
     std::int64_t eager = 0, captures = 0, replays = 0;
 };
 
-class Fp16CompiledTraining : public GpuTest {
+class Fp16CompiledTraining : public DeterministicGpuTest {
   protected:
     void SetUp() override {
-        GpuTest::SetUp();
-        use_deterministic_algorithms(true);
+        DeterministicGpuTest::SetUp();
         options.mixed_precision = "fp16";
         options.grad_scaler_kwargs =
             accel::GradScalerKwargs{.init_scale = 256, .growth_interval = 4};
     }
-    void TearDown() override { use_deterministic_algorithms(false); }
 
     Tree batch_number(int i) const {
         manual_seed(static_cast<std::uint64_t>(100 + i));

@@ -16,10 +16,6 @@ Tensor on_gpu(const Tensor& x);
 std::vector<Tensor> on_gpu(const std::vector<Tensor>& x);
 Result on_cpu(Result r);
 
-// Cases whose sizes select other code paths of GPU kernels: rows longer than a block, partial sums,
-// sorting.
-const std::vector<OpCase>& size_cases();
-
 // Skips tests if there is no GPU.
 class GpuTest : public testing::Test {
   protected:

@@ -1,17 +1,8 @@
-// CUDA graphs, and training steps compiled to them.
+// CUDA graphs.
 #include "core/graph.h"
 
-#include <cmath>
-
-#include "accel/accelerator.h"
-#include "core/autograd/autograd.h"
-#include "core/numerics.h"
 #include "core/ops.h"
 #include "core/random.h"
-#include "nn/layers/layers.h"
-#include "nn/layers/linear.h"
-#include "optim/adam.h"
-#include "optim/schedules/schedules.h"
 #include "optim/sgd.h"
 #include "tests/close.h"
 #include "tests/cuda/gpu.h"
@@ -135,97 +126,6 @@ TEST_F(GpuGraph, RefusesToReadDeviceMemoryDuringCapture) {
     EXPECT_FALSE(is_capturing());
     expect_error<UsageError>({"graph: nothing has been captured"}, [&] { graph.replay(); });
     EXPECT_EQ(x.sum().item(), 3);  // normal work continues
-}
-
-// --- compiled steps
-
-struct Net : nn::Model<Net> {
-    Net() : up(6, 16), drop(0.3), down(16, 3) {}
-    Tensor forward(const Tensor& x) { return down(drop(relu(up(x)))); }
-    void visit(nn::Visitor& v) override { v("up", up), v("drop", drop), v("down", down); }
-    nn::Linear up;
-    nn::Dropout drop;
-    nn::Linear down;
-};
-
-struct Trained {
-    std::vector<double> losses;
-    std::vector<Tensor> weights;
-    std::int64_t captures = 0, replays = 0;
-    double lr = 0;
-};
-
-// Trains with all features of a training step; the 9th batch has another size.
-Trained train(bool compiled, int accumulation, int batches) {
-    manual_seed(21);
-    Net net;
-    optim::AdamW adamw(net.parameters(), {.lr = 0.05});
-    optim::StepLR schedule(adamw, 3, 0.5);
-    Accelerator accelerator({.gradient_accumulation_steps = accumulation});
-    accelerator.prepare(net, adamw, schedule);
-    const auto body = [&](Tree& batch) {
-        auto scope = accelerator.accumulate(net);
-        Tensor loss = cross_entropy(net(batch["x"]), batch["y"]);
-        accelerator.backward(loss);
-        if (accelerator.sync_gradients()) accelerator.clip_grad_norm_(net.parameters(), 1.0);
-        adamw.step();
-        schedule.step();
-        adamw.zero_grad();
-        return loss;
-    };
-    auto step = accelerator.compile(body);
-    Trained result;
-    for (int i = 0; i < batches; ++i) {
-        const std::int64_t n = i == 8 ? 3 : 5;
-        manual_seed(static_cast<std::uint64_t>(100 + i));
-        Tree batch{{"x", randn({n, 6}, {.device = kGpu})}, {"y", randint(0, 3, {n}, {i64, kGpu})}};
-        result.losses.push_back(compiled ? step(batch).item() : body(batch).item());
-    }
-    for (const Tensor& p : net.parameters()) result.weights.push_back(on_cpu(p));
-    result.captures = step.captures();
-    result.replays = step.replays();
-    result.lr = adamw.param_groups()[0].lr;
-    return result;
-}
-
-class CompiledStepOnGpu : public GpuTest {
-  protected:
-    void TearDown() override { use_deterministic_algorithms(false); }
-};
-
-TEST_F(CompiledStepOnGpu, MatchesTheEagerStepBitForBit) {
-    use_deterministic_algorithms(true);
-    for (const int accumulation : {1, 2, 4}) {
-        SCOPED_TRACE(accumulation);
-        const int batches = accumulation == 4 ? 34 : 14;
-        const Trained eager = train(false, accumulation, batches);
-        const Trained compiled = train(true, accumulation, batches);
-        EXPECT_EQ(compiled.losses, eager.losses);
-        EXPECT_EQ(compiled.lr, eager.lr);
-        for (std::size_t i = 0; i < eager.weights.size(); ++i)
-            expect_same_bits(compiled.weights[i], eager.weights[i]);
-        EXPECT_GT(compiled.captures, 0);
-        if (accumulation == 1) {
-            EXPECT_EQ(compiled.replays, 14 - 3 - 1 - 1);
-        }
-    }
-}
-
-TEST_F(CompiledStepOnGpu, FallsBackToEagerWhenTheStepReadsAValue) {
-    Net net;
-    Accelerator accelerator;
-    accelerator.prepare(net);
-    auto step = accelerator.compile([&](Tree& batch) {
-        const Tensor y = net(batch["x"]).sum();
-        if (y.item() > 1e30) throw ValueError("diverged");
-        return y;
-    });
-    for (int i = 0; i < 6; ++i) {
-        Tree batch{{"x", full({2, 6}, i, {.device = kGpu})}};
-        EXPECT_TRUE(std::isfinite(step(batch).item()));
-    }
-    EXPECT_EQ(step.eager_steps(), 6);
-    EXPECT_EQ(step.captures(), 0);
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Sizes that select other code paths of the kernels than the op cases do.
+// Sizes that select other code paths of the kernels than the small rows of the op cases
+// (OpCase::gpu_rows), integers, and optimizers.
 #include <limits>
 
 #include "core/ops.h"
@@ -12,74 +13,19 @@
 
 namespace axle::tests {
 
-const std::vector<OpCase>& size_cases() {
-    static const std::vector<OpCase> cases = [] {
-        std::vector<OpCase> all;
-        const auto add = [&](const char* name, std::vector<Row> rows, auto call,
-                             Tolerances tolerance = {.f32 = 1e-5, .f16 = 1e-2, .bf16 = 6e-2}) {
-            all.push_back(
-                {.name = name, .call = call, .rows = std::move(rows), .tolerance = tolerance});
-        };
-        // Rows that consist of whole packs, and rows that do not.
-        const std::vector<Row> rows = {{floats({2, 16400})}, {floats({2, 16403})}};
-        add("softmax", rows, [](In x) { return softmax(x[0]) * 1000; });
-        add("log_softmax", rows, [](In x) { return log_softmax(x[0]); });
-        add("layer_norm/long",
-            {{floats({18, 8200}), floats({8200}), floats({8200})},
-             {floats({2, 16403}), floats({16403}), floats({16403})}},
-            [](In x) { return layer_norm(x[0], x[1], x[2]); });
-        add("rms_norm/long",
-            {{floats({18, 8200}), floats({8200})}, {floats({2, 16403}), floats({16403})}},
-            [](In x) { return rms_norm(x[0], x[1]); });
-        const std::vector<Row> sums = {
-            {floats({20003})}, {floats({2, 32768})}, {floats({4001, 5})}, {floats({2000, 40})}};
-        for (const int dim : {0, -1}) {
-            add(dim == 0 ? "sum/long/first" : "sum/long/last", sums,
-                [dim](In x) { return sum(x[0], {dim}); });
-            add(dim == 0 ? "var/long/first" : "var/long/last", sums,
-                [dim](In x) { return var(x[0], {dim}); });
-            add(dim == 0 ? "max/long/first" : "max/long/last", sums,
-                [dim](In x) { return max(x[0], {dim}); });
-            add(dim == 0 ? "argmax/long/first" : "argmax/long/last", sums,
-                [dim](In x) { return argmax(x[0], dim); });
-            all.back().gradient = false;
-        }
-        // Rows are split into parts, into parts of two rows each, or processed by one block each.
-        add("topk/long", {{floats({70001})}, {floats({2, 33000})}, {floats({3, 5000})}},
-            [](In x) { return topk(x[0], 7); });
-        // Sorted in shared memory.
-        add("topk/most", {{floats({1500, 2})}, {ties({1, 3001})}},
-            [](In x) { return topk(x[0], 1100, x[0].size(0) == 1 ? 1 : 0, false); });
-        add("sort/long", {{ties({70001})}, {specials({3, 5000})}, {floats({2, 2049})}},
-            [](In x) { return sort(x[0]); });
-        add("sort/full", {{ties({3, 2048})}, {floats({500, 33})}, {specials({900, 1})}},
-            [](In x) { return sort(x[0], -1, true); });
-        add("sort/columns", {{ties({2000, 7})}, {floats({33, 500})}},
-            [](In x) { return sort(x[0], 0); });
-        // Rows are split into chunks, into chunks of two rows each, or into tiles; and one thread
-        // per row.
-        add("cumsum/long", {{floats({100001})}, {floats({2, 40000})}, {floats({3, 5000})}},
-            [](In x) { return cumsum(x[0], -1); });
-        add("cumsum/columns", {{floats({5000, 40})}, {floats({5000, 3})}, {floats({50, 700})}},
-            [](In x) { return cumsum(x[0], 0); });
-        add("embedding/many", {{ints({5000}, 0, 700), floats({700, 24})}},
-            [](In x) { return embedding(x[0], x[1]); });
-        add("scatter_add/few", {{floats({300}), ints({5000}, 0, 300), floats({5000})}},
-            [](In x) { return scatter_add(x[0], 0, x[1], x[2]); });
-        add("cross_entropy/classes", {{floats({3, 20001}), ints({3}, 0, 20001)}},
-            [](In x) { return cross_entropy(x[0], x[1]); });
-        return all;
-    }();
-    return cases;
-}
-
 namespace {
 
-class SizeOnGpu : public GpuTest, public testing::WithParamInterface<int> {};
+class SizeOnGpu : public OpTest {
+  protected:
+    void SetUp() override {
+        if (!cuda::is_available()) GTEST_SKIP() << "no GPU: " << cuda::why_unavailable();
+    }
+};
 
 TEST_P(SizeOnGpu, MatchesTheCpu) {
-    const OpCase& c = size_cases()[static_cast<std::size_t>(GetParam())];
-    for (const Row& row : c.rows) {
+    OpCase c = op_case();
+    c.tolerance = {.f32 = 1e-5, .f16 = 1e-2, .bf16 = 6e-2};  // sums of many terms
+    for (const Row& row : c.gpu_rows) {
         SCOPED_TRACE(describe(row));
         for (const DType dtype : {f64, f32, f16, bf16}) {
             const std::vector<Tensor> x = make_inputs(c, row, dtype);
@@ -91,14 +37,10 @@ TEST_P(SizeOnGpu, MatchesTheCpu) {
     }
 }
 
-std::string size_name(const testing::TestParamInfo<int>& info) {
-    std::string name = size_cases()[static_cast<std::size_t>(info.param)].name;
-    for (char& letter : name)
-        if (letter == '/') letter = '_';
-    return name;
-}
-INSTANTIATE_TEST_SUITE_P(Cases, SizeOnGpu, testing::Range(0, static_cast<int>(size_cases().size())),
-                         size_name);
+INSTANTIATE_TEST_SUITE_P(Cases, SizeOnGpu, testing::ValuesIn(names_of([](const OpCase& c) {
+                             return !c.gpu_rows.empty();
+                         })),
+                         test_name);
 
 class SelectionOnGpu : public GpuTest {};
 

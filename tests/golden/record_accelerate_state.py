@@ -1,9 +1,9 @@
 """Writes with Accelerate: python record_accelerate_state.py
 
-accelerate_state/whole and accelerate_state/pickled are what save_state left in the middle of a
-training, the second with safe_serialization=False and of the first model alone; losses.json has the
-losses of the micro-batches that followed, in float64. scaler.pt, which Accelerate writes on a GPU,
-is what a GradScaler of the CPU says.
+accelerate_state/whole and accelerate_state/pickled are checkpoints that save_state wrote during a
+training run, the second one with safe_serialization=False and only the first model. losses.json
+contains the losses of the following micro-batches, in float64. scaler.pt, which Accelerate writes on
+a GPU, is the state of a GradScaler on the CPU.
 """
 
 import json

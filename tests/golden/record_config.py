@@ -1,4 +1,4 @@
-"""Records configuration files that Accelerate writes, for tests/tools: into accelerate_config/ beside it."""
+"""Records configuration files that Accelerate writes, for tests/tools, in accelerate_config/."""
 
 import os
 import pathlib
@@ -94,7 +94,7 @@ CONFIGS = {
         tpu_env=["A=1"],
         tpu_vm=[],
     ),
-    # Text that looks like something else.
+    # Strings that look like other YAML types.
     "quoting": lambda: config(
         "NO",
         main_process_ip="1.0",

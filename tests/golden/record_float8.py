@@ -1,9 +1,9 @@
-"""Records products in 8-bit floats as PyTorch's casts make them, for tests: writes float8.json.
+"""Records products of 8-bit floats, rounded by PyTorch's casts, for tests: writes float8.json.
 
 A scaled value is clamped to the type's range and cast (torch.float8_e4m3fn, torch.float8_e5m2);
-products are made in float32 of the values that the bits stand for. Tensors are given by formula:
-element i of x is size * sin(0.37 i + phase) ** 3 (in float64, then rounded to float32). Of each
-result every 7th element is recorded.
+products of the rounded values are computed in float32. Tensors are defined by a formula: element i
+of x is size * sin(0.37 i + phase) ** 3 (in float64, then rounded to float32). Every 7th element of
+each result is recorded.
 """
 
 import json
@@ -54,7 +54,7 @@ def casts():
 
 
 def layer(x, w, dy, grad_dtype, scales):
-    """y, dx, dw of a linear layer with these scales of x, w and dy."""
+    """Returns y, dx, dw of a linear layer with these scales of x, w and dy."""
     x8, w8, dy8 = cast(x, E4M3, scales[0]), cast(w, E4M3, scales[1]), cast(dy, grad_dtype, scales[2])
     return {
         "scales": [float(s) for s in scales],
@@ -83,7 +83,7 @@ def current(grad_dtype, power_of_two):
 
 
 def delayed(algorithm, length, margin, interval=1, steps=7):
-    """Transformer Engine's rule: scales of a step follow the largest values of the steps before."""
+    """Implements Transformer Engine's rule: the scales of a step depend on the largest values of earlier steps."""
     scales = [torch.tensor(1.0) for _ in range(3)]
     history = torch.zeros(length, 3)
     ranges = [torch.finfo(E4M3).max, torch.finfo(E4M3).max, torch.finfo(E5M2).max]

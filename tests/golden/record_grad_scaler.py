@@ -1,8 +1,8 @@
-"""Records what torch.amp.GradScaler does, for tests/optim: writes grad_scaler.json beside it.
+"""Records the behavior of torch.amp.GradScaler, for tests/optim: writes grad_scaler.json.
 
-Each optimizer is SGD with momentum 0.9 and learning rate 0.1 on one float32 parameter of four
-values, that of optimizer k being cos(0.7 i + k). Its loss in step t (from 0) is the sum of its
-parameter times sin(0.3 t + i + k), with an infinite factor for i = 1 where the case says so.
+Each optimizer is SGD with momentum 0.9 and learning rate 0.1 on one float32 parameter with four
+values; the parameter of optimizer k is cos(0.7 i + k). Its loss in step t (from 0) is the sum of
+its parameter times sin(0.3 t + i + k). In some cases the factor for i = 1 is infinite.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Writes images/: python record_images.py FOLDER_WITH_MNIST
 
-The first 40 training digits and 10 test digits of MNIST, files in CIFAR's binary form, arrays that
-NumPy saved, and what torchvision's transforms make of two images.
+The first 40 training digits and 10 test digits of MNIST, files in CIFAR's binary format,
+arrays saved by NumPy, and the results of torchvision's transforms for two images.
 """
 
 import gzip

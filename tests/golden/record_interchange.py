@@ -1,8 +1,8 @@
 """Writes interchange/ with PyTorch: python record_interchange.py
 
-For each optimizer a network learns for 10 steps; then its weights (<name>.model.safetensors) and
-the optimizer's state (<name>.optimizer.safetensors, as docs/interchange.md says) are saved, and it
-learns 10 more steps, whose losses are in data.safetensors with what it learns from. All in float64.
+For each optimizer, trains a network for 10 steps and saves its weights (<name>.model.safetensors)
+and the optimizer's state (<name>.optimizer.safetensors, see docs/interchange.md). Then trains it for
+10 more steps; data.safetensors contains their losses and the training data. All in float64.
 """
 
 import json

@@ -1,8 +1,8 @@
-"""Records what LOMO and AdaLomo of the package lomo-optim 0.1.1 do, for tests/optim: lomo.json.
+"""Records LOMO and AdaLomo of the package lomo-optim 0.1.1, for tests/optim: writes lomo.json.
 
-Parameters are a = (3, 2) and b = (3,), element i of the nine starts at cos(0.7 i); the loss of step
-t (from 1) is the sum of (0.25 + 0.05 i) p^2 + 0.5 sin(0.3 t + i) p, in float32. The package wants
-a GPU and transformers; on the CPU stand-ins do.
+The parameters have the shapes a = (3, 2) and b = (3,); element i of the nine starts at cos(0.7 i).
+The loss of step t (from 1) is the sum of (0.25 + 0.05 i) p^2 + 0.5 sin(0.3 t + i) p, in float32.
+The package requires a GPU and transformers; stand-ins replace them on the CPU.
 """
 
 import json

@@ -1,9 +1,9 @@
-"""Records what scikit-learn says of labels and scores, for tests/accel: writes metrics.json beside it.
+"""Records scikit-learn's metrics for labels and scores, for tests/accel: writes metrics.json.
 
     python tests/golden/record_metrics.py
 
-Scores are multiples of 1/128 without ties in a row; labels of -100 are those to be ignored, which
-scikit-learn doesn't get to see. A NaN is null in the file.
+Scores are multiples of 1/128 without ties in a row. Labels of -100 are ignored: they are not passed
+to scikit-learn. NaN is written as null.
 
 Tested with scikit-learn 1.9.
 """
@@ -21,7 +21,7 @@ IGNORED = -100
 
 
 def case(seed, rows, classes, labelled, predicted, ignored=0.0):
-    """Labels of the classes `labelled`; the highest scores are those of the classes `predicted`."""
+    """Returns labels from the classes `labelled`, and scores whose maxima are at the classes `predicted`."""
     random = np.random.default_rng(seed)
     scores = np.stack([random.permutation(64)[:classes] for _ in range(rows)]) / 64
     scores[:, predicted] += 1

@@ -1,9 +1,9 @@
 """Records small models of Transformers, for tests/nn: writes llama_tiny/, llama_tied/,
 bert_classifier/ and bert_masked_lm/ (models as Transformers saves them) and models.safetensors
-(what they compute) beside itself.
+(their outputs).
 
-A trajectory is the loss of each of 20 steps of AdamW on four batches in turn, from the weights in
-the folder, in float64 and in float32.
+A trajectory is the loss of each of 20 steps of AdamW that cycle through four batches and start with
+the weights in the folder, in float64 and in float32.
 """
 
 import pathlib
@@ -27,7 +27,7 @@ def keep(prefix, **tensors):
 
 
 def save(name, model):
-    """With weights such that every part has a say in the result."""
+    """Sets weights such that every part affects the result, saves the model and returns it as loaded."""
     with torch.no_grad():
         for parameter_name, p in model.named_parameters():
             is_norm = "norm" in parameter_name.lower() and parameter_name.endswith("weight")
@@ -40,9 +40,9 @@ def save(name, model):
 
 
 def trajectory(name, cls, loss_of):
-    """loss_of(model, batch)"""
+    """Trains the saved model and records the losses that loss_of(model, batch) returns."""
     for dtype in (torch.float64, torch.float32):
-        # Eager attention of Llama takes its softmax in float32 whatever the dtype.
+        # Eager attention of Llama computes its softmax in float32 for every dtype, so use sdpa.
         model = cls.from_pretrained(HERE / name, attn_implementation="sdpa", dtype=dtype).train()
         adamw = torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=0.1)
         losses = []
@@ -55,7 +55,7 @@ def trajectory(name, cls, loss_of):
         keep(name, **{f"losses_{str(dtype)[len('torch.'):]}": torch.stack(losses)})
 
 
-# --- Llama in the dtype of its weights: Transformers' takes norms and angles in float32
+# --- Llama in the dtype of its weights: Transformers computes norms and angles in float32
 
 
 def rms_norm(self, x):
@@ -116,7 +116,7 @@ def bert_config(**config):
 
 
 def bert_inputs(*batch):
-    """Padded at the end by up to half the length."""
+    """Returns batches padded at the end by up to half the length."""
     ids = torch.randint(1, 53, (*batch, 12))
     lengths = torch.randint(6, 13, (*batch, 1))
     mask = (torch.arange(12) < lengths).long()

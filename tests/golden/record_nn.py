@@ -1,8 +1,8 @@
-"""Records what PyTorch and Transformers do, for tests/nn: writes nn.safetensors and the folder
-gpt2_tiny/ (a model as Transformers saves it) beside itself.
+"""Records results of PyTorch and Transformers, for tests/nn: writes nn.safetensors and the folder
+gpt2_tiny/ (a model as Transformers saves it).
 
-Trajectories are float64: for each, the weights before, the data, the loss of every step and the
-weights after the last.
+Trajectories are float64. Each contains the initial weights, the data, the loss of every step and
+the final weights.
 """
 
 import math
@@ -36,7 +36,7 @@ def gpt2_tiny():
         bos_token_id=0, eos_token_id=0,
     )
     model = transformers.GPT2LMHeadModel(config).eval()
-    with torch.no_grad():  # so that every part has a say in the logits
+    with torch.no_grad():  # so that every part affects the logits
         for name, p in model.named_parameters():
             p.normal_(1.0 if ".ln_" in name and name.endswith("weight") else 0.0, 0.3)
     folder = HERE / "gpt2_tiny"
@@ -135,7 +135,7 @@ class Transformer(nn.Module):
 
 
 class Gpt(nn.Module):
-    """With its head tied to the embedding."""
+    """Ties the head to the embedding."""
 
     def __init__(self, **size):
         super().__init__()
@@ -242,7 +242,7 @@ def batch_norm_trajectory():
     keep("batch_norm", {"x": x, "y": y})
     sgd = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
 
-    def loss_of(step):  # every fifth in evaluation, which leaves the running statistics alone
+    def loss_of(step):  # every fifth step in evaluation mode, which does not change the running statistics
         model.train(step % 5 != 4)
         return F.mse_loss(model(x[step % 5]), y[step % 5])
 

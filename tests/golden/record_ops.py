@@ -12,7 +12,8 @@ tests/golden/ops/<family>.safetensors. A row of a case is stored as
 
 An expression sees the operands as x[0], x[1], ..., torch, F (torch.nn.functional), inf, and the
 functions in references.py. Recorded with PyTorch 2.15. The random numbers of a row depend on the
-case's name and the row's position only.
+case's name and the row's position only. The last bits of results depend on the CPU, so values that
+are already in a file are kept if the new ones differ from them by rounding only.
 """
 
 import json
@@ -25,7 +26,7 @@ import numpy as np
 import references
 import torch
 import torch.nn.functional as F
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 SPECIALS = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 1e20, -1e20, 1e-20, -1e-20]
 
@@ -98,6 +99,25 @@ class Recording:
             self.record_row(case, number, row, call)
 
 
+def is_rounding(old, new):
+    if old.dtype != new.dtype or old.shape != new.shape or not new.is_floating_point():
+        return False
+    largest = new.nan_to_num(0, 0, 0).abs().max().item() if new.numel() else 0
+    eps = 8 * torch.finfo(new.dtype).eps
+    zero = (old == 0) | (new == 0)
+    return torch.equal(old[zero].signbit(), new[zero].signbit()) and torch.allclose(
+        old, new, rtol=eps, atol=eps * max(1, min(largest, 1e6)), equal_nan=True
+    )
+
+
+def write(path, tensors):
+    if path.exists():
+        for name, old in load_file(path).items():
+            if name in tensors and is_rounding(old, tensors[name]):
+                tensors[name] = old
+    save_file(tensors, path)
+
+
 def promotion():
     """The dtype that two operands are promoted to: positions in dtypes, [left, right]."""
     dtypes = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
@@ -131,7 +151,7 @@ def main():
         if sys.argv[1:] and family not in sys.argv[1:]:
             continue
         tensors = recording if isinstance(recording, dict) else recording.tensors
-        save_file(tensors, folder / f"{family}.safetensors")
+        write(folder / f"{family}.safetensors", tensors)
         print(f"{family}: {len(tensors)} tensors")
 
 

@@ -1,7 +1,7 @@
-"""Records what PyTorch's optimizers and clipping do, for tests/optim: writes optim.json beside it.
+"""Records PyTorch's optimizers and gradient clipping, for tests/optim: writes optim.json.
 
-Parameters are a = (3, 2) and b = (3,), element i of the nine starts at cos(0.7 i), and its gradient
-in step t (from 1) is (0.5 + 0.1 i) p + 0.5 sin(0.3 t + i): no autograd needed. All in float64.
+The parameters have the shapes a = (3, 2) and b = (3,). Element i of the nine starts at cos(0.7 i),
+and its gradient in step t (from 1) is (0.5 + 0.1 i) p + 0.5 sin(0.3 t + i). All in float64.
 """
 
 import json

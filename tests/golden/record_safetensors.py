@@ -1,4 +1,4 @@
-"""Writes every_dtype.safetensors with the format's own library: python record_safetensors.py
+"""Writes every_dtype.safetensors with the safetensors library: python record_safetensors.py
 
 Element i of each tensor is i - 2 (unsigned: i; bool: i odd; complex: (i - 2) + i j).
 """

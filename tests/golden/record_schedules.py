@@ -1,11 +1,11 @@
 """Records PyTorch's and Transformers' learning rate schedules, for tests/optim: writes schedules.json.
 
 A case has an optimizer ("sgd" with momentum 0.5, or "adamw") with one group per initial rate, and a
-schedule: the name of its class or {"get_scheduler": name}, with the arguments' names as keys. "lr" and
-"momentum" (Adam's first beta) are those of the groups at construction and after each step. Before the
-steps that "set" names, the groups' rates are set to other values. Step t is given "metrics"[t], where
-there are any. "state" is the schedule's state_dict after "state_at" steps, with what JSON lacks as strings
-and without what pickles alone can hold.
+schedule: the name of its class or {"get_scheduler": name}, with the names of arguments as keys.
+"lr" and "momentum" (Adam's first beta) are the values of the groups at construction and after each
+step. Before the steps in "set", the groups get other rates. If there are "metrics", step t gets
+"metrics"[t]. "state" is the schedule's state_dict after "state_at" steps; values that JSON lacks are
+strings, and values that only a pickle can contain are left out.
 """
 
 import json
@@ -219,7 +219,7 @@ def cases():
         }
         name = spec.get("class", spec.get("get_scheduler"))
         if name in ("ReduceLROnPlateau", "reduce_lr_on_plateau", "greedy"):
-            # A mean over what is not a number stays none.
+            # A mean that includes NaN stays NaN.
             case["metrics"] = [2.2 if x == "NaN" else x for x in LOSSES] if "smooth" in str(spec) else LOSSES
         yield record(case)
         if name in ("ExponentialLR", "CosineAnnealingLR", "LinearLR", "SWALR", "CyclicLR", "ChainedScheduler",

@@ -1,8 +1,9 @@
-"""Writes with PyTorch and Accelerate: python record_torch_files.py
+"""Writes files with PyTorch and Accelerate: python record_torch_files.py
 
-Files of torch.save to be taken and to be refused, in tests/fuzz/corpus/torch_file/ where they are
-inputs of a fuzzer too, and in torch_files/ a model that Accelerate's save_model has written, whole
-and in shards, of each kind, and llama_tied/ with its weights as pytorch_model.bin. Floating elements are 0, 1/8, 2/8, ... in the order of a file.
+tests/fuzz/corpus/torch_file/ gets valid and invalid files of torch.save, which are also inputs of a
+fuzzer. torch_files/ gets a model written by Accelerate's save_model, as one file and in shards, in
+both formats. llama_tied/ gets its weights as pytorch_model.bin. Floating elements are 0, 1/8, 2/8,
+... in the order of a file.
 """
 
 import collections

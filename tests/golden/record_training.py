@@ -1,8 +1,9 @@
 """Records training loops of Hugging Face Accelerate in one process, for tests/accel: writes
-training.json beside it, in the form of tests/vectors/training_trace.json.
+training.json, in the format of tests/vectors/training_trace.json.
 
-y = a x + b from a = b = 0 in float64; sample i has x = ((37 i) mod 17 - 8) / 8 and
-y = 2 x + 3 + 0.1 sin(i); mean squared error; learning rate lr0 / (1 + 0.1 k); two epochs in order.
+The model y = a x + b starts with a = b = 0 in float64. Sample i has x = ((37 i) mod 17 - 8) / 8 and
+y = 2 x + 3 + 0.1 sin(i). The loss is the mean squared error, the learning rate lr0 / (1 + 0.1 k).
+There are two epochs without shuffling.
 """
 
 import json

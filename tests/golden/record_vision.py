@@ -1,10 +1,11 @@
-"""Records what PyTorch and torchvision make of 20 training steps of the vision models:
+"""Records 20 training steps of the vision models of PyTorch and torchvision:
 
     python tests/golden/record_vision.py
 
-writes vision.json beside this file: the losses of each step and of an evaluation after them, in
-float64 and (training alone) in float32, and the names and shapes of every tensor of the state dict. The weights are too large to keep: element i of tensor
-number j comes from a hash, exactly, here and in tests/nn/models/vision_test.cpp.
+writes vision.json: the loss of each step and of an evaluation after them, in float64 and (training
+only) in float32, and the name and shape of each tensor of the state dict. The weights are too large
+to store: element i of tensor number j is computed exactly from a hash, here and in
+tests/nn/models/vision_test.cpp.
 
 Tested with PyTorch 2.15 and torchvision 0.29.
 """
@@ -21,7 +22,7 @@ STEPS, BATCH = 20, 8
 
 
 def uniform(shape, number):
-    """Multiples of 2^-24 in [-0.5, 0.5)."""
+    """Returns multiples of 2^-24 in [-0.5, 0.5)."""
     i = np.arange(int(np.prod(shape)), dtype=np.uint64)
     with np.errstate(over="ignore"):
         h = i * np.uint64(0x9E3779B97F4A7C15) + np.uint64(number) * np.uint64(0xBF58476D1CE4E5B9)
@@ -32,7 +33,7 @@ def uniform(shape, number):
 
 
 def fill(model):
-    """Matrices and kernels uniform in +-sqrt(6 / fan_in); vectors keep PyTorch's ones and zeros."""
+    """Sets matrices and kernels to uniform values in +-sqrt(6 / fan_in). Vectors keep PyTorch's ones and zeros."""
     with torch.no_grad():
         for number, (name, p) in enumerate(model.named_parameters()):
             if p.dim() >= 2:
@@ -64,7 +65,7 @@ def resnet18_small():
     return model
 
 
-# Rates at which float32 and float64 stay together: larger ones make the losses chaotic.
+# With these rates float32 and float64 stay close; larger ones make the losses chaotic.
 MODELS = {
     "lenet": (LeNet, (1, 28, 28), 0.01),
     "resnet18_small": (resnet18_small, (3, 32, 32), 3e-5),

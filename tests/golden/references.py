@@ -5,7 +5,7 @@ import torch.nn.functional as F
 
 
 def attention(q, k, v, mask=None, causal=False, scale=None):
-    """Attention with one head of keys and values for each group of query heads."""
+    """Computes attention with one head of keys and values for each group of query heads."""
     return F.scaled_dot_product_attention(
         q, k, v, attn_mask=mask, is_causal=causal, scale=scale, enable_gqa=True
     )

@@ -2,7 +2,6 @@
 // process with a batch as large as all of theirs.
 #include <cstdlib>
 #include <fstream>
-#include <random>
 #include <string>
 
 #include <unistd.h>
@@ -33,11 +32,7 @@ class Launched : public TrainerTest {
 
     void SetUp() override {
         TrainerTest::SetUp();
-        std::mt19937 random(5);
-        std::ofstream text(folder_ / "text.txt");
-        for (int i = 0; i < 800; ++i)
-            text << (i % 9 == 8 ? "\n" : "") << "abcdefgh"[random() % 8] << "aeiou"[random() % 5]
-                 << "lmnr"[random() % 4] << ' ';
+        write_words(folder_ / "text.txt");
     }
 
     // The port of rank 0, for launchers that do not choose one; different for each test, because

@@ -17,11 +17,7 @@ class TrainGpt : public TrainerTest {
 
     void SetUp() override {
         TrainerTest::SetUp();
-        std::mt19937 random(5);
-        std::ofstream text(folder_ / "text.txt");
-        for (int i = 0; i < 800; ++i)
-            text << (i % 9 == 8 ? "\n" : "") << "abcdefgh"[random() % 8] << "aeiou"[random() % 5]
-                 << "lmnr"[random() % 4] << ' ';
+        write_words(folder_ / "text.txt");
     }
 
     // Runs the tiny model with its own output folder.

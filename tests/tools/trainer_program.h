@@ -5,6 +5,7 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <random>
 #include <string>
 #include <thread>
 #include <utility>
@@ -30,6 +31,15 @@ inline std::vector<std::string> lines_of(const std::string& path) {
     std::ifstream stream(path);
     for (std::string line; std::getline(stream, line) && !stream.eof();) lines.push_back(line);
     return lines;
+}
+
+// Writes 800 random words of three letters, nine to a line, the same in every call.
+inline void write_words(const std::string& path) {
+    std::mt19937 random(5);
+    std::ofstream text(path);
+    for (int i = 0; i < 800; ++i)
+        text << (i % 9 == 8 ? "\n" : "") << "abcdefgh"[random() % 8] << "aeiou"[random() % 5]
+             << "lmnr"[random() % 4] << ' ';
 }
 
 struct Ended {

@@ -70,9 +70,11 @@ Tree CommandLine::values() const {
     return values;
 }
 
-std::string did_you_mean(const std::string& name, const std::vector<std::string>& known) {
+void throw_unknown(const std::string& what, const std::string& name,
+                   const std::vector<std::string>& known) {
     const std::string near = nearest(name, known);
-    return near.empty() ? "" : "; did you mean " + near + "?";
+    throw UsageError("unknown " + what + " '" + name + "'" +
+                     (near.empty() ? "" : "; did you mean " + near + "?"));
 }
 
 }  // namespace axle::trainer

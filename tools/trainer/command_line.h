@@ -47,7 +47,8 @@ class CommandLine {
     std::vector<std::string> arguments_;
 };
 
-// Returns "; did you mean lenet?" for the nearest known name, or "".
-std::string did_you_mean(const std::string& name, const std::vector<std::string>& known);
+// Throws UsageError "unknown model 'lenett'; did you mean lenet?", with the nearest known name.
+[[noreturn]] void throw_unknown(const std::string& what, const std::string& name,
+                                const std::vector<std::string>& known);
 
 }  // namespace axle::trainer

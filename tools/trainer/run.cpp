@@ -58,6 +58,7 @@ void Options::add_to(CommandLine& line) {
 }
 
 void Options::apply() {
+    if (eval_only && resume.empty() && init_from.empty()) resume = "latest";
     const Device chosen = Device::parse(device);
     if (chosen.is_meta() || chosen.index != 0)
         throw DeviceError("device: must be cpu or cuda, not '" + device +

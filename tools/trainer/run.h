@@ -34,6 +34,7 @@ struct Options {
     std::uint64_t seed = 1;
     std::int64_t threads = 0;  // 0: the library's default
     bool eval_only = false;
+    std::string init_from;  // the weights to start from; declared by programs that can read them
     std::string mixed_precision = "no", device = "cpu";
     std::string log_with;       // comma-separated names of trackers
     Tree values = Tree::map();  // of the whole command line, for the report
@@ -43,7 +44,8 @@ struct Options {
     // Declares the options with their current values as defaults.
     void add_to(CommandLine& line);
     // Sets up processes, threads, seed, device and the folder `out`. Throws DeviceError, FileError
-    // or CommError. From then on only one process of each machine writes to std::cout.
+    // or CommError. From then on only one process of each machine writes to std::cout. eval_only
+    // without weights resumes the latest checkpoint.
     void apply();
     // Returns the number of samples in an update of all processes.
     std::int64_t samples_per_update() const;

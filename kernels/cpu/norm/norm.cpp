@@ -41,19 +41,6 @@ HWY_BEFORE_NAMESPACE();
 namespace axle::kernels::HWY_NAMESPACE {
 namespace {
 
-// Loads a pack, or unless kWhole its first `left` elements.
-template <bool kWhole>
-HWY_INLINE Pack load_part(const float* p, std::int64_t left) {
-    return kWhole ? Pack::load(p) : Pack::load(p, left);
-}
-template <bool kWhole>
-HWY_INLINE void store_part(Pack v, float* p, std::int64_t left) {
-    if (kWhole)
-        v.store(p);
-    else
-        v.store(p, left);
-}
-
 struct NormRow {
     const float *x, *weight, *bias;
     Pack mean, rstd;

@@ -105,12 +105,6 @@ HWY_INLINE float extreme_block(const float* x, std::int64_t n) {
 float simd_max_block(const float* x, std::int64_t n) { return extreme_block<Larger>(x, n); }
 float simd_min_block(const float* x, std::int64_t n) { return extreme_block<Smaller>(x, n); }
 
-// Loads a pack, or unless kWhole its first `left` elements.
-template <bool kWhole>
-HWY_INLINE Pack load_part(const float* p, std::int64_t left) {
-    return kWhole ? Pack::load(p) : Pack::load(p, left);
-}
-
 // total += v, in f64.
 template <bool kWhole>
 HWY_INLINE void add_f64(Pack v, double* total, std::int64_t left) {

@@ -16,11 +16,8 @@ namespace {
 
 using accel::AcceleratorOptions;
 using accel::DataLoaderConfiguration;
-using accel::NotImplementedError;
-using accel::ParallelismConfig;
 using tests::EnvironmentVariable;
 using tests::expect_error;
-using tests::on_ranks;
 using tests::SmallNet;
 using Group = std::shared_ptr<dist::ProcessGroup>;
 

@@ -1,7 +1,5 @@
 // Tests the options of Accelerator for sharded and parallel training.
 #include <memory>
-#include <optional>
-#include <string>
 #include <vector>
 
 #include "core/log.h"
@@ -14,7 +12,6 @@ namespace axle {
 namespace {
 
 using accel::AcceleratorOptions;
-using accel::DataLoaderConfiguration;
 using accel::NotImplementedError;
 using accel::ParallelismConfig;
 using tests::EnvironmentVariable;

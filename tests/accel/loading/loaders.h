@@ -45,6 +45,20 @@ inline Rows rows_of(const Tree& batch) {
     return {values.begin(), values.end()};
 }
 
+// The rows of each batch.
+using Batches = std::vector<Rows>;
+
+inline Batches pass_of(data::DataLoader& loader) {
+    Batches batches;
+    for (auto& batch : loader) batches.push_back(rows_of(batch));
+    return batches;
+}
+
+inline accel::AcceleratorOptions of_group(const std::shared_ptr<dist::ProcessGroup>& group,
+                                          accel::DataLoaderConfiguration config = {}) {
+    return {.cpu = true, .dataloader_config = config, .process_group = group};
+}
+
 inline Rows range(std::int64_t begin, std::int64_t end) {
     Rows rows(static_cast<std::size_t>(std::max<std::int64_t>(end - begin, 0)));
     std::iota(rows.begin(), rows.end(), begin);

@@ -22,25 +22,17 @@ namespace {
 
 using namespace std::chrono_literals;
 using accel::DataLoaderConfiguration;
+using tests::Batches;
 using tests::expect_error;
 using tests::numbers;
+using tests::of_group;
 using tests::on_ranks;
+using tests::pass_of;
 using tests::range;
 using tests::Rows;
 using tests::rows_of;
 using tests::stream_of_numbers;
-using Batches = std::vector<Rows>;
 using Group = std::shared_ptr<dist::ProcessGroup>;
-
-accel::AcceleratorOptions of_group(const Group& group, DataLoaderConfiguration config = {}) {
-    return {.cpu = true, .dataloader_config = config, .process_group = group};
-}
-
-Batches pass_of(data::DataLoader& loader) {
-    Batches batches;
-    for (auto& batch : loader) batches.push_back(rows_of(batch));
-    return batches;
-}
 
 // --- nested loops
 

@@ -24,8 +24,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using accel::HookHandle;
-using testing::ElementsAre;
-using testing::HasSubstr;
 using Group = std::shared_ptr<dist::ProcessGroup>;
 using Models = std::vector<nn::Module*>;
 using Weights = std::vector<nn::StateDict>;

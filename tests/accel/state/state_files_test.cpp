@@ -85,29 +85,5 @@ TEST(StateFiles, LoadsNothingFromAMissingCheckpoint) {
     EXPECT_EQ(run.counter.batches, 3);
 }
 
-TEST(HookList, CallsHooksInOrderUntilTheyAreRemoved) {
-    HookList<std::function<int()>> list;
-    HookHandle first = list.add([] { return 1; });
-    list.add([] { return 2; });
-    const auto results = [&] {
-        std::vector<int> all;
-        for (const auto& hook : list.all()) all.push_back(hook());
-        return all;
-    };
-    EXPECT_EQ(results(), (std::vector<int>{1, 2}));
-    first.remove();
-    first.remove();
-    EXPECT_EQ(results(), std::vector<int>{2});
-}
-
-TEST(HookList, HandlesOutliveTheList) {
-    HookHandle handle;
-    {
-        HookList<std::function<int()>> list;
-        handle = list.add([] { return 1; });
-    }
-    handle.remove();
-}
-
 }  // namespace
 }  // namespace axle::accel

@@ -1,19 +1,8 @@
 // Tests the behavior that all built-in trackers share.
-#include <atomic>
 #include <cmath>
-#include <csignal>
 #include <filesystem>
-#include <fstream>
-#include <limits>
-#include <mutex>
-#include <thread>
-
-#include <sys/resource.h>
-#include <unistd.h>
 
 #include "accel/accelerator.h"
-#include "accel/tracking/append_file.h"
-#include "accel/tracking/tensorboard.h"
 #include "accel/tracking/tracker.h"
 #include "core/files/file.h"
 #include "core/log.h"
@@ -28,13 +17,10 @@
 namespace axle {
 namespace {
 
-using accel::LogWith;
 using accel::Tracker;
-using accel::TrackerRun;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-
 using testing::SizeIs;
 using tests::expect_error;
 using tests::FullDisk;

@@ -1,43 +1,24 @@
 // Tests images: PNG files, and conversion of tensors.
+#include "accel/tracking/image.h"
+
 #include <cmath>
-#include <cstring>
-#include <filesystem>
-#include <limits>
-#include <map>
-#include <numeric>
 
-#include <protozero/pbf_reader.hpp>
-#include <unistd.h>
-#include <zlib.h>
-
-#include "accel/tracking/event.h"
 #include "accel/tracking/png.h"
-#include "accel/tracking/tensorboard.h"
-#include "accel/tracking/tfrecord.h"
-#include "core/files/file.h"
 #include "core/ops.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/accel/tracking/file_bytes.h"
 #include "tests/close.h"
-#include "tests/temporary_folder.h"
 
 namespace axle {
 namespace {
 
-using accel::crc32c;
-using accel::Histogram;
 using accel::Image;
-using accel::make_histogram;
-using accel::SummaryWriter;
 using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::SizeIs;
 using tests::big_endian;
 using tests::bytes_of;
 using tests::expect_error;
 using tests::rows_of;
-using tests::TemporaryFolder;
 
 TEST(Png, HasHeaderAndPixels) {
     const std::vector<std::uint8_t> pixels = {1, 2, 3, 4, 5, 6, 250, 251, 252, 253, 254, 255};

@@ -1,45 +1,17 @@
 // Tests log sinks.
 #include <atomic>
-#include <cmath>
-#include <csignal>
-#include <filesystem>
-#include <fstream>
-#include <limits>
-#include <mutex>
 #include <thread>
 
-#include <sys/resource.h>
-#include <unistd.h>
-
-#include "accel/accelerator.h"
-#include "accel/tracking/append_file.h"
-#include "accel/tracking/tensorboard.h"
-#include "accel/tracking/tracker.h"
-#include "core/files/file.h"
 #include "core/log.h"
-#include "core/ops.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/accel/tracking/recorder.h"
-#include "tests/close.h"
-#include "tests/temporary_folder.h"
 
 namespace axle {
 namespace {
 
-using accel::LogWith;
-using accel::Tracker;
-using accel::TrackerRun;
 using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
-
-using testing::SizeIs;
-using tests::expect_error;
 using tests::Messages;
-using tests::Recorder;
-using tests::TemporaryFolder;
-using tests::with;
 
 TEST(LogSink, ReplacesStderrUntilRemoved) {
     {

@@ -10,10 +10,8 @@
 
 #include <protozero/pbf_reader.hpp>
 #include <unistd.h>
-#include <zlib.h>
 
 #include "accel/tracking/event.h"
-#include "accel/tracking/png.h"
 #include "accel/tracking/tfrecord.h"
 #include "core/files/file.h"
 #include "core/ops.h"
@@ -28,7 +26,6 @@ namespace {
 
 using accel::crc32c;
 using accel::Histogram;
-using accel::Image;
 using accel::make_histogram;
 using accel::SummaryWriter;
 using testing::ElementsAre;

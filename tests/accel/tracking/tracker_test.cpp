@@ -1,21 +1,9 @@
 // Tests trackers: their common behavior, resuming, and errors.
 #include "accel/tracking/tracker.h"
 
-#include <atomic>
-#include <cmath>
-#include <csignal>
 #include <filesystem>
-#include <fstream>
-#include <limits>
-#include <mutex>
-#include <thread>
-
-#include <sys/resource.h>
-#include <unistd.h>
 
 #include "accel/accelerator.h"
-#include "accel/tracking/append_file.h"
-#include "accel/tracking/tensorboard.h"
 #include "core/files/file.h"
 #include "core/log.h"
 #include "core/ops.h"
@@ -34,7 +22,6 @@ using accel::TrackerRun;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-
 using testing::SizeIs;
 using tests::expect_error;
 using tests::Messages;

@@ -1,144 +1,122 @@
-// The dtype in which each kind of op computes under autocast.
+// The dtype in which every op computes under autocast, compared with the class of its cases.
 #include "core/autograd/autocast.h"
 
-#include <functional>
-#include <map>
+#include <algorithm>
 #include <string>
 
 #include "core/ops.h"
-#include "gtest/gtest.h"
+#include "tests/core/ops/every_op.h"
 
-namespace axle {
+namespace axle::tests {
 namespace {
 
-using Calls = std::map<std::string, std::function<Tensor(const Tensor&)>>;
-
-Tensor targets() { return tensor(std::vector<std::int64_t>{0, 1, 1, 0}, {4}); }
-
-// Ops on a positive x [4, 4].
-const Calls& low_precision_ops() {
-    static const Calls calls = {
-        {"matmul", [](const Tensor& x) { return matmul(x, x); }},
-        {"batched matmul",
-         [](const Tensor& x) {
-             return matmul(x.view({1, 4, 4}), x);
-         }},
-        {"linear", [](const Tensor& x) { return linear(x, x, x.select(0, 0)); }},
-        {"feed_forward",
-         [](const Tensor& x) { return feed_forward(x, x, {}, x, {}, Activation::relu); }},
-        {"conv2d",
-         [](const Tensor& x) {
-             return conv2d(x.view({1, 4, 4}), x.view({4, 1, 2, 2}));
-         }},
-        {"conv_transpose2d",
-         [](const Tensor& x) {
-             return conv_transpose2d(x.view({1, 4, 4}), x.view({1, 4, 2, 2}));
-         }},
-        {"scaled_dot_product_attention",
-         [](const Tensor& x) {
-             const Tensor q = x.view({1, 1, 4, 4});
-             return scaled_dot_product_attention(q, q, q);
-         }},
-    };
-    return calls;
+// Calls test(case, row) for the rows with floating operands of all cases of a class.
+template <class Test>
+void for_each_row(Autocast autocast, Test test) {
+    for (const OpCase& c : op_cases()) {
+        if (c.autocast != autocast) continue;
+        for (const Row& row : c.rows) {
+            if (!has_floats(row)) continue;
+            SCOPED_TRACE(c.name + ", " + describe(row));
+            test(c, row);
+        }
+    }
 }
 
-const Calls& f32_ops() {
-    static const Calls calls = {
-        {"exp", [](const Tensor& x) { return exp(x); }},
-        {"log", [](const Tensor& x) { return log(x); }},
-        {"rsqrt", [](const Tensor& x) { return rsqrt(x); }},
-        {"pow", [](const Tensor& x) { return pow(x, 2.0); }},
-        {"pow of tensors", [](const Tensor& x) { return pow(x, x); }},
-        {"softmax", [](const Tensor& x) { return softmax(x); }},
-        {"log_softmax", [](const Tensor& x) { return log_softmax(x); }},
-        {"layer_norm", [](const Tensor& x) { return layer_norm(x); }},
-        {"group_norm", [](const Tensor& x) { return group_norm(x, 2); }},
-        {"sum", [](const Tensor& x) { return sum(x); }},
-        {"cumsum", [](const Tensor& x) { return cumsum(x, 0); }},
-        {"mse_loss", [](const Tensor& x) { return mse_loss(x, x); }},
-        {"cross_entropy", [](const Tensor& x) { return cross_entropy(x, targets()); }},
-        {"linear_cross_entropy",
-         [](const Tensor& x) { return linear_cross_entropy(x, x, targets()); }},
-    };
-    return calls;
+// Expects that floating outputs have a dtype, and that other outputs are as without autocast.
+void expect_dtype(const OpCase& c, In x, DType low, DType expected) {
+    const Outputs plain = forward(c, x);
+    const AutocastGuard guard(low);
+    const Outputs y = forward(c, x);
+    ASSERT_EQ(y.size(), plain.size());
+    for (std::size_t k = 0; k < y.size(); ++k)
+        EXPECT_EQ(y[k].dtype(), is_floating(plain[k].dtype()) ? expected : plain[k].dtype())
+            << "output " << k << " of " << x[0].dtype();
 }
 
-const Calls& dtype_preserving_ops() {
-    static const Calls calls = {
-        {"relu", [](const Tensor& x) { return relu(x); }},
-        {"gelu", [](const Tensor& x) { return gelu(x); }},
-        {"add", [](const Tensor& x) { return x + x; }},
-        {"mean", [](const Tensor& x) { return mean(x); }},
-        {"reshape", [](const Tensor& x) { return x.view({16}); }},
-    };
-    return calls;
+// Expects the same dtypes as without autocast.
+void expect_unchanged(const OpCase& c, In x, DType low) {
+    const Outputs plain = forward(c, x);
+    const AutocastGuard guard(low);
+    const Outputs y = forward(c, x);
+    ASSERT_EQ(y.size(), plain.size());
+    for (std::size_t k = 0; k < y.size(); ++k)
+        EXPECT_EQ(y[k].dtype(), plain[k].dtype()) << "output " << k;
 }
 
-class AutocastOps : public testing::TestWithParam<DType> {
-  protected:
-    Tensor x = tensor({1, 2, 1, 2, 3, 1, 2, 1, 1, 1, 3, 1, 2, 3, 1, 2}, {4, 4});
-};
+class AutocastOps : public testing::TestWithParam<DType> {};
 
 // Covers 8.autocast.
 TEST_P(AutocastOps, RunProductsInLowPrecision) {
-    const AutocastGuard guard(GetParam());
-    for (const auto& [name, call] : low_precision_ops())
-        for (const DType input_dtype : {f32, f16, bf16})
-            EXPECT_EQ(call(x.to(input_dtype)).dtype(), GetParam()) << name << " of " << input_dtype;
+    for_each_row(Autocast::low, [](const OpCase& c, const Row& row) {
+        for (const DType given : {f32, f16, bf16})
+            expect_dtype(c, make_inputs(c, row, given), GetParam(), GetParam());
+    });
 }
 
 // Covers 8.autocast.
 TEST_P(AutocastOps, RunReductionsAndLossesInF32) {
-    for (const auto& [name, call] : f32_ops()) {
-        const Tensor plain = call(x);
-        const AutocastGuard guard(GetParam());
-        for (const DType input_dtype : {f32, GetParam()})
-            EXPECT_EQ(call(x.to(input_dtype)).dtype(), f32) << name << " of " << input_dtype;
-        EXPECT_EQ(plain.dtype(), f32) << name;
-    }
+    for_each_row(Autocast::f32, [](const OpCase& c, const Row& row) {
+        for (const DType given : {f32, f16, bf16})
+            expect_dtype(c, make_inputs(c, row, given), GetParam(), f32);
+    });
 }
 
 // Covers 8.autocast.
 TEST_P(AutocastOps, KeepDTypeForOtherOps) {
-    const AutocastGuard guard(GetParam());
-    for (const auto& [name, call] : dtype_preserving_ops())
-        for (const DType input_dtype : {f32, GetParam()})
-            EXPECT_EQ(call(x.to(input_dtype)).dtype(), input_dtype)
-                << name << " of " << input_dtype;
+    for (const Autocast autocast : {Autocast::unchanged, Autocast::widest})
+        for_each_row(autocast, [](const OpCase& c, const Row& row) {
+            for (const DType given : {f32, f16, bf16})
+                expect_unchanged(c, make_inputs(c, row, given), GetParam());
+        });
 }
 
+// Each floating operand in turn is f32 and the others have the low dtype. 0-d operands do not take
+// part in type promotion.
 // Covers 8.autocast.
 TEST_P(AutocastOps, PromoteOperandsToWidestDType) {
-    const Tensor index = zeros({4, 4}, {i64}), low = x.to(GetParam());
-    const AutocastGuard guard(GetParam());
-    EXPECT_EQ(add(x, low).dtype(), f32);
-    EXPECT_EQ(scatter_add(x, 0, index, low).dtype(), f32);
-    EXPECT_EQ(scatter_add(low, 0, index, x).dtype(), f32);
-    EXPECT_EQ(scatter_add(low, 0, index, low).dtype(), GetParam());
+    for_each_row(Autocast::widest, [](const OpCase& c, const Row& row) {
+        const std::vector<Tensor> x = make_inputs(c, row, f32);
+        const auto floating = std::count_if(x.begin(), x.end(),
+                                            [](const Tensor& t) { return is_floating(t.dtype()); });
+        const auto has_dims = [](const Input& i) { return !i.shape.empty(); };
+        if (floating < 2 || !std::all_of(row.begin(), row.end(), has_dims)) return;
+        const AutocastGuard guard(GetParam());
+        for (std::size_t wide = 0; wide < x.size(); ++wide) {
+            if (!is_floating(x[wide].dtype())) continue;
+            std::vector<Tensor> mixed;
+            for (std::size_t i = 0; i < x.size(); ++i)
+                mixed.push_back(i == wide || !is_floating(x[i].dtype()) ? x[i]
+                                                                        : to(x[i], GetParam()));
+            EXPECT_EQ(forward(c, mixed)[0].dtype(), f32) << "operand " << wide << " is f32";
+        }
+    });
 }
 
 // Covers 8.autocast.
 TEST_P(AutocastOps, KeepF64) {
-    const Tensor wide = x.to(f64);
-    const AutocastGuard guard(GetParam());
-    for (const Calls& calls : {low_precision_ops(), f32_ops(), dtype_preserving_ops()})
-        for (const auto& [name, call] : calls) EXPECT_EQ(call(wide).dtype(), f64) << name;
+    for (const Autocast autocast :
+         {Autocast::unchanged, Autocast::low, Autocast::f32, Autocast::widest})
+        for_each_row(autocast, [](const OpCase& c, const Row& row) {
+            expect_unchanged(c, make_inputs(c, row, f64), GetParam());
+        });
 }
 
 // Covers 8.autocast.
 TEST_P(AutocastOps, ReturnGradientsInDTypeOfWeight) {
-    for (const Calls& calls : {low_precision_ops(), f32_ops()})
-        for (const auto& [name, call] : calls) {
-            Tensor w = x.clone().set_requires_grad();
+    for (const Autocast autocast :
+         {Autocast::unchanged, Autocast::low, Autocast::f32, Autocast::widest})
+        for_each_row(autocast, [](const OpCase& c, const Row& row) {
             const AutocastGuard guard(GetParam());
-            sum(call(w)).backward();
-            EXPECT_EQ(w.grad().dtype(), f32) << name;
-        }
+            const Result result = run(c, row, make_inputs(c, row, f32));
+            for (const int i : differentiable(c, row))
+                EXPECT_EQ(result.grads[static_cast<std::size_t>(i)].dtype(), f32)
+                    << "operand " << i;
+        });
 }
 
 INSTANTIATE_TEST_SUITE_P(LowDtypes, AutocastOps, testing::Values(f16, bf16),
                          [](const auto& one) { return std::string(name_of(one.param)); });
 
 }  // namespace
-}  // namespace axle
+}  // namespace axle::tests

@@ -8,6 +8,7 @@
 #include "core/files/file.h"
 #include "core/ops.h"
 #include "tests/close.h"
+#include "tests/dtypes.h"
 #include "tests/temporary_folder.h"
 
 namespace axle::tests {
@@ -40,24 +41,6 @@ Tensor from_bytes(const std::string& bytes, const Shape& shape, DType dtype) {
     std::copy(bytes.begin(), bytes.end(), static_cast<char*>(x.raw_data()));
     return x;
 }
-
-constexpr DType kAllDTypes[] = {f64,
-                                f32,
-                                f16,
-                                bf16,
-                                i64,
-                                i32,
-                                u8,
-                                boolean,
-                                DType::i16,
-                                DType::i8,
-                                DType::u64,
-                                DType::u32,
-                                DType::u16,
-                                DType::c64,
-                                DType::f8_e4m3,
-                                DType::f8_e5m2,
-                                DType::f8_e8m0};
 
 // Loads a damaged file: it must throw, or return no more bytes than the file has.
 void expect_consistent_or_refused(const std::string& path) {

@@ -53,6 +53,30 @@ TEST(OpCases, HaveUniqueNames) {
     for (const OpCase& c : op_cases()) EXPECT_TRUE(names.insert(c.name).second) << c.name;
 }
 
+// Ops without a PyTorch expression, and the reason.
+const std::map<std::string, std::string>& not_recorded() {
+    static const std::map<std::string, std::string> reasons = {
+        {"empty", "the values are undefined"},
+        {"empty_like", "the values are undefined"},
+        {"rand", "the random numbers differ from PyTorch's"},
+        {"randn", "the random numbers differ from PyTorch's"},
+        {"randint", "the random numbers differ from PyTorch's"},
+        {"multinomial", "the random numbers differ from PyTorch's"},
+    };
+    return reasons;
+}
+
+TEST(OpCases, HavePyTorchExpressionOrReason) {
+    for (const auto& [op, cases] : cases_by_op()) {
+        const bool recorded = std::any_of(cases.begin(), cases.end(),
+                                          [](const OpCase* c) { return !c->torch.empty(); });
+        EXPECT_NE(recorded, not_recorded().contains(op))
+            << op
+            << (recorded ? " has a PyTorch expression and a reason to have none"
+                         : " has no case with a PyTorch expression (OpCase::torch)");
+    }
+}
+
 // Every op with operands is tested with an empty one, and with an odd number of elements that
 // exceeds a SIMD register.
 TEST(OpCases, IncludeEmptyAndOddShapes) {

@@ -12,14 +12,19 @@ namespace axle::tests {
 
 namespace {
 
-const auto& golden() {
-    static const auto tensors = load_safetensors(AXLE_TESTS_DIR "/golden/ops.safetensors").tensors;
-    return tensors;
+// Returns the tensors that tests/golden/record_ops.py has recorded for a family of cases.
+const auto& golden(const std::string& family) {
+    static std::map<std::string, std::map<std::string, Tensor>> files;
+    const auto [file, is_new] = files.try_emplace(family);
+    if (is_new)
+        file->second =
+            load_safetensors(str(AXLE_TESTS_DIR "/golden/ops/", family, ".safetensors")).tensors;
+    return file->second;
 }
 
-Tensor recorded(const std::string& name) {
-    const auto found = golden().find(name);
-    return found == golden().end() ? Tensor() : found->second;
+Tensor recorded(const std::string& family, const std::string& name) {
+    const auto found = golden(family).find(name);
+    return found == golden(family).end() ? Tensor() : found->second;
 }
 
 class RecordedOp : public OpTest {};
@@ -33,17 +38,17 @@ TEST_P(RecordedOp, MatchesPyTorch) {
         std::vector<Tensor> x;
         Result expected;
         for (std::size_t i = 0; i < row.size(); ++i) {
-            x.push_back(recorded(str(prefix, "in", i)));
+            x.push_back(recorded(c.family, str(prefix, "in", i)));
             ASSERT_TRUE(x[i].defined()) << "not recorded: run tests/golden/record_ops.py";
             ASSERT_EQ(x[i].shape(), row[i].shape)
                 << "recorded with another shape: run record_ops.py";
             ASSERT_EQ(x[i].dtype(), row[i].floating() ? f32 : row[i].dtype);
-            expected.grads.push_back(recorded(str(prefix, "grad", i)));
+            expected.grads.push_back(recorded(c.family, str(prefix, "grad", i)));
             const bool has_gradient = row[i].floating() && !row[i].frozen && c.gradient;
             ASSERT_EQ(expected.grads[i].defined(), has_gradient);
         }
-        for (int k = 0; golden().contains(str(prefix, "out", k)); ++k)
-            expected.outputs.push_back(recorded(str(prefix, "out", k)));
+        for (int k = 0; golden(c.family).contains(str(prefix, "out", k)); ++k)
+            expected.outputs.push_back(recorded(c.family, str(prefix, "out", k)));
         ASSERT_FALSE(expected.outputs.empty()) << "not recorded: run tests/golden/record_ops.py";
         for (const DType dtype : {f64, f32}) {
             for (std::size_t i = 0; i < row.size(); ++i)
@@ -54,13 +59,15 @@ TEST_P(RecordedOp, MatchesPyTorch) {
 }
 
 TEST(RecordedValues, MatchOpCases) {
-    std::size_t rows = 0;
+    std::map<std::string, int> rows;
     for (const OpCase& c : op_cases())
-        if (c.golden) rows += c.rows.size();
-    std::size_t recorded_rows = 0;
-    for (const auto& [name, tensor] : golden())
-        if (name.ends_with("/out0")) ++recorded_rows;
-    EXPECT_EQ(recorded_rows, rows) << "tests/golden/record_ops.py has other rows than tests/cases/";
+        if (!c.torch.empty()) rows[c.family] += static_cast<int>(c.rows.size());
+    for (const auto& [family, expected] : rows) {
+        int recorded_rows = 0;
+        for (const auto& [name, tensor] : golden(family))
+            if (name.ends_with("/out0")) ++recorded_rows;
+        EXPECT_EQ(recorded_rows, expected) << family << ": run tests/golden/record_ops.py";
+    }
 }
 
 class FloatingOp : public OpTest {};
@@ -120,12 +127,13 @@ TEST_P(OpOnMeta, ComputesShapesAndDTypesWithoutMemory) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Cases, RecordedOp,
-                         testing::ValuesIn(names_of([](const OpCase& c) { return c.golden; })),
+INSTANTIATE_TEST_SUITE_P(Cases, RecordedOp, testing::ValuesIn(names_of([](const OpCase& c) {
+                             return !c.torch.empty();
+                         })),
                          test_name);
 // Excludes ops that draw or select, because results can differ between dtypes.
 INSTANTIATE_TEST_SUITE_P(Cases, FloatingOp, testing::ValuesIn(names_of([](const OpCase& c) {
-                             return (c.golden || c.gradient) && has_floats(c.rows[0]);
+                             return (!c.torch.empty() || c.gradient) && has_floats(c.rows[0]);
                          })),
                          test_name);
 INSTANTIATE_TEST_SUITE_P(Cases, CheckedOp, testing::ValuesIn(names_of([](const OpCase& c) {
@@ -142,7 +150,7 @@ INSTANTIATE_TEST_SUITE_P(Cases, OpOnMeta, testing::ValuesIn(names_of([](const Op
 TEST(Promotion, MatchesRecordedPyTorchDTypes) {
     const DType dtypes[] = {f64, f32, f16, bf16, i64, i32, u8, boolean};
     const auto expect_table = [&](const std::string& name, auto&& right, std::size_t columns) {
-        const auto table = recorded(name).to_vector();
+        const auto table = recorded("promotion", name).to_vector();
         for (std::size_t a = 0; a < std::size(dtypes); ++a)
             for (std::size_t b = 0; b < columns; ++b) {
                 const Tensor y = right(ones({2}, {dtypes[a]}), b);

@@ -24,7 +24,6 @@ using dist::ProcessGroup;
 using dist::ReduceOp;
 using dist::Work;
 using Group = std::shared_ptr<ProcessGroup>;
-using testing::HasSubstr;
 
 constexpr DType kComputed[] = {f64, f32, f16, bf16, i64, i32, u8, boolean};
 constexpr ReduceOp kReductions[] = {ReduceOp::sum, ReduceOp::mean, ReduceOp::max, ReduceOp::min,

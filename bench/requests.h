@@ -1,0 +1,33 @@
+// The protocol between a worker and the script in bench/peers/ that starts it: a line of input is a
+// request, such as "run 20", and a line of output is the reply in JSON.
+#pragma once
+
+#include <iostream>
+#include <sstream>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include "kernels/error.h"
+
+namespace axle::bench {
+
+inline void reply(const nlohmann::json& line) { std::cout << line.dump() << std::endl; }
+
+// Replies to requests with answer(name, count), until "quit" or the end of the input. The count is
+// 0 if the request has none. Throws ValueError if answer() returns null.
+template <class Answer>
+void answer_requests(Answer&& answer) {
+    for (std::string line; std::getline(std::cin, line);) {
+        std::istringstream words(line);
+        std::string name;
+        int count = 0;
+        words >> name >> count;
+        if (name == "quit") return;
+        const nlohmann::json result = answer(name, count);
+        if (result.is_null()) throw ValueError("unknown request: " + line);
+        reply(result);
+    }
+}
+
+}  // namespace axle::bench

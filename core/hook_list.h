@@ -1,0 +1,49 @@
+// Private to the library: a list of hooks.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace axle {
+
+// Thread-safe.
+template <class Hook>
+class HookList {
+  public:
+    // Returns a function that removes the hook. It can be called repeatedly, and after the list was
+    // destroyed.
+    std::function<void()> add(Hook hook) {
+        const std::lock_guard lock(hooks_->mutex);
+        const std::uint64_t id = ++hooks_->last_id;
+        hooks_->by_id.emplace(id, std::move(hook));
+        return [weak = std::weak_ptr(hooks_), id] {
+            const auto hooks = weak.lock();
+            if (hooks == nullptr) return;
+            const std::lock_guard guard(hooks->mutex);
+            hooks->by_id.erase(id);
+        };
+    }
+    // Returns copies in the order of registration, so that a hook can remove itself when called.
+    std::vector<Hook> all() const {
+        const std::lock_guard lock(hooks_->mutex);
+        std::vector<Hook> copies;
+        copies.reserve(hooks_->by_id.size());
+        for (const auto& [id, hook] : hooks_->by_id) copies.push_back(hook);
+        return copies;
+    }
+
+  private:
+    struct Hooks {
+        std::mutex mutex;
+        std::map<std::uint64_t, Hook> by_id;
+        std::uint64_t last_id = 0;
+    };
+    std::shared_ptr<Hooks> hooks_ = std::make_shared<Hooks>();
+};
+
+}  // namespace axle
