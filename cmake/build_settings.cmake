@@ -51,8 +51,8 @@ if(AXLE_SANITIZE)
     add_link_options(-fsanitize=${sanitizers})
 endif()
 
-# With AXLE_NATIVE, compiles each kernel once, for the best instruction set of this machine, instead of
-# once for each instruction set.
+# With AXLE_NATIVE, compiles each kernel once, for the best instruction set of this machine, instead
+# of once for each instruction set.
 function(native_kernels)
     if(NOT AXLE_NATIVE OR NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64"
        OR NOT EXISTS /proc/cpuinfo)

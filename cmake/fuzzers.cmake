@@ -12,10 +12,11 @@ if(AXLE_BUILD_FUZZERS)
     target_compile_definitions(axle_fuzz PRIVATE AXLE_LIBFUZZER)
     target_link_options(axle_fuzz PUBLIC -fsanitize=fuzzer)
     # Coverage is instrumented only in the parsers.
-    file(GLOB parsers CONFIGURE_DEPENDS data/files/*.cpp data/*.cpp accel/config/config.cpp dist/rendezvous/agreements.cpp
-         dist/rendezvous/key_store.cpp dist/rendezvous/wire.cpp core/files/file.cpp
-         core/files/pickle.cpp core/files/safetensors*.cpp core/text/text.cpp core/files/torch_file.cpp core/tree/json.cpp core/tree/tree.cpp
-         core/files/zip.cpp)
+    file(GLOB parsers CONFIGURE_DEPENDS data/*.cpp data/files/*.cpp accel/config/config.cpp
+         dist/rendezvous/agreements.cpp dist/rendezvous/key_store.cpp dist/rendezvous/wire.cpp
+         core/files/file.cpp core/files/pickle.cpp core/files/safetensors*.cpp
+         core/files/torch_file.cpp core/files/zip.cpp core/text/text.cpp core/tree/json.cpp
+         core/tree/tree.cpp)
     set_property(SOURCE ${parsers} APPEND PROPERTY COMPILE_OPTIONS -fsanitize=fuzzer-no-link)
 endif()
 

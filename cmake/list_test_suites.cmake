@@ -1,6 +1,6 @@
-# Run by ctest for each call of add_test_suites() (cmake/test_suites.cmake), with `program`,
-# `prefix`, `filter` and `properties` set: lists the suites of a GoogleTest program and adds a test
-# for each.
+# Run by ctest for each call of add_test_suites() (cmake/test_suites.cmake), which sets `program`,
+# `prefix`, `filter`, `most_cases` and `properties`. Lists the suites of a GoogleTest program and adds
+# a test for each.
 if(NOT EXISTS ${program})
     add_test(${prefix}.NOT_BUILT ${program})
     return()
@@ -21,13 +21,13 @@ endmacro()
 # Adds the tests of one suite, whose cases are in `cases`.
 macro(add_suite)
     list(LENGTH cases count)
-    if(count GREATER 60)
+    if(count GREATER most_cases)
         set(part 0)
         set(joined "")
         foreach(case IN LISTS cases)
             list(APPEND joined "${case}")
             list(LENGTH joined length)
-            if(length EQUAL 60)
+            if(length EQUAL most_cases)
                 math(EXPR part "${part} + 1")
                 list(JOIN joined ":" joined)
                 add_part("${prefix}.${suite}.${part}" "${joined}")

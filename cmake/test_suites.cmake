@@ -1,18 +1,21 @@
 # add_test_suites(program PREFIX prefix [FILTER patterns] [LABELS label] [ENVIRONMENT ...]
-#                 [ENVIRONMENT_MODIFICATION ...] [TIMEOUT seconds])
+#                 [ENVIRONMENT_MODIFICATION ...] [TIMEOUT seconds] [CASES count])
 #
 # Registers one ctest test for each suite of a GoogleTest program: `prefix.Suite`. A suite of more
-# than 60 cases becomes several tests, `prefix.Suite.1`, `prefix.Suite.2`, ... Starting one process
-# for each case would take longer than most cases run. FILTER is a pattern for --gtest_filter. The
-# list of suites is read from the program when ctest starts, as gtest_discover_tests(DISCOVERY_MODE
-# PRE_TEST) does.
+# than CASES (60) cases becomes several tests, `prefix.Suite.1`, `prefix.Suite.2`, ... Starting one
+# process for each case would take longer than most cases run. FILTER is a pattern for
+# --gtest_filter. The list of suites is read from the program when ctest starts, as
+# gtest_discover_tests(DISCOVERY_MODE PRE_TEST) does.
 #
 # tools/count_tests counts the cases, passed and skipped, from the output of the programs.
 function(add_test_suites program)
-    cmake_parse_arguments(PARSE_ARGV 1 suites "" "PREFIX;FILTER;LABELS;TIMEOUT"
+    cmake_parse_arguments(PARSE_ARGV 1 suites "" "PREFIX;FILTER;LABELS;TIMEOUT;CASES"
                           "ENVIRONMENT;ENVIRONMENT_MODIFICATION")
     if(NOT suites_TIMEOUT)
         set(suites_TIMEOUT 300)
+    endif()
+    if(NOT suites_CASES)
+        set(suites_CASES 60)
     endif()
     set(properties TIMEOUT ${suites_TIMEOUT})
     foreach(property LABELS ENVIRONMENT ENVIRONMENT_MODIFICATION)
@@ -25,6 +28,7 @@ function(add_test_suites program)
 "set(program [==[$<TARGET_FILE:${program}>]==])
 set(prefix ${suites_PREFIX})
 set(filter [==[${suites_FILTER}]==])
+set(most_cases ${suites_CASES})
 set(properties [==[${properties}]==])
 include([==[${PROJECT_SOURCE_DIR}/cmake/list_test_suites.cmake]==])
 ")

@@ -176,7 +176,7 @@ TEST_F(AxleConfig, AcceptsAnswersAsFlags) {
 TEST_F(AxleConfig, RejectsConfigurationsThatCannotBeLaunched) {
     const std::vector<std::pair<Arguments, std::string>> cases = {
         {{"--num_machines", "2"}, "--main_process_ip"},
-        {{"--num_machines", "2", "--num_processes", "3", "--main_process_ip", "a"}, "shared"},
+        {{"--num_machines", "2", "--num_processes", "3", "--main_process_ip", "a"}, "divided among 2 machines"},
         {{"--machine_rank", "1"}, "--machine_rank"},
         {{"--distributed_type", "NO", "--num_processes", "2"}, "one process"},
         {{"--distributed_type", "MULTI_CPU"}, "--num_processes"},
