@@ -192,8 +192,8 @@ void Accelerator::register_for_checkpointing(const std::vector<Checkpointable*>&
         if (objects[i] == nullptr) nulls += str(nulls.empty() ? "" : ", ", i);
     if (!nulls.empty())
         throw ValueError(
-            str("register_for_checkpointing: every object needs a state_dict and a "
-                "load_state_dict; null are those at index ",
+            str("register_for_checkpointing: objects must not be null; null objects are at "
+                "index ",
                 nulls));
     for (Checkpointable* object : objects) register_for_checkpointing(*object);
 }

@@ -149,8 +149,8 @@ class Accelerator : public AcceleratorProcesses {
     // process. Throws UsageError for a model that is not prepared.
     JoinScope join_uneven_inputs(const std::vector<nn::Module*>& models,
                                  std::optional<bool> even_batches = {});
-    // Returns what averages the gradients of a prepared model over the processes; nullptr if they
-    // are not averaged. Throws UsageError if the model is not prepared.
+    // Returns the object that averages the gradients of a prepared model over the processes;
+    // nullptr if they are not averaged. Throws UsageError if the model is not prepared.
     dist::DataParallel* data_parallel(const nn::Module& model) const;
     // Returns whether the latest micro-batch completes an update; true before the first one.
     bool sync_gradients() const;
@@ -285,7 +285,8 @@ class Accelerator : public AcceleratorProcesses {
     // the model. All processes must call it.
     nn::StateDict get_state_dict(const nn::Module& model, bool unwrap = true) const;
     // Writes the weights to a folder, in files for any program (nn/files/weight_files.h). The main
-    // process writes and does not wait for others: call wait_for_everyone() before they read.
+    // process writes and does not wait for the other processes: call wait_for_everyone() before
+    // they read.
     void save_model(const nn::Module& model, const std::string& directory,
                     const SaveModelOptions& options = {}) const;
     // Writes tensors, or a value without tensors, to a file on the main process

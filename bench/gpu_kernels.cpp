@@ -2,7 +2,7 @@
 //
 // Measures the GPU kernels without tensors or graph. Prints one line of JSON each. The first two
 // rows are the reference: a large copy and a large product of bf16 matrices. Every other row has
-// its share of one of them. Shapes are those of GPT-2 and ResNet-50. The last rows are the host's
+// its share of one of them. Shapes are taken from GPT-2 and ResNet-50. The last rows are the host's
 // cost of an op. Without a GPU it prints a message and exits with 0.
 #include <chrono>
 #include <cstdint>

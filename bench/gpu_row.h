@@ -3,8 +3,9 @@
 //
 // There are enough sets of operands to exceed the GPU's last-level cache several times. They are
 // used in turn, so that a call finds its operands in memory. The numbers are random, because zeros
-// take less power and run faster. Bytes are those that the algorithm must read and write once. A
-// time is measured between two events around many calls; the result is the median of the samples.
+// take less power and run faster. Only the bytes that the algorithm must read and write once are
+// counted. A time is measured between two events around many calls; the result is the median of the
+// samples.
 #pragma once
 
 #include <algorithm>
@@ -121,7 +122,7 @@ class GpuTable {
         return calls;
     }
 
-    // Returns the milliseconds per call, over `count` calls.
+    // Returns the milliseconds per call, over `repeats` calls.
     template <class F>
     static double sample(F&& call, int repeats) {
         const cuda::Stream stream = cuda::current_stream();

@@ -20,7 +20,7 @@ struct Product {
 };
 
 // Layouts: N is row-major, T is stored transposed. The forward pass of PyTorch's Linear is NT, the
-// gradient of its input NN, and that of its weight TN.
+// gradient of its input NN, and the gradient of its weight TN.
 inline void add_product(const Product& p, const std::string& layout) {
     const bool a_transposed = layout[0] == 'T', b_transposed = layout[1] == 'T';
     const auto prepare = [=] {

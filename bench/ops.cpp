@@ -2,8 +2,8 @@
 // gradient, and the overhead of eager execution on tiny tensors.
 //
 // The operands of a case fit into L2 and stay there: these rows show the overhead of an op over its
-// kernels; bench_kernels shows the bandwidth of kernels in memory. Bytes are those of operands and
-// results; with the gradient, each counts three times.
+// kernels; bench_kernels shows the bandwidth of kernels in memory. The bytes of operands and
+// results are counted; with the gradient, each counts three times.
 #include "core/ops.h"
 
 #include <memory>

@@ -6,8 +6,8 @@
 //            that a call finds its operands in memory; bytes are compared with the memory's peak
 //     hot    one set, which stays in the caches as it does in a small model; bytes are compared
 //            with the peak of L2
-// Operations are always compared with the f32 multiply-add peak. Bytes are those that the algorithm
-// must read and write once; reads caused by write-allocation are not counted.
+// Operations are always compared with the f32 multiply-add peak. Only the bytes that the algorithm
+// must read and write once are counted; reads caused by write-allocation are not counted.
 #pragma once
 
 #include <algorithm>
@@ -34,7 +34,7 @@ struct Row {
     bool cold = true;
 };
 
-// The sets of operands of the current row. Those of the previous row are freed.
+// The sets of operands of the current row. The operands of the previous row are freed.
 inline std::vector<Call>& calls_of(const Row& row) {
     static const Row* owner = nullptr;
     static std::vector<Call> calls;

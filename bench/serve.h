@@ -64,7 +64,7 @@ inline Tensor hashed_ids(std::uint32_t key, const Shape& shape, std::int64_t lim
 }
 
 // Initializes matrices and kernels uniformly with the bound bound_of(name, p), biases with 0 and
-// the others with 1.
+// all other parameters with 1.
 template <class BoundOf>
 void set_hashed_weights(nn::Module& model, BoundOf&& bound_of) {
     std::uint32_t key = 0;

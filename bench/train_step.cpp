@@ -51,7 +51,7 @@ struct Options {
     int steps = 50;
     std::string dtype = "f32";
     std::shared_ptr<dist::ProcessGroup> group = nullptr;
-    // With --serve:
+    // Options of --serve:
     bool served = false, deterministic = false;
     ServeOptions serve;
     std::int64_t batch = 0, time = 0;  // 0: the model's default

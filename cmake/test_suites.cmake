@@ -12,7 +12,7 @@ function(add_test_suites program)
     cmake_parse_arguments(PARSE_ARGV 1 suites "" "PREFIX;FILTER;LABELS;TIMEOUT;CASES"
                           "ENVIRONMENT;ENVIRONMENT_MODIFICATION")
     if(NOT suites_TIMEOUT)
-        set(suites_TIMEOUT 300)
+        set(suites_TIMEOUT 900)
     endif()
     if(NOT suites_CASES)
         set(suites_CASES 60)

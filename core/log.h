@@ -38,7 +38,7 @@ void log(LogLevel level, const Parts&... parts) noexcept {
     }
 }
 
-// What to do with errors that need not stop the program, such as a tracker that cannot write or an
+// How to handle errors that need not stop the program, such as a tracker that cannot write or an
 // old checkpoint that cannot be removed.
 enum class ErrorPolicy : std::uint8_t {
     report,  // log a warning and continue

@@ -2,8 +2,8 @@
 // parentheses.
 //
 // Rules for all ops: operands are on one device (DeviceError); dtypes are promoted as in PyTorch;
-// dimensions can be negative; errors name the op and the operands. Results are new tensors unless
-// the comment says "view".
+// dimensions can be negative; errors name the op and the operands. Results are new tensors, unless
+// the comment of the op contains "view".
 #pragma once
 
 #include <cstdint>

@@ -23,7 +23,7 @@ struct Node;
 struct Meta;
 }  // namespace autograd
 
-// A number as in Python: remembers whether it was an integer, for dtype promotion.
+// A number as in Python: stores whether it was an integer, for dtype promotion.
 struct Scalar {
     Scalar(double v) : value(v), integral(false) {}                            // NOLINT
     Scalar(float v) : value(v), integral(false) {}                             // NOLINT

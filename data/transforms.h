@@ -34,7 +34,8 @@ class SampleRandom {
   public:
     // Returns the key of an epoch, shared by all its samples.
     static std::uint64_t epoch_key(std::uint64_t seed, std::int64_t epoch);
-    // index is in [0, 2^40). After 2^26 numbers the stream continues with those of the next index.
+    // index is in [0, 2^40). After 2^26 numbers the stream continues with the numbers of the next
+    // index.
     SampleRandom(std::uint64_t epoch_key, std::int64_t index)
         : stream_{.seed = epoch_key, .offset = static_cast<std::uint64_t>(index) << 24} {}
 

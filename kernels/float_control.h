@@ -5,7 +5,7 @@
 
 namespace axle::kernels {
 
-// Gets and sets this thread's control bits: those of MXCSR on x86 and of FPCR on ARM. On other
+// Gets and sets this thread's floating-point control bits: MXCSR on x86, FPCR on ARM. On other
 // processors the value is 0 and setting it has no effect. Sticky exception flags are not included
 // and are not changed.
 std::uint64_t float_control();

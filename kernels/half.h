@@ -54,7 +54,8 @@ struct Half {
 
   private:
     // Subnormals are rounded by float arithmetic: adding and subtracting a float whose unit in the
-    // last place equals that of the target rounds to nearest even in hardware.
+    // last place equals the unit in the last place of the target rounds to nearest even in
+    // hardware.
     AXLE_HOST_DEVICE static constexpr std::uint16_t round(float x) {
         AXLE_GPU_INSTRUCTION({
             std::uint16_t bits;

@@ -9,8 +9,8 @@ namespace axle::kernels {
 
 // Returns the number of threads that kernels use, including the calling thread. The first call
 // reads AXLE_NUM_THREADS (1 to 1024; throws ValueError for any other value). If it is not set, the
-// number is that of the CPUs this process can run on, or fewer if the system cannot create as many
-// threads.
+// pool has one thread per CPU that this process can run on, or fewer if the system cannot create as
+// many threads.
 int num_threads();
 
 // Replaces the workers by n - 1 new ones. Throws ValueError unless n is in 1 to 1024. If the system

@@ -15,9 +15,9 @@ void uniform_(Tensor& t, double low = 0, double high = 1);
 void normal_(Tensor& t, double mean = 0, double std = 1);
 
 // Fills t from a uniform distribution with variance gain^2 / fan_in (He et al., arXiv:1502.01852),
-// where gain is that of a leaky ReLU with negative slope a and fan_in is the product of all sizes
-// but the first. kaiming_uniform_(weight, sqrt(5)) is PyTorch's default for linear layers. Throws
-// ShapeError if t has fewer than two dimensions, like the functions below.
+// where gain is the gain of a leaky ReLU with negative slope a and fan_in is the product of all
+// sizes but the first. kaiming_uniform_(weight, sqrt(5)) is PyTorch's default for linear layers.
+// Throws ShapeError if t has fewer than two dimensions, like the functions below.
 void kaiming_uniform_(Tensor& t, double a = 0);
 // Fills t from a normal distribution with variance gain^2 / fan_in or gain^2 / fan_out, where
 // fan_out is the product of all sizes but the second.

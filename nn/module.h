@@ -126,7 +126,7 @@ class Module {
 
   protected:
     Module() = default;
-    // For clone() only; throws UsageError otherwise.
+    // Used by clone() only; throws UsageError otherwise.
     Module(const Module& other);
 
     // Runs f as a public entry point of the model. In a prepared model, the outermost entry point

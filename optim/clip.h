@@ -10,8 +10,9 @@ namespace axle::optim {
 
 // Scales all gradients in place by min(1, max_norm / (norm + 1e-6)), where norm is the norm of all
 // gradients as one vector. Returns the norm before clipping: 0-d, f64 if any gradient is f64, else
-// f32; 0 if there is no gradient. Does not read device memory, unless error_if_nonfinite asks for a
-// ValueError. norm_type is infinity or any number except 0 (ValueError).
+// f32; 0 if there is no gradient. If error_if_nonfinite is true, throws ValueError for a norm that
+// is not finite, which reads device memory; otherwise device memory is not read. norm_type is
+// infinity or any number except 0 (ValueError).
 Tensor clip_grad_norm_(const std::vector<Tensor>& params, double max_norm, double norm_type = 2,
                        bool error_if_nonfinite = false);
 

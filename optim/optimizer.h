@@ -22,7 +22,7 @@ namespace axle::optim {
 
 class Optimizer;
 
-// What a hook decides about one step.
+// The decision of a hook about one step.
 struct StepPlan {
     bool allowed = true;  // false: the step does nothing
     // The scalars that the step applies, as in Optimizer::set_scalars; an undefined tensor means
@@ -141,8 +141,8 @@ class Optimizer {
     // Returns whether the last step that the hooks allowed found infinite gradients and changed
     // nothing. Reads device memory.
     bool step_was_skipped() const { return skipped_.defined() && skipped_.item() != 0; }
-    // The flag behind step_was_skipped(): one f64, nonzero if that step was skipped. Its address is
-    // stable while the parameters stay on their device. Undefined before set_scalars.
+    // The flag that step_was_skipped() reads: one f64, nonzero if that step was skipped. Its
+    // address is stable while the parameters stay on their device. Undefined before set_scalars.
     const Tensor& skipped() const { return skipped_; }
 
     // --- for captured steps, whose replays do not read options on the host

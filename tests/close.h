@@ -23,7 +23,8 @@ void expect_close(const Tensor& actual, const Tensor& expected, double tolerance
 void expect_same_bits(const Tensor& actual, const Tensor& expected,
                       std::source_location at = std::source_location::current());
 
-// Expects that call() throws an E whose text begins with the first part and contains the others.
+// Expects that call() throws an E whose text begins with the first part and contains the other
+// parts.
 template <class E, class Call>
 void expect_error(std::initializer_list<const char*> parts, Call&& call,
                   std::source_location at = std::source_location::current()) {

@@ -63,10 +63,10 @@ Job::Job(int size, const Rank& rank) {
     environment.token_is_secret = true;
     for (int r = 0; r < size; ++r) {
         int ends[2];
-        if (pipe2(ends, O_CLOEXEC) != 0) throw std::runtime_error("no pipe");
+        if (pipe2(ends, O_CLOEXEC) != 0) throw std::runtime_error("Job: cannot create a pipe");
         environment.rank = environment.local_rank = r;
         const int pid = fork();
-        if (pid < 0) throw std::runtime_error("no process");
+        if (pid < 0) throw std::runtime_error("Job: cannot fork a process");
         if (pid == 0) {
             close(ends[0]);
             shared_clock = clock_start_;

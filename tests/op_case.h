@@ -25,7 +25,7 @@ struct Input {
 // Values between low and high on a grid that avoids multiples of 1/64 (where formulas can have
 // kinks). No two operands of a row share values.
 Input floats(const Shape& shape, double low = -2, double high = 2);
-// No value occurs twice.
+// Distinct values.
 Input distinct(const Shape& shape);
 // Integers from -2 to 2, so that values are repeated.
 Input ties(const Shape& shape);

@@ -118,8 +118,8 @@ std::unique_ptr<data::CharTokenizer> read_tokenizer(const std::string& path) {
     });
 }
 
-// The vocabulary of a character model is stored next to it; a model trained from scratch gets that
-// of its text.
+// The vocabulary of a character model is stored next to it; a model trained from scratch gets the
+// vocabulary of its text.
 std::unique_ptr<data::Tokenizer> tokenizer_for(const Settings& s, const std::string& text,
                                                bool is_new) {
     if (s.tokenizer == "byte") return std::make_unique<data::ByteTokenizer>();

@@ -166,7 +166,7 @@ void log_model_info(const Accelerator& accelerator, const nn::Module& model) {
                       " trainable, ", with_commas(total - trainable), " frozen");
 }
 
-// The main process of each machine logs warnings; the others log only errors.
+// The main process of each machine logs warnings; other processes log only errors.
 void set_verbosity(const Accelerator& accelerator) {
     set_log_level(accelerator.is_local_main_process() ? LogLevel::warning : LogLevel::error);
 }

@@ -22,7 +22,7 @@
 
 namespace axle::accel {
 
-// What happens at the end of a pass to micro-batches that are too few for an update.
+// How the micro-batches at the end of a pass are handled if they are too few for an update.
 enum class ShortWindow : std::uint8_t {
     as_upstream,  // as Accelerate: a smaller update, because losses are divided by num_steps
     actual,       // an update with the mean of their losses
@@ -86,14 +86,14 @@ struct AcceleratorOptions {
     std::vector<std::string> rng_types = {"generator"};
     // Trackers, as objects or by name ("tensorboard", "jsonl", "csv", "all", or registered names).
     std::vector<LogWith> log_with = {};
-    // Also in project_config; different values throw UsageError.
+    // Can also be set in project_config; different values throw UsageError.
     std::string project_dir = {};
     std::string logging_dir = {};
     ProjectConfiguration project_config = {};
     std::optional<GradientAccumulationPlugin> gradient_accumulation_plugin = {};
     // false: each scheduler.step() is one step of the schedule, independent of the optimizer.
     bool step_scheduler_with_optimizer = true;
-    // At most one of each type. They are moved to the fields below.
+    // Handlers, at most one of each type. They are moved to the fields below.
     std::vector<KwargsHandler> kwargs_handlers = {};
     // Has no effect except for a warning: models are not compiled. On a GPU, compile() captures
     // steps.
@@ -104,7 +104,7 @@ struct AcceleratorOptions {
     // Creates a mesh, instead of device_mesh.
     std::optional<ParallelismConfig> parallelism_config = {};
     std::optional<AutocastKwargs> autocast_kwargs = {};
-    // For "fp8": scales from the current values, or from those of earlier steps
+    // For "fp8": scales from the current values, or from the values of earlier steps
     // (accel/precision/fp8.h). If both are given, the first one applies.
     std::optional<AORecipeKwargs> ao_recipe_kwargs = {};
     std::optional<TERecipeKwargs> te_recipe_kwargs = {};

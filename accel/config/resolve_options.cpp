@@ -73,7 +73,8 @@ void take_handlers(AcceleratorOptions& options) {
         for (std::size_t j = 0; j < i; ++j)
             if (handlers[i].index() == handlers[j].index())
                 throw ValueError(
-                    str("Accelerator: kwargs_handlers: only one of each kind: two are ",
+                    str("Accelerator: kwargs_handlers: only one handler of each kind is allowed; "
+                        "given twice: ",
                         kKinds[handlers[i].index()]));
     for (KwargsHandler& handler : handlers) std::visit(Handlers(options), handler);
     handlers.clear();

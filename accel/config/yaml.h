@@ -9,8 +9,8 @@
 namespace axle::accel {
 
 // Returns the value of a document. Throws ValueError "name: reason" for text that is not YAML in
-// UTF-8, repeated keys, tags that safe_load does not know, more than 10000 values, or more than 32
-// levels. Dates stay text.
+// UTF-8, repeated keys, tags that safe_load does not support, more than 10000 values, or more than
+// 32 levels. Dates stay text.
 Tree parse_yaml(std::string_view text, const std::string& name);
 
 // Returns text like yaml.safe_dump's, but lines are not folded and keys are not sorted. Text that

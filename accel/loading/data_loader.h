@@ -56,8 +56,8 @@ struct DataRank {
     bool is_first = true;
 };
 
-// Returns the position of a rank of the mesh, by default the own one. Ranks that differ only in the
-// dimensions "tp", "cp" and "sp" read the same data.
+// Returns the position of a rank of the mesh, by default of the rank of this process. Ranks that
+// differ only in the dimensions "tp", "cp" and "sp" read the same data.
 DataRank data_rank(const dist::DeviceMesh& mesh, int rank);
 DataRank data_rank(const dist::DeviceMesh& mesh);
 

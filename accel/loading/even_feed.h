@@ -2,7 +2,8 @@
 //
 // Before each step the processes exchange whether they have a batch and whether it is the last one.
 // A process without a batch gets the batch of the first process that has one, marked as repeated.
-// With drop_last the pass ends when one process has no batch. All processes throw the error of one.
+// With drop_last the pass ends when one process has no batch. If one process fails, all processes
+// throw its error.
 #pragma once
 
 #include <memory>

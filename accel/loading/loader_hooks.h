@@ -36,7 +36,7 @@ class PreparedLoaderHooks : public data::LoaderHooks {
             return Tree(from.to(options_.device, options_.config.non_blocking || from.is_pinned()));
         });
     }
-    // Tells the other processes the reason, in case this process exits or skips the collectives
+    // Sends the reason to the other processes, in case this process exits or skips the collectives
     // that they wait in.
     void failed(data::DataLoader& loader, const char* why) override {
         group_->set_leave_reason(why);

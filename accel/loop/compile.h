@@ -32,8 +32,8 @@ struct CompileOptions {
 // running eagerly, and the reason is logged once.
 //
 // If an optimizer has exactly one prepared schedule, its learning rates for the next thousand steps
-// are stored on the GPU, with the number of steps taken: in fp16 only the GPU knows which steps
-// were skipped, and replays don't wait for that information. The schedule and param_groups() are
+// are stored on the GPU, with the number of steps taken: in fp16, which steps were skipped is known
+// only on the GPU, and replays don't wait for that information. The schedule and param_groups() are
 // brought up to date when they are read, which waits for the GPU in fp16. The rates of other
 // optimizers (without a schedule, with several, or with one that can't look ahead) are copied
 // before each replay; in fp16 with a schedule, each replay then waits for the previous one.

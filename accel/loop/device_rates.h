@@ -12,17 +12,17 @@
 namespace axle::accel {
 
 // A table of learning rates (and momenta) on the device, one row per schedule step. A captured step
-// can't read its learning rate from the host, nor tell the host whether the step was skipped, in
-// which case the schedule does not advance. So the device counts the steps that are taken, and the
-// optimizer reads the row of that count. The table is filled by advancing the host's schedule and
-// rewinding it. The host's schedule catches up when it is read, when a step is taken eagerly, and
-// at the end of the table.
+// can't read its learning rate from the host, and can't report to the host whether the step was
+// skipped, in which case the schedule does not advance. So the device counts the steps that are
+// taken, and the optimizer reads the row of that count. The table is filled by advancing the host's
+// schedule and rewinding it. The host's schedule catches up when it is read, when a step is taken
+// eagerly, and at the end of the table.
 class DeviceRates {
   public:
     static constexpr std::int64_t kSteps = 1024;  // steps in a table
 
     // take_step(scheduler) advances the schedule by one update. If updates can be skipped, only the
-    // device knows how many were taken; otherwise the host's schedule follows each replay.
+    // device counts the updates that were taken; otherwise the host's schedule follows each replay.
     DeviceRates(optim::Optimizer& optimizer, optim::Scheduler& scheduler, Device device,
                 bool can_skip, std::function<void(optim::Scheduler&)> take_step);
 

@@ -22,7 +22,8 @@ template <class T>
 T* object_at(const std::vector<T*>& list, std::int64_t index) {
     if (index < 0) return nullptr;
     if (index >= std::ssize(list))
-        throw ValueError(str("weights of an object that is not prepared: ", index));
+        throw ValueError(
+            str("the state has weights of an object that is not prepared: index ", index));
     return list[static_cast<std::size_t>(index)];
 }
 

@@ -37,7 +37,7 @@ class GradientDivision {
     GradientDivision(const GradientDivision&) = delete;
     GradientDivision& operator=(const GradientDivision&) = delete;
 
-    // Sets the prepared objects, unless they are unchanged. `replicas` are those of the models, or
+    // Sets the prepared objects, unless they are unchanged. `replicas` are the models' replicas, or
     // nullptr.
     void set_objects(const std::vector<nn::Module*>& models,
                      const std::vector<std::shared_ptr<dist::DataParallel>>& replicas,

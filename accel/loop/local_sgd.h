@@ -17,8 +17,8 @@
 
 namespace axle::accel {
 
-// As accelerate.local_sgd.LocalSGD: within this scope, gradients are not averaged; parameters are
-// averaged instead. Does nothing for one process, or if not enabled.
+// Equivalent to accelerate.local_sgd.LocalSGD: within this scope, gradients are not averaged;
+// parameters are averaged instead. Does nothing for one process, or if not enabled.
 class [[nodiscard]] LocalSGD {
   public:
     // Throws ValueError if local_sgd_steps is less than 1, UsageError if the model is not prepared.

@@ -18,7 +18,7 @@ namespace axle::accel {
 // thread.
 class StepCapture {
   public:
-    // What a step changes on the host.
+    // The host state that a step changes.
     struct Snapshot {
         Accumulation::Counts counts;
         optim::GradScaler::ProgressMap scaler = {};

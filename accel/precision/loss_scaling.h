@@ -36,7 +36,8 @@ class LossScaling {
     void before_zero_grad(const optim::Optimizer& optimizer) { scaler_.forget_progress(optimizer); }
 
     // Returns whether the last step of the optimizer was skipped; for an optimizer that is not
-    // prepared, whether that of any prepared one was. Reads device memory, once per step.
+    // prepared, whether the last step of any prepared one was skipped. Reads device memory, once
+    // per step.
     bool was_skipped(const optim::Optimizer& optimizer);
     void forget_skips() { skips_.clear(); }
     // Returns the stages of all optimizers as text, to compare positions within an iteration.

@@ -92,7 +92,7 @@ std::unique_ptr<dist::DataParallel> Preparation::replicate(nn::Module& model) co
     const bool trains = std::any_of(parameters.begin(), parameters.end(),
                                     [](const Tensor& p) { return p.requires_grad(); });
     // In deterministic mode an update adds its micro-batches in the order in which several
-    // processes would. On a GPU that order is up to NCCL, and captured steps count micro-batches at
+    // processes would. On a GPU, NCCL chooses that order, and captured steps count micro-batches at
     // their replay.
     const bool adds_like_processes = are_deterministic_algorithms_enabled() &&
                                      loop_->accumulation.options().num_steps > 1 &&
@@ -209,7 +209,7 @@ void Preparation::clear() {
         loader->shard(std::nullopt);
         loader->set_hooks(nullptr);
     }
-    // In reverse: of loaders that share a generator, the first one holds its original seed.
+    // Iterates in reverse: if loaders share a generator, the first of them holds its original seed.
     std::for_each(seeds_.rbegin(), seeds_.rend(),
                   [](const auto& before) { before.first->manual_seed(before.second); });
     models_.clear();

@@ -68,7 +68,7 @@ class Preparation {
     dist::DataParallel* replicas_of(const nn::Module& model) const;
     // Suspends gradient averaging for the models, or for all if none is given.
     NoSyncScope::Guards no_sync_guards(std::initializer_list<const nn::Module*> models) const;
-    // As Accelerator::join_uneven_inputs().
+    // Implements Accelerator::join_uneven_inputs().
     JoinScope join(const std::vector<nn::Module*>& models, std::optional<bool> even_batches);
     // Gives the gradient division the current models and optimizers.
     void update_division();

@@ -73,7 +73,8 @@ std::int64_t length_of(const Tree& inputs) {
     if (inputs.is_list()) return static_cast<std::int64_t>(inputs.size());
     if (inputs.is_tensor() && inputs.tensor().dim() > 0) return inputs.tensor().size(0);
     throw ValueError(
-        "split_between_processes: takes lists, tensors with a first dimension, and maps of those");
+        "split_between_processes: expected a list, a tensor with a first dimension, or a map of "
+        "them");
 }
 
 }  // namespace
@@ -174,7 +175,7 @@ Tree split_between_processes(const Tree& inputs, int process_index, int num_proc
                 throw ValueError(
                     str("split_between_processes: the entries of a map must have one "
                         "length: '",
-                        key, "' has ", length_of(value), ", those before it ", *length));
+                        key, "' has ", length_of(value), ", earlier entries have ", *length));
             length = length_of(value);
             part.set(key,
                      split_between_processes(value, process_index, num_processes, apply_padding));

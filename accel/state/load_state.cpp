@@ -116,7 +116,7 @@ Tree states_in(const std::string& folder) {
 
 }  // namespace
 
-// Returns the checkpoint with the highest number among those that all processes see.
+// Returns the checkpoint with the highest number among the checkpoints that all processes can read.
 std::string StateFiles::newest_directory() const {
     if (!project_.automatic_checkpoint_naming)
         throw ValueError(
@@ -132,7 +132,7 @@ std::string StateFiles::newest_directory() const {
                   [&](const auto& state) { return state.second < processes_.num_processes(); });
     if (seen.empty())
         throw FileError(
-            str(printable(folder.string()), ": holds no checkpoint that every process sees"));
+            str(printable(folder.string()), ": holds no checkpoint that every process can read"));
     const auto newest =
         std::max_element(seen.begin(), seen.end(), [](const auto& a, const auto& b) {
             return checkpoint_number(a.first) < checkpoint_number(b.first);

@@ -63,7 +63,7 @@ void StateFiles::set_iteration(std::int64_t iteration) {
 
 // Returns the part of the state that each process has for itself.
 Tree StateFiles::own_state() const {
-    // As text: a seed has 64 bits, a JSON integer only 63.
+    // Seeds are stored as text: a seed has 64 bits, a JSON integer only 63.
     const GeneratorState random = generator_state();
     const Accumulation& accumulation = loop_.accumulation;
     const bool drops = accumulation.drops_window();

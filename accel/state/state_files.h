@@ -42,7 +42,7 @@ class StateFiles {
     HookList<SaveStatePreHook>& save_hooks() { return save_hooks_; }
     HookList<LoadStatePreHook>& load_hooks() { return load_hooks_; }
 
-    // As Accelerator::save_state() and load_state().
+    // Implement Accelerator::save_state() and load_state().
     std::string save(const std::string& output_dir);
     std::string load(const std::string& input_dir, bool strict);
 

@@ -50,7 +50,7 @@ class Tracker {
                      const Tree& options = {}) = 0;
     // Receives a map of images: tensors, or lists of tensors. Integers are from 0 to 255, other
     // values from 0 to 1. The shape is [n, channels, height, width], [channels, height, width],
-    // [height, width], or as options["dataformats"] says, for example "NHWC".
+    // [height, width], or the order given in options["dataformats"], for example "NHWC".
     virtual void log_images(const Tree&, std::optional<std::int64_t> = {}, const Tree& = {}) {}
     // Receives a table. Rows are a list of lists with an element per column.
     virtual void log_table(const std::string&, const std::vector<std::string>&, const Tree&,

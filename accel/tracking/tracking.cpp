@@ -78,8 +78,8 @@ const char* name_of(LoggerType type) { return kLoggerTypes[static_cast<std::size
 void register_tracker_class(TrackerClass tracker_class) {
     if (tracker_class.name.empty() || tracker_class.name == "all" || !tracker_class.create)
         throw UsageError(
-            str("register_tracker_class: needs a name other than 'all', and a way to "
-                "create: '",
+            str("register_tracker_class: the name must not be empty or 'all', and create must be "
+                "set: name '",
                 tracker_class.name, "'"));
     const std::string name = tracker_class.name;
     bool replaced = false;
@@ -97,7 +97,7 @@ void register_tracker_class(TrackerClass tracker_class) {
 }
 
 // Wraps a tracker: reports its first exception, and does nothing before start(), after finish(),
-// and on processes that the tracker does not want.
+// and on processes that the tracker does not use.
 class Tracking::Guard : public Tracker {
   public:
     // nullptr: does nothing.

@@ -11,8 +11,8 @@
 
 namespace axle::accel {
 
-// Creates trackers, calls them on the processes that they want, and reports their exceptions so
-// that training continues. Used by one thread.
+// Creates trackers, calls them on the processes that they use, and reports their exceptions so that
+// training continues. Used by one thread.
 class Tracking {
   public:
     // Throws ValueError for an unknown name, and if a tracker needs a folder but logging_dir is

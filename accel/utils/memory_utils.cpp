@@ -15,7 +15,7 @@ namespace {
 
 constexpr const char* kOp = "find_executable_batch_size";
 
-// Returns what a process reports about a try: null for success, or the size that it wants next.
+// Returns what a process reports about a try: null for success, or the next size that it proposes.
 // Throws the error if a smaller batch would not help.
 Tree outcome_of(const std::exception_ptr& error, const std::function<int()>& reduced) {
     if (error == nullptr) return {};

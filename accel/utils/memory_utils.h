@@ -46,8 +46,8 @@ class BatchSizeSearch {
     // Throws OutOfMemory "No executable batch size found, reached zero."
     void begin_try() const;
     // Called by all processes with the exception of a try, null if it succeeded. Returns whether it
-    // succeeded on all processes. If not, sets the next size, the smallest that any process wants.
-    // All processes throw an error that is not about memory.
+    // succeeded on all processes. If not, sets the next size, the smallest that any process
+    // proposes. All processes throw an error that is not about memory.
     bool end_try(const std::exception_ptr& error);
 
   private:

@@ -20,7 +20,8 @@ Tensor broadcast_mask(const Tensor& mask, const Tensor& x) {
 }
 
 std::int64_t rows_of(const std::string& op, const Tensor& x) {
-    if (x.dim() == 0) throw ShapeError(str(op, ": needs a first dimension of rows: ", x.shape()));
+    if (x.dim() == 0)
+        throw ShapeError(str(op, ": expected at least one dimension (rows): ", x.shape()));
     return x.size(0);
 }
 
@@ -77,7 +78,7 @@ Tensor ValidRows::left_out(const std::string& op, const Accelerator& accelerator
     }
     const std::int64_t count = kind_ == Kind::leading ? leading_ : accelerator.valid_rows(rows);
     if (count < 0 || count > rows)
-        throw ValueError(str(op, ": valid rows must lie in [0, ", rows, "]: ", count));
+        throw ValueError(str(op, ": valid rows must be in [0, ", rows, "]: ", count));
     return count == rows ? Tensor() : ge(arange(rows, {i64, device}), count);
 }
 
@@ -185,7 +186,7 @@ void Perplexity::update(const Tensor& logits, const Tensor& labels, const ValidR
         throw ShapeError(str(name(), ": needs logits [..., classes]: ", logits.shape(),
                              " for labels ", labels.shape()));
     const Tensor wanted = flatten(valid_labels(labels, valid, ignore_index_));
-    // At least in f32: a loss in f16 or bf16 would be rounded.
+    // Computes in f32 or f64, because a loss in f16 or bf16 would be rounded.
     const Tensor scores = to(flatten(logits, 0, -2), logits.dtype() == f64 ? f64 : f32);
     const Tensor losses = cross_entropy(
         scores, wanted, {.ignore_index = ignore_index_, .reduction = Reduction::none});

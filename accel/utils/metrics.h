@@ -177,8 +177,8 @@ struct F1Options {
     Average average = Average::macro;
     std::int64_t positive = 1;
     std::int64_t ignore_index = -100;
-    // As in scikit-learn: the value of a score whose denominator is 0. 0, 1, or NaN, which means
-    // leave out. Applies to classes that are neither in labels nor in predictions, too.
+    // The value of a score whose denominator is 0, as in scikit-learn: 0, 1, or NaN, which leaves
+    // the score out. Applies to classes that are neither in labels nor in predictions, too.
     double zero_division = 0;
 };
 

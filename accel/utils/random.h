@@ -22,7 +22,7 @@ struct SetSeedOptions {
     bool deterministic = false;    // also calls use_deterministic_algorithms(true)
 };
 
-// As accelerate.utils.set_seed: seeds the default generator of the CPU and GPUs.
+// Seeds the default generator of the CPU and GPUs, like accelerate.utils.set_seed.
 void set_seed(std::uint64_t seed, SetSeedOptions options = {});
 
 // Copies the state of rank 0, of the default generator or of `generator`, to all processes. Does

@@ -115,7 +115,7 @@ def table(rows, facts):
     lines = ["# Data loaders", ""]
     lines += [f"- {key}: {value}" for key, value in facts.items()] + [""]
     cells = ["case", "workers", "axle, batches/s", "MB/s", "share of memory", "spread",
-             "PyTorch's best, batches/s", "spread", "which", "times faster"]
+             "PyTorch's best, batches/s", "spread", "which", "speedup"]
     lines += ["| " + " | ".join(cells) + " |", "|" + "---|" * len(cells)]
     for row in rows:
         ours, peer = row["engines"]["axle"], row["engines"][row["peer"]]
@@ -124,9 +124,12 @@ def table(rows, facts):
                  f"{100 * ours['spread']:.0f}%", f"{peer['batches_per_s']:.4g}",
                  f"{100 * peer['spread']:.0f}%", row["peer"], f"{row['ratio']:.2f}"]
         lines.append("| " + " | ".join(cells) + " |")
-    lines += ["", "Medians of passes, then of rounds in turn. MB/s are of the batches handed out; the "
-              "share is that of the", "measured memory bandwidth, of what batches are made from and "
-              "what they are. bench/loader.cpp describes the", "cases; with 2 workers PyTorch's "
-              "prefetch_factor is 2 or 4, without workers images are also made", "with two threads "
-              "(torch.threads) or with an allocator that keeps its memory (torch.malloc)."]
+    lines += [
+        "",
+        "Each figure is the median over rounds, which alternate between the programs, of the median over",
+        "passes. MB/s counts the returned batches. The share of memory is the rate at which source and batch",
+        "bytes are read and written, divided by the measured memory bandwidth. bench/loader.cpp describes the",
+        "cases. With 2 workers, PyTorch's prefetch_factor is 2 or 4. Without workers, images are also prepared",
+        "with two threads (torch.threads) or with an allocator that keeps its memory (torch.malloc).",
+    ]
     return "\n".join(lines) + "\n"

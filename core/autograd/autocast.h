@@ -11,7 +11,7 @@ namespace axle {
 std::optional<DType> autocast_dtype();
 
 // Sets autocast for this thread while the guard exists: to f16 or bf16, or off (nullopt).
-// cache_enabled says whether casts of leaves are cached; if omitted, the setting stays as it is
+// cache_enabled sets whether casts of leaves are cached; if omitted, the setting stays as it is
 // (initially true). Guards nest.
 class AutocastGuard {
   public:

@@ -20,7 +20,8 @@ namespace axle {
 // Gradients of a node's outputs or inputs. An undefined Tensor means zero.
 using Grads = std::vector<Tensor>;
 
-// Which inputs need a gradient. A rule can skip the others and leave them undefined.
+// The inputs that need a gradient. A rule can skip the other inputs and leave their gradients
+// undefined.
 struct Needs {
     std::uint64_t bits = 0;
     bool operator[](int input) const { return (bits >> input) & 1; }
@@ -80,9 +81,9 @@ class SavedTensorHooksGuard {
 
 namespace autograd {
 
-// rule(dy, needs) returns the gradients of the inputs, given those of the outputs. Rules run with
-// autocast off and are recorded only with create_graph. A gradient can have the broadcast shape or
-// another floating dtype: the engine reduces and casts it to the input's.
+// rule(dy, needs) returns the gradients of the inputs, given the gradients of the outputs. Rules
+// run with autocast off and are recorded only with create_graph. A gradient can have the broadcast
+// shape or another floating dtype: the engine reduces and casts it to the input's.
 using Rule = std::function<Grads(const Grads& dy, Needs needs)>;
 
 bool any_requires_grad(std::span<const Tensor> inputs);

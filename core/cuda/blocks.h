@@ -77,7 +77,7 @@ struct Memory {
     device_memory::PoolId current_pool = 0;  // 0: none
     cudaStream_t pool_stream = nullptr;
     std::unordered_map<void*, Block*> blocks;  // in use
-    std::deque<PendingFree> pending_frees;     // wait for other streams
+    std::deque<PendingFree> pending_frees;     // blocks that wait for other streams
     MemoryStats stats;
     std::int64_t limit = INT64_MAX;
 

@@ -177,7 +177,8 @@ std::string json_text(const std::string& text) {
     try {
         return nlohmann::json(text).dump();
     } catch (const nlohmann::json::exception&) {
-        throw ValueError(str("save_safetensors: not UTF-8: ", in_quotes(text)));
+        throw ValueError(
+            str("save_safetensors: names and metadata must be UTF-8: ", in_quotes(text)));
     }
 }
 

@@ -74,8 +74,8 @@ struct Cache {
     MemoryStats stats;
     std::int64_t limit = INT64_MAX;
 
-    // Allocators in the order of their first use; 0 is the system. Only blocks of the others are in
-    // `owners`, so that a process without a custom allocator has no overhead.
+    // Allocators in the order of their first use; 0 is the system. Only blocks of other allocators
+    // are in `owners`, so that a process without a custom allocator has no overhead.
     std::vector<HostAllocator> allocators = {{from_system, to_system, nullptr}};
     std::size_t current_allocator = 0;
     std::unordered_map<void*, std::size_t> owners;

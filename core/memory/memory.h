@@ -28,9 +28,9 @@ struct HostAllocator {
 namespace host_memory {
 
 // Returns `size` uninitialized bytes aligned to 64, or nullptr for size 0. Reuses a freed block of
-// the same size class; otherwise asks the system (or the allocator of set_allocator). If that
-// fails, it flushes the cache and retries, then throws OutOfMemory. Blocks of 2 MiB and more
-// request huge pages.
+// the same size class; otherwise allocates from the system (or with the allocator of
+// set_allocator). If that fails, it flushes the cache and retries, then throws OutOfMemory. Blocks
+// of 2 MiB and more request huge pages.
 void* allocate(std::size_t size);
 // size must be the size passed to allocate(). Under AddressSanitizer a cached block is poisoned.
 void deallocate(void* block, std::size_t size) noexcept;

@@ -31,7 +31,7 @@ void check_attention(const Tensor& q, const Tensor& k, const Tensor& v) {
     if (q.size(0) != k.size(0)) fail("batch sizes differ");
     if (q.size(3) != k.size(3)) fail("head sizes differ");
     if (q.size(1) != k.size(1) && (k.size(1) == 0 || q.size(1) % k.size(1) != 0))
-        fail("the number of heads of q must be a multiple of that of k");
+        fail("the number of heads of q must be a multiple of the number of heads of k");
 }
 
 // Returns the mask expanded to the shape of the scores, or undefined.

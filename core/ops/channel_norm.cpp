@@ -53,8 +53,8 @@ Dims all_but_channels(const Tensor& x) {
 }
 
 // The gradients of x, weight and bias composed of ops, so that they can be differentiated; in the
-// dtype of the statistics. h is the normalized x; g_to_x converts the gradient of h to that of x.
-// The formulas are in kernels/ops/channel_norm.h.
+// dtype of the statistics. h is the normalized x; g_to_x converts the gradient of h to the gradient
+// of x. The formulas are in kernels/ops/channel_norm.h.
 template <class F>
 Grads composed_gradients(const Tensor& dy, const Tensor& h, const Tensor& weight, Needs needs,
                          F g_to_x) {

@@ -91,8 +91,8 @@ Tensor weight_gradient(const Tensor& dy, const Tensor& x, const ConvGeometry& ge
 void check_range(const char* op, const char* name, Size2 value, std::int64_t min_value) {
     constexpr std::int64_t kMax = INT32_MAX;
     if (value.h < min_value || value.w < min_value || value.h > kMax || value.w > kMax)
-        throw ValueError(str(op, ": ", name, " must be ",
-                             min_value == 0 ? "0 or extra" : "positive", ": ", value));
+        throw ValueError(str(op, ": ", name, " must be ", min_value == 0 ? "0 or more" : "positive",
+                             ": ", value));
 }
 
 // Checks `x` and `weight` for either direction.

@@ -27,7 +27,7 @@ void write_linear(const Tensor& x, const Tensor& weight, const Tensor& bias, Act
 
 // Returns whether the activation's derivative is computed from its input rather than its output.
 bool saves_input(Activation activation);
-// Returns the gradient of the activation's input, given that of its output. `kept` is the
+// Returns the gradient of the activation's input, given the gradient of its output. `kept` is the
 // activation's input or output, see saves_input().
 Tensor activation_backward(const char* op, Activation activation, const Tensor& dy,
                            const Tensor& kept);

@@ -174,7 +174,7 @@ Tensor linear_cross_entropy(const Tensor& input, const Tensor& matrix, const Ten
     check_floating(kOp, input);
     check_index_dtype(kOp, targets);
     if (options.reduction == Reduction::none)
-        throw ValueError(str(kOp, ": reduction must be mean or sum"));
+        throw ValueError(str(kOp, ": reduction must be mean or sum, not none"));
     if (input.dim() != 2 || matrix.dim() != 2 || targets.dim() != 1 ||
         input.size(1) != matrix.size(1) || input.size(0) != targets.size(0))
         throw ShapeError(str(kOp, ": needs x [N, K], weight [classes, K] and targets [N]: ",

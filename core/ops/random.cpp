@@ -147,7 +147,7 @@ Tensor multinomial(const Tensor& weights, std::int64_t samples, bool replacement
     const Device device = check_device("multinomial", {&weights});
     check_floating("multinomial", weights);
     if (weights.dim() == 0) throw ShapeError("multinomial: needs weights [..., n]: []");
-    if (samples < 1) throw ValueError(str("multinomial: needs at lowest one sample: ", samples));
+    if (samples < 1) throw ValueError(str("multinomial: needs at least one sample: ", samples));
     const std::int64_t n = weights.size(-1);
     if (!replacement && samples > n)
         throw ValueError(str("multinomial: more samples than weights without replacement: ",

@@ -172,7 +172,7 @@ void add_to(Trace& trace, Record&& record, int thread) {
          .operands = record.shapes ? std::move(*record.shapes) : std::vector<Shape>()});
 }
 
-// Moves the records of recording `of` to the trace and drops those of earlier recordings. The
+// Moves the records of recording `of` to the trace and drops the records of earlier recordings. The
 // registry's mutex must be held.
 void drain(Registry& r, std::uint32_t of, Trace& trace) {
     for (const std::shared_ptr<ThreadLog>& log : r.logs) {

@@ -22,7 +22,7 @@ Dims reversed(const Dims& dims) {
     return result;
 }
 
-// Converts an array in Fortran order. Its memory was read as that of the transposed array.
+// Converts an array in Fortran order. Its memory was read as the memory of the transposed array.
 Tensor in_row_order(const Tensor& transposed) {
     Dims order;
     for (int d = transposed.dim() - 1; d >= 0; --d) order.push_back(d);

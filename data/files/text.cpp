@@ -53,7 +53,7 @@ std::uint32_t code_point(std::string_view character) {
     return code;
 }
 
-// For example "U+00E9".
+// Returns the name of a code point, for example "U+00E9".
 std::string code_point_name(std::string_view character) {
     constexpr char kHex[] = "0123456789ABCDEF";
     std::string digits;

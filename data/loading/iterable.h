@@ -77,7 +77,7 @@ class ShardedDataset : public IterableDataset {
   public:
     explicit ShardedDataset(std::vector<std::shared_ptr<const IterableDataset>> shards);
     std::unique_ptr<Stream> stream(std::int64_t epoch) const override;
-    // Known if the sizes of all shards are known.
+    // Returns nullopt unless the sizes of all shards are known.
     std::optional<std::int64_t> size() const override;
     std::int64_t num_shards() const override { return static_cast<std::int64_t>(shards_.size()); }
     std::shared_ptr<const IterableDataset> shard(std::int64_t num_shards,

@@ -23,8 +23,8 @@ struct ShardOptions {
 // is set and the batch size varies (0) or is not divisible by the number of processes.
 void check_shard(const char* who, const ShardOptions& options, std::int64_t batch_size);
 
-// As accelerate.data_loader.BatchSamplerShard. If the sampler has drop_last, a last round that is
-// incomplete for any process is dropped for all.
+// Equivalent to accelerate.data_loader.BatchSamplerShard. If the sampler has drop_last, a last
+// round that is incomplete for any process is dropped for all.
 class BatchSamplerShard : public BatchSampler {
   public:
     // Throws the ValueErrors of check_shard().

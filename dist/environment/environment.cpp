@@ -142,7 +142,7 @@ bool is_step_of_srun(const Reader& reader) {
     return step && *step < kInteractive;
 }
 
-// Variables of the job step take precedence over those of the job.
+// Variables of the job step take precedence over variables of the job.
 void read_slurm(const Reader& reader, Environment& e) {
     e.launcher = "slurm";
     const char* size = reader.has("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";

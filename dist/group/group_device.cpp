@@ -25,7 +25,7 @@ Device ProcessGroup::Impl::staging_device(const char* op, const Tensor& x) const
     if (nccl_token_.empty() || !x.device().is_cuda()) return Device::cpu();
     if (is_capturing()) throw UsageError(str(op, ": collectives cannot be captured in a graph"));
     if (x.device().index != job->device())
-        throw DeviceError(str(op, ": a tensor on ", x.device(), ", where this process has ",
+        throw DeviceError(str(op, ": the tensor is on ", x.device(), ", but this process has ",
                               Device::cuda(job->device())));
     return x.device();
 }

@@ -49,7 +49,7 @@ Tree reduce(ProcessGroup& group, const Tree& tree, Reduction reduction = Reducti
             double scale = 1);
 Tree reduce(ProcessGroup& group, const Tree& tree, std::string_view reduction, double scale = 1);
 
-// Overwrites the tensors of all ranks in place with those of rank `from`. Returns the tree.
+// Overwrites the tensors of all ranks in place with the tensors of rank `from`. Returns the tree.
 Tree broadcast(ProcessGroup& group, const Tree& tree, int from = 0);
 // Replaces the list on all ranks by the list of rank `from`. Returns `objects`.
 Tree& broadcast_object_list(ProcessGroup& group, Tree& objects, int from = 0);

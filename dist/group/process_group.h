@@ -6,10 +6,10 @@
 //     work.wait();
 //
 // Every process of the group calls the same collectives in the same order, with the same arguments
-// unless a comment says otherwise. This is checked before data moves: if a process calls another
-// op, or passes another dtype, size, root or reduction, every process throws CommError with the
-// calls of all ranks. If a process dies, hangs or does not join, the others throw CommError with
-// its rank, and the group can no longer be used.
+// unless its comment states otherwise. This is checked before data moves: if a process calls
+// another op, or passes another dtype, size, root or reduction, every process throws CommError with
+// the calls of all ranks. If a process dies, hangs or does not join, the other processes throw
+// CommError with its rank, and the group can no longer be used.
 #pragma once
 
 #include <chrono>
@@ -103,7 +103,7 @@ class ProcessGroup {
     Tensor all_gather(const Tensor& x);
     Work all_gather_into_async(const Tensor& out, const Tensor& x);
     // Returns the tensors of all ranks, indexed by rank. The first dimension may differ between
-    // ranks (0 is allowed); the others must be equal, and 0-d tensors are not allowed.
+    // ranks (0 is allowed); the other dimensions must be equal, and 0-d tensors are not allowed.
     std::vector<Tensor> all_gather_uneven(const Tensor& x);
     // Takes x of shape [P, ...] and returns this rank's part [...] of the reduction.
     Tensor reduce_scatter(const Tensor& x, ReduceOp op = ReduceOp::sum);

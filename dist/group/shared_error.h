@@ -19,8 +19,9 @@ Tree describe_error(const std::exception_ptr& error);
 [[noreturn]] void throw_described(const Tree& error, std::string_view op, std::string_view whose);
 
 // Gathers the value of describe() from all processes. If describe() throws on some of them, all
-// processes throw: those ranks their own error, the others the first rank's error with "process 2"
-// before its text. Throws CommError if the processes pass different `call`s, which default to `op`.
+// processes throw. A process whose describe() failed throws its own error. The other processes
+// throw the error of the first such process, with "process 2" before its text. Throws CommError if
+// the processes pass different `call`s, which default to `op`.
 std::vector<Tree> gather_or_throw(ProcessGroup& group, std::string_view op,
                                   const std::function<Tree()>& describe,
                                   const std::string& call = {});

@@ -122,7 +122,7 @@ class Reader {
 
   private:
     [[noreturn]] static void fail(const char* what) {
-        throw CommError(str("object: what came from another process makes no sense: ", what));
+        throw CommError(str("object: invalid data from another process: ", what));
     }
 
     std::string_view take(std::uint64_t length) {
@@ -184,7 +184,7 @@ Tree from_bytes(std::string_view bytes) {
     Reader reader(bytes);
     Tree tree = reader.read(0);
     if (!reader.at_end())
-        throw CommError("object: what came from another process makes no sense: it is too long");
+        throw CommError("object: invalid data from another process: it is too long");
     return tree;
 }
 

@@ -24,7 +24,7 @@ struct Work::State {
     std::exception_ptr error;
     // Set for a GPU collective, which no thread completes.
     std::shared_ptr<DeviceWork> on_gpu;
-    // What remains to be done by the first thread that waits, such as copying into a strided
+    // The rest of the work, done by the first thread that waits, such as copying into a strided
     // tensor. It runs in that thread, ordered after the work queued on its stream.
     std::mutex finishing;
     std::function<void()> finish;

@@ -1,4 +1,4 @@
-// Private to dist: intercepts the signals that ask a launcher to end, while a job runs.
+// Private to dist: intercepts the signals that terminate a launcher, while a job runs.
 #pragma once
 
 #include <vector>

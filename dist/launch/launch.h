@@ -67,7 +67,7 @@ void debug_launch(F&& f, int num_processes, Args&&... args) {
 struct Command {
     std::vector<std::string> arguments;                   // as for execvp
     std::map<std::string, std::string> environment = {};  // added to this process's environment
-    std::vector<int> cpus = {};  // CPUs it may run on; empty: those of this process
+    std::vector<int> cpus = {};  // CPUs it may run on; empty: as this process
 };
 struct SuperviseOptions {
     int max_restarts = 0;
@@ -88,12 +88,12 @@ struct SuperviseOptions {
 };
 
 // Starts all processes, waits for them, and returns the exit code of the first one that failed (128
-// + n for signal n), or 0. If a process fails, the others are stopped and the job is restarted up
-// to max_restarts times. While it runs, SIGINT, SIGTERM, SIGHUP and SIGQUIT sent to this process
-// are forwarded to all children, and children die with this process. Each child leads a process
-// group, so that the processes it starts are stopped too. Throws FileError if a program is not
-// found, and ValueError for invalid environment variables. Messages use the value of RANK, or else
-// the index in `commands`; likewise LOCAL_RANK.
+// + n for signal n), or 0. If a process fails, the other processes are stopped and the job is
+// restarted up to max_restarts times. While it runs, SIGINT, SIGTERM, SIGHUP and SIGQUIT sent to
+// this process are forwarded to all children, and children end when this process ends. Each child
+// leads a process group, so that the processes it starts are stopped too. Throws FileError if a
+// program is not found, and ValueError for invalid environment variables. Messages use the value of
+// RANK, or else the index in `commands`; likewise LOCAL_RANK.
 int supervise(const std::vector<Command>& commands, const SuperviseOptions& options);
 
 // Describes this machine's part of a job.

@@ -12,8 +12,8 @@ namespace axle::dist {
 DType gradient_dtype(const Tensor& parameter);
 
 // Returns parameter indices by bucket, in the order of reduction. A bucket holds gradients of one
-// dtype and device. It is complete with the parameter that reaches its size: `first_bytes` for the
-// first bucket of each dtype and device, `bytes` for the others.
+// dtype and device. It ends with the parameter that reaches its size: `first_bytes` for the first
+// bucket of each dtype and device, `bytes` for the other buckets.
 std::vector<std::vector<std::size_t>> plan_buckets(const std::vector<Tensor>& parameters,
                                                    const std::vector<std::size_t>& order,
                                                    std::size_t first_bytes, std::size_t bytes);

@@ -6,8 +6,8 @@
 // The model is not wrapped: DataParallel registers hooks with autograd (core/autograd/autograd.h).
 // Gradients are stored in buckets, in reverse order of the parameters, which is about the order in
 // which they become final. A bucket is reduced as soon as all of its gradients are final, while
-// backward continues. From the second reduction on, the order is that in which rank 0's gradients
-// became final in the first one.
+// backward continues. From the second reduction on, buckets follow the order in which rank 0's
+// gradients became final in the first reduction.
 //
 // Under use_deterministic_algorithms(), gradients have the same bits for any number of processes,
 // as long as the number of processes times the number of accumulated passes is the same power of
@@ -102,8 +102,8 @@ class DataParallel {
     // Sets whether the backward passes that start from now on reduce gradients.
     void set_sync(bool reduce);
     bool syncs() const;
-    // Returns whether a backward that starts now leaves the mean over all ranks: syncs(), unless a
-    // LocalSgd is active.
+    // Returns whether a backward pass that starts now averages the gradients over all ranks:
+    // syncs(), unless a LocalSgd is active.
     bool reduces() const;
     NoSyncGuard no_sync();
     // Returns the sum of an f64 scalar over all ranks. Ranks without data (see Join) contribute

@@ -1,5 +1,5 @@
 // Before each group of collectives, the ranks exchange their next step: one number per rank. A rank
-// without data takes part in the steps of the others.
+// without data takes part in the steps of the other ranks.
 #include <algorithm>
 #include <exception>
 #include <utility>

@@ -219,7 +219,8 @@ class PowerSgd : public CommHook {
         return r;
     }
 
-    // Initializes Q with that of the previous reduction, or random numbers, and orthonormalizes it.
+    // Initializes Q with the Q of the previous reduction, or with random numbers, and
+    // orthonormalizes it.
     void begin_q(Reduction& r, Memory& memory, std::size_t index) const {
         if (r.factors.empty()) return;
         const bool is_warm = memory.q.defined();

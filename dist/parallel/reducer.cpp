@@ -302,7 +302,8 @@ void Reducer::record_order() {
 
 // --- deterministic mode: micro-batches are summed in the same tree as ranks
 
-// Detaches the accumulated gradients, so that autograd computes those of this micro-batch alone.
+// Detaches the accumulated gradients, so that autograd computes the gradients of this micro-batch
+// alone.
 void Reducer::detach_gradients() {
     const bool is_open = trees_.front().count() > 0;
     const auto is_gone = [](const Parameter& p) {

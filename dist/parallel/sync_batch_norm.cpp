@@ -63,7 +63,7 @@ void move_running(Tensor running, const Tensor& value, double momentum) {
     running.add_(to(value, running.dtype()), momentum);
 }
 
-// What the backward pass needs.
+// Values that are saved for the backward pass.
 struct Saved {
     SavedTensor x, weight;
     Tensor mean, rstd;  // [C]

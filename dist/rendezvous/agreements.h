@@ -16,8 +16,8 @@ namespace axle::dist {
 // Returns "rank 3" or "ranks 1, 3"; long lists are cut off with "and 97 more".
 std::string ranks_text(const std::vector<int>& ranks);
 
-// Collects the calls of all ranks and matches them. Ranks are those of the job. A CommError thrown
-// here ends the job and becomes its failure text.
+// Collects the calls of all ranks and matches them. Ranks are global ranks of the job. A CommError
+// thrown here ends the job and becomes its failure text.
 class Agreements {
   public:
     explicit Agreements(int world_size);
@@ -25,16 +25,16 @@ class Agreements {
     void open(int rank, std::uint32_t group, const std::vector<std::int32_t>& ranks);
     // Records a rank's call. Returns the reply for all members if this was the last missing call.
     std::optional<Agreement> announce_call(int rank, const CollectiveCall& call);
-    // Records that a rank has left the job, with its reason. Throws CommError if others wait for
-    // it.
+    // Records that a rank has left the job, with its reason. Throws CommError if other ranks wait
+    // for it.
     void leave(int rank, const std::string& why = {});
     // Records that a connected rank will not make further calls, until it makes one. Throws
-    // CommError if others wait for it.
+    // CommError if other ranks wait for it.
     void mark_missing(int rank, const std::string& why);
 
     const std::vector<int>& members(std::uint32_t group) const;
-    // Returns the ranks that have not made a call which others have made, or nullopt if the call is
-    // complete.
+    // Returns the ranks that have not made a call which other ranks have made, or nullopt if the
+    // call is complete.
     struct Missing {
         CollectiveCall call;
         std::vector<int> ranks;

@@ -54,7 +54,7 @@ const char* name_of(Collective op);
 
 // A collective call of one member. All fields but `counts` must be equal on all members.
 struct CollectiveCall {
-    std::uint32_t group = 0;     // 0 is the group of all ranks; new_group assigns the others
+    std::uint32_t group = 0;     // 0 is the group of all ranks; new_group assigns other numbers
     std::uint64_t sequence = 0;  // number of the call within its group, from 1
     Collective op = Collective::barrier;
     DType dtype = DType::u8;
@@ -86,7 +86,7 @@ class Control {
 
     virtual int rank() const = 0;
     virtual int size() const = 0;
-    // Returns the address for connections from other ranks: that of the interface
+    // Returns the address for connections from other ranks: the address of the interface
     // AXLE_SOCKET_IFNAME (GLOO_SOCKET_IFNAME) if set, else the local address of the route to rank
     // 0.
     virtual const std::string& local_address() const = 0;

@@ -88,7 +88,7 @@ void FailureMonitor::run() noexcept {
     std::uint64_t reads = 0;
     while (!quit_) {
         const TimePoint now = Clock::now();
-        // If this process was suspended, or the machine slept, rank 0 is not at fault.
+        // If this process was suspended, or the machine slept, rank 0 has not failed.
         if (now - awake_by > timeout / 4) channel_.reset_silence_timer(lock, now);
         const auto is_over = [&] {
             return channel_.is_disconnected(lock) || channel_.failure(lock);

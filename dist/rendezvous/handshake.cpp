@@ -12,11 +12,11 @@ namespace axle::dist {
 namespace {
 
 constexpr int kPorts = 16;
-// Below Linux's ephemeral ports and above the well-known ones.
+// Ports below Linux's ephemeral ports and above the well-known ports.
 constexpr int kFirstPort = 20000, kLastPort = 32767;
 
 void start_sodium() {
-    if (sodium_init() < 0) throw CommError("handshake: the system gives no randomness");
+    if (sodium_init() < 0) throw CommError("handshake: cannot get random bytes from the system");
 }
 
 std::span<const std::uint8_t> bytes_of(std::string_view text) {

@@ -21,7 +21,7 @@ namespace {
 constexpr std::chrono::seconds kHandshake{5};
 constexpr std::chrono::seconds kConnect{10};
 constexpr std::chrono::seconds kConnectToCandidate{1};
-// Extra time for the server, which knows the missing ranks, to report the join timeout itself.
+// Extra time in which the server can report the join timeout itself, with the missing ranks.
 constexpr std::chrono::seconds kServerReport{5};
 
 // A refusal that makes retrying pointless.
@@ -42,7 +42,7 @@ Frame read_frame(Connected& connected, TimePoint deadline) {
     for (;;) {
         if (const auto frame = connected.in.next(Sender::server)) return *frame;
         if (!wait_readable(connected.socket, deadline))
-            throw CommError(str(connected.address.text(), " does not answer"));
+            throw CommError(str(connected.address.text(), " does not respond"));
         if (!receive(connected))
             throw CommError(str(connected.address.text(), " closed the connection"));
     }
@@ -162,7 +162,7 @@ class Joiner {
             pollfd entries[] = {{connected.socket.descriptor(), POLLIN, 0},
                                 {launcher_.descriptor(), POLLIN, 0}};
             if (::poll(entries, std::size(entries), milliseconds_until(deadline)) == 0)
-                throw CommError(str("join: ", connected.server.text(), " does not answer"));
+                throw CommError(str("join: ", connected.server.text(), " does not respond"));
             if (entries[0].revents != 0 && !receive(connected)) {
                 throw CommError(
                     str("join: ", connected.server.text(), " died before all ranks had joined"));

@@ -48,7 +48,7 @@ StoreClient::Reply StoreClient::request(Message message, milliseconds timeout,
 void StoreClient::set(const std::string& key, std::string_view value) {
     check_key(key);
     if (value.size() > kMaxValue) {
-        throw ValueError(str("store: a value has at most ", kMaxValue, " bytes, that of ",
+        throw ValueError(str("store: a value has at most ", kMaxValue, " bytes, the value of ",
                              in_quotes(key), " has ", value.size()));
     }
     const milliseconds timeout = channel_.options().timeout;

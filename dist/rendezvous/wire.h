@@ -73,7 +73,7 @@ struct Challenge {
     Nonce nonce{};
     static void fields(auto& m, auto&& f) { f(m.protocol), f(m.nonce); }
 };
-// The process that wants to join.
+// The process that requests to join.
 struct JoinRequest {
     static constexpr Kind kind = Kind::join_request;
     std::int32_t rank = 0, world_size = 1, restart_count = 0;

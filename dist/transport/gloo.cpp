@@ -56,7 +56,8 @@ const GlooFunctions* open_module_at(const std::string& location) {
     const GlooFunctions* const functions = entry == nullptr ? nullptr : entry(kGlooVersion);
     if (functions != nullptr) return functions;
     dlclose(library);
-    throw CommError(str("gloo: ", location, " belongs to another version of Axle"));
+    throw CommError(str("gloo: ", location,
+                        " belongs to another version of Axle; install the module of this version"));
 }
 
 struct Module {

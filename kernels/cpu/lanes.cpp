@@ -41,8 +41,8 @@ void narrow_bf16(const float* x, BFloat16* y, std::int64_t n) {
 void widen_f16(const Half* x, float* y, std::int64_t n) {
     const hn::Rebind<hwy::float16_t, FloatTag> d16;
     std::int64_t i = 0;
-    // Not used with one lane: it would not be faster, and Highway's scalar target converts
-    // infinities incorrectly.
+    // With one lane the loop is skipped: it would not be faster, and Highway's scalar target
+    // converts infinities incorrectly.
     for (; Pack::kLanes > 1 && i + Pack::kLanes <= n; i += Pack::kLanes) {
         const auto half = hn::LoadU(d16, reinterpret_cast<const hwy::float16_t*>(x + i));
         hn::StoreU(hn::PromoteTo(FloatTag(), half), FloatTag(), y + i);

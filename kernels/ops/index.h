@@ -19,14 +19,14 @@ BadIndex find_bad_index(Cpu& on, ConstView index, std::int64_t size);
 void check_index(Cuda& on, ConstView index, std::int64_t size);
 
 // y[.., i, ..] = x[.., index[.., i, ..], ..] along dim. y and index have the same shape. x has the
-// same number of dimensions, and its sizes other than that of dim are at least those of y. If index
+// same number of dimensions, and except for dim, its sizes are at least the sizes of y. If index
 // has stride 0 in all dimensions but dim, whole slices are selected. Any dtype.
 void gather(Cpu& on, int dim, ConstView x, ConstView index, View y);
 void gather(Cuda& on, int dim, ConstView x, ConstView index, View y);
 
 // y[.., index[.., i, ..], ..] += src[.., i, ..] along dim. src and index have the same shape. y has
-// src's dtype (a compute dtype; booleans are combined by "or"), and its sizes other than that of
-// dim are at least those of src. f16 and bf16 round after each addition. On a GPU, if `on` is not
+// src's dtype (a compute dtype; booleans are combined by "or"), and except for dim, its sizes are
+// at least the sizes of src. f16 and bf16 round after each addition. On a GPU, if `on` is not
 // deterministic, a small number of long rows is added atomically in any order (f64, f32, i64 and
 // i32).
 void scatter_add(Cpu& on, int dim, ConstView index, ConstView src, View y);

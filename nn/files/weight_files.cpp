@@ -222,10 +222,11 @@ WeightFiles::Weights WeightFiles::read_file_of_weights(const std::string& path) 
         return weights;
     }
     const Tree saved = load_torch_file(path);
-    if (!saved.is_map()) fail(path, "holds no map of weights");
+    if (!saved.is_map()) fail(path, "does not contain a map of weights");
     for (const auto& [name, value] : saved.entries()) {
         if (!value.is_tensor())
-            fail(path, str(in_quotes(name), " is no weight; save the model's state_dict() alone"));
+            fail(path,
+                 str(in_quotes(name), " is not a weight; save the model's state_dict() alone"));
         weights.emplace(name, Weight(value.tensor()));
     }
     return weights;

@@ -47,7 +47,7 @@ struct BatchNormOptions {
 };
 
 // Replaces normalization by batch statistics, for example to use the statistics of all processes.
-// The arguments are those of batch_norm(). Clones share the policy.
+// normalize() takes the arguments of batch_norm(). Clones share the policy.
 struct BatchNormPolicy {
     virtual ~BatchNormPolicy() = default;
     virtual Tensor normalize(const Tensor& x, Tensor running_mean, Tensor running_var,

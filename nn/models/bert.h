@@ -160,7 +160,7 @@ struct Bert : Model<Bert> {
 
 struct BertForSequenceClassification : Model<BertForSequenceClassification> {
     explicit BertForSequenceClassification(const BertConfig& config);
-    // Loads a model. The number of classes is num_labels if given, else that of the labels in the
+    // Loads a model. The number of classes is num_labels if given, else the number of labels in the
     // configuration.
     static BertForSequenceClassification from_pretrained(
         const std::string& path, std::optional<std::int64_t> num_labels = {});

@@ -1,7 +1,6 @@
 // Llama: a decoder-only transformer with RMSNorm, rotary positions, grouped-query attention and
-// SwiGLU. Parameter names and file layout are those of Hugging Face's LlamaForCausalLM, so that
-// files can be exchanged in both directions (Touvron et al., arXiv:2302.13971 and
-// arXiv:2307.09288).
+// SwiGLU. Parameter names and file layout match Hugging Face's LlamaForCausalLM, so that files can
+// be exchanged in both directions (Touvron et al., arXiv:2302.13971 and arXiv:2307.09288).
 #pragma once
 
 #include <cstdint>

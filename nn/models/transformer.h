@@ -18,7 +18,7 @@ Embedding normal_embedding(std::int64_t rows, std::int64_t width, double std,
 
 // Converts attention_mask [B, T] to a boolean mask [B, 1, 1, T] for attention, true where it is not
 // 0. Returns an undefined tensor if attention_mask is undefined. Throws ShapeError "who: ..."
-// unless its shape is that of ids.
+// unless it has the shape of ids.
 Tensor padding_mask(const char* who, const Tensor& attention_mask, const Tensor& ids);
 
 }  // namespace axle::nn

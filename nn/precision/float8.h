@@ -26,7 +26,7 @@ struct Float8Options {
     bool pad_rows = true;
     bool power_of_two = false;  // current scales only
     bool emulate = false;       // as in Float8MatmulOptions
-    // For delayed scaling.
+    // Options of delayed scaling.
     bool most_recent = true;  // else the largest of the history
     int margin = 0, interval = 1, history_length = 1024;
 };
@@ -39,7 +39,7 @@ struct Float8Options {
 class Float8Linear : public LinearPolicy {
   public:
     Float8Linear(const Float8Options& options, Device device);
-    // For clone().
+    // Used by clone().
     Float8Linear(const Float8Linear&) = default;
     Float8Linear& operator=(const Float8Linear&) = delete;
     ~Float8Linear() override = default;

@@ -33,8 +33,8 @@ LambdaLR get_cosine_with_hard_restarts_schedule_with_warmup(Optimizer& optimizer
                                                             std::int64_t warmup_steps,
                                                             std::int64_t training_steps,
                                                             double cycles = 1);
-// From lr0 to lr_end as (1 - p)^power, then lr_end. The ratio is that of the first group, whose
-// rate must be above lr_end.
+// Decays from lr0 to lr_end as (1 - p)^power, then stays at lr_end. All groups use the ratio of the
+// first group, whose rate must be above lr_end.
 LambdaLR get_polynomial_decay_schedule_with_warmup(Optimizer& optimizer, std::int64_t warmup_steps,
                                                    std::int64_t training_steps,
                                                    double lr_end = 1e-7, double power = 1);

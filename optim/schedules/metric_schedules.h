@@ -104,7 +104,7 @@ class GreedyLR : public MetricScheduler {
     void apply_metric(double metric) override;
     std::vector<ScheduleField> fields() override;
     Tree save() const override;
-    // Also sets the optimizer's rates to those of the state, as in Transformers.
+    // Also sets the optimizer's rates to the rates in the state, as in Transformers.
     void load(const Tree& tree) override;
 
   private:

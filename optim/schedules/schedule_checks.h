@@ -17,7 +17,7 @@ inline std::int64_t positive(const char* op, const char* what, std::int64_t n) {
     return n;
 }
 
-// Makes a field of an enum with one byte.
+// Returns a saved field for a schedule's enum, whose size must be one byte.
 template <class E>
 ScheduleChoice choice(E& value, std::span<const char* const> names) {
     static_assert(sizeof(E) == 1);

@@ -60,10 +60,10 @@ struct ScheduleField {
 };
 
 // Base class, as torch.optim.lr_scheduler.LRScheduler. The constructor sets the learning rates of
-// epoch 0, and each step() those of the next epoch. An epoch is any unit that the caller steps by,
-// usually an optimizer step. As in PyTorch, a rate is computed from the epoch and either the
-// group's initial rate (before its first scheduler) or its current rate; each schedule documents
-// which. The optimizer must outlive the schedule. Not thread-safe.
+// epoch 0, and each step() sets the learning rates of the next epoch. An epoch is any unit that the
+// caller steps by, usually an optimizer step. As in PyTorch, a rate is computed from the epoch and
+// either the group's initial rate (before its first scheduler) or its current rate; each schedule
+// documents which. The optimizer must outlive the schedule. Not thread-safe.
 class Scheduler {
   public:
     explicit Scheduler(Optimizer& optimizer) : optimizer_(optimizer) {}

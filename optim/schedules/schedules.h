@@ -227,8 +227,8 @@ struct OneCycleOptions {
     bool three_phase = false;       // down as long as up, then to the final rate
 };
 
-// Smith and Topin's 1cycle policy: up to max_lr and down to the final rate in total_steps,
-// including the step of the constructor. Further steps throw ValueError.
+// Smith and Topin's 1cycle policy: raises the rate to max_lr and lowers it to the final rate in
+// total_steps steps, including the step of the constructor. Further steps throw ValueError.
 class OneCycleLR : public Scheduler {
   public:
     OneCycleLR(Optimizer& optimizer, const PerGroup& max_lr, std::int64_t total_steps,

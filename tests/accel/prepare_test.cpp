@@ -64,7 +64,7 @@ TEST(Prepare, PassesUnknownObjectsThrough) {
 }
 
 // Covers 3.prepare.
-TEST(Prepare, CalledTwiceChangesNothing) {
+TEST(Prepare, ChangesNothingWhenCalledTwice) {
     Objects o;
     Accelerator accelerator({.gradient_accumulation_steps = 2});
     accelerator.prepare(o.net, o.sgd, o.loader, o.schedule);

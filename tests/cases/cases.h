@@ -32,7 +32,7 @@ void add_attention_cases(Cases& cases);
 void add_loss_cases(Cases& cases);
 void add_checkpoint_cases(Cases& cases);
 
-// For cases without tensor inputs.
+// Returns the rows of a case without tensor inputs.
 inline std::vector<Row> no_inputs() { return {Row{}}; }
 
 // Returns the case with this name, and the first case of an op.

@@ -8,7 +8,7 @@ namespace {
 // Sums of many products, see matmul.cpp.
 const Tolerances kSums = {.f32 = 1e-5, .f16 = 1e-2, .bf16 = 6e-2};
 
-// For a convolution without stride and padding.
+// Returns the operations of a convolution without stride and padding.
 double conv_flops(In x) {
     const Tensor &images = x[0], &w = x[1];
     const std::int64_t pixels = (images.size(2) - w.size(2) + 1) * (images.size(3) - w.size(3) + 1);

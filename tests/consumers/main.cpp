@@ -3,7 +3,7 @@
 
 #include <axle/axle.h>
 
-#include "core/shape.h"  // the project's own: see there
+#include "core/shape.h"  // this project's header, not Axle's
 
 int main() {
     axle::manual_seed(1);

@@ -113,7 +113,7 @@ TEST_F(CompiledTraining, MatchesTheEagerStepBitForBit) {
     }
 }
 
-TEST_F(CompiledTraining, SeesUpdatesInBf16BetweenEvaluations) {
+TEST_F(CompiledTraining, UsesUpdatedWeightsInBf16AfterEvaluations) {
     options.mixed_precision = "bf16";
     // Creates casts of the weights, which exist when the next step is captured.
     between = [](Training& t, int i) {

@@ -164,7 +164,7 @@ TEST_P(NcclOnGpu, KeepsMemoryUntilItIsDone) {
 
 TEST_P(NcclOnGpu, RefusesUnsupportedOperands) {
     run_without_errors([](NcclRank& r) {
-        expect_error<DeviceError>({"all_reduce: a tensor on cpu"},
+        expect_error<DeviceError>({"all_reduce: the tensor is on cpu"},
                                   [&] { r.engine.all_reduce(ones({3}), ReduceOp::sum); });
         expect_error<DTypeError>({"NCCL does not support"}, [&] {
             r.engine.all_reduce(r.room({3}, DType::i16), ReduceOp::sum);

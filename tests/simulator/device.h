@@ -61,7 +61,7 @@ void start(cudaStream_t stream, Extent grid, int threads, std::size_t shared_byt
 // Barriers for all threads of the block, or of the warp, that have not returned.
 void block_barrier();
 void warp_barrier();
-// Passes `bytes` bytes at `mine` to the warp, and copies those of `lane` to `result`. Must be
+// Passes `bytes` bytes at `mine` to the warp, and copies the bytes of `lane` to `result`. Must be
 // called by all threads of the warp that have not returned. If `lane` has returned, the caller gets
 // its own data.
 void exchange(const void* mine, std::size_t bytes, int lane, void* result);

@@ -1,5 +1,5 @@
 // A simulated GPU: the part of the CUDA runtime that Axle calls, implemented on the host. Linked in
-// place of the runtime, it gives a process one device. Its kernels are those in kernels/cuda/,
+// place of the runtime, it gives a process one device. It runs the kernels in kernels/cuda/,
 // compiled by the host compiler (device.h).
 //
 // The work of a stream runs only when a thread waits for it, so work that is not ordered by a

@@ -176,7 +176,8 @@ TEST_F(AxleConfig, AcceptsAnswersAsFlags) {
 TEST_F(AxleConfig, RejectsConfigurationsThatCannotBeLaunched) {
     const std::vector<std::pair<Arguments, std::string>> cases = {
         {{"--num_machines", "2"}, "--main_process_ip"},
-        {{"--num_machines", "2", "--num_processes", "3", "--main_process_ip", "a"}, "divided among 2 machines"},
+        {{"--num_machines", "2", "--num_processes", "3", "--main_process_ip", "a"},
+         "divided among 2 machines"},
         {{"--machine_rank", "1"}, "--machine_rank"},
         {{"--distributed_type", "NO", "--num_processes", "2"}, "one process"},
         {{"--distributed_type", "MULTI_CPU"}, "--num_processes"},
@@ -279,7 +280,7 @@ TEST(EstimateMemory, MatchesVectors) {
     for (const nlohmann::json& c : recorded["cases"]) {
         SCOPED_TRACE(c.dump());
         if (c.contains("model")) {
-            // The case has as many copies of this model as its name says.
+            // The first character of the case's name is the number of copies of this model.
             ASSERT_EQ(c["model"].get<std::string>().substr(1), "M");
             TensorBytes tensors;
             for (int i = 0; i < c["model"].get<std::string>()[0] - '0'; ++i)

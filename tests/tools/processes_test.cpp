@@ -95,7 +95,7 @@ class Launched : public TrainerTest {
     }
 };
 
-TEST_F(Launched, ByAxleTrainsLikeOneProcess) {
+TEST_F(Launched, TrainsLikeOneProcessWithAxleLaunch) {
     expect_to_train_as_one({axle_program(), "launch", "--cpu", "--num_processes", "2"});
 }
 
@@ -117,28 +117,29 @@ TEST_F(Launched, EvaluatesImagesLikeOneProcess) {
             {"val_loss", "accuracy"});
 }
 
-TEST_F(Launched, ByTorchrunTrainsLikeOneProcess) {
+TEST_F(Launched, TrainsLikeOneProcessWithTorchrun) {
     const char* named = std::getenv("AXLE_TORCHRUN");
     const std::string torchrun = named != nullptr ? named : found("torchrun");
     if (torchrun.empty()) GTEST_SKIP() << "neither AXLE_TORCHRUN nor PATH has a torchrun";
     expect_to_train_as_one({torchrun, "--standalone", "--nproc_per_node", "2", "--no_python"});
 }
 
-TEST_F(Launched, ByOpenMpiTrainsLikeOneProcess) {
+TEST_F(Launched, TrainsLikeOneProcessWithOpenMpi) {
     const std::string mpirun = found("mpirun.openmpi");
     if (mpirun.empty()) GTEST_SKIP() << "there is no mpirun.openmpi";
     expect_to_train_as_one(
         with_port({mpirun, "--allow-run-as-root", "--oversubscribe", "-n", "2"}));
 }
 
-TEST_F(Launched, ByMpichTrainsLikeOneProcess) {
+TEST_F(Launched, TrainsLikeOneProcessWithMpich) {
     const std::string mpirun = found("mpirun.mpich");
     if (mpirun.empty()) GTEST_SKIP() << "there is no mpirun.mpich";
     expect_to_train_as_one(with_port({mpirun, "-n", "2"}));
 }
 
-// Uses variables recorded from srun: two tasks on one node. A shell sets those of each task.
-TEST_F(Launched, WithSlurmVariablesTrainsLikeOneProcess) {
+// Uses variables recorded from srun: two tasks on one node. A shell sets the variables of each
+// task.
+TEST_F(Launched, TrainsLikeOneProcessWithSlurmVariables) {
     const std::string script = folder_ / "srun.sh";
     std::ofstream(script) << R"(export SLURM_JOB_ID=)" << getpid() << R"( SLURM_NTASKS=2
 export SLURM_STEP_NUM_TASKS=2 SLURM_NTASKS_PER_NODE=2 SLURM_TASKS_PER_NODE=2 SLURM_NNODES=1

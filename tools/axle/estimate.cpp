@@ -226,7 +226,7 @@ EstimateDType estimate_dtype(const std::string& name) {
     for (const auto& [known, dtype] : kDTypes)
         if (name == known) return dtype;
     throw UsageError("estimate-memory: unknown dtype " + in_quotes(name) +
-                     "; there are float32, float16, bfloat16, int8, int4 and fp8");
+                     "; expected float32, float16, bfloat16, int8, int4 and fp8");
 }
 
 double bytes_in(std::int64_t float32_bytes, EstimateDType dtype) {

@@ -148,7 +148,7 @@ void check_custom_sampler(Accelerator& accelerator) {
     expect(samples == first_numbers(n), "the order of the custom sampler was not used");
 }
 
-// The order must be that of the seed, for both values of split_batches, and differ between epochs.
+// The order must follow from the seed, for both values of split_batches, and differ between epochs.
 void check_seedable_sampler(Accelerator& accelerator) {
     const std::int64_t processes = accelerator.num_processes();
     const std::int64_t n = kBatch * kBatches * processes;
@@ -175,7 +175,7 @@ void check_seedable_sampler(Accelerator& accelerator) {
         const std::vector<std::int64_t> order = sampler.indices(epoch);
         expect(whole[static_cast<std::size_t>(epoch)] ==
                    std::vector<double>(order.begin(), order.end()),
-               "the order is not that of the seed");
+               "the order differs from the order that the seed determines");
     }
 }
 

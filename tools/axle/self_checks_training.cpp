@@ -71,7 +71,7 @@ struct Setting {
     double tolerance = 1e-4;
 };
 
-// Ranks other than 0 start with different weights; prepare() broadcasts those of rank 0.
+// Ranks other than 0 start with different weights; prepare() broadcasts the weights of rank 0.
 std::vector<double> trained_together(const PartialState& state, const Setting& setting) {
     const std::int64_t processes = state.num_processes();
     accel::AcceleratorOptions options = options_for(state);
@@ -103,7 +103,7 @@ void check_training(const PartialState& state, const Setting& setting) {
     for (std::size_t i = 0; i < wanted.size(); ++i)
         worst = std::max(worst, std::abs(wanted[i] - got[i]));
     expect(worst < setting.tolerance,
-           str("weights differ by ", worst, " from those of one process"));
+           str("weights differ by ", worst, " from the weights of one process"));
     const std::vector<double> all = of_all(state, got);
     for (std::size_t i = 0; i < all.size(); ++i)
         expect(all[i] == got[i % got.size()], "processes have different weights");

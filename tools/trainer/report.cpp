@@ -49,7 +49,8 @@ std::string title_of(const std::string& name) {
     return name;
 }
 
-// Returns the names of all curves: first those in kTitles, then the others in order of appearance.
+// Returns the names of all curves: first those in kTitles, then all other names in order of
+// appearance.
 std::vector<std::string> names_of(const std::vector<Tree>& metrics) {
     std::vector<std::string> found;
     for (const Tree& row : metrics)

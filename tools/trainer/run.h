@@ -29,7 +29,7 @@ struct Options {
     double epochs = 0;       // passes over the training data; if not 0, determines `steps`
     std::int64_t batch_size = 1, accumulation = 1;
     double lr = 1e-3, weight_decay = 0, clip = 1;
-    // In updates. 0: only at the end; -1 (eval_every): after every epoch.
+    // Intervals in updates. 0: only at the end; -1 (eval_every): after every epoch.
     std::int64_t eval_every = 0, save_every = 0;
     std::uint64_t seed = 1;
     std::int64_t threads = 0;  // 0: the library's default

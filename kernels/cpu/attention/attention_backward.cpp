@@ -138,7 +138,7 @@ void backward_group(const Job& job, std::int64_t b, std::int64_t group, std::int
                       m, static_cast<Lane*>(dk), static_cast<Lane*>(dv));
 }
 
-// Adds the sums of all parts to those of the first part and stores them.
+// Adds the sums of all parts to the sums of the first part and stores them.
 template <class Lane>
 void store_sums(const Job& job, std::int64_t b, std::int64_t group, void* sums, const View& to) {
     using V = PackOf<Lane>;

@@ -39,8 +39,8 @@ AXLE_DISPATCH(add_floats);
 
 constexpr std::int64_t kTask = 32768;
 
-// Sorts the positions of ids by row into `order`: those of row r are at [start[r], start[r + 1]).
-// The padding row is left out. start has rows + 2 elements.
+// Sorts the positions of ids by row into `order`: row r has the positions from index start[r] up to
+// start[r + 1]. The padding row is left out. start has rows + 2 elements.
 template <class Index>
 void sort_by_row(ConstView ids, std::int64_t rows, std::int64_t padding, std::int64_t* start,
                  std::int64_t* order) {

@@ -1,11 +1,12 @@
 // Inner loops of bf16 products on CPUs with AVX512_BF16. The instruction vdpbf16ps multiplies 16
 // pairs of bf16 and adds them to 16 floats: twice the multiply-adds of f32 per instruction, and
-// operands packed as pairs need half the cache. The tile is that of gemm.cpp, with a pair in place
-// of a float: 14 x 2 accumulators, and per step a broadcast pair of a times two vectors of pairs of
-// b.
+// operands packed as pairs need half the cache. The tile has the layout of gemm.cpp, with a pair in
+// place of a float: 14 x 2 accumulators, and per step a broadcast pair of a times two vectors of
+// pairs of b.
 //
 // The rounding within a pair is defined by the instruction, which ignores the rounding mode and
-// treats denormals as zeros. Otherwise, the order of the terms is that of all products.
+// treats denormals as zeros. Otherwise, the terms are added in the same order as in all other
+// products.
 //
 // Instructions are enabled per function by attributes, so the file needs no compiler flags.
 #include "kernels/cpu/matmul/gemm.h"
@@ -37,7 +38,7 @@ AXLE_BF16 inline __m512bh broadcast(const BFloat16Pair* pair) {
     std::memcpy(&bits, pair, sizeof bits);
     __m512i pairs = _mm512_set1_epi32(bits);
 #if defined(__clang__)
-    // Clang 16 crashes on a splat whose type it knows to be bf16.
+    // Clang 16 crashes on a splat of type bf16; the asm hides the type.
     asm("" : "+v"(pairs));
 #endif
     return reinterpret_cast<__m512bh>(pairs);

@@ -1,6 +1,6 @@
 // The last step of a matrix product: while a tile of sums is still in L1, bias and activation are
 // applied and the result is written to c, which saves a pass over c for each. Slopes are multiplied
-// later with the contents of c, in rows longer than those of a tile.
+// later with the contents of c, in rows longer than the rows of a tile.
 #include "kernels/cpu/matmul/gemm.h"
 
 #undef HWY_TARGET_INCLUDE

@@ -191,7 +191,8 @@ class Product {
     }
     std::int64_t sums_step() const { return round_up(b_columns(), kernels_.lanes); }
     std::int64_t sums_size() const { return keeps_sums_ ? round_up(rows_, 2) * sums_step() : 0; }
-    // In bytes; every part is aligned to 64 bytes.
+    // Returns the size of `count` elements in bytes, rounded up because every part is aligned to 64
+    // bytes.
     template <class U>
     static std::int64_t bytes_of(std::int64_t count) {
         return round_up(count * static_cast<std::int64_t>(sizeof(U)), 64);

@@ -53,7 +53,7 @@ void sum_lines(const Lines& matrix, const T* x, std::int64_t outputs, std::int64
     }
 }
 
-// Applies the epilogue to a range of sums and stores it. The steps are those of c and pre.
+// Applies the epilogue to a range of sums and stores it. The steps are the row steps of c and pre.
 template <class T>
 void finish_range(T* sums, std::int64_t n, const T* bias, const MatmulEpilogue& epilogue,
                   const View& c, void* c_data, std::int64_t c_stride, void* pre_data,

@@ -118,7 +118,7 @@ void apply_affine(const Cut& cut, const Block& block, const DensePlanes& x, cons
         span.scale = spread(scale, block, cut.plane, buffers.rows + row);
         span.shift = spread(shift, block, cut.plane, buffers.rows + 2 * row);
     }
-    // Backwards, because the end of the block is most likely in the cache.
+    // Iterates backwards, because the end of the block is most likely in the cache.
     for (std::int64_t u = block.last - 1; u >= block.first; --u) {
         const std::int64_t length = cut.length(u), n = block.channels * length;
         const std::int64_t offset = cut.offset(u, block.channel);
@@ -272,7 +272,7 @@ void apply_gradient(const Cut& cut, const Block& block, const DensePlanes& dy, c
         span.b = spread<L>(of.b, block, cut.plane, buffers.rows + 2 * row);
         span.c = spread<L>(of.c, block, cut.plane, buffers.rows + 3 * row);
     }
-    // Backwards, because the end of the block is most likely in the cache.
+    // Iterates backwards, because the end of the block is most likely in the cache.
     for (std::int64_t u = block.last - 1; u >= block.first; --u) {
         const std::int64_t length = cut.length(u), n = block.channels * length;
         const std::int64_t offset = cut.offset(u, first);

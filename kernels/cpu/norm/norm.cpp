@@ -30,7 +30,7 @@ struct NormGradRow {
     L mean, rstd;
     bool centred;
     std::int64_t n;
-    L *dx, *dweight, *dbias;  // dx is written; the others are added to
+    L *dx, *dweight, *dbias;  // dx is written; dweight and dbias are added to
 };
 
 }  // namespace

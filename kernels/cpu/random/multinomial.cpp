@@ -16,7 +16,7 @@ namespace {
 constexpr std::int64_t kTask = 16384;
 constexpr std::int64_t kMaxTasks = 32;  // limits scratch memory
 
-// (word + 1/2) / 2^32, strictly between 0 and 1.
+// Returns (word + 1/2) / 2^32, which is strictly between 0 and 1.
 double open_unit(std::uint32_t word) { return (word + 0.5) * 0x1p-32; }
 
 // Calls f(i, weight) for the n weights of a row, in order.

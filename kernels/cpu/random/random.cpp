@@ -138,7 +138,7 @@ void for_blocks(const Philox& random, std::int64_t count, F&& f) {
     });
 }
 
-// to_open_unit for one word.
+// Returns the same number as to_open_unit, for one word.
 float open_unit(std::uint32_t word) { return static_cast<float>((word + 0.5) * 0x1p-32); }
 
 // Returns the largest value of the dtype below high.

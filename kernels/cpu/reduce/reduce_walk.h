@@ -99,9 +99,9 @@ void reduce_rows(Cpu& on, const ReducePlan& plan, const Op& op, const ConstView&
     }
 }
 
-// Adds rows from `begin` on of a narrow matrix to the totals of its `width` results, treating
-// `fold` rows at a time as one wide row. Returns where it stopped: less than `fold` rows before the
-// end.
+// Adds the rows of a narrow matrix, starting at row `begin`, to the totals of its `width` results.
+// Treats `fold` rows at a time as one wide row. Returns the first row that was not added; fewer
+// than `fold` rows are left.
 template <class Op>
 std::int64_t reduce_folded(const Op& op, const ConstView& x, std::int64_t fold, std::int64_t width,
                            std::int64_t begin, std::int64_t end, typename Op::Acc* total) {

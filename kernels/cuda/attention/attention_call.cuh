@@ -41,7 +41,8 @@ Operand<T> operand(const V& x) {
     return y;
 }
 
-// Returns lse [B, H, Tq] as an operand, so that its heads are addressed like the others'.
+// Returns lse [B, H, Tq] as an operand, so that its heads are addressed like the heads of other
+// operands.
 template <class C, class V>
 Operand<C> lse_operand(const V& lse) {
     Operand<C> y;

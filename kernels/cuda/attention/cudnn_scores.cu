@@ -15,7 +15,8 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// Finite even when multiplied by powers of two and summed.
+// The biases of masked scores (kHidden) and the lowest other biases (kLowest). They are finite even
+// when multiplied by powers of two and summed.
 template <class T>
 inline constexpr float kHidden = -0x1p101f;
 template <class T>

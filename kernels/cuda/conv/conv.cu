@@ -1,9 +1,9 @@
 // Convolution and transposed convolution without cuDNN, as implicit matrix products. The rows of
 // the result are the channels of a group, its columns are the pixels of all images, and a sum runs
 // over the taps: channels of the source times positions in the kernel. A block computes a tile of
-// 64 x 64. It gathers the factors of 16 taps in shared memory while it loads those of the next 16
-// taps into registers, so that each element is used for 64 sums. The transposed convolution visits
-// all taps of a pixel and uses those that the stride maps to an element of dy.
+// 64 x 64. It gathers the factors of 16 taps in shared memory while it loads the factors of the
+// next 16 taps into registers, so that each element is used for 64 sums. The transposed convolution
+// visits all taps of a pixel and uses those that the stride maps to an element of dy.
 #include "kernels/cuda/conv/conv.cuh"
 #include "kernels/cuda/conv/cudnn_conv.h"
 #include "kernels/cuda/start.cuh"

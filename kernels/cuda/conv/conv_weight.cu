@@ -42,7 +42,7 @@ struct Product {
           groups(geometry.groups),
           tap(dw.shape[2], dw.shape[3]),
           pixel(dy_.shape[2], dy_.shape[3]) {
-        // Enough blocks for a large GPU, with at least kMin terms each.
+        // Uses enough blocks for a large GPU, with at least kMin terms each.
         constexpr std::int64_t kBlocks = 1024, kMin = 512;
         const std::int64_t of_result = row_tiles * column_tiles * groups;
         const std::int64_t most = (pixels + kMin - 1) / kMin;

@@ -190,8 +190,8 @@ class Graph {
     std::vector<std::unique_ptr<Descriptor>> operations_, parts_;
 };
 
-// The device that plans are created for: that of a handle, or one that is only described (by a
-// DEVICEPROP descriptor), for which plans can be created but not run.
+// The device that plans are created for: the device of a handle, or a device that is only described
+// (by a DEVICEPROP descriptor), for which plans can be created but not run.
 struct Target {
     cudnnHandle_t handle = nullptr;
     const Descriptor* described = nullptr;

@@ -133,7 +133,7 @@ const Plan* PlanCache::find(Cuda& on, Key key, const Limits& limits,
     key.push_back(limits.deterministic);
     key.push_back(limits.workspace);
     key.push_back(limits.avoided);
-    // Also distinguishes devices.
+    // The handle also distinguishes devices.
     key.push_back(static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(handle)));
     const std::lock_guard lock(mutex_);
     const auto found = plans_.find(key);

@@ -86,7 +86,7 @@ __global__ void gather_elements(GatherWalk g, const Bits* __restrict__ x,
     }
 }
 
-// 16 bytes per step; strides of x and y, and g.step, are in bytes.
+// Gathers 16 bytes per step; strides of x and y, and g.step, are in bytes.
 template <class Index>
 __global__ void gather_packs(GatherWalk g, const char* __restrict__ x,
                              const Index* __restrict__ index, char* __restrict__ y) {

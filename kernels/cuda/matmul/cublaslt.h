@@ -35,7 +35,7 @@ struct CublasLt {
 const CublasLt* cublaslt();
 const std::string& cublaslt_error();
 
-// For floating and 8-bit dtypes.
+// Returns the CUDA type of a floating or 8-bit float dtype.
 cudaDataType_t cuda_type(DType t);
 
 }  // namespace axle::kernels

@@ -26,7 +26,7 @@ struct LtProduct {
     cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
     LtMatrix vector;  // bias, or output for its gradient
     LtMatrix aux;     // output for GELU's argument, or input of its slope
-    // For 8-bit floats; `in` is then A's type only.
+    // Set for 8-bit floats; `in` is then the dtype of A only.
     struct Float8 {
         DType b;
         const float *a_factor, *b_factor;  // in device memory

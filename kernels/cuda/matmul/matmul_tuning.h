@@ -30,7 +30,7 @@ int fastest(const Cuda& on, int candidates, const std::function<bool(int)>& run)
 // written is ignored, as are invalid lines. Not thread-safe.
 class TuningFile {
   public:
-    // For this device and version of cuBLASLt.
+    // The file of this device and version of cuBLASLt.
     TuningFile(int device, std::size_t version);
 
     // Keys contain no spaces.

@@ -2,8 +2,8 @@
 //
 // For rows that fit in the registers of a team of up to 512 threads (8192 elements, 4096 of f64), a
 // block processes many rows, and each thread accumulates the sums for weight and bias of its
-// columns in registers. At the end the block writes its sums, and a second kernel adds those of all
-// blocks in order. The number of blocks is what the GPU can run concurrently, so the order of
+// columns in registers. At the end the block writes its sums, and a second kernel adds the sums of
+// all blocks in order. The number of blocks is what the GPU can run concurrently, so the order of
 // summation depends on the shape and the GPU. Longer rows use two kernels, one along rows for dx
 // and one down columns for the sums, and read memory up to three times.
 #include "kernels/cuda/norm/norm.cuh"
@@ -57,7 +57,7 @@ struct Held {
         rstd = mine ? static_cast<const C*>(o.rstd)[row] : C(0);
     }
     __device__ C dy_at(int p, int j) const { return static_cast<C>(dy[p].at[j]); }
-    // Where there is no element, dy is 0, and so are products with h.
+    // If there is no element, dy is 0, and so are products with h.
     __device__ C h_at(int p, int j) const { return (static_cast<C>(x[p].at[j]) - mean) * rstd; }
     // Returns the sums of g and of g h.
     __device__ PairOf<C> sums(const Operands& o, std::int64_t first, int n,

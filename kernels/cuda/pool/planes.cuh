@@ -1,4 +1,4 @@
-// Private to kernels: offsets in images: planes [h, w] are numbered in row-major order of the
+// Private to kernels: offsets of image planes [h, w], which are numbered in row-major order of the
 // leading dimensions.
 #pragma once
 

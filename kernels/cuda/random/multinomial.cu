@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(kThreads)
     }
 }
 
-// (word + 1/2) / 2^32, strictly between 0 and 1.
+// Returns (word + 1/2) / 2^32, which is strictly between 0 and 1.
 __device__ inline double open_unit(std::uint32_t word) { return (word + 0.5) * 0x1p-32; }
 
 // --- with replacement
@@ -173,7 +173,8 @@ __global__ void __launch_bounds__(kThreads)
 
 // --- without replacement
 
-// weight / -ln(u): exponential clocks whose rates are the weights.
+// Ranks elements by weight / -ln(u). Its reciprocal is an exponential random variable whose rate is
+// the weight, so the first k elements are a sample without replacement.
 template <class T>
 struct Clocks {
     Philox random;

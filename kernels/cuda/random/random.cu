@@ -112,7 +112,7 @@ struct Uniform {
     }
 };
 
-// (word + 1/2) / 2^32, rounded once: both halves and their scaled values are exact floats.
+// Returns (word + 1/2) / 2^32, rounded once: both halves and their scaled values are exact floats.
 __device__ inline float open_unit(std::uint32_t word) {
     const float tail = fmaf(static_cast<float>(word & 0xffffu), 0x1p-32f, 0x1p-33f);
     return fmaf(static_cast<float>(word >> 16), 0x1p-16f, tail);

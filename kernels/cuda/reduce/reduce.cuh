@@ -15,9 +15,8 @@
 //     Lane, Acc      the type that elements are converted to, and the type of the accumulator
 //     kInputs        1 or 2 operands, which have the same shape and strides
 //     start()        the result of no elements
-//     take           adds kCount elements at position, position + step, ... of `result`; the
-//     elements
-//                    of the second operand follow those of the first
+//     take           adds kCount elements at position, position + step, ... of `result`:
+//                    the elements of the first operand, then the elements of the second
 //     join           combines two partial results; their order does not change the bits
 //     write          stores a result
 #pragma once

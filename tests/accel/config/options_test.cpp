@@ -115,7 +115,9 @@ TEST(KwargsHandlers, SetAllOptions) {
 // Covers 1.kwargs_handlers.
 TEST(KwargsHandlers, AreRejectedIfGivenTwice) {
     expect_error<ValueError>(
-        {"Accelerator: kwargs_handlers: only one of each kind: two are GradScalerKwargs"}, [] {
+        {"Accelerator: kwargs_handlers: only one handler of each kind is allowed; given twice: "
+         "GradScalerKwargs"},
+        [] {
             make({.kwargs_handlers = {accel::GradScalerKwargs{}, accel::AutocastKwargs{},
                                       accel::GradScalerKwargs{}}});
         });
@@ -215,7 +217,7 @@ TEST(FlagVariables, SetDebugMode) {
 }
 
 // Covers 32.DynamoBackend, 1.dynamo_backend.
-TEST(Dynamo, KnowsEveryBackendAndLogsItsEffectOnce) {
+TEST(Dynamo, AcceptsEveryBackendAndLogsItsEffectOnce) {
     EXPECT_EQ(accel::known_dynamo_backends(),
               std::vector<std::string>({"no", "eager", "aot_eager", "inductor", "aot_ts_nvfuser",
                                         "nvprims_nvfuser", "cudagraphs", "ofi", "fx2trt", "onnxrt",

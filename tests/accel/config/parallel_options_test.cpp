@@ -127,7 +127,7 @@ TEST(Parallelism, IsValidated) {
 
 // Covers 1.parallelism_config, 2.parallelism_config, 2.tensor_parallel_rank,
 // 2.pipeline_parallel_rank, 2.should_save_model.
-TEST(Parallelism, WithOnlyReplicasTrainsAsUsual) {
+TEST(Parallelism, TrainsAsUsualWithOnlyReplicas) {
     on_ranks(2, [](const Group& group) {
         for (const int replicas : {1, 2}) {  // if all sizes are 1, all ranks are replicas
             Accelerator accelerator(

@@ -204,7 +204,7 @@ TEST(Dispatch, KeepsErrorTypesOnAllRanks) {
     });
 }
 
-// With drop_last it reads one step ahead.
+// With drop_last, the loader reads one step ahead.
 TEST(Dispatch, YieldsTheStepBeforeABrokenSample) {
     on_ranks(2, [](const Group& group) {
         for (const bool drop_last : {false, true}) {

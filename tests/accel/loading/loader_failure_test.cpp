@@ -60,7 +60,7 @@ std::string train(const Group& group, data::DataLoader& loader,
 
 class FailingLoader : public testing::TestWithParam<int> {};  // workers
 
-TEST_P(FailingLoader, OfOneProcessEndsAllLoops) {
+TEST_P(FailingLoader, EndsAllLoopsWhenOneProcessFails) {
     const auto ends = ends_of([&](const Group& group) {
         data::DataLoader loader(damaged(group->rank() == 1),
                                 {.batch_size = 2, .num_workers = GetParam()});
@@ -76,7 +76,7 @@ TEST_P(FailingLoader, OfOneProcessEndsAllLoops) {
     }
 }
 
-TEST_P(FailingLoader, OfTheDispatchingProcessEndsAllLoops) {
+TEST_P(FailingLoader, EndsAllLoopsWhenTheDispatchingProcessFails) {
     const auto ends = ends_of([&](const Group& group) {
         data::DataLoader loader(damaged(group->rank() == 0),
                                 {.batch_size = 2, .num_workers = GetParam()});
@@ -93,7 +93,7 @@ TEST_P(FailingLoader, OfTheDispatchingProcessEndsAllLoops) {
 }
 
 // The process with the failing loader continues without the other ranks.
-TEST_P(FailingLoader, WithACaughtErrorEndsLoopsThatWaitForIt) {
+TEST_P(FailingLoader, EndsWaitingLoopsWhenTheErrorIsCaught) {
     const auto ends = ends_of([&](const Group& group) -> std::string {
         data::DataLoader loader(damaged(group->rank() == 1),
                                 {.batch_size = 2, .num_workers = GetParam()});
@@ -114,7 +114,7 @@ TEST_P(FailingLoader, WithACaughtErrorEndsLoopsThatWaitForIt) {
     }
 }
 
-TEST_P(FailingLoader, WithACaughtErrorCanRejoin) {
+TEST_P(FailingLoader, CanRejoinWhenTheErrorIsCaught) {
     const auto ends = ends_of([&](const Group& group) -> std::string {
         data::DataLoader loader(damaged(group->rank() == 1),
                                 {.batch_size = 2, .num_workers = GetParam()});
@@ -137,7 +137,7 @@ TEST_P(FailingLoader, WithACaughtErrorCanRejoin) {
 INSTANTIATE_TEST_SUITE_P(Workers, FailingLoader, testing::Values(0, 2),
                          testing::PrintToStringParamName());
 
-TEST(SliceFunction, ThatThrowsEndsAllLoops) {
+TEST(SliceFunction, EndsAllLoopsWhenItThrows) {
     const auto ends = ends_of([&](const Group& group) {
         data::DataLoader loader(tests::numbers(kSamples), {.batch_size = 2});
         int calls = 0;
@@ -177,11 +177,11 @@ void expect_named_after_leaving(int who, accel::DataLoaderConfiguration config) 
     }
 }
 
-TEST(LoopLeftEarly, ByOneProcessEndsAllLoops) { expect_named_after_leaving(1, {}); }
-TEST(LoopLeftEarly, ByTheDispatchingProcessEndsAllLoops) {
+TEST(LoopLeftEarly, EndsAllLoopsWhenOneProcessLeaves) { expect_named_after_leaving(1, {}); }
+TEST(LoopLeftEarly, EndsAllLoopsWhenTheDispatchingProcessLeaves) {
     expect_named_after_leaving(0, {.dispatch_batches = true});
 }
-TEST(LoopLeftEarly, ByAReceivingProcessEndsAllLoops) {
+TEST(LoopLeftEarly, EndsAllLoopsWhenAReceivingProcessLeaves) {
     expect_named_after_leaving(1, {.dispatch_batches = true});
 }
 

@@ -99,7 +99,7 @@ std::string difference(const Log& log, const Log& expected, const std::string& w
 }
 
 // Resumes from every checkpoint in a folder; returns "" if all results are right. The first program
-// saves further checkpoints on its way.
+// saves further checkpoints while it runs.
 std::string resume_everywhere(const Kind& kind, int workers, const Group& group,
                               const std::string& from, std::int64_t first = 0,
                               const std::string& into = {}) {
@@ -110,7 +110,7 @@ std::string resume_everywhere(const Kind& kind, int workers, const Group& group,
         const Log log = program.run(step == first ? into : "", step + 1);
         wrong += difference(log, expected_from(kind, step + 1),
                             str(kind.name, ", ", workers, " workers, ", group->size(),
-                                " processes, behind step ", step));
+                                " processes, after step ", step));
     }
     return wrong;
 }

@@ -99,7 +99,7 @@ TEST(ActiveLoader, CompletesAnUpdateAfterAnInterruptedEvaluation) {
 
 // --- preparing
 
-TEST(PreparedLoader, PreparedTwiceReadsTheSame) {
+TEST(PreparedLoader, ReadsTheSameWhenPreparedTwice) {
     on_ranks(2, [](const Group& group) {
         Accelerator accelerator(of_group(group));
         data::DataLoader loader(numbers(8), {.batch_size = 2});
@@ -250,7 +250,7 @@ TEST(PreparedLoader, DispatchesIterablesOnlyIfBatchesArePlaced) {
     });
 }
 
-// With shuffling, so that each epoch has another order.
+// The loader shuffles, so that each epoch has a different order.
 TEST(PreparedLoader, ContinuesInOneEpochAfterLoopsWereLeftInDifferentEpochs) {
     on_ranks(2, [](const Group& group) {
         Accelerator accelerator(of_group(group, {.even_batches = false}));

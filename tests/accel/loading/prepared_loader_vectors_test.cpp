@@ -20,7 +20,7 @@ using tests::Rows;
 
 constexpr const char* kUnknown = "TypeError";
 
-// What one process sees.
+// The batches and loader properties that one process observes.
 struct Seen {
     std::vector<Rows> batches, gathered;
     std::vector<bool> ends;
@@ -160,7 +160,7 @@ Expected expected_of(const json& c, std::size_t rank) {
     } else if (!is.dispatched && is.splits && !is.evens && !is.drops && is.processes > 1) {
         e.len = e.batches.size();  // counts batches that the process does not get
     } else if (is.dispatched && has_an_empty_batch(c)) {
-        // With too few samples for every process, a process gets the first ones again.
+        // With too few samples for every process, a process gets the first samples again.
         e.batches = {{static_cast<std::int64_t>(rank) % is.n}};
         e.gathered = {range(0, is.n)};
     }

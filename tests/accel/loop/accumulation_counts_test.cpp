@@ -83,7 +83,7 @@ TEST(Accumulation, ReturnsTheInnermostRunningLoader) {
     EXPECT_FALSE(accumulation.state().in_dataloader());
 }
 
-TEST(Accumulation, PositionKeyTellsPositionsApart) {
+TEST(Accumulation, PositionKeyDistinguishesPositions) {
     Accumulation accumulation({.num_steps = 2});
     const std::string first = accumulation.position_key(false);
     accumulation.begin_micro_batch();

@@ -179,7 +179,7 @@ TEST(Accumulation, SyncsAndCountsLikeVectors) {
                                 if (kind == "second_accelerator_overrides_shared_gradient_state")
                                     return second_accelerator(group);
                                 if (kind == "plugin_kwargs") return plugin(c, group);
-                                ADD_FAILURE() << "nobody knows this kind of case: " << c;
+                                ADD_FAILURE() << "unknown kind of case: " << c;
                             });
 }
 

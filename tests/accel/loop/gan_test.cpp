@@ -159,7 +159,7 @@ Gan by_accelerator(const Nets& start, const Group& group, bool overflows_everywh
 
 // Covers 2.optimizer_step_was_skipped, 3.unscale_gradients, 7.several, 8.GradScaler,
 // 8.multi-optimizer, 30.16.
-TEST(Gan, InF16MatchesTheHandWrittenLoop) {
+TEST(Gan, MatchesTheHandWrittenLoopInF16) {
     const Nets start = new_nets();
     const Gan expected = by_hand(start);
     EXPECT_EQ(expected.scales[kOverflow], expected.scales[kOverflow - 1] / 2);
@@ -197,7 +197,7 @@ TEST(Gan, SkipsTheStepOnAllProcessesIfOneOverflows) {
 
 // Evaluates only the first batches within the training loop.
 // Covers 7.nested, 3.accumulate.
-TEST(NestedEvaluation, LeftEarlyDoesNotChangeTraining) {
+TEST(NestedEvaluation, DoesNotChangeTrainingWhenLeftEarly) {
     constexpr std::int64_t kTrain = 7, kHeldOut = 5;
     manual_seed(2);
     const Net start(4, 1);

@@ -56,7 +56,7 @@ TEST(SchedulerHooks, CountEveryMetricIfSchedulerStepsIndependently) {
     EXPECT_EQ(p.lr(), 0.25);
 }
 
-TEST(SchedulerHooks, CountAMetricOncePerProcessUnlessPerUpdate) {
+TEST(SchedulerHooks, CountAMetricOncePerProcessOrOncePerUpdate) {
     tests::on_ranks(2, [](const std::shared_ptr<dist::ProcessGroup>& group) {
         for (const auto steps :
              {accel::SchedulerSteps::per_process, accel::SchedulerSteps::per_update}) {
@@ -98,7 +98,7 @@ TEST(SchedulerHooks, ApplyToAllPartsOfASequence) {
     EXPECT_EQ(seen, (std::vector<double>{0, 0, 0.5, 0.5, 0.5, 1, 1, 1, 0.5}));
 }
 
-TEST(ScheduleGate, AScheduleByNameIsPrepared) {
+TEST(SchedulerHooks, ApplyToAScheduleCreatedByName) {
     Prepared p;
     const auto linear = optim::get_scheduler("linear", p.sgd, 0, 4);
     p.accelerator.prepare(p.sgd, *linear);

@@ -324,7 +324,7 @@ TEST(AutocastHandler, SwitchesOffAndOnAgain) {
 }
 
 // Covers 3.autocast, 8.AutocastKwargs.
-TEST(AutocastHandler, OfTheOptionsAppliesToModelsAndScopes) {
+TEST(AutocastHandler, AppliesToModelsAndScopesWhenGivenAsOption) {
     const Tensor a = ones({2, 2});
     SmallNet net;
     Accelerator accelerator(
@@ -368,7 +368,7 @@ TEST(AutocastHandler, ControlsTheWeightCache) {
 }
 
 // Covers 8.model, 31.loss.
-TEST(Outputs, OfAPreparedModelAreF32ByDefault) {
+TEST(PreparedModel, ReturnsF32ByDefault) {
     const Tensor x = ones({2, 4});
     for (const char* precision : {"bf16", "fp16"})
         for (const bool convert : {true, false}) {

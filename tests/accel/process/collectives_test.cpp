@@ -100,7 +100,7 @@ class Rank {
             const std::map<std::string, Tree> nested{
                 {"x", r}, {"y", Tree::list({r + r, Tree::list({r.view({1, 1})})})}};
             json seen = json_of(to_tree(accelerator_.gather(nested)));
-            seen["types"] = {"dict", "tuple", "list"};  // the types are those of the argument
+            seen["types"] = {"dict", "tuple", "list"};  // the argument's types
             return seen;
         }
         if (name == "gather_object")
@@ -214,7 +214,7 @@ TEST(GatherForMetrics, JoinsEachMemberOfAPair) {
     });
 }
 
-TEST(Operations, WithoutAStateRunOnOneProcess) {
+TEST(Operations, RunOnOneProcessWithoutAState) {
     const Tensor x = ones({2});
     EXPECT_TRUE(accel::gather(x).is_same(x));
     EXPECT_EQ(accel::gather({{"x", x}, {"name", "a"}})["name"].string(), "a");
@@ -231,7 +231,7 @@ TEST(Operations, WithoutAStateRunOnOneProcess) {
                                     [] { accel::reduce(arange(2)); });
 }
 
-TEST(Operations, OfAnAcceleratorUseItsGroup) {
+TEST(Operations, UseTheGroupOfTheAccelerator) {
     on_ranks(2, [](const Group& group) {
         const Accelerator accelerator({.cpu = true, .process_group = group});
         const Tensor mine = full({1}, group->rank());

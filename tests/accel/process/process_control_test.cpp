@@ -166,7 +166,7 @@ TEST(EndTraining, LeavesTheGroupUnlessTheProgramCreatedIt) {
 }
 
 // Covers 9.DDP.
-TEST(PreparedModel, WithoutTrainableParametersIsNotSynchronized) {
+TEST(PreparedModel, IsNotSynchronizedWithoutTrainableParameters) {
     Job job(2, [&](const dist::Environment& environment) -> std::string {
         start_as(environment, false);
         Accelerator accelerator({.cpu = true});

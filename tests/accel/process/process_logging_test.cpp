@@ -1,4 +1,4 @@
-// Tests what runs, logs and tracks on which of several processes.
+// Tests on which of several processes functions run, and loggers and trackers write.
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>

@@ -95,7 +95,7 @@ json outcome_of_loading(const accel::PrepareDataLoaderOptions& options) {
     return result;
 }
 
-// What Axle does, by name of the fact.
+// Functions that return Axle's result, by name of the fact.
 std::map<std::string, std::function<json()>> facts() {
     const Tree pair = tensor({1, 2}, {2});
     std::map<std::string, std::function<json()>> f;
@@ -209,7 +209,7 @@ std::map<std::string, std::function<json()>> facts() {
 }
 
 // Returns the expected value: the recorded one (for errors only that there is one), unless a rule
-// in tests/vectors/README.md says otherwise.
+// in tests/vectors/README.md replaces it.
 json expected(const std::string& name, const json& recorded) {
     if (name == "reduce_mean_int") return kRefused;
     if (name == "split_batches_ctor_ignored") return true;

@@ -131,7 +131,7 @@ TEST(AccelerateState, NamesMissingOrDamagedFilesAndChangesNothing) {
     }
 }
 
-// They are missing, or cannot be read; the rest is loaded.
+// If random states are missing or cannot be read, the rest is loaded.
 TEST(AccelerateState, DoesNotNeedRandomStates) {
     LogCapture logged;
     for (const bool damaged : {false, true}) {

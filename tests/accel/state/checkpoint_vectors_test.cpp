@@ -155,7 +155,7 @@ void registered_objects(const Case& c) {
 }
 
 // Covers 10.automatic_checkpoint_naming, 10.total_limit, 10.iteration, 31.checkpoint, 31.registered.
-TEST(CheckpointLayoutVectors, EveryCase) {
+TEST(CheckpointLayout, MatchesVectors) {
     const std::map<std::string, std::function<void(const Case&)>> kinds = {
         {"files", files},
         {"auto_naming", auto_naming},

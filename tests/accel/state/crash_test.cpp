@@ -87,7 +87,7 @@ void expect_to_survive(int rounds, bool same_place) {
     accel::rotate_checkpoints(folder.path(), 1);
     EXPECT_EQ(folder.count(), 1u);
 
-    // The results must equal those of an uninterrupted run.
+    // The results must equal the results of an uninterrupted run.
     Training resumed(99);
     resumed.accelerator.load_state(accel::latest_checkpoint(folder.path()).value());
     const std::int64_t epochs = resumed.loader.epoch() + 1;
@@ -103,7 +103,7 @@ TEST(Crash, LatestCheckpointSurvivesSixtyKills) { expect_to_survive(60, false); 
 
 TEST(Crash, ReplacedCheckpointSurvivesSixtyKills) { expect_to_survive(60, true); }
 
-TEST(Crash, LongRunOfKills) {
+TEST(Crash, LatestCheckpointSurvivesALongRunOfKills) {
     expect_to_survive(600, false);
     expect_to_survive(600, true);
 }

@@ -121,7 +121,7 @@ TEST(SaveModel, WritesOnlyOnTheMainProcess) {
 }
 
 // Covers 10.save_on_each_node, 31.save.
-TEST(SaveModel, OnEachNodeWritesOnTheLocalMainProcess) {
+TEST(SaveModel, WritesOnTheLocalMainProcessOfEachNode) {
     EXPECT_TRUE(accel::is_saving_process(accel::PartialState({.cpu = true}), false));
     EXPECT_TRUE(accel::is_saving_process(accel::PartialState({.cpu = true}), true));
     on_ranks(2, [&](const std::shared_ptr<dist::ProcessGroup>& group) {

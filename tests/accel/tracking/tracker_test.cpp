@@ -110,7 +110,7 @@ TEST(RegisterTrackerClass, AddsAName) {
                                    }});
 }
 
-// Names of services are those of Accelerate; a registered one is not skipped.
+// Services have the same names as in Accelerate; a registered service is not skipped.
 // Covers 11.LoggerType, 11.wandb.
 TEST(LogWith, AcceptsLoggerTypesAndRegisteredServices) {
     Messages messages;
@@ -187,7 +187,7 @@ TEST(Trackers, RejectValuesThatAreNotAMap) {
 
 // --- errors of user-defined trackers
 
-TEST(Trackers, ThatThrowDoNotStopTraining) {
+TEST(Trackers, DoNotStopTrainingWhenTheyThrow) {
     Messages messages;
     for (const char* fails : {"start", "config", "log", "log_images", "log_table", "finish"}) {
         const auto bad = std::make_shared<Recorder>("bad", fails);
@@ -208,7 +208,7 @@ TEST(Trackers, ThatThrowDoNotStopTraining) {
     }
 }
 
-TEST(Trackers, ThatThrowInNameDoNotStopTraining) {
+TEST(Trackers, DoNotStopTrainingWhenNameThrows) {
     struct Nameless : Recorder {
         using Recorder::Recorder;
         std::string name() const override { throw 7; }

@@ -61,7 +61,7 @@ TEST(Mean, SumsInF64) {
     EXPECT_EQ(mean.compute(), full({1}, 0.1, {bf16}).item());
 }
 
-TEST(Perplexity, OfUniformPredictionsIsTheNumberOfClasses) {
+TEST(Perplexity, EqualsTheNumberOfClassesForUniformPredictions) {
     Accelerator accelerator(on_cpu());
     for (const DType t : {f64, f32, f16, bf16}) {
         Perplexity perplexity(accelerator);

@@ -221,7 +221,7 @@ TEST_P(Metrics, DoNotDependOnTheDivisionOfRows) {
     });
 }
 
-// Duplicates with which even_batches fills up batches.
+// even_batches fills batches with duplicates, which metrics must not count.
 // Covers 30.4.
 TEST_P(Metrics, IgnoreDuplicatesOfAPreparedLoader) {
     on_ranks(GetParam(), [&](const std::shared_ptr<dist::ProcessGroup>& group) {
@@ -272,7 +272,7 @@ TEST_P(Metrics, ContinueFromTheStateOfAnyNumberOfProcesses) {
 
 INSTANTIATE_TEST_SUITE_P(Processes, Metrics, testing::Values(1, 2, 3, 4));
 
-TEST(Metric, WithDifferentClassesOnARankThrowsOnAllRanks) {
+TEST(Metric, ThrowsOnAllRanksWhenClassesDiffer) {
     const auto errors = outcomes(3, [](const std::shared_ptr<dist::ProcessGroup>& group) {
         Accelerator accelerator(on_cpu(group));
         ConfusionMatrix confusion(accelerator, group->rank() == 2 ? 4 : 3);

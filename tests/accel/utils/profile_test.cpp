@@ -146,7 +146,7 @@ TEST(Profile, StepsContainTheirOps) {
     EXPECT_FALSE(calls.contains("ProfilerStep#1"));
 }
 
-TEST(Profile, WithoutAScheduleRecordsUntilStop) {
+TEST(Profile, RecordsUntilStopWithoutASchedule) {
     int traces = 0;
     ProfileSession session({.on_trace_ready = [&](ProfileSession&) { ++traces; }});
     work(0);
@@ -216,7 +216,7 @@ TEST(Profile, RejectsUnsupportedOptions) {
         ProfileSession s({.schedule_option = ProfileSchedule{.active = 0}});
     });
     const ProfileSession running;
-    expect_error<UsageError>({"profile: something is being recorded already"},
+    expect_error<UsageError>({"profile: another recording is already running"},
                              [] { ProfileSession second; });
 }
 

@@ -40,7 +40,7 @@ Rows pass_of_all(const Accelerator& accelerator, data::DataLoader& loader) {
 }
 
 // Covers 1.rng_types, 4.rng_types, 4.synchronized.
-TEST(SynchronizedOrder, IsThatOfTheMainProcessInEveryPass) {
+TEST(SynchronizedOrder, MatchesTheMainProcessInEveryPass) {
     on_ranks(2, [](const Group& group) {
         for (const bool dispatches : {false, true}) {
             Accelerator accelerator(

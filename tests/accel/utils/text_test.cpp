@@ -133,7 +133,7 @@ class Terminal {
 };
 
 // Covers 25.total_progress, 25.progress.
-TEST(Progress, OnATerminalASecondBarIsBelowAndVanishes) {
+TEST(Progress, ShowsASecondBarBelowOnATerminalUntilClosed) {
     const Terminal terminal;
     ProgressBar total(4, {.title = "total"});
     ProgressBar epoch(2, {.title = "epoch", .leave = false, .line = 1});
@@ -245,7 +245,7 @@ TEST(JsonLines, DropsAnIncompleteLastLine) {
     }
 }
 
-TEST(JsonLines, NamesAMissingFolder) {
+TEST(JsonLines, ReportsAMissingFolder) {
     const TemporaryFolder folder;
     expect_error<FileError>({(folder / "none/m.jsonl").c_str()},
                             [&] { JsonLines lines(folder / "none/m.jsonl", 0); });

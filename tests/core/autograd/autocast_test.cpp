@@ -71,8 +71,8 @@ TEST_P(AutocastOps, KeepDTypeForOtherOps) {
         });
 }
 
-// Each floating operand in turn is f32 and the others have the low dtype. 0-d operands do not take
-// part in type promotion.
+// Each floating operand in turn is f32 and the other operands have the low dtype. 0-d operands do
+// not take part in type promotion.
 // Covers 8.autocast.
 TEST_P(AutocastOps, PromoteOperandsToWidestDType) {
     for_each_row(Autocast::widest, [](const OpCase& c, const Row& row) {

@@ -20,10 +20,10 @@ TEST(SaveSafetensors, RefusesWhatReaderWouldRefuse) {
     expect_error<ValueError>({"save_safetensors: ", "'__metadata__'"}, [&] {
         save_safetensors(path, {{"__metadata__", x}});
     });
-    expect_error<ValueError>({"save_safetensors: not UTF-8: '\\xff'"}, [&] {
+    expect_error<ValueError>({"save_safetensors: names and metadata must be UTF-8: '\\xff'"}, [&] {
         save_safetensors(path, {{"\xff", x}});
     });
-    expect_error<ValueError>({"save_safetensors: not UTF-8"}, [&] {
+    expect_error<ValueError>({"save_safetensors: names and metadata must be UTF-8"}, [&] {
         save_safetensors(path, {{"x", x}}, {{"k", "\xc3"}});
     });
     expect_error<UsageError>({"save_safetensors: ", "undefined", "'x'"}, [&] {

@@ -213,12 +213,12 @@ TEST(BatchNorm, RefusesMismatchedArguments) {
                              [&] { batch_norm(x, trained, right, {}, {}, true); });
 }
 
-TEST(GroupNorm, WithOneGroupEqualsLayerNorm) {
+TEST(GroupNorm, EqualsLayerNormWithOneGroup) {
     const Tensor x = randn({3, 4, 5, 6}), flat = x.reshape({3, -1});
     expect_close(group_norm(x, 1), layer_norm(flat).reshape(x.shape()));
 }
 
-TEST(GroupNorm, WithOneChannelEqualsBatchNormOfOneSample) {
+TEST(GroupNorm, EqualsBatchNormOfOneSampleWithOneChannelPerGroup) {
     const Tensor x = randn({1, 4, 5000});
     expect_close(group_norm(x, 4), batch_norm(x, {}, {}, {}, {}, true));
 }

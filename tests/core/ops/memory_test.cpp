@@ -62,7 +62,7 @@ TEST_P(StridedOp, DoesNotDependOnLayout) {
     }
 }
 
-// Each operand in turn is strided while the others are contiguous.
+// Each operand in turn is strided, while the other operands are contiguous.
 TEST_P(StridedOp, AcceptsMixedLayouts) {
     const OpCase& c = op_case();
     for (const Row& row : c.rows) {

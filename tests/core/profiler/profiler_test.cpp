@@ -30,7 +30,7 @@ using profiler::RecordFunction;
 using profiler::Row;
 using profiler::Trace;
 
-// Stops a recording that a failed test left behind, so that the next test can start one.
+// Stops a recording that a failed test did not stop, so that the next test can start one.
 class Profiler : public testing::Test {
   protected:
     ~Profiler() override {
@@ -264,8 +264,8 @@ TEST_F(Profiler, SamplesMemoryAtEachAllocation) {
 
 // --- scopes of the library
 
-// empty only allocates; ops composed of others are recorded under the names of those; the last two
-// are not recorded if they return their operand.
+// empty only allocates; ops that are composed of other ops are recorded under the names of these
+// ops; the last two are not recorded if they return their operand.
 const std::set<std::string> kOpsWithoutScope = {
     "empty",     "empty_like", "zeros", "ones",   "full",       "zeros_like", "ones_like",
     "full_like", "rand",       "randn", "tensor", "checkpoint", "to",         "contiguous"};

@@ -39,7 +39,7 @@ TEST(IterableLoader, GivesSameBatchesForAnyNumberOfWorkers) {
     }
 }
 
-TEST(IterableLoader, KnowsLastBatchEvenIfFull) {
+TEST(IterableLoader, DetectsLastBatchEvenIfFull) {
     for (const bool sized : {false, true})
         for (const bool drop_last : {false, true})
             for (const int workers : kWorkers)

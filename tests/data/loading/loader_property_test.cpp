@@ -191,7 +191,7 @@ TEST(Shares, HaveEqualSizesIfBatchesAreEven) {
 }
 
 // Covers 4.__len__.
-TEST(Shares, KnowSizeAndLastBatch) {
+TEST(Shares, ReportSizeAndLastBatch) {
     for (std::uint64_t seed = 0; seed < kCases; ++seed) {
         Draws draws(seed);
         const Case c(draws);

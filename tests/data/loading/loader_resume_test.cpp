@@ -253,7 +253,7 @@ class Ragged {
     FunctionDataset dataset_ = from_function(10, sample);
 };
 
-TEST(LoaderState, OfBatchesOfVaryingSizesFitsOtherNumbersOfProcesses) {
+TEST(LoaderState, FitsOtherNumbersOfProcessesWhenBatchSizesVary) {
     const Ragged ragged;
     const Batches all = ragged_batches(10);
     const auto four = ragged.loader(4, 0);
@@ -292,7 +292,7 @@ std::string text_of(Call call) {
     return "no ValueError";
 }
 
-TEST(LoaderState, OfBatchesOfVaryingSizesIsRefusedWithinStep) {
+TEST(LoaderState, IsRefusedWithinStepWhenBatchSizesVary) {
     const Ragged ragged;
     const auto one = ragged.loader(1, 0);
     Tree state;
@@ -309,7 +309,7 @@ TEST(LoaderState, OfBatchesOfVaryingSizesIsRefusedWithinStep) {
                 testing::HasSubstr("with 2 processes is after the end of a pass of 10 batches"));
 }
 
-TEST(LoaderState, OfOtherLoadersIsRefusedWithReason) {
+TEST(LoaderState, IsRefusedWithReasonByOtherLoaders) {
     const FunctionDataset dataset = from_function(24, sample);
     const auto make = [&](std::int64_t batch_size, std::int64_t processes) {
         auto loader =

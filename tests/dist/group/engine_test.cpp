@@ -171,7 +171,7 @@ TEST_P(HostEngineCollectives, AllToAllMovesEveryPiece) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, HostEngineCollectives, testing::Values(2, 3, 4));
 
-TEST(HostEngineMessages, WithDifferentTagsDoNotMix) {
+TEST(HostEngineMessages, DoNotMixWhenTagsDiffer) {
     expect_no_errors(run_ranks(2, [&](HostEngine& engine, int rank) {
         int seven = 7, eight = 8;
         if (rank == 0) {

@@ -40,7 +40,7 @@ class Children {
         const int port = tests::free_port();
         for (int rank = 0; rank < size; ++rank) {
             int ends[2];
-            if (::pipe2(ends, O_CLOEXEC) != 0) throw std::runtime_error("no pipe");
+            if (::pipe2(ends, O_CLOEXEC) != 0) throw std::runtime_error("cannot create a pipe");
             const pid_t pid = ::fork();
             if (pid == 0) run(rank, size, port, body, ends[1]);
             ::close(ends[1]);
@@ -101,7 +101,7 @@ void expect_comm_error(const Child& child, const std::string& text) {
     EXPECT_THAT(child.text, testing::HasSubstr(text));
 }
 
-TEST(RankDeath, DuringACollectiveThrowsCommErrorOnTheOtherRank) {
+TEST(RankDeath, ThrowsCommErrorOnTheOtherRankDuringACollective) {
     for (int time = 0; time < 30; ++time) {
         Children children(2, [](const Group& group) {
             const Tensor x = ones({4000000});
@@ -139,7 +139,7 @@ TEST(RankDeath, IsReportedToAllOtherRanks) {
     }
 }
 
-TEST(RankDeath, OfRankZeroIsReported) {
+TEST(RankDeath, IsReportedForRankZero) {
     Children children(3, [](const Group& group) {
         const Tensor x = ones({1000000});
         for (;;) group->all_reduce(x, dist::ReduceOp::max);

@@ -255,7 +255,7 @@ void expect_same_tree(const Tree& a, const Tree& b) {
     for_each_tensor(a, [&](const Tensor& t) { expect_same_bits(t, expected.at(i++)); });
 }
 
-TEST(Operations, OnRandomTreesMatchOperationsOnTheWholeBatch) {
+TEST(Operations, MatchOperationsOnTheWholeBatchForRandomTrees) {
     for (const int size : {1, 2, 3})
         on_ranks(size, [&](const Group& group) {
             for (unsigned seed = 0; seed < 25; ++seed) {

@@ -122,7 +122,7 @@ TEST(UnevenInputs, WorkWithAccumulation) {
     }
 }
 
-// Rank 0's buffers while it has data, then those of the next rank.
+// Rank 0's buffers are broadcast while it has data, then the buffers of the next rank.
 TEST(UnevenInputs, BroadcastBuffersOfTheFirstRankWithData) {
     std::vector<nn::BatchNorm1d> models;
     for (int rank = 0; rank < 3; ++rank) models.emplace_back(2);

@@ -70,13 +70,13 @@ TEST(RankDeath, IsReportedWithRankPidAndHost) {
     EXPECT_LT(dist::Clock::now() - begin, seconds(6));
 }
 
-TEST(RankDeath, OfRankZeroIsReportedToOtherRanks) {
+TEST(RankDeath, IsReportedToOtherRanksForRankZero) {
     const Job job(2);
     EXPECT_THAT(failure_text_on(job, 0, 1, [](Child& child) { child.signal(SIGKILL); }),
                 AllOf(HasSubstr("rank 0 (pid "), HasSubstr("died during barrier #1")));
 }
 
-TEST(RankDeath, BeforeAllHaveJoinedEndsTheJoin) {
+TEST(RankDeath, EndsTheJoinOfTheOtherRanks) {
     const Job job(3);
     Child child([&] {
         std::thread([&] { job.join(1); }).detach();
@@ -128,7 +128,7 @@ TEST(RankFreeze, IsReportedWithRankAndActivity) {
     EXPECT_LT(dist::Clock::now() - begin, seconds(6));
 }
 
-TEST(RankFreeze, OfRankZeroIsReportedToOtherRanks) {
+TEST(RankFreeze, IsReportedToOtherRanksForRankZero) {
     Job job(2);
     job.options.heartbeat_timeout = seconds(1);
     EXPECT_THAT(failure_text_on(job, 0, 1, [](Child& child) { child.signal(SIGSTOP); }),
@@ -230,7 +230,7 @@ TEST(RankDeath, IsReportedWithTheSignalFromTheLauncher) {
     EXPECT_EQ(failure.sequence, 1);
 }
 
-TEST(RankDeath, OfRankZeroIsReportedWithTheSignalFromTheLauncher) {
+TEST(RankDeath, IsReportedForRankZeroWithTheSignalFromTheLauncher) {
     const Job job(2);
     Child child(victim(job, 0));
     Launcher launcher;
@@ -270,7 +270,7 @@ TEST(RankDeath, IsReportedWithTheExitCode) {
                                             HasSubstr("died: exited with code 3 during "))));
 }
 
-TEST(RankDeath, BeforeJoiningIsReportedByTheLauncher) {
+TEST(RankDeath, IsReportedByTheLauncherBeforeJoining) {
     const Job job(2);
     const Launcher launcher;
     launcher.send({1, 4242, SIGSEGV, 0});

@@ -29,7 +29,7 @@ using tests::Job;
 using tests::RankOutcome;
 using tests::TemporaryFolder;
 
-// When a process is killed or stopped.
+// The moment at which a process is killed or stopped.
 enum class Moment { init, forward, collective, save, teardown };
 constexpr Moment kMoments[] = {Moment::init, Moment::forward, Moment::collective, Moment::save,
                                Moment::teardown};

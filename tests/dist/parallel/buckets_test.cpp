@@ -26,7 +26,7 @@ std::vector<Tensor> of_sizes(const std::vector<std::int64_t>& numbers, DType dty
 }
 
 // Covers 9.bucket_cap_mb.
-TEST(Buckets, AreCompleteWithTheParameterThatReachesTheSize) {
+TEST(Buckets, EndWithTheParameterThatReachesTheSize) {
     const auto parameters = of_sizes({10, 1, 20, 5, 1, 30});
     EXPECT_THAT(dist::plan_buckets(parameters, {5, 4, 3, 2, 1, 0}, 8, 100),
                 ElementsAre(ElementsAre(5), ElementsAre(4, 3, 2), ElementsAre(1, 0)));

@@ -33,7 +33,7 @@ struct Weights : nn::Model<Weights> {
 Tensor of_rank(const Tensor& x, const Group& group) { return x[group->rank()]; }
 
 // Covers 9.comm_hook.
-TEST(CommHooks, InHalfPrecisionApproximateTheMean) {
+TEST(CommHooks, ApproximateTheMeanInHalfPrecision) {
     const Tensor matrices = randn({3, 6, 5}), vectors = randn({3, 5});
     for (const auto& [hook, tolerance] :
          {std::pair(dist::fp16_compress_hook(), 1e-3), std::pair(dist::bf16_compress_hook(), 1e-2)})

@@ -136,7 +136,8 @@ TEST(SyncBatchNorm, RejectsASingleValuePerChannel) {
     });
 }
 
-// DataParallel averages the gradients of the parameters; the layer reduces those of its input.
+// DataParallel averages the gradients of the parameters; the layer reduces the gradients of its
+// input.
 TEST(SyncBatchNorm, TrainsWithDataParallel) {
     manual_seed(9);
     const auto make = [] {

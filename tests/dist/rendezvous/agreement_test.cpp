@@ -262,7 +262,7 @@ TEST(Agreement, EndsOnAllRanksWhenOneReportsAFailure) {
         }
         try {
             barrier(control, 2);
-            ADD_FAILURE() << "the job goes on";
+            ADD_FAILURE() << "the job continues";
         } catch (const CommError&) {
         }
         EXPECT_THROW(control.set("key", ""), CommError);

@@ -170,7 +170,7 @@ TEST(WeightFiles, RefuseInvalidFiles) {
     const auto recorded = [](const char* name) {
         return str(AXLE_TESTS_DIR "/fuzz/corpus/torch_file/", name);
     };
-    expect_error<FileError>({recorded("plain").c_str(), "'none' is no weight"},
+    expect_error<FileError>({recorded("plain").c_str(), "'none' is not a weight"},
                             [&] { return nn::WeightFiles(recorded("plain")); });
     const TemporaryFolder folder(FolderStorage::in_memory);
     save_safetensors(folder / "tf.safetensors", three(), {{"format", "tf"}});
