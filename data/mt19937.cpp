@@ -8,8 +8,8 @@
 namespace axle::data {
 namespace {
 
-// As in PyTorch. For large ranges, 64 bits are drawn to keep the modulo bias small, and long
-// permutations are built inside out.
+// The limits are the same as in PyTorch. For large ranges, 64 bits are drawn to keep the modulo
+// bias small, and long permutations are built inside out.
 constexpr std::int64_t kLongPermutation = UINT32_MAX / 20;
 constexpr std::int64_t kWideRange = std::int64_t{1} << 28;
 

@@ -188,7 +188,7 @@ std::string StateFiles::save(const std::string& output_dir) {
         if (writer) write(*writer, weights, own, custom);
     });
     ++project_.iteration;
-    // After the checkpoint is complete on every machine, which load() requires.
+    // Removes old checkpoints once the new one is complete on every machine, which load() requires.
     if (project_.automatic_checkpoint_naming && project_.total_limit)
         together("save_state", [&] {
             if (writer)

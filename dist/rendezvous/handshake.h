@@ -1,10 +1,10 @@
 // Private to dist: mutual authentication of two processes of one job.
 //
-//     client                               server
-//     Hello     its nonce             ->
-//                                     <-   Challenge  its nonce
-//     Identity  with the HMAC of both ->
-//                                     <-   Welcome    with the HMAC of both, or Refusal
+//     client                                  server
+//     JoinStart    its nonce             ->
+//                                        <-   Challenge  its nonce
+//     JoinRequest  with the HMAC of both ->
+//                                        <-   JoinReply  with the HMAC of both, or JoinRefusal
 //
 // The HMACs cover both nonces and the whole message, with a key derived from the job's token. Only
 // the token is secret, and messages after the handshake are not signed.

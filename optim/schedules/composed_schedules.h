@@ -26,7 +26,7 @@ class ComposedScheduler : public Scheduler {
     ComposedScheduler(const char* name, Optimizer& optimizer, Parts parts);
 
     const Parts& parts() const { return parts_; }
-    // Sets the groups' rates to those before their first scheduler.
+    // Sets the groups' rates to the rates that they had before their first scheduler.
     void reset_rates();
     static void start(Scheduler& part) { part.start(); }
     static void restart(Scheduler& part) { part.restart(); }

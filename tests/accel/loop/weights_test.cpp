@@ -122,8 +122,8 @@ Numbers tokens_of(int process, int micro_batch, int part) {
     return tokens;
 }
 
-// The first loss of a micro-batch depends on one model, the second on both. Covers 7.several,
-// 7.variable-length, 30.5.
+// The first loss of a micro-batch depends on one model, the second on both.
+// Covers 7.several, 7.variable-length, 30.5.
 TEST_P(WeightedLoss, IsExactForSeveralLossesAndModels) {
     constexpr int kSteps = 3;
     for (const int size : {1, 2, 3})

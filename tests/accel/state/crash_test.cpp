@@ -103,7 +103,7 @@ TEST(Crash, LatestCheckpointSurvivesSixtyKills) { expect_to_survive(60, false); 
 
 TEST(Crash, ReplacedCheckpointSurvivesSixtyKills) { expect_to_survive(60, true); }
 
-TEST(Crash, LatestCheckpointSurvivesALongRunOfKills) {
+TEST(Crash, LongSeriesOfKillsKeepsTheLatestCheckpoint) {
     expect_to_survive(600, false);
     expect_to_survive(600, true);
 }

@@ -49,7 +49,7 @@ TEST(OneCycleLR, RefusesStepsAfterItsEnd) {
     EXPECT_EQ(scheduler.last_epoch(), 3);
 }
 
-// Same behavior as in PyTorch.
+// PyTorch has the same behavior.
 TEST(Scheduler, SecondScheduleStartsFromCurrentOrInitialRate) {
     SGD optimizer({parameter()}, {.lr = 2});
     { auto warmup = get_constant_schedule_with_warmup(optimizer, 10); }
