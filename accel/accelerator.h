@@ -56,7 +56,7 @@ struct AcceleratorParts;
 
 struct BackwardOptions {
     bool retain_graph = false;  // keeps the graph, so that the loss can be differentiated again
-    std::optional<double> learning_rate = {};  // set: calls lomo_backward() with it
+    std::optional<double> learning_rate = {};  // if set, backward() calls lomo_backward() with it
 };
 
 // Prepares models, optimizers, schedulers and data loaders for training, and runs the parts of the
@@ -85,8 +85,8 @@ class Accelerator : public AcceleratorProcesses {
     std::tuple<T&...> prepare(T&... objects);
     template <class T>
     T& prepare(T& object);
-    // Takes a device_placement for each object, in order (ValueError for another number of them).
-    // false leaves a model, or the batches of a loader, on the device where they are.
+    // Prepares objects with a device_placement for each, in order. Throws ValueError for another
+    // number of placements. A model, or the batches of a loader, with false stay on their device.
     //     accelerator.prepare({false, true}, teacher, student);
     template <class... T>
     std::tuple<T&...> prepare(std::initializer_list<bool> device_placement, T&... objects);
@@ -104,7 +104,7 @@ class Accelerator : public AcceleratorProcesses {
                                           std::optional<bool> device_placement = {},
                                           SliceFn slice_fn_for_dispatch = {});
     // Returns the model, which is not wrapped. keep_fp32_wrapper = false removes mixed precision
-    // from a prepared model: no autocast, and outputs keep their dtype.
+    // from a prepared model, which then runs without autocast and keeps the dtype of its outputs.
     template <class T>
     T& unwrap_model(T& model, bool keep_fp32_wrapper = true, bool keep_torch_compile = true);
     // Returns whether the parameters are on several devices, including the meta device of offloaded
@@ -114,7 +114,7 @@ class Accelerator : public AcceleratorProcesses {
     // Removes the hooks of all prepared objects, forgets the objects, and frees cached memory.
     // Throws UsageError within a loop over a prepared loader.
     void free_memory();
-    // Also resets the owners: std::unique_ptr, std::shared_ptr or std::optional.
+    // Does the same, and resets the owners: std::unique_ptr, std::shared_ptr or std::optional.
     template <class... Owners>
         requires(sizeof...(Owners) > 0)
     void free_memory(Owners&... owners);
@@ -161,7 +161,7 @@ class Accelerator : public AcceleratorProcesses {
     std::int64_t step() const;
     GradientState gradient_state() const;
     int gradient_accumulation_steps() const;
-    // Throws ValueError for less than 1.
+    // Sets the number of micro-batches per update. Throws ValueError if it is less than 1.
     void set_gradient_accumulation_steps(int steps);
     // Returns the loader of the innermost running loop over a prepared loader, or nullptr.
     data::DataLoader* active_dataloader() const;
@@ -191,9 +191,10 @@ class Accelerator : public AcceleratorProcesses {
     void backward(const Tensor& loss_sum, double weight);
     void backward(const Tensor& loss_sum, const Tensor& weight);
     // Replaces backward() and step() for prepared LOMO optimizers (optim/lomo.h): each parameter is
-    // updated as soon as its gradient is final; with several processes after the backward pass,
-    // with the averaged gradient. Each call is an update. Throws ValueError without a learning rate
-    // or without such an optimizer, and UsageError if fp16 scales the loss.
+    // updated as soon as its gradient is final. With several processes, parameters are updated
+    // after the backward pass, with the averaged gradients. Each call is an update. Throws
+    // ValueError without a learning rate or without such an optimizer, and UsageError if fp16
+    // scales the loss.
     void lomo_backward(const Tensor& loss, std::optional<double> learning_rate);
     // Clip gradients as in optim/clip.h, after unscaling them in fp16. clip_grad_norm_ returns the
     // norm before clipping. Throw UsageError unless sync_gradients(): gradients added later would
@@ -223,8 +224,9 @@ class Accelerator : public AcceleratorProcesses {
     // Returns the loss scaler, or nullptr unless mixed_precision is "fp16" and the scaler is
     // enabled. It is updated once per iteration, from the gradients of all prepared optimizers.
     optim::GradScaler* scaler();
-    // For mixed_precision "fp8" (accel/precision/fp8.h): whether this device uses it, its recipe,
-    // whether a recipe was requested, and whether scaling is delayed on several processes.
+    // Return the state of mixed_precision "fp8" (accel/precision/fp8.h): whether this device uses
+    // fp8, the recipe, whether a recipe was requested, and whether scaling is delayed on several
+    // processes.
     bool fp8_enabled() const { return mixed_precision_ == "fp8"; }
     Fp8Backend fp8_backend() const;
     bool has_fp8_handler() const;
@@ -242,7 +244,8 @@ class Accelerator : public AcceleratorProcesses {
     // uses AcceleratorOptions::profile_kwargs.
     [[nodiscard]] ProfileSession profile() const;
     [[nodiscard]] ProfileSession profile(ProfileKwargs options) const;
-    // Does nothing, unless sequences are split over processes, which throws NotImplementedError.
+    // Returns a scope without an effect. Throws NotImplementedError if sequences are split over
+    // processes.
     ContextParallelScope maybe_context_parallel(const std::vector<Tensor>& buffers = {},
                                                 const std::vector<int>& buffer_seq_dims = {},
                                                 const std::vector<Tensor>& no_restore_buffers = {});
@@ -264,8 +267,8 @@ class Accelerator : public AcceleratorProcesses {
     // batch. Returns the path.
     //
     // With automatic_checkpoint_naming (accel/state/project.h) output_dir is ignored; throws
-    // ValueError if the directory exists. Without, output_dir is required (ValueError); an existing
-    // checkpoint is replaced.
+    // ValueError if the directory exists. Without automatic naming, output_dir is required
+    // (ValueError); an existing checkpoint is replaced.
     std::string save_state(const std::string& output_dir = {}, SaveStateOptions options = {});
     // Loads a checkpoint of save_state(), or of Accelerate's save_state (without random states and
     // loader positions). Without input_dir, loads the newest checkpoint of automatic naming
@@ -279,7 +282,7 @@ class Accelerator : public AcceleratorProcesses {
     // Returns the number of the next checkpoint. Saving increments it; loading a checkpoint sets it
     // to the checkpoint's number plus 1.
     std::int64_t save_iteration() const { return project_configuration().iteration; }
-    // Throws ValueError if it is negative.
+    // Sets the number of the next checkpoint. Throws ValueError if it is negative.
     void set_save_iteration(std::int64_t iteration);
     // Returns the model's parameters and buffers under all their names. The tensors are shared with
     // the model. All processes must call it.
@@ -308,7 +311,7 @@ class Accelerator : public AcceleratorProcesses {
     // ValueError for unknown options.
     void init_trackers(const std::string& project_name, const Tree& config = {},
                        const Tree& init_kwargs = {});
-    // Passes a map of values to each tracker. log_kwargs has more options of each, by name.
+    // Passes a map of values to each tracker. log_kwargs has more options of each tracker, by name.
     void log(const Tree& values, std::optional<std::int64_t> step = {},
              const Tree& log_kwargs = {});
     // Returns a tracker that reports its exceptions, or with `unwrap` the tracker itself; valid
@@ -323,9 +326,10 @@ class Accelerator : public AcceleratorProcesses {
     // --- metrics
 
     // Returns gather() of values computed from the current batch, without rows that repeat earlier
-    // samples: over a pass, each sample's row once, in the order of the dataset. Tensors without
-    // one row per sample are gathered as they are. With use_gather_object, or if a leaf is not a
-    // tensor, acts as dist::gather_object; lists with an element per sample are cut alike.
+    // samples. Over a pass, the results have each sample's row once, in the order of the dataset.
+    // Tensors without one row per sample are gathered as they are. With use_gather_object, or if a
+    // leaf is not a tensor, acts as dist::gather_object; lists with one element per sample are cut
+    // in the same way.
     Tree gather_for_metrics(const Tree& input, bool use_gather_object = false) const;
     template <StructuredType T>
     T gather_for_metrics(const T& input, bool use_gather_object = false) const;
@@ -341,7 +345,7 @@ class Accelerator : public AcceleratorProcesses {
     bool split_batches() const { return dataloader_config().split_batches; }
     std::optional<bool> dispatch_batches() const { return dataloader_config().dispatch_batches; }
     bool even_batches() const { return dataloader_config().even_batches; }
-    // Applies to loaders that are prepared from now on.
+    // Sets even_batches for loaders that are prepared from now on.
     void set_even_batches(bool even);
     bool use_seedable_sampler() const { return dataloader_config().use_seedable_sampler; }
     bool non_blocking() const { return dataloader_config().non_blocking; }

@@ -11,7 +11,7 @@
 
 namespace axle::accel {
 
-// Members refer to earlier ones: it must not move.
+// Must not move, because members refer to earlier members.
 struct AcceleratorParts {
     AcceleratorParts(ProjectConfiguration project, PreparationOptions options,
                      const PartialState& processes, std::shared_ptr<LoopState> loop_state,

@@ -1,9 +1,9 @@
 // bench_gpu_kernels [--only TEXT]
 //
-// Measures the GPU kernels without tensors or graph. Prints one line of JSON each. The first two
-// rows are the reference: a large copy and a large product of bf16 matrices. Every other row has
-// its share of one of them. Shapes are taken from GPT-2 and ResNet-50. The last rows are the host's
-// cost of an op. Without a GPU it prints a message and exits with 0.
+// Measures the GPU kernels without tensors or graph, and prints a line of JSON for each. The first
+// two rows are the reference: a large copy and a large product of bf16 matrices. Every other row
+// reports its share of one of these two. Shapes are taken from GPT-2 and ResNet-50. The last rows
+// measure the host's cost of an op. Without a GPU it prints a message and exits with 0.
 #include <chrono>
 #include <cstdint>
 #include <iostream>
@@ -22,8 +22,8 @@
 
 namespace axle::bench {
 
-// The host's cost of an op on tiny tensors: ops are queued without waiting, fewer at a time than
-// the GPU's queue holds.
+// Measures the host's cost of an op on tiny tensors. Ops are queued without waiting, fewer at a
+// time than the GPU's queue holds.
 template <class F>
 void run_host_cost(const GpuTable& table, const char* op, F&& call) {
     constexpr int kCalls = 400;

@@ -15,7 +15,7 @@
 
 namespace axle::bench {
 
-// Layouts: N is row-major, T is stored transposed.
+// Returns a row for a matrix product. In `layout`, N is row-major and T is stored transposed.
 inline GpuRow product_row(const char* op, std::int64_t m, std::int64_t n, std::int64_t k,
                           DType dtype, std::string_view layout) {
     const bool a_transposed = layout[0] == 'T', b_transposed = layout[1] == 'T';
@@ -35,7 +35,7 @@ inline GpuRow product_row(const char* op, std::int64_t m, std::int64_t n, std::i
             .flops = 2 * product({m, n, k})};
 }
 
-// The forward pass and both gradients, in the layouts that models use.
+// Measures the forward pass and both gradients, in the layouts that models use.
 inline void run_products(const GpuTable& table) {
     constexpr std::int64_t kTokens = 65536, kWidth = 768;
     const auto layer = [&](std::int64_t in, std::int64_t out) {
@@ -69,8 +69,8 @@ inline void run_products(const GpuTable& table) {
     table.run(fused);
 }
 
-// Causal attention; only the half of the scores that is needed counts. Operands have the layout of
-// a model's projection, [B, T, 3, H, D].
+// Measures causal attention. Only the half of the scores that is needed counts. Operands have the
+// layout of a model's projection, [B, T, 3, H, D].
 inline void run_attention(const GpuTable& table, DType dtype, std::int64_t batch,
                           std::int64_t heads, std::int64_t time, std::int64_t width) {
     struct Operands {
@@ -120,8 +120,8 @@ inline void run_attention(const GpuTable& table, DType dtype, std::int64_t batch
                .flops = 5 * flops});
 }
 
-// A layer on images of `size` x `size`: forward and both gradients. Multiplications with the zeros
-// of the padding count, as is usual.
+// A convolution layer on images of `size` x `size`, with its forward pass and both gradients.
+// Multiplications with the zeros of the padding count, as is usual.
 struct Convolution {
     std::int64_t images, in, out, size, kernel, stride;
 };

@@ -46,7 +46,7 @@ struct GpuRow {
     std::string shape;
     std::function<Call()> prepare = {};  // makes a set of operands and returns the call on it
     double bytes = 0;                    // read and written by a call
-    double flops = 0;                    // of a call; if 0, bytes are the measure
+    double flops = 0;                    // operations of a call; if 0, bytes are the measure
 };
 
 // Measured limits of this GPU.

@@ -17,7 +17,8 @@
 
 namespace axle::bench {
 
-// make(x, y, z) returns a call that reads or writes `streams` tensors of rows x width.
+// Measures an op on rows x width elements. make(x, y, z) returns a call that reads or writes
+// `streams` tensors of rows x width.
 template <class Make>
 void run_streams(const GpuTable& table, const char* op, DType dtype, std::int64_t rows,
                  std::int64_t width, int streams, Make make) {
@@ -160,14 +161,14 @@ inline void run_embedding(const GpuTable& table) {
                .bytes = 4 * product({kIds + kRows, kWidth})});
 }
 
-// The number of parameters of GPT-2, in one array.
+// Measures the optimizers on one array with as many elements as GPT-2 has parameters.
 inline void run_optimizer(const GpuTable& table) {
     constexpr std::int64_t kNumel = 124'475'904;
     table.run({.op = "adamw",
                .dtype = f32,
                .shape = std::to_string(kNumel),
                .prepare = []() -> Call {
-                   // lr, beta1, beta2, eps, weight_decay and two flags.
+                   // The fields are lr, beta1, beta2, eps, weight_decay and two flags.
                    const kernels::AdamGroup group = {1e-4, 0.9, 0.95, 1e-8, 0.1, true, false};
                    Tensor bytes = Tensor::empty({static_cast<std::int64_t>(sizeof group)}, {u8});
                    std::copy_n(reinterpret_cast<const std::uint8_t*>(&group), sizeof group,

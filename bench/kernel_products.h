@@ -19,8 +19,8 @@ struct Product {
     DType dtype = f32;
 };
 
-// Layouts: N is row-major, T is stored transposed. The forward pass of PyTorch's Linear is NT, the
-// gradient of its input NN, and the gradient of its weight TN.
+// Adds a matrix product. In `layout`, N is row-major and T is stored transposed. The forward pass
+// of PyTorch's Linear is NT, the gradient of its input NN, and the gradient of its weight TN.
 inline void add_product(const Product& p, const std::string& layout) {
     const bool a_transposed = layout[0] == 'T', b_transposed = layout[1] == 'T';
     const auto prepare = [=] {
@@ -58,7 +58,7 @@ inline void add_products() {
     }
 }
 
-// Causal attention; only the half of the scores that is needed counts.
+// Adds causal attention. Only the half of the scores that is needed counts.
 inline void add_attention(std::int64_t batch, std::int64_t heads, std::int64_t time,
                           std::int64_t width) {
     const Shape shape = {batch, heads, time, width};
@@ -94,8 +94,8 @@ inline void add_attention(std::int64_t batch, std::int64_t heads, std::int64_t t
              .cold = false});
 }
 
-// A layer on images of `size` x `size`: forward and both gradients. Multiplications with the zeros
-// of the padding count, as is usual.
+// A convolution layer on images of `size` x `size`, with its forward pass and both gradients.
+// Multiplications with the zeros of the padding count, as is usual.
 struct Convolution {
     std::int64_t images, in, out, size, kernel, stride, padding;
 };
@@ -133,7 +133,7 @@ inline void add_convolution(const Convolution& c) {
         });
 }
 
-// The layers of ResNet-18 on CIFAR images, and of LeNet.
+// Adds the convolutions of ResNet-18 on CIFAR images, and of LeNet.
 inline void add_convolutions() {
     const Convolution layers[] = {
         {32, 3, 64, 32, 3, 1, 1},   {32, 64, 64, 32, 3, 1, 1},   {32, 64, 128, 32, 3, 2, 1},

@@ -81,7 +81,7 @@ inline void add_elementwise() {
     });
 }
 
-// y = x, with another dtype or order of dimensions in x, or the same.
+// Adds a copy y = x, where x can have another dtype or another order of dimensions.
 inline void add_copy(const std::string& name, DType from, DType to, bool transposed) {
     add_row({.name = "copy/" + name,
              .prepare = [=]() -> Call {
@@ -98,7 +98,7 @@ inline void add_copies() {
     add_copy("4096x4096/transposed", f32, f32, true);
     add_copy("4096x4096/to_bf16", f32, bf16, false);
     add_copy("4096x4096/from_bf16", bf16, f32, false);
-    // [B, T, H, D] to [B, H, T, D]: the cost that strided attention avoids.
+    // Copies [B, T, H, D] to [B, H, T, D], which is the cost that strided attention avoids.
     add_row({.name = "copy/heads/4x1024x12x64",
              .prepare = []() -> Call {
                  const Tensor x = operand({4, 1024, 12, 64}).transpose(1, 2);
@@ -214,7 +214,8 @@ inline void add_embedding() {
              .bytes = 4 * product({kIds + kRows, kWidth})});
 }
 
-// A quarter of the parameters of GPT-2 124M, much larger than any cache.
+// Adds the optimizers on a quarter of the parameters of GPT-2 124M, which is much larger than any
+// cache.
 inline void add_optimizer() {
     constexpr std::int64_t kNumel = 32 << 20;
     add_row({.name = "adamw/32M",

@@ -1,4 +1,4 @@
-// bench_kernels: the CPU kernels, without tensors or graph, on memory allocated beforehand.
+// bench_kernels: measures the CPU kernels without tensors or graph, on memory allocated beforehand.
 //
 // The shapes are taken from two models. char-GPT has 4 layers of width 128 on 12 x 64 tokens. Its
 // working set stays in the caches, so its rows are hot. GPT-2 has 12 layers of width 768 on 4 x 64

@@ -11,12 +11,13 @@
 //
 // Replies to each line of its input with a line of JSON:
 //
-//     (at its start)  {"engine", "batches", "handed_bytes", "moved_bytes", "memory_gbs"}: of a
-//                     pass, the bytes of its batches, and with what they are made from; the peak
-//                     of the latter
-//     check           a pass: {"digest", "means"}: of all that is not an image; of the images,
-//                     and of their left halves
-//     run N           N passes: {"ms": [N numbers]}
+//     (at its start)  {"engine", "batches", "handed_bytes", "moved_bytes", "memory_gbs"}, where
+//                     handed_bytes are the bytes of a pass's batches, moved_bytes also include
+//                     the data that they are made from, and memory_gbs is the peak rate
+//                     of the memory
+//     check           runs a pass: {"digest", "means"}, a hash of all numbers but images, and the
+//                     means of the images and of their left halves
+//     run N           runs N passes: {"ms": [N numbers]}
 //     quit
 #include "data/loading/loader.h"
 
@@ -47,7 +48,7 @@ struct Case {
     double source_bytes = 0;  // the size of the tensors that a sample is made from
 };
 
-// 0, 1, 2, ...: a label identifies its row.
+// Returns 0, 1, 2, ..., so that a label identifies its row.
 Tensor row_numbers(std::int64_t n) {
     Tensor rows = empty({n}, {.dtype = i64});
     for (std::int64_t i = 0; i < n; ++i) rows.data<std::int64_t>()[i] = i;
@@ -65,7 +66,8 @@ Case small(const std::string& path, std::int64_t batch) {
     return {std::make_shared<data::TensorDataset>(rows), batch, kColumns * 4 + 8};
 }
 
-// Random bytes with a brightness gradient, so that a flip changes the mean of the left half.
+// Returns images of random bytes with a brightness gradient, so that a flip changes the mean of the
+// left half.
 Tensor pictures(const std::string& path, const Shape& shape) {
     const MappedFile file(path);
     const auto bytes = file.bytes();

@@ -67,7 +67,7 @@ void add_gradient(const tests::OpCase& c) {
              .cold = false});
 }
 
-// Forward, backward and the SGD update of a typical trainer.
+// Returns a training step: forward, backward and the SGD update of a typical trainer.
 Call tiny_mlp_step() {
     struct Trainer {
         nn::Mlp model{{64, 64, 10}};

@@ -29,7 +29,7 @@ using Call = std::function<void()>;
 struct Row {
     std::string name;
     std::function<Call()> prepare;  // makes a set of operands and returns the call on it
-    double flops = 0;               // of a call; if 0, bytes are the measure
+    double flops = 0;               // operations of a call; if 0, bytes are the measure
     double bytes = 0;               // read and written by a call
     bool cold = true;
 };

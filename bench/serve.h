@@ -41,10 +41,10 @@ constexpr std::uint32_t hashed(std::uint32_t key, std::uint32_t i) {
     h = (h ^ (h >> 15)) * 0x846ca68bu;
     return h ^ (h >> 16);
 }
-// Sequences from this key on are data; the ones before are the parameters in order.
+// Sequences from this key on are data; earlier sequences are the parameters in order.
 inline constexpr std::uint32_t kDataKey = 1u << 20;
 
-// Uniform in [-bound, bound).
+// Returns uniform numbers in [-bound, bound).
 inline Tensor hashed_floats(std::uint32_t key, const Shape& shape, double bound) {
     Tensor x = empty(shape);
     auto* const to = x.data<float>();
@@ -54,7 +54,7 @@ inline Tensor hashed_floats(std::uint32_t key, const Shape& shape, double bound)
     }
     return x;
 }
-// Integers below `limit`.
+// Returns integers below `limit`.
 inline Tensor hashed_ids(std::uint32_t key, const Shape& shape, std::int64_t limit) {
     Tensor x = empty(shape, {i64});
     auto* const to = x.data<std::int64_t>();
@@ -77,12 +77,12 @@ void set_hashed_weights(nn::Module& model, BoundOf&& bound_of) {
         ++key;
     }
 }
-// The bound used by PyTorch's layers.
+// Returns the bound that PyTorch's layers use.
 inline double fan_in_bound(const std::string&, const Tensor& p) {
     return 1 / std::sqrt(static_cast<double>(p.numel() / p.size(0)));
 }
 
-// FNV-1a over the words of all parameters.
+// Returns the FNV-1a hash of the words of all parameters.
 inline std::string digest_of(const std::vector<Tensor>& parameters) {
     std::uint64_t hash = 0xcbf29ce484222325u;
     for (const Tensor& p : parameters) {
@@ -115,7 +115,7 @@ class Marks {
         times_.push_back(std::chrono::steady_clock::now());
     }
 
-    // Waits for the device.
+    // Waits for the device and returns the milliseconds between the points.
     std::vector<double> gaps() const {
         std::vector<double> ms;
 #if AXLE_CUDA

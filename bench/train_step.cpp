@@ -4,7 +4,7 @@
 // on one batch of random numbers. Prints one line of JSON: the median time of a step and the peak
 // memory. bench/peers/train_step.py runs the same steps in PyTorch, and bench/peers/compare runs
 // both in turn. If it is one of several processes (axle launch), it averages gradients with the
-// others, and the first process prints.
+// other processes, and the first process prints.
 //
 // bench_train_step --serve --model ... [--device cuda|cpu] [--dtype f32|bf16] [--compile]
 //     [--deterministic] [--batch N] [--time N]
@@ -190,7 +190,8 @@ void serve_gpt(const Options& options, const nn::GptConfig& config, std::int64_t
         const double bound = 0.02 * std::sqrt(3.0);
         return name.ends_with("c_proj.weight") ? bound / std::sqrt(2 * layers) : bound;
     });
-    // Small enough that rounding errors do not grow from step to step, because losses are compared.
+    // The learning rate is so small that rounding errors do not grow from step to step, because
+    // losses are compared.
     optim::AdamW optimizer(model.parameters(),
                            {.lr = 1e-4, .betas = {0.9, 0.99}, .weight_decay = 0.1});
     const Shape shape = {options.batch > 0 ? options.batch : batch,

@@ -81,7 +81,8 @@ function(cuda_kernels)
         target_compile_options(
             axle_cuda_kernels PRIVATE "SHELL:-gencode arch=compute_${arch},code=sm_${arch}")
     endforeach()
-    # 186: comparison of unsigned values with zero, in formulas for all dtypes.
+    # Warning 186 reports comparisons of unsigned values with zero, which formulas for all dtypes
+    # contain.
     target_compile_options(
         axle_cuda_kernels
         PRIVATE -compress-mode=size --expt-relaxed-constexpr --extended-lambda -diag-suppress=186
@@ -152,7 +153,7 @@ function(cuda_simulator)
     endif()
 endfunction()
 
-# tests/cuda/ twice: as test_cuda for a real GPU, and as test_cuda_simulated.
+# Builds tests/cuda/ twice: as test_cuda for a real GPU, and as test_cuda_simulated.
 function(cuda_tests)
     file(GLOB sources CONFIGURE_DEPENDS tests/cuda/*_test.cpp)
     if(NOT cuda OR NOT sources)

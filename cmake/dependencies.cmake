@@ -1,7 +1,7 @@
 # The libraries that Axle is built with. Public headers do not use them, so users of the library do
-# not need them. CMakeLists.txt finds those of tests and benchmarks.
+# not need them. CMakeLists.txt finds the libraries of tests and benchmarks.
 
-# Global, because targets in a parent folder can link the library.
+# The target is global, because targets in a parent folder can link the library.
 find_package(Threads REQUIRED GLOBAL)
 find_package(ZLIB REQUIRED GLOBAL)
 

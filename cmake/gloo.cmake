@@ -16,7 +16,7 @@ if(AXLE_GLOO)
     endif()
 endif()
 
-# Included after the layers, because it uses a header of dist.
+# This function is called after the layers, because the module uses a header of dist.
 function(gloo_module)
     if(NOT gloo)
         return()

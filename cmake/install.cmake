@@ -24,12 +24,12 @@ set(cuda_libs "")
 if(cuda)
     set(cuda_libs " -lcudart_static -ldl -lrt")
 endif()
-# Relative to the .pc file, so that the prefix can be moved.
+# The prefix is relative to the .pc file, so that the installation can be moved.
 string(REGEX REPLACE "[^/]+" ".." prefix_from_pc ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 configure_file(${PROJECT_SOURCE_DIR}/cmake/axle.pc.in ${PROJECT_BINARY_DIR}/axle.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/axle.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig
         COMPONENT dev)
-# Needed by users of the archive and of the programs, so it belongs to both components.
+# Users of the archive and of the programs need the module, so it belongs to both components.
 if(gloo)
     install(TARGETS axle_gloo LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT dev)
 endif()

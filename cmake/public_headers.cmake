@@ -33,8 +33,8 @@ add_custom_command(
 add_custom_target(axle_public_headers ALL DEPENDS ${public}/written)
 add_dependencies(axle axle_public_headers)
 
-# The second folder allows to move code between this tree and a project: "core/tensor.h" is the same
-# file there.
+# With the second folder, code can move between this tree and a project unchanged: "core/tensor.h"
+# is the same file there.
 include(GNUInstallDirs)
 target_include_directories(
     axle INTERFACE $<BUILD_INTERFACE:${public}> $<BUILD_INTERFACE:${public}/axle>

@@ -4,7 +4,7 @@
 # Registers one ctest test for each suite of a GoogleTest program: `prefix.Suite`. A suite of more
 # than CASES (60) cases becomes several tests, `prefix.Suite.1`, `prefix.Suite.2`, ... Starting one
 # process for each case would take longer than most cases run. FILTER is a pattern for
-# --gtest_filter. The list of suites is read from the program when ctest starts, as
+# --gtest_filter, by default all cases. The list of suites is read from the program when ctest starts, as
 # gtest_discover_tests(DISCOVERY_MODE PRE_TEST) does.
 #
 # tools/count_tests counts the cases, passed and skipped, from the output of the programs.
@@ -13,6 +13,9 @@ function(add_test_suites program)
                           "ENVIRONMENT;ENVIRONMENT_MODIFICATION")
     if(NOT suites_TIMEOUT)
         set(suites_TIMEOUT 900)
+    endif()
+    if(NOT suites_FILTER)
+        set(suites_FILTER *)
     endif()
     if(NOT suites_CASES)
         set(suites_CASES 60)

@@ -6,7 +6,7 @@
 # a public header includes a private one or another library.
 cmake_minimum_required(VERSION 3.25)
 
-# write_changed(path text)
+# write_changed(path text): writes the file unless it contains this text already.
 function(write_changed path text)
     set(before)
     if(EXISTS ${path})
@@ -17,7 +17,7 @@ function(write_changed path text)
     endif()
 endfunction()
 
-# read_header(header result)
+# read_header(header result): reads a header from FROM, or else from GENERATED.
 function(read_header header result)
     set(source ${FROM}/${header})
     if(NOT EXISTS ${source})

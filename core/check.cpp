@@ -6,7 +6,7 @@
 namespace axle {
 namespace {
 
-// bool < integer < floating
+// Returns the category of a dtype, in the order bool < integer < floating.
 int category(DType t) {
     if (is_floating(t)) return 2;
     return t == DType::boolean ? 0 : 1;
@@ -39,7 +39,8 @@ void check_index_dtype(const char* op, const Tensor& index) {
 
 void check_compute(const char* op, const Tensor& x) {
     if (!is_compute(x.dtype()))
-        throw DTypeError(str(op, ": a storage-only dtype, convert it first: ", x.dtype()));
+        throw DTypeError(str(
+            op, ": storage-only dtypes are not supported, convert the tensor first: ", x.dtype()));
 }
 
 void check_same_dtype(const char* op, const Tensor& a, const Tensor& b) {

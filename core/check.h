@@ -8,15 +8,16 @@
 
 namespace axle {
 
-// Requires defined tensors (UsageError) on one device (DeviceError). Returns that device.
+// Returns the device of the tensors. Throws UsageError if one is undefined, DeviceError if devices
+// differ.
 Device check_device(const char* op, std::initializer_list<const Tensor*> tensors);
-// Requires f64, f32, f16 or bf16 (DTypeError).
+// Throws DTypeError unless x is f64, f32, f16 or bf16.
 void check_floating(const char* op, const Tensor& x);
-// Requires i64 or i32 (DTypeError).
+// Throws DTypeError unless the index is i64 or i32.
 void check_index_dtype(const char* op, const Tensor& index);
-// Requires a dtype that arithmetic supports, not one for storage only (DTypeError).
+// Throws DTypeError if the dtype is for storage only and arithmetic does not support it.
 void check_compute(const char* op, const Tensor& x);
-// Requires equal dtypes (DTypeError).
+// Throws DTypeError unless dtypes are equal.
 void check_same_dtype(const char* op, const Tensor& a, const Tensor& b);
 // Throws UsageError if writing to x in place would change recorded history.
 void check_in_place(const char* op, const Tensor& x);
@@ -24,13 +25,13 @@ void check_in_place(const char* op, const Tensor& x);
 // Returns the size of a tensor in bytes, or -1 if it exceeds int64. Sizes must not be negative.
 std::int64_t checked_bytes(const Shape& shape, DType dtype);
 
-// Returns the result dtype by PyTorch's promotion rules. Categories: bool < integer < floating.
-// Within a category the wider dtype wins; f16 with bf16 gives f32. A 0-d tensor only raises the
-// category.
+// Returns the result dtype by PyTorch's promotion rules. The categories are bool < integer <
+// floating. Within a category the wider dtype wins; f16 with bf16 gives f32. A 0-d tensor only
+// raises the category.
 DType promote(const Tensor& a, const Tensor& b);
 DType promote(DType a, DType b);
-// Promotion with a number: a floating number turns integer dtypes into f32; otherwise the tensor's
-// dtype is kept.
+// Returns the dtype promoted with a number: a floating number turns integer dtypes into f32;
+// otherwise the tensor's dtype is kept.
 DType promote(DType a, Scalar b);
 
 }  // namespace axle

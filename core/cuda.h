@@ -6,8 +6,8 @@
 // of range, are thrown by these calls, or immediately after the op if the environment has
 // AXLE_CUDA_SYNC=1.
 //
-// Builds without CUDA: the queries work, synchronize() and empty_cache() do nothing, and statistics
-// are zero. Stream, Event and the functions that use them are not defined.
+// In builds without CUDA, the queries work, synchronize() and empty_cache() do nothing, and
+// statistics are zero. Stream, Event and the functions that use them are not defined.
 #pragma once
 
 #include <cstddef>
@@ -48,8 +48,8 @@ std::vector<std::pair<std::string, std::string>> find_libraries();
 // CUDA.
 void synchronize(int device = 0);
 
-// A CUDA stream: a queue of work that is ordered with other streams only through events. A handle:
-// copies refer to the same stream.
+// A CUDA stream, which is a queue of work that is ordered with other streams only through events.
+// Copies of this handle refer to the same stream.
 class Stream {
   public:
     // Creates a stream. A lower number means a higher priority; 0 is the default.
@@ -88,7 +88,7 @@ class StreamGuard {
     Stream before_;
 };
 
-// A CUDA event: marks a position in a stream. A handle, like Stream.
+// A CUDA event, which marks a position in a stream. Copies of this handle refer to the same event.
 class Event {
   public:
     // Events without timing cost less. An event that was never recorded counts as done.

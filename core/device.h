@@ -14,7 +14,8 @@ struct Device {
 
     static constexpr Device cpu() { return {Type::cpu, 0}; }
     static constexpr Device cuda(int index = 0) { return {Type::cuda, index}; }
-    // Shapes and dtypes without memory: operations check their arguments but compute nothing.
+    // Returns the device of tensors with shape and dtype but no memory. Operations on it check
+    // their arguments but compute nothing.
     static constexpr Device meta() { return {Type::meta, 0}; }
     // Parses "cpu", "cuda", "cuda:1" or "meta". Throws ValueError for other text and DeviceError if
     // this build or machine lacks the device.

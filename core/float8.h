@@ -30,7 +30,7 @@ Tensor float8_values(const Tensor& values);
 Float8Tensor transposed(const Float8Tensor& x);
 
 struct Float8MatmulOptions {
-    DType dtype = bf16;    // of the result: bf16, f16 or f32
+    DType dtype = bf16;    // dtype of the result: bf16, f16 or f32
     bool fast = false;     // allow less exact sums on GPUs that gain from them
     bool emulate = false;  // compute in f32; also used on devices without fp8 products
 };
@@ -38,15 +38,15 @@ struct Float8MatmulOptions {
 Tensor float8_matmul(const Float8Tensor& a, const Float8Tensor& b,
                      const Float8MatmulOptions& options);
 
-// Delayed scaling of three tensors, from the largest elements of previous steps: history [length,
-// 3] and scales [3, 2], both f32 (see kernels/ops/quantize.h).
+// The rule for delayed scaling of three tensors from the largest elements of previous steps. It
+// uses history [length, 3] and scales [3, 2], both f32 (see kernels/ops/quantize.h).
 struct Float8History {
     bool most_recent = true;
     double margin = 0;
     DType dtypes[3] = {};
     bool rescales = true;
 };
-// Ends a step: updates the scales from the history and starts a new row of the history.
+// Ends a step. Updates the scales from the history and starts a new row of the history.
 void update_float8_scales(const Float8History& rule, Tensor& history, Tensor& scales);
 
 }  // namespace axle

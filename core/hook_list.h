@@ -11,7 +11,7 @@
 
 namespace axle {
 
-// Thread-safe.
+// A list of hooks. Thread-safe.
 template <class Hook>
 class HookList {
   public:

@@ -14,8 +14,8 @@ kernels::Cpu& cpu_context();
 // Returns this thread's context for the GPU's current stream (core/cuda.h). Throws DeviceError if
 // there is no such GPU.
 kernels::Cuda& cuda_context(int device);
-// Called after the kernels of an op on a GPU. With AXLE_CUDA_SYNC=1 it waits for them and throws
-// the errors that they reported.
+// With AXLE_CUDA_SYNC=1, waits for the kernels of an op on a GPU and throws the errors that they
+// reported. Called after the kernels were launched.
 void check_after_launch(kernels::Cuda& on);
 
 // Calls f(context) with the device's context; does nothing on meta. Masks floating-point traps,

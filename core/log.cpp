@@ -21,7 +21,7 @@ struct Sink {
     std::shared_ptr<const SharedSink> current;  // null is the default
 };
 
-// Never destroyed: destructors of static objects may still log.
+// Returns the sink, which is never destroyed because destructors of static objects can still log.
 Sink& sink() {
     static Sink& the = *new Sink;
     return the;
@@ -71,7 +71,7 @@ void log_text(LogLevel level, std::string_view text) noexcept {
         }
         sink_ref ? sink_ref->call(level, text) : print(level, text);
     } catch (...) {
-        // The error cannot be reported anywhere.
+        // The error is dropped, because it cannot be reported anywhere.
         return;
     }
 }

@@ -46,7 +46,7 @@ enum class ErrorPolicy : std::uint8_t {
     ignore,  // do nothing
 };
 
-// The policy of the process. Initially report.
+// Set and return the policy of the process, initially report.
 void set_error_policy(ErrorPolicy policy) noexcept;
 ErrorPolicy error_policy() noexcept;
 

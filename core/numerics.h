@@ -6,7 +6,7 @@
 namespace axle {
 
 // Restricts ops to algorithms that give the same bits in every run on one kind of machine. An op
-// that has none throws UsageError. CPU ops are always deterministic. Off by default.
+// without such an algorithm throws UsageError. CPU ops are always deterministic. Off by default.
 void use_deterministic_algorithms(bool on);
 bool are_deterministic_algorithms_enabled();
 

@@ -1,9 +1,9 @@
 // All tensor operations by family. The file in core/ops/ that implements a family is named in
 // parentheses.
 //
-// Rules for all ops: operands are on one device (DeviceError); dtypes are promoted as in PyTorch;
-// dimensions can be negative; errors name the op and the operands. Results are new tensors, unless
-// the comment of the op contains "view".
+// The following rules apply to all ops. Operands are on one device (DeviceError); dtypes are
+// promoted as in PyTorch; dimensions can be negative; errors name the op and the operands. Results
+// are new tensors, unless the comment of the op contains "view".
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,8 @@ Tensor ones_like(const Tensor& x);
 Tensor full_like(const Tensor& x, Scalar value);
 Tensor arange(Scalar end, TensorOptions options = {i64});
 Tensor arange(Scalar start, Scalar end, Scalar step, TensorOptions options = {i64});
-// Values in row-major order. Throws ShapeError unless there are numel(shape) of them.
+// Returns a tensor with the values in row-major order. Throws ShapeError unless there are
+// numel(shape) values.
 Tensor tensor(const std::vector<double>& values, const Shape& shape, TensorOptions options = {});
 Tensor tensor(std::initializer_list<double> values, const Shape& shape, TensorOptions options = {});
 Tensor tensor(const std::vector<std::int64_t>& values, const Shape& shape);
@@ -144,11 +145,12 @@ Tensor max(const Tensor& x, const Dims& dims = {},
 Tensor min(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 Tensor argmax(const Tensor& x, std::int64_t dim, bool keepdim = false);  // the first of ties
 Tensor argmin(const Tensor& x, std::int64_t dim, bool keepdim = false);
-// correction = 1 divides by n - 1, PyTorch's default.
+// Returns the variance. correction = 1 divides by n - 1, which is PyTorch's default.
 Tensor var(const Tensor& x, const Dims& dims = {}, double correction = 1, bool keepdim = false);
-// Cumulative sum along dim (scan.cpp); bool and integers give i64.
+// Returns the cumulative sum along dim (scan.cpp); bool and integers give i64.
 Tensor cumsum(const Tensor& x, std::int64_t dim);
-// Cumulative product along dim; bool and integers give i64. The gradient is exact if x has zeros.
+// Returns the cumulative product along dim; bool and integers give i64. The gradient is exact if x
+// has zeros.
 Tensor cumprod(const Tensor& x, std::int64_t dim);
 
 // --- indexing; indices are i64 or i32 (index.cpp)
@@ -173,7 +175,7 @@ std::pair<Tensor, Tensor> sort(const Tensor& x, std::int64_t dim = -1, bool desc
 Tensor argsort(const Tensor& x, std::int64_t dim = -1, bool descending = false);
 
 // --- products (matmul.cpp, linear.cpp, feed_forward.cpp)
-// 1-d and 2-d operands as in PyTorch; further dimensions are batches, which broadcast.
+// Multiplies 1-d and 2-d operands as PyTorch does. Further dimensions are batches, which broadcast.
 Tensor matmul(const Tensor& a, const Tensor& b);
 // Returns activation(x weight^T + bias): x [..., in], weight [out, in], bias [out] or undefined.
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
@@ -190,7 +192,8 @@ struct Conv2dOptions {
     Size2 dilation = 1;
     std::int64_t groups = 1;
 };
-// x [N, C, H, W], weight [out, C / groups, kernel h, kernel w], bias [out] or undefined.
+// Convolves x [N, C, H, W] with weight [out, C / groups, kernel h, kernel w] and adds bias [out],
+// which can be undefined.
 Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
               const Conv2dOptions& options = {});
 struct ConvTranspose2dOptions {
@@ -201,7 +204,8 @@ struct ConvTranspose2dOptions {
     std::int64_t groups = 1;
     Size2 dilation = 1;
 };
-// The gradient of conv2d with respect to its input. weight [C, out / groups, kernel h, kernel w].
+// Computes the gradient of conv2d with respect to its input. weight is [C, out / groups, kernel h,
+// kernel w].
 Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
                         const ConvTranspose2dOptions& options = {});
 
@@ -264,8 +268,8 @@ Tensor interpolate(const Tensor& x, const InterpolateOptions& options);
 
 // --- padding and order (pad.cpp)
 enum class PadMode : std::uint8_t { constant, reflect, replicate, circular };
-// padding is (before, after) of the last dimension, then of the second to last, and so on. Negative
-// numbers crop.
+// Pads x. `padding` is (before, after) for the last dimension, then for the second to last, and so
+// on. Negative numbers crop.
 Tensor pad(const Tensor& x, const Dims& padding, PadMode mode = PadMode::constant,
            Scalar value = 0);
 Tensor flip(const Tensor& x, const Dims& dims);  // copies
@@ -277,8 +281,9 @@ struct AttentionOptions {
     bool causal = false;               // query i sees keys j <= i, as in PyTorch
     std::optional<double> scale = {};  // defaults to 1 / sqrt(head dim)
 };
-// q [B, H, Tq, D], k and v [B, G, Tk, D], where H is a multiple of G (grouped queries). Returns [B,
-// H, Tq, D]. Memory is linear in T. A row that attends to nothing is zero.
+// Computes attention. q is [B, H, Tq, D], k and v are [B, G, Tk, D], where H is a multiple of G
+// (grouped queries). Returns [B, H, Tq, D]. Memory is linear in T. A row that attends to nothing is
+// zero.
 Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                                     const AttentionOptions& options = {});
 // Rotates the pairs (i, i + D/2) of x [..., T, D] by position * base^(-2i/D), as in Llama. Row t
@@ -292,7 +297,8 @@ struct CrossEntropyOptions {
     double label_smoothing = 0;
     Reduction reduction = Reduction::mean;  // the mean is over targets that are not ignored
 };
-// logits [N, C], targets [N] of class indices. Reduction::none returns [N].
+// Returns the cross entropy of logits [N, C] and class indices targets [N]. Reduction::none returns
+// [N].
 Tensor cross_entropy(const Tensor& logits, const Tensor& targets,
                      const CrossEntropyOptions& options = {});
 // Returns cross_entropy(linear(x, weight), targets) without storing the [N, C] logits: x [N, K],

@@ -1,4 +1,4 @@
-// Random number generators: Philox for tensors. Samplers use mt19937 (data/mt19937.h).
+// The random number generator of tensors (Philox). Samplers use mt19937 (data/mt19937.h).
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace axle {
 
-// The complete state of the Philox generator: save and restore the two numbers.
+// The complete state of the Philox generator, which consists of two numbers.
 struct GeneratorState {
     std::uint64_t seed = 0;
     std::uint64_t offset = 0;
@@ -24,9 +24,9 @@ void set_generator_state(GeneratorState state);
 // Takes `blocks` blocks of four words from the default generator. Thread-safe.
 kernels::Philox take_random(std::uint64_t blocks);
 
-// Graph capture (core/graph.h): between the two calls, take_random() on this thread numbers blocks
-// from 0, relative to a seed and offset that each replay writes to `base` on the GPU.
-// end_captured_random() returns how many blocks were taken.
+// Begin and end a graph capture (core/graph.h). Between the two calls, take_random() on this thread
+// numbers blocks from 0, relative to a seed and offset that each replay writes to `base` on the
+// GPU. end_captured_random() returns how many blocks were taken.
 void begin_captured_random(const std::uint64_t* base);
 std::uint64_t end_captured_random();
 // Returns the number of blocks that hold n words.

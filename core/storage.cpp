@@ -11,7 +11,8 @@
 namespace axle {
 namespace {
 
-// No tensor has a null pointer, not even an empty one, because kernels do arithmetic on it.
+// Returns the bytes to allocate, at least one. Even an empty tensor has a pointer, because kernels
+// do arithmetic on it.
 std::size_t at_least_one(std::size_t bytes) { return bytes == 0 ? 1 : bytes; }
 
 }  // namespace

@@ -13,9 +13,9 @@ namespace axle {
 
 class Storage {
   public:
-    // Allocates uninitialized memory on the device; on a GPU, for its current stream; on meta, no
-    // memory. Pinned memory is page-locked CPU memory that a GPU can copy asynchronously; throws
-    // DeviceError without CUDA.
+    // Allocates uninitialized memory on the device (on a GPU, for its current stream). Allocates
+    // nothing on meta. Pinned memory is page-locked CPU memory that a GPU can copy asynchronously;
+    // throws DeviceError without CUDA.
     Storage(std::size_t bytes, Device device, bool pinned = false);
     // Wraps memory owned by the caller. `release` is called when the last tensor drops this
     // storage.
@@ -28,11 +28,11 @@ class Storage {
     std::size_t bytes() const { return bytes_; }
     Device device() const { return device_; }
     bool is_pinned() const { return pinned_; }
-    // Declares that work queued on the current stream of a GPU uses the memory: it is not reused
+    // Declares that work queued on the current stream of a GPU uses the memory, which is not reused
     // before that work is done. Needed if a tensor of one stream is used on another.
     void record_stream(int device) const;
 
-    // Counts in-place changes through any view. Saved tensors compare it.
+    // Returns the number of in-place changes through any view. Saved tensors compare it.
     std::uint32_t version() const { return version_.load(std::memory_order_relaxed); }
     void bump_version() { version_.fetch_add(1, std::memory_order_relaxed); }
 

@@ -165,7 +165,7 @@ Tensor& Tensor::fill_(Scalar value) {
 
 namespace {
 
-// x = f(x, other), where other is broadcast and converted to x's shape and dtype.
+// Computes x = f(x, other), where other is broadcast and converted to x's shape and dtype.
 template <class F>
 void update(const char* op, Tensor& x, const Tensor& other, F f) {
     const profiler::OpScope scope(op);

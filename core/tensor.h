@@ -23,7 +23,7 @@ struct Node;
 struct Meta;
 }  // namespace autograd
 
-// A number as in Python: stores whether it was an integer, for dtype promotion.
+// A number as in Python. Stores whether it was an integer, which dtype promotion needs.
 struct Scalar {
     Scalar(double v) : value(v), integral(false) {}                            // NOLINT
     Scalar(float v) : value(v), integral(false) {}                             // NOLINT
@@ -41,7 +41,7 @@ struct TensorOptions {
     bool pinned = false;  // page-locked memory, see pin_memory()
 };
 
-// The object that a Tensor refers to. Its address is the tensor's identity: `to`, loading and
+// The object that a Tensor refers to. Its address is the tensor's identity. `to`, loading and
 // offloading replace the storage and never the Impl, so that optimizers and tied weights stay
 // valid.
 struct Impl {
@@ -58,7 +58,7 @@ struct Impl {
     struct Derived {
         std::weak_ptr<Storage> source;
         std::uint32_t version = 0;
-        std::uint64_t capture = 0;  // capture_id()
+        std::uint64_t capture = 0;  // the capture_id() when it was made
         std::shared_ptr<void> value;
         const char* kind = nullptr;
     } derived;
@@ -114,7 +114,8 @@ class Tensor {
         return static_cast<const T*>(raw_data());
     }
     void* raw_data() const;
-    // Views for kernels. The non-const form is for writing; it does not bump the version.
+    // Return views for kernels. The non-const form is for writing; it does not increment the
+    // version.
     View view();
     ConstView view() const;
     // Return the value of a one-element tensor. Read device memory.
@@ -125,7 +126,8 @@ class Tensor {
 
     // --- gradients (the engine is core/autograd/autograd.h)
     bool requires_grad() const;
-    // Allowed on leaves with a floating dtype; throws UsageError otherwise.
+    // Sets whether a gradient is computed. Throws UsageError unless this is a leaf with a floating
+    // dtype.
     Tensor& set_requires_grad(bool value = true);
     bool is_leaf() const;
     // Returns the accumulated gradient, or an undefined Tensor.
@@ -148,10 +150,10 @@ class Tensor {
     Tensor& add_(const Tensor& other, Scalar alpha = 1);
     Tensor& mul_(const Tensor& other);
     Tensor& mul_(Scalar value);
-    // Random values from the default generator.
+    // Fill the tensor with random values from the default generator.
     Tensor& uniform_(double low = 0, double high = 1);
     Tensor& normal_(double mean = 0, double std = 1);
-    // Replaces the storage of this tensor with the source's: the identity stays, device or dtype
+    // Replaces the storage of this tensor with the source's. The identity stays; device and dtype
     // can change.
     void set_data(const Tensor& source) const;
 

@@ -25,10 +25,10 @@ class Dataset {
     // Returns the batch that a loader without collate_fn yields: by default collate() of the
     // samples. Override it if a batch can be built directly.
     virtual Tree get_batch(std::span<const std::int64_t> indices) const;
-    // Override it if samples differ between epochs: returns the dataset as seen in that epoch, a
-    // pure function of the epoch. A loader calls it before each pass, on the loop's thread, and
-    // reads the pass from the result. The result may refer to this dataset and does not outlive it.
-    // nullptr means that all epochs are equal.
+    // Returns the dataset as seen in that epoch, which must be a pure function of the epoch.
+    // Override it if samples differ between epochs. A loader calls it before each pass, on the
+    // loop's thread, and reads the pass from the result. The result may refer to this dataset and
+    // does not outlive it. nullptr means that all epochs are equal.
     virtual std::shared_ptr<const Dataset> in_epoch(std::int64_t epoch) const;
 };
 
@@ -43,7 +43,7 @@ class TensorDataset : public Dataset {
     std::int64_t size() const override { return size_; }
     Tree get(std::int64_t index) const override;
     Tree get_batch(std::span<const std::int64_t> indices) const override;
-    // The same, but the batch of entry `key` is make(all rows of that tensor).
+    // Like get_batch above, but the batch of entry `key` is make(all rows of that tensor).
     Tree get_batch(std::span<const std::int64_t> indices, const std::string& key,
                    const std::function<Tensor(const Tensor& rows)>& make) const;
 
@@ -70,8 +70,9 @@ inline FunctionDataset from_function(std::int64_t size, std::function<Tree(std::
     return {size, std::move(get)};
 }
 
-// Call it in a catch block: rethrows the exception with `where: ` before its text. Axle's errors
-// keep their type; another std::exception is nested in an Error (std::rethrow_if_nested).
+// Rethrows the current exception with `where: ` before its text. Must be called in a catch block.
+// Axle's errors keep their type; another std::exception is nested in an Error
+// (std::rethrow_if_nested).
 [[noreturn]] void rethrow_from(const std::string& where);
 
 }  // namespace axle::data

@@ -8,7 +8,7 @@
 
 namespace axle::data {
 
-// A copy has its own state.
+// The mt19937 generator. A copy has its own state.
 class Mt19937 {
   public:
     // Only the low 32 bits are used, as in PyTorch.
@@ -24,11 +24,11 @@ class Mt19937 {
     std::mt19937 engine_;
 };
 
-// torch.randperm(n): a random permutation of 0 to n - 1.
+// Returns a random permutation of 0 to n - 1, as torch.randperm(n).
 std::vector<std::int64_t> randperm(std::int64_t n, Mt19937& random);
 std::vector<std::int64_t> randperm(std::int64_t n, std::uint64_t seed);
 
-// torch.randint(high, (count,)): integers in [0, high), where high >= 1.
+// Returns `count` integers in [0, high), where high >= 1, as torch.randint(high, (count,)).
 std::vector<std::int64_t> randint(std::int64_t high, std::int64_t count, Mt19937& random);
 
 }  // namespace axle::data

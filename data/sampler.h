@@ -46,7 +46,7 @@ class Sampler {
     std::vector<std::int64_t> indices(std::int64_t epoch = 0) const;
 };
 
-// 0 to n - 1 in order.
+// Visits the samples 0 to n - 1 in order.
 class SequentialSampler : public Sampler {
   public:
     explicit SequentialSampler(std::int64_t n);
@@ -64,8 +64,9 @@ struct RandomSamplerOptions {
     std::shared_ptr<Generator> generator = {};  // used instead of `seed`
 };
 
-// torch.utils.data.RandomSampler with a generator seeded with seed + epoch, as Accelerate's
-// SeedableRandomSampler. Without replacement, num_samples > n concatenates permutations.
+// Visits the samples in random order, as torch.utils.data.RandomSampler with a generator seeded
+// with seed + epoch (Accelerate's SeedableRandomSampler). Without replacement, num_samples > n
+// concatenates permutations.
 class RandomSampler : public Sampler {
   public:
     explicit RandomSampler(std::int64_t n, RandomSamplerOptions options = {});
@@ -78,7 +79,7 @@ class RandomSampler : public Sampler {
     RandomSamplerOptions options_;
 };
 
-// The given samples in the given order.
+// Visits the given samples in the given order.
 class SubsetSampler : public Sampler {
   public:
     explicit SubsetSampler(std::vector<std::int64_t> indices);
@@ -94,11 +95,12 @@ struct DistributedSamplerOptions {
     bool shuffle = true;
     std::uint64_t seed = 0;
     bool drop_last =
-        false;  // else repeat the first samples, so that all replicas get the same number
+        false;  // if false, repeats the first samples, so that all replicas get the same number
 };
 
-// torch.utils.data.DistributedSampler: every num_replicas-th sample of an order that all replicas
-// share. Use it only for loaders that are not prepared by an Accelerator.
+// Visits every num_replicas-th sample of an order that all replicas share, as
+// torch.utils.data.DistributedSampler. Use it only for loaders that are not prepared by an
+// Accelerator.
 class DistributedSampler : public Sampler {
   public:
     // Throws ValueError unless 0 <= rank < num_replicas.
@@ -133,18 +135,18 @@ class BatchSampler {
     // Returns the number of batches in a pass.
     virtual std::int64_t size() const = 0;
     virtual BatchOrder order(std::int64_t epoch) const = 0;
-    // Number of samples in a full batch (0 if it varies), and whether a smaller last batch is
-    // dropped.
+    // Return the number of samples in a full batch (0 if it varies), and whether a smaller last
+    // batch is dropped.
     virtual std::int64_t batch_size() const { return 0; }
     virtual bool drop_last() const { return false; }
-    // Number of samples that batches are built from, including those that drop_last drops, if
-    // known.
+    // Returns the number of samples that batches are built from, including samples that drop_last
+    // drops, or nullopt if unknown.
     virtual std::optional<std::int64_t> num_samples() const { return std::nullopt; }
     // Returns nullptr if the order is not random.
     virtual std::shared_ptr<Generator> generator() const { return nullptr; }
 };
 
-// torch.utils.data.BatchSampler: groups consecutive samples of a sampler.
+// Groups consecutive samples of a sampler, as torch.utils.data.BatchSampler.
 class FixedBatchSampler : public BatchSampler {
   public:
     FixedBatchSampler(std::shared_ptr<const Sampler> sampler, std::int64_t batch_size,
@@ -162,8 +164,8 @@ class FixedBatchSampler : public BatchSampler {
     bool drop_last_;
 };
 
-// accelerate.data_loader.SkipBatchSampler: the batches of another sampler without the first ones,
-// in every pass.
+// The batches of another sampler without the first ones, in every pass, as
+// accelerate.data_loader.SkipBatchSampler.
 class SkipBatchSampler : public BatchSampler {
   public:
     // Throws ValueError if skip_batches is negative.

@@ -63,7 +63,7 @@ class Compose {
   public:
     explicit Compose(std::vector<Transform> transforms);
     Tensor operator()(const Tensor& images, std::span<SampleRandom> random) const;
-    // Equal to applying it to images[indices], without copying the rows of u8 images first.
+    // Returns the result for images[indices], without copying the rows of u8 images first.
     Tensor apply_rows(const Tensor& images, std::span<const std::int64_t> indices,
                       std::span<SampleRandom> random) const;
 
@@ -77,8 +77,8 @@ struct ToFloat {
     Tensor operator()(const Tensor& images, std::span<SampleRandom> random = {}) const;
 };
 
-// (x - mean) / std, with one mean and std per channel or one for all. Images are [n, c, h, w] in
-// f32 or f64.
+// Computes (x - mean) / std, with one mean and std per channel or one for all. Images are [n, c, h,
+// w] in f32 or f64.
 class Normalize {
   public:
     // Throws ValueError if the lists have different lengths or a std is not positive.

@@ -5,7 +5,7 @@
 
 namespace axle {
 
-// gelu is exact (with erf); gelu_tanh is the approximation of GPT-2.
+// In this list, gelu is exact (with erf) and gelu_tanh is the approximation of GPT-2.
 enum class Activation : std::uint8_t { none, relu, gelu, gelu_tanh, silu };
 
 }  // namespace axle

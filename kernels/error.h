@@ -40,7 +40,8 @@ struct IndexError : Error {
 struct ValueError : Error {
     using Error::Error;
 };
-// A file is missing, truncated, corrupt or not writable. The message contains path and reason.
+// A file is missing, truncated, corrupt or not writable. The message contains the path and the
+// reason.
 struct FileError : Error {
     using Error::Error;
 };
@@ -138,7 +139,7 @@ std::string str(const Parts&... parts) {
 namespace kernels {
 
 // The name of the operation that this thread executes. Errors detected on a GPU start with it.
-// Never null.
+// It is never null.
 inline constinit thread_local const char* current_op = "cuda";
 
 }  // namespace kernels

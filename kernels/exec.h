@@ -99,8 +99,8 @@ class Cuda {
     CUstream_st* stream() const { return stream_; }
     int multiprocessors() const { return multiprocessors_; }
 
-    // If true, only algorithms that give the same bits in every run are used. Kernels without such
-    // an algorithm say so in their header.
+    // If true, only algorithms that give the same bits in every run are used. The headers of
+    // kernels document where no such algorithm exists.
     bool deterministic = false;
     // If true, f32 matrix products can round their operands to TF32 (10 mantissa bits).
     bool allow_tf32 = false;
@@ -108,7 +108,7 @@ class Cuda {
     // Returns the first error that a kernel reported since the last call, and clears it. Does not
     // wait: the result is complete only if the stream has been synchronized before.
     DeviceErrorRecord take_error();
-    // For kernels only, see kernels/cuda/error_reporter.cuh.
+    // Used by kernels only, see kernels/cuda/error_reporter.cuh.
     struct ErrorSlot;
     ErrorSlot* error_slot();
 

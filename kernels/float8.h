@@ -1,4 +1,4 @@
-// The two 8-bit floating-point types used in training: storage with exact conversions, no
+// The two 8-bit floating-point types used in training. They have exact conversions and no
 // arithmetic (Micikevicius et al., "FP8 Formats for Deep Learning", arXiv:2209.05433).
 #pragma once
 
@@ -25,8 +25,8 @@ struct Float8 {
     static constexpr int kShift = 23 - kMantissa;
     static constexpr std::uint32_t kRebias = std::uint32_t{127 - kBias} << kMantissa;
     static constexpr std::uint32_t kSmallestNormal = std::uint32_t{128 - kBias} << 23;
-    // A float whose unit in the last place is the smallest subnormal of this type: adding it rounds
-    // in hardware.
+    // The bits of a float whose unit in the last place is the smallest subnormal of this type, so
+    // that adding it rounds in hardware.
     static constexpr std::uint32_t kMagic = std::uint32_t{128 - kBias + kShift} << 23;
 
     AXLE_HOST_DEVICE static constexpr std::uint8_t round(float x) {

@@ -1,4 +1,4 @@
-// The two 16-bit floating-point types: storage with exact conversions, no arithmetic. Kernels
+// The two 16-bit floating-point types. They have exact conversions and no arithmetic. Kernels
 // convert to float, compute, and round the result once (to nearest, ties to even).
 #pragma once
 
@@ -11,7 +11,7 @@
 #else
 #define AXLE_HOST_DEVICE
 #endif
-// GPU code only: executes a GPU instruction that computes the same as the portable code below it.
+// In GPU code, executes a GPU instruction that computes the same as the portable code below it.
 #if defined(__CUDA_ARCH__)
 #define AXLE_GPU_INSTRUCTION(...) \
     if (!std::is_constant_evaluated()) __VA_ARGS__
@@ -21,7 +21,7 @@
 
 namespace axle {
 
-// bfloat16: the upper 16 bits of a float.
+// The bfloat16 type, which is the upper 16 bits of a float.
 struct BFloat16 {
     std::uint16_t bits = 0;
 
@@ -44,7 +44,7 @@ struct BFloat16 {
     }
 };
 
-// IEEE 754 binary16.
+// The IEEE 754 binary16 type.
 struct Half {
     std::uint16_t bits = 0;
 
@@ -53,9 +53,9 @@ struct Half {
     AXLE_HOST_DEVICE constexpr operator float() const { return widen(bits); }
 
   private:
-    // Subnormals are rounded by float arithmetic: adding and subtracting a float whose unit in the
-    // last place equals the unit in the last place of the target rounds to nearest even in
-    // hardware.
+    // Rounds a float. Subnormals are rounded by float arithmetic. Adding and subtracting a float
+    // whose unit in the last place equals the unit in the last place of the target rounds to
+    // nearest even in hardware.
     AXLE_HOST_DEVICE static constexpr std::uint16_t round(float x) {
         AXLE_GPU_INSTRUCTION({
             std::uint16_t bits;

@@ -1,4 +1,4 @@
-// The thread pool of the library: a fixed number of workers shared by all kernels.
+// The thread pool of the library, with a fixed number of workers shared by all kernels.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// View and ConstView: pointer, dtype, shape and strides of a tensor, as kernels receive them.
+// View and ConstView, which are the pointer, dtype, shape and strides of a tensor, as kernels
+// receive them.
 #pragma once
 
 #include <cstdint>

@@ -15,7 +15,7 @@ namespace axle::kernels {
 template <int kOperands>
 class Walk {
   public:
-    // All views must have the shape of the first one.
+    // Creates a walk. All views must have the shape of the first one.
     explicit Walk(const std::array<ConstView, kOperands>& views) {
         const ConstView& first = views[0];
         for (int d = 0; d < first.ndim; ++d) {
@@ -36,11 +36,11 @@ class Walk {
         for (int d = 0; d + 1 < ndim_; ++d) rows_ *= shape_[d];
     }
 
-    // Number of rows: runs along the innermost dimension.
+    // Returns the number of rows, which are runs along the innermost dimension.
     std::int64_t rows() const { return empty_ ? 0 : rows_; }
     std::int64_t width() const { return empty_ ? 0 : shape_[ndim_ - 1]; }
     std::int64_t stride(int operand) const { return stride_[operand][ndim_ - 1]; }
-    // Number of dimensions after merging, outermost first; at least 1.
+    // Returns the number of dimensions after merging, at least 1. The outermost is first.
     int ndim() const { return ndim_; }
     std::int64_t size(int d) const { return empty_ ? 0 : shape_[d]; }
     std::int64_t stride(int operand, int d) const { return stride_[operand][d]; }
@@ -58,7 +58,7 @@ class Walk {
   private:
     static std::int64_t magnitude(std::int64_t stride) { return stride < 0 ? -stride : stride; }
 
-    // Stable insertion sort by the output's stride, largest first.
+    // Sorts by the output's stride, largest first, with a stable insertion sort.
     void sort() {
         for (int i = 1; i < ndim_; ++i)
             for (int d = i; d > 0 && magnitude(stride_[0][d]) > magnitude(stride_[0][d - 1]); --d) {

@@ -238,7 +238,8 @@ void Module::to(Device device) {
 }
 
 void Module::to(DType dtype) {
-    if (!is_floating(dtype)) throw DTypeError(str("module: to: only floating dtypes: ", dtype));
+    if (!is_floating(dtype))
+        throw DTypeError(str("Module::to: the dtype must be floating: ", dtype));
     const NoGrad no_grad;
     walk(*this, [&](const std::string&, Tensor& t, bool) {
         if (!is_floating(t.dtype()) || t.dtype() == dtype) return;

@@ -86,8 +86,9 @@ class Module {
 
     virtual void visit(Visitor& v) = 0;
 
-    // Parameters with dotted names relative to this module ("h.0.attn.c_attn.weight"). A tied
-    // parameter appears once, under its first name; state_dict() has all names.
+    // Return the parameters or buffers, with dotted names relative to this module
+    // ("h.0.attn.c_attn.weight"). A tied parameter appears once, under its first name; state_dict()
+    // has all names.
     std::vector<Tensor> parameters() const;
     StateDict named_parameters() const;
     StateDict named_buffers() const;

@@ -9,7 +9,7 @@
 
 namespace axle::optim {
 
-// Adam: weight decay is added to the gradient.
+// Options of Adam, which adds weight decay to the gradient.
 struct AdamOptions {
     double lr = 1e-3;
     std::array<double, 2> betas = {0.9, 0.999};
@@ -27,7 +27,7 @@ struct AdamOptions {
     void check(const char* op) const;
 };
 
-// AdamW: weight decay multiplies the parameter.
+// Options of AdamW, which applies weight decay directly to the parameter.
 struct AdamWOptions {
     double lr = 1e-3;
     std::array<double, 2> betas = {0.9, 0.999};
@@ -44,15 +44,16 @@ struct AdamWOptions {
     void check(const char* op) const;
 };
 
-// Saved state: "step", "exp_avg", "exp_avg_sq", and "max_exp_avg_sq" with amsgrad.
+// The common implementation of Adam and AdamW. The saved state contains "step", "exp_avg",
+// "exp_avg_sq", and "max_exp_avg_sq" with amsgrad.
 template <class Options>
 class AdamFamily : public GroupedOptimizer<Options> {
   public:
     using Group = ParamGroup<Options>;
 
     explicit AdamFamily(std::vector<Tensor> params, Options options = {});
-    // Parameter groups: AdamW({{matrices, {.lr = 6e-4, .weight_decay = 0.1}}, {vectors, {.lr =
-    // 6e-4}}})
+    // Takes parameter groups, for example AdamW({{matrices, {.lr = 6e-4, .weight_decay = 0.1}},
+    // {vectors, {.lr = 6e-4}}})
     explicit AdamFamily(std::vector<Group> groups);
 
   protected:

@@ -70,7 +70,7 @@ Tensor GradScaler::scale(const Tensor& loss) {
 const Tensor& GradScaler::scalars_of(const Optimizer& optimizer) {
     Tensor& scalars = scalars_[&optimizer];
     if (scalars.defined() && scalars.device() == scale_.device()) return scalars;
-    // The graph would own the memory.
+    // If this were captured, the graph would own the memory.
     if (is_capturing())
         throw UsageError(
             "GradScaler: the first step of an optimizer cannot be captured; take a step before the "

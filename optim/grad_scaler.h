@@ -24,7 +24,7 @@ struct GradScalerOptions {
     double growth_factor = 2;     // of the scale, after growth_interval steps without a skip
     double backoff_factor = 0.5;  // of the scale, after a skipped step
     int growth_interval = 2000;
-    bool enabled = true;  // false: losses are not scaled and step() is optimizer.step()
+    bool enabled = true;  // if false, losses are not scaled and step() is optimizer.step()
 };
 
 // Loss scaler. The scale, its step counter and found_inf are scalars on the device of the losses,
@@ -45,8 +45,8 @@ class GradScaler {
     // gradients, which cannot hold the result.
     void unscale_(Optimizer& optimizer);
     // Runs optimizer.step() with unscaled gradients. If a gradient is not finite, the step changes
-    // nothing and optimizer.step_was_skipped() is true. Once between two updates. Throws UsageError
-    // if no parameter has a gradient.
+    // nothing and optimizer.step_was_skipped() is true. Call it once between two updates. Throws
+    // UsageError if no parameter has a gradient.
     void step(Optimizer& optimizer);
     // Reduces or grows the scale, depending on whether any optimizer found a non-finite gradient
     // since the last update. Throws UsageError if no gradients were checked.
@@ -71,8 +71,8 @@ class GradScaler {
 
     // Moves the state to a device. Scaling the first loss also does this.
     void to(Device device);
-    // For sharded gradients: the hook is called with each optimizer's found_inf (one f64, 0 or 1)
-    // and must combine it across all shards, for example with a max all-reduce.
+    // Sets a hook for sharded gradients. It is called with each optimizer's found_inf (one f64, 0
+    // or 1) and must combine it across all shards, for example with a max all-reduce.
     void set_found_inf_hook(std::function<void(const Tensor& found_inf)> hook) {
         hook_ = std::move(hook);
     }

@@ -34,7 +34,8 @@ class GradTable {
     const std::vector<kernels::Run>& runs() const { return runs_; }
     DType norm_dtype() const { return norm_dtype_; }
 
-    // Call it after the runs were modified: writes copies back and bumps the versions.
+    // Writes copies back and increments the versions of the gradients. Call it after the runs were
+    // modified.
     void changed() {
         for (auto& [grad, values] : strided_) grad.copy_(values);
         for (const Tensor& grad : grads_) grad.impl()->storage->bump_version();

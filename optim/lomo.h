@@ -19,9 +19,9 @@
 
 namespace axle::optim {
 
-// Base class of the two; has one parameter group. step() does nothing. A backward() without
-// fused_backward() leaves gradients, which the next fused_backward() adds to and applies. Gradients
-// that a rule computes in a nested backward pass are applied when the outer pass ends.
+// Base class of Lomo and AdaLomo, with one parameter group. step() does nothing. A backward()
+// without fused_backward() leaves gradients, which the next fused_backward() adds to and applies.
+// Gradients that a rule computes in a nested backward pass are applied when the outer pass ends.
 class FusedOptimizer : public Optimizer {
   public:
     // Differentiates the loss and updates the parameters it reaches. Sets the group's learning rate
@@ -29,8 +29,8 @@ class FusedOptimizer : public Optimizer {
     // gradients is needed first; existing gradients are then a UsageError, and gradients that the
     // first pass leaves in other leaves are dropped. Throws UsageError during a graph capture.
     void fused_backward(const Tensor& loss, double lr) { run({this}, loss, lr, false); }
-    // The same for several optimizers in one pass. With `at_end`, gradients are applied after the
-    // pass: for gradients in buckets that are averaged across processes during the pass.
+    // Runs one pass for several optimizers. With `at_end`, gradients are applied after the pass,
+    // because they are in buckets that are averaged across processes during the pass.
     static void fused_backward(const std::vector<FusedOptimizer*>& optimizers, const Tensor& loss,
                                double lr, bool at_end = false) {
         run(optimizers, loss, lr, at_end);
@@ -54,7 +54,7 @@ class FusedOptimizer : public Optimizer {
     // Updates one parameter from its gradient, which is already clipped by value. `place` is the
     // parameter's index.
     virtual void apply(const Tensor& param, std::uint64_t place) = 0;
-    // The factor for the gradients of this pass if they are clipped by norm. f64, 0-d.
+    // Returns the factor (f64, 0-d) for the gradients of this pass if they are clipped by norm.
     const Tensor& clip_factor() const { return clip_factor_; }
 
     std::vector<NamedOption> options(std::size_t group) override;
@@ -92,7 +92,7 @@ struct LomoOptions {
     bool stochastic_rounding = false;  // for 16-bit parameters (optim/optimizer.h)
 };
 
-// p -= lr (g + weight_decay p). Has no state, except a step count with stochastic rounding.
+// Updates p -= lr (g + weight_decay p). Has no state, except a step count with stochastic rounding.
 class Lomo : public FusedOptimizer {
   public:
     explicit Lomo(std::vector<Tensor> params, LomoOptions options = {});
@@ -121,12 +121,12 @@ struct AdaLomoOptions {
     double weight_decay = 0;
 };
 
-// In step t of a parameter, with b = 1 - t^decay_rate and s = g^2 + eps[0]:
+// Computes the following in step t of a parameter, with b = 1 - t^decay_rate and s = g^2 + eps[0]:
 //     v = b v + (1 - b) s            (matrices: r and c are running means of s over rows and
 //                                     columns, and v = r c^T / mean(r))
 //     u = g / sqrt(v),  u /= max(1, rms(u) / clip_threshold)
 //     rate = lr max(eps[1], rms(p)),  p = p (1 - rate weight_decay) - rate u
-// Saved state: "exp_avg_sq_row" and "exp_avg_sq_col"; "exp_avg_sq" for vectors.
+// The saved state contains "exp_avg_sq_row" and "exp_avg_sq_col"; "exp_avg_sq" for vectors.
 class AdaLomo : public FusedOptimizer {
   public:
     explicit AdaLomo(std::vector<Tensor> params, AdaLomoOptions options = {});

@@ -213,9 +213,10 @@ std::uint64_t Optimizer::rounding_seed(std::size_t group, std::uint64_t param) {
     return pair(kernels::Philox{.seed = *seed}.block(param));
 }
 
-// Buffers follow their parameter to another device or dtype.
+// Returns the parameter's state. Moves existing buffers to the parameter's current device and
+// dtype.
 ParamState& Optimizer::prepare_state(const Tensor& param, std::size_t group) {
-    // A replay would start with new state each time.
+    // If this were captured, every replay would start with new state.
     if (is_capturing() && !this->state(param))
         throw UsageError(str(name(),
                              ": the first step creates a parameter's state and cannot be "

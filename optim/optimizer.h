@@ -24,7 +24,7 @@ class Optimizer;
 
 // The decision of a hook about one step.
 struct StepPlan {
-    bool allowed = true;  // false: the step does nothing
+    bool allowed = true;  // if false, the step does nothing
     // The scalars that the step applies, as in Optimizer::set_scalars; an undefined tensor means
     // none. nullopt keeps the scalars that the optimizer has.
     std::optional<Tensor> scalars = {};
@@ -115,7 +115,7 @@ class Optimizer {
 
     virtual std::size_t group_count() const = 0;
     virtual GroupRef group(std::size_t index) = 0;
-    // The groups without the type of their options. Changes to the references take effect.
+    // Returns the groups without the type of their options. Changes to the references take effect.
     std::vector<GroupRef> param_groups();
     // Returns the parameters of all groups, in order.
     std::vector<Tensor> parameters();
@@ -133,7 +133,7 @@ class Optimizer {
     // are ignored.
     void load_state_dict(const Tree& tree);
 
-    // nullptr removes the hooks.
+    // Sets the hooks; nullptr removes them.
     void set_hooks(std::shared_ptr<OptimizerHooks> hooks) { hooks_ = std::move(hooks); }
     // Sets the memory of a kernels::StepScalars: three f64 on the parameters' device, which each
     // step reads when it runs. An undefined tensor removes it.
@@ -141,27 +141,29 @@ class Optimizer {
     // Returns whether the last step that the hooks allowed found infinite gradients and changed
     // nothing. Reads device memory.
     bool step_was_skipped() const { return skipped_.defined() && skipped_.item() != 0; }
-    // The flag that step_was_skipped() reads: one f64, nonzero if that step was skipped. Its
-    // address is stable while the parameters stay on their device. Undefined before set_scalars.
+    // Returns the flag that step_was_skipped() reads. It is one f64, nonzero if that step was
+    // skipped. Its address is stable while the parameters stay on their device. Undefined before
+    // set_scalars.
     const Tensor& skipped() const { return skipped_; }
 
     // --- for captured steps, whose replays do not read options on the host
     // Copies changed options to the GPU, where the kernels read them; step() does this first. `all`
     // also copies unchanged ones, in case captured steps modified the GPU's values.
     void push_options(bool all = false);
-    // rates[row, group] = {learning rate, momentum}, f64, on the parameters' device. Steps queued
-    // from now on read their rates from this table, in the row that `row` (one i64) contains when
-    // they run. Undefined tensors end this.
+    // Sets the table rates[row, group] = {learning rate, momentum}, in f64 on the parameters'
+    // device. Steps queued from now on read their rates from this table, in the row that `row` (one
+    // i64) contains when they run. Undefined tensors end this.
     void set_rates(const Tensor& rates, const Tensor& row) { upload_plan_ = {rates, row, false}; }
 
   protected:
-    // The name in messages: "AdamW".
+    // Returns the name in messages, for example "AdamW".
     virtual const char* name() const = 0;
     virtual std::vector<NamedOption> options(std::size_t group) = 0;
-    // The names of ParamState's buffers, and how many of them a group needs.
+    // Return the names of ParamState's buffers, and how many of them a group needs.
     virtual std::span<const char* const> buffer_names() const = 0;
     virtual std::size_t buffers_needed(std::size_t group) const = 0;
-    // Whether "step" is always saved. If not, a saved state without "step" counts as stepped.
+    // Returns whether "step" is always saved. If not, a saved state without "step" counts as
+    // stepped.
     virtual bool saves_step() const { return true; }
     // Returns the shape of a state buffer, or nullopt if the parameter does not have this buffer.
     virtual std::optional<Shape> buffer_shape(const Tensor& param, std::size_t) const {
@@ -170,7 +172,7 @@ class Optimizer {
     virtual bool steps_in_backward() const { return false; }
     // Fills the kernel's GroupTable and uploads it to the parameters' device.
     virtual void fill_groups(Device device) = 0;
-    // The argument of GroupTable::upload_to.
+    // Returns the argument of GroupTable::upload_to.
     const UploadPlan& upload_plan() const { return upload_plan_; }
     virtual void update(Device device, std::span<const kernels::Slot> slots,
                         const kernels::StepScalars* scalars) = 0;

@@ -24,7 +24,7 @@ void from_tree(const Tree& tree, std::array<double, 2>* value) {
     *value = {tree[0].number(), tree[1].number()};
 }
 
-// The step count is a tensor, or a number in files of older PyTorch versions.
+// Returns a saved step count as a tensor. Files of older PyTorch versions contain a number.
 Tensor step_tensor(const Tree& tree, Device device) {
     if (tree.is_tensor()) {
         if (tree.tensor().numel() != 1)

@@ -23,11 +23,11 @@ struct SGDOptions {
     void check(const char* op) const;
 };
 
-// Saved state: "momentum_buffer", if momentum is used.
+// The SGD optimizer. Its saved state contains "momentum_buffer" if momentum is used.
 class SGD : public GroupedOptimizer<SGDOptions> {
   public:
     explicit SGD(std::vector<Tensor> params, SGDOptions options = {});
-    // Parameter groups: SGD({{weights, {.lr = 0.1}}, {biases, {.lr = 0.2}}})
+    // Takes parameter groups, for example SGD({{weights, {.lr = 0.1}}, {biases, {.lr = 0.2}}})
     explicit SGD(std::vector<Group> groups);
 
   protected:

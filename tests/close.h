@@ -12,11 +12,11 @@ namespace axle::tests {
 
 // Returns an empty string, or where and by how much two tensors differ. Shapes must be equal,
 // dtypes can differ. The absolute error of an element can be tolerance times the largest magnitude
-// in `expected` (at least 1; larger than a million, the element's own magnitude is used). NaN
-// equals NaN; infinities must be equal.
+// below a million in `expected` (at least 1), or times the element's own magnitude if that is
+// larger. NaN equals NaN; infinities must be equal.
 std::string difference(const Tensor& actual, const Tensor& expected, double tolerance);
 
-// Failures are reported at the caller's line.
+// Expects that difference() finds no difference. Failures are reported at the caller's line.
 void expect_close(const Tensor& actual, const Tensor& expected, double tolerance = 1e-6,
                   std::source_location at = std::source_location::current());
 // Expects the same shape, dtype and bits; NaNs can have different payloads.

@@ -17,7 +17,7 @@
 namespace axle::tests {
 namespace {
 
-double* shared_clock = nullptr;  // clock of the job that this process is a rank of
+double* shared_clock = nullptr;  // the clock of this rank's job
 
 double now() {
     const auto since = std::chrono::steady_clock::now().time_since_epoch();
@@ -47,7 +47,7 @@ int free_port() {
     socklen_t size = sizeof address;
     if (bind(listener, reinterpret_cast<sockaddr*>(&address), size) != 0 ||
         getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size) != 0)
-        throw std::runtime_error("no port is free");
+        throw std::runtime_error("free_port: cannot find a free port");
     close(listener);
     return ntohs(address.sin_port);
 }

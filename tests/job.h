@@ -1,5 +1,5 @@
-// Runs tests in real processes: each forked child is one rank, runs a function and reports its
-// result.
+// Runs tests in real processes. Each forked child is one rank, which runs a function and reports
+// its result.
 #pragma once
 
 #include <chrono>
@@ -16,7 +16,7 @@ struct RankOutcome {
     bool reported = false;  // false if it died or did not finish in time
     std::string text;       // the function's result, or "threw: " and the exception's text
     int status = 0;         // exit status from waitpid
-    double seconds = 0;     // from Job::start_clock, or the start, to the report
+    double seconds = 0;     // time from Job::start_clock(), or else from the start, to the report
 };
 
 // Returns a port of the loopback interface that is not in use.
@@ -32,9 +32,9 @@ class Job {
     Job(const Job&) = delete;
     Job& operator=(const Job&) = delete;
 
-    // Called in a rank: restarts the clock of the job for all ranks.
+    // Restarts the clock of the job for all ranks. Call it in a rank.
     static void start_clock();
-    // Waits for all ranks except the given ones, which are then killed.
+    // Waits for all ranks except the given ranks, which are then killed.
     std::vector<RankOutcome> wait(std::chrono::milliseconds limit,
                                   const std::vector<int>& except = {});
     int pid(int rank) const { return children_[static_cast<std::size_t>(rank)].pid; }
@@ -50,7 +50,7 @@ class Job {
     void reap(Child& child) const;
 
     std::vector<Child> children_;
-    double* clock_start_;  // shared with the children: the time when the clock was started
+    double* clock_start_;  // the start time of the clock, shared with the children
 };
 
 }  // namespace axle::tests

@@ -1,5 +1,6 @@
-// An op case: how to call an op and with which inputs. tests/core/ops/ runs every case in every
-// mode, bench/ times its `large` row, and a test compares the names with core/ops.h.
+// Declares op cases. A case describes how to call an op and with which inputs. tests/core/ops/ runs
+// every case in every mode, bench/ times its `large` row, and a test compares the names with
+// core/ops.h.
 #pragma once
 
 #include <functional>
@@ -11,7 +12,8 @@
 
 namespace axle::tests {
 
-// The contents of one operand. Floating operands have the dtype of the run, others their own.
+// The contents of one operand. Floating operands have the dtype of the run; other operands have
+// their own dtype.
 struct Input {
     enum class Kind { floats, distinct, ties, specials, ints };
     Shape shape = {};
@@ -22,18 +24,18 @@ struct Input {
 
     bool floating() const { return kind != Kind::ints; }
 };
-// Values between low and high on a grid that avoids multiples of 1/64 (where formulas can have
-// kinks). No two operands of a row share values.
+// Returns values between low and high on a grid that avoids multiples of 1/64 (where formulas can
+// have kinks). No two operands of a row share values.
 Input floats(const Shape& shape, double low = -2, double high = 2);
-// Distinct values.
+// Returns distinct values.
 Input distinct(const Shape& shape);
-// Integers from -2 to 2, so that values are repeated.
+// Returns integers from -2 to 2, so that values are repeated.
 Input ties(const Shape& shape);
-// Signed zeros, ones, huge and tiny numbers, infinities and NaN, in turn.
+// Returns signed zeros, ones, huge and tiny numbers, infinities and NaN, in turn.
 Input specials(const Shape& shape);
 // Returns the operand without a gradient.
 Input frozen(Input input);
-// Integers in [low, high).
+// Returns integers in [low, high).
 Input ints(const Shape& shape, std::int64_t low, std::int64_t high, DType dtype = i64);
 Input mask(const Shape& shape);
 
@@ -70,8 +72,8 @@ struct BadCall {
 
 struct OpCase {
     std::string name = {};  // the function's name in core/ops.h, or a variant such as "gelu/tanh"
-    // A PyTorch expression of x[0], x[1], ... that computes the same. Its values are recorded in
-    // tests/golden/ops/<family>.safetensors, see tests/golden/record_ops.py. Empty: not recorded.
+    // A PyTorch expression of x[0], x[1], ... that computes the same values. If it is not empty,
+    // tests/golden/record_ops.py records them in tests/golden/ops/<family>.safetensors.
     std::string torch = {};
     std::function<Outputs(In x)> call = {};
     std::vector<Row> rows = {};
@@ -79,8 +81,8 @@ struct OpCase {
     std::vector<Row> gpu_rows = {};  // sizes that select other code paths of GPU kernels
     bool values = true;       // the values of the result are defined (empty() defines a shape only)
     bool gradient = true;     // has a gradient with respect to every floating input
-    bool smooth = true;       // finite differences can verify the gradient: no rounding, no ties
-    bool twice = false;       // must have a second derivative; others can refuse it
+    bool smooth = true;       // finite differences can verify the gradient (no rounding, no ties)
+    bool twice = false;       // has a second derivative; other cases can refuse it
     bool strided = true;      // supports any layout
     bool own_dtype = false;   // the result's dtype does not depend on the operands
     bool layout_bits = true;  // f32 bits do not depend on the layout; f64 always agrees to 1e-12
@@ -90,7 +92,7 @@ struct OpCase {
     // Checks other properties of the outputs; returns an error text, or an empty string.
     std::function<std::string(In x, const Outputs& y)> check = {};
 
-    // Calls that the op must refuse. Listed in the first case of an op.
+    // Calls that the op must refuse. Only the first case of an op lists them.
     std::vector<BadCall> bad_calls = {};
     std::string family = {};  // the X of add_X_cases(); set by op_cases()
 
@@ -111,7 +113,7 @@ struct Result {
 // Calls the op with a seeded default generator.
 Outputs forward(const OpCase& c, In x);
 // Runs forward() and computes the gradient of sum(outputs * cotangents) with respect to the inputs
-// `wanted`. It is zero for inputs that the result does not depend on.
+// `wanted`. The gradient is zero for inputs that the result does not depend on.
 Result forward_backward(const OpCase& c, In x, const std::vector<int>& wanted);
 // Returns the inputs of a row that can have a gradient.
 std::vector<int> differentiable(const OpCase& c, const Row& row);
@@ -120,8 +122,9 @@ std::vector<int> differentiable(const OpCase& c, const Row& row);
 double cotangent_value(std::int64_t i, int k);
 Tensor cotangent(const Tensor& output, int k);
 
-// contiguous; dimensions reversed in memory; every second element of the last dimension; or the
-// first slice of the first dimension larger than 1, repeated by stride 0.
+// The memory layout of an operand. `transposed` reverses the dimensions in memory, `sliced` uses
+// every second element of the last dimension, and `expanded` repeats the first slice of the first
+// dimension larger than 1 by stride 0.
 enum class Layout { contiguous, transposed, sliced, expanded };
 // Returns a copy of x in that layout, at an odd offset, with gaps filled with NaN or invalid
 // indices.

@@ -1,4 +1,5 @@
-// kSanitized is true if this build uses a sanitizer, which makes it slow and manages memory itself.
+// kSanitized is true if this build uses a sanitizer. Such a build is slow, and the sanitizer
+// manages its memory.
 #pragma once
 
 namespace axle::tests {

@@ -12,7 +12,7 @@ namespace axle::accel {
 // FileError with path and reason if the file is missing, not YAML, not a map, not UTF-8, or has a
 // nested map or a repeated key.
 std::vector<std::pair<std::string, std::string>> read_config(const std::string& path);
-// The same for text in memory; `name` replaces the path in messages.
+// Does the same for text in memory; `name` replaces the path in messages.
 std::vector<std::pair<std::string, std::string>> parse_config(std::string_view text,
                                                               const std::string& name);
 

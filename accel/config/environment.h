@@ -1,4 +1,5 @@
-// Private to accel: reads environment variables. An empty variable counts as unset: nullopt.
+// Private to accel: reads environment variables. The functions return nullopt for a variable that
+// is unset or empty.
 #pragma once
 
 #include <optional>

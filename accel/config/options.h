@@ -22,7 +22,7 @@
 
 namespace axle::accel {
 
-// How the micro-batches at the end of a pass are handled if they are too few for an update.
+// The treatment of micro-batches at the end of a pass that are too few for an update.
 enum class ShortWindow : std::uint8_t {
     as_upstream,  // as Accelerate: a smaller update, because losses are divided by num_steps
     actual,       // an update with the mean of their losses
@@ -44,7 +44,7 @@ struct GradientAccumulationPlugin {
     ShortWindow short_window = ShortWindow::as_upstream;
 };
 
-// By how many steps each update advances a schedule.
+// The number of steps by which each update advances a schedule.
 enum class SchedulerSteps : std::uint8_t {
     per_process,  // one per process, as Accelerate: schedules count the batches of all processes
     per_update,   // one
@@ -86,7 +86,8 @@ struct AcceleratorOptions {
     std::vector<std::string> rng_types = {"generator"};
     // Trackers, as objects or by name ("tensorboard", "jsonl", "csv", "all", or registered names).
     std::vector<LogWith> log_with = {};
-    // Can also be set in project_config; different values throw UsageError.
+    // The project's directory. It can also be set in project_config; different values throw
+    // UsageError.
     std::string project_dir = {};
     std::string logging_dir = {};
     ProjectConfiguration project_config = {};
@@ -101,7 +102,7 @@ struct AcceleratorOptions {
     std::optional<TorchDynamoPlugin> dynamo_plugin = {};
     // Plugins by name; the first one is active.
     std::vector<std::pair<std::string, DeepSpeedPlugin>> deepspeed_plugins = {};
-    // Creates a mesh, instead of device_mesh.
+    // The sizes of a mesh to create, instead of device_mesh.
     std::optional<ParallelismConfig> parallelism_config = {};
     std::optional<AutocastKwargs> autocast_kwargs = {};
     // For "fp8": scales from the current values, or from the values of earlier steps
@@ -115,7 +116,7 @@ struct AcceleratorOptions {
     SchedulerSteps scheduler_steps = SchedulerSteps::per_process;
     // Outputs of models that compute in f16 or bf16 are converted to f32.
     bool convert_outputs_to_fp32 = true;
-    // Used instead of the group of all processes that the launcher has started.
+    // The group to use instead of all processes that the launcher has started.
     std::shared_ptr<dist::ProcessGroup> process_group = {};
     // The mesh of the group's processes, which decides who reads which data
     // (accel/loading/data_loader.h).

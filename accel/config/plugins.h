@@ -67,7 +67,7 @@ struct FullyShardedDataParallelPlugin {
 // ACCELERATE_GRADIENT_CLIPPING, and ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE and
 // _PARAM_DEVICE.
 struct DeepSpeedPlugin {
-    // 0 is data parallel training, as without a plugin.
+    // Stage 0 is data parallel training, as without a plugin.
     int zero_stage = 2;
     std::optional<double> gradient_clipping = {};
     std::string offload_optimizer_device = "none";  // "none", "cpu" or "nvme"

@@ -53,7 +53,7 @@ Tree read_structured_config(const std::string& path, const std::vector<std::stri
     Tree config = path.empty() ? Tree::map() : parse_yaml(read_file(path), path);
     if (config.is_null()) config = Tree::map();
     if (!config.is_map())
-        throw ValueError(str(printable(path), ": must be a map of groups of options"));
+        throw ValueError(str(printable(path), ": must be a map of groups of options: ", config));
     for (const std::string& text : overrides) override_with(config, text);
     return config;
 }

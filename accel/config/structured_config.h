@@ -52,7 +52,7 @@ class Required {
 // these in std::optional (null resets it) or Required, or a struct with a visit() of its own.
 class ConfigFields {
   public:
-    // Reads from a map; null counts as an empty map.
+    // Reads the options from a map. Null counts as an empty map.
     explicit ConfigFields(const Tree& given);
 
     template <class T>
@@ -108,9 +108,9 @@ class ConfigFields {
         read(name, given, read_value);
         value = std::move(read_value);
     }
-    // Whether it is null; the command line writes "null".
+    // Returns whether the value is null, which the command line writes as "null".
     static bool is_none(const Tree& given);
-    // Whether it is null or "???", which marks required options in a file.
+    // Returns whether the value is null or "???", which marks required options in a file.
     static bool is_missing(const Tree& given);
 
     template <class T>

@@ -220,7 +220,8 @@ std::string double_quoted(std::string_view text) {
 }
 
 std::string text_of(const std::string& text) {
-    if (replace_invalid_utf8(text) != text) throw ValueError("to_yaml: text that is not UTF-8");
+    if (replace_invalid_utf8(text) != text)
+        throw ValueError(str("to_yaml: text is not UTF-8: ", in_quotes(text)));
     const bool printable = std::all_of(text.begin(), text.end(), [](char c) {
         return is_printable_ascii(static_cast<unsigned char>(c));
     });

@@ -1,8 +1,9 @@
 // Private to accel: distributes batches from the main process.
 //
-// As accelerate.data_loader.DataLoaderDispatcher: the main process reads a batch for each process
-// (with split_batches, one for all), concatenates them and sends each process a slice. A step is
-// one scatter. It also carries exceptions of the main process, so that all processes throw them.
+// Works as accelerate.data_loader.DataLoaderDispatcher: the main process reads a batch for each
+// process (with split_batches, one for all), concatenates them and sends each process a slice. A
+// step is one scatter. It also carries exceptions of the main process, so that all processes throw
+// them.
 #pragma once
 
 #include <cstdint>

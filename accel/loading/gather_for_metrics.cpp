@@ -23,7 +23,7 @@ Tree leading_rows(const Tree& tree, std::int64_t samples, std::int64_t rows) {
     });
 }
 
-// The same for lists with one element per sample, in maps at any depth.
+// Does the same for lists with one element per sample, in maps at any depth.
 Tree leading_objects(const Tree& tree, std::int64_t samples, std::int64_t rows) {
     if (tree.is_list() && std::ssize(tree.elements()) == samples)
         return Tree::list({tree.elements().begin(), tree.elements().begin() + rows});

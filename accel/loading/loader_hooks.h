@@ -19,7 +19,7 @@ class PreparedLoaderHooks : public data::LoaderHooks {
 
     void begin(data::DataLoader& loader) override {
         has_feed_ = false;
-        group_->set_leave_reason({});  // from an earlier pass that failed
+        group_->set_leave_reason({});  // clears the reason of an earlier pass that failed
         group_->set_missing_reason({});
         synchronize_rng_states(*group_, options_.rng_types, loader.generator().get());
         // If some processes left the last loop early, their epochs differ.

@@ -54,16 +54,16 @@ class Accumulation {
     bool ends_pass() const;
     // Returns whether the gradients accumulated so far will be dropped when the running loop ends.
     bool drops_window() const;
-    // Identifies the position of the next micro-batch: a captured step is valid for one position.
-    // `of_several`: the step consists of several micro-batches.
+    // Returns text that identifies the position of the next micro-batch, because a captured step is
+    // valid for one position. `of_several`: the step consists of several micro-batches.
     std::string position_key(bool of_several) const;
 
     // Called when a loop over a prepared loader begins and ends.
     void begin_pass(data::DataLoader& loader) { active_.push_back(&loader); }
     void end_pass(const data::DataLoader& loader);
-    // The loaders whose loops run, the innermost last.
+    // Returns the loaders whose loops run, the innermost last.
     const std::vector<data::DataLoader*>& active_loaders() const { return active_; }
-    // The loader of the innermost loop, or nullptr.
+    // Returns the loader of the innermost loop, or nullptr.
     data::DataLoader* active_loader() const { return active_.empty() ? nullptr : active_.back(); }
 
     GradientDivision& division() { return division_; }

@@ -57,14 +57,14 @@ struct CompiledStep::Compiled {
         std::vector<Tensor> gradients_after;
         std::vector<std::shared_ptr<Storage>> memory;
         Tree input;     // the graph reads its batch here
-        Tensor output;  // and writes its result here
+        Tensor output;  // the graph writes its result here
         StepRecord record;
         Graph graph;
     };
     std::vector<std::unique_ptr<Captured>> graphs;
     std::vector<std::pair<std::string, int>> warmed;  // eager steps by kind
     bool of_several = false;                          // a step consists of several micro-batches
-    std::vector<Tensor> parameters;                   // of the current step
+    std::vector<Tensor> parameters;                   // parameters of the current step
 
     Compiled(StepCapture& c, std::function<Tensor(Tree&)> s, CompileOptions o)
         : host(c), step(std::move(s)), options(o) {}

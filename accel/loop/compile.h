@@ -21,7 +21,7 @@ struct CompileOptions {
 
 // Runs a function from a batch to a tensor, such as a training step; Accelerator::compile() returns
 // it. On a CPU each call runs the function. On a GPU the function runs eagerly a few times, is then
-// captured as a CUDA graph (core/graph.h), and is replayed from then on: with the same results, but
+// captured as a CUDA graph (core/graph.h), and is replayed from then on, with the same results but
 // without the host's work.
 //
 // A graph is valid for batches of the same shapes and dtypes at the same position of a gradient
@@ -32,8 +32,8 @@ struct CompileOptions {
 // running eagerly, and the reason is logged once.
 //
 // If an optimizer has exactly one prepared schedule, its learning rates for the next thousand steps
-// are stored on the GPU, with the number of steps taken: in fp16, which steps were skipped is known
-// only on the GPU, and replays don't wait for that information. The schedule and param_groups() are
+// are stored on the GPU, together with the number of steps taken. In fp16 only the GPU can tell
+// skipped steps from taken ones, and replays don't wait for it. The schedule and param_groups() are
 // brought up to date when they are read, which waits for the GPU in fp16. The rates of other
 // optimizers (without a schedule, with several, or with one that can't look ahead) are copied
 // before each replay; in fp16 with a schedule, each replay then waits for the previous one.

@@ -73,7 +73,7 @@ class DeviceRates {
     std::int64_t capacity_ = 0;  // index of the last row
     std::int64_t possible_ = 0;  // upper bound of count_
     std::int64_t followed_ = 0;  // the row of the host's schedule
-    HostState left_;             // the host at row followed_, as it was left
+    HostState left_;             // the host's state at row followed_
     bool filled_ = false;
     bool changed_options_ = false;  // replays have changed the optimizer's options on the device
     bool busy_ = false;             // while this class uses the schedule itself

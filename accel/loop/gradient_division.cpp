@@ -158,7 +158,7 @@ void GradientDivision::backward_sum(const Tensor& loss, const Tensor& weight, in
         if (part->replicas != nullptr && part->replicas->reduces())
             close(*part, part->replicas->sum(part->weight) / static_cast<double>(processes));
         else if (part->replicas == nullptr || part->replicas->syncs())
-            close_here(*part);  // gradients of this process alone
+            close_here(*part);  // divides the gradients of this process alone
     }
 }
 
@@ -264,7 +264,8 @@ void GradientDivision::load_state(const std::vector<Tree>& states, int process, 
             const double share = as_many ? 1 : 1.0 / processes;
             const Tensor weight = number(of["weight"].number() * share, device);
             part.weight = part.weight.defined() ? add(part.weight, weight) : weight;
-            // Each process has the mean of the saved gradients, saved / processes times its share.
+            // The gradients of each process are the mean of the saved gradients. This is saved /
+            // processes times its share of their sum.
             part.divisor =
                 number(of["divisor"].number() * (as_many ? 1 : saved / processes), device);
             kind_ = Kind::sums;

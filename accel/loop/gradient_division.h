@@ -22,9 +22,8 @@ namespace axle::accel {
 // - Losses that are sums, with weights: their gradients are sums until the backward pass that
 //   completes the window ends. Then they are divided by the sum of the weights of all processes
 //   over the number of processes, because the reducer has already taken the mean.
-// - Losses that are means, divided by more micro-batches than a short window has: their gradients
-// are
-//   divided by the share of the window.
+// - Losses that are means, but divided by more micro-batches than a short window has. Their
+//   gradients are divided by the window's share of these micro-batches.
 //
 // Parameters are grouped in parts: the parameters of one model and one optimizer, whose gradients
 // are cleared together. If a part gets more gradients after it was divided, it is first multiplied
@@ -57,8 +56,8 @@ class GradientDivision {
     // Notes a loss that is a mean and needs no division. Throws UsageError if the window has sums.
     void note_mean() { note(Kind::means); }
 
-    // Divide gradients before they are read, if no pass that completes the window has reached them:
-    // then by the weights of this process alone.
+    // Divide gradients before they are read, by the weights of this process alone. Do nothing for
+    // gradients that a pass which completes the window has reached.
     void divide(const optim::Optimizer& optimizer);
     void divide(const std::vector<Tensor>& parameters);
     void divide_all();
@@ -70,8 +69,8 @@ class GradientDivision {
     // Returns a list with the weights and divisors of each part, for checkpoints.
     Tree state(const std::vector<nn::Module*>& models,
                const std::vector<optim::Optimizer*>& optimizers) const;
-    // Takes the states of all processes that saved. If their number was another one, expects
-    // gradients that are the mean of the saved ones.
+    // Takes the states of all processes that saved. If the number of processes has changed, expects
+    // gradients that are the mean of the saved gradients.
     void load_state(const std::vector<Tree>& states, int process, int processes,
                     const std::vector<nn::Module*>& models,
                     const std::vector<optim::Optimizer*>& optimizers);
@@ -85,7 +84,7 @@ class GradientDivision {
         std::vector<Tensor> parameters = {};
         Tensor weight = {};       // f64: sum of this process's weights
         Tensor divisor = {};      // f64: the gradients have been divided by it
-        std::int64_t window = 0;  // in which it last got gradients
+        std::int64_t window = 0;  // the window in which it last got gradients
         bool is_open = false;     // whether its gradients must still be divided
         bool is_reached = false;  // whether the current pass has reached it
     };

@@ -1,4 +1,5 @@
-// Private to accel: what compile() needs from an Accelerator to capture a step and replay it.
+// Private to accel: StepCapture, with which compile() captures and replays a step of an
+// Accelerator.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,7 @@
 namespace axle::accel {
 
 // Records the host side of a step while it is captured, repeats it for each replay, and rewinds it
-// if the capture fails. Refers to what was prepared, and to the state of the loop. Used by one
+// if the capture fails. Refers to the prepared objects and to the state of the loop. Used by one
 // thread.
 class StepCapture {
   public:
@@ -31,15 +32,15 @@ class StepCapture {
 
     Device device() const { return device_; }
     int accumulation_steps() const { return loop_.accumulation.options().num_steps; }
-    // The number of micro-batches so far.
+    // Returns the number of micro-batches so far.
     std::int64_t micro_batches() const { return loop_.accumulation.counts().opened; }
     // Returns equal strings for steps that can share a graph. `of_several`: the step consists of
     // several micro-batches.
     std::string step_key(bool of_several) const;
-    // The parameters of the prepared models and optimizers, each once.
+    // Returns the parameters of the prepared models and optimizers, each once.
     std::vector<Tensor> parameters() const;
-    // The memory, apart from the batch, that a graph reads and writes: parameters, buffers and
-    // optimizer state.
+    // Returns the memory, apart from the batch, that a graph reads and writes: parameters, buffers
+    // and optimizer state.
     std::vector<std::shared_ptr<Storage>> memory(const std::vector<Tensor>& parameters) const;
 
     Snapshot snapshot() const;

@@ -48,7 +48,7 @@ class StepRecorder {
     void catch_up(const optim::Optimizer& optimizer);
     void catch_up(const optim::Scheduler& scheduler);
 
-    // The rates of the optimizer's captured steps, or nullptr.
+    // Returns the rates of the optimizer's captured steps, or nullptr.
     DeviceRates* rates_of(const optim::Optimizer& optimizer) const;
     DeviceRates& add_rates(std::unique_ptr<DeviceRates> rates);
     void remove_rates(const DeviceRates& rates);
@@ -58,7 +58,7 @@ class StepRecorder {
     void forget_schedules();
 
   private:
-    StepRecord* record_ = nullptr;  // of the step that is being captured
+    StepRecord* record_ = nullptr;  // the record of the step that is being captured
     std::vector<std::unique_ptr<DeviceRates>> rates_;
 };
 

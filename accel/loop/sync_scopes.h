@@ -44,8 +44,7 @@ class [[nodiscard]] AccumulateScope {
     int exceptions_ = std::uncaught_exceptions();
 };
 
-// Within this scope, a model's gradients are averaged even if an enclosing NoSyncScope suspends
-// that.
+// Within this scope, a model's gradients are averaged even within an enclosing NoSyncScope.
 class [[nodiscard]] SyncScope {
   public:
     explicit SyncScope(dist::DataParallel* replicas)
@@ -69,7 +68,8 @@ class [[nodiscard]] JoinScope {
     JoinScope() = default;
     JoinScope(std::unique_ptr<dist::Join> join, std::function<void()> at_end)
         : at_end_(std::move(at_end)), join_(std::move(join)) {}
-    // Waits until all processes have run out of batches. Throws what dist::Join::finish() throws.
+    // Waits until all processes have run out of batches. Throws the same errors as
+    // dist::Join::finish().
     ~JoinScope() noexcept(false) {
         try {
             if (join_) join_->finish();

@@ -36,7 +36,7 @@ void LossScaling::end_iteration() {
     if (scaler_.has_checked_gradients()) scaler_.update();
 }
 
-// Optimizers that have stepped get new gradients.
+// The backward pass gives new gradients to the optimizers that have stepped.
 void LossScaling::before_backward() {
     for (const Optimizer* optimizer : optimizers_)
         if (progress_of(scaler_, *optimizer).stage == GradScaler::Stage::stepped)
@@ -62,7 +62,7 @@ void LossScaling::unscale(const std::vector<Tensor>& parameters) {
             unscale(*optimizer);
 }
 
-// Returns whether no optimizer with gradients has yet to step in this iteration.
+// Returns whether all optimizers with gradients have stepped in this iteration.
 bool LossScaling::is_complete() const {
     return std::ranges::all_of(optimizers_, [&](Optimizer* optimizer) {
         return progress_of(scaler_, *optimizer).stage == GradScaler::Stage::stepped ||

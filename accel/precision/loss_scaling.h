@@ -27,17 +27,17 @@ class LossScaling {
     void begin_iteration();
     void end_iteration();
     void before_backward();
-    // Unscale the gradients of all optimizers, or of those that hold one of the parameters, unless
-    // they are unscaled already.
+    // Unscale the gradients of all optimizers, or of the optimizers that hold one of the
+    // parameters, unless they are unscaled already.
     void unscale(const std::vector<Tensor>& parameters);
     void unscale_all();
-    // Returns the scalars of the step, undefined if the optimizer has no gradients.
+    // Returns the scalars of the step, or an undefined tensor if the optimizer has no gradients.
     Tensor before_step(optim::Optimizer& optimizer);
     void before_zero_grad(const optim::Optimizer& optimizer) { scaler_.forget_progress(optimizer); }
 
     // Returns whether the last step of the optimizer was skipped; for an optimizer that is not
-    // prepared, whether the last step of any prepared one was skipped. Reads device memory, once
-    // per step.
+    // prepared, whether the last step of any prepared optimizer was skipped. Reads device memory,
+    // once per step.
     bool was_skipped(const optim::Optimizer& optimizer);
     void forget_skips() { skips_.clear(); }
     // Returns the stages of all optimizers as text, to compare positions within an iteration.

@@ -25,7 +25,7 @@ bool can_be_uneven(const data::DataLoader& loader) {
     return loader.dataset() != nullptr || loader.reads_own_shards();
 }
 
-// Loaders whose loops run stay as they are.
+// Sets even_batches of the loaders, except of loaders whose loops run.
 void set_even_batches(const Loaders& loaders, const Loaders& running, bool even_batches) {
     for (data::DataLoader* loader : loaders) {
         if (!can_be_uneven(*loader)) continue;
@@ -154,7 +154,8 @@ void Preparation::prepare(optim::Optimizer& optimizer) {
     ++revision_;
 }
 
-// Replicas stay equal only if all processes round with the same random numbers.
+// Gives all processes the same rounding seed, because replicas stay equal only if all processes
+// round with the same random numbers.
 void Preparation::share_rounding_seeds(optim::Optimizer& optimizer) const {
     if (!processes_.use_distributed()) return;
     for (const optim::GroupRef group : optimizer.param_groups()) {

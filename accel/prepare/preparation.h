@@ -1,4 +1,4 @@
-// Private to accel: what an Accelerator has prepared, and how objects are prepared.
+// Private to accel: Preparation, which prepares an Accelerator's objects and refers to them.
 #pragma once
 
 #include <cstdint>
@@ -54,17 +54,17 @@ class Preparation {
     const std::vector<optim::Optimizer*>& optimizers() const { return optimizers_; }
     const std::vector<optim::Scheduler*>& schedulers() const { return schedulers_; }
     const std::vector<data::DataLoader*>& loaders() const { return loaders_; }
-    // Replicas of models(), nullptr for models whose gradients are not averaged.
+    // Returns the replicas of models(), with nullptr for models whose gradients are not averaged.
     const std::vector<std::shared_ptr<dist::DataParallel>>& replicas() const { return replicas_; }
     // The number of changes to the optimizers and schedulers so far.
     int revision() const { return revision_; }
 
-    // The options of loaders prepared from now on.
+    // Returns the options of loaders that are prepared from now on.
     const PrepareDataLoaderOptions& loading() const { return options_.loading; }
     Fp8Backend fp8_backend() const { return options_.fp8 ? options_.fp8->backend : Fp8Backend::NO; }
     void set_even_batches(bool even) { options_.loading.config.even_batches = even; }
 
-    // The replicas of a prepared model, or nullptr. Throws UsageError for other models.
+    // Returns the replicas of a prepared model, or nullptr. Throws UsageError for other models.
     dist::DataParallel* replicas_of(const nn::Module& model) const;
     // Suspends gradient averaging for the models, or for all if none is given.
     NoSyncScope::Guards no_sync_guards(std::initializer_list<const nn::Module*> models) const;

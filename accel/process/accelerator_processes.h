@@ -37,7 +37,8 @@ class AcceleratorProcesses {
 
     // Blocks until all processes have called it.
     void wait_for_everyone() const { state_.wait_for_everyone(); }
-    // Return a scope that the main process (of all, or of each machine) runs before the others.
+    // Return a scope that the main process (of all, or of each machine) runs before the other
+    // processes.
     ProcessFirst main_process_first() const { return state_.main_process_first(); }
     ProcessFirst local_main_process_first() const { return state_.local_main_process_first(); }
     // Call f() on one process. Return an optional that holds f's result on that process; if f
@@ -95,7 +96,8 @@ class AcceleratorProcesses {
     }
     // Sets a flag of this process, for check_trigger().
     void set_trigger() { triggered_ = true; }
-    // Returns whether any process has set its flag, and clears the flags. A collective.
+    // Returns whether any process has set its flag, and clears the flags. All processes must call
+    // it.
     bool check_trigger();
 
   protected:

@@ -35,7 +35,7 @@ using axle::slice_tensors;
 // Returns the group of PartialState::current(), or a group of this process alone.
 std::shared_ptr<dist::ProcessGroup> current_process_group();
 
-// A braced list is a Tree.
+// The default type makes a braced list a Tree.
 template <class T = Tree>
 T gather(const T& value) {
     return dist::gather(*current_process_group(), value);

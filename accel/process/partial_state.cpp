@@ -72,9 +72,10 @@ std::shared_ptr<const std::string> shared_precision(std::string precision, bool 
 std::int64_t length_of(const Tree& inputs) {
     if (inputs.is_list()) return static_cast<std::int64_t>(inputs.size());
     if (inputs.is_tensor() && inputs.tensor().dim() > 0) return inputs.tensor().size(0);
-    throw ValueError(
+    throw ValueError(str(
         "split_between_processes: expected a list, a tensor with a first dimension, or a map of "
-        "them");
+        "them: ",
+        inputs));
 }
 
 }  // namespace

@@ -26,12 +26,12 @@ enum class DistributedType : std::uint8_t { no, multi_cpu, multi_gpu };
 const char* name_of(DistributedType type);  // "NO", "MULTI_CPU", "MULTI_GPU", as Accelerate
 
 struct PartialStateOptions {
-    // Use the CPU. Otherwise the device is ACCELERATE_TORCH_DEVICE, the CPU if ACCELERATE_USE_CPU
-    // is true, or this process's GPU if there is one.
+    // true: the device is the CPU. false: the device is ACCELERATE_TORCH_DEVICE, the CPU if
+    // ACCELERATE_USE_CPU is true, or this process's GPU if there is one.
     bool cpu = false;
     // Options of the group that is created if there is none yet (InitProcessGroupKwargs).
     dist::ProcessGroupOptions init_process_group_kwargs = {};
-    // Used instead of the group of all processes that the launcher has started.
+    // The group to use instead of all processes that the launcher has started.
     std::shared_ptr<dist::ProcessGroup> process_group = {};
 };
 
@@ -46,8 +46,8 @@ std::vector<std::size_t> split_indices(std::size_t size, int process_index, int 
 Tree split_between_processes(const Tree& inputs, int process_index, int num_processes,
                              bool apply_padding = false);
 
-// A scope that one process runs before the others: their constructors block until the first
-// process's scope has ended.
+// A scope that one process runs before the other processes, whose constructors block until the
+// first process's scope has ended.
 class [[nodiscard]] ProcessFirst {
   public:
     ProcessFirst(std::shared_ptr<dist::ProcessGroup> group, bool is_first);
@@ -77,7 +77,7 @@ class PartialState {
     bool use_distributed() const { return num_processes() > 1; }
     DistributedType distributed_type() const;
     Device device() const { return device_; }
-    // "gloo", "nccl" or "none"
+    // Returns "gloo", "nccl" or "none".
     const std::string& backend() const { return process_group()->backend(); }
     // Returns ACCELERATE_DEBUG_MODE. It has no effect: collectives always check their arguments.
     bool debug() const { return debug_; }
@@ -87,7 +87,8 @@ class PartialState {
 
     // Blocks until all processes have called it.
     void wait_for_everyone() const { process_group()->barrier(); }
-    // Return a scope that the main process (of all, or of each machine) runs before the others.
+    // Return a scope that the main process (of all, or of each machine) runs before the other
+    // processes.
     ProcessFirst main_process_first() const { return {process_group(), is_main_process()}; }
     ProcessFirst local_main_process_first() const {
         return {process_group(), is_local_main_process()};
@@ -161,11 +162,11 @@ class PartialState {
     bool debug_ = false;
 };
 
-// The state of an Accelerator: also has its precision.
+// The state of an Accelerator: a PartialState with a precision.
 class AcceleratorState : public PartialState {
   public:
     // All existing states of a thread have the same precision. If `is_explicit`, throws ValueError
-    // when an existing state has another one; otherwise the existing one is used.
+    // when an existing state has another precision; otherwise the existing precision is used.
     AcceleratorState(PartialStateOptions options, std::string mixed_precision, bool is_explicit);
 
     const std::string& mixed_precision() const { return *mixed_precision_; }

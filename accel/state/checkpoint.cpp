@@ -86,7 +86,8 @@ Tree read_manifest(const fs::path& path) {
     }
 }
 
-// Reports failures but never throws: the checkpoint that replaced this one is complete.
+// Removes a path. Reports failures but never throws, because the checkpoint that replaced this one
+// is complete.
 void try_to_remove(const fs::path& path) {
     std::error_code error;
     fs::remove_all(path, error);
@@ -195,7 +196,8 @@ bool stays_below(const std::string& name) {
 
 }  // namespace
 
-// Checks the contents: other programs write files named manifest.json too.
+// Returns whether a path is a checkpoint. Checks the contents, because other programs write files
+// named manifest.json too.
 bool is_checkpoint(const std::string& path) {
     std::error_code ignored;
     const fs::path file = fs::path(path) / kManifest;

@@ -47,7 +47,7 @@ class CheckpointReader {
 
     const std::string& path() const { return path_; }
     std::int64_t iteration() const { return iteration_; }
-    // Returns whether the manifest lists a file, given by its path in the directory:
+    // Returns whether the manifest lists a file, given by its path in the directory, such as
     // "unet/config.json".
     bool contains(std::string_view file) const;
     // Returns the path of a file. Throws FileError if the manifest does not list it.

@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 // Returns the path of the weights file of a checkpoint, which can be a file or a folder.
 std::string weights_of(const std::string& checkpoint) {
-    std::error_code unreadable;  // then opening it throws an error
+    std::error_code unreadable;  // if it is set, opening the file throws an error
     if (!fs::is_directory(checkpoint, unreadable)) return checkpoint;
     const fs::path folder(checkpoint);
     for (const char* name : {nn::kTorchWeightsName, nn::kWeightsName})
@@ -90,7 +90,7 @@ nn::LoadReport load_checkpoint_in_model(nn::Module& model, const std::string& ch
     load_state();
     if (options.dtype) {
         model.to(*options.dtype);
-        load_state();  // again, because the model's dtype may have rounded the values
+        load_state();  // loads again, because the model's dtype may have rounded the values
     }
     warn_about(checkpoint, "weights that the model doesn't have are left out", report.unexpected);
     warn_about(checkpoint, "it lacks weights of the model, which stay as they are", report.missing);

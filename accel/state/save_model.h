@@ -58,7 +58,7 @@ bool is_saving_process(const PartialState& state, bool save_on_each_node);
 // have tensors and other values.
 void save(const nn::StateDict& state, const std::string& path, bool save_on_each_node = false);
 void save(const Tree& object, const std::string& path, bool save_on_each_node = false);
-// The same on the calling process.
+// Do the same on the calling process.
 void write_object(const nn::StateDict& state, const std::string& path);
 void write_object(const Tree& object, const std::string& path);
 // Reads a .safetensors file, a .json file, or a file of torch.save. Throws FileError.

@@ -22,10 +22,10 @@
 
 namespace axle::accel {
 
-// Saves and loads what was prepared, the registered objects, the loss scale, random states, the
+// Saves and loads the prepared and registered objects, the loss scale, random states, the
 // accumulation state and, between two updates, gradients. All processes call save() and load()
-// together; an error on one process is thrown on all. Refers to what was prepared and to the state
-// of the loop.
+// together; an error on one process is thrown on all. Refers to the prepared objects and to the
+// state of the loop.
 class StateFiles {
   public:
     StateFiles(ProjectConfiguration project, const PartialState& processes, Preparation& prepared,

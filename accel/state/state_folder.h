@@ -22,13 +22,14 @@ class StateFolder {
   public:
     // Throws FileError if it is neither, or a damaged checkpoint of Axle.
     explicit StateFolder(std::string path);
-    // Returns whether a directory looks like either.
+    // Returns whether a directory looks like a state of Axle or of Accelerate.
     static bool is_state(const std::string& path);
 
     const std::string& path() const { return path_; }
-    // Returns whether Axle has written it.
+    // Returns whether Axle has written the directory.
     bool is_axle() const { return axle_.has_value(); }
-    // Returns the number of the state: for Axle's as it was saved, for Accelerate's from the name.
+    // Returns the number of the state: the saved number for Axle, or the number in the directory's
+    // name for Accelerate.
     std::optional<std::int64_t> iteration() const;
     bool contains(const std::string& stem) const;
     // Returns the path of the file with this stem, which does not need to exist.
@@ -39,7 +40,7 @@ class StateFolder {
     nn::StateDict tensors(const std::string& stem) const;
     // Returns how many files exist whose stem is `prefix` and a number, counting from 0.
     std::size_t count(const std::string& prefix) const;
-    // For Accelerate's: returns the number of micro-batches since the last update from
+    // Returns the number of micro-batches since the last update from Accelerate's
     // random_states_<rank>.pkl, or nullopt if the file is missing or can't be read.
     std::optional<std::int64_t> step_of(std::size_t rank) const;
 

@@ -79,7 +79,7 @@ std::optional<std::int64_t> step_of(std::string_view record) {
 
 }  // namespace
 
-// keep_through_ 0 replaces the file, as in JsonLines.
+// The value 0 of keep_through_ replaces the file, as in JsonLines.
 CsvTracker::CsvTracker(const TrackerRun& run)
     : folder_(run.folder()),
       path_(folder_ + "/metrics.csv"),

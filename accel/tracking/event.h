@@ -14,22 +14,23 @@ namespace axle::accel {
 // --- tensorflow.Event; wall_time is in seconds since 1970
 
 std::string version_event(double wall_time);
-// A run starts or restarts: readers drop events of earlier files from `step` on.
+// Returns an event that starts or restarts a run: readers drop events of earlier files from `step`
+// on.
 std::string start_event(double wall_time, std::int64_t step);
-// `value` is the result of a function below.
+// Returns an event with a value. `value` is the result of a function below.
 std::string summary_event(double wall_time, std::int64_t step, std::string_view value);
 
 // --- tensorflow.Summary.Value
 
 std::string scalar_value(std::string_view tag, double value);
-// Text is shown as Markdown. Appends "/text_summary" to the tag.
+// Returns a text, which is shown as Markdown. Appends "/text_summary" to the tag.
 std::string text_value(std::string_view tag, std::string_view text);
 std::string histogram_value(std::string_view tag, const Histogram& histogram);
 std::string image_value(std::string_view tag, const Image& image);
-// The hyperparameters of a run, for the HParams tab: a map of numbers, booleans and strings; other
-// values are written as text.
+// Returns the hyperparameters of a run for the HParams tab, from a map of numbers, booleans and
+// strings. Other values are written as text.
 std::string hparams_value(const Tree& hparams, double start_time);
-// Marks the run as finished.
+// Returns a value that marks the run as finished.
 std::string hparams_end_value(double end_time);
 
 }  // namespace axle::accel

@@ -38,7 +38,7 @@ JsonLines::JsonLines(const std::string& path, std::int64_t keep_through)
 
 void JsonLines::write(const Tree& object) { file_.append(to_json(object, -1) + '\n'); }
 
-// keep_through_ 0 replaces the file.
+// The value 0 of keep_through_ replaces the file.
 JsonlTracker::JsonlTracker(const TrackerRun& run)
     : folder_(run.folder()),
       keep_through_(std::max<std::int64_t>(purge_step("jsonl", run.options).value_or(0) - 1, 0)),

@@ -8,9 +8,11 @@
 
 namespace axle::accel {
 
-// CRC-32C (Castagnoli): polynomial 0x1edc6f41, reflected, as in iSCSI (RFC 3720).
+// Returns the CRC-32C (Castagnoli) checksum, with the reflected polynomial 0x1edc6f41, as in iSCSI
+// (RFC 3720).
 std::uint32_t crc32c(std::string_view bytes);
-// The checksum as records store it: masked, so that data which contains checksums has another one.
+// Returns the checksum as records store it. It is masked, so that data which contains checksums
+// gets a different one.
 std::uint32_t masked_crc32c(std::string_view bytes);
 
 // Appends a record to `file`, in little-endian order.

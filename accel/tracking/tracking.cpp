@@ -100,7 +100,7 @@ void register_tracker_class(TrackerClass tracker_class) {
 // and on processes that the tracker does not use.
 class Tracking::Guard : public Tracker {
   public:
-    // nullptr: does nothing.
+    // With nullptr it does nothing.
     Guard(std::shared_ptr<Tracker> tracker, bool main_process) : tracker_(std::move(tracker)) {
         if (tracker_ == nullptr) return;
         attempt("name", [&] { name_ = tracker_->name(); });
@@ -148,7 +148,7 @@ class Tracking::Guard : public Tracker {
     static constexpr std::string_view kContinues =
         "; training continues, and further errors of this tracker are not reported";
 
-    // Throws only if the error policy is to raise.
+    // Calls f and reports its exceptions. Throws only if the error policy is to raise.
     template <class F>
     bool attempt(const char* method, F&& call) {
         try {

@@ -253,7 +253,7 @@ void ClassCounts::update(const Tensor& predictions, const Tensor& labels, const 
 Tensor ConfusionMatrix::compute(Normalize how) const {
     const Tensor matrix = counts();
     if (how == Normalize::none) return matrix;
-    Dims along;  // all
+    Dims along;  // all dimensions
     if (how == Normalize::by_label) along = {1};
     if (how == Normalize::by_prediction) along = {0};
     const Tensor sums = sum(matrix, along, true);
@@ -283,7 +283,7 @@ double mean_of(const std::vector<ClassScores>& classes, double ClassScores::*sco
     return weight > 0 ? sum / weight : plain_sum / count;
 }
 
-// For each class: correct predictions, all predictions, and labels.
+// The counts for each class: correct predictions, all predictions, and labels.
 struct Tally {
     explicit Tally(const Tensor& counts)
         : right(sum(counts * one_hot(arange(counts.size(0)), counts.size(0)), {1}).to_vector()),

@@ -89,7 +89,7 @@ void ProfileSession::step() {
     begin_step();
 }
 
-// Discards the recording of a warm-up.
+// Changes the action of the session. Discards the recording of a warm-up.
 void ProfileSession::move_to(ProfilerAction next) {
     const ProfilerAction before = std::exchange(action_, next);
     if (before == ProfilerAction::record_and_save)

@@ -25,8 +25,8 @@ namespace axle::accel {
 
 class ProfileSession;
 
-// As torch.profiler.schedule: after skip_first steps, cycles of wait, warmup and active steps.
-// There are `repeat` cycles, or cycles until the end if it is 0.
+// A schedule as in torch.profiler.schedule: cycles of wait, warmup and active steps after
+// skip_first steps. There are `repeat` cycles, or cycles until the end if it is 0.
 struct ProfileSchedule {
     std::int64_t wait = 0;
     std::int64_t warmup = 0;  // recorded and discarded

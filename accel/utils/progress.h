@@ -10,9 +10,9 @@ namespace axle::accel {
 
 struct ProgressOptions {
     std::string title = {};     // "train"
-    std::string unit = "step";  // 57.3 step/s
+    std::string unit = "step";  // the unit of the rate, as in 57.3 step/s
     std::int64_t start = 0;     // steps done before, when a run is resumed
-    double line_seconds = 10;   // between two plain lines
+    double line_seconds = 10;   // seconds between two plain lines
     std::ostream* out =
         nullptr;           // for plain lines; nullptr: stderr, with a bar if it is a terminal
     bool disable = false;  // shows nothing

@@ -1,7 +1,7 @@
 // The Axle side of bench/peers/interop: writes files that other programs read, and reports what it
 // reads from theirs. Each call runs one command and prints JSON.
 //
-// Elements known to both sides have the bytes 7 i + 3 (mod 256), bools (i + 1) mod 2.
+// In tensors known to both sides, byte i is 7 i + 3 (mod 256), or (i + 1) mod 2 for bools.
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -45,7 +45,7 @@ void answer(const Tree& tree) { std::puts(to_json(tree, -1).c_str()); }
 
 // --- tensors in files
 
-// Tensors of every dtype: "float32", "float32/scalar" and "float32/empty".
+// Returns three tensors of a dtype, named such as "float32", "float32/scalar" and "float32/empty".
 NamedTensors tensors_of(DType dtype) {
     const std::string name(name_of(dtype));
     return {{name, patterned({2, 3}, dtype)},
@@ -177,7 +177,7 @@ void write_models(const Arguments& args) {
     kinds.at(args.at(0))(args.at(1));
 }
 
-// model-run KIND FOLDER INPUTS OUTPUT: the logits of inputs "ids" and "mask".
+// model-run KIND FOLDER INPUTS OUTPUT: writes the logits of inputs "ids" and "mask".
 void run_model(const Arguments& args) {
     const NoGrad no_grad;
     const auto inputs = load_safetensors(args.at(2)).tensors;

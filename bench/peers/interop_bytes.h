@@ -12,7 +12,7 @@ namespace axle::bench {
 
 using tests::kAllDTypes;
 
-// Byte i is 7 i + 3 (mod 256), or (i + 1) mod 2 for bools.
+// Returns a tensor whose byte i is 7 i + 3 (mod 256), or (i + 1) mod 2 for bools.
 inline Tensor patterned(const Shape& shape, DType dtype) {
     const Tensor x = Tensor::empty(shape, {.dtype = dtype});
     auto* bytes = static_cast<unsigned char*>(x.raw_data());

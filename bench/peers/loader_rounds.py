@@ -14,7 +14,7 @@ from worker import Failed, Worker
 
 CASES = ("small64", "small512", "cifar", "images", "tokens")
 WORKERS = (0, 2)
-# For the means of all images and of their left halves; random augmentation differs.
+# Allowed differences of the means of images and of their left halves: augmentation is random.
 TOLERANCE = {"cifar": 0.02}
 ROUND_MS = 800
 # Makes the allocator keep freed blocks of any size, to avoid page faults.

@@ -19,7 +19,7 @@ import torch
 import train_step
 
 DATA_KEY = 1 << 20
-# layers, heads, width
+# The layers, heads and width of each model.
 GPT2 = {
     "gpt2-124m": (12, 12, 768), "gpt2-350m": (24, 16, 1024),
     "gpt2-774m": (36, 20, 1280), "gpt2-1558m": (48, 25, 1600),
@@ -141,7 +141,8 @@ def stepper(arguments, device):
     state = [step, 0]
 
     def graph_step():
-        # The first steps are counted like everyone's: the graph warms up on a copy of the state.
+        # The first steps count as with the other engines: the graph warms up on a copy of the
+        # state.
         if state[1] == 0:
             kept = [p.detach().clone() for p in parameters]
             state[0] = captured(step)

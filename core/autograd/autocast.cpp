@@ -95,7 +95,7 @@ Tensor autocast(const Tensor& x) {
     if (!cache_casts || !x.requires_grad() || x.device().is_meta()) return cast(x, *current);
     const std::optional<Tensor> leaf = leaf_of(x);
     if (!leaf) return cast(x, *current);
-    // A new handle on the cached storage: its history is this use of the leaf.
+    // The cached storage gets a new handle, whose history is this use of the leaf.
     const Tensor y = cached_cast(*leaf, *current).detach();
     if (!leaf->is_same(x)) {
         Impl& view = *y.impl();

@@ -25,11 +25,11 @@ class AutocastGuard {
     bool cached_before_;
 };
 
-// Called by ops that gain from low precision, on their floating inputs: casts to the autocast
-// dtype. The cast of a leaf is cached and reused for the leaf and its views until the leaf changes.
-// f64 stays f64.
+// Casts to the autocast dtype. Called by ops that gain from low precision, on their floating
+// inputs. The cast of a leaf is cached and reused for the leaf and its views until the leaf
+// changes. f64 stays f64.
 Tensor autocast(const Tensor& x);
-// Called by ops that need f32 precision: under autocast, f16 and bf16 inputs become f32.
+// Casts f16 and bf16 to f32 under autocast. Called by ops that need f32 precision.
 Tensor autocast_to_f32(const Tensor& x);
 
 }  // namespace axle

@@ -42,7 +42,8 @@ SavedTensor::SavedTensor(const Tensor& tensor) {
             std::make_shared<PackedTensor>(PackedTensor{hooks.pack(tensor.detach()), hooks.unpack});
         return;
     }
-    // A tensor without history can be the op's own output: an alias avoids a reference cycle.
+    // A tensor without history can be the op's own output, so an alias is saved to avoid a
+    // reference cycle.
     tensor_ = tensor.impl()->autograd == nullptr ? tensor.detach() : tensor;
     storage_ = tensor.impl()->storage;
     version_ = storage_->version();
@@ -173,7 +174,8 @@ void attach(const char* op, std::span<Tensor* const> outputs, std::span<const Te
 HookHandle on_leaf_final(const Tensor& leaf, std::function<void(const Tensor&)> hook) {
     static std::atomic<std::uint64_t> ids = 0;
     const std::uint64_t id = ++ids;
-    if (!leaf.is_leaf()) throw UsageError("on_leaf_final: the tensor is not a leaf");
+    if (!leaf.is_leaf())
+        throw UsageError(str("on_leaf_final: the tensor is not a leaf: ", leaf.shape()));
     meta_of(leaf).hooks.emplace_back(id, std::move(hook));
     return HookHandle([id, weak = std::weak_ptr<Impl>(leaf.impl())] {
         const std::shared_ptr<Impl> impl = weak.lock();
@@ -192,7 +194,8 @@ bool Tensor::requires_grad() const {
 
 Tensor& Tensor::set_requires_grad(bool value) {
     if (!is_leaf())
-        throw UsageError("set_requires_grad: only leaves can be changed; use detach() on a result");
+        throw UsageError(str("set_requires_grad: only leaves can be changed: ", shape(),
+                             " is the result of an operation; use detach() on it"));
     if (value && !is_floating(dtype()))
         throw UsageError(str("set_requires_grad: needs a floating dtype: ", dtype()));
     if (value || impl_->autograd != nullptr) autograd::meta_of(*this).requires_grad = value;

@@ -56,9 +56,9 @@ class SavedTensor {
     operator Tensor() const { return get(); }  // NOLINT(google-explicit-constructor)
 
   private:
-    Tensor tensor_;                     // unless packed
+    Tensor tensor_;                     // undefined if hooks packed it
     std::weak_ptr<Impl> original_;      // identifies an output of the node that saved it
-    std::shared_ptr<Storage> storage_;  // with version_: detects in-place changes
+    std::shared_ptr<Storage> storage_;  // used with version_ to detect in-place changes
     std::uint32_t version_ = 0;
     std::shared_ptr<struct PackedTensor> packed_;
 };
@@ -107,7 +107,7 @@ void backward(const std::vector<Tensor>& roots, const std::vector<Tensor>& gradi
 std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,
                          const std::vector<Tensor>& gradients = {}, BackwardOptions options = {});
 
-// Removes its hook on destruction or on remove(). Move-only.
+// A handle that removes its hook on destruction or on remove(). Move-only.
 class HookHandle {
   public:
     HookHandle() = default;
@@ -127,10 +127,11 @@ class HookHandle {
     std::function<void()> remove_;
 };
 
-// hook(leaf) runs inside backward() when the leaf's gradient of this pass is final and accumulated.
+// Adds a hook. hook(leaf) runs inside backward() when the leaf's gradient of this pass is final and
+// accumulated.
 [[nodiscard]] HookHandle on_leaf_final(const Tensor& leaf, std::function<void(const Tensor&)> hook);
-// Hooks at the begin and the end of every accumulating backward() in this process. `leaves` are the
-// leaves that the pass will reach, known before the first rule runs.
+// Add hooks at the begin and the end of every accumulating backward() in this process. `leaves` are
+// the leaves that the pass will reach, known before the first rule runs.
 [[nodiscard]] HookHandle on_backward_begin(
     std::function<void(const std::vector<Tensor>& leaves)> hook);
 [[nodiscard]] HookHandle on_backward_end(std::function<void()> hook);
@@ -144,7 +145,7 @@ std::int64_t live_nodes();
 
 }  // namespace autograd
 
-// Ends an op: gives y a history if grad mode is on and an input requires a gradient.
+// Ends an op. Gives y a history if grad mode is on and an input requires a gradient.
 //
 //     return record("exp", y, {x}, [y = saved(y)](const Grads& dy, Needs) -> Grads {
 //         return {mul(dy[0], y)};
@@ -161,8 +162,8 @@ Tensor record(const char* op, Tensor y, std::initializer_list<Tensor> inputs, Ru
     return record(op, std::move(y), std::span(inputs.begin(), inputs.size()),
                   std::forward<RuleFunction>(rule));
 }
-// The same for any number of outputs, which are changed in place. If an output gets no gradient,
-// the rule receives an undefined tensor for it.
+// Like record() above for any number of outputs, which are changed in place. If an output gets no
+// gradient, the rule receives an undefined tensor for it.
 template <class RuleFunction>
 void record_outputs(const char* op, std::span<Tensor* const> outputs,
                     std::initializer_list<Tensor> inputs, RuleFunction&& rule) {

@@ -19,7 +19,7 @@ namespace {
 
 // --- hooks around a pass
 
-// Never destroyed: handles can outlive main.
+// Returns the hooks, which are never destroyed because handles can outlive main.
 auto& begin_hooks() {
     static auto* const list = new HookList<std::function<void(const std::vector<Tensor>&)>>;
     return *list;
@@ -35,7 +35,7 @@ bool exclusively_owned(const Tensor& t) {
     return t.impl().use_count() == 1 && t.impl()->storage.use_count() == 1 && t.is_contiguous();
 }
 
-// sum += g; in place if no one else holds the sum.
+// Computes sum += g, in place if no other handle refers to the sum.
 void add_to(Tensor& sum, Tensor g, bool create_graph) {
     if (!sum.defined())
         sum = std::move(g);
@@ -54,8 +54,8 @@ Tensor fit_to_input(const char* op, Tensor g, const Edge& edge) {
         g = sum_to(g, edge.shape);
     }
     const DType dtype = edge.leaf != nullptr && is_half(edge.dtype) ? f32 : edge.dtype;
-    // Moved: the parameter outlives this expression, and a leaf takes over a gradient only if it is
-    // the single owner.
+    // g is moved, because the parameter outlives this expression, and a leaf takes over a gradient
+    // only if it is the single owner.
     if (g.dtype() == dtype) return g;
     return to(g, dtype);
 }
@@ -151,7 +151,7 @@ class Pass {
         for (const auto& hook : hooks) hook(leaves);
     }
 
-    // Adds the gradient of one in-edge; g can be undefined.
+    // Adds g, the gradient of one in-edge, which can be undefined.
     void deliver(const Edge& edge, Tensor g) {
         if (edge.node != nullptr) {
             Node& node = *edge.node;

@@ -99,7 +99,7 @@ Block* Memory::grow(Pool& pool, std::size_t size, std::size_t step, cudaStream_t
 }
 
 Block* Memory::new_block(Pool& pool, std::size_t size, cudaStream_t stream) {
-    // If memory is short, retry with the minimum step.
+    // If memory is short, retries with the minimum step.
     for (const std::size_t step : {pool.small ? kSmallSegment : kMediumSegment, kPage})
         if (caching())
             if (Block* const block = grow(pool, size, step, stream)) return block;
@@ -195,7 +195,7 @@ void Memory::flush(Pool& pool) {
     for (auto it = pool.free.begin(); it != pool.free.end();) {
         Block* const block = *it;
         if (block->expandable != nullptr) {
-            // Return whole pages at the end to the driver; keep the address range.
+            // Returns whole pages at the end to the driver and keeps the address range.
             const bool last = block->after == nullptr;
             const std::size_t freed = last ? block->expandable->shrink(block->data) : 0;
             it = pool.free.erase(it);

@@ -74,7 +74,7 @@ struct Memory {
     Pools pools;
     std::map<device_memory::PoolId, Pools> graph_pools;
     device_memory::PoolId last_pool = 0;
-    device_memory::PoolId current_pool = 0;  // 0: none
+    device_memory::PoolId current_pool = 0;  // 0 if there is none
     cudaStream_t pool_stream = nullptr;
     std::unordered_map<void*, Block*> blocks;  // in use
     std::deque<PendingFree> pending_frees;     // blocks that wait for other streams

@@ -26,8 +26,8 @@ using kernels::check_cuda;
 namespace {
 
 // Unused streams by device and priority, kept for reuse. Streams are never destroyed, because
-// memory blocks and contexts refer to their handles. Never destroyed itself: tensors can outlive
-// it.
+// memory blocks and contexts refer to their handles. This object is never destroyed either, because
+// tensors can outlive it.
 struct IdleStreams {
     std::mutex mutex;
     std::map<std::pair<int, int>, std::vector<cudaStream_t>> streams;
@@ -102,7 +102,7 @@ void check_device_exists(int device) {
         str("cuda:", device, ": there is no such device: this machine has ", found().devices));
 }
 
-// The default streams of the devices. Never destroyed: tensors can outlive them.
+// The default streams of the devices. They are never destroyed, because tensors can outlive them.
 struct DefaultStreams {
     std::mutex mutex;
     std::map<int, Stream> streams;
@@ -154,8 +154,8 @@ bool is_synchronous() {
                          " for a dimension of size ", t.size));
 }
 
-// Checks all streams of the device that this thread has used: a graph reports to the stream it was
-// captured on.
+// Throws the errors reported on all streams of the device that this thread has used, because a
+// graph reports to the stream it was captured on.
 void throw_reported(int device) {
     for (auto& [stream, on] : thread_state().contexts) {
         if (on->device() != device) continue;

@@ -12,7 +12,8 @@ namespace {
 
 void to_gpu(const Tensor& x, Tensor& y, std::size_t bytes, bool non_blocking) {
     kernels::Cuda& on = context(y.device().index);
-    // A replay would read the contents that the CPU's memory has at that time.
+    // A captured copy is refused, because a replay would read the contents that the CPU's memory
+    // has at that time.
     if (is_capturing(on.stream()))
         throw UsageError(str(kernels::current_op,
                              ": reads the CPU's memory, which is not allowed during a graph "

@@ -67,7 +67,7 @@ class MappedSegment final : public ExpandableSegment {
         const std::size_t before = mapped();
         while (mapped() < before + bytes) {
             if (map_page()) continue;
-            // Undo a partial growth.
+            // Undoes a partial growth.
             unmap_from(before / kPage);
             return nullptr;
         }
@@ -79,7 +79,7 @@ class MappedSegment final : public ExpandableSegment {
             (static_cast<std::size_t>(from - reinterpret_cast<const char*>(begin_)) + kPage - 1) /
             kPage;
         if (pages_.size() <= keep) return 0;
-        // Queued work can still use the pages.
+        // Waits for queued work that can still use the pages.
         if (cudaDeviceSynchronize() != cudaSuccess) {
             cudaGetLastError();
             return 0;

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kMaxDevices = 64;
 
-// Never destroyed: tensors can outlive it.
+// Returns the allocator of a device, which is never destroyed because tensors can outlive it.
 Memory& memory(int device) {
     static auto* const all = [] {
         auto* const made = new std::array<Memory, kMaxDevices>;

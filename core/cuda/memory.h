@@ -3,7 +3,6 @@
 // A block freed on a stream can be reused on the same stream at once, because the stream keeps the
 // order. A block that other streams also used (record_stream) waits for them first. All functions
 // can be called from any thread.
-// called from any thread.
 #pragma once
 
 #include <cstddef>
@@ -29,9 +28,10 @@ void reset_peak(int device);
 void empty_cache(int device);
 void set_limit(int device, std::int64_t bytes);
 
-// Memory pools of CUDA graphs: blocks allocated on `stream` between begin_pool and end_pool come
-// from the pool and return to it, so that replays find them at the same addresses. The memory is
-// returned to the driver when the pool is released and its last block is freed.
+// Identifies the memory pool of a CUDA graph. Blocks allocated on `stream` between begin_pool and
+// end_pool are taken from the pool and return to it, so that replays find them at the same
+// addresses. The memory is returned to the driver when the pool is released and its last block is
+// freed.
 using PoolId = std::uint64_t;
 PoolId create_pool(int device);
 void begin_pool(int device, PoolId pool, cudaStream_t stream);
@@ -45,7 +45,8 @@ namespace pinned_memory {
 // Returns page-locked host memory aligned to 64 bytes. size must not be 0.
 void* allocate(std::size_t size);
 void deallocate(void* block) noexcept;
-// Declares that work on the stream uses the block: it is reused only after that work is done.
+// Declares that work on the stream uses the block, which is then reused only after that work is
+// done.
 void record_stream(void* block, cudaStream_t stream);
 bool owns(const void* block);
 

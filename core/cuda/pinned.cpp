@@ -77,7 +77,7 @@ void deallocate(void* data) noexcept {
         else
             c.pending_frees.push_back({data, block.size, StreamEvents(std::move(block.streams))});
     } catch (...) {
-        cudaFreeHost(data);  // waits for all work
+        cudaFreeHost(data);  // cudaFreeHost waits for all work
     }
 }
 

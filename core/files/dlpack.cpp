@@ -134,7 +134,7 @@ DType dtype_of_array(const DataType& dlpack_dtype) {
 struct Imported {
     void* data = nullptr;  // address of the lowest element
     std::size_t bytes = 0;
-    std::int64_t offset = 0;  // of the first element, in elements
+    std::int64_t offset = 0;  // position of the first element, in elements
     DType dtype = f32;
     Shape shape;
     Strides strides;
@@ -221,7 +221,7 @@ Tensor import_tensor(Managed* managed, bool read_only) {
     return result;
 }
 
-// The API uses the struct names of dlpack.h.
+// Converts between our structs and the structs of the API, which have the names of dlpack.h.
 template <class To, class From>
 To* same_layout(From* managed) {
     return static_cast<To*>(static_cast<void*>(managed));

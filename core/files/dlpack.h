@@ -21,7 +21,7 @@ namespace axle {
 // UsageError if the tensor is undefined or requires a gradient, DeviceError if it is not on the
 // CPU.
 DLManagedTensorVersioned* to_dlpack(const Tensor& tensor);
-// The same for consumers that support only DLPack versions before 1.0.
+// Like to_dlpack, for consumers that support only DLPack versions before 1.0.
 DLManagedTensor* to_dlpack_unversioned(const Tensor& tensor);
 
 // Returns a tensor over the handle's memory, which must contain the elements described by its shape

@@ -29,7 +29,7 @@ std::string folder_of(const std::string& path) {
     return path.substr(0, std::max<std::size_t>(slash, 1));
 }
 
-// Differs between processes and calls; O_EXCL detects remaining collisions.
+// Returns a name that differs between processes and calls. O_EXCL detects remaining collisions.
 std::string temporary_name() {
     static constinit std::atomic<std::uint64_t> count = 0;
     const auto now = std::chrono::system_clock::now().time_since_epoch().count();

@@ -74,7 +74,7 @@ class AtomicFile {
 
     void write(std::span<const std::byte> bytes);
     void write(std::string_view text) { write(std::as_bytes(std::span(text))); }
-    // Ends writing: forces the bytes to disk. The old file is still in place.
+    // Ends writing and forces the bytes to disk. The old file is still in place.
     void sync();
     // Calls sync() if needed, then replaces the old file.
     void commit();

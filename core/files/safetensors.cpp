@@ -43,7 +43,7 @@ void check_layout(const std::string& path, std::vector<Entry>& entries, std::int
         throw FileError(str(path, ": ", data_bytes - end, " bytes at the end belong to no tensor"));
 }
 
-// Bytes other than 0 and 1 are not valid C++ bools.
+// Throws FileError for bytes other than 0 and 1, which are not valid C++ bools.
 void check_booleans(const std::string& path, const Entry& entry, const void* data) {
     if (entry.dtype != DType::boolean) return;
     const auto* bytes = static_cast<const unsigned char*>(data);

@@ -32,16 +32,16 @@ using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 // Throws DeviceError for a meta tensor.
 void save_safetensors(const std::string& path, const NamedTensors& tensors,
                       const Metadata& metadata = {});
-// Writes into a file that the caller commits.
+// Writes tensors into a file that the caller commits.
 void save_safetensors(AtomicFile& file, const NamedTensors& tensors, const Metadata& metadata = {});
-// The same for any other range of (name, tensor), such as the result of load_safetensors.
+// Writes any other range of (name, tensor), such as the result of load_safetensors.
 template <class Tensors>
 void save_safetensors(const std::string& path, const Tensors& tensors,
                       const Metadata& metadata = {}) {
     save_safetensors(path, NamedTensors(tensors.begin(), tensors.end()), metadata);
 }
 
-// All tensors of a file, copied into memory.
+// The contents of a file, with all tensors copied into memory.
 struct Safetensors {
     std::map<std::string, Tensor> tensors;
     Metadata metadata;
@@ -60,16 +60,16 @@ class SafetensorsFile {
 
     explicit SafetensorsFile(const std::string& path);
 
-    // Sorted by their position in the file.
+    // Returns the entries, sorted by their position in the file.
     const std::vector<Entry>& entries() const;
     const Metadata& metadata() const;
     bool contains(const std::string& name) const;
 
     // Returns a copy in memory. Throws FileError if no tensor has this name.
     Tensor tensor(const std::string& name) const;
-    // The same for an entry of this file.
+    // Returns a copy of the tensor of an entry of this file.
     Tensor tensor(const Entry& entry) const;
-    // Returns the tensor without a copy: memory mapped from the file, under the conditions of
+    // Returns the tensor without a copy, in memory mapped from the file under the conditions of
     // MappedFile (core/files/file.h). A tensor that is misaligned in the file is copied.
     Tensor mapped_tensor(const std::string& name) const;
 

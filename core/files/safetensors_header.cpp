@@ -214,7 +214,7 @@ std::string write_safetensors_header(const NamedTensors& sorted, const Metadata&
         if (name == kMetadataKey)
             throw ValueError(
                 "save_safetensors: the name is reserved by the format: '__metadata__'");
-        // Does not use a stream, because the host's locale may group digits.
+        // The text is not written with a stream, because the host's locale may group digits.
         header += json_text(name) + R"(:{"dtype":")";
         header += kDTypes[safetensors_rank(tensor.dtype())].first;
         header += R"(","shape":[)";

@@ -26,7 +26,7 @@ using Value = Pickle::Value;
 
 constexpr std::string_view kSize = "torch.Size";
 constexpr std::string_view kParameter = "torch._utils._rebuild_parameter";
-// For storages with a dtype, and for untyped storages.
+// The functions that rebuild tensors from storages with a dtype, and from untyped storages.
 constexpr std::string_view kTensor = "torch._utils._rebuild_tensor_v2";
 constexpr std::string_view kTensorOfBytes = "torch._utils._rebuild_tensor_v3";
 constexpr std::string_view kBytes = "torch.storage.UntypedStorage";
@@ -64,7 +64,7 @@ bool is_known(std::string_view name) {
            name == kBytes || dtype_of_storage(name) || dtype_named(name);
 }
 
-// An open file. Throws FileErrors with the bare reason.
+// An open file. Its functions throw FileError with the bare reason.
 class TorchFile {
   public:
     TorchFile(const std::shared_ptr<MappedFile>& map, TorchFileOptions options)
@@ -196,7 +196,7 @@ class TorchFile {
         }
         return memory;
     }
-    // Bytes other than 0 and 1 are not valid C++ bools.
+    // Throws FileError for bytes other than 0 and 1, which are not valid C++ bools.
     void check_booleans(const StorageRef& storage) {
         if (std::exchange(storage.memory->are_booleans_checked, true)) return;
         if (std::ranges::any_of(at(storage.entry).bytes,
@@ -227,8 +227,8 @@ class TorchFile {
         }
         return end;
     }
-    // Arguments: (storage, offset, size, stride, requires_grad, hooks), followed by the dtype in
-    // v3.
+    // Returns the tensor described by (storage, offset, size, stride, requires_grad, hooks),
+    // followed by the dtype in v3.
     Tensor tensor_of(const Value& arguments, bool is_v3) {
         const StorageRef storage = storage_of(item(arguments, 0, Kind::reference));
         const std::int64_t offset = item(arguments, 1, Kind::integer).integer;

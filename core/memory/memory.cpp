@@ -41,7 +41,8 @@ constexpr std::size_t kHugePage = std::size_t{2} << 20;
 constexpr std::size_t kAddressSpace = std::size_t{1} << 47;
 constexpr int kClasses = 4 * 64;
 
-// Classes are 64, 128, 192, 256, then four per octave. Returns the class and its size in `rounded`.
+// Returns the class of a size, and the size of the class in `rounded`. Classes are 64, 128, 192,
+// 256, then four per octave.
 int class_of(std::size_t size, std::size_t& rounded) {
     if (size <= 4 * kAlignment) {
         rounded = (size + kAlignment - 1) / kAlignment * kAlignment;
@@ -69,7 +70,7 @@ void to_system(void* block, std::size_t, void*) noexcept { std::free(block); }
 
 struct Cache {
     std::mutex mutex;
-    std::vector<void*> freed[kClasses];  // of the current allocator
+    std::vector<void*> freed[kClasses];  // blocks of the current allocator
     std::size_t size[kClasses] = {};     // set when a class is first used
     MemoryStats stats;
     std::int64_t limit = INT64_MAX;
@@ -81,7 +82,7 @@ struct Cache {
     std::unordered_map<void*, std::size_t> owners;
 };
 
-// Never destroyed: tensors can outlive it.
+// Returns the cache, which is never destroyed because tensors can outlive it.
 Cache& cache() {
     static auto* const instance = new Cache;
     return *instance;

@@ -32,7 +32,8 @@ namespace host_memory {
 // set_allocator). If that fails, it flushes the cache and retries, then throws OutOfMemory. Blocks
 // of 2 MiB and more request huge pages.
 void* allocate(std::size_t size);
-// size must be the size passed to allocate(). Under AddressSanitizer a cached block is poisoned.
+// Frees a block. size must be the size passed to allocate(). Under AddressSanitizer a cached block
+// is poisoned.
 void deallocate(void* block, std::size_t size) noexcept;
 
 MemoryStats stats();
@@ -40,12 +41,12 @@ void reset_peak();
 // Returns every cached block to the allocator it came from.
 void empty_cache();
 
-// Can be called at any time; an allocator without functions restores the system. Cached blocks are
-// returned to the allocator they came from at once, blocks in use when they are freed; until then a
-// replaced allocator and its context must stay valid. The functions are called by one thread at a
+// Sets the allocator, at any time. An allocator without functions restores the system. Cached
+// blocks are returned to their allocator at once, and blocks in use when they are freed. A replaced
+// allocator and its context must stay valid until then. The functions are called by one thread at a
 // time and must not call this library. Throws UsageError if only one function is given; allocate()
-// throws it if a block is misaligned. Scratch memory of kernels does not come from here, but from
-// operator new.
+// throws it if a block is misaligned. Scratch memory of kernels is allocated with operator new
+// instead.
 void set_allocator(const HostAllocator& allocator);
 
 // Limits the reserved bytes; allocations above the limit throw OutOfMemory. 0 means no limit.

@@ -5,7 +5,7 @@
 namespace axle {
 namespace {
 
-// True division and powers of integers give f32.
+// Returns the result dtype of true division and powers, which is f32 for integers.
 DType floating(DType t) { return is_floating(t) ? t : f32; }
 
 template <class F>
@@ -97,7 +97,7 @@ Tensor pow(const Tensor& a, Scalar exponent) {
                  autocast_to_f32(to(a, floating(a.dtype()))));
 }
 
-// d a^b = b a^(b-1) da + a^b ln(a) db, with 0^b ln(0) taken as 0 for b > 0.
+// The gradient rule is d a^b = b a^(b-1) da + a^b ln(a) db, with 0^b ln(0) taken as 0 for b > 0.
 Tensor pow(const Tensor& input, const Tensor& exponents) {
     const profiler::OpScope scope("pow");
     check_device("pow", {&input, &exponents});
@@ -126,7 +126,8 @@ Tensor pow(const Tensor& input, const Tensor& exponents) {
 
 namespace {
 
-// The larger (smaller) operand gets the gradient; in a tie both get half.
+// Returns maximum or minimum. The larger (smaller) operand gets the gradient; in a tie both get
+// half.
 template <class F>
 Tensor extremum(const char* op, F f, const Tensor& a, const Tensor& b) {
     const profiler::OpScope scope(op);

@@ -64,7 +64,7 @@ Tensor empty_gradient(const Tensor& x) {
     return x.is_contiguous() ? empty_like(x) : empty_heads_inner(x.shape(), x);
 }
 
-// direction is 1 or -1: the gradient rotates back.
+// Rotates x. direction is 1, or -1 for the gradient, which is rotated back.
 Tensor rotate(const Tensor& x, double base, std::int64_t offset, int direction) {
     Tensor y = empty_like(x);
     launch(x.device(),

@@ -18,8 +18,8 @@ void check_input(const char* op, const Tensor& x) {
     if (x.dim() < 2) throw ShapeError(str(op, ": x must be [N, C, ...]: x ", x.shape()));
 }
 
-// Checks a per-channel vector: undefined, or [C] on x's device with a floating dtype that is f64 if
-// and only if x's is.
+// Checks that a per-channel vector is undefined, or [C] on x's device with a floating dtype that is
+// f64 if and only if x's is.
 void check_channels(const char* op, const char* name, const Tensor& v, const Tensor& x) {
     if (!v.defined()) return;
     check_device(op, {&x, &v});
@@ -32,7 +32,7 @@ void check_channels(const char* op, const char* name, const Tensor& v, const Ten
                              ", ", x.dtype()));
 }
 
-// Options of the statistics and of the parameters' gradients.
+// Returns the options of the statistics and of the parameters' gradients.
 TensorOptions statistics_of(const Tensor& x) {
     return {.dtype = x.dtype() == f64 ? f64 : f32, .device = x.device()};
 }
@@ -52,9 +52,9 @@ Dims all_but_channels(const Tensor& x) {
     return dims;
 }
 
-// The gradients of x, weight and bias composed of ops, so that they can be differentiated; in the
-// dtype of the statistics. h is the normalized x; g_to_x converts the gradient of h to the gradient
-// of x. The formulas are in kernels/ops/channel_norm.h.
+// Returns the gradients of x, weight and bias in the dtype of the statistics. They are composed of
+// ops, so that they can be differentiated. h is the normalized x; g_to_x converts the gradient of h
+// to the gradient of x. The formulas are in kernels/ops/channel_norm.h.
 template <class F>
 Grads composed_gradients(const Tensor& dy, const Tensor& h, const Tensor& weight, Needs needs,
                          F g_to_x) {
@@ -67,13 +67,13 @@ Grads composed_gradients(const Tensor& dy, const Tensor& h, const Tensor& weight
     return result;
 }
 
-// The gradient of x if h = (x - mean) * rstd with x's own statistics over `dims`.
+// Returns the gradient of x if h = (x - mean) * rstd with x's own statistics over `dims`.
 Tensor input_gradient(const Tensor& g, const Tensor& h, const Tensor& rstd, const Dims& dims) {
     return mul(rstd, sub(sub(g, mean(g, dims, true)), mul(h, mean(mul(g, h), dims, true))));
 }
 
-// mean and rstd come from the forward pass. If they are x's own statistics, they are recomputed to
-// be differentiated.
+// Returns the gradients of batch_norm. mean and rstd are from the forward pass. If they are x's own
+// statistics, they are recomputed to be differentiated.
 Grads batch_norm_gradients(const Tensor& dy_given, const Tensor& x_given, const Tensor& weight,
                            const Tensor& given_mean, const Tensor& given_rstd, bool own, double eps,
                            Needs needs) {

@@ -148,7 +148,8 @@ void check_padded(const char* op, Size2 padded, const Tensor& x, const ConvGeome
                          Size2(geometry.h.dilation, geometry.w.dilation)));
 }
 
-// With a single window the stride has no effect, and stride 1 is the cheapest.
+// Sets the stride to 1 along dimensions with a single window, where it has no effect and stride 1
+// is the cheapest.
 void drop_strides(ConvGeometry& geometry, Size2 windows) {
     if (windows.h == 1) geometry.h.stride = 1;
     if (windows.w == 1) geometry.w.stride = 1;

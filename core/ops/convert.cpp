@@ -23,7 +23,7 @@ Tensor copied(const Tensor& x, DType dtype) {
     return y;
 }
 
-// The engine casts the gradient back to the input's dtype.
+// Records a copy. The engine casts the gradient back to the input's dtype.
 Tensor record_copy(const char* op, const Tensor& y, const Tensor& x) {
     return record(op, y, {x}, [](const Grads& dy, Needs) -> Grads { return {dy[0]}; });
 }

@@ -75,8 +75,8 @@ Tensor feed_forward(const Tensor& x_in, const Tensor& weight1_in, const Tensor& 
                       };
                       Tensor h = hidden, at = saves_input(activation) ? pre.get() : h;
                       const Tensor in = x, w1 = weight1, w2 = weight2;
-                      // A second derivative needs the history of the hidden layer, so compute it
-                      // again.
+                      // A second derivative needs the history of the hidden layer, so it is
+                      // computed again.
                       if (needs_input_grads && grad_enabled()) {
                           const Tensor b1 = bias1;
                           h = linear(in, w1, b1, activation);

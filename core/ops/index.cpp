@@ -36,7 +36,7 @@ void check_range(const char* op, const Tensor& index, std::int64_t size) {
 }
 
 // Checks that the index of gather or scatter has the dimensions of x and is not larger, except
-// along `dim` (-1: no exception).
+// along `dim` (-1 if there is no exception).
 void check_fits(const char* op, int dim, const Tensor& index, const Tensor& x) {
     bool fits = index.dim() == x.dim();
     for (int d = 0; fits && d < x.dim(); ++d) fits = d == dim || index.shape()[d] <= x.shape()[d];
@@ -70,7 +70,7 @@ Tensor scatter_to_zeros(const Shape& shape, int dim, const Tensor& index, const 
                   });
 }
 
-// The gradient of embedding, [rows, width]; differentiable itself.
+// Returns the gradient of embedding, [rows, width], which can be differentiated itself.
 Tensor embedding_gradient(const Tensor& dy, const Tensor& ids, std::int64_t rows,
                           std::int64_t padding) {
     const std::int64_t n = ids.numel(), width = dy.size(-1);
@@ -137,7 +137,7 @@ Tensor scatter_add(const Tensor& input, std::int64_t dim, const Tensor& index,
     check_device("scatter_add", {&input, &index, &added});
     check_index_dtype("scatter_add", index);
     check_compute("scatter_add", input);
-    // Autocast can make one of them half as wide as the other.
+    // Under autocast, one of the two can have half the width of the other.
     const bool differ = autocast_dtype() && input.dtype() != added.dtype();
     const Tensor x = differ ? autocast_to_f32(input) : input,
                  src = differ ? autocast_to_f32(added) : added;

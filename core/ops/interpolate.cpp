@@ -23,7 +23,7 @@ Tensor resized(const Tensor& x, const kernels::Resize& resize, const Shape& shap
     });
 }
 
-// Half-precision gradients are accumulated and returned in f32.
+// Applies the transposed map to dy. Half-precision gradients are accumulated and returned in f32.
 Tensor transposed(const Tensor& dy, const kernels::Resize& resize, const Shape& shape) {
     Tensor dx = empty(shape, {.dtype = dy.dtype() == f64 ? f64 : f32, .device = dy.device()});
     launch(dy.device(),

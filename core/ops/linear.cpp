@@ -115,7 +115,7 @@ Tensor linear(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in
                                              (bias.defined() && bias.requires_grad()));
     if (recorded && saves_input(activation)) pre = empty(shape, options);
     write_linear(x, weight, bias, activation, pre, y);
-    // A second derivative needs the history of the activation's input, so compute it again.
+    // A second derivative needs the history of the activation's input, so it is computed again.
     const bool keeps_x = weight.requires_grad() || saves_input(activation);
     const Tensor kept = activation == Activation::relu ? y : pre;
     const DType dw_dtype = gradient_dtype(weight_in);

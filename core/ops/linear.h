@@ -17,7 +17,8 @@ inline Tensor flatten_rows(const Tensor& x) {
     return reshape(x, {rows, x.shape().back()});
 }
 
-// Requires x [..., in], weight [out, in], bias [out] or undefined, all of one floating dtype.
+// Throws unless x is [..., in], weight [out, in] and bias [out] or undefined, all of one floating
+// dtype.
 void check_linear(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias);
 
 // Computes y = activation(x weight^T + bias) without recording. If `pre` is defined, it receives

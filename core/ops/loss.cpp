@@ -13,8 +13,8 @@
 namespace axle {
 namespace {
 
-// The dtype that a loss is computed in, and its result dtype: under autocast f16 and bf16 become
-// f32.
+// Return the dtype that a loss is computed in, and the dtype of its result, which is f32 instead of
+// f16 and bf16 under autocast.
 DType wide_dtype(DType t) { return t == f64 ? f64 : f32; }
 DType result_dtype(DType t) { return autocast_dtype() ? wide_dtype(t) : t; }
 
@@ -45,7 +45,7 @@ Tensor valid_targets(const Tensor& targets, std::int64_t ignore_index, DType dty
     return to(sum(ne(targets, Scalar(ignore_index))), dtype);
 }
 
-// The gradient of the losses composed of differentiable ops; dloss is [N].
+// Returns the gradient of the losses, composed of differentiable ops; dloss is [N].
 Tensor composed_gradient(const Tensor& logits, const Tensor& targets, const Tensor& dloss,
                          const CrossEntropyOptions& options) {
     const Tensor ignored = eq(targets, Scalar(options.ignore_index));
@@ -82,7 +82,8 @@ std::int64_t chunk_rows(std::int64_t classes, DType dtype) {
     return std::max(kMinRows, kBytes / std::max<std::int64_t>(1, classes * size_of(dtype)));
 }
 
-// dlogits overwrite the logits unless the logits are wider than x and weight.
+// Computes the losses chunk by chunk. dlogits overwrite the logits unless the logits are wider than
+// x and weight.
 LinearLoss linear_losses(const Tensor& x, const Tensor& weight, const Tensor& targets,
                          const CrossEntropyOptions& options, bool wants_dx, bool wants_dweight) {
     const std::int64_t n = x.size(0), classes = weight.size(0);
@@ -207,7 +208,8 @@ Tensor linear_cross_entropy(const Tensor& input, const Tensor& matrix, const Ten
                       if (grad_enabled()) refuse_double_backward(kOp);
                       const Tensor by = divisor;
                       Tensor factor = dy[0];
-                      // Without a valid target the gradient of the sum is also 0: avoid 0 / 0.
+                      // Avoids 0 / 0 if there is no valid target, because the gradient of the sum
+                      // is then 0 too.
                       if (by.defined())
                           factor = div(to(factor, by.dtype()), clamp(by, 1.0, std::nullopt));
                       return {needs[0] ? mul(dx, factor) : Tensor(),

@@ -41,7 +41,7 @@ Shape common_batch(const Tensor& a, const Tensor& b) {
     }
 }
 
-// Both have at least two dimensions, one dtype and matching inner dimensions.
+// Returns a b. Both have at least two dimensions, the same dtype and matching inner dimensions.
 Tensor product(const Tensor& a, const Tensor& b) {
     const Shape batch = common_batch(a, b);
     Shape shape = batch;

@@ -64,7 +64,7 @@ Shape with_planes(Shape shape, Size2 size) {
     return shape;
 }
 
-// The dtype of a gradient: half precision is accumulated and returned in f32.
+// Returns the dtype of a gradient. Half precision is accumulated and returned in f32.
 DType sum_dtype(const Tensor& dy) { return dy.dtype() == f64 ? f64 : f32; }
 
 // Returns zeros of `shape` with dy added at the positions of each plane.
@@ -84,7 +84,8 @@ Tensor max_gradient(const char* op, const Tensor& dy_given, const Tensor& indice
     });
 }
 
-// The indices are undefined if neither the caller nor a gradient needs them.
+// Returns the maxima and their indices, which are undefined if neither the caller nor a gradient
+// needs them.
 std::pair<Tensor, Tensor> max_pool(const char* op, const Tensor& x, const kernels::Pool& pool,
                                    Size2 size, bool wants_indices) {
     const Shape shape = with_planes(x.shape(), size);

@@ -43,7 +43,7 @@ Tensor empty_result(const Tensor& x, const Reduced& r, DType dtype) {
     return empty(r.result, {dtype, x.device()});
 }
 
-// A view of the same elements with a shape that differs only in sizes of 1.
+// Returns a view of the same elements with a shape that differs only in sizes of 1.
 View view_as(Tensor& y, const Shape& kept) {
     View v = y.view();
     const Strides strides = contiguous_strides(kept);
@@ -62,7 +62,7 @@ void check_not_empty(const char* op, const Tensor& x, const Reduced& r) {
         throw ValueError(str(op, ": the reduced dimensions are empty: ", x.shape()));
 }
 
-// Equal elements share the gradient.
+// Computes a maximum or minimum. Equal elements share the gradient.
 template <class Kernel>
 Tensor extreme(const char* op, const Tensor& x, const Dims& dims, bool keepdim, Kernel kernel) {
     const profiler::OpScope scope(op);

@@ -7,10 +7,10 @@
 namespace axle {
 namespace {
 
-// Integers are converted to f32, as in PyTorch.
+// Converts integers to f32, as in PyTorch.
 Tensor floating(const Tensor& x) { return x.defined() && is_integral(x.dtype()) ? to(x, f32) : x; }
 
-// Functions that grow or shrink fast are also not computed in half precision.
+// Also converts half precision to f32 under autocast, for functions that grow or shrink fast.
 Tensor wide(const Tensor& x) { return autocast_to_f32(floating(x)); }
 
 }  // namespace

@@ -88,7 +88,7 @@ struct ThreadLog {
     int number = 0;
     std::atomic<const char*> name = nullptr;
     Queue queue;
-    // Used only by the thread itself:
+    // The members below are used only by the thread itself.
     Scope* innermost = nullptr;
     std::int64_t allocated = 0;  // bytes since its first scope
 };
@@ -103,7 +103,7 @@ struct Registry {
     std::int64_t start = 0;
 };
 
-// Never destroyed: threads can outlive main.
+// Returns the registry, which is never destroyed because threads can outlive main.
 Registry& registry() {
     static auto* const instance = new Registry;
     return *instance;

@@ -33,7 +33,7 @@ class Tensor;
 namespace profiler {
 
 struct Options {
-    bool record_shapes = false;   // of each op's operands
+    bool record_shapes = false;   // record the shapes of each op's operands
     bool profile_memory = false;  // samples the allocator at every allocation and release
 };
 
@@ -46,19 +46,21 @@ void stop(Trace& trace);
 // Moves the events recorded so far to the end of `trace`; the recording continues.
 void collect(Trace& trace);
 
-// Sets the name of this thread in traces: a string literal (the pointer is kept). The default is
-// "thread 1", "thread 2", ..., and "main" for the thread that calls start() first.
+// Sets the name of this thread in traces. The name must be a string literal, because the pointer is
+// kept. The default is "thread 1", "thread 2", ..., and "main" for the thread that calls start()
+// first.
 void name_this_thread(const char* name) noexcept;
 
-// 0, or the number of the running recording. Read it through enabled().
+// The number of the running recording, or 0 if there is none. Read it through enabled().
 inline constinit std::atomic<std::uint32_t> recording = 0;
 inline bool enabled() { return recording.load(std::memory_order_relaxed) != 0; }
 
 // Records the time from construction to destruction. Use it on one thread only.
 class Scope {
   public:
-    // Keeps the name's pointer: a literal, or text that lives as long as the program. Backward
-    // scopes are shown as "name backward", optimizers as "name.step".
+    // Opens the scope and keeps the name's pointer, so the name must be a literal or text that
+    // lives as long as the program. Backward scopes are shown as "name backward", optimizers as
+    // "name.step".
     Scope(const char* name, Category category) {
         if (enabled()) [[unlikely]]
             open(name, category);
@@ -86,7 +88,8 @@ class Scope {
     std::vector<Shape>* shapes_;  // owned
 };
 
-// The scope of an op: its first statement, after early returns for trivial cases.
+// The scope of an op. It is opened by the op's first statement, after early returns for trivial
+// cases.
 class OpScope : public Scope {
   public:
     explicit OpScope(const char* op)
@@ -138,7 +141,7 @@ class RecordFunction {
 
 // Records the operands of the innermost scope if it belongs to `op` and shapes are recorded.
 void record_operands(const char* op, std::initializer_list<const Tensor*> tensors) noexcept;
-// Records a memory sample: `allocated` bytes were just allocated (0 for a release).
+// Records a memory sample after `allocated` bytes were allocated (0 for a release).
 void record_memory(std::int64_t allocated, std::int64_t current, std::int64_t reserved) noexcept;
 
 }  // namespace profiler

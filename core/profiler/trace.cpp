@@ -245,7 +245,7 @@ class TraceWriter {
     }
 
   private:
-    // Microseconds since the start of the trace, exact to the nanosecond.
+    // Returns the microseconds since the start of the trace, exact to the nanosecond.
     std::string time(std::int64_t ns) const { return micros(ns - trace_.start); }
     static std::string micros(std::int64_t ns) {
         const std::int64_t size = ns < 0 ? -ns : ns;

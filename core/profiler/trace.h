@@ -14,7 +14,7 @@ namespace axle::profiler {
 // Communication runs concurrently with the scopes of its thread and does not reduce their self
 // time.
 enum class Category : std::uint8_t { op, backward, optimizer, data, io, user, communication };
-// "op", "backward", ...
+// Returns "op", "backward", ...
 const char* category_name(Category category);
 
 // A scope that has ended. Times are in ns of std::chrono::steady_clock.
@@ -25,7 +25,7 @@ struct Event {
     std::int64_t start = 0, end = 0;
     std::int64_t self = 0;             // end - start without nested scopes
     std::int64_t bytes = 0;            // allocated by this thread between start and end
-    std::int64_t self_bytes = 0;       // the same without nested scopes
+    std::int64_t self_bytes = 0;       // bytes without nested scopes
     std::vector<Shape> operands = {};  // if shapes are recorded; only for ops
 
     std::int64_t total() const { return end - start; }
@@ -60,7 +60,7 @@ struct Row {
 // appearance. "ProfilerStep#0", "ProfilerStep#1", ... are merged into "ProfilerStep*".
 std::vector<Row> key_averages(const Trace& trace, bool group_by_input_shape = false);
 
-// Sorts rows, largest first, stable. Keys are PyTorch's, with or without "cpu_":
+// Sorts rows in a stable way, largest first. Keys are PyTorch's, with or without "cpu_":
 // self_cpu_time_total, cpu_time_total, cpu_time (total per call), count, self_cpu_memory_usage,
 // cpu_memory_usage; also name (alphabetical). Throws ValueError for another key.
 void sort_rows(std::vector<Row>& rows, const std::string& sort_by);

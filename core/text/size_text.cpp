@@ -60,7 +60,8 @@ std::optional<std::int64_t> bytes_in(std::string_view text, std::span<const Unit
     return std::nullopt;
 }
 
-// Rounds halves to even, as Python's round(): the exact digits of the number decide.
+// Formats a number with two decimals. Rounds halves to even by the exact digits of the number, as
+// Python's round().
 std::string two_digits(double value) {
     std::string text = format_number(value, std::chars_format::fixed, 2);
     return text.ends_with('0') ? text.substr(0, text.size() - 1) : text;

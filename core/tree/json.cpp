@@ -141,7 +141,7 @@ class Reader : public nlohmann::json_sax<nlohmann::json> {
             throw ValueError(str("from_json: an integer exceeds 64 bits: ", value));
         return add(static_cast<std::int64_t>(value));
     }
-    // The text uses the decimal point of the program's locale.
+    // `digits` uses the decimal point of the program's locale, so it is not parsed again.
     bool number_float(number_float_t value, const string_t& digits) override {
         if (digits.find_first_not_of("-0123456789") == std::string::npos)
             throw ValueError(str("from_json: an integer exceeds 64 bits: ", printable(digits)));

@@ -153,7 +153,7 @@ M map_from(const M& like, const Tree& tree) {
     return map;
 }
 
-// Conversion of pairs, tuples and arrays.
+// Converts pairs, tuples and arrays.
 template <class P>
 struct Product {
     static Tree to(const P& value) {
@@ -233,7 +233,7 @@ struct Structure<std::map<std::string, T, Compare>> {
 template <Structured T>
 struct Structure<std::unordered_map<std::string, T>> {
     using Map = std::unordered_map<std::string, T>;
-    // Sorted by key, so that all processes have the same order.
+    // The entries are sorted by key, so that all processes have the same order.
     static Tree to(const Map& values) {
         Tree map = Tree::map();
         for (const auto& [key, value] : values) map.entries().push_back({key, to_tree<T>(value)});
@@ -242,15 +242,15 @@ struct Structure<std::unordered_map<std::string, T>> {
     static Map from(const Map& like, const Tree& tree) { return structure::map_from(like, tree); }
 };
 
-// Structs with `template <class F> void visit(F&& f) { f("name", name); ... }`. One for const
-// structs is not needed.
+// Converts structs with `template <class F> void visit(F&& f) { f("name", name); ... }`. A const
+// visit() is not needed.
 template <class T>
     requires std::copy_constructible<T> &&
              requires(T& value, structure::Visitor visitor) { value.visit(visitor); }
 struct Structure<T> {
     static Tree to(const T& value) {
         Tree map = Tree::map();
-        // visit() itself changes nothing: only what it calls might.
+        // visit() itself changes nothing, so the cast is safe.
         const_cast<T&>(value).visit([&]<class M>(std::string_view name, M& member) {
             map.set(name, to_tree<std::remove_const_t<M>>(member));
         });
@@ -265,7 +265,7 @@ struct Structure<T> {
     }
 };
 
-// --- what core/tree/tree_utils.h has, for these types
+// --- the functions of core/tree/tree_utils.h for these types
 
 template <StructuredType T>
 T recursively_apply(
@@ -280,7 +280,7 @@ template <StructuredType T>
 T concatenate(const std::vector<T>& values, std::int64_t dim = 0) {
     std::vector<Tree> trees;
     for (const T& value : values) trees.push_back(to_tree(value));
-    const Tree all = concatenate(trees, dim);  // throws where there are none
+    const Tree all = concatenate(trees, dim);  // throws if `trees` is empty
     return from_tree(values[0], all);
 }
 template <StructuredType T>

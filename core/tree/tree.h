@@ -37,7 +37,7 @@ class Tree {
     using List = std::vector<Tree>;
     using Map = std::vector<Entry>;
 
-    // Implicit on purpose, for `batch.set("lr", 0.1)` and the braces above.
+    // The constructors are implicit, to allow `batch.set("lr", 0.1)` and the braces above.
     Tree();
     ~Tree();
     Tree(const Tree& other);
@@ -52,7 +52,7 @@ class Tree {
     template <class T>
         requires std::is_arithmetic_v<T>
     Tree(T value);  // NOLINT
-    // A template, so that braces are never taken for a list.
+    // This is a template, so that braces are never taken for a list.
     template <std::same_as<List> L>
     Tree(L elements);  // NOLINT
 
@@ -70,11 +70,12 @@ class Tree {
     bool is_list() const { return kind() == Kind::list; }
     bool is_map() const { return kind() == Kind::map; }
 
-    // Return the value. Throw ValueError, which names the actual kind, if the kind differs.
+    // Return the value. Throw ValueError with the actual kind if the kind differs.
     const Tensor& tensor() const;
     Tensor& tensor();
     std::int64_t integer() const;
-    // Also accepts integers and the strings that to_json() writes for NaN and infinities.
+    // Returns a number. Also accepts integers and the strings that to_json() writes for NaN and
+    // infinities.
     double number() const;
     bool boolean() const;
     const std::string& string() const;
@@ -85,7 +86,7 @@ class Tree {
     bool empty() const { return size() == 0; }
     const List& elements() const;
     List& elements();
-    // Entries in insertion order: `for (const auto& [key, value] : tree.entries())`.
+    // Returns the entries in insertion order: `for (const auto& [key, value] : tree.entries())`.
     const Map& entries() const;
     Map& entries();
 

@@ -4,8 +4,8 @@
 //     Tree on_gpu = send_to_device(batch, Device::cuda());
 //
 // A leaf is any value that is not a list or a map. Errors name a leaf by its path, such as
-// batch["meta"][1]. A null inside a list or map is an absent member: it is skipped and stays null.
-// core/tree/structure.h has the same functions for user types.
+// batch["meta"][1]. A null inside a list or map is an absent member, which is skipped and stays
+// null. core/tree/structure.h has the same functions for user types.
 #pragma once
 
 #include <cstdint>
@@ -47,7 +47,7 @@ Tree slice_tensors(const Tree& tree, std::int64_t begin, std::int64_t end);
 // Returns the first dimension of the first leaf. Throws ValueError if there is no leaf, or if the
 // first leaf is not a tensor or is 0-d.
 std::int64_t find_batch_size(const Tree& tree);
-// The same, but returns nullopt instead of throwing.
+// Like find_batch_size, but returns nullopt instead of throwing.
 std::optional<std::int64_t> ignorant_find_batch_size(const Tree& tree);
 // Returns the device of the first tensor, or nullopt if there is none.
 std::optional<Device> find_device(const Tree& tree);

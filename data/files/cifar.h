@@ -14,8 +14,8 @@ namespace axle::data {
 // FileError with the offset if a file is missing, empty or not a whole number of records, or a
 // label is out of range. The files must not be truncated while they are read (MappedFile).
 TensorDataset cifar10(const std::string& folder, bool train = true);
-// The same for CIFAR-100: train.bin or test.bin. "label" is the fine label and "coarse_label" (i64)
-// the coarse one.
+// Returns the samples of CIFAR-100 from train.bin or test.bin, like cifar10(). "label" is the fine
+// label and "coarse_label" (i64) the coarse one.
 TensorDataset cifar100(const std::string& folder, bool train = true);
 
 // Parse one file in memory and return all records as a batch. `name` is used as the path in

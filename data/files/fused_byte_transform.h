@@ -17,9 +17,9 @@ struct Corner {
     std::int64_t top, left;
 };
 
-// [RandomCrop] [RandomHorizontalFlip] ToFloat [Normalize], with the same random numbers and
-// rounding as the separate transforms. Images that are not u8 or that a transform would refuse are
-// passed through the separate transforms.
+// The sequence [RandomCrop] [RandomHorizontalFlip] ToFloat [Normalize] as one pass, with the same
+// random numbers and rounding as the separate transforms. Images that are not u8 or that a
+// transform would refuse are passed through the separate transforms.
 class FusedByteTransform {
   public:
     // Returns the longest fusable sequence at the start of `transforms`, or nullopt if there is
@@ -28,7 +28,7 @@ class FusedByteTransform {
     std::size_t length() const { return steps_.size(); }
 
     Tensor operator()(const Tensor& images, std::span<SampleRandom> random) const;
-    // Equal to applying it to images[indices], without copying the rows first.
+    // Returns the transform of images[indices], without copying the rows first.
     Tensor apply_rows(const Tensor& images, std::span<const std::int64_t> indices,
                       std::span<SampleRandom> random) const;
 

@@ -8,7 +8,7 @@
 #include <span>
 #include <string>
 
-struct z_stream_s;  // zlib's
+struct z_stream_s;  // declared by zlib
 
 namespace axle::data {
 

@@ -27,7 +27,7 @@ class ByteSource {
 
     bool compressed() const { return gzip_.has_value(); }
     std::int64_t position() const { return position_; }
-    // An upper bound of the number of bytes that follow.
+    // Returns an upper bound of the number of bytes that follow.
     std::int64_t max_remaining() const {
         std::int64_t max_bytes = std::ssize(rest_);
         if (gzip_ && __builtin_mul_overflow(max_bytes, GzipReader::kMaxInflateRatio, &max_bytes))
@@ -59,7 +59,7 @@ class ByteSource {
     }
 
     const std::string& name_;
-    std::span<const std::byte> rest_;  // of plain data; all bytes of compressed data
+    std::span<const std::byte> rest_;  // the unread part of plain data, or all compressed data
     std::optional<GzipReader> gzip_;
     std::int64_t position_ = 0;
 };

@@ -22,7 +22,7 @@ struct IdxOptions {
 // compression itself is corrupt. The file must not be truncated while it is read (MappedFile).
 Tensor read_idx(const std::string& path, IdxOptions options = {});
 
-// The same from memory. `name` is used as the path in messages.
+// Parses the contents of an idx file. `name` is used as the path in messages.
 Tensor parse_idx(std::span<const std::byte> bytes, const std::string& name,
                  IdxOptions options = {});
 

@@ -22,14 +22,15 @@ Dims reversed(const Dims& dims) {
     return result;
 }
 
-// Converts an array in Fortran order. Its memory was read as the memory of the transposed array.
+// Converts an array in Fortran order to C order. `transposed` contains the file's elements, read as
+// the transposed array.
 Tensor in_row_order(const Tensor& transposed) {
     Dims order;
     for (int d = transposed.dim() - 1; d >= 0; --d) order.push_back(d);
     return contiguous(permute(transposed, order));
 }
 
-// Other values than 0 and 1 would be undefined behaviour when read as bool.
+// Throws FileError for values other than 0 and 1, which have undefined behaviour when read as bool.
 void check_booleans(std::span<const std::byte> data, std::size_t start, const std::string& name) {
     const auto bad =
         std::find_if(data.begin(), data.end(), [](std::byte b) { return b > std::byte{1}; });

@@ -16,7 +16,7 @@ namespace axle::data {
 // The file must not be truncated while it is read (MappedFile).
 Tensor load_npy(const std::string& path);
 
-// The same from memory. `name` is used as the path in messages.
+// Parses the contents of an .npy file. `name` is used as the path in messages.
 Tensor parse_npy(std::span<const std::byte> bytes, const std::string& name);
 
 // Writes the file atomically, with the same bytes as numpy.save of a C-ordered array. Throws

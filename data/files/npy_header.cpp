@@ -147,7 +147,7 @@ std::int64_t DictParser::parse_size() {
             __builtin_add_overflow(value, peek() - '0', &value))
             throw_here("a size overflows int64");
     if (at_ == start) throw_here("expected a non-negative integer in the shape");
-    if (peek() == 'L') ++at_;  // as in Python 2
+    if (peek() == 'L') ++at_;  // a suffix that Python 2 writes
     return value;
 }
 

@@ -103,7 +103,7 @@ CharTokenizer::CharTokenizer(std::vector<std::string> chars) : chars_(std::move(
 }
 
 CharTokenizer CharTokenizer::from_text(std::string_view text) {
-    // UTF-8 sorts by bytes in the same order as by code points.
+    // UTF-8 strings sort by bytes in the same order as by code points.
     std::set<std::string_view> characters;
     std::array<bool, 128> seen = {};
     for_each_character(text, [&](std::string_view character, std::size_t) {

@@ -26,7 +26,7 @@ class Tokenizer {
     virtual std::string decode(std::span<const std::int64_t> ids) const = 0;
 };
 
-// Tokens are bytes; the id is the byte's value. Accepts any text.
+// A tokenizer whose tokens are bytes. The id is the byte's value. Accepts any text.
 class ByteTokenizer : public Tokenizer {
   public:
     std::int64_t vocab_size() const override { return 256; }
@@ -34,8 +34,8 @@ class ByteTokenizer : public Tokenizer {
     std::string decode(std::span<const std::int64_t> ids) const override;
 };
 
-// Tokens are characters (Unicode code points). Text must be UTF-8; invalid text throws ValueError
-// with the byte's offset.
+// A tokenizer whose tokens are characters (Unicode code points). Text must be UTF-8; invalid text
+// throws ValueError with the byte's offset.
 class CharTokenizer : public Tokenizer {
   public:
     // Builds the vocabulary from the characters of a text, sorted.

@@ -129,7 +129,7 @@ void Tokens::copy(std::int64_t start, std::span<std::int64_t> out) const {
 }
 
 void Tokens::prefetch(std::int64_t start, std::int64_t n) const {
-    // The hardware prefetcher continues after the first part.
+    // Only the first part is prefetched here, because the hardware prefetcher then loads the rest.
     constexpr std::int64_t kLine = 64, kMaxPrefetchBytes = 1 << 12;
     const auto* from = static_cast<const std::byte*>(data_) + start * bytes_;
     for (std::int64_t at = 0; at < std::min(n * bytes_, kMaxPrefetchBytes); at += kLine)
@@ -141,7 +141,7 @@ std::int64_t Tokens::max() const {
 }
 
 double unigram_entropy(const Tokens& tokens) {
-    double sum = 0;  // of count * ln(count)
+    double sum = 0;  // the sum of count * ln(count)
     for (const std::int64_t count : counts_of(tokens))
         if (count > 1) sum += static_cast<double>(count) * std::log(static_cast<double>(count));
     const auto n = static_cast<double>(tokens.size());
@@ -174,7 +174,8 @@ Tree BlockDataset::get_batch(std::span<const std::int64_t> indices) const {
     Tensor ids = empty(shape, {.dtype = i64}), labels = empty(shape, {.dtype = i64});
     auto *id = ids.data<std::int64_t>(), *label = labels.data<std::int64_t>();
     const auto block = static_cast<std::size_t>(block_);
-    constexpr std::size_t kPrefetchDistance = 4;  // in blocks, which are scattered
+    constexpr std::size_t kPrefetchDistance =
+        4;  // number of blocks ahead; blocks are scattered in memory
     for (std::size_t i = 0; i < from.size(); ++i, id += block, label += block) {
         if (i + kPrefetchDistance < from.size())
             tokens_.prefetch(from[i + kPrefetchDistance], block_);

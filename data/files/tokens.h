@@ -58,12 +58,12 @@ class Tokens {
 };
 
 // Returns the entropy of the token frequencies in nats: the loss of the best model that ignores
-// context, and thus an upper bound for a useful model. 0 if there are no tokens.
+// context, and thus an upper bound for a useful model. Returns 0 if there are no tokens.
 double unigram_entropy(const Tokens& tokens);
 
-// Samples {"input_ids": [block], "labels": [block]}, i64; labels are the input shifted by one
-// token. Sample i starts at i * block: consecutive blocks, for evaluation. The remainder at the end
-// is dropped.
+// A dataset of samples {"input_ids": [block], "labels": [block]}, i64; labels are the input shifted
+// by one token. Sample i starts at i * block: consecutive blocks, for evaluation. The remainder at
+// the end is dropped.
 class BlockDataset : public Dataset {
   public:
     // Throws ValueError if there are fewer than block + 1 tokens.
@@ -74,7 +74,7 @@ class BlockDataset : public Dataset {
 
   protected:
     virtual std::int64_t start(std::int64_t index) const { return index * block_; }
-    // The number of positions where a block can start.
+    // Returns the number of positions where a block can start.
     std::int64_t starts() const { return tokens_.size() - block_; }
 
   private:
@@ -82,9 +82,9 @@ class BlockDataset : public Dataset {
     std::int64_t block_;
 };
 
-// Blocks at uniformly random positions (nanoGPT's get_batch). The position of sample i is a pure
-// function of seed and i. Set size to the number of samples that the run uses (steps times batch
-// size) and read them in order; no shuffling is needed.
+// A dataset of blocks at uniformly random positions (nanoGPT's get_batch). The position of sample i
+// is a pure function of seed and i. Set size to the number of samples that the run uses (steps
+// times batch size) and read them in order; no shuffling is needed.
 class RandomBlockDataset : public BlockDataset {
   public:
     RandomBlockDataset(Tokens tokens, std::int64_t block, std::int64_t size,

@@ -26,7 +26,7 @@ bool is_plain(const Tensor& t) {
     return t.device().is_cpu() && t.is_contiguous() && !t.requires_grad();
 }
 
-// Copies the bytes directly where possible, as samples are usually many and small.
+// Copies the bytes directly where possible, because samples are usually many and small.
 Tensor stack_column(const Column& column, const std::string& name) {
     const Tensor& first = column[0]->tensor();
     bool all_plain = true;

@@ -56,7 +56,7 @@ class ChainStream : public Stream {
     std::unique_ptr<Stream> stream_;
 };
 
-// In each round, every process gets `part` samples.
+// A stream of one process's samples. In each round, every process gets `part` samples.
 class ShardStream : public RoundStream {
   public:
     ShardStream(std::unique_ptr<Stream> all, std::int64_t part, bool drop_last,

@@ -97,7 +97,8 @@ inline ShardedDataset from_shards(std::vector<std::shared_ptr<const IterableData
 // dropped with drop_last. Every process reads all samples; it stores its part and the first group.
 class IterableDatasetShard : public IterableDataset {
   public:
-    // Throws the ValueErrors of check_shard(). Ignores even_batches: shards are always even.
+    // Throws ValueError as check_shard() does. Ignores even_batches, because shards always have
+    // equal sizes.
     IterableDatasetShard(std::shared_ptr<const IterableDataset> whole, std::int64_t batch_size,
                          bool drop_last, ShardOptions options);
     // `whole` must outlive the shard.

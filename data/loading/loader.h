@@ -56,8 +56,8 @@ struct LoaderOptions {
     std::shared_ptr<const Sampler> sampler = {};  // replaces shuffle
     // Replaces batch_size, shuffle, sampler and drop_last.
     std::shared_ptr<const BatchSampler> batch_sampler = {};
-    // Threads that produce batches ahead. 0 uses the loop's thread. The batches do not depend on
-    // it.
+    // The number of threads that produce batches ahead. 0 produces them on the loop's thread. The
+    // batches do not depend on this number.
     int num_workers = 0;
     Collate collate_fn = {};  // replaces Dataset::get_batch
     // Puts batches into page-locked memory, which a GPU can copy asynchronously. Ignored without a
@@ -122,7 +122,7 @@ class DataLoader {
     std::int64_t total_batch_size() const;
     bool drop_last() const;
     bool pin_memory() const;  // false without a GPU
-    // Samples of the dataset; UsageError if that is not known.
+    // Returns the number of samples of the dataset. Throws UsageError if it is not known.
     std::int64_t total_dataset_length() const;
 
     // --- in the loop body
@@ -160,7 +160,7 @@ class DataLoader {
     void load_state_dict(const Tree& state);
 
     // --- for code that prepares the loader
-    // Exactly one of the two is not null.
+    // Return the dataset. Exactly one of the two results is not null.
     const Dataset* dataset() const { return dataset_.get(); }
     const IterableDataset* iterable_dataset() const { return iterable_.get(); }
     // Returns the generator of the sampler, the batch sampler or the iterable dataset; nullptr if
@@ -169,8 +169,8 @@ class DataLoader {
     // Returns the original batch sampler, of all processes. nullptr for an iterable dataset.
     const std::shared_ptr<const BatchSampler>& batch_sampler() const { return whole_; }
     void set_batch_sampler(std::shared_ptr<const BatchSampler> batch_sampler);
-    // From the next pass on, reads one process's share, or everything if nullopt. Throws the
-    // ValueErrors of check_shard().
+    // From the next pass on, reads one process's share, or everything if nullopt. Throws ValueError
+    // as check_shard() does.
     void shard(std::optional<ShardOptions> options);
     // From the next pass on, gets batches from `dispatch`, which distributes what one process
     // reads. Ignores even_batches.
@@ -183,12 +183,12 @@ class DataLoader {
     // Returns whether the processes must have equal numbers of steps. LoaderHooks::feed()
     // implements that.
     bool needs_even_steps() const { return reads_own_shards() && parts_need_even_steps(parts()); }
-    // For a Dispatch: starts a pass in which this process reads everything, from first_batch on.
-    // One at a time.
+    // Starts a pass in which this process reads everything, from first_batch on. Only used by a
+    // Dispatch, one pass at a time.
     std::unique_ptr<Feed> read_whole(std::int64_t first_batch);
     // Called by LoaderHooks::begin(): sets the epoch of the pass that begins.
     void begin_epoch(std::int64_t epoch);
-    // nullptr removes the hooks.
+    // Sets the hooks; nullptr removes them.
     void set_hooks(std::shared_ptr<LoaderHooks> hooks) { hooks_ = std::move(hooks); }
 
   private:
@@ -196,16 +196,16 @@ class DataLoader {
 
     explicit DataLoader(LoaderOptions&& options);  // shared by all constructors
     void check_idle(const char* what) const;
-    // The number of batches in a pass of the whole dataset, and the number of steps of the process
-    // that has most; if known.
+    // Return the number of batches in a pass of the whole dataset, and the number of steps of the
+    // process with the most steps, or nullopt if unknown.
     std::optional<std::int64_t> whole_len() const;
     std::optional<std::int64_t> steps() const { return steps(parts()); }
     std::optional<std::int64_t> steps(std::int64_t parts) const;
-    std::optional<std::int64_t> num_samples() const;  // if known
+    std::optional<std::int64_t> num_samples() const;  // nullopt if unknown
     std::int64_t processes() const { return shard_ ? shard_->num_processes : 1; }
-    // The number of parts of a pass with own shards: the number of processes that began it.
-    // Otherwise 1.
-    std::int64_t own_parts() const;  // of a pass that begins now
+    // Return the number of parts of a pass. With own shards, it is the number of processes that
+    // began the pass, otherwise 1.
+    std::int64_t own_parts() const;  // for a pass that begins now
     std::int64_t parts() const { return resumed_parts_.value_or(own_parts()); }
     bool fits_parts(std::int64_t parts) const;
     bool parts_need_even_steps(std::int64_t parts) const;
@@ -227,7 +227,7 @@ class DataLoader {
 
     std::shared_ptr<const Dataset> dataset_;
     std::shared_ptr<const IterableDataset> iterable_;
-    std::shared_ptr<const BatchSampler> whole_, own_;  // of all processes, of this one
+    std::shared_ptr<const BatchSampler> whole_, own_;  // batches of all processes, and of this one
     std::int64_t iterable_batch_size_;
     bool iterable_drop_last_;
     std::unique_ptr<BatchMaker> batch_maker_;
@@ -241,7 +241,7 @@ class DataLoader {
     std::optional<std::int64_t> resumed_parts_;  // of the pass that position_ belongs to
     // State of the running pass.
     bool running_ = false;
-    bool has_steps_ = false;  // for any process
+    bool has_steps_ = false;  // whether any process has a step
     std::unique_ptr<Feed> feed_;
     Batch current_;
 };

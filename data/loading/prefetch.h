@@ -66,7 +66,7 @@ class Prefetcher {
 
     void start_threads();
     void work();
-    // Both are entered and left with the lock held, and release it in between.
+    // Both functions are called and return with the lock held, and release it in between.
     bool draw(std::unique_lock<std::mutex>& lock, BatchDraft& draft, std::exception_ptr& error);
     void make(std::unique_lock<std::mutex>& lock, BatchDraft draft, Slot& slot);
     Slot& slot_of(std::int64_t batch) {
@@ -84,7 +84,7 @@ class Prefetcher {
     std::condition_variable wake_workers_, wake_loop_;
     std::shared_ptr<BatchSource> source_;
     std::vector<Slot> ring_;
-    std::int64_t taken_ = 0;  // to the loop, since start()
+    std::int64_t taken_ = 0;  // number of batches that the loop got since start()
     std::int64_t drawn_ = 0;
     bool drawn_all_ = false;
     bool drawing_ = false;  // a worker is in draw()

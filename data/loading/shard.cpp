@@ -94,8 +94,8 @@ BatchOrder BatchSamplerShard::round_robin_order(std::int64_t epoch) const {
         }
         BatchIndices batch = batch_index < batches ? at(batch_index) : BatchIndices();
         if (length(batch.samples) == full) return batch;
-        // The samples missing from the short batch and the batches after it, in the order of the
-        // processes.
+        // Takes the samples that are missing from the short batch and from the batches after it, in
+        // the order of the processes.
         const std::int64_t last = length(at(batches - 1).samples);
         const std::int64_t missing_before =
             batch_index < batches ? 0 : (batch_index - batches) * full + (full - last);

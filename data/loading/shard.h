@@ -27,16 +27,16 @@ void check_shard(const char* who, const ShardOptions& options, std::int64_t batc
 // round that is incomplete for any process is dropped for all.
 class BatchSamplerShard : public BatchSampler {
   public:
-    // Throws the ValueErrors of check_shard().
+    // Throws ValueError as check_shard() does.
     BatchSamplerShard(std::shared_ptr<const BatchSampler> whole, ShardOptions options);
 
-    // The batches of this process.
+    // Returns the number of batches of this process.
     std::int64_t size() const override;
     BatchOrder order(std::int64_t epoch) const override;
-    // The batch size of this process.
+    // Returns the batch size of this process.
     std::int64_t batch_size() const override;
     bool drop_last() const override { return whole_->drop_last(); }
-    // The samples of all processes.
+    // Returns the number of samples of all processes.
     std::optional<std::int64_t> num_samples() const override { return whole_->num_samples(); }
     std::shared_ptr<Generator> generator() const override { return whole_->generator(); }
 

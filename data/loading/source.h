@@ -20,12 +20,12 @@ struct BatchMaker {
     Collate collate_fn;
     bool pin_memory = false;
 
-    // Moves from `samples`.
+    // Returns the batch of the samples, which are moved from.
     Tree batch_of(std::vector<Tree>& samples) const;
     Tree pinned(Tree batch) const;
 };
 
-// Batches [first, end) of an order. `dataset` must outlive the pass.
+// A source of the batches [first, end) of an order. `dataset` must outlive the pass.
 class OrderedSource : public BatchSource {
   public:
     OrderedSource(std::shared_ptr<const Dataset> dataset, BatchOrder order, BatchMaker batch_maker,
@@ -40,7 +40,7 @@ class OrderedSource : public BatchSource {
     std::int64_t next_, end_;
 };
 
-// Groups a stream into batches of batch_size, without the first `first` batches.
+// A source that groups a stream into batches of batch_size, without the first `first` batches.
 class StreamSource : public BatchSource {
   public:
     StreamSource(std::shared_ptr<const IterableDataset> dataset, std::int64_t epoch,

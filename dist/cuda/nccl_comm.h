@@ -1,5 +1,5 @@
-// Private to dist: an NCCL communicator whose calls never block indefinitely: while waiting for
-// other processes, it polls for failures.
+// Private to dist: an NCCL communicator whose calls never block indefinitely, because it polls for
+// failures while it waits for other processes.
 #pragma once
 
 #include <chrono>
@@ -22,7 +22,7 @@ class NcclComm {
 
     // Returns the id that rank 0 sends to the other ranks. Throws CommError.
     static std::string make_id();
-    // Waits for the other ranks. Uses the thread's current device.
+    // Connects to the other ranks and waits for them. Uses the thread's current device.
     void connect(int rank, int size, const std::string& id, std::chrono::milliseconds timeout);
 
     // Calls calls(comm), which passes each result to check(), and waits until all of it is queued

@@ -1,4 +1,4 @@
-// The decision whether a group uses NCCL.
+// Decides whether a group uses NCCL.
 #include <cuda_runtime_api.h>
 
 #include "core/cuda.h"

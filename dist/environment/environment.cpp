@@ -88,7 +88,7 @@ void read_ranks(const Reader& reader, const Names& names, Environment& e) {
     e.world_size = as_int(reader.needed(names.size, names.rank, 1, kMaxProcesses));
     e.rank = as_int(reader.needed(names.rank, names.size, 0, e.world_size - 1));
     read_local_rank(reader, names, e);
-    e.node_rank = e.rank / e.local_world_size;  // if all machines run the same number
+    e.node_rank = e.rank / e.local_world_size;  // assumes the same number on all machines
 }
 
 void read_by_hand(const Reader& reader, Environment& e) {
@@ -135,14 +135,15 @@ std::optional<std::string> first_of(const Reader& reader,
     return {};
 }
 
-// Batch scripts and interactive shells are steps too, with the highest numbers.
+// Returns whether srun has started this process. Batch scripts and interactive shells are steps
+// too, and have the highest step numbers.
 bool is_step_of_srun(const Reader& reader) {
     constexpr std::int64_t kInteractive = 4294967290;
     const auto step = reader.number("SLURM_STEP_ID", 0, UINT32_MAX);
     return step && *step < kInteractive;
 }
 
-// Variables of the job step take precedence over variables of the job.
+// Reads SLURM's variables. Variables of the job step take precedence over variables of the job.
 void read_slurm(const Reader& reader, Environment& e) {
     e.launcher = "slurm";
     const char* size = reader.has("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";

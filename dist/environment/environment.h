@@ -9,10 +9,10 @@
 
 namespace axle::dist {
 
-// The default is a job with a single process.
+// The rank of this process and the address of its job. The default is a job with a single process.
 struct Environment {
     int rank = 0, world_size = 1;
-    int local_rank = 0, local_world_size = 1;  // among the processes of this machine
+    int local_rank = 0, local_world_size = 1;  // rank and number of processes on this machine
     int node_rank = 0;
     // Host name or address of rank 0. Port 0 is allowed only for a job with a single process.
     std::string master_addr = "127.0.0.1";

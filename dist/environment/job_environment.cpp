@@ -110,9 +110,9 @@ ReservedPort::ReservedPort(int port) {
         constexpr int kYes = 1;
         ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &kYes, sizeof kYes);
     };
-    // SO_REUSEADDR is set only after the first bind: two sockets that both set it before could bind
-    // the same port. The second bind succeeds if only closed connections (TIME_WAIT) prevented the
-    // first.
+    // SO_REUSEADDR is set only after the first bind: two sockets that both set it before they bind
+    // could bind the same port. The second bind succeeds if only closed connections (TIME_WAIT)
+    // prevented the first.
     bool bound = bind();
     let_others_listen();
     bound = bound || bind();

@@ -30,7 +30,7 @@ std::vector<int> usable_cpus() {
     return cpus;
 }
 
-// Returns the NUMA node, to which the CPU's folder has a link.
+// Returns the NUMA node of a CPU, to which the CPU's folder has a link.
 int node_of(const std::string& folder) {
     constexpr int kMaxNodes = 1024;
     std::error_code ignored;
@@ -43,7 +43,7 @@ int node_of(const std::string& folder) {
 
 }  // namespace
 
-// All threads of a core list the same siblings.
+// Groups CPUs by their siblings, because all threads of a core list the same siblings.
 std::vector<std::vector<int>> physical_cores() {
     struct Core {
         int node;

@@ -68,7 +68,8 @@ class Nodelist {
         }
     }
 
-    // A range is "7" or "01-03". Numbers are padded to the width of the first.
+    // Adds the hosts of a range, which is "7" or "01-03". Numbers are padded to the width of the
+    // first.
     void add_range(const std::string& before, std::string_view range, std::string_view rest) {
         const std::size_t dash = range.find('-');
         const std::string_view first = range.substr(0, dash);

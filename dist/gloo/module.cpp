@@ -157,8 +157,8 @@ bool wait(GlooMessage* message, std::int64_t timeout_ms, GlooError* error) {
 }
 
 // When a wait fails, Gloo notifies all pairs of the context; each closes its connection and wakes
-// its waiting threads. It omits messages that have been transferred in part, so they are woken
-// here.
+// its waiting threads. Gloo does not notify messages that have been transferred in part, so they
+// are woken here.
 void abort(GlooMesh* mesh) {
     {
         const std::lock_guard lock(mesh->mutex);

@@ -123,7 +123,8 @@ std::byte* Collectives::staging(std::size_t which, Bytes bytes) {
     return memory.data();
 }
 
-// `staged` holds the data of the other ranks, consecutive in rank order.
+// Reduces this rank's data with `staged`, which holds the data of the other ranks, consecutive in
+// rank order.
 void Collectives::reduce_staged(std::byte* out, const std::byte* own, const std::byte* staged,
                                 std::int64_t numel, DType dtype, ReduceOp op) {
     std::vector<const void*> runs;

@@ -71,7 +71,8 @@ struct NcclNegotiation {
 };
 NcclNegotiation negotiate_nccl(Control& control, const std::string& name, int rank, int size,
                                int device, std::chrono::milliseconds timeout);
-// Waits for the other ranks. The engine reports its failures to `control`.
+// Opens the NCCL engine and waits for the other ranks. The engine reports its failures to
+// `control`.
 std::unique_ptr<DeviceEngine> open_nccl(Control& control, const std::string& name, int rank,
                                         int size, int device, std::chrono::milliseconds timeout,
                                         const std::string& token);
@@ -80,9 +81,9 @@ std::unique_ptr<DeviceEngine> open_nccl(Control& control, const std::string& nam
 
 // Describes the GPU of one process.
 struct DeviceDescription {
-    std::string error;         // why it cannot use NCCL, or ""
+    std::string error;         // the reason why it cannot use NCCL, or ""
     std::string machine, gpu;  // equal for processes that share a GPU
-    int version = 0;           // of NCCL, such as 22809 for 2.28.9
+    int version = 0;           // NCCL's version number, such as 22809 for 2.28.9
 };
 // Returns why these ranks cannot use NCCL together, or "" if they can.
 std::string find_nccl_obstacle(const std::vector<DeviceDescription>& offers);

@@ -17,7 +17,7 @@ namespace {
 using std::chrono::milliseconds;
 
 // How long the destructor of a group waits for running collectives.
-constexpr milliseconds kParting{5000};
+constexpr milliseconds kDrainTimeout{5000};
 
 constexpr Queues::Key kCollectives{-1, -1, false};
 
@@ -73,7 +73,7 @@ ProcessGroup::Impl::Impl(std::shared_ptr<Job> job_, std::uint32_t id_, std::vect
 // Running collectives may never complete, for example if an exception ends only this process.
 ProcessGroup::Impl::~Impl() {
     if (job == nullptr || alone()) return;
-    if (!queues_.drained(std::min(kParting, job->timeout()))) {
+    if (!queues_.drained(std::min(kDrainTimeout, job->timeout()))) {
         try {
             job->control().report(str("rank ", job->control().rank(),
                                       " left a process group with running collectives"));

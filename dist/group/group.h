@@ -84,16 +84,16 @@ struct ProcessGroup::Impl {
     // Returns the host engine, which is opened on first use.
     HostEngine& engine();
 
-    // Called by all ranks together: decides whether GPU tensors are sent directly between GPUs.
-    // Returns the reason if not, or "".
+    // Decides whether GPU tensors are sent directly between GPUs; all ranks call it together.
+    // Returns the reason if they are not, or "".
     std::string negotiate_nccl_backend();
     // Returns the device from which x is sent: its own if it is sent directly between GPUs,
     // otherwise the CPU. Throws UsageError during graph capture, and DeviceError if x is on another
     // GPU than this process's.
     Device staging_device(const char* op, const Tensor& x) const;
-    // Starts a collective on tensors on `device`, the result of staging_device(). On the CPU, like
-    // start(), with `on_host`. On a GPU, calls `on_gpu` to queue the collective immediately on the
-    // caller's stream; a mismatch is detected later and aborts it.
+    // Starts a collective on tensors on `device`, the result of staging_device(). On the CPU, does
+    // the same as start() with `on_host`. On a GPU, calls `on_gpu` to queue the collective
+    // immediately on the caller's stream; a mismatch is detected later and aborts it.
     Work start_on(Device device, CollectiveCall call,
                   const std::function<DeviceEngine::Started(DeviceEngine&)>& on_gpu,
                   std::function<void(HostEngine&, const Counts&)> on_host,
@@ -128,7 +128,7 @@ struct ProcessGroup::Impl {
     Queues queues_;
 };
 
-// Argument checks. `op` starts the error message.
+// Check arguments, and throw the errors named below. `op` starts the error message.
 void check_tensor(const char* op, const Tensor& x);                     // UsageError, DeviceError
 void check_rank(const char* op, const char* what, int rank, int size);  // IndexError
 void check_same(const char* op, const Tensor& out, const Tensor& x);    // DTypeError, DeviceError

@@ -21,7 +21,8 @@ void check(const ProcessGroup& group, const std::vector<DeviceMesh::Dimension>& 
     std::set<std::string> names;
     std::int64_t product = 1;
     for (const auto& [name, size] : dimensions) {
-        if (name.empty()) throw ValueError("DeviceMesh: a dimension has no name");
+        if (name.empty())
+            throw ValueError(str("DeviceMesh: a dimension has no name: ", text_of(dimensions)));
         if (!names.insert(name).second)
             throw ValueError(str("DeviceMesh: the name ", in_quotes(name), " is repeated"));
         if (size < 1 || size > group.size())

@@ -61,8 +61,8 @@ Tree& broadcast_object_list(ProcessGroup& group, Tree& objects, int from = 0);
 Tree pad_across_processes(ProcessGroup& group, const Tree& tree, std::int64_t dim = 0,
                           double pad_index = 0, bool pad_first = false);
 
-// Returns, on every rank and on its `device`, the tensor of the one rank that passes one. Throws
-// ValueError if no rank or several ranks pass one.
+// Copies the tensor that exactly one rank passes to the `device` of every rank, and returns the
+// copy. Throws ValueError if no rank or several ranks pass one.
 Tensor copy_tensor_to_devices(ProcessGroup& group, const std::optional<Tensor>& tensor,
                               Device device = Device::cpu());
 

@@ -24,9 +24,9 @@
 
 namespace axle::dist {
 
-// How values of several processes are combined. `mean` needs a floating dtype (DTypeError). f16 and
-// bf16 are computed in f32 and rounded once (NCCL computes in the dtype and rounds at each step).
-// bool supports only `max` (any) and `min` (all).
+// The operation that combines the values of several processes. `mean` needs a floating dtype
+// (DTypeError). f16 and bf16 are computed in f32 and rounded once (NCCL computes in the dtype and
+// rounds at each step). bool supports only `max` (any) and `min` (all).
 enum class ReduceOp : std::uint8_t { sum, mean, max, min, product };
 
 // A handle to a running collective. Its tensors must not be read or written before wait() returns.
@@ -46,9 +46,9 @@ class Work {
 };
 
 struct ProcessGroupOptions {
-    // "gloo", "nccl", or "" to choose: NCCL if every process has a GPU of its own, else Gloo. CPU
-    // tensors always use Gloo, and so do GPU tensors if NCCL is not used. A process uses the GPU
-    // with the number of its local rank. create() throws CommError if "nccl" is requested and
+    // The backend: "gloo", "nccl", or "" for NCCL if every process has a GPU of its own, else Gloo.
+    // CPU tensors always use Gloo, and so do GPU tensors if NCCL is not used. A process uses the
+    // GPU with the number of its local rank. create() throws CommError if "nccl" is requested and
     // cannot be used.
     std::string backend = {};
     // Timeout of a collective. 0 uses AXLE_TIMEOUT_S, or 30 minutes if that is not set.
@@ -95,7 +95,7 @@ class ProcessGroup {
     // Overwrites x on every rank with the root's values.
     void broadcast(const Tensor& x, int root = 0) { broadcast_async(x, root).wait(); }
     Work broadcast_async(const Tensor& x, int root = 0);
-    // Leaves the result in the root's x; on other ranks x is unspecified afterwards.
+    // Writes the result to the root's x; on other ranks x is unspecified afterwards.
     void reduce(const Tensor& x, int root = 0, ReduceOp op = ReduceOp::sum);
 
     // --- collectives with separate results; P is size()
@@ -129,8 +129,8 @@ class ProcessGroup {
 
     void barrier();
 
-    // Sets the reason sent to ranks that still wait for this one when it leaves the job. "" for
-    // none.
+    // Sets the reason sent to ranks that still wait for this one when it leaves the job. "" clears
+    // it.
     void set_leave_reason(const std::string& why);
     // Sets the reason why this rank will not call another collective although it has not left. If
     // it calls none within two seconds, ranks that wait for it throw CommError with the reason. ""

@@ -30,7 +30,9 @@ void add_shape(std::vector<std::int64_t>& counts, const Shape& shape) {
 
 Shape shape_in(const std::vector<std::int64_t>& counts, std::size_t at) {
     if (counts.size() < at + kShapeCounts || counts[at] < 0 || counts[at] > kMaxDims)
-        throw CommError("invalid description of another rank's tensor");
+        throw CommError(str("collective: invalid description of another rank's tensor: ",
+                            counts.size(), " numbers, expected at least ", at + kShapeCounts,
+                            ", with 0 to ", kMaxDims, " dimensions"));
     return Shape(std::span(counts).subspan(at + 1, static_cast<std::size_t>(counts[at])));
 }
 
@@ -89,7 +91,8 @@ Work ProcessGroup::all_gather_into_async(const Tensor& out, const Tensor& x) {
 
 std::vector<Tensor> ProcessGroup::all_gather_uneven(const Tensor& x) {
     check_tensor("all_gather_uneven", x);
-    if (x.dim() == 0) throw ShapeError("all_gather_uneven: 0-d tensors are not allowed");
+    if (x.dim() == 0)
+        throw ShapeError(str("all_gather_uneven: expected at least one dimension: ", x.shape()));
     if (impl_->alone()) return {x.detach().clone()};
     CollectiveCall call{.op = Collective::all_gather_uneven, .dtype = x.dtype()};
     add_shape(call.counts, x.shape());
@@ -151,8 +154,8 @@ Tensor ProcessGroup::all_to_all(const Tensor& x) {
 std::vector<Tensor> ProcessGroup::all_to_all_uneven(const std::vector<Tensor>& sends) {
     constexpr const char* kOp = "all_to_all_uneven";
     if (static_cast<int>(sends.size()) != size())
-        throw ValueError(
-            str(kOp, ": one tensor for each of ", size(), " processes, not ", sends.size()));
+        throw ValueError(str(kOp, ": expected one tensor for each of ", size(), " processes, not ",
+                             sends.size()));
     const Tensor& first = sends.front();
     for (const Tensor& x : sends) {
         check_tensor(kOp, x);
@@ -248,7 +251,7 @@ Tensor ProcessGroup::scatter(const Tensor& x, int root) {
                 const auto& descriptions = counts[static_cast<std::size_t>(root)];
                 const Shape shape = shape_in(descriptions, 1);
                 if (descriptions[0] < 0 || descriptions[0] > static_cast<std::int64_t>(DType::c64))
-                    throw CommError("scatter: invalid dtype from the root");
+                    throw CommError(str("scatter: invalid dtype from the root: ", descriptions[0]));
                 part = whole_on_host(shape, static_cast<DType>(descriptions[0]));
                 const std::vector<std::int64_t> bytes(counts.size(),
                                                       part.numel() * size_of(part.dtype()));

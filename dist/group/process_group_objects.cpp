@@ -18,7 +18,8 @@
 namespace axle::dist {
 namespace {
 
-// Sent before a tensor's elements, so that the receiver can check dtype and shape first.
+// The message that is sent before a tensor's elements, so that the receiver can check dtype and
+// shape first.
 struct Header {
     std::int64_t dtype = 0, ndim = 0;
     std::array<std::int64_t, kMaxDims> shape = {};
@@ -107,8 +108,8 @@ Work ProcessGroup::recv_async(const Tensor& x, int from, int tag) {
             HostEngine& engine = impl.engine();
             engine.recv(&sent, sizeof sent, from, header_tag(tag));
             if (sent != expected)
-                throw CommError(str("rank ", from, " sends ", sent.text(), ", rank ", impl.rank,
-                                    " expects ", expected.text(), ", tag ", tag));
+                throw CommError(str("recv: rank ", from, " sends ", sent.text(), ", rank ",
+                                    impl.rank, " expects ", expected.text(), ", tag ", tag));
             if (to.bytes() > 0) engine.recv(to.data(), to.bytes(), from, data_tag(tag));
         },
         [to] { to.copy_back(); });
@@ -174,7 +175,7 @@ Tree ProcessGroup::scatter_object(const std::vector<Tree>& objects, int root) {
     std::string all;
     if (rank() == root) {
         if (objects.size() != lengths.size())
-            throw ValueError(str("scatter_object: one object for each of ", size(),
+            throw ValueError(str("scatter_object: expected one object for each of ", size(),
                                  " processes, not ", objects.size()));
         for (std::size_t i = 0; i < objects.size(); ++i) {
             const std::string bytes = to_bytes(objects[i]);

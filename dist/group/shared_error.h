@@ -15,7 +15,7 @@ namespace axle::dist {
 // Describes an error, to be sent to other processes and thrown there.
 Tree describe_error(const std::exception_ptr& error);
 // Throws the described error with its original type from kernels/error.h, or Error for other types.
-// The text is "op: whose: text", with op only once.
+// The error text becomes "op: whose: text"; an op at the beginning of the text is not repeated.
 [[noreturn]] void throw_described(const Tree& error, std::string_view op, std::string_view whose);
 
 // Gathers the value of describe() from all processes. If describe() throws on some of them, all

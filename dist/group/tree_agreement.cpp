@@ -10,7 +10,7 @@
 namespace axle::dist {
 namespace {
 
-// "rank 0 [2], rank 1 [3]"
+// Returns text such as "rank 0 [2], rank 1 [3]".
 template <class F>
 std::string by_rank(std::size_t size, F&& of) {
     std::string text;
@@ -66,7 +66,7 @@ TreeAgreement::TreeAgreement(ProcessGroup& group, const OperationCall& call, con
         leaves_ = leaves_of(op_, tree);
         order.resize(leaves_.size());
         std::iota(order.begin(), order.end(), std::size_t{0});
-        // Maps may have their keys in another order elsewhere.
+        // Maps may have their keys in another order on other ranks.
         std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
             return leaves_[a].place < leaves_[b].place;
         });

@@ -46,7 +46,7 @@ struct LeafDescription {
 // The tensors of all ranks at one place in the tree.
 struct Column {
     std::string place;
-    std::size_t index = 0;           // into this rank's leaves
+    std::size_t index = 0;           // index into this rank's leaves
     std::vector<Shape> shapes = {};  // indexed by rank
 };
 

@@ -19,7 +19,7 @@ namespace {
 //     string    length, bytes
 //     list      length, trees
 //     map       length, key (as a string) and tree of each entry
-// Lengths, sizes, integers and numbers take 8 bytes, all others one.
+// Lengths, sizes, integers and numbers take 8 bytes, all other fields take one byte.
 static_assert(std::endian::native == std::endian::little);
 constexpr auto kLastKind = static_cast<unsigned char>(Tree::Kind::map);
 constexpr auto kLastDType = static_cast<unsigned char>(DType::c64);
@@ -142,7 +142,8 @@ class Reader {
         if (byte > last) fail(what);
         return byte;
     }
-    // Every element takes at least one byte.
+    // Throws if the count exceeds the remaining bytes, because every element takes at least one
+    // byte.
     std::uint64_t take_count() {
         const auto count = take_number<std::uint64_t>();
         if (count > rest_.size()) fail("it is truncated");

@@ -69,7 +69,7 @@ std::array<OwnedFd, 2> ChildOutput::open(int rank, int local_rank) {
 
 void ChildOutput::add_poll_entries(std::vector<pollfd>& waited) const {
     if (!pieces_.empty()) waited.push_back({pieces_.front().fd, POLLOUT, 0});
-    if (queued_ > kMaxQueued) return;  // until the queue is written
+    if (queued_ > kMaxQueued) return;  // reading pauses until the queue is written
     for (const Stream& stream : streams_)
         if (stream.pipe) waited.push_back({stream.pipe.get(), POLLIN, 0});
 }

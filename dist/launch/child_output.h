@@ -13,7 +13,8 @@
 
 namespace axle::dist {
 
-// Shown lines are never interleaved and are prefixed with "[rank 1] ".
+// Copies the output of children. Lines that it shows are never interleaved and are prefixed with
+// "[rank 1] ".
 class ChildOutput {
   public:
     // `folder` is the log folder of this launch, or "" for no logs; `tee` is as in
@@ -24,7 +25,8 @@ class ChildOutput {
     // FileError if a log cannot be created.
     std::array<OwnedFd, 2> open(int rank, int local_rank);
 
-    // add_to() adds the descriptors to poll; pass_on() copies what is available. Neither blocks.
+    // add_poll_entries() adds the descriptors to poll; forward_output() copies the available
+    // output. Neither blocks.
     void add_poll_entries(std::vector<pollfd>& waited) const;
     void forward_output();
     // Copies the remaining output; blocks until it is written.

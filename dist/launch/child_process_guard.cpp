@@ -30,14 +30,14 @@ void close_all_but(int kept) {
         if (other != kept) ::close(other);
 }
 
-// Runs in a child forked from a multi-threaded process: must not allocate memory or take locks. It
-// reads process group ids: a positive number adds a group, a negative one removes it.
+// Runs in a child forked from a multi-threaded process, so it must not allocate memory or take
+// locks. Reads process group ids: a positive number adds a group, a negative one removes it.
 [[noreturn]] void run_guard(int pipe, std::span<pid_t> groups) {
     sigset_t all;
     sigfillset(&all);
     ::sigprocmask(SIG_SETMASK, &all, nullptr);
     ::setpgid(0, 0);
-    ::prctl(PR_SET_NAME, "axle keeper");
+    ::prctl(PR_SET_NAME, "axle guard");
     close_all_but(pipe);
     for (;;) {
         pid_t message = kQuit;

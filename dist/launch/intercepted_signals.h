@@ -18,11 +18,11 @@ class InterceptedSignals {
     InterceptedSignals(const InterceptedSignals&) = delete;
     InterceptedSignals& operator=(const InterceptedSignals&) = delete;
 
-    // Readable while a signal is pending.
+    // Returns a descriptor that is readable while a signal is pending.
     int fd() const { return fd_.get(); }
     // Returns and consumes the pending signals.
     std::vector<int> take();
-    // The thread's previous signal mask, for use in children.
+    // Returns the thread's previous signal mask, for use in children.
     const sigset_t& mask_before() const { return before_; }
 
   private:

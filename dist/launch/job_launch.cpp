@@ -98,7 +98,7 @@ int JobLaunch::milliseconds_to_wait() const {
     return static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 60'000));
 }
 
-// Signals sent to the launcher are meant for the whole job.
+// Forwards the launcher's signals, because they are meant for the whole job.
 void JobLaunch::forward_signals() {
     for (const int signal : signals_.take()) {
         was_stopped_ = true;
@@ -123,8 +123,8 @@ void JobLaunch::collect_ended() {
     if (!failed.empty()) record_failures(failed);
 }
 
-// If several processes ended since the last check, one that was killed by a signal is the likely
-// cause.
+// Records failures and their likely cause. If several processes ended since the last check, a
+// process that was killed by a signal is the likely cause.
 void JobLaunch::record_failures(const std::vector<std::size_t>& failed) {
     if (!first_failed_) {
         first_failed_ =
@@ -158,7 +158,7 @@ void JobLaunch::kill_overdue() {
     }
 }
 
-// Processes that a child left in its process group end with it.
+// Ends the processes that ended children have left in their process groups.
 void JobLaunch::kill_leftovers() {
     const auto waits = [](const Child& child) { return !child.is_alive() && !child.is_reaped(); };
     if (std::none_of(children_.begin(), children_.end(), waits)) return;

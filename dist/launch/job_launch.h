@@ -18,16 +18,16 @@ namespace axle::dist {
 
 struct JobLaunchOptions {
     std::chrono::milliseconds monitor_interval{100}, patience{2000}, grace{30000};
-    std::string log_folder;  // of this launch
+    std::string log_folder;  // the log folder of this launch
     int tee = 0;
 };
 
 struct JobLaunchResult {
     bool failed = false;
-    JobFailure failure;        // of the first process that failed
+    JobFailure failure;        // describes the first process that failed
     std::size_t place = 0;     // index of its plan
     std::string reason;        // the error text that it wrote
-    bool was_stopped = false;  // by a signal to this process
+    bool was_stopped = false;  // a signal to this process stopped the job
 };
 
 // Starts the processes and supervises them. The destructor kills the remaining ones.

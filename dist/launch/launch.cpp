@@ -35,11 +35,13 @@ void check(const LaunchOptions& o) {
     if (o.use_port < 0 || o.use_port > 65535)
         throw ValueError(str("launch: not a port number: ", o.use_port));
     if (o.num_nodes > 1 && o.use_port == 0)
-        throw ValueError("launch: use_port must be given, the same on all machines");
+        throw ValueError(str("launch: ", o.num_nodes,
+                             " machines need a use_port other than 0, the same on all of them"));
     if (o.max_restarts < 0)
         throw ValueError(str("launch: max_restarts is negative: ", o.max_restarts));
     if (o.monitor_interval <= std::chrono::milliseconds(0))
-        throw ValueError("launch: monitor_interval must be positive");
+        throw ValueError(
+            str("launch: monitor_interval must be positive: ", o.monitor_interval.count(), " ms"));
     check_variables(o.environment);
     for (const char* known : {"no", "fp16", "bf16", "fp8"})
         if (o.mixed_precision == known) return;

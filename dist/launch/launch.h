@@ -15,9 +15,9 @@ namespace axle::dist {
 
 // The fields are in the order of notebook_launcher's arguments.
 struct LaunchOptions {
-    int num_processes = 0;  // on this machine; required (ValueError)
+    int num_processes = 0;  // number on this machine; required (ValueError)
     std::string mixed_precision = "no";
-    int use_port = 0;  // where rank 0 listens; 0 chooses a free port if num_nodes is 1
+    int use_port = 0;  // the port of rank 0; 0 chooses a free port if num_nodes is 1
     std::string master_addr = "127.0.0.1";
     int node_rank = 0, num_nodes = 1;
     int max_restarts = 0;
@@ -65,16 +65,16 @@ void debug_launch(F&& f, int num_processes, Args&&... args) {
 
 // One process of a job to start.
 struct Command {
-    std::vector<std::string> arguments;                   // as for execvp
+    std::vector<std::string> arguments;                   // program and arguments, as for execvp
     std::map<std::string, std::string> environment = {};  // added to this process's environment
-    std::vector<int> cpus = {};  // CPUs it may run on; empty: as this process
+    std::vector<int> cpus = {};  // the CPUs it may run on; empty: the CPUs of this process
 };
 struct SuperviseOptions {
     int max_restarts = 0;
     std::chrono::milliseconds monitor_interval{100};
     // How long the remaining processes of a failed job may take to end before they get SIGTERM.
     std::chrono::milliseconds patience{2000};
-    std::chrono::milliseconds grace{30000};  // between SIGTERM and SIGKILL
+    std::chrono::milliseconds grace{30000};  // time between SIGTERM and SIGKILL
     std::string log_dir =
         {};  // logs go to <log_dir>/<launch>/<local rank>/{stdout,stderr}.log; empty: no logs
     // Also copies output, each line prefixed with its rank, to this process's streams: 1 stdout, 2
@@ -92,8 +92,8 @@ struct SuperviseOptions {
 // restarted up to max_restarts times. While it runs, SIGINT, SIGTERM, SIGHUP and SIGQUIT sent to
 // this process are forwarded to all children, and children end when this process ends. Each child
 // leads a process group, so that the processes it starts are stopped too. Throws FileError if a
-// program is not found, and ValueError for invalid environment variables. Messages use the value of
-// RANK, or else the index in `commands`; likewise LOCAL_RANK.
+// program is not found, and ValueError for invalid environment variables. Messages name a process
+// by its RANK and LOCAL_RANK, or else by its index in `commands`.
 int supervise(const std::vector<Command>& commands, const SuperviseOptions& options);
 
 // Describes this machine's part of a job.
@@ -121,7 +121,7 @@ std::string make_job_token();
 // SO_REUSEADDR).
 class ReservedPort {
   public:
-    // 0 chooses a free port. Throws CommError if the port is in use.
+    // Reserves `port`, or a free port if it is 0. Throws CommError if the port is in use.
     explicit ReservedPort(int port = 0);
     ~ReservedPort();
     ReservedPort(const ReservedPort&) = delete;

@@ -105,7 +105,8 @@ ChildPlan plan_for(const Command& command, std::size_t place, const JobVariables
     if (command.arguments.empty()) throw ValueError("launch: a command has no program");
     for (const std::string& argument : command.arguments)
         if (argument.find('\0') != std::string::npos)
-            throw ValueError("launch: an argument contains a zero byte");
+            throw ValueError(
+                str("launch: an argument contains a zero byte: ", in_quotes(argument)));
     JobVariables environment = of_restart;
     environment.insert(command.environment.begin(), command.environment.end());
     check_variables(environment);
@@ -144,7 +145,9 @@ void check_options(const SuperviseOptions& options) {
     if (options.monitor_interval <= milliseconds(0) || options.grace < milliseconds(0) ||
         options.patience < milliseconds(0))
         throw ValueError(
-            "launch: times must not be negative, and monitor_interval must be positive");
+            str("launch: times must not be negative, and monitor_interval must be positive: grace ",
+                options.grace.count(), " ms, patience ", options.patience.count(),
+                " ms, monitor_interval ", options.monitor_interval.count(), " ms"));
     if (options.tee < 0 || options.tee > 3)
         throw ValueError(str("launch: tee must be 0, 1, 2 or 3: ", options.tee));
 }

@@ -63,7 +63,8 @@ std::vector<Tensor> chosen(const std::vector<Tensor>& from, const std::vector<st
     return result;
 }
 
-// Returns detached tensors grouped into messages; none if the group has one process.
+// Returns detached tensors grouped into messages. There are no messages if the group has one
+// process.
 std::vector<std::vector<Tensor>> messages(const ProcessGroup& group,
                                           const std::vector<Tensor>& tensors) {
     constexpr std::size_t kBytes = std::size_t{64} << 20;

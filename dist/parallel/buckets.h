@@ -31,7 +31,7 @@ std::vector<Tensor> views_in(const Tensor& flat, const std::vector<Tensor>& shap
 // Returns whether a and b are the same elements in memory.
 bool is_alias(const Tensor& a, const Tensor& b);
 
-// Broadcast the root's values, or average over all ranks: many tensors in one message.
+// Broadcast the root's values or average over all ranks, with many tensors in one message.
 void broadcast_together(ProcessGroup& group, const std::vector<Tensor>& tensors, int root);
 void average_together(ProcessGroup& group, const std::vector<Tensor>& tensors);
 

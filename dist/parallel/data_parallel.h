@@ -70,7 +70,8 @@ std::shared_ptr<CommHook> power_sgd_hook(PowerSgdOptions options = {}, bool batc
 
 // The options of torch.nn.parallel.DistributedDataParallel.
 struct DataParallelOptions {
-    bool broadcast_buffers = true;  // from rank 0, before each forward in training mode
+    // Broadcasts the buffers of rank 0 before each forward in training mode.
+    bool broadcast_buffers = true;
     double bucket_cap_mb = 25;
     // Allows parameters that backward does not reach. They count as zero on ranks that do not reach
     // them; if no rank reaches one, its gradient stays as it is. If false, such a parameter makes
@@ -83,8 +84,8 @@ struct DataParallelOptions {
     bool operator==(const DataParallelOptions&) const = default;
 };
 
-// While it exists, backward accumulates gradients only locally. The first backward after it reduces
-// the accumulated gradients.
+// Suspends reductions: while it exists, backward accumulates gradients only locally. The first
+// backward after it reduces the accumulated gradients.
 class [[nodiscard]] NoSyncGuard;
 
 // Keeps the gradients of a model's replicas in sync. Not thread-safe. The model must not move and
@@ -153,7 +154,7 @@ class [[nodiscard]] Join {
     // Throws UsageError if the models belong to different groups or one already has a Join.
     Join(const std::vector<DataParallel*>& replicas, Options options);
     ~Join() noexcept(false);
-    // Does nothing on the second call.
+    // Takes part until all ranks are done, as described above. A second call does nothing.
     void finish();
     Join(const Join&) = delete;
     Join& operator=(const Join&) = delete;

@@ -12,9 +12,9 @@ namespace axle::dist {
 struct DataParallel::Impl {
     Impl(nn::Module& model_, std::shared_ptr<ProcessGroup> group_, DataParallelOptions options);
 
-    // On a rank without data: takes part in one before_forward() of the other ranks.
+    // Takes part in one before_forward() of the other ranks, on a rank without data.
     void shadow_forward(int root);
-    // On a rank without data: takes part in one sum() of the other ranks.
+    // Takes part in one sum() of the other ranks, on a rank without data.
     void shadow_sum();
     // Broadcasts one rank's parameters and buffers.
     void take_model_of(int root);

@@ -54,7 +54,7 @@ Code common(const std::vector<Code>& codes) {
     return next;
 }
 
-void check_nobody_is_out(const std::vector<Code>& codes) {
+void check_all_have_data(const std::vector<Code>& codes) {
     const auto out = std::find(codes.begin(), codes.end(), kOutOfData);
     if (out != codes.end())
         throw UsageError(
@@ -73,7 +73,7 @@ struct Join::Impl {
     std::vector<Step> announce(std::size_t model, Step step) const {
         const std::vector<Code> codes = exchange(group, code_of(model, step));
         common(codes);
-        if (options.throw_on_early_termination) check_nobody_is_out(codes);
+        if (options.throw_on_early_termination) check_all_have_data(codes);
         std::vector<Step> steps;
         steps.reserve(codes.size());
         for (const Code code : codes) steps.push_back(step_of(code));
@@ -87,7 +87,7 @@ struct Join::Impl {
             const std::vector<Code> codes = exchange(group, kOutOfData);
             const Code next = common(codes);
             if (next == kOutOfData) break;
-            if (options.throw_on_early_termination) check_nobody_is_out(codes);
+            if (options.throw_on_early_termination) check_all_have_data(codes);
             is_last = false;
             DataParallel::Impl& model = *models.at(model_of(next));
             if (step_of(next) == Step::sum) {

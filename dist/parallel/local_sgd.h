@@ -18,8 +18,8 @@
 
 namespace axle::dist {
 
-// Like Accelerate's LocalSGD. While it exists, gradients are not reduced. The optimizer's state is
-// never averaged.
+// Trains like Accelerate's LocalSGD: while it exists, gradients are not reduced. The optimizer's
+// state is never averaged.
 class [[nodiscard]] LocalSgd {
   public:
     // Turns off the reduction of `replicas`; the other constructor is for a model without
@@ -36,7 +36,7 @@ class [[nodiscard]] LocalSgd {
     // Must be called after each optimizer step. Every local_sgd_steps-th call averages the
     // parameters.
     void step();
-    // Averages once more. Later calls do nothing.
+    // Averages the parameters once more. Later calls do nothing.
     void finish();
 
   private:

@@ -26,8 +26,8 @@ class Normal {
     }
 
   private:
-    // Uniform in (0, 1]: Steele, Lea, Flood, "Fast splittable pseudorandom number generators",
-    // 2014.
+    // Returns a uniform number in (0, 1] (Steele, Lea, Flood, "Fast splittable pseudorandom number
+    // generators", 2014).
     double uniform() {
         std::uint64_t z = state_ += 0x9e3779b97f4a7c15;
         z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
@@ -51,7 +51,7 @@ Tensor without_earlier(const Tensor& matrix, std::int64_t i, Tensor column) {
 }
 
 // Makes the columns orthonormal. A column that depends linearly on earlier ones is replaced by the
-// one of `otherwise`, or by zeros if that depends on them too.
+// same column of `otherwise`, or by zeros if that depends on them too.
 void make_orthonormal(const Tensor& matrix, const Tensor& otherwise = {}) {
     const double tolerance = matrix.dtype() == f64 ? 1e-12 : 1e-5;
     for (std::int64_t i = 0; i < matrix.size(1); ++i) {

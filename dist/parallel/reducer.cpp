@@ -98,7 +98,7 @@ void Reducer::on_begin(const std::vector<Tensor>& leaves) {
             reached.push_back(found->second);
     const int depth = autograd::backward_depth();
     if (pass_.depth > 0 && depth > pass_.depth) return begin_inner(reached);
-    cancel();  // a pass that ended with an exception
+    cancel();  // ends a pass that threw an exception
     if (!reached.empty()) begin(reached, depth);
 }
 
@@ -135,7 +135,7 @@ bool Reducer::is_final_at_begin(const Parameter& p) const {
     return options_.find_unused_parameters || p.touched || !pass_.delivers;
 }
 
-// A backward rule started a nested backward pass.
+// Called when a backward rule starts a nested backward pass.
 void Reducer::begin_inner(const std::vector<std::size_t>& reached) {
     if (!pass_.reduces || options_.static_graph) return;
     std::vector<std::size_t> late;

@@ -17,7 +17,8 @@
 
 namespace axle::dist {
 
-// The next step of a rank, while some ranks may be out of data; `none` means that the rank is.
+// The next step of a rank, while some ranks may be out of data; `none` means that the rank has no
+// more data.
 enum class Step : std::uint8_t { none, forward, gather, reduce, sum };
 
 // Exchanges the next step with all ranks and returns the steps by rank. Throws if they differ.
@@ -33,7 +34,7 @@ class Reducer {
     Reducer(const Reducer&) = delete;
     Reducer& operator=(const Reducer&) = delete;
 
-    // These apply to passes that start from now on.
+    // Settings of passes that start from now on.
     bool syncs = true;
     bool is_local = false;  // never reduces, regardless of the mode
     // Set while ranks may have different numbers of batches.
@@ -41,7 +42,7 @@ class Reducer {
     bool divides_by_all = true;
 
     const std::vector<GradientBucket>& buckets() const { return buckets_; }
-    // On a rank without data: takes part in one pass of the other ranks with zeros.
+    // Takes part in one pass of the other ranks with zeros, on a rank without data.
     void shadow(Step step);
 
   private:
@@ -67,11 +68,11 @@ class Reducer {
     };
     struct Pass {
         int depth = 0;          // 0 if no pass is running
-        bool reduces = false;   // over the ranks
+        bool reduces = false;   // reduces gradients over the ranks
         bool delivers = false;  // writes the parameters' gradients
         bool in_tree = false;   // sums micro-batches in an order independent of the number of ranks
         bool records = false;   // records which parameters a static graph reaches
-        double scale = 1;       // of the mean, if ranks without data don't count
+        double scale = 1;       // factor of the mean, if ranks without data don't count
     };
     struct PendingReduction {
         explicit PendingReduction(const std::string& name) : event(name) {}
@@ -111,7 +112,7 @@ class Reducer {
     DataParallelOptions options_;
     std::shared_ptr<ProcessGroup> group_;
     std::vector<Parameter> parameters_;
-    std::vector<Tensor> tensors_;  // of parameters_
+    std::vector<Tensor> tensors_;  // the tensors of parameters_
 
     std::vector<GradientBucket> buckets_;
     std::vector<std::size_t> waiting_;  // gradients that each bucket still needs
@@ -121,10 +122,10 @@ class Reducer {
 
     bool records_order_ = false;
     bool rebuild_is_due_ = false;
-    std::vector<std::size_t> order_;  // in which gradients became final
+    std::vector<std::size_t> order_;  // the order in which gradients became final
     std::uint64_t clock_ = 0;
-    bool graph_is_known_ = false;    // a static graph's parameters are known: those reached here
-    std::vector<bool> static_used_;  // and those reached on any rank
+    bool graph_is_known_ = false;    // this rank has recorded its parameters of a static graph
+    std::vector<bool> static_used_;  // the static graph's parameters that any rank reaches
 
     std::vector<TreeAccumulator> trees_;  // by bucket, while an accumulation window is open
 

@@ -67,7 +67,7 @@ void move_running(Tensor running, const Tensor& value, double momentum) {
 struct Saved {
     SavedTensor x, weight;
     Tensor mean, rstd;  // [C]
-    double count;       // on all ranks
+    double count;       // number of values per channel on all ranks
     bool has_bias;
     std::shared_ptr<ProcessGroup> group;
 };

@@ -1,4 +1,4 @@
-// Private to dist: what a process is currently doing, and the texts of messages about processes.
+// Private to dist: the current activity of a process, and the texts of messages about processes.
 #pragma once
 
 #include <chrono>
@@ -12,7 +12,7 @@
 
 namespace axle::dist {
 
-// "all_reduce #12", "all_reduce #12 of group 3"
+// Returns "all_reduce #12" or "all_reduce #12 of group 3".
 std::string name_of_collective(const CollectiveCall& call);
 
 // The current activity of a process: a note, or else the last collective that it called.
@@ -27,8 +27,8 @@ class Activity {
     void note(std::string_view text);
 
     std::string text() const;  // "" if it has done nothing yet
-    // The name and sequence number of the last collective that was called; "" and 0 before the
-    // first.
+    // Return the name and the sequence number of the last collective that was called, or "" and 0
+    // before the first one.
     std::string op() const { return sequence_ == 0 ? "" : name_of(op_); }
     std::uint64_t sequence() const { return sequence_; }
 
@@ -47,16 +47,16 @@ struct Process {
     std::string text() const;  // "rank 1 (pid 4242, host b7)"
 };
 
-// "signal 9 (Killed)", "exited with code 3"
+// Returns "signal 9 (Killed)" or "exited with code 3".
 std::string cause_text(const ChildEnd& end);
-// "... died: signal 9 (Killed) during all_reduce #12"
+// Returns text such as "rank 1 (...) died: signal 9 (Killed) during all_reduce #12".
 std::string death_text(const Process& process, const std::optional<ChildEnd>& end,
                        const std::string& activity);
-// "... is frozen: no heartbeat for 8 s, last in all_reduce #12"
+// Returns text such as "rank 1 (...) is frozen: no heartbeat for 8 s, last in all_reduce #12".
 std::string frozen_text(const Process& process, std::chrono::nanoseconds silence,
                         const std::string& activity);
 
-// "8 s", "0.5 s"
+// Returns "8 s" or "0.5 s".
 std::string seconds_text(std::chrono::nanoseconds time);
 
 }  // namespace axle::dist

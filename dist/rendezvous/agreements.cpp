@@ -30,13 +30,13 @@ bool sends_from_root(Collective op) {
            op == Collective::broadcast_object || op == Collective::scatter_object;
 }
 
-// Returns whether the size is shown. numel is also 0 for ops whose sizes may differ.
+// Returns whether describe() shows numel. A numel of 0 is not shown for ops whose sizes may differ.
 bool has_size(const CollectiveCall& p) {
     return p.numel != 0 || reduces(p.op) || p.op == Collective::broadcast ||
            p.op == Collective::all_gather || p.op == Collective::all_to_all;
 }
 
-// "all_reduce(sum) of 100 float32", "broadcast from rank 2 of 8 int64"
+// Returns text such as "all_reduce(sum) of 100 float32" or "broadcast from rank 2 of 8 int64".
 std::string describe(const CollectiveCall& p, const std::vector<int>& ranks) {
     std::string text = dist::name_of(p.op);
     if (reduces(p.op)) text += str('(', name_of(p.reduce_op), ')');
@@ -56,7 +56,7 @@ auto matched_fields(const CollectiveCall& p) {
     return std::tuple(p.op, p.dtype, p.numel, p.root, p.reduce_op, p.on_gpu, p.counts.size());
 }
 
-// "collective #12", "collective #12 of group 3 (ranks 1, 3)"
+// Returns "collective #12" or "collective #12 of group 3 (ranks 1, 3)".
 std::string name_of_round(std::uint32_t id, const std::vector<int>& ranks, std::uint64_t sequence) {
     if (id == 0) return str("collective #", sequence);
     return str("collective #", sequence, " of group ", id, " (", ranks_text(ranks), ')');
@@ -100,7 +100,8 @@ void Agreements::open(int rank, std::uint32_t id, const std::vector<std::int32_t
     for (const int member : ranks) {
         const bool known = member >= 0 && member < world_size_;
         if (!known || !group.indices.emplace(member, group.indices.size()).second)
-            throw CommError(str("new_group: not different ranks of the job: ", ranks_text(ranks)));
+            throw CommError(
+                str("new_group: expected different ranks of the job: ", ranks_text(ranks)));
     }
     group.ranks.assign(ranks.begin(), ranks.end());
     group.last.resize(ranks.size());

@@ -13,7 +13,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kReplyAfterTimeout{2000};  // wait for the server's reply after a timeout
-constexpr milliseconds kMissingDelay{2000};       // before a missing rank is reported
+constexpr milliseconds kMissingDelay{2000};       // delay before a missing rank is reported
 
 }  // namespace
 

@@ -34,7 +34,7 @@ class CallClient {
     void on_agreement(const Lock& lock, Agreement agreement);
     void on_heartbeat(const Lock&, std::string_view activity) { server_activity_.note(activity); }
 
-    // The activities of this process and of rank 0.
+    // Return the activities of this process and of rank 0.
     const Activity& activity(const Lock&) const { return activity_; }
     const Activity& server_activity(const Lock&) const { return server_activity_; }
     // Returns the message to send if this rank has been missing long enough; only once.

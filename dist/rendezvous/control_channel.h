@@ -61,28 +61,28 @@ class ControlChannel {
 
     // --- failures
     const std::optional<Failure>& failure(const Lock&) const { return failure_; }
-    // Whether the launcher should get the failure.
+    // Returns whether the launcher should get the failure.
     bool is_for_launcher(const Lock&) const { return for_launcher_; }
     // Records the first failure and wakes all waiting threads.
     void fail(const Lock& lock, Failure failure, bool for_launcher = true);
-    // The server has left the job.
+    // Called when the server has left the job.
     void on_server_left(const Lock& lock);
 
     // --- for the background thread
-    // Sends unless another message is being sent, which serves as a heartbeat.
+    // Sends a heartbeat unless another message is being sent, which serves as one.
     void send_heartbeat(Lock& lock, std::string_view frame);
     // Sends without the mutex; ignores a lost connection, which the next read detects too.
     void send_unlocked(Lock& lock, std::string_view frame);
-    // Reads the connection unless a call does.
+    // Reads the connection unless a call reads it.
     void receive_if_idle(const Lock& lock);
-    // Returns whether a call reads now, or has since the last check of this counter.
+    // Returns whether a call reads now, or has read since the last check of this counter.
     bool is_read_by_calls(const Lock& lock, std::uint64_t& reads) const;
     bool is_disconnected(const Lock&) const { return disconnected_; }
     TimePoint disconnected_at(const Lock&) const { return disconnected_at_; }
     TimePoint last_received(const Lock&) const { return last_received_; }
     void reset_silence_timer(const Lock&, TimePoint now) { last_received_ = now; }
     int descriptor() const { return connected_.socket.descriptor(); }
-    // Becomes readable when there is a failure or the connection is lost.
+    // Returns a descriptor that becomes readable when there is a failure or the connection is lost.
     int failure_descriptor() const { return failure_event_.descriptor(); }
 
   private:

@@ -15,7 +15,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kCauseOfDeath{300};  // for the launcher to report how rank 0 ended
+constexpr milliseconds kCauseOfDeath{300};  // time for the launcher to report how rank 0 ended
 // How long the background thread leaves the socket to calls, after a call has read it.
 constexpr milliseconds kReadPause{50};
 

@@ -16,8 +16,9 @@
 
 namespace axle::dist {
 
-// Implements the failure functions of Control. Its background thread sends heartbeats, checks those
-// of rank 0, exchanges failures with the launcher, and calls the failure callbacks. Thread-safe.
+// Implements the failure functions of Control. Its background thread sends heartbeats, checks the
+// heartbeats of rank 0, exchanges failures with the launcher, and calls the failure callbacks.
+// Thread-safe.
 class FailureMonitor {
   public:
     FailureMonitor(ControlChannel& channel, CallClient& calls, LauncherConnection& launcher,
@@ -48,7 +49,7 @@ class FailureMonitor {
     CallClient& calls_;
     LauncherConnection& launcher_;
     const int rank_;
-    const std::chrono::milliseconds interval_;  // of heartbeats
+    const std::chrono::milliseconds interval_;  // time between two heartbeats
     const Socket quit_event_;
     bool quit_ = false;
     std::map<int, ChildEnd> ends_;

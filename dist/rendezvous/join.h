@@ -15,7 +15,7 @@ namespace axle::dist {
 struct Connected {
     Socket socket;
     FrameReader in;
-    Address address;  // of the server
+    Address address;  // the server's address
     Process server;
     std::vector<ChildEnd> ends;  // child exits that the launcher has reported so far
 };

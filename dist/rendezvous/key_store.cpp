@@ -57,7 +57,9 @@ const std::string* KeyStore::find(const std::string& key) const {
 
 void KeyStore::wait(const std::string& key, const Waiter& waiter) {
     if (waiting_.size() == kMaxWaiters)
-        throw CommError("store: too many requests wait for keys that are not set");
+        throw CommError(str("store: rank ", waiter.rank, " waits for ", in_quotes(key), ", but ",
+                            kMaxWaiters,
+                            " requests, the maximum, already wait for keys that are not set"));
     waiting_.emplace_back(key, waiter);
 }
 

@@ -149,7 +149,7 @@ void Server::accept_all() {
             if (errno == EMFILE || errno == ENFILE || errno == ENOMEM) pause_listening(true);
             return;
         }
-        if (connections_.size() >= 4 * members_.size() + 16) continue;  // closes it
+        if (connections_.size() >= 4 * members_.size() + 16) continue;  // closes the new connection
         const int descriptor = socket.descriptor();
         auto connection = std::make_unique<Connection>();
         connection->socket = std::move(socket);

@@ -44,14 +44,14 @@ class Server {
     struct Connection {
         Socket socket;
         FrameReader in;
-        std::string out;  // not sent yet
+        std::string out;  // output that is not sent yet
         std::size_t sent = 0;
-        std::uint32_t events = 0;  // that epoll watches
+        std::uint32_t events = 0;  // the events that epoll watches
         TimePoint last_received;
-        TimePoint deadline;  // for the handshake, and for closing
+        TimePoint deadline;  // deadline of the handshake, or of closing
         bool started_handshake = false;
         bool ignored = false;  // received messages are discarded
-        bool ending = false;   // to be closed when `out` is sent
+        bool ending = false;   // the connection will be closed when `out` is sent
         Nonces nonces;
         int rank = -1;  // -1 before authentication
     };
@@ -113,7 +113,7 @@ class Server {
 
     const Environment environment_;
     const ControlOptions options_;
-    const std::chrono::milliseconds interval_;  // of heartbeats
+    const std::chrono::milliseconds interval_;  // time between two heartbeats
     const Key key_;
     const Process self_;
 

@@ -250,7 +250,7 @@ void Server::on_disconnect(Connection& connection) {
     wake_at(member.dying_until);
 }
 
-// Only the first failure is reported.
+// Reports a failure to all members. Only the first failure is reported.
 void Server::fail(const std::string& text, int rank) {
     if (failed_) return;
     failed_ = true;

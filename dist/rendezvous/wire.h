@@ -19,7 +19,7 @@ namespace axle::dist {
 
 inline constexpr std::size_t kMaxKey = 1024;
 inline constexpr std::size_t kMaxValue = 16 << 20;
-inline constexpr std::size_t kMaxText = 16 << 10;  // of failures
+inline constexpr std::size_t kMaxText = 16 << 10;  // limit of failure texts
 inline constexpr std::size_t kMaxActivity = 256;
 inline constexpr std::size_t kMaxHost = 255;
 inline constexpr std::size_t kMaxRanks = 65536;
@@ -30,13 +30,13 @@ using Nonce = std::array<std::uint8_t, 32>;
 using Proof = std::array<std::uint8_t, 32>;  // an HMAC
 
 enum class Kind : std::uint8_t {
-    // in the handshake, see handshake.h
+    // Messages of the handshake; see handshake.h.
     join_start,
     challenge,
     join_request,
     join_reply,
     join_refusal,
-    // to the server
+    // Messages to the server.
     set,
     get,
     cancel,
@@ -47,9 +47,9 @@ enum class Kind : std::uint8_t {
     child_end,
     report,
     missing_rank,
-    leave,  // in both directions
+    leave,  // sent in both directions
     heartbeat,
-    // from the server
+    // Messages from the server.
     all_joined,
     store_reply,
     value,
@@ -73,14 +73,14 @@ struct Challenge {
     Nonce nonce{};
     static void fields(auto& m, auto&& f) { f(m.protocol), f(m.nonce); }
 };
-// The process that requests to join.
+// Describes the process that requests to join.
 struct JoinRequest {
     static constexpr Kind kind = Kind::join_request;
     std::int32_t rank = 0, world_size = 1, restart_count = 0;
     std::int64_t pid = 0;
     std::string host;
     bool has_launcher = false;         // reports how processes on its machine end
-    std::int64_t join_timeout_ms = 0;  // time left
+    std::int64_t join_timeout_ms = 0;  // remaining time to join
     Proof proof{};
     static void fields(auto& m, auto&& f) {
         f(m.rank), f(m.world_size), f(m.restart_count), f(m.pid), f(m.host, kMaxHost);
@@ -96,7 +96,7 @@ struct JoinReply {
 };
 struct JoinRefusal {
     static constexpr Kind kind = Kind::join_refusal;
-    bool try_again = false;  // possibly succeeds later, or on another port
+    bool try_again = false;  // a retry may succeed, later or on another port
     std::string text;
     static void fields(auto& m, auto&& f) { f(m.try_again), f(m.text, kMaxText); }
 };
@@ -114,7 +114,7 @@ struct Get {
 };
 struct Cancel {
     static constexpr Kind kind = Kind::cancel;
-    std::uint64_t id = 0;  // of the Get
+    std::uint64_t id = 0;  // the id of the Get
     static void fields(auto& m, auto&& f) { f(m.id); }
 };
 struct Add {
@@ -140,7 +140,7 @@ struct AnnounceCall {
         f(p.counts, kMaxCounts);
     }
 };
-// A collective has timed out on this rank.
+// Reports that a collective has timed out on this rank.
 struct CallTimeout {
     static constexpr Kind kind = Kind::call_timeout;
     std::uint32_t group = 0;
@@ -160,7 +160,7 @@ struct Report {
     std::string text;
     static void fields(auto& m, auto&& f) { f(m.text, kMaxText); }
 };
-// This rank makes no more calls, although it has not left.
+// Reports that this rank makes no more calls, although it has not left.
 struct MissingRank {
     static constexpr Kind kind = Kind::missing_rank;
     std::string why;
@@ -241,7 +241,7 @@ class FrameReader {
 
   private:
     std::string bytes_;
-    std::size_t begin_ = 0;  // of the unread part
+    std::size_t begin_ = 0;  // begin of the unread part
 };
 
 // Truncates `text` to at most `size` bytes.

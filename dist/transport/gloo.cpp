@@ -47,7 +47,7 @@ std::vector<std::string> module_locations() {
     return locations;
 }
 
-// The module in one place, or null where there is none.
+// Returns the module at a location, or null if there is none.
 const GlooFunctions* open_module_at(const std::string& location) {
     const auto [library, error] = kernels::open_library(location);
     if (!error.empty()) throw CommError(str("gloo: cannot open the module: ", error));

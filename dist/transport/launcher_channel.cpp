@@ -60,7 +60,7 @@ std::optional<ChildEnd> read_child_end(std::string_view line) {
 }
 
 std::string to_line(const ReportedFailure& failure) {
-    // Truncated so that the line fits even if every character must be escaped.
+    // The text is truncated so that the line fits even if every character must be escaped.
     const std::string_view text = std::string_view(failure.text).substr(0, kMaxLauncherLine / 8);
     return to_json(Tree{{"failure", replace_invalid_utf8(text)},
                         {"rank", failure.rank},

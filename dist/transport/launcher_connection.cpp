@@ -13,7 +13,8 @@
 namespace axle::dist {
 namespace {
 
-// The socket may have been closed and its number reused for another file.
+// Returns whether the descriptor is still the launcher's socket. The socket may have been closed
+// and its number reused for another file.
 bool is_channel(int descriptor) {
     int type = 0, domain = 0;
     socklen_t size = sizeof type;

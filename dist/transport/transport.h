@@ -23,12 +23,12 @@ class Transport {
     virtual int rank() const = 0;
     virtual int size() const = 0;
 
-    // Must be called before an exchange in which every rank waits for every other. Opens the
-    // connections in an order that cannot deadlock.
+    // Opens the connections to all ranks in an order that cannot deadlock. Must be called before an
+    // exchange in which every rank waits for all other ranks.
     virtual void connect_all() = 0;
-    // Start a message; wait only for the connection. Messages between two ranks with the same slot
-    // arrive in order, and both sides must pass the same size. Thread-safe; the calling threads
-    // block SIGPIPE.
+    // Start a message, and wait only for its connection. Messages between two ranks with the same
+    // slot arrive in order, and both sides must pass the same size. Thread-safe; the calling
+    // threads block SIGPIPE.
     virtual std::unique_ptr<Message> send(const void* data, std::int64_t bytes, int to,
                                           std::uint64_t slot) = 0;
     virtual std::unique_ptr<Message> receive(void* data, std::int64_t bytes, int from,

@@ -1,4 +1,4 @@
-// Trains a classifier that tells whether two coordinates have the same sign.
+// Trains a classifier that predicts whether two coordinates have the same sign.
 // [model]
 #include <axle/axle.h>
 

@@ -28,7 +28,7 @@ bool is_lanes(DType dtype, std::int64_t stride, std::int64_t n) {
     return dtype == dtype_of<Lane> && (stride == 1 || n == 1);
 }
 
-// Returns the dtype that arithmetic is done in: f32 for f16 and bf16.
+// Returns the dtype that arithmetic is done in, which is f32 for f16 and bf16.
 constexpr DType lane_dtype(DType t) { return is_half(t) ? DType::f32 : t; }
 
 }  // namespace axle::kernels

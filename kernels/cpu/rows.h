@@ -29,7 +29,8 @@ class Rows {
     }
 
     std::int64_t count() const { return count_; }
-    // Rows [k * run(), (k + 1) * run()) of a view start step(view) elements apart.
+    // Return the length and the step of runs. Rows [k * run(), (k + 1) * run()) of a view start
+    // step(view) elements apart.
     std::int64_t run() const { return shape_[ndim_ - 1]; }
     std::int64_t step(int view) const { return stride_[view][ndim_ - 1]; }
     // Returns the offset of the row's start in each view, in elements.

@@ -53,7 +53,7 @@ struct Pack {
     friend HWY_INLINE Pack operator*(Pack a, Pack b) { return hn::Mul(a.v, b.v); }
     friend HWY_INLINE Pack operator/(Pack a, Pack b) { return hn::Div(a.v, b.v); }
 
-    // One bool per lane.
+    // A mask has one bool per lane.
     using Mask = hn::Mask<FloatTag>;
     friend HWY_INLINE Mask operator==(Pack a, Pack b) { return hn::Eq(a.v, b.v); }
     friend HWY_INLINE Mask operator!=(Pack a, Pack b) { return hn::Ne(a.v, b.v); }
@@ -67,12 +67,12 @@ struct Pack {
     friend HWY_INLINE Mask is_nan(Pack a) { return hn::IsNaN(a.v); }
 };
 
-// Loads a pack, or unless kWhole its first `left` elements.
+// Loads a pack, or only its first `left` elements unless kWhole.
 template <bool kWhole>
 HWY_INLINE Pack load_part(const float* p, std::int64_t left) {
     return kWhole ? Pack::load(p) : Pack::load(p, left);
 }
-// Stores a pack, or unless kWhole its first `left` elements.
+// Stores a pack, or only its first `left` elements unless kWhole.
 template <bool kWhole>
 HWY_INLINE void store_part(Pack v, float* p, std::int64_t left) {
     if (kWhole)
@@ -91,7 +91,8 @@ HWY_INLINE Pack copy_sign(Pack magnitude, Pack sign) { return hn::CopySign(magni
 HWY_INLINE float sum_of(Pack a) { return hn::GetLane(hn::SumOfLanes(FloatTag(), a.v)); }
 HWY_INLINE float max_of(Pack a) { return hn::GetLane(hn::MaxOfLanes(FloatTag(), a.v)); }
 
-// x 2^n for integer n in [-252, 254], in two exact steps, so that results can be subnormal.
+// Returns x 2^n for integer n in [-252, 254], computed in two exact steps so that results can be
+// subnormal.
 HWY_INLINE Pack scale_by_power_of_two(Pack x, Pack n) {
     const IntTag di;
     const auto whole = hn::ConvertTo(di, n.v);
@@ -103,8 +104,8 @@ HWY_INLINE Pack scale_by_power_of_two(Pack x, Pack n) {
     return hn::Mul(hn::Mul(x.v, first), second);
 }
 
-// e^x within 1.1 ulp: x = n ln 2 + r with ln 2 split into two parts, then the minimax polynomial of
-// Cephes' expf in r on [-ln2/2, ln2/2].
+// Returns e^x within 1.1 ulp, by x = n ln 2 + r with ln 2 split into two parts, then the minimax
+// polynomial of Cephes' expf in r on [-ln2/2, ln2/2].
 HWY_INLINE Pack exp(Pack x) {
     const Pack clamped = max(min(x, Pack(89.0f)), Pack(-104.0f));
     const Pack n = round(clamped * Pack(1.44269504088896341f));
@@ -121,7 +122,8 @@ HWY_INLINE Pack exp(Pack x) {
     return select(is_nan(x), x, y);
 }
 
-// ln x within 1 ulp: x = 2^e m with m in [sqrt(1/2), sqrt(2)); ln m = 2 atanh(s), s = (m-1)/(m+1).
+// Returns ln x within 1 ulp, by x = 2^e m with m in [sqrt(1/2), sqrt(2)); ln m = 2 atanh(s), s =
+// (m-1)/(m+1).
 HWY_INLINE Pack log(Pack x) {
     const IntTag di;
     const auto tiny = hn::Lt(x.v, hn::Set(FloatTag(), 0x1p-126f));
@@ -140,7 +142,8 @@ HWY_INLINE Pack log(Pack x) {
     p = fma(p, z, Pack(0.40000972152f));
     p = fma(p, z, Pack(0.66666662693f));
     const Pack half_square = Pack(0.5f) * f * f;
-    // ln m = f - (half_square - s (half_square + z p)), which preserves the bits of f.
+    // The formula is ln m = f - (half_square - s (half_square + z p)), which preserves the bits of
+    // f.
     const Pack tail = s * fma(p, z, half_square);
     const Pack low = fma(e, Pack(1.42860682030941723e-6f), tail);
     Pack y = fma(e, Pack(0.693145751953125f), f - (half_square - low));
@@ -150,7 +153,8 @@ HWY_INLINE Pack log(Pack x) {
     return select(is_nan(x), x, y);
 }
 
-// tanh x within 2 ulp: an odd minimax polynomial below 0.625, 1 - 2 / (e^2|x| + 1) above.
+// Returns tanh x within 2 ulp, by an odd minimax polynomial below 0.625, 1 - 2 / (e^2|x| + 1)
+// above.
 HWY_INLINE Pack tanh(Pack x) {
     const Pack a = abs(x);
     const Pack z = x * x;
@@ -164,11 +168,11 @@ HWY_INLINE Pack tanh(Pack x) {
     return select(a < Pack(0.625f), small, copy_sign(large, x));
 }
 
-// erf x within 1.5 ulp: polynomials in x^2 and in |x|.
+// Returns erf x within 1.5 ulp, by polynomials in x^2 and in |x|.
 HWY_INLINE Pack erf(Pack x) {
     const Pack a = abs(x);
     const Pack z = x * x;
-    // |x| >= 0.921875: erf = 1 - exp(q(|x|)).
+    // For |x| >= 0.921875, erf = 1 - exp(q(|x|)).
     Pack q = Pack(-1.72853470e-5f);
     q = fma(q, a, Pack(3.83197126e-4f));
     q = fma(q, a, Pack(-3.88396438e-3f));
@@ -189,7 +193,8 @@ HWY_INLINE Pack erf(Pack x) {
     return select(is_nan(x), x, y);
 }
 
-// x^y lane by lane with the C library: it is used so rarely that accuracy matters more than speed.
+// Returns x^y, computed lane by lane with the C library. It is used so rarely that accuracy matters
+// more than speed.
 HWY_INLINE Pack pow(Pack x, Pack y) {
     float base[Pack::kLanes], exponent[Pack::kLanes];
     x.store(base);
@@ -198,7 +203,7 @@ HWY_INLINE Pack pow(Pack x, Pack y) {
     return Pack::load(base);
 }
 
-// Converts 16-bit floats to packs and back; any alignment.
+// Convert 16-bit floats of any alignment to packs and back.
 HWY_INLINE Pack load_bf16(const BFloat16* p) {
     const hn::Rebind<std::uint16_t, FloatTag> d16;
     const hn::Rebind<std::uint32_t, FloatTag> d32;

@@ -28,8 +28,8 @@ namespace axle::kernels {
 namespace {
 
 constexpr int kMaxThreads = 1024;
-// A worker polls for this many pauses (about 20 us) before it sleeps: ops follow each other closely
-// in a training step, and waking a thread takes longer than most ops.
+// A worker polls for this many pauses (about 20 us) before it sleeps, because ops follow each other
+// closely in a training step, and waking a thread takes longer than most ops.
 constexpr int kSpins = 600;
 
 void pause() {
@@ -67,7 +67,7 @@ int threads_from_environment() {
 thread_local bool inside_task = false;  // also set by InlineScope
 
 // Runs one parallel section at a time. The caller and the workers take task numbers from a ticket.
-// Its upper half is the number of the section: a worker that wakes up late finds the ticket of
+// Its upper half is the number of the section. A worker that wakes up late finds the ticket of
 // another section, or a closed one, and takes no task. A section therefore ends when its tasks have
 // ended, without waiting for sleeping workers.
 class Pool {
@@ -89,7 +89,7 @@ class Pool {
     }
     int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
-    // tasks < kClosed
+    // Runs a parallel section. tasks must be below kClosed.
     void run(std::int64_t tasks, Body body, void* context) {
         body_.store(body, std::memory_order_relaxed);
         context_.store(context, std::memory_order_relaxed);
@@ -197,7 +197,8 @@ struct Shared {
     std::atomic<int> threads = 0;
 };
 
-// Never destroyed, because a thread that ends late can still use it.
+// Returns the shared state, which is never destroyed because a thread that ends late can still use
+// it.
 Shared& shared() {
     static auto* const instance = new Shared;
     return *instance;

@@ -181,7 +181,7 @@ __device__ inline void* dynamic_shared() {
 
 // --- grids
 
-// The index of this thread in a one-dimensional grid, and the number of threads.
+// Return the index of this thread in a one-dimensional grid, and the number of threads.
 __device__ inline std::int64_t thread_in_grid() {
     return static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
 }

@@ -12,7 +12,7 @@ struct ErrorReporter {
     ErrorReporter(Cuda& on, DeviceErrorRecord::Kind kind_)
         : slot(*on.error_slot()), op(current_op), kind(kind_) {}
 
-    // Only the first call since the last Cuda::take_error() is recorded.
+    // Reports an error. Only the first call since the last Cuda::take_error() is recorded.
     __device__ void operator()(std::int64_t position, std::int64_t value, std::int64_t size) const {
         if (atomicExch(slot.taken, 1u) != 0) return;
         volatile DeviceErrorRecord* record = slot.record;

@@ -31,8 +31,8 @@ void* from_driver(Cuda& on, std::size_t size) {
 
 void to_driver(Cuda& on, void* block, std::size_t) noexcept { cudaFreeAsync(block, on.stream()); }
 
-// Code for an architecture without a suffix also runs on later GPUs of the same generation; with a
-// suffix it runs on that architecture only.
+// Returns whether code for an architecture runs on a GPU. Code for an architecture without a suffix
+// also runs on later GPUs of the same generation; with a suffix it runs on that architecture only.
 bool runs_on(std::string_view arch, int major, int minor) {
     const bool exact = !arch.empty() && !(arch.back() >= '0' && arch.back() <= '9');
     if (exact) arch.remove_suffix(1);
@@ -41,7 +41,8 @@ bool runs_on(std::string_view arch, int major, int minor) {
     return number / 10 == major && (exact ? number % 10 == minor : number % 10 <= minor);
 }
 
-// The kernels are machine code for the architectures that the build was configured with.
+// Throws DeviceError if the kernels, which are machine code for the architectures of the build, do
+// not run on the device.
 void check_architecture(int device) {
     int major = 0, minor = 0;
     check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),

@@ -52,7 +52,7 @@ std::string join(const std::vector<std::string>& parts) {
     return text;
 }
 
-// Warnings that have not been taken yet. Never destroyed.
+// The warnings that have not been taken yet. They are never destroyed.
 struct PendingWarnings {
     std::mutex mutex;
     std::string text;
@@ -87,7 +87,8 @@ void Library::search(const char* stem) {
     const std::vector<std::string> listed = library_folders(), usual = usual_patterns();
     std::vector<std::string> folders = listed;
     for (const std::string& folder : listed)
-        // if set, AXLE_LIBRARY_PATH decides
+        // The search ends if AXLE_LIBRARY_PATH contains the library, or a file of its name that
+        // cannot be opened.
         if (open(folder + "/" + name_) || !error_.empty()) return;
     if (open(name_)) return;
     for (const std::string& pattern : usual)

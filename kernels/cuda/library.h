@@ -10,8 +10,8 @@ namespace axle::kernels {
 void add_library_warning(const std::string& text);
 
 // A shared library. It is searched for in the folders of AXLE_LIBRARY_PATH (separated by colons),
-// then in the loader's path, then in Python's packages (nvidia/*/lib), then in /usr/local/cuda*.
-// Never closed. Thread-safe.
+// then in the loader's path, then in Python's packages (nvidia/*/lib), then in /usr/local/cuda*. It
+// is never closed. Thread-safe.
 class Library {
   public:
     // Example: "cuBLASLt", "libcublasLt", 13 opens libcublasLt.so.13.

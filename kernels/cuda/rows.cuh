@@ -15,7 +15,7 @@
 
 namespace axle::kernels {
 
-// __shfl_xor_sync for any type that consists of 32-bit words.
+// Calls __shfl_xor_sync for any type that consists of 32-bit words.
 template <class T>
 __device__ inline T shuffle_xor(const T& x, int offset) {
     constexpr int kWords = static_cast<int>(sizeof(T) / sizeof(unsigned));
@@ -75,7 +75,7 @@ inline int team_for(std::int64_t units, int each, int most) {
 struct TeamLayout {
     int team, threads;
 
-    // Teams smaller than a warp share blocks of `together` threads.
+    // Creates the layout. Teams smaller than a warp share blocks of `together` threads.
     TeamLayout(int team_, int together) : team(team_), threads(team_ > kWarp ? team_ : together) {}
     int teams() const { return threads / team; }
     std::int64_t blocks(std::int64_t rows) const { return (rows + teams() - 1) / teams(); }

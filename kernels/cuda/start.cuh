@@ -11,13 +11,13 @@
 
 namespace axle::kernels {
 
-// The number of blocks in up to three dimensions; none is 0.
+// The number of blocks in up to three dimensions. No dimension is 0.
 struct Grid {
     std::int64_t x = 1, y = 1, z = 1;
 };
 
-// Returns the number of blocks for n independent elements, `each` of them per thread and step:
-// enough to fill the GPU a few times over. For kernels that step by threads_in_grid().
+// Returns the number of blocks for n independent elements, `each` of them per thread and step. They
+// fill the GPU a few times over. For kernels that step by threads_in_grid().
 inline Grid grid_for(const Cuda& on, std::int64_t n, int threads, int each = 1) {
     const std::int64_t per_block = std::int64_t{threads} * each;
     const std::int64_t most = std::int64_t{32} * on.multiprocessors();

@@ -12,9 +12,9 @@
 
 namespace axle::kernels {
 
-// Division of numbers below 2^31 by a divisor known at run time only, implemented as
-// multiplication: the round-up method of Granlund and Montgomery, "Division by invariant integers
-// using multiplication" (PLDI 1994).
+// Division of numbers below 2^31 by a divisor known at run time only, implemented as multiplication
+// by the round-up method of Granlund and Montgomery, "Division by invariant integers using
+// multiplication" (PLDI 1994).
 struct Divider {
     std::uint32_t divisor = 1, factor = 1, shift = 0;
 
@@ -42,7 +42,7 @@ struct DeviceWalk {
     std::int64_t base[kOperands] = {};
     std::int64_t stride[kOperands][kMaxDims] = {};
 
-    // Offsets from each operand's start, in elements.
+    // The offsets from each operand's start, in elements.
     struct Place {
         std::int64_t at[kOperands];
     };
@@ -62,7 +62,8 @@ struct DeviceWalk {
 
 namespace slabs {
 
-// Splits dimensions from the outside until each part has at most `most` elements.
+// Calls f for parts of a walk. Splits dimensions from the outside until each part has at most
+// `most` elements.
 template <int kOperands, class F>
 void cut(const Walk<kOperands>& walk, DeviceWalk<kOperands> part, int d, std::int64_t most, F& f) {
     std::int64_t inner = 1;  // elements per index of dimension d
@@ -90,8 +91,8 @@ void cut(const Walk<kOperands>& walk, DeviceWalk<kOperands> part, int d, std::in
 
 }  // namespace slabs
 
-// Calls f(DeviceWalk) for consecutive parts of the walk: a single part unless there are 2^31
-// elements, none for an empty walk.
+// Calls f(DeviceWalk) for consecutive parts of the walk. There is a single part unless there are
+// 2^31 elements, and no part for an empty walk.
 template <int kOperands, class F>
 void for_each_slab(const Walk<kOperands>& walk, F&& f,
                    std::int64_t most = std::numeric_limits<std::int32_t>::max()) {

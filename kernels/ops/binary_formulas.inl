@@ -1,7 +1,7 @@
-// The binary elementwise formulas and comparisons of Axle; see unary_formulas.inl for how this file is
-// included.
+// The binary elementwise formulas and comparisons of Axle; see unary_formulas.inl for how this file
+// is included.
 
-// All of them, for code that is compiled once per formula.
+// All binary formulas, for code that is compiled once per formula.
 // clang-format off
 #define AXLE_BINARY_FORMULAS(X) X(Add) X(Sub) X(Mul) X(Div) X(Pow) X(Maximum) X(Minimum)
 #define AXLE_COMPARISON_FORMULAS(X) \
@@ -46,7 +46,7 @@ struct Pow {
             return pow(a, b);
     }
 };
-// NaN is propagated, as in PyTorch.
+// The larger operand. NaN is propagated, as in PyTorch.
 struct Maximum {
     static constexpr bool kIntegers = true;
     template <class T>

@@ -24,22 +24,22 @@ void batch_norm(Cpu& on, ConstView x, ConstView weight, ConstView bias, double e
                 View mean, View rstd, View running_mean, View running_var, double momentum);
 void batch_norm(Cuda& on, ConstView x, ConstView weight, ConstView bias, double eps, View y,
                 View mean, View rstd, View running_mean, View running_var, double momentum);
-// Computes the same with given mean and rstd.
+// Computes y = (x - mean) rstd weight + bias with given mean and rstd.
 void batch_norm_apply(Cpu& on, ConstView x, ConstView mean, ConstView rstd, ConstView weight,
                       ConstView bias, View y);
 void batch_norm_apply(Cuda& on, ConstView x, ConstView mean, ConstView rstd, ConstView weight,
                       ConstView bias, View y);
 
-// With h = (x - mean) rstd and g = dy weight: dweight = sum(dy h) and dbias = sum(dy) over each
-// channel. If batch_statistics (mean and rstd were computed from x), dx = rstd (g - mean(g) - h
-// mean(g h)), otherwise dx = rstd g.
+// Computes gradients. With h = (x - mean) rstd and g = dy weight, dweight = sum(dy h) and dbias =
+// sum(dy) over each channel. If batch_statistics (mean and rstd were computed from x), dx = rstd (g
+// - mean(g) - h mean(g h)), otherwise dx = rstd g.
 void batch_norm_backward(Cpu& on, ConstView dy, ConstView x, ConstView weight, ConstView mean,
                          ConstView rstd, bool batch_statistics, View dx, View dweight, View dbias);
 void batch_norm_backward(Cuda& on, ConstView dy, ConstView x, ConstView weight, ConstView mean,
                          ConstView rstd, bool batch_statistics, View dx, View dweight, View dbias);
 
-// Group norm: computes the same for each sample and each group of C / groups channels. mean and
-// rstd are [N, groups].
+// Computes y = (x - mean) rstd weight + bias with the statistics of each sample and each group of C
+// / groups channels. mean and rstd are [N, groups].
 void group_norm(Cpu& on, ConstView x, std::int64_t groups, ConstView weight, ConstView bias,
                 double eps, View y, View mean, View rstd);
 void group_norm(Cuda& on, ConstView x, std::int64_t groups, ConstView weight, ConstView bias,

@@ -1,4 +1,5 @@
-// 2-d convolution as used in machine learning: a cross-correlation, so the kernel is not flipped.
+// 2-d convolution as used in machine learning, which is a cross-correlation, so the kernel is not
+// flipped.
 #pragma once
 
 #include <cstdint>
@@ -19,10 +20,10 @@ struct ConvGeometry {
     std::int64_t groups = 1;
 };
 
-// The three passes of convolution: forward, gradient of the input, gradient of the weight. x is [N,
-// C, H, W], the weight w is [O, C / groups, KH, KW], and y is [N, O, R, Q] with R = floor((H + 2
-// padding - dilation (KH - 1) - 1) / stride) + 1, and Q likewise. With p = padding, s = stride, d =
-// dilation and c over the input channels of o's group:
+// The three passes of convolution are forward, gradient of the input, and gradient of the weight. x
+// is [N, C, H, W], the weight w is [O, C / groups, KH, KW], and y is [N, O, R, Q] with R = floor((H
+// + 2 padding - dilation (KH - 1) - 1) / stride) + 1, and Q likewise. With p = padding, s = stride,
+// d = dilation and c over the input channels of o's group:
 //
 //     y[n, o, r, q] = bias[o] + sum over c, i, j of w[o, c, i, j] x[n, c, r s - p + i d, ...]
 //

@@ -41,7 +41,7 @@ struct ByteWindow {
 void scale_bytes(const ByteWindow& window, const ByteScale* scales, std::int64_t channels,
                  float* y);
 
-// y[i] = x[i] for i in [0, n).
+// Computes y[i] = x[i] for i in [0, n).
 void widen(const std::uint16_t* x, std::int64_t* y, std::int64_t n);
 void widen(const std::uint32_t* x, std::int64_t* y, std::int64_t n);
 

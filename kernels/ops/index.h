@@ -18,9 +18,9 @@ BadIndex find_bad_index(Cpu& on, ConstView index, std::int64_t size);
 // kernels below read 0 from, and write nothing to, invalid positions.
 void check_index(Cuda& on, ConstView index, std::int64_t size);
 
-// y[.., i, ..] = x[.., index[.., i, ..], ..] along dim. y and index have the same shape. x has the
-// same number of dimensions, and except for dim, its sizes are at least the sizes of y. If index
-// has stride 0 in all dimensions but dim, whole slices are selected. Any dtype.
+// Computes y[.., i, ..] = x[.., index[.., i, ..], ..] along dim. y and index have the same shape. x
+// has the same number of dimensions, and except for dim, its sizes are at least the sizes of y. If
+// index has stride 0 in all dimensions but dim, whole slices are selected. Any dtype.
 void gather(Cpu& on, int dim, ConstView x, ConstView index, View y);
 void gather(Cuda& on, int dim, ConstView x, ConstView index, View y);
 
@@ -32,9 +32,9 @@ void gather(Cuda& on, int dim, ConstView x, ConstView index, View y);
 void scatter_add(Cpu& on, int dim, ConstView index, ConstView src, View y);
 void scatter_add(Cuda& on, int dim, ConstView index, ConstView src, View y);
 
-// dweight[r] = sum of dy[i] over all positions i with ids[i] == r. The row `padding` (-1: none) of
-// dweight is 0. ids is [n], dy is [n, width] and floating, dweight is [rows, width] in the dtype
-// that dy is computed in (f64 for f64, else f32).
+// Computes dweight[r] = sum of dy[i] over all positions i with ids[i] == r. The row `padding` (-1:
+// none) of dweight is 0. ids is [n], dy is [n, width] and floating, dweight is [rows, width] in the
+// dtype that dy is computed in (f64 for f64, else f32).
 void embedding_backward(Cpu& on, ConstView dy, ConstView ids, std::int64_t padding, View dweight);
 void embedding_backward(Cuda& on, ConstView dy, ConstView ids, std::int64_t padding, View dweight);
 

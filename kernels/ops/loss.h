@@ -20,18 +20,18 @@ std::int64_t first_bad_target(ConstView targets, std::int64_t classes, std::int6
 // bad_target. The kernels below ignore rows with bad targets.
 void check_targets(Cuda& on, ConstView targets, std::int64_t classes, std::int64_t ignore_index);
 
-// loss[n] = -sum_c t_c log softmax(logits[n])_c with t = (1 - s) onehot(target) + s / C, where s is
-// the label smoothing; 0 for ignored rows. lse[n] is the log-sum-exp of the row. logits is [N, C],
-// floating, with any strides; targets must be valid; loss and lse are [N], f64 for f64 and f32
-// otherwise, with any stride.
+// Computes loss[n] = -sum_c t_c log softmax(logits[n])_c with t = (1 - s) onehot(target) + s / C,
+// where s is the label smoothing; 0 for ignored rows. lse[n] is the log-sum-exp of the row. logits
+// is [N, C], floating, with any strides; targets must be valid; loss and lse are [N], f64 for f64
+// and f32 otherwise, with any stride.
 void cross_entropy(Cpu& on, ConstView logits, ConstView targets, const CrossEntropyParams& params,
                    View loss, View lse);
 void cross_entropy(Cuda& on, ConstView logits, ConstView targets, const CrossEntropyParams& params,
                    View loss, View lse);
 
-// dlogits[n] = (softmax(logits[n]) - t) dloss[n], zero for ignored rows. dloss is [N], of any
-// floating dtype and stride (0: the same for all rows). dlogits has the dtype of logits and can be
-// the same view.
+// Computes dlogits[n] = (softmax(logits[n]) - t) dloss[n], zero for ignored rows. dloss is [N], of
+// any floating dtype and stride (0: the same for all rows). dlogits has the dtype of logits and can
+// be the same view.
 void cross_entropy_backward(Cpu& on, ConstView logits, ConstView targets, ConstView lse,
                             ConstView dloss, const CrossEntropyParams& params, View dlogits);
 void cross_entropy_backward(Cuda& on, ConstView logits, ConstView targets, ConstView lse,

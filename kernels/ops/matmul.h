@@ -11,9 +11,9 @@ namespace axle::kernels {
 //     c = activation(a b + bias + (accumulate ? c : 0))
 struct MatmulEpilogue {
     bool accumulate = false;
-    ConstView bias = {};  // [N], any floating dtype; optional (null data: none)
+    ConstView bias = {};  // [N], any floating dtype; absent if its data is null
     Activation activation = Activation::none;
-    // Optional output with c's shape and dtype: receives the argument of the activation.
+    // An optional output with c's shape and dtype, which receives the argument of the activation.
     View pre = {};
     // Optional input with c's shape and dtype. If it has data, the product is multiplied by the
     // activation's derivative instead:
@@ -23,11 +23,11 @@ struct MatmulEpilogue {
     ConstView slope_of = {};
 };
 
-// c = a b, with a [..., M, K], b [..., K, N] and c [..., M, N]. All have the same number of
-// dimensions (at least 2) and the same batch dimensions (a stride of 0 broadcasts). Any strides are
-// supported, so transposed operands need no copy. Fastest are operands that are contiguous in one
-// of their two last dimensions and a c with contiguous rows. c must not overlap a or b. Sizes can
-// be 0; an empty sum is 0.
+// Computes c = a b, with a [..., M, K], b [..., K, N] and c [..., M, N]. All have the same number
+// of dimensions (at least 2) and the same batch dimensions (a stride of 0 broadcasts). Any strides
+// are supported, so transposed operands need no copy. Fastest are operands that are contiguous in
+// one of their two last dimensions and a c with contiguous rows. c must not overlap a or b. Sizes
+// can be 0; an empty sum is 0.
 //
 // Dtypes: f64, f32, f16, bf16 (a and b have one dtype, c the same or a wider one; 16-bit types are
 // summed in f32 and rounded once), or i64, i32, u8, which wrap around and support only `accumulate`
@@ -41,14 +41,15 @@ struct MatmulEpilogue {
 void matmul(Cpu& on, ConstView a, ConstView b, View c, const MatmulEpilogue& epilogue = {});
 void matmul(Cuda& on, ConstView a, ConstView b, View c, const MatmulEpilogue& epilogue = {});
 
-// c = a b and row_sum[m] = sum over k of a[m, k], in one pass over a if possible: the gradients of
-// a weight and its bias. a is [M, K], b is [K, N], c is [M, N]; row_sum is [M], of any floating
-// dtype, and overlaps nothing. A c with contiguous columns is as fast as one with contiguous rows.
+// Computes c = a b and row_sum[m] = sum over k of a[m, k], in one pass over a if possible. These
+// are the gradients of a weight and its bias. a is [M, K], b is [K, N], c is [M, N]; row_sum is
+// [M], of any floating dtype, and overlaps nothing. A c with contiguous columns is as fast as one
+// with contiguous rows.
 void matmul_row_sum(Cpu& on, ConstView a, ConstView b, View c, View row_sum);
 void matmul_row_sum(Cuda& on, ConstView a, ConstView b, View c, View row_sum);
 
-// y[n] = sum over m of x[m, n]. x is [M, N] with any strides, y is [N]; both are floating. Sums are
-// computed in f32 or f64.
+// Computes y[n] = sum over m of x[m, n]. x is [M, N] with any strides, y is [N]; both are floating.
+// Sums are computed in f32 or f64.
 void column_sum(Cpu& on, ConstView x, View y);
 void column_sum(Cuda& on, ConstView x, View y);
 

@@ -11,27 +11,28 @@
 
 namespace axle::kernels {
 
-// y = (x - mean) rstd weight + bias, where rstd = 1 / sqrt(variance + eps). The variance is
-// computed in two passes and divides by n. y can be the same view as x.
+// Computes y = (x - mean) rstd weight + bias, where rstd = 1 / sqrt(variance + eps). The variance
+// is computed in two passes and divides by n. y can be the same view as x.
 void layer_norm(Cpu& on, ConstView x, ConstView weight, ConstView bias, double eps, View y,
                 View mean, View rstd);
 void layer_norm(Cuda& on, ConstView x, ConstView weight, ConstView bias, double eps, View y,
                 View mean, View rstd);
 
-// With h = (x - mean) rstd and g = dy weight: dx = rstd (g - mean(g) - h mean(g h)); dweight is the
-// sum of dy h over the rows, and dbias is the sum of dy. Outputs without data are not computed. dx
-// can be the same view as dy or x.
+// Computes gradients. With h = (x - mean) rstd and g = dy weight, dx = rstd (g - mean(g) - h mean(g
+// h)); dweight is the sum of dy h over the rows, and dbias is the sum of dy. Outputs without data
+// are not computed. dx can be the same view as dy or x.
 void layer_norm_backward(Cpu& on, ConstView dy, ConstView x, ConstView weight, ConstView mean,
                          ConstView rstd, View dx, View dweight, View dbias);
 void layer_norm_backward(Cuda& on, ConstView dy, ConstView x, ConstView weight, ConstView mean,
                          ConstView rstd, View dx, View dweight, View dbias);
 
-// y = x rstd weight, where rstd = 1 / sqrt(mean(x^2) + eps). y can be the same view as x.
+// Computes y = x rstd weight, where rstd = 1 / sqrt(mean(x^2) + eps). y can be the same view as x.
 void rms_norm(Cpu& on, ConstView x, ConstView weight, double eps, View y, View rstd);
 void rms_norm(Cuda& on, ConstView x, ConstView weight, double eps, View y, View rstd);
 
-// With h = x rstd and g = dy weight: dx = rstd (g - h mean(g h)); dweight is the sum of dy h over
-// the rows. Outputs without data are not computed. dx can be the same view as dy or x.
+// Computes gradients. With h = x rstd and g = dy weight, dx = rstd (g - h mean(g h)); dweight is
+// the sum of dy h over the rows. Outputs without data are not computed. dx can be the same view as
+// dy or x.
 void rms_norm_backward(Cpu& on, ConstView dy, ConstView x, ConstView weight, ConstView rstd,
                        View dx, View dweight);
 void rms_norm_backward(Cuda& on, ConstView dy, ConstView x, ConstView weight, ConstView rstd,

@@ -90,25 +90,25 @@ void adam(Cpu& on, std::span<const Slot> slots, const AdamGroup* groups,
 void adam(Cuda& on, std::span<const Slot> slots, const AdamGroup* groups,
           const StepScalars* scalars);
 
-// *norm = (sum |x|^p)^(1/p) over all rows, or max |x| for p = infinity, summed in f64. NaN if any
-// element is NaN. p is not 0 and not -infinity. The norm of an empty table is 0.
+// Computes *norm = (sum |x|^p)^(1/p) over all rows, or max |x| for p = infinity, summed in f64. NaN
+// if any element is NaN. p is not 0 and not -infinity. The norm of an empty table is 0.
 void norm(Cpu& on, std::span<const Run> runs, double p, double* norm);
 void norm(Cuda& on, std::span<const Run> runs, double p, double* norm);
 
-// *coefficient = min(1, max_norm / (*norm + 1e-6)), as in torch.nn.utils.clip_grad_norm_. NaN is
-// propagated.
+// Computes *coefficient = min(1, max_norm / (*norm + 1e-6)), as in torch.nn.utils.clip_grad_norm_.
+// NaN is propagated.
 void clip_coefficient(Cpu& on, const double* norm, double max_norm, double* coefficient);
 void clip_coefficient(Cuda& on, const double* norm, double max_norm, double* coefficient);
 
-// x *= *factor. Does not access x if the factor is 1.
+// Computes x *= *factor. Does not access x if the factor is 1.
 void scale(Cpu& on, std::span<const Run> runs, const double* factor);
 void scale(Cuda& on, std::span<const Run> runs, const double* factor);
 
-// x = min(max(x, low), high). NaN is propagated.
+// Computes x = min(max(x, low), high). NaN is propagated.
 void clamp(Cpu& on, std::span<const Run> runs, double low, double high);
 void clamp(Cuda& on, std::span<const Run> runs, double low, double high);
 
-// *found_inf = 1 if any element is infinite or NaN; otherwise *found_inf is not changed.
+// Computes *found_inf = 1 if any element is infinite or NaN; otherwise *found_inf is not changed.
 void find_non_finite(Cpu& on, std::span<const Run> runs, double* found_inf);
 void find_non_finite(Cuda& on, std::span<const Run> runs, double* found_inf);
 

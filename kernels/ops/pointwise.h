@@ -41,7 +41,7 @@ AXLE_HOST_DEVICE constexpr bool is_nan(T x) {
     return x != x;
 }
 
-// The order matters.
+// The files must be included in this order.
 // clang-format off
 #include "kernels/ops/unary_formulas.inl"
 #include "kernels/ops/binary_formulas.inl"
@@ -50,32 +50,34 @@ AXLE_HOST_DEVICE constexpr bool is_nan(T x) {
 
 }  // namespace formula
 
-// y = f(x). x can be broadcast to y's shape; x and y can be the same memory with the same strides.
-// y has x's dtype (boolean for predicates). All views have y's shape.
+// Computes y = f(x). x can be broadcast to y's shape; x and y can be the same memory with the same
+// strides. y has x's dtype (boolean for predicates). All views have y's shape.
 template <class F>
 void unary(Cpu& on, F f, ConstView x, View y);
 template <class F>
 void unary(Cuda& on, F f, ConstView x, View y);
 
-// dx = dy * f'(v), where v is what the formula saves in the forward pass: its input or its output.
+// Computes dx = dy * f'(v), where v is the value that the forward pass saves, which is the
+// formula's input or output.
 template <class F>
 void unary_slope(Cpu& on, F f, ConstView dy, ConstView v, View dx);
 template <class F>
 void unary_slope(Cuda& on, F f, ConstView dy, ConstView v, View dx);
 
-// out = f''(v): the derivative of the slope with respect to v. Only for formulas with a curve().
+// Computes out = f''(v), the derivative of the slope with respect to v, for formulas with a
+// curve().
 template <class F>
 void unary_curve(Cpu& on, F f, ConstView v, View out);
 template <class F>
 void unary_curve(Cuda& on, F f, ConstView v, View out);
 
-// y = f(a, b). a and b have the same dtype; so has y (boolean for comparisons).
+// Computes y = f(a, b). a and b have the same dtype; so has y (boolean for comparisons).
 template <class F>
 void binary(Cpu& on, F f, ConstView a, ConstView b, View y);
 template <class F>
 void binary(Cuda& on, F f, ConstView a, ConstView b, View y);
 
-// y = condition ? a : b. condition is boolean.
+// Computes y = condition ? a : b. condition is boolean.
 void where(Cpu& on, ConstView condition, ConstView a, ConstView b, View y);
 void where(Cuda& on, ConstView condition, ConstView a, ConstView b, View y);
 

@@ -8,30 +8,31 @@
 
 namespace axle::kernels {
 
-// y = low + (high - low) u. Element i uses word i % 4 of block offset + i / 4, so a call consumes
-// ceil(numel / 4) blocks. u in [0, 1) is the upper 24 bits of the word, for f64 as well, so that
-// every dtype draws the same numbers. y is a contiguous floating view, and low <= high. Results are
-// never above the largest value of y's dtype below high, so they are in [low, high) even after
-// rounding.
+// Computes y = low + (high - low) u. Element i uses word i % 4 of block offset + i / 4, so a call
+// consumes ceil(numel / 4) blocks. u in [0, 1) is the upper 24 bits of the word, for f64 as well,
+// so that every dtype draws the same numbers. y is a contiguous floating view, and low <= high.
+// Results are never above the largest value of y's dtype below high, so they are in [low, high)
+// even after rounding.
 void uniform(Cpu& on, Philox random, double low, double high, View y);
 void uniform(Cuda& on, Philox random, double low, double high, View y);
 
-// Normally distributed numbers by Box-Muller. Elements 2j and 2j + 1 are computed from words 2j and
-// 2j + 1 (v and w), numbered as in uniform(). They are mean + std r cos(t) and mean + std r sin(t),
-// where r = sqrt(-2 ln u), u = (v + 1/2) / 2^32 rounded to f32 (so that r reaches 6.7), and t = 2
-// pi times the upper 24 bits of w over 2^24. f64 uses the same u and t and computes in f64.
+// Fills y with normally distributed numbers by the Box-Muller transform. Elements 2j and 2j + 1 are
+// computed from words 2j and 2j + 1 (v and w), numbered as in uniform(). They are mean + std r
+// cos(t) and mean + std r sin(t), where r = sqrt(-2 ln u), u = (v + 1/2) / 2^32 rounded to f32 (so
+// that r reaches 6.7), and t = 2 pi times the upper 24 bits of w over 2^24. f64 uses the same u and
+// t and computes in f64.
 void normal(Cpu& on, Philox random, double mean, double std, View y);
 void normal(Cuda& on, Philox random, double mean, double std, View y);
 
-// Uniform integers in [low, high), where 1 <= high - low <= 2^32: low + floor(word (high - low) /
-// 2^32). The probability of a value deviates by at most a factor of (high - low) / 2^32. y is
-// contiguous, i64 or i32.
+// Fills y with uniform integers in [low, high), where 1 <= high - low <= 2^32, computed as low +
+// floor(word (high - low) / 2^32). The probability of a value deviates by at most a factor of (high
+// - low) / 2^32. y is contiguous, i64 or i32.
 void randint(Cpu& on, Philox random, std::int64_t low, std::int64_t high, View y);
 void randint(Cuda& on, Philox random, std::int64_t low, std::int64_t high, View y);
 
-// y = x * mask / (1 - p), where mask = uniform >= p. The mask is never stored: the backward pass
-// recomputes it from the same Philox state. A dropped element is 0 even if x is infinite or NaN. x
-// and y are contiguous and can alias.
+// Computes y = x * mask / (1 - p), where mask = uniform >= p. The mask is never stored: the
+// backward pass recomputes it from the same Philox state. A dropped element is 0 even if x is
+// infinite or NaN. x and y are contiguous and can alias.
 void dropout(Cpu& on, Philox random, double p, ConstView x, View y);
 void dropout(Cuda& on, Philox random, double p, ConstView x, View y);
 

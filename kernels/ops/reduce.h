@@ -10,30 +10,30 @@
 
 namespace axle::kernels {
 
-// y = the sum; an empty sum is 0. y is floating if x is floating, else i64.
+// Computes y = the sum; an empty sum is 0. y is floating if x is floating, else i64.
 void sum(Cpu& on, ConstView x, View y);
 void sum(Cuda& on, ConstView x, View y);
 
-// y = the mean of a floating x; NaN for an empty x.
+// Computes y = the mean of a floating x; NaN for an empty x.
 void mean(Cpu& on, ConstView x, View y);
 void mean(Cuda& on, ConstView x, View y);
 
-// y = the largest or smallest element, or NaN if there is a NaN. y has x's dtype. The reduced
-// dimensions must not be empty.
+// Computes y = the largest or smallest element, or NaN if there is a NaN. y has x's dtype. The
+// reduced dimensions must not be empty.
 void max(Cpu& on, ConstView x, View y);
 void max(Cuda& on, ConstView x, View y);
 void min(Cpu& on, ConstView x, View y);
 void min(Cuda& on, ConstView x, View y);
 
-// y (i64) = the position of the first largest or smallest element, or of the first NaN, along the
-// single reduced dimension, which must not be empty.
+// Computes y (i64) = the position of the first largest or smallest element, or of the first NaN,
+// along the single reduced dimension, which must not be empty.
 void argmax(Cpu& on, ConstView x, View y);
 void argmax(Cuda& on, ConstView x, View y);
 void argmin(Cpu& on, ConstView x, View y);
 void argmin(Cuda& on, ConstView x, View y);
 
-// y = sum of (x - mean)^2 / max(0, n - correction) over the n reduced elements of a floating x,
-// computed in two passes. The result is inf or NaN for n <= correction.
+// Computes y = sum of (x - mean)^2 / max(0, n - correction) over the n reduced elements of a
+// floating x, computed in two passes. The result is inf or NaN for n <= correction.
 void var(Cpu& on, ConstView x, double correction, View y);
 void var(Cuda& on, ConstView x, double correction, View y);
 

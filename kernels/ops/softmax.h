@@ -10,19 +10,20 @@
 
 namespace axle::kernels {
 
-// y = exp(x - max) / sum(exp(x - max)). A row that contains NaN or +inf, or only -inf, gives NaN.
+// Computes y = exp(x - max) / sum(exp(x - max)). A row that contains NaN or +inf, or only -inf,
+// gives NaN.
 void softmax(Cpu& on, ConstView x, View y);
 void softmax(Cuda& on, ConstView x, View y);
 
-// y = x - max - log(sum(exp(x - max)))
+// Computes y = x - max - log(sum(exp(x - max))).
 void log_softmax(Cpu& on, ConstView x, View y);
 void log_softmax(Cuda& on, ConstView x, View y);
 
-// dx = y (dy - sum(dy y)) for y = softmax(x).
+// Computes dx = y (dy - sum(dy y)) for y = softmax(x).
 void softmax_backward(Cpu& on, ConstView dy, ConstView y, View dx);
 void softmax_backward(Cuda& on, ConstView dy, ConstView y, View dx);
 
-// dx = dy - exp(y) sum(dy) for y = log_softmax(x).
+// Computes dx = dy - exp(y) sum(dy) for y = log_softmax(x).
 void log_softmax_backward(Cpu& on, ConstView dy, ConstView y, View dx);
 void log_softmax_backward(Cuda& on, ConstView dy, ConstView y, View dx);
 

@@ -12,8 +12,8 @@ namespace axle::kernels {
 // The maximum number of elements in a row on a GPU.
 inline constexpr std::int64_t kMaxSortedElements = UINT32_MAX;
 
-// The k = values.back(1) largest (or smallest) elements of each row of x [..., n], best first; k <=
-// n. values [..., k] has x's dtype (a compute dtype), indices [..., k] is i64.
+// Writes the k = values.back(1) largest (or smallest) elements of each row of x [..., n], best
+// first; k <= n. values [..., k] has x's dtype (a compute dtype), indices [..., k] is i64.
 void topk(Cpu& on, bool largest, ConstView x, View values, View indices);
 void topk(Cuda& on, bool largest, ConstView x, View values, View indices);
 

@@ -1,5 +1,5 @@
-// Decisions that a training step makes on the device: the loss scale of f16 training, and the
-// learning rates of a captured step that can be skipped. All pointers point to device memory;
+// Decisions that a training step makes on the device, which are the loss scale of f16 training, and
+// the learning rates of a captured step that can be skipped. All pointers point to device memory;
 // nothing is read on the host.
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace axle::kernels {
 
-// *scalars = {1 / *scale, 1, 0}: sets the unscaling factor and clears found_inf.
+// Computes *scalars = {1 / *scale, 1, 0}, which sets the unscaling factor and clears found_inf.
 void begin_unscale(Cpu& on, const float* scale, StepScalars* scalars);
 void begin_unscale(Cuda& on, const float* scale, StepScalars* scalars);
 
@@ -27,7 +27,7 @@ void update_scale(Cpu& on, const ScaleRule& rule, const double* found_inf, float
 void update_scale(Cuda& on, const ScaleRule& rule, const double* found_inf, float* scale,
                   std::int32_t* growth_tracker);
 
-// ++*count, unless *skipped is not 0. skipped can be null.
+// Increments *count, unless *skipped is not 0. skipped can be null.
 void count_unless(Cpu& on, const double* skipped, std::int64_t* count);
 void count_unless(Cuda& on, const double* skipped, std::int64_t* count);
 

@@ -148,7 +148,7 @@ struct Sigmoid {
     }
 };
 
-// NaN is propagated, as in PyTorch.
+// The ReLU function, max(x, 0). NaN is propagated, as in PyTorch.
 struct Relu {
     static constexpr bool kSavesOutput = true, kIntegers = true;
     template <class T>
@@ -165,7 +165,7 @@ struct Relu {
     }
 };
 
-// x Phi(x), exact (Hendrycks and Gimpel, arXiv:1606.08415).
+// The exact GELU, x Phi(x) (Hendrycks and Gimpel, arXiv:1606.08415).
 struct Gelu {
     static constexpr bool kSavesOutput = false, kIntegers = false;
     template <class T>
@@ -187,7 +187,7 @@ struct Gelu {
     }
 };
 
-// 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))): the approximation used by GPT-2.
+// The approximation of GELU used by GPT-2, 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))).
 struct GeluTanh {
     static constexpr bool kSavesOutput = false, kIntegers = false;
     template <class T>
@@ -234,7 +234,7 @@ struct Silu {
     }
 };
 
-// x / (1 + |x|).
+// The softsign function, x / (1 + |x|).
 struct Softsign {
     static constexpr bool kSavesOutput = false, kIntegers = false;
     template <class T>
@@ -343,8 +343,8 @@ struct PowScalar {
         const double factor = exponent * (exponent - 1);
         return factor == 0 ? T(0) : T(factor) * power(x, exponent - 2);
     }
-    // Small integer exponents use products, which are exact for negative x and much faster than
-    // pow.
+    // Returns x^exponent. Small integer exponents use products, which are exact for
+    // negative x and much faster than pow.
     template <class T>
     AXLE_HOST_DEVICE static T power(T x, double e) {
         if (e == 0) return T(1);
@@ -358,7 +358,7 @@ struct PowScalar {
     }
 };
 
-// min(max(x, low), high). NaN is propagated. The slope at a bound is 0, as in PyTorch 2.
+// Clamping, min(max(x, low), high). NaN is propagated. The slope at a bound is 0, as in PyTorch 2.
 struct Clamp {
     static constexpr bool kSavesOutput = false, kIntegers = true;
     double low, high;

@@ -13,7 +13,7 @@ struct SgdFactors {
     T lr, grad, decay, momentum, keep, add;
 };
 
-// A plain step does not change b.
+// Updates one element. A plain step does not change b.
 template <class T>
 [[gnu::always_inline]] constexpr void sgd_update(SgdKind kind, const SgdFactors<T>& k, T g, T& p,
                                                  T& b) {

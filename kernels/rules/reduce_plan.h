@@ -1,4 +1,4 @@
-// Private to kernels: how a reduction iterates over its operand: lists of kept and of reduced
+// Private to kernels: how a reduction iterates over its operand, by lists of kept and of reduced
 // dimensions.
 #pragma once
 
@@ -43,7 +43,8 @@ struct DimList {
         size[count] = n, x_stride[count] = x, y_stride[count] = y;
         ++count;
     }
-    // Stable insertion sort by x's stride; then merges adjacent dimensions without a gap.
+    // Sorts by x's stride with a stable insertion sort; then merges adjacent dimensions without a
+    // gap.
     void sort_and_merge() {
         for (int i = 1; i < count; ++i)
             for (int d = i; d > 0 && magnitude(x_stride[d]) > magnitude(x_stride[d - 1]); --d) {
@@ -92,8 +93,8 @@ struct ReducePlan {
         return matrix && kept.size[0] < 64 ? widest / kept.size[0] : 1;
     }
 
-    // Returns whether to compute many results at a time, as columns: memory is contiguous along the
-    // kept side, or the runs of the reduced side are too short.
+    // Returns whether to compute many results at a time, as columns, because memory is contiguous
+    // along the kept side, or the runs of the reduced side are too short.
     bool by_columns() const {
         if (n <= 1) return true;
         if (kept.count == 0) return false;

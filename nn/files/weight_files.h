@@ -1,6 +1,6 @@
-// Private to the library: weight files in Hugging Face's layout: model.safetensors, or shards and
-// an index that maps weights to shards. PyTorch's own files (core/files/torch_file.h) can be read
-// too.
+// Private to the library: weight files in Hugging Face's layout, which is model.safetensors, or
+// shards and an index that maps weights to shards. PyTorch's own files (core/files/torch_file.h)
+// can be read too.
 #pragma once
 
 #include <cstdint>

@@ -46,7 +46,7 @@ class Sequential : public Model<Sequential> {
     }
     Sequential(Sequential&&) = default;
     Sequential& operator=(Sequential&&) = default;
-    // For clone() only, see Module.
+    // Used only by clone(), see Module.
     Sequential(const Sequential& other) : Model(other) {
         for (const auto& stage : other.stages_) stages_.push_back(stage->clone());
     }

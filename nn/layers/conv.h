@@ -48,7 +48,7 @@ class Conv2d : public Model<Conv2d> {
 
   private:
     Conv2dLayerOptions options_;
-    // the padding added by pad() before the convolution; empty if the convolution pads itself
+    // The padding that pad() adds before the convolution; empty if the convolution pads itself
     Dims around_;
     Conv2dOptions conv_;
 };

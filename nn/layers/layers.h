@@ -20,8 +20,8 @@ class Embedding : public Model<Embedding> {
     std::optional<std::int64_t> padding_idx;
 };
 
-// In training, sets elements to zero with probability p and scales the other elements by
-// 1 / (1 - p). The identity in evaluation.
+// In training, sets elements to zero with probability p and scales the other elements by 1 / (1 -
+// p). In evaluation, returns its input.
 class Dropout : public Model<Dropout> {
   public:
     // Throws ValueError unless p is in [0, 1].

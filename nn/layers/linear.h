@@ -10,8 +10,8 @@ namespace axle::nn {
 
 class Linear;
 
-// Replaces the product of a Linear: LoRA, quantized or fp8 weights, tensor parallelism. A policy
-// can have parameters of its own, which appear below the Linear as "policy".
+// Replaces the product of a Linear, for example by LoRA, quantized or fp8 weights, tensor
+// parallelism. A policy can have parameters of its own, which appear below the Linear as "policy".
 struct LinearPolicy : Module {
     virtual Tensor multiply(Linear& layer, const Tensor& x, Activation activation) = 0;
     // Called by clone() of the Linear. Implementations return std::make_shared<Derived>(*this).
@@ -33,7 +33,7 @@ class Linear : public Model<Linear> {
     Linear(std::int64_t in, std::int64_t out, LinearOptions options = {});
     Linear(Linear&&) = default;
     Linear& operator=(Linear&&) = default;
-    // For clone() only, see Module.
+    // Used only by clone(), see Module.
     Linear(const Linear& other);
 
     // x is [..., in]. Returns [..., out].

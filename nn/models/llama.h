@@ -24,7 +24,7 @@ struct LlamaConfig {
     std::int64_t intermediate_size = 11008;
     std::int64_t num_hidden_layers = 32;
     std::int64_t num_attention_heads = 32;
-    // a divisor of the heads; default: the same
+    // A divisor of the number of heads, which is also the default.
     std::optional<std::int64_t> num_key_value_heads = {};
     std::optional<std::int64_t> head_dim = {};    // default: hidden_size / heads
     std::int64_t max_position_embeddings = 2048;  // context length of generate()

@@ -1,7 +1,7 @@
-// Private to nn/models: loads models from folders in Hugging Face's layout: config.json and the
-// weights (nn/files/weight_files.h), which are model.safetensors or its shards, else
-// pytorch_model.bin or its shards. The files are not trusted: names and shapes are compared with
-// the model before memory is allocated for a weight.
+// Private to nn/models: loads models from folders in Hugging Face's layout, which contain
+// config.json and the weights (nn/files/weight_files.h), which are model.safetensors or its shards,
+// else pytorch_model.bin or its shards. The files are not trusted: names and shapes are compared
+// with the model before memory is allocated for a weight.
 #pragma once
 
 #include <cstdint>
@@ -24,11 +24,11 @@ namespace axle::nn {
 // Throws ValueError "who: what must be ..." unless 1 <= value < 2^31, so that products of two sizes
 // cannot overflow. The functions below throw the same error.
 void check_size(const char* who, const char* what, std::int64_t value);
-// Requires 0 <= value < 1.
+// Throws unless 0 <= value < 1.
 void check_probability(const char* who, const char* what, double value);
-// Requires a finite positive value.
+// Throws unless the value is finite and positive.
 void check_positive(const char* who, const char* what, double value);
-// Requires 0 <= value < rows, if there is a value.
+// Throws unless 0 <= value < rows, if there is a value.
 void check_row(const char* who, const char* what, std::optional<std::int64_t> value,
                std::int64_t rows);
 

@@ -16,7 +16,7 @@ namespace axle::nn {
 
 struct ResNetConfig {
     std::array<std::int64_t, 4> layers = {2, 2, 2, 2};  // number of blocks in each stage
-    // blocks of 1 x 1, 3 x 3 and 1 x 1 convolutions with four times the channels
+    // Uses blocks of 1 x 1, 3 x 3 and 1 x 1 convolutions with four times the channels
     bool bottleneck = false;
     std::int64_t num_classes = 1000;
     std::int64_t in_channels = 3;
@@ -52,7 +52,7 @@ struct ResNet : Model<ResNet> {
     Linear fc;
 };
 
-// The configurations of the paper; fields can be changed before building the model.
+// Return the configurations of the paper, whose fields can be changed before building the model.
 ResNetConfig resnet18();
 ResNetConfig resnet34();
 ResNetConfig resnet50();

@@ -21,13 +21,13 @@ struct Float8Options {
     // The products to compute without fp8: y, dx, dw.
     std::array<bool, 3> high_precision = {};
     bool in_evaluation = false;  // also in layers that are in evaluation mode
-    // dw is a sum over rows. If the number of rows is not a multiple of 16, they are padded with
-    // zeros, or if false, dw is computed without fp8.
+    // Used if the number of rows, over which dw is summed, is not a multiple of 16. If true, rows
+    // are padded with zeros; if false, dw is computed without fp8.
     bool pad_rows = true;
     bool power_of_two = false;  // current scales only
     bool emulate = false;       // as in Float8MatmulOptions
     // Options of delayed scaling.
-    bool most_recent = true;  // else the largest of the history
+    bool most_recent = true;  // if false, uses the largest value of the history
     int margin = 0, interval = 1, history_length = 1024;
 };
 

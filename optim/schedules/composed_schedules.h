@@ -64,7 +64,7 @@ class ChainedScheduler : public ComposedScheduler {
     explicit ChainedScheduler(Parts schedulers);
     ChainedScheduler(Parts schedulers, Optimizer& optimizer);
 
-    // The smallest total_steps of the parts.
+    // Returns the smallest total_steps of the parts.
     std::optional<std::int64_t> total_steps() const override;
 
   protected:

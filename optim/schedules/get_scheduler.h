@@ -16,19 +16,20 @@
 
 namespace axle::optim {
 
-// Constant: lr0.
+// Keeps the rate at lr0.
 LambdaLR get_constant_schedule(Optimizer& optimizer);
-// Constant lr0 after the warmup.
+// Keeps the rate at lr0 after the warmup.
 LambdaLR get_constant_schedule_with_warmup(Optimizer& optimizer, std::int64_t warmup_steps);
-// lr0 max(0, 1 - p).
+// Decays linearly after the warmup, at the rate lr0 max(0, 1 - p).
 LambdaLR get_linear_schedule_with_warmup(Optimizer& optimizer, std::int64_t warmup_steps,
                                          std::int64_t training_steps);
-// lr0 max(0, r + (1 - r) (1 + cos(2 pi cycles p)) / 2) with r = min_lr_ratio. With half a cycle the
-// rate falls from lr0 to r lr0; after training_steps it rises again with the cosine.
+// Decays as a cosine, at the rate lr0 max(0, r + (1 - r) (1 + cos(2 pi cycles p)) / 2) with r =
+// min_lr_ratio. With half a cycle the rate falls from lr0 to r lr0; after training_steps it rises
+// again with the cosine.
 LambdaLR get_cosine_schedule_with_warmup(Optimizer& optimizer, std::int64_t warmup_steps,
                                          std::int64_t training_steps, double cycles = 0.5,
                                          double min_lr_ratio = 0);
-// Falls from lr0 to 0 in each cycle; 0 after the last one.
+// Decays from lr0 to 0 as a cosine in each cycle. After the last cycle the rate is 0.
 LambdaLR get_cosine_with_hard_restarts_schedule_with_warmup(Optimizer& optimizer,
                                                             std::int64_t warmup_steps,
                                                             std::int64_t training_steps,
@@ -38,8 +39,8 @@ LambdaLR get_cosine_with_hard_restarts_schedule_with_warmup(Optimizer& optimizer
 LambdaLR get_polynomial_decay_schedule_with_warmup(Optimizer& optimizer, std::int64_t warmup_steps,
                                                    std::int64_t training_steps,
                                                    double lr_end = 1e-7, double power = 1);
-// lr0 / sqrt((t + timescale - warmup_steps) / timescale). timescale defaults to warmup_steps, or
-// 10000 without warmup.
+// Sets the rate to lr0 / sqrt((t + timescale - warmup_steps) / timescale). timescale defaults to
+// warmup_steps, or 10000 without warmup.
 LambdaLR get_inverse_sqrt_schedule(Optimizer& optimizer, std::int64_t warmup_steps,
                                    std::optional<std::int64_t> timescale = {});
 
@@ -49,13 +50,14 @@ struct MinLr {
     std::optional<double> min_lr_rate = {};  // relative to each group's rate
 };
 
-// get_cosine_schedule_with_warmup with this minimum.
+// Equivalent to get_cosine_schedule_with_warmup with this minimum.
 LambdaLR get_cosine_with_min_lr_schedule_with_warmup(Optimizer& optimizer,
                                                      std::int64_t warmup_steps,
                                                      std::int64_t training_steps, MinLr end,
                                                      double cycles = 0.5);
-// The same, one step ahead: the warmup starts at lr0 / warmup_steps, and the cosine one step after
-// lr0. With warmup_lr_rate the warmup goes from lr0 * warmup_lr_rate to lr0.
+// Like the function above, but one step ahead. The warmup starts at lr0 / warmup_steps, and the
+// cosine starts one step after lr0. With warmup_lr_rate the warmup goes from lr0 * warmup_lr_rate
+// to lr0.
 LambdaLR get_cosine_with_min_lr_schedule_with_warmup_lr_rate(
     Optimizer& optimizer, std::int64_t warmup_steps, std::int64_t training_steps, MinLr end,
     double cycles = 0.5, std::optional<double> warmup_lr_rate = {});
@@ -69,10 +71,11 @@ struct WsdOptions {
     WsdShape warmup_type = WsdShape::linear;
     WsdShape decay_type = WsdShape::cosine;
     double min_lr_ratio = 0;
-    double cycles = 0.5;  // of a cosine decay
+    double cycles = 0.5;  // number of cycles of a cosine decay
 };
 
-// Warmup, stable, decay: from min_lr_ratio * lr0 up to lr0, constant, then back.
+// Raises the rate from min_lr_ratio * lr0 to lr0 (warmup), keeps it constant (stable) and lowers it
+// to min_lr_ratio * lr0 (decay).
 LambdaLR get_wsd_schedule(Optimizer& optimizer, std::int64_t warmup_steps, std::int64_t decay_steps,
                           const WsdOptions& options);
 

@@ -20,7 +20,7 @@ double below_one(const char* op, double factor) {
 }  // namespace
 
 void MetricScheduler::step(double metric) {
-    // Hooks can take the step several times, or not at all.
+    // Removes the metric after a step, because hooks can take the step several times or not at all.
     struct ResetMetric {
         std::optional<double>& metric;
         ~ResetMetric() { metric.reset(); }

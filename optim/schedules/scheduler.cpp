@@ -139,7 +139,8 @@ void Scheduler::load(const Tree& tree) {
     std::vector<double> last = numbers(tree["_last_lr"]), base;
     if (!base_lrs_.empty()) base = numbers(tree["base_lrs"]);
     const std::int64_t epoch = tree["last_epoch"].integer();
-    // Schedules without a saved count in PyTorch never restart, so it follows from the epoch.
+    // PyTorch does not save the count of some schedules. They never restart, so the count follows
+    // from the epoch.
     const Tree* const steps = tree.find("_step_count");
     const std::int64_t count = steps != nullptr ? steps->integer() : epoch + 1;
     load_fields(tree);
@@ -179,7 +180,7 @@ double FactorScheduler::factor(std::size_t group, std::int64_t epoch) const {
 
 Tree FactorScheduler::save() const {
     Tree tree = Scheduler::save();
-    // PyTorch's key; functions are not saved.
+    // PyTorch saves this key too; functions are not saved.
     tree.set("lr_lambdas", Tree::list(Tree::List(factors_.size())));
     return tree;
 }

@@ -106,7 +106,7 @@ class Scheduler {
     // the optimizer's state.
     void load_state_dict(const Tree& tree);
 
-    // nullptr removes the hooks.
+    // Sets the hooks; nullptr removes them.
     void set_hooks(std::shared_ptr<SchedulerHooks> hooks) { hooks_ = std::move(hooks); }
 
   protected:
@@ -169,13 +169,13 @@ class FactorScheduler : public Scheduler {
     std::vector<LrFactor> factors_;
 };
 
-// lr = initial lr * factor(epoch).
+// Sets lr = initial lr * factor(epoch).
 class LambdaLR : public FactorScheduler {
   public:
     using Factor = LrFactor;
 
     LambdaLR(Optimizer& optimizer, const Factor& factor);
-    // One factor per group; throws ValueError otherwise.
+    // Takes one factor per group. Throws ValueError if their number differs.
     LambdaLR(Optimizer& optimizer, std::vector<Factor> factors);
 
   protected:

@@ -243,7 +243,7 @@ void SWALR::apply(std::size_t index, GroupRef group, double, std::int64_t epoch)
     if (anneal_epochs_ == 0) epoch = std::max<std::int64_t>(1, epoch);
     const double swa_lr = swa_lrs_[std::min(index, swa_lrs_.size() - 1)];
     const double before = weight_at(epoch - 1), now = weight_at(epoch);
-    // The rate where annealing started, derived from the current rate.
+    // Derives the rate where annealing started from the current rate.
     const double from = before == 1 ? swa_lr : (group.lr - before * swa_lr) / (1 - before);
     group.lr = swa_lr * now + from * (1 - now);
 }

@@ -16,13 +16,13 @@
 
 namespace axle::optim {
 
-// lr *= factor(t) at each step except the first.
+// Computes lr *= factor(t) at each step except the first.
 class MultiplicativeLR : public FactorScheduler {
   public:
     using Factor = LrFactor;
 
     MultiplicativeLR(Optimizer& optimizer, const Factor& factor);
-    // One factor per group; throws ValueError otherwise.
+    // Takes one factor per group. Throws ValueError if their number differs.
     MultiplicativeLR(Optimizer& optimizer, std::vector<Factor> factors);
 
   protected:
@@ -36,7 +36,7 @@ class ChainableScheduler : public Scheduler {
     bool restarts_from_base_lr() const override { return true; }
 };
 
-// lr0 * gamma^floor(t / step_size).
+// The rate is lr0 * gamma^floor(t / step_size).
 class StepLR : public ChainableScheduler {
   public:
     StepLR(Optimizer& optimizer, std::int64_t step_size, double gamma = 0.1);
@@ -50,7 +50,7 @@ class StepLR : public ChainableScheduler {
     double gamma_;
 };
 
-// lr0 * gamma^(number of milestones <= t).
+// The rate is lr0 * gamma^(number of milestones <= t).
 class MultiStepLR : public ChainableScheduler {
   public:
     MultiStepLR(Optimizer& optimizer, const std::vector<std::int64_t>& milestones,
@@ -71,7 +71,7 @@ class MultiStepLR : public ChainableScheduler {
     double gamma_;
 };
 
-// lr0 * gamma^t.
+// The rate is lr0 * gamma^t.
 class ExponentialLR : public ChainableScheduler {
   public:
     ExponentialLR(Optimizer& optimizer, double gamma);
@@ -84,7 +84,7 @@ class ExponentialLR : public ChainableScheduler {
     double gamma_;
 };
 
-// lr0 * factor until total_iters, then lr0.
+// The rate is lr0 * factor until total_iters, then lr0.
 class ConstantLR : public ChainableScheduler {
   public:
     ConstantLR(Optimizer& optimizer, double factor = 1.0 / 3, std::int64_t total_iters = 5);
@@ -98,7 +98,7 @@ class ConstantLR : public ChainableScheduler {
     std::int64_t total_iters_;
 };
 
-// Linear from lr0 * start_factor to lr0 * end_factor in total_iters steps.
+// The rate changes linearly from lr0 * start_factor to lr0 * end_factor in total_iters steps.
 class LinearLR : public ChainableScheduler {
   public:
     LinearLR(Optimizer& optimizer, double start_factor = 1.0 / 3, double end_factor = 1,
@@ -113,7 +113,7 @@ class LinearLR : public ChainableScheduler {
     std::int64_t total_iters_;
 };
 
-// lr0 * (1 - t / total_iters)^power, then 0.
+// The rate is lr0 * (1 - t / total_iters)^power until total_iters, then 0.
 class PolynomialLR : public ChainableScheduler {
   public:
     PolynomialLR(Optimizer& optimizer, std::int64_t total_iters = 5, double power = 1);
@@ -127,7 +127,7 @@ class PolynomialLR : public ChainableScheduler {
     double power_;
 };
 
-// eta_min + (lr0 - eta_min) (1 + cos(pi t / t_max)) / 2; rises again after t_max.
+// The rate is eta_min + (lr0 - eta_min) (1 + cos(pi t / t_max)) / 2; it rises again after t_max.
 class CosineAnnealingLR : public ChainableScheduler {
   public:
     CosineAnnealingLR(Optimizer& optimizer, std::int64_t t_max, double eta_min = 0);
@@ -141,7 +141,8 @@ class CosineAnnealingLR : public ChainableScheduler {
     double eta_min_;
 };
 
-// The same cosine over t_0 epochs, then restarted from lr0 over t_0 * t_mult epochs, and so on.
+// A cosine as in CosineAnnealingLR over t_0 epochs, then restarted from lr0 over t_0 * t_mult
+// epochs, and so on.
 class CosineAnnealingWarmRestarts : public Scheduler {
   public:
     CosineAnnealingWarmRestarts(Optimizer& optimizer, std::int64_t t_0, std::int64_t t_mult = 1,
@@ -160,7 +161,8 @@ class CosineAnnealingWarmRestarts : public Scheduler {
 
 enum class Anneal : std::uint8_t { cosine, linear };
 
-// As torch.optim.swa_utils.SWALR: from the current rate to swa_lr in anneal_epochs, then constant.
+// Anneals from the current rate to swa_lr in anneal_epochs, then keeps the rate constant, as
+// torch.optim.swa_utils.SWALR.
 class SWALR : public Scheduler {
   public:
     SWALR(Optimizer& optimizer, const PerGroup& swa_lr, std::int64_t anneal_epochs = 10,
@@ -184,10 +186,11 @@ enum class CyclicScale : std::uint8_t { cycle, iterations };
 struct CyclicOptions {
     std::int64_t step_size_up = 2000;
     std::optional<std::int64_t> step_size_down = {};  // defaults to step_size_up
-    // Peak heights: constant, halved each cycle, or scaled by gamma^t.
+    // The rule for peak heights, which are constant, halved each cycle, or scaled by gamma^t.
     CyclicMode mode = CyclicMode::triangular;
     double gamma = 1;
-    // Replaces mode: the peak height as a function of the cycle (from 1) or the epoch.
+    // If set, replaces mode. Returns the peak height as a function of the cycle (from 1) or the
+    // epoch.
     std::function<double(double)> scale_fn = {};
     CyclicScale scale_mode = CyclicScale::cycle;
     bool cycle_momentum = true;  // cycle momentum (Adam's first beta) inversely to the rate

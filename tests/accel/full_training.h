@@ -1,4 +1,4 @@
-// A training that uses every writer, for tests of its files.
+// A training run that uses every file writer, for tests of the files.
 #pragma once
 
 #include <sstream>

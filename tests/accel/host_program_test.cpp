@@ -61,7 +61,7 @@ std::string signals() {
     return text;
 }
 
-// State of the calling thread.
+// Returns the state of the calling thread.
 std::string thread_state() {
     sigset_t mask;
     pthread_sigmask(SIG_SETMASK, nullptr, &mask);
@@ -87,7 +87,7 @@ std::string streams() {
     return text;
 }
 
-// The state of the process that a library must not change, by name.
+// Returns the process state that a library must not change, by name.
 std::map<std::string, std::string> process_state() {
     std::map<std::string, std::string> state;
     state["signals"] = signals();
@@ -121,8 +121,8 @@ struct Commas : std::numpunct<char> {
     std::string do_falsename() const override { return "falsch"; }
 };
 
-// Sets a locale with decimal commas: in C++ by a facet, and in C if the system has or can create
-// one.
+// Sets a locale with decimal commas for C++ by a facet, and also for C if the system has or can
+// create one.
 class ForeignLocale {
   public:
     ForeignLocale()
@@ -188,7 +188,7 @@ void count_signal(int) {
     if (std::strncmp(name, "axle", 4) == 0) ++handled_by_a_guest;
 }
 
-// A host with signal handlers, a blocked signal, seeds and stream flags.
+// A host program with signal handlers, a blocked signal, seeds and stream flags.
 class Host {
   public:
     Host() {
@@ -249,7 +249,7 @@ class HostProgram : public testing::Test {
 
 TEST_F(HostProgram, KeepsItsProcessState) {
     const TemporaryFolder folder(FolderStorage::in_memory);
-    train(folder / "first", [] {});  // one-time setup happens here
+    train(folder / "first", [] {});  // the first run performs one-time setup
     const Host host;
     const ForeignLocale locale;
     std::srand(42);
@@ -316,7 +316,7 @@ TEST_F(HostProgram, GetsTheSameFilesInAnyLocale) {
             continue;
         }
         EXPECT_EQ(written[i], expected[i]);
-        // Times differ; numbers must be valid in both.
+        // The recorded times differ between the runs, but both files must contain valid numbers.
         if (written[i].starts_with("profile/"))
             EXPECT_TRUE(nlohmann::json::accept(read_file(ours))) << written[i];
         else

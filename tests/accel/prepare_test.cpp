@@ -68,9 +68,9 @@ TEST(Prepare, ChangesNothingWhenCalledTwice) {
     Objects o;
     Accelerator accelerator({.gradient_accumulation_steps = 2});
     accelerator.prepare(o.net, o.sgd, o.loader, o.schedule);
-    const auto gate = o.net.hooks();
+    const auto hooks = o.net.hooks();
     accelerator.prepare(o.schedule, o.loader, o.sgd, o.net);
-    EXPECT_EQ(o.net.hooks(), gate);
+    EXPECT_EQ(o.net.hooks(), hooks);
     std::vector<bool> sync;
     for (auto& batch : o.loader) {
         static_cast<void>(batch);
@@ -272,7 +272,7 @@ TEST(MixedPrecision, AutocastAppliesOutsideTheModel) {
         const auto scope = accelerator.autocast();
         EXPECT_EQ(matmul(a, a).dtype(), bf16);
         {
-            const auto inner = plain.autocast();  // keeps the outer setting
+            const auto inner = plain.autocast();  // does not change the setting of the outer scope
             EXPECT_EQ(matmul(a, a).dtype(), bf16);
         }
     }

@@ -17,7 +17,7 @@
 
 namespace axle::tests {
 
-// Samples {"x": [4], "y": [1]}.
+// Returns n samples {"x": [4], "y": [1]}.
 inline data::TensorDataset samples(std::int64_t n) {
     std::vector<double> x, y;
     for (std::int64_t i = 0; i < n; ++i) {
@@ -31,7 +31,7 @@ struct SmallNet : nn::Model<SmallNet> {
     nn::Linear in{4, 8};
     nn::Dropout dropout{0.3};
     nn::Linear out{8, 1};
-    DType hidden_dtype = f32;  // of the first layer's output in the last call
+    DType hidden_dtype = f32;  // dtype of the first layer's output in the last call
 
     Tensor forward(const Tensor& x) {
         const Tensor hidden = in(x);
@@ -52,8 +52,8 @@ struct Counter : accel::Checkpointable {
     void load_state_dict(const Tree& state) override { batches = state["batches"].integer(); }
 };
 
-// Uses everything that a checkpoint must contain: dropout, shuffling, AdamW, a cosine schedule, two
-// micro-batches per update and five batches per pass.
+// A training run with everything that a checkpoint must contain: dropout, shuffling, AdamW, a
+// cosine schedule, two micro-batches per update and five batches per pass.
 struct Training {
     static constexpr std::int64_t kBatches = 5;
 
@@ -81,7 +81,7 @@ struct Training {
         ++counter.batches;
         return loss.item();
     }
-    // Continues to the end of a pass. Calls f() after each batch. Returns the losses.
+    // Trains to the end of a pass. Calls f() after each batch. Returns the losses.
     template <class F>
     std::vector<double> run(std::int64_t epochs, F&& f) {
         std::vector<double> losses;

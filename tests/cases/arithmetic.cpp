@@ -5,7 +5,7 @@ namespace axle::tests {
 
 namespace {
 
-// All ways in which two shapes can be broadcast.
+// Returns pairs of operands for all ways in which two shapes can be broadcast.
 std::vector<Row> pairs(double low = -2, double high = 2) {
     const auto pair = [&](const Shape& a, const Shape& b) {
         return Row{floats(a, low, high), floats(b, low, high)};
@@ -15,7 +15,7 @@ std::vector<Row> pairs(double low = -2, double high = 2) {
             pair({3, 67}, {67}),  pair({3, 1}, {1, 67})};
 }
 
-// These formulas must have a second derivative.
+// Adds cases of a binary op whose formula must have a second derivative.
 void binary(Cases& cases, std::string name, std::string torch, double low,
             std::function<Outputs(In)> call) {
     cases.push_back({.name = name,

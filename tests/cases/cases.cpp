@@ -7,13 +7,13 @@ namespace axle::tests {
 OpCase& case_named(Cases& cases, const std::string& name) {
     for (OpCase& c : cases)
         if (c.name == name) return c;
-    throw UsageError("no op case " + name);
+    throw UsageError("case_named: no op case has this name: " + name);
 }
 
 OpCase& first_case(Cases& cases, const std::string& op) {
     for (OpCase& c : cases)
         if (c.op() == op) return c;
-    throw UsageError("no op case of " + op);
+    throw UsageError("first_case: no op case tests this op: " + op);
 }
 
 void set_autocast(Cases& cases, Autocast autocast, std::initializer_list<const char*> ops) {

@@ -1,4 +1,5 @@
-// The families of cases: one function in one file each, in the order of core/ops.h.
+// Declares the families of cases. Each family has a function in its own file, in the order of
+// core/ops.h.
 #pragma once
 
 #include <functional>
@@ -35,7 +36,7 @@ void add_checkpoint_cases(Cases& cases);
 // Returns the rows of a case without tensor inputs.
 inline std::vector<Row> no_inputs() { return {Row{}}; }
 
-// Returns the case with this name, and the first case of an op.
+// Returns the case with this name. first_case() returns the first case of an op.
 OpCase& case_named(Cases& cases, const std::string& name);
 OpCase& first_case(Cases& cases, const std::string& op);
 
@@ -57,7 +58,7 @@ void refuses(Cases& cases, const std::string& op, std::vector<std::string> words
         {is_expected, prefix.empty() ? op + ": " : prefix, std::move(words), std::move(call)});
 }
 
-// Operands of bad calls: ones of each shape, and a vector of indices.
+// Return operands of bad calls: ones of the given shape, and a vector of indices.
 Tensor floats_of(const Shape& shape);
 Tensor ints_of(const Shape& shape);
 Tensor bools_of(const Shape& shape);

@@ -7,7 +7,7 @@ void add_convert_cases(Cases& cases) {
     const std::vector<Row> rows = {
         {floats({4, 5})}, {floats({})}, {floats({2, 0, 3})}, {floats({3, 1})}, {floats({3, 67})}};
     const Row large = {floats({257, 263})};
-    // Finite differences cannot see the slope because of rounding.
+    // Finite differences cannot measure the slope because of rounding.
     cases.push_back({.name = "to",
                      .torch = "x[0].to(torch.float32)",
                      .call = [](In x) { return to(x[0], f32); },

@@ -85,7 +85,7 @@ void add_embedding_cases(Cases& cases) {
                          .tolerance = {.f16 = 1e-2, .bf16 = 6e-2}});
     };
     add("embedding", "F.embedding(*x)", {}, true);
-    // The gradient of the padding row is omitted on purpose, but finite differences would see it.
+    // The gradient of the padding row is defined as 0, which finite differences would not confirm.
     add("embedding/padding", "F.embedding(*x, padding_idx=2)", 2, false);
     add("embedding/last_is_padding", "F.embedding(*x, padding_idx=-1)", -1, false);
     cases.push_back(
@@ -124,15 +124,15 @@ void add_choice_cases(Cases& cases) {
         {{distinct({7})}, {distinct({2, 3})}, {distinct({0, 5})}, {distinct({3, 67})}});
     top("topk/smallest", "x[0].topk(3, 0, largest=False)", 0, false,
         {{distinct({7})}, {distinct({5, 2})}, {distinct({67, 2, 2})}});
-    // On a GPU, rows are split into parts, into parts of two rows each, or processed by one block
-    // each.
+    // These sizes select the GPU kernels that split each row into parts, process parts of two rows,
+    // or process each row in one block.
     cases.push_back({.name = "topk/seven",
                      .torch = "x[0].topk(7)",
                      .call = [](In x) { return topk(x[0], 7); },
                      .rows = {{distinct({9})}, {distinct({3, 67})}},
                      .gpu_rows = {{floats({70001})}, {floats({2, 33000})}, {floats({3, 5000})}},
                      .twice = true});
-    // On a GPU, sorted in shared memory.
+    // On a GPU, rows of this size are sorted in shared memory.
     cases.push_back({.name = "topk/most",
                      .torch = "x[0].topk(x[0].size(0), 0, largest=False)",
                      .call =

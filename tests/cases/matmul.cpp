@@ -5,7 +5,7 @@ namespace axle::tests {
 
 namespace {
 
-// Sums of k products: half precision also rounds the operands of the backward pass.
+// Tolerances for sums of k products. Half precision also rounds the operands of the backward pass.
 const Tolerances kSums = {.f32 = 1e-5, .f16 = 1e-2, .bf16 = 6e-2};
 
 double product_flops(In x) {

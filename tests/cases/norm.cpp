@@ -41,7 +41,8 @@ void add_softmax_cases(Cases& cases, const std::string& name,
                      .gradient = false});
 }
 
-// x of each shape, with the given number of parameters with one value per channel.
+// Returns rows with an x of each shape and the given number of parameters, which have one value per
+// channel.
 std::vector<Row> with_channels(const std::vector<Shape>& shapes, int parameters) {
     std::vector<Row> rows;
     for (const Shape& shape : shapes) {
@@ -50,7 +51,7 @@ std::vector<Row> with_channels(const std::vector<Shape>& shapes, int parameters)
     }
     return rows;
 }
-// x, running mean and variance, and the given number of parameters.
+// Returns x, the running mean and variance, and the given number of parameters.
 Row with_running(const Shape& shape, int parameters) {
     const Shape channels = {shape[1]};
     Row row = {floats(shape), frozen(floats(channels)), frozen(floats(channels, 0.5, 2))};
@@ -126,7 +127,7 @@ void add_group_norm_cases(Cases& cases) {
         [](In x) { return group_norm(x[0], 1, {}, {}, 0.01); });
     add("group_norm/far", "F.group_norm(x[0], 2)", 0, {}, [](In x) { return group_norm(x[0], 2); });
     cases.back().rows = {{floats({3, 4, 67}, 100, 104)}};
-    cases.back().tolerance = {.f32 = 1e-4};  // as in batch_norm/far
+    cases.back().tolerance = {.f32 = 1e-4};  // same reason as in batch_norm/far
 }
 
 void add_bad_calls(Cases& cases) {
@@ -195,7 +196,8 @@ void add_norm_cases(Cases& cases) {
         [](In x) { return rms_norm(x[0], {}, 0.01); });
     add_batch_norm_cases(cases);
     add_group_norm_cases(cases);
-    // Rows that consist of whole packs, and rows that do not.
+    // The length of the first row is a multiple of the SIMD pack size; the length of the second is
+    // not.
     const std::vector<Row> long_rows = {{floats({2, 16400})}, {floats({2, 16403})}};
     cases.push_back({.name = "softmax/scaled",
                      .torch = "torch.softmax(x[0], -1) * 1000",

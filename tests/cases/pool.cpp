@@ -5,7 +5,7 @@ namespace axle::tests {
 
 namespace {
 
-// All values differ, so that finite differences do not change the maximum.
+// Returns planes whose values all differ, so that finite differences do not change the maximum.
 std::vector<Row> planes() {
     return {{distinct({2, 3, 7, 9})},
             {distinct({3, 5, 6})},
@@ -16,7 +16,7 @@ Row large_planes() { return {distinct({3, 7, 65, 67})}; }
 
 struct MaxVariant {
     const char* name;
-    const char* torch;  // the arguments after x[0]
+    const char* torch;  // PyTorch's arguments after x[0]
     Size2 kernel;
     MaxPoolOptions options = {};
 };
@@ -59,7 +59,7 @@ void add_max_cases(Cases& cases) {
                          .large = large_planes(),
                          .twice = true});
     }
-    // The first of equal maxima, and the last NaN.
+    // The op must return the first of equal maxima, and the last NaN.
     for (const int stride : {1, 2, 3}) {
         cases.push_back(
             {.name = str("max_pool2d_with_indices/ties", stride),
@@ -106,7 +106,7 @@ void add_adaptive_cases(Cases& cases) {
         const char *name, *torch;
         Size2 size;
     };
-    // Parts of equal size, of different sizes, and more parts than elements.
+    // The cases have parts of equal size, parts of different sizes, and more parts than elements.
     for (const auto& [variant, torch, size] :
          {Variant{"", "(3, 2)", {3, 2}}, Variant{"/global", "1", 1},
           Variant{"/even", "(1, 3)", {1, 3}}, Variant{"/more", "(11, 70)", {11, 70}}}) {

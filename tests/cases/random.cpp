@@ -17,7 +17,7 @@ std::string outside(const Tensor& y, double low, double high) {
     return "";
 }
 
-// Every row of y must contain different classes with nonzero weights.
+// Returns an error text unless every row of y contains different classes with nonzero weights.
 std::string repeated_or_impossible(const Tensor& weights, const Tensor& y) {
     const auto w = weights.to_vector(), chosen = y.to_vector();
     const auto classes = static_cast<std::size_t>(weights.size(-1));
@@ -26,9 +26,9 @@ std::string repeated_or_impossible(const Tensor& weights, const Tensor& y) {
         std::set<double> seen;
         for (std::size_t i = 0; i < samples; ++i) {
             const double value = chosen[row * samples + i];
-            if (!seen.insert(value).second) return str("class ", value, " comes twice");
+            if (!seen.insert(value).second) return str("class ", value, " is drawn twice");
             if (!(w[row * classes + static_cast<std::size_t>(value)] > 0))
-                return str("class ", value, " has no weight");
+                return str("class ", value, " is drawn, but its weight is 0");
         }
     }
     return "";

@@ -7,7 +7,8 @@ namespace {
 
 using Reduction = std::function<Tensor(const Tensor&, const Dims&, bool)>;
 
-// Reductions over all dimensions, the last, the first, a middle one, and two dimensions.
+// Adds reductions over all dimensions, the last, the first and a middle dimension, and over two
+// dimensions.
 void over_dims(Cases& cases, const std::string& name, const std::string& torch,
                Input (*values)(const Shape&), const Reduction& f) {
     const auto add = [&](const std::string& variant, std::vector<Row> rows, Dims dims, bool keep) {
@@ -33,7 +34,8 @@ void over_dims(Cases& cases, const std::string& name, const std::string& torch,
     add("/kept_two", {{values({2, 3, 4})}, {values({2, 3, 2, 3})}}, {0, -2}, true);
 }
 
-// The order of summation of a variance depends on the layout.
+// Marks the cases from index `from` on as rounding differently in other layouts, because the order
+// of summation of a variance depends on the layout.
 void layout_rounds(Cases& cases, std::size_t from) {
     for (std::size_t i = from; i < cases.size(); ++i) cases[i].layout_bits = false;
 }
@@ -141,7 +143,7 @@ void add_cumprod_cases(Cases& cases) {
     along("cumprod/first", "x[0].cumprod(0)", 0,
           {{floats({4, 3})}, {floats({67, 3, 5})}, {floats({0, 3})}});
     along("cumprod/middle", "x[0].cumprod(1)", 1, {{floats({2, 5, 3})}, {floats({2, 67, 3})}});
-    // Rows with one zero and with several.
+    // Some rows have one zero, other rows have several zeros.
     along("cumprod/zeros", "x[0].cumprod(-1)", -1, {{ties({9, 4})}, {ties({3, 67})}});
     cases.back().large = {};
     cases.push_back({.name = "cumprod/other",
@@ -213,7 +215,8 @@ void add_reduce_cases(Cases& cases) {
            false, [](In x) { return sum(x[0], {1}); });
     all_of(cases, "sum/specials", "x[0].sum()", {{specials({11})}, {specials({3})}}, false,
            [](In x) { return sum(x[0]); });
-    // A variance far from zero: computed from the sum of squares, it would lose all digits in f32.
+    // The values are far from zero: a variance computed from the sum of squares would lose all
+    // digits in f32.
     all_of(cases, "var/far", "x[0].var(-1)", {{floats({3, 67}, 1000, 1002)}}, false,
            [](In x) { return var(x[0], {-1}); });
     cases.back().tolerance = {.f32 = 1e-5};
@@ -225,13 +228,13 @@ void add_reduce_cases(Cases& cases) {
                              "max/first", "argmax", "argmax/first"})
         case_named(cases, name).gpu_rows = {
             {floats({20003})}, {floats({2, 32768})}, {floats({4001, 5})}, {floats({2000, 40})}};
-    // Rows are split into chunks, into chunks of two rows each, or into tiles; and one thread per
-    // row.
+    // These sizes select the GPU kernels that split rows into chunks, use chunks of two rows, use
+    // tiles, or use one thread per row.
     case_named(cases, "cumsum").gpu_rows = {
         {floats({100001})}, {floats({2, 40000})}, {floats({3, 5000})}};
     case_named(cases, "cumsum/first").gpu_rows = {
         {floats({5000, 40})}, {floats({5000, 3})}, {floats({50, 700})}};
-    // Factors near 1, so that long products neither overflow nor vanish.
+    // The factors are near 1, so that long products neither overflow nor vanish.
     const auto factors = [](const Shape& shape) {
         constexpr double kLow = 1 - 5.0 / 512;
         return Row{floats(shape, kLow, kLow + 2.0 / 64)};

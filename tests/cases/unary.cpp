@@ -35,7 +35,7 @@ void on_ints(Cases& cases, const std::string& name, const char* torch, Function 
                      .gradient = false});
 }
 
-// The gradient must be 0, not NaN, at inputs for which the function is flat.
+// Adds a case in which the gradient must be 0, not NaN, at inputs for which the function is flat.
 void saturates(Cases& cases, const std::string& name, const char* torch, Function f) {
     cases.push_back(
         {.name = name + "/far",

@@ -14,7 +14,7 @@ void movement(Cases& cases, std::string name, std::string torch, std::vector<Row
                      .twice = true});
 }
 
-// A view op: its results must share the memory of its operand.
+// Adds cases of a view op, whose results must share the memory of its operand.
 void no_copy(Cases& cases, std::string name, std::string torch, std::vector<Row> rows,
              std::function<Outputs(In)> call) {
     movement(cases, std::move(name), std::move(torch), std::move(rows), std::move(call));

@@ -1,4 +1,5 @@
-// A project outside of the Axle tree: fits a two-layer network to the distance from the origin.
+// A program outside of the Axle tree, which fits a two-layer network to the distance from the
+// origin.
 #include <iostream>
 
 #include <axle/axle.h>

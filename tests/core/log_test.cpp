@@ -13,7 +13,7 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-// Captures log messages, and restores the default sink and policy.
+// Captures log messages during each test, and then restores the default sink and policy.
 class ErrorReport : public testing::Test {
   protected:
     ErrorReport() {

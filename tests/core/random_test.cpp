@@ -20,7 +20,7 @@ namespace {
 using kernels::Philox;
 using Words = std::array<std::uint32_t, 4>;
 
-// Reference implementation of Philox 4x32-10 from its paper, with the full counter and key.
+// Computes Philox 4x32-10 as its paper defines it, with the full counter and key.
 Words reference_philox(Words c, std::array<std::uint32_t, 2> key) {
     for (int round = 0; round < 10; ++round) {
         const std::uint64_t left = std::uint64_t{c[0]} * 0xD2511F53;
@@ -39,7 +39,7 @@ Tensor uniform(Philox random, const Shape& shape, DType dtype = f64) {
     return y;
 }
 
-// The known-answer tests of Random123, the authors' implementation.
+// The values are the known-answer tests of Random123, the authors' implementation.
 TEST(Philox, MatchesKnownAnswers) {
     EXPECT_EQ(Philox{}.block(0), (Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
     constexpr std::uint32_t kOnes = 0xffffffff;
@@ -64,7 +64,7 @@ TEST(Philox, UsesAllBitsOfSeedAndOffset) {
 }
 
 TEST(Uniform, ElementUsesWordOfSameIndex) {
-    // Includes offsets whose lower half wraps around.
+    // Some of these offsets have a lower half that wraps around.
     for (const std::uint64_t offset : {0ull, 5ull, 0xffffffffull - 10, ~0ull - 3}) {
         const Philox random{0x123456789abcdef0, offset};
         for (const std::int64_t n : {1, 3, 4, 67, 511, 1300}) {
@@ -142,7 +142,7 @@ TEST(Generator, AdvancesByBlocksOfEachCall) {
     randn({4});
     empty({0}).normal_();
     EXPECT_EQ(generator_state(), (GeneratorState{9, 103}));
-    // Meta tensors draw nothing.
+    // Creating a meta tensor draws no random numbers.
     rand({1000}, {.device = Device::meta()});
     EXPECT_EQ(generator_state(), (GeneratorState{9, 103}));
     manual_seed(4);
@@ -211,7 +211,7 @@ TEST(Dropout, UsesSameMaskForGradients) {
     }
 }
 
-TEST(Multinomial, NamesRowWithInvalidWeights) {
+TEST(Multinomial, ReportsRowWithInvalidWeights) {
     const auto draw = [](const std::vector<double>& row, std::int64_t samples, bool replacement) {
         Tensor weights = ones({3, 4});
         Tensor last = weights[2];

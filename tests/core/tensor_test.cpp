@@ -50,7 +50,8 @@ TEST(Tensor, ViewsShareMemoryAndVersion) {
 TEST(Tensor, RefusesNegativeAndOverflowingSizes) {
     EXPECT_THROW(empty({2, -1}), ShapeError);
     EXPECT_THROW(empty({INT64_MAX, 3}), ShapeError);
-    EXPECT_THROW(empty({INT64_MAX / 2}, {.device = Device::meta()}), ShapeError);  // too many bytes
+    EXPECT_THROW(empty({INT64_MAX / 2}, {.device = Device::meta()}),
+                 ShapeError);  // the size in bytes overflows
     EXPECT_THROW(Dims(std::vector<std::int64_t>(9, 1)), ShapeError);
 }
 

@@ -1,4 +1,4 @@
-// Concurrent use of the library; mainly for the thread sanitizer.
+// Tests concurrent use of the library, mainly for the thread sanitizer.
 #include <atomic>
 #include <cstring>
 #include <thread>

@@ -1,4 +1,4 @@
-// The Accelerator on a GPU: mixed precision, checkpoints that change devices, loaders.
+// Tests the Accelerator on a GPU: mixed precision, checkpoints that change devices, and loaders.
 #include "accel/accelerator.h"
 
 #include "core/autograd/autograd.h"
@@ -50,7 +50,7 @@ TEST_F(AcceleratorOnGpu, ResumesACheckpointOnAnyDevice) {
 
 struct TrainingRun {
     std::vector<double> losses;
-    std::vector<Tensor> evaluated;  // outputs before each step
+    std::vector<Tensor> evaluated;  // evaluation outputs before each step
     std::int64_t replays = 0;
 };
 
@@ -98,7 +98,7 @@ TEST_F(AcceleratorOnGpu, TrainsInBf16LikeTheCpu) {
         EXPECT_NEAR(gpu.losses[i], cpu.losses[i], 0.03 * (1 + cpu.losses[i])) << i;
 }
 
-// bf16 copies of weights are cached between calls; a replay must invalidate them.
+// Autocast caches bf16 copies of weights between calls; a replay must invalidate the copies.
 TEST_F(AcceleratorOnGpu, UpdatesBf16WeightsAfterReplays) {
     use_deterministic_algorithms(true);
     const TrainingRun compiled = in_bf16(false, true), eager = in_bf16(false, false);

@@ -1,5 +1,5 @@
-// Attention in sizes that cuDNN supports on a real GPU, with masks and dropout, and the kernels
-// around cuDNN's graphs. On the simulated GPU, Axle's own kernels are used.
+// Tests attention in sizes that cuDNN supports on a real GPU, with masks and dropout, and the
+// kernels around cuDNN's graphs. On the simulated GPU, Axle uses its own kernels.
 #include <cmath>
 #include <limits>
 #include <span>
@@ -43,7 +43,8 @@ std::vector<Tensor> in(DType dtype, Device device, std::vector<Tensor> x) {
 
 class GpuAttention : public GpuTest {};
 
-// Query 3 attends to no key; nor do, with causal masks, the first queries after padding in front.
+// Query 3 attends to no key. With causal masks and padding in front, the first queries also attend
+// to no key.
 TEST_F(GpuAttention, SupportsAllKindsOfMasks) {
     manual_seed(1);
     const std::int64_t batch = 2, heads = 2, length = kLength, depth = 32;
@@ -96,11 +97,11 @@ TEST_F(GpuAttention, DropsTheSameWeightsInBackward) {
     const double share = mean(kept).item();
     EXPECT_NEAR(share, 1 - kDropped, 0.02);
     expect_close(weights, kept * whole / (1 - kDropped), 1e-2);
-    // dv = weights^T dout
+    // The gradient of v is dv = weights^T dout.
     const Tensor dv = matmul(transpose(weights, -2, -1), to(back(dout), f64));
     expect_close(back(first[3]), dv, 2e-2);
-    // dq = dscores k / 8, dscores = whole (dweights - rowsum(dweights whole)), where
-    // dweights = kept dout / (1 - p)
+    // The gradient of q is dq = dscores k / 8, where
+    // dscores = whole (dweights - rowsum(dweights whole)) and dweights = kept dout / (1 - p).
     const Tensor dweights = kept * to(back(dout), f64) / (1 - kDropped);
     const Tensor dscores = whole * (dweights - sum(dweights * whole, {-1}, true));
     const Tensor dq = matmul(dscores, to(back(qkv[1]), f64)) / std::sqrt(double{keys});
@@ -174,7 +175,7 @@ TEST_F(CudnnScores, ConvertsMasksToFiniteBiases) {
             if (dtype != f16) {
                 EXPECT_LT(hidden, 1.5F * lowest);
             }
-            EXPECT_GT(hidden, -0x1p120f);  // scores can be added to it, and it can be scaled
+            EXPECT_GT(hidden, -0x1p120f);  // adding scores or scaling does not overflow
             const Tensor expected = expand(to(mask, f32), {2, 2, 3, 5});
             expect_same_bits(contiguous(narrow(bias, -1, 2, 3)),
                              contiguous(narrow(expected, -1, 2, 3)));

@@ -1,5 +1,5 @@
-// Compiled steps give the same results as eager steps, for different kinds of steps and for changes
-// between steps.
+// Tests that compiled steps give the same results as eager steps, for different kinds of steps and
+// for changes between steps.
 #include <cmath>
 #include <filesystem>
 #include <functional>
@@ -27,7 +27,7 @@ struct Training {
         accelerator.prepare(net, adamw, schedule);
     }
     Tensor loss(const Tree& batch) { return cross_entropy(net(batch["x"]), batch["y"]); }
-    // One micro-batch in the usual order. Gradients are clipped unless max_norm is 0.
+    // Runs one micro-batch in the usual order. Clips gradients unless max_norm is 0.
     Tensor usual(Tree& batch, double max_norm = 0) {
         auto scope = accelerator.accumulate(net);
         const Tensor value = loss(batch);
@@ -134,7 +134,7 @@ TEST_F(CompiledTraining, FallsBackToEagerWhenCaptureFails) {
     options.mixed_precision = "bf16";
     const Result result = expect_alike([](Training& t, Tree& batch) {
         const Tensor value = t.usual(batch);
-        static_cast<void>(t.loss(batch));  // leaves casts of the new weights
+        static_cast<void>(t.loss(batch));  // caches casts of the new weights
         if (is_capturing()) throw std::runtime_error("not this way");
         return value;
     });

@@ -1,4 +1,4 @@
-// The network and the fixture of tests that compare compiled training steps with eager ones.
+// The network and the fixture of tests that compare compiled training steps with eager steps.
 #pragma once
 
 #include "core/numerics.h"

@@ -27,7 +27,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The first and the last line of each call of start(), by file.
+// The first and the last source line of a call of start().
 struct Call {
     std::string file;
     std::size_t first, last;

@@ -1,5 +1,5 @@
-// 8-bit floats on a GPU compared with the CPU: the same bits, and products that differ by rounding
-// only.
+// Compares 8-bit floats on a GPU with the CPU. Bits must be equal, and products may differ by
+// rounding only.
 #include "core/float8.h"
 
 #include <vector>
@@ -19,7 +19,8 @@ class GpuFloat8 : public GpuTest {};
 
 TEST_F(GpuFloat8, RoundsToTheSameBitsAsTheCpu) {
     manual_seed(1);
-    // Numbers of all magnitudes, also at an address that is not aligned for packs.
+    // The numbers have all magnitudes, and one view starts at an address that is not aligned for
+    // packs.
     const Tensor all = randn({4099}) * pow(full({4099}, 2.0), randn({4099}) * 8.0);
     for (const DType from : {f32, f16, bf16, f64})
         for (const DType to : {DType::f8_e4m3, DType::f8_e5m2})

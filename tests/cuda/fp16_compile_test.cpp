@@ -1,5 +1,5 @@
-// Compiled f16 steps give the same results as eager steps, although the host does not know which
-// steps are skipped.
+// Tests that compiled f16 steps give the same results as eager steps, although the host has no
+// record of which steps are skipped.
 #include <filesystem>
 #include <functional>
 #include <limits>
@@ -35,7 +35,7 @@ struct Training {
         accelerator.prepare(net, adamw, *schedule);
     }
 
-    // One micro-batch in the usual order.
+    // Runs one micro-batch in the usual order.
     Tensor usual(Tree& batch) {
         auto scope = accelerator.accumulate(net);
         const Tensor value = cross_entropy(net(batch["x"]), batch["y"]) * batch["factor"].tensor();
@@ -193,7 +193,7 @@ TEST_F(Fp16CompiledTraining, UsesManuallySetLearningRates) {
     EXPECT_EQ(expect_alike().captures, 1);
 }
 
-// A reference that was obtained earlier does not call the optimizer.
+// A write through a reference that was obtained earlier does not notify the optimizer.
 TEST_F(Fp16CompiledTraining, UsesLearningRatesSetThroughAReference) {
     optim::AdamW::Group* group = nullptr;
     between = [&](Training& t, int i) {
@@ -307,7 +307,7 @@ TEST_F(Fp16CompiledTraining, UpdatesTheHostStateImmediatelyInBf16) {
     EXPECT_GT(result.replays, 8);
 }
 
-// A second pair of model and optimizer; each has its own backward and step in an iteration.
+// A second model has its own optimizer. Each model has its own backward and step in an iteration.
 TEST_F(Fp16CompiledTraining, UpdatesTheScaleOnceForTwoOptimizers) {
     Net* other_net = nullptr;
     std::unique_ptr<Net> net;

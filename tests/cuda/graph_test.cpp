@@ -1,4 +1,4 @@
-// CUDA graphs.
+// Tests CUDA graphs.
 #include "core/graph.h"
 
 #include "core/ops.h"
@@ -125,7 +125,7 @@ TEST_F(GpuGraph, RefusesToReadDeviceMemoryDuringCapture) {
     EXPECT_FALSE(graph.captured());
     EXPECT_FALSE(is_capturing());
     expect_error<UsageError>({"graph: nothing has been captured"}, [&] { graph.replay(); });
-    EXPECT_EQ(x.sum().item(), 3);  // normal work continues
+    EXPECT_EQ(x.sum().item(), 3);  // work outside of the capture still runs
 }
 
 }  // namespace

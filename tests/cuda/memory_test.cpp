@@ -1,4 +1,4 @@
-// The caching allocators, streams and events.
+// Tests the caching allocators, streams and events.
 #include <map>
 #include <random>
 
@@ -58,7 +58,8 @@ TEST_F(GpuMemory, NeedsNoDriverCallsInASteadyState) {
     EXPECT_EQ(cuda::memory_stats().system_allocations, asked);
 }
 
-// Blocks of all sizes are allocated and freed; none overlaps another, and each keeps its contents.
+// The test allocates and frees blocks of all sizes. No two blocks overlap, and each keeps its
+// contents.
 TEST_F(GpuMemory, BlocksNeverOverlap) {
     struct Held {
         Tensor block;
@@ -111,7 +112,7 @@ TEST_F(GpuMemory, ThrowsOutOfMemoryAndKeepsTensorsUsable) {
     EXPECT_EQ(bytes(25 * kMiB).fill_(1).numel(), 25 * kMiB);
 }
 
-// Memory of one stream that another stream still reads must not be reused.
+// Memory of one stream must not be reused while another stream still reads it.
 TEST_F(GpuMemory, WaitsForRecordedStreams) {
     const cuda::Stream side;
     Tensor x = full({4096}, 3, {.device = kGpu});
@@ -135,7 +136,7 @@ TEST_F(GpuMemory, CopiesPinnedMemoryAsynchronously) {
     EXPECT_TRUE(pinned.is_pinned());
     EXPECT_TRUE(pinned.pin_memory().is_same(pinned));
     const Tensor copy = to(pinned, kGpu, true);
-    // Its block must not be reused before the copy has run.
+    // The pinned block must not be reused before the copy has run.
     pinned = {};
     Tensor next = zeros({5000}).pin_memory();
     expect_same_bits(to(copy, Device::cpu()), host);
@@ -209,7 +210,7 @@ TEST_F(GpuKernelErrors, AreThrownAtTheNextWait) {
     const Tensor y = embedding(to(tensor(std::vector<std::int64_t>{1, 9}, {2}), kGpu), weight);
     expect_error<IndexError>({"embedding: index out of range: 9", "size 4"},
                              [&] { y.to_vector(); });
-    EXPECT_EQ(y.sum().item(), 2);  // thrown once; the invalid index reads as 0
+    EXPECT_EQ(y.sum().item(), 2);  // the error is thrown once, and the invalid index reads 0
     const Tensor logits = randn({3, 5}, {.device = kGpu});
     const Tensor loss =
         cross_entropy(logits, to(tensor(std::vector<std::int64_t>{1, 5, 2}, {3}), kGpu));

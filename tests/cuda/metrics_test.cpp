@@ -1,5 +1,5 @@
-// Metrics on a GPU: an update reads nothing back, and errors reported by kernels are thrown by
-// compute().
+// Tests metrics on a GPU. An update copies nothing to the host, and compute() throws errors that
+// kernels report.
 #include "accel/utils/metrics.h"
 
 #include <cmath>

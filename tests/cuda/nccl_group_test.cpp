@@ -1,4 +1,5 @@
-// Process groups on GPUs: over NCCL if every process has a GPU, else through the host.
+// Tests process groups on GPUs, which communicate with NCCL if every process has a GPU, else
+// through the host.
 #include "core/graph.h"
 #include "tests/cuda/nccl_ranks.h"
 #include "tests/dist/ranks.h"
@@ -136,7 +137,7 @@ TEST_P(GroupOnGpu, ReportsMismatchesWithoutWaitingForAgreement) {
 TEST_P(GroupOnGpu, RefusesGraphCapture) {
     const auto errors = on_groups([](dist::ProcessGroup& group, Device gpu) {
         const Tensor x = of_rank(group, {8}, gpu);
-        // One rank after another, because the ranks are threads and can share a GPU.
+        // Runs one rank after another, because the ranks are threads and can share a GPU.
         for (int rank = 0; rank < group.size(); ++rank) {
             if (rank == group.rank()) {
                 Graph graph(gpu.index);

@@ -31,7 +31,7 @@ struct NcclRank {
     Device gpu;
     std::barrier<>& all;
 
-    // Returns values that differ between ranks but are known to all of them.
+    // Returns the values of `rank`, which differ between ranks. Every rank can compute them.
     static Tensor values(int rank, const Shape& shape, DType dtype = f32) {
         const Tensor quarters = to(arange(0, numel(shape), 1, {.dtype = f32}) * 0.25, i64);
         return to(quarters.view(shape) + rank, dtype);

@@ -1,4 +1,4 @@
-// NCCL's engine: alone on a GPU, on as many GPUs as there are, and refused if ranks share a GPU.
+// Tests NCCL's engine on one GPU and on all GPUs, and that it is refused if ranks share a GPU.
 #include <algorithm>
 #include <memory>
 #include <numeric>
@@ -181,8 +181,8 @@ TEST_P(NcclOnGpu, RefusesUnsupportedOperands) {
     });
 }
 
-// Work that other ranks have queued before they learn of the abort ends as well.
-TEST_P(NcclOnGpu, AbortEndsItOnAllRanks) {
+// Work that other ranks queued before they received the abort ends as well.
+TEST_P(NcclOnGpu, AbortEndsCallsOnAllRanks) {
     const int size = GetParam();
     run_and_ignore([&](NcclRank& r) {
         r.engine.all_reduce(r.own({16}), ReduceOp::sum)->wait();
@@ -192,7 +192,7 @@ TEST_P(NcclOnGpu, AbortEndsItOnAllRanks) {
         } else {
             try {
                 r.engine.all_reduce(r.own({16}), ReduceOp::sum)->wait();
-            } catch (const CommError&) {  // the replacement for NCCL reports it immediately
+            } catch (const CommError&) {  // the simulated NCCL reports the abort immediately
             }
             while (!r.control.failure()) std::this_thread::sleep_for(milliseconds(5));
         }
@@ -202,7 +202,8 @@ TEST_P(NcclOnGpu, AbortEndsItOnAllRanks) {
     });
 }
 
-// The replacement for NCCL reports it; whether NCCL does depends on the connection of the GPUs.
+// The simulated NCCL reports such a failure. NCCL reports it with some connections of the GPUs
+// only.
 TEST_P(NcclOnGpu, ReportsFailuresBetweenCalls) {
     const int size = GetParam();
     if (size == 1 || !kSimulated) return;

@@ -1,4 +1,4 @@
-// Every op case on a GPU compared with the CPU in f64, in each dtype and layout.
+// Compares every op case on a GPU with the CPU in f64, in each dtype and layout.
 #include "core/ops.h"
 
 #include "core/autograd/autograd.h"
@@ -12,7 +12,7 @@ Tensor on_gpu(const Tensor& x) {
     if (!x.defined()) return x;
     auto impl = std::make_shared<Impl>();
     const auto bytes = static_cast<std::int64_t>(x.impl()->storage->bytes());
-    // Compared as bytes, because gaps can contain invalid values.
+    // The storage is copied as bytes, because gaps can contain invalid values.
     const Tensor all = Tensor::from_blob(x.impl()->storage->data(), {bytes}, u8);
     impl->storage = to(all, kGpu).impl()->storage;
     impl->shape = x.shape();
@@ -67,7 +67,7 @@ TEST_P(OpOnGpu, MatchesTheCpu) {
     }
 }
 
-// Operands that are transposed, have gaps, start at an odd element, or are broadcast by stride 0.
+// Operands are transposed, have gaps, start at an odd element, or are broadcast by stride 0.
 TEST_P(OpOnGpu, SupportsAnyLayout) {
     const OpCase& c = op_case();
     if (!c.strided) return;

@@ -1,5 +1,5 @@
-// Pooling in sizes that cuDNN supports on a real GPU. On the simulated GPU, Axle's own kernels are
-// used.
+// Tests pooling in sizes that cuDNN supports on a real GPU. On the simulated GPU, Axle uses its own
+// kernels.
 #include <functional>
 #include <limits>
 #include <vector>
@@ -16,7 +16,7 @@ namespace {
 #if AXLE_SIMULATED_GPU
 constexpr std::int64_t kChannels = 2;  // the simulated GPU is slow
 #else
-constexpr std::int64_t kChannels = 128;  // 2^20 elements and more
+constexpr std::int64_t kChannels = 128;  // the images have 2^20 elements and more
 #endif
 
 using Call = std::function<Tensor(const Tensor&)>;

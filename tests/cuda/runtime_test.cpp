@@ -1,5 +1,5 @@
-// Difficult situations for the runtime: captures concurrent with other work, streams that are
-// destroyed, and little memory.
+// Tests the runtime with captures that are concurrent with other work, streams that are destroyed,
+// and little memory.
 #include <algorithm>
 #include <random>
 #include <thread>
@@ -47,7 +47,7 @@ void expect_marked(const Tensor& block, int value) {
 
 std::int64_t reserved() { return cuda::memory_stats().reserved; }
 
-// Large and small blocks; the cache is released in between.
+// The test allocates large and small blocks, and releases the cache in between.
 TEST_F(GpuAllocator, PreservesContentsWhileMemoryGrowsAndShrinks) {
     struct Held {
         Tensor block;
@@ -81,7 +81,7 @@ TEST_F(GpuAllocator, WaitsForOtherStreamsBeforeRunningOutOfMemory) {
     const cuda::Stream side;
     Tensor x = bytes(30 * kMiB);
     mark(x, 3);
-    const Tensor behind = bytes(2 * kMiB);
+    const Tensor adjacent = bytes(2 * kMiB);
     side.wait_stream(cuda::current_stream());
     Tensor y;
     {
@@ -239,7 +239,7 @@ TEST_F(GpuCapture, RefusesOperationsThatCannotBeReplayed) {
     expect_error<UsageError>({"to: reads the CPU's memory"}, capture([&] { to(host, kGpu); }));
     expect_error<UsageError>({"to: reads the CPU's memory"},
                              capture([&] { to(pinned, kGpu, true); }));
-    expect_error<UsageError>({"manual_seed", "captured"}, capture([] { manual_seed(1); }));
+    expect_error<UsageError>({"manual_seed", "capture"}, capture([] { manual_seed(1); }));
     EXPECT_FALSE(is_capturing());
     EXPECT_EQ(capture_id(), 0u);
 }

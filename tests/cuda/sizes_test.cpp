@@ -1,5 +1,5 @@
-// Sizes that select other code paths of the kernels than the small rows of the op cases
-// (OpCase::gpu_rows), integers, and optimizers.
+// Tests sizes that select other code paths of the kernels than the small rows of the op cases
+// (OpCase::gpu_rows), integer operands, and optimizers.
 #include <limits>
 
 #include "core/ops.h"
@@ -73,7 +73,7 @@ TEST_F(IntegersOnGpu, MultiplyAndCountLikeTheCpu) {
 
 class GradientsOnGpu : public GpuTest {};
 
-// More parameters than fit in one launch, including empty and unaligned ones.
+// Returns more parameters than fit in one launch, including empty and unaligned parameters.
 std::vector<Tensor> parameters_with_gradients(Device device, DType dtype) {
     std::vector<Tensor> params;
     for (std::int64_t i = 0; i < 150; ++i) {

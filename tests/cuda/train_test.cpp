@@ -1,4 +1,4 @@
-// Models and optimizers train on a GPU as they do on the CPU.
+// Tests that models and optimizers train on a GPU as they do on the CPU.
 #include "core/autograd/autograd.h"
 #include "core/numerics.h"
 #include "core/ops.h"

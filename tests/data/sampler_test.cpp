@@ -176,7 +176,7 @@ TEST(SkipBatchSampler, CountsRemainingSamples) {
         EXPECT_EQ(left(0), 7);
         EXPECT_EQ(left(1), 5);
         EXPECT_EQ(left(3), 1);
-        EXPECT_EQ(left(9), drop_last ? 1 : 0);  // samples that drop_last drops are counted
+        EXPECT_EQ(left(9), drop_last ? 1 : 0);  // the count includes samples that drop_last drops
     }
 }
 

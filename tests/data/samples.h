@@ -1,4 +1,4 @@
-// Datasets and samplers for tests of loaders. Samples are numbered, by index or sequentially.
+// Datasets and samplers for tests of loaders. The samples are consecutive numbers.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,7 @@ inline Ids ids_of(const Tree& batch) {
     return ids;
 }
 
-// Iterates a loader, or a view of one, once.
+// Iterates once over a loader, or a view of a loader, and returns the ids of each batch.
 template <class Loader>
 Batches pass(Loader&& loader) {
     Batches batches;
@@ -46,7 +46,7 @@ struct NumbersOptions {
     bool skips = false;  // whether streams can skip samples without reading them
 };
 
-// n samples with the ids 100 * epoch, 100 * epoch + 1, ...
+// A stream of n samples with the ids 100 * epoch, 100 * epoch + 1, ...
 class Numbers : public data::IterableDataset {
   public:
     explicit Numbers(std::int64_t n, NumbersOptions options = {}) : n_(n), options_(options) {}
@@ -57,7 +57,7 @@ class Numbers : public data::IterableDataset {
     std::optional<std::int64_t> size() const override {
         return options_.sized ? std::optional(n_) : std::nullopt;
     }
-    // The number of samples read by all streams.
+    // Returns the number of samples read by all streams.
     std::int64_t read() const { return read_; }
 
   private:

@@ -32,7 +32,7 @@ Tensor apply(const Transform& transform, const Tensor& images, std::uint64_t see
     return transform(images, random);
 }
 
-// n images of c x h x w, whose pixels all differ as far as u8 allows.
+// Returns n images of c x h x w, whose pixels all differ as far as u8 allows.
 Tensor pixels(std::int64_t n, std::int64_t c, std::int64_t h, std::int64_t w) {
     return arange(n * c * h * w).reshape({n, c, h, w}).to(u8);
 }
@@ -55,8 +55,8 @@ TEST(CenterCrop, RoundsToEvenInEveryRoundingMode) {
         std::fesetround(mode);
         const Tensor seven = CenterCrop({1, 7})(row), five = CenterCrop({1, 5})(row);
         std::fesetround(FE_TONEAREST);
-        EXPECT_EQ(seven.to_vector()[0], 0) << mode;  // 0.5
-        EXPECT_EQ(five.to_vector()[0], 2) << mode;   // 1.5
+        EXPECT_EQ(seven.to_vector()[0], 0) << mode;  // 0.5 is rounded to 0
+        EXPECT_EQ(five.to_vector()[0], 2) << mode;   // 1.5 is rounded to 2
     }
 }
 
@@ -73,7 +73,7 @@ TEST(Transforms, AcceptImagesOfAnyStrideAndDType) {
     }
     EXPECT_EQ(ToFloat()(ones({1, 2, 2}, {f16})).dtype(), f32);
     EXPECT_EQ(ToFloat()(ones({1, 2, 2}, {f64})).to_vector(), (Values{1, 1, 1, 1}));
-    // Without channels, and with several frames.
+    // The last two dimensions are cropped, without channels and with several frames.
     EXPECT_EQ(CenterCrop(2)(pixels(3, 1, 4, 4).squeeze(1)).shape(), (Shape{3, 2, 2}));
     EXPECT_EQ(apply(RandomCrop(2), ones({3, 5, 2, 4, 4})).shape(), (Shape{3, 5, 2, 2, 2}));
     EXPECT_EQ(Normalize({0.5}, {0.25})(ones({1, 3, 1, 1})).to_vector(), (Values{2, 2, 2}));
@@ -87,7 +87,7 @@ TEST(RandomCrop, DrawsEveryWindowEquallyOften) {
     const Tensor crops = apply(RandomCrop({3, 6}, {.padding = {1, 2}, .fill = 200}),
                                image.expand({kImages, 2, 4, 5}).contiguous());
     ASSERT_EQ(crops.shape(), (Shape{kImages, 2, 3, 6}));
-    // There are 4 x 4 windows in the 6 x 9 padded image.
+    // The padded image has 6 x 9 pixels and 4 x 4 possible windows.
     Tensor padded = full({2, 6, 9}, 200, {u8});
     padded.narrow(1, 1, 4).narrow(2, 2, 5).copy_(image[0]);
     std::map<Values, int> hits;
@@ -149,7 +149,7 @@ TEST(Compose, FusedTransformsAreBitIdenticalToSeparateOnes) {
         }
 }
 
-TEST(Compose, AppliesToRowsAsToGatheredImages) {
+TEST(Compose, TransformsRowsLikeGatheredImages) {
     const Tensor images = pixels(5, 3, 6, 7);
     const std::vector<std::int64_t> rows = {4, 0, 4, 2};
     const Transform twice = [](const Tensor& x, std::span<SampleRandom>) { return x * 2; };
@@ -221,7 +221,7 @@ TEST(Transforms, RefuseInvalidArguments) {
     EXPECT_THROW(Compose({nullptr}), UsageError);
 }
 
-// n images that differ, with their numbers as labels.
+// Returns n images that differ, with their numbers as labels.
 TensorDataset digits(std::int64_t n) {
     return TensorDataset(Tree{{"image", pixels(n, 1, 6, 6)}, {"label", arange(n)}});
 }
@@ -232,7 +232,7 @@ TransformedDataset augmented(std::int64_t n, std::uint64_t seed = 3) {
             {.seed = seed}};
 }
 
-using Images = std::map<std::int64_t, Values>;  // by label
+using Images = std::map<std::int64_t, Values>;  // the pixels of each image, by label
 
 Images one_by_one(const Tree& batch) {
     Images images;

@@ -1,4 +1,4 @@
-// A job within one program: ranks are threads or child processes.
+// A job within one program, whose ranks are threads or child processes.
 #pragma once
 
 #include <chrono>

@@ -80,7 +80,7 @@ std::string output_path() {
 
 }  // namespace axle::tests
 
-// The entry point for libFuzzer, which allocates each input at exactly its size.
+// Runs fuzz() for libFuzzer, which allocates each input at exactly its size.
 extern "C" int LLVMFuzzerTestOneInput(  // NOLINT(readability-identifier-naming): libFuzzer's
     const std::uint8_t* data, std::size_t size) {
     axle::tests::fuzz(std::as_bytes(std::span(data, size)));
@@ -98,7 +98,8 @@ int main(int argc, char** argv) {
             const axle::tests::Bytes bytes = axle::tests::bytes_of(text);
             try {
                 ++inputs;
-                axle::tests::fuzz(std::vector(bytes.begin(), bytes.end()));  // at exactly its size
+                axle::tests::fuzz(std::vector(
+                    bytes.begin(), bytes.end()));  // the copy has exactly the input's size
             } catch (const std::exception& error) {
                 ++failures;
                 std::cerr << file.path().string() << ": " << error.what() << '\n';

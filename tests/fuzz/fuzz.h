@@ -18,14 +18,15 @@ using Bytes = std::span<const std::byte>;
 // Tests a parser with the input. Crashes or throws if the parser is wrong.
 void fuzz(Bytes input);
 
-// The path in messages. It must be shown in printable form.
+// The path that parsers are given. Messages must show it in printable form.
 inline constexpr const char* kHostileName = "a\nfile";
 
 // Returns whether parse() succeeds. If it throws an axle::Error, checks that the message is short
 // and printable. Passes other exceptions on.
 bool accepts(const std::function<void()>& parse);
 
-// Throws an exception that fuzz() does not catch.
+// Throws an exception with the property's text unless the condition is true. fuzz() does not catch
+// it.
 void require(bool condition, const char* property);
 void require_same(const Tensor& actual, const Tensor& expected);
 
@@ -47,7 +48,7 @@ class MemoryFile {
     int descriptor_;
 };
 
-// The path of an output file in memory.
+// Returns the path of an output file in memory.
 std::string output_path();
 
 }  // namespace axle::tests

@@ -126,7 +126,7 @@ void fuzz(Bytes input) {
     Server server;
     FrameReader reader;
     accepts([&] {
-        // In pieces of various sizes, as from a network.
+        // The bytes arrive in pieces of various sizes, as from a network.
         for (std::size_t size = 1; !bytes.empty(); size = size * 2 + 1) {
             const std::string_view piece = bytes.substr(0, size);
             bytes.remove_prefix(piece.size());

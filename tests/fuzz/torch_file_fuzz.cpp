@@ -22,7 +22,7 @@ void fuzz(Bytes input) {
             known = load_torch_file(file.path(), {.check_crc = false, .unknown_as_null = true});
         }))
         touch(known, input.size());
-    // Few inputs have correct checksums.
+    // Few inputs have correct checksums, so the fuzzer first loads without checking them.
     if (!accepts([&] { unchecked = load_torch_file(file.path(), {.check_crc = false}); })) return;
     touch(unchecked, input.size());
     if (!accepts([&] { whole = load_torch_file(file.path()); })) return;

@@ -1,4 +1,4 @@
-// The hooks of a prepared model, which act around its outermost forward call.
+// Tests the hooks of a prepared model, which run around its outermost forward call.
 #include <stdexcept>
 
 #include "core/autograd/autocast.h"
@@ -70,7 +70,8 @@ TEST(ForwardHooks, PreparedChildKeepsItsParentsAutocast) {
     EXPECT_EQ(model(ones({3, 4})).dtype(), f32);
     EXPECT_EQ(model.between, bf16);
     EXPECT_EQ(model.inner_dtype, bf16);
-    EXPECT_EQ(model.inner(ones({3, 4})).dtype(), f32);  // called alone, it is the outermost
+    EXPECT_EQ(model.inner(ones({3, 4})).dtype(),
+              f32);  // this call of the inner model is the outermost call
 }
 
 TEST(ForwardHooks, RunBeforeForwardOncePerOutermostCall) {

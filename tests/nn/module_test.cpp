@@ -18,7 +18,7 @@ using tests::expect_close;
 using tests::expect_error;
 using tests::expect_same_bits;
 
-// A head that shares its weight with the embedding, and a buffer.
+// A model with a buffer, whose head shares its weight with the embedding.
 struct Tied : nn::Model<Tied> {
     Tied() : table(5, 3), hidden(nn::Linear(3, 3), relu, nn::Dropout(0.5)), head(3, 5) {
         head.weight = table.weight;
@@ -274,7 +274,7 @@ TEST(ModuleClone, CopiesValuesAndTiesButNotGradients) {
     expect_same_bits(copy(ids()).detach(), model(ids()).detach());
 }
 
-// One tensor handle under two names, and another handle for the same tensor.
+// A model with one tensor handle under two names, and another handle for the same tensor.
 struct Thrice : nn::Model<Thrice> {
     Thrice() : a(nn::init::parameter({2})), b(a) { nn::init::ones_(a); }
     void visit(nn::Visitor& v) override { v("a", a), v("again", a), v("b", b); }

@@ -1,4 +1,4 @@
-// Tests of the optimizer kernels on raw memory.
+// Tests the optimizer kernels on raw memory.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -24,7 +24,7 @@ constexpr AdamGroup kAdamW = {
     .lr = 0.01, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .decoupled = true};
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// Tensors of several sizes, some of them empty, with gradients and state. Lane is the type of the
+// Parameters of several sizes, including 0, with gradients and state. Lane is the type of the
 // state.
 template <class Param, class Grad, class Lane>
 struct Model {
@@ -88,7 +88,7 @@ TEST(OptimizerKernels, SgdInF32MatchesF64) {
         ASSERT_NEAR(single.p[i], exact.p[i], 2e-6) << i;
 }
 
-TEST(OptimizerKernels, RoundsHalfParametersOnceFromMasterWeights) {
+TEST(OptimizerKernels, RoundHalfParametersOnceFromMasterWeights) {
     Model<BFloat16, float, float> half({1000});
     std::vector<float> master(half.p.begin(), half.p.end());
     half.table[0].master = master.data();
@@ -104,7 +104,7 @@ TEST(OptimizerKernels, RoundsHalfParametersOnceFromMasterWeights) {
         ASSERT_EQ(half.p[i].bits, BFloat16(master[i]).bits) << i;
 }
 
-TEST(OptimizerKernels, StepsHalfParametersWithoutMasterWeights) {
+TEST(OptimizerKernels, StepHalfParametersWithoutMasterWeights) {
     Model<Half, Half, float> half({777});
     Model<float, float, float> single({777});
     for (std::size_t i = 0; i < 777; ++i) single.p[i] = half.p[i], single.g[i] = half.g[i];
@@ -157,7 +157,7 @@ TEST(StochasticRounding, DependsOnlyOnSeedStepAndElement) {
 TEST(StochasticRounding, IsExactOnAverage) {
     constexpr std::int64_t kCount = 200000;
     constexpr double kUpdate =
-        0.3 * 0x1p-7;  // 0.3 of the bf16 spacing above 1; rounding to nearest drops it
+        0.3 * 0x1p-7;  // 0.3 times the bf16 spacing above 1, which rounding to nearest discards
     for (const bool stochastic : {false, true}) {
         Model<BFloat16, float, float> model({kCount});
         std::fill(model.p.begin(), model.p.end(), BFloat16(1.0f));
@@ -223,7 +223,7 @@ TEST(OptimizerKernels, DoNotDependOnNumberOfThreads) {
     EXPECT_EQ(norms[0], norms[1]);
 }
 
-// Runs of several dtypes, longer than a chunk.
+// Rows of several dtypes, which are longer than a chunk.
 struct Rows {
     Rows() {
         for (int i = 0; i < 40003; ++i) singles.push_back(std::sin(0.1f * static_cast<float>(i)));

@@ -310,11 +310,11 @@ TEST(Optimizer, AppliesScalarsOfHooks) {
     set_gradients(params, 1);
     optimizer.step();
     EXPECT_TRUE(optimizer.step_was_skipped());
-    hooks->plan.scalars = std::nullopt;  // keeps the scalars
+    hooks->plan.scalars = std::nullopt;  // keeps the current scalars
     optimizer.step();
     EXPECT_TRUE(optimizer.step_was_skipped());
     EXPECT_EQ(values(params), values(parameters()));
-    hooks->plan.scalars = Tensor();  // none
+    hooks->plan.scalars = Tensor();  // removes the scalars
     optimizer.step();
     EXPECT_FALSE(optimizer.step_was_skipped());
     EXPECT_NE(values(params), values(parameters()));

@@ -1,4 +1,4 @@
-// Optimizer state files: training that PyTorch started continues with the same numbers.
+// Tests optimizer state files. A training that PyTorch started must continue with the same numbers.
 #include "optim/state_file.h"
 
 #include <functional>
@@ -159,7 +159,7 @@ TEST(StateFile, RefusesInvalidFiles) {
     expect_refused({}, {{"param_groups", "[{}]"}}, "no key 'params'");
     expect_refused({}, {{"param_groups", R"([{"params": [0, 1], "lr": "much"}])"}},
                    "expected a number");
-    // The first options are valid, the last is not.
+    // The first options are valid, but the last option is not.
     expect_refused({}, {{"param_groups", R"([{"params": [0, 1], "lr": 0.5, "amsgrad": 3}])"}},
                    "expected a boolean");
     for (const char* name :

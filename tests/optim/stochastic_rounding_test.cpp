@@ -14,7 +14,7 @@ using optim::Adam;
 using optim::AdamW;
 using optim::SGD;
 
-// Moves w towards 3 with gradient w - 3, in steps much smaller than the bf16 spacing.
+// Trains w towards 3 with the gradient w - 3, in steps much smaller than the bf16 spacing.
 template <class O, class Options>
 double descend(DType dtype, Options options, bool stochastic) {
     manual_seed(7);

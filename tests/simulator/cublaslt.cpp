@@ -3,9 +3,9 @@
 // the simulated stream, and refuses what NVIDIA's library refuses. The program that opens it must
 // export the simulator's functions (-rdynamic).
 //
-// There are three "algorithms", which differ only in their workspace and their time. Their bits are
+// It has three "algorithms", which differ only in their workspace and their time. Their bits are
 // valid for one version of the library only. AXLE_CUBLASLT_REFUSE is a mask of epilogues for which
-// there is no algorithm, to test how a program handles that.
+// no algorithm is returned, to test how a program handles this case.
 #include "tests/simulator/device.h"
 //
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The matrix product of the simulated cuBLASLt, with plain loops.
+// Computes the matrix product of the simulated cuBLASLt with plain loops.
 #include "tests/simulator/cublaslt_matmul.h"
 
 #include <cmath>
@@ -54,7 +54,8 @@ bool is_bias_gradient(std::uint32_t epilogue) {
     return epilogue == CUBLASLT_EPILOGUE_BGRADA || epilogue == CUBLASLT_EPILOGUE_BGRADB;
 }
 
-// The restrictions on Hopper: the first operand is transposed, the second is not.
+// Checks Hopper's restrictions on float8 products: the first operand must be transposed, and the
+// second must not.
 cublasStatus_t check_float8(const Shapes& s, std::uint64_t m, std::uint64_t k) {
     const Operation* const op = s.operation;
     const bool types =

@@ -43,7 +43,7 @@ namespace axle::kernels::simulator {
 struct Index3 {
     unsigned x = 0, y = 0, z = 0;
 };
-// The indices and sizes of the running thread.
+// Return the indices and sizes of the running thread.
 const Index3& thread_index();
 const Index3& block_index();
 const Index3& block_size();
@@ -58,7 +58,7 @@ struct Extent {
 void start(cudaStream_t stream, Extent grid, int threads, std::size_t shared_bytes,
            std::source_location at, std::function<void()> run);
 
-// Barriers for all threads of the block, or of the warp, that have not returned.
+// Wait until all threads of the block, or of the warp, that have not returned reach the barrier.
 void block_barrier();
 void warp_barrier();
 // Passes `bytes` bytes at `mine` to the warp, and copies the bytes of `lane` to `result`. Must be
@@ -86,7 +86,7 @@ T shuffle(T x, int from) {
 
 inline void __syncthreads() { axle::kernels::simulator::block_barrier(); }
 inline int __syncthreads_or(int predicate) {
-    // Threads run one at a time: the first to reach the second barrier sees all votes.
+    // Threads run one at a time, so the first thread after the second barrier reads all votes.
     static int any[2], round;
     axle::kernels::simulator::block_barrier();
     if (predicate) any[round & 1] = 1;
@@ -199,7 +199,7 @@ inline float __logf(float x) { return std::log(x); }
 inline float __fdividef(float a, float b) { return a / b; }
 inline unsigned __float_as_uint(float x) { return std::bit_cast<unsigned>(x); }
 inline float __uint_as_float(unsigned x) { return std::bit_cast<float>(x); }
-// Rounded separately, never fused.
+// Rounds the sum separately, so that it is never fused with a product.
 inline float __fadd_rn(float a, float b) { return a + b; }
 inline float __fmul_rn(float a, float b) { return a * b; }
 inline double __dadd_rn(double a, double b) { return a + b; }

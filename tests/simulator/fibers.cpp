@@ -1,4 +1,4 @@
-// Runs the threads of a block as fibers, see device.h.
+// Runs the threads of a block as fibers (see device.h).
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -70,7 +70,7 @@ struct Block {
     std::size_t stack_size = 0;
 };
 
-// One block runs at a time, under the lock of the simulated runtime.
+// Returns the running block. One block runs at a time, under the lock of the simulated runtime.
 Block& block() {
     static auto* const instance = new Block;
     return *instance;
@@ -88,7 +88,7 @@ void switch_to_scheduler(Thread& thread) {
 #endif
 }
 
-// A fiber runs one thread after another.
+// Runs one thread after another on a fiber.
 void fiber_main() {
     Block& b = block();
 #ifdef AXLE_FIBERS_UNDER_ASAN
@@ -135,7 +135,7 @@ void resume(Thread& thread) {
     }
 }
 
-// Opens the barriers that all threads have reached. Returns whether there was one.
+// Opens the barriers that all threads have reached. Returns whether it opened any.
 bool open_barriers() {
     Block& b = block();
     bool opened = false;
@@ -236,8 +236,8 @@ int lane() { return static_cast<int>(block().running->index.x % 32); }
 void exchange(const void* mine, std::size_t bytes, int from, void* result) {
     Thread& thread = *block().running;
     Warp& warp = warp_of(thread);
-    // Two buffers are used alternately, so that a faster lane does not overwrite values that others
-    // still read.
+    // Two buffers are used alternately, so that a faster lane does not overwrite values that other
+    // lanes still read.
     auto& values = warp.values[thread.rounds++ % 2];
     std::memcpy(values[static_cast<std::size_t>(lane())].data(), mine, bytes);
     wait_at(State::at_warp_barrier);

@@ -74,9 +74,9 @@ struct Round {
         : calls(static_cast<std::size_t>(ranks)),
           sent_data(static_cast<std::size_t>(ranks)),
           sent_event(static_cast<std::size_t>(ranks)) {}
-    std::vector<std::vector<Call>> calls;       // by rank
+    std::vector<std::vector<Call>> calls;       // the calls of each rank
     std::vector<std::vector<Bytes>> sent_data;  // copies of the sent data, by rank and call
-    std::vector<cudaEvent_t> sent_event;        // by rank: all its data are copied
+    std::vector<cudaEvent_t> sent_event;        // recorded when a rank's data are copied, by rank
     int arrived = 0;
 };
 
@@ -146,7 +146,7 @@ void copy_sent_data(void* argument) {
     }
 }
 
-// Returns the n-th message from one rank to another in a round: NCCL matches messages in order.
+// Returns the n-th message from one rank to another in a round. NCCL matches messages in order.
 const Bytes* message(const Round& round, std::size_t from, std::size_t to, std::size_t n) {
     for (std::size_t i = 0; i < round.calls[from].size(); ++i) {
         const Call& c = round.calls[from][i];
@@ -173,7 +173,7 @@ void receive(const Round& round, std::size_t rank, std::size_t index) {
     const std::size_t shift = c.kind == Kind::reduce_scatter ? rank * bytes : 0;
     std::vector<const char*> sources;
     for (const auto& sent_data : round.sent_data) {
-        // If the calls of the ranks differ, NCCL would hang or write garbage; this leaves the
+        // If the calls of the ranks differ, NCCL hangs or writes garbage. The simulation leaves the
         // memory unchanged.
         if (index >= sent_data.size() || sent_data[index].size() < shift + bytes) return;
         sources.push_back(sent_data[index].data() + shift);
@@ -211,7 +211,7 @@ thread_local int depth = 0;
 thread_local std::vector<ncclComm_t> in_group;
 
 ncclResult_t add(ncclComm_t comm, Call call) {
-    if (depth == 0) return ncclResult_t(5);  // ncclInvalidUsage
+    if (depth == 0) return ncclResult_t(5);  // 5 is ncclInvalidUsage
     if (comm->calls.empty()) in_group.push_back(comm);
     comm->calls.push_back(call);
     return ncclSuccess;
@@ -235,7 +235,8 @@ void submit(ncclComm_t comm) {
     cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
     cudaEventRecord(event, comm->stream);
     const std::lock_guard lock(comm->world->mutex);
-    // Never destroyed, because another rank of the round can wait for it at any time.
+    // The events are never destroyed, because another rank of the round can wait for them at any
+    // time.
     static auto& events = *new std::vector<cudaEvent_t>;
     static auto& events_mutex = *new std::mutex;
     {

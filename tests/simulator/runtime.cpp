@@ -1,4 +1,4 @@
-// The device functions of the simulated CUDA runtime (see simulator.h), and kernel launches.
+// The device functions and kernel launches of the simulated CUDA runtime (see simulator.h).
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -13,7 +13,7 @@ namespace axle::kernels::simulator {
 
 namespace {
 
-// Set before main, because the first use of a library reads it.
+// The variable is set before main, because the first use of a library reads it.
 [[maybe_unused]] const int libraries = setenv("AXLE_LIBRARY_PATH", AXLE_SIMULATED_LIBRARIES, 0);
 
 thread_local int bus = 0;

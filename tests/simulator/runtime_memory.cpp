@@ -232,7 +232,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t size, cudaMe
     AXLE_LOCKED;
     if (kind == cudaMemcpyHostToDevice && is_pageable(from)) {
         if (stream_of(stream).capture) return result(cudaErrorStreamCaptureUnsupported);
-        // The data are copied before the call returns.
+        // The call copies the data before it returns.
         const auto* bytes = static_cast<const char*>(from);
         queue(stream, [to, staged = std::vector<char>(bytes, bytes + size)] {
             std::memcpy(to, staged.data(), staged.size());

@@ -27,17 +27,17 @@ using Captured = std::shared_ptr<std::vector<Work>>;
 struct CUstream_st {
     std::deque<axle::kernels::simulator::Work> queue;
     std::uint64_t queued = 0, done = 0;
-    // The graph that work is added to while the stream is captured.
+    // The graph to which work is added while the stream is captured.
     axle::kernels::simulator::Captured capture;
     bool origin = false;  // the capture began on this stream
-    // Set for the origin only.
+    // The mode of the capture; set for its origin only.
     cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
     std::thread::id captor;
-    bool broken = false;  // by a call that is forbidden during a capture
+    bool broken = false;  // whether a forbidden call has broken the capture
 };
 
 struct CUevent_st {
-    CUstream_st* stream = nullptr;  // null: never recorded
+    CUstream_st* stream = nullptr;  // null if it was never recorded
     std::uint64_t position = 0;
     axle::kernels::simulator::Captured capture;
     std::chrono::steady_clock::time_point passed = {};
@@ -65,7 +65,7 @@ struct Device {
     CUstream_st legacy;
     std::size_t memory = kArena, used = 0;
     std::map<void*, std::size_t> blocks;
-    // Device memory is one address range that is inaccessible while nothing runs. Not used with
+    // Device memory, one address range that is inaccessible while no work runs. It is not used with
     // AddressSanitizer, which detects accesses outside of blocks itself.
     char* arena = nullptr;
     std::map<std::size_t, std::size_t> gaps;  // size of each gap, by offset
@@ -78,7 +78,7 @@ struct Device {
 
 Device& device();
 
-// Makes device memory accessible for a scope.
+// Makes device memory accessible while the object exists.
 class AccessScope {
   public:
     AccessScope();
@@ -97,7 +97,7 @@ void queue(cudaStream_t handle, Work work);
 void drain(CUstream_st& stream, std::uint64_t position);
 void drain_all();
 
-// The capture mode of this thread (cudaThreadExchangeStreamCaptureMode).
+// Returns the capture mode of this thread (see cudaThreadExchangeStreamCaptureMode).
 cudaStreamCaptureMode& capture_mode();
 // Returns whether an active capture forbids calls of this thread that are not queued on its stream.
 // Such a call breaks the capture.

@@ -46,7 +46,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
 }
 cudaError_t cudaDeviceSynchronize() {
     AXLE_LOCKED;
-    // Forbidden in every capture mode and on every thread.
+    // The call is forbidden in every capture mode and on every thread.
     for (const CUstream_st* stream : device().streams)
         if (stream->capture)
             return break_capture(stream->capture, cudaErrorStreamCaptureUnsupported);
@@ -98,7 +98,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     AXLE_LOCKED;
     CUstream_st& s = stream_of(stream);
     if (event->capture) {
-        s.capture = event->capture;  // joins the capture, in which its work is already ordered
+        s.capture = event->capture;  // the stream joins the capture, which already orders its work
         return cudaSuccess;
     }
     if (event->stream == nullptr || s.capture) return cudaSuccess;

@@ -13,7 +13,8 @@
 
 namespace axle::kernels::simulator {
 
-// Returns whether there is a device: true in programs that also link plugged_in.cpp.
+// Returns whether the process has a device, which is true in programs that also link
+// plugged_in.cpp.
 bool plugged_in();
 
 // Returns the source lines in kernels/cuda/ ("softmax.cu:42") whose kernels have been launched.

@@ -1,4 +1,4 @@
-// Tests axle config, env and estimate-memory: their functions and the program.
+// Tests the functions and the commands of axle config, axle env and axle estimate-memory.
 #include <cstdio>
 #include <cstdlib>
 #include <sstream>
@@ -162,7 +162,7 @@ TEST_F(AxleConfig, AcceptsAnswersAsFlags) {
     EXPECT_EQ(config.num_processes, 4);
     EXPECT_EQ(config.machine_rank, 1);
 
-    // Unlike `default`, it replaces an existing file.
+    // Unlike `default`, this command replaces an existing file.
     expect(0,
            {"config", "--config_file", file, "--distributed_type", "MULTI_GPU", "--num_processes",
             "2", "--gpu_ids", "0,1"},

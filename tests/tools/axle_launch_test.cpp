@@ -314,7 +314,7 @@ TEST_F(AxleLaunch, RunsPythonScriptsAndModules) {
     setenv("PATH", path.c_str(), 1);
 }
 
-TEST_F(AxleLaunch, NamesAMissingProgram) {
+TEST_F(AxleLaunch, ReportsAMissingProgram) {
     const Ended ended = run({"launch", "no-such-program-anywhere"});
     EXPECT_EQ(ended.code, 1);
     EXPECT_THAT(ended.text(), HasSubstr("no-such-program-anywhere"));

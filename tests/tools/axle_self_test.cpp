@@ -1,4 +1,4 @@
-// Tests `axle test`: its workers started by hand, and the whole program.
+// Tests `axle test` as a whole, and its workers started by hand.
 #include <chrono>
 #include <cstdlib>
 #include <map>
@@ -116,7 +116,7 @@ TEST_F(AxleSelfTest, ReportsAFailure) {
     EXPECT_THAT(output(ended), HasSubstr("rank 1"));
 }
 
-// Started by `axle test`, and as a program by `axle launch`.
+// The processes are started by `axle test`, and by `axle launch` as a program.
 // Covers 26.test, 29.test.
 TEST_F(AxleSelfTest, PassesOnOneTwoAndFourProcesses) {
     for (const char* processes : {"1", "2", "4"})

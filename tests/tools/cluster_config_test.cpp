@@ -179,7 +179,7 @@ TEST(ClusterConfig, ReadsGpuIdsAsNumberOrList) {
 }
 
 // Covers 28.compute_environment.
-TEST(ClusterConfig, NamesEveryUnknownKey) {
+TEST(ClusterConfig, ReportsEveryUnknownKey) {
     expect_refused("{distributed_type: 'NO', num_proceses: 2, colour: red}",
                    {"'num_proceses' (num_processes?)", "'colour'"});
 }

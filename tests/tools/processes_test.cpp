@@ -1,5 +1,5 @@
-// Tests train_gpt on several processes, started by different launchers: training must match one
-// process with a batch as large as all of theirs.
+// Tests train_gpt on several processes, started by different launchers. Training must match one
+// process whose batch is as large as the batches of all processes together.
 #include <cstdlib>
 #include <fstream>
 #include <string>
@@ -14,7 +14,7 @@ namespace {
 
 using namespace tests;  // NOLINT: the harness of this folder
 
-// Returns the path of a program in PATH, or "".
+// Returns the path of a program in PATH, or "" if it is not found.
 std::string found(const std::string& name) {
     const char* path = std::getenv("PATH");
     std::stringstream folders(path == nullptr ? "" : path);
@@ -35,8 +35,8 @@ class Launched : public TrainerTest {
         write_words(folder_ / "text.txt");
     }
 
-    // The port of rank 0, for launchers that do not choose one; different for each test, because
-    // tests run in parallel.
+    // Adds MASTER_PORT to the command of a launcher that does not choose a port. Each call uses
+    // another free port, because tests run in parallel.
     static Arguments with_port(Arguments launcher) {
         launcher.insert(launcher.begin(),
                         {"/usr/bin/env", "MASTER_PORT=" + std::to_string(free_port())});
@@ -60,7 +60,7 @@ class Launched : public TrainerTest {
         return ended;
     }
 
-    // Evaluation must give the same result, however the samples are divided.
+    // Expects that evaluation gives the same result, however the samples are divided.
     void expect_to_evaluate_as_one(Arguments options, const Arguments& keys) {
         const Ended trained = run(options);
         ASSERT_EQ(trained.code, 0) << trained.text();
@@ -137,8 +137,8 @@ TEST_F(Launched, TrainsLikeOneProcessWithMpich) {
     expect_to_train_as_one(with_port({mpirun, "-n", "2"}));
 }
 
-// Uses variables recorded from srun: two tasks on one node. A shell sets the variables of each
-// task.
+// The variables were recorded from srun with two tasks on one node. A shell sets the variables of
+// each task.
 TEST_F(Launched, TrainsLikeOneProcessWithSlurmVariables) {
     const std::string script = folder_ / "srun.sh";
     std::ofstream(script) << R"(export SLURM_JOB_ID=)" << getpid() << R"( SLURM_NTASKS=2

@@ -104,13 +104,13 @@ TEST(Report, EscapesText) {
                                       .text = evil,
                                       .pictures = {{"", evil, false}}});
     EXPECT_THAT(html, Not(HasSubstr("<script>alert")));
-    EXPECT_EQ(count(html, "</script>"), 2u);  // of the values and of the page
+    EXPECT_EQ(count(html, "</script>"), 2u);  // one script has the values, one draws the page
     EXPECT_EQ(values_in(html).size(), 1u);
 }
 
 TEST(Report, ShowsAGapForNonFiniteLosses) {
     std::vector<Tree> rows = metrics(4);
-    rows[2].set("loss", "NaN");  // as written by to_json
+    rows[2].set("loss", "NaN");  // to_json() writes NaN as this text
     const std::string html = to_html({.title = "run", .metrics = rows});
     EXPECT_TRUE(values_in(html)[0]["curves"][0][2][2].is_null());
     const std::smatch path = [&] {
@@ -121,7 +121,7 @@ TEST(Report, ShowsAGapForNonFiniteLosses) {
         return match;
     }();
     EXPECT_EQ(count(path[1], "M"), 2u);
-    EXPECT_EQ(count(path[1], "L"), 1u);  // 1 to 2
+    EXPECT_EQ(count(path[1], "L"), 1u);  // one line from point 1 to point 2
 }
 
 TEST(Report, IsCompleteWithoutMetrics) {
@@ -130,7 +130,7 @@ TEST(Report, IsCompleteWithoutMetrics) {
     EXPECT_THAT(html, HasSubstr("</html>"));
 }
 
-TEST(Report, ReadsMetricsAndNamesDamagedLines) {
+TEST(Report, ReadsMetricsAndReportsDamagedLines) {
     const tests::TemporaryFolder folder;
     const std::string path = folder / "metrics.jsonl";
     std::ofstream(path) << "{\"step\": 1, \"loss\": 2}\n{\"step\": 2, \"loss\": 1}\n{\"st";
@@ -209,7 +209,7 @@ TEST(Chart, IsEmptyWithoutPoints) {
     EXPECT_EQ(to_svg({.title = "t", .curves = {{.name = "a", .x = {1}, .y = {nan}}}}), "");
 }
 
-TEST(Html, EncodesBase64) {  // RFC 4648, section 10
+TEST(Html, EncodesBase64) {  // with the test vectors of RFC 4648, section 10
     EXPECT_EQ(data_uri("t", ""), "data:t;base64,");
     EXPECT_EQ(data_uri("t", "f"), "data:t;base64,Zg==");
     EXPECT_EQ(data_uri("t", "fo"), "data:t;base64,Zm8=");

@@ -226,7 +226,7 @@ TEST_F(TrainGpt, TrainsOnTheGivenDeviceOrReportsWhyNot) {
     }
 }
 
-TEST_F(TrainGpt, NamesMissingAndInvalidFiles) {
+TEST_F(TrainGpt, ReportsMissingAndInvalidFiles) {
     const auto with_data = [&](const std::string& data) {
         return Arguments{"--preset", "tiny", "--out", folder_ / "a", "--data", data};
     };
@@ -248,7 +248,7 @@ TEST_F(TrainGpt, NamesMissingAndInvalidFiles) {
     expect_refused(tiny("a", {"--resume", folder_ / "none"}), {folder_ / "none"});
 }
 
-TEST_F(TrainGpt, NamesAnInvalidCheckpoint) {
+TEST_F(TrainGpt, ReportsAnInvalidCheckpoint) {
     ASSERT_EQ(run(tiny("a")).code, 0);
     const std::string checkpoint = folder_ / "a/checkpoints/checkpoint_20";
     for (const char* name : {"/optimizer.safetensors", "/manifest.json"}) {

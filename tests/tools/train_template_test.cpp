@@ -77,7 +77,7 @@ class TrainTemplate : public TrainerTest {
         return read_file(path(out, "model.safetensors"));
     }
     // Checks that a run which is stopped after its first checkpoints and resumed equals an
-    // uninterrupted one.
+    // uninterrupted run.
     void expect_to_resume_exactly(const std::string& checkpoint, const Arguments& more) {
         train("whole", more);
         Arguments again = more;
@@ -119,7 +119,7 @@ TEST_F(TrainTemplate, ReadsAFileAndTheCommandLine) {
 }
 
 // Covers 25.ConfigStore.
-TEST_F(TrainTemplate, NamesMissingUnknownAndInvalidOptions) {
+TEST_F(TrainTemplate, ReportsMissingUnknownAndInvalidOptions) {
     expect_refused({}, {"missing: data.data_dir, data.batch_size, training.project_name"});
     expect_refused(options("a", {"data.batchsize=3"}),
                    {"'data.batchsize'", "did you mean data.batch_size?", "pin_memory"});
@@ -285,7 +285,7 @@ TEST_F(TrainTemplate, ClipsByValueAndByNormInF16) {
                 "training.max_grad_norm=0.01"});
     const auto updates = rows("a");
     ASSERT_EQ(updates.size(), 15u);
-    // Clips by value first: 61,706 gradients of at most 1e-4.
+    // Clipping by value runs first, so the norm is of 61,706 gradients of at most 1e-4.
     for (const json& row : updates) EXPECT_LT(row["grad_norm"].get<double>(), 0.025);
     EXPECT_LT(updates.back()["loss"], updates.front()["loss"]);
 }
@@ -302,8 +302,8 @@ TEST_F(TrainTemplate, EvaluatesWithoutTrackersAndContinuesTraining) {
     EXPECT_TRUE(weights("often") == weights("seldom"));
 }
 
-// One process must make the same updates as two with half of every batch each; the schedule counts
-// updates. Only one process prints.
+// One process must make the same updates as two processes with half of every batch each. The
+// schedule counts updates, and only one process prints.
 // Covers 25.boilerplate, 25.num_training_steps, 25.multi-node, 25.metrics, 25.log_metrics,
 // 25.progress.
 TEST_F(TrainTemplate, TrainsOnTwoProcessesLikeOnOne) {

@@ -14,7 +14,7 @@ class TrainVision : public TrainerTest {
   protected:
     TrainVision() : TrainerTest("train_vision") {}
 
-    // Runs on the committed digits with its own output folder.
+    // Returns the options of a run on the committed digits with its own output folder.
     Arguments tiny(const std::string& out, const Arguments& more = {}) {
         Arguments all = {"--preset", "tiny",        "--data",    AXLE_TESTS_DIR "/golden/images",
                          "--out",    folder_ / out, "--threads", "1"};
@@ -109,7 +109,7 @@ TEST_F(TrainVision, WritesReportTraceAndTrackers) {
     EXPECT_EQ(events, 1u);
 }
 
-TEST_F(TrainVision, NamesInvalidOptions) {
+TEST_F(TrainVision, ReportsInvalidOptions) {
     expect_refused(tiny("a", {"--model", "lenett"}), {"lenett", "did you mean lenet?"});
     expect_refused(tiny("a", {"--data", folder_ / "none"}), {"none", "train-images-idx3-ubyte"});
     expect_refused(tiny("a", {"--log-with", "tensorbord"}), {"tensorbord", "tensorboard"});
@@ -120,7 +120,7 @@ TEST_F(TrainVision, NamesInvalidOptions) {
                    {"conv1.weight", "layers.0.weight"});
 }
 
-// Trains on the real digits in the folder AXLE_DATA.
+// This test trains on the real digits in the folder AXLE_DATA.
 TEST_F(TrainVision, LongTrainingReadsHandwriting) {
     const char* folder = std::getenv("AXLE_DATA");
     if (folder == nullptr) GTEST_SKIP() << "AXLE_DATA names no folder with mnist/ in it";

@@ -43,7 +43,7 @@ inline void write_words(const std::string& path) {
 }
 
 struct Ended {
-    int code = -1;  // minus the signal, if one ended it
+    int code = -1;  // exit code, or minus the signal that ended the program
     std::vector<std::string> out, err;
 
     std::string text() const {
@@ -97,7 +97,8 @@ class TrainerTest : public testing::Test {
     std::string model(const std::string& out) {
         return read_file(folder_ / out + "/model.safetensors");
     }
-    // The fields of the metrics that must be reproduced exactly: all but the speed.
+    // Returns the fields of the metrics that must be reproduced exactly, which are all but the
+    // speed.
     std::vector<json> metrics(const std::string& out) {
         std::vector<json> rows;
         for (const std::string& line : lines_of(folder_ / out + "/metrics.jsonl")) {
@@ -107,8 +108,8 @@ class TrainerTest : public testing::Test {
         }
         return rows;
     }
-    // Kills a run once its metrics have `rows` rows and a checkpoint exists, after a short delay.
-    // Returns false if the run ended before.
+    // Kills a run when its metrics have `rows` rows and a checkpoint exists, after the delay
+    // `later`. Returns false if the run ended before that.
     bool killed_at(std::size_t rows, std::chrono::microseconds later, const std::string& out,
                    const Arguments& arguments) {
         const pid_t child = start(arguments);

@@ -1,5 +1,5 @@
-// Tests a job on two machines: two network namespaces with a virtual cable. Skipped if namespaces
-// are not permitted.
+// Tests a job on two machines, simulated by two network namespaces with a virtual cable. The tests
+// are skipped if namespaces are not permitted.
 #include <cstdlib>
 #include <fstream>
 #include <string>
@@ -109,13 +109,13 @@ TEST_F(TwoMachines, ConnectWithEnvironmentVariablesOnly) {
     expect_both_succeed();
 }
 
-TEST_F(TwoMachines, NameTheRankOfADisconnectedMachine) {
+TEST_F(TwoMachines, ReportTheRankOfADisconnectedMachine) {
     const auto of = [&](int rank) {
         return "export RANK=" + std::to_string(rank) +
                " WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=10.77.0.1\n" +
                train("cut") + " --steps 1000000 --save-every 0";
     };
-    // Disconnects the cable while both train; neither side is notified.
+    // Disconnects the cable while both machines train. Neither machine is notified.
     machine(0, "(until [ -s " + (folder_ / "cut/metrics.jsonl") +
                    " ]; do sleep 0.05; done; ip link set cable0 down) &\n" + of(0));
     machine(1, of(1));

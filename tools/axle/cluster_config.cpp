@@ -302,7 +302,8 @@ ClusterConfig config_from_tree(const Tree& tree, const std::string& name) {
 
 ClusterConfig read_config(const std::string& path) {
     if (const InputFile file(path); file.size() > (std::int64_t{1} << 20))
-        throw FileError(printable(path) + ": too large for a configuration file");
+        throw FileError(
+            str(printable(path), ": too large for a configuration file: ", file.size(), " bytes"));
     const std::string text = read_file(path);
     Tree tree;
     if (is_json(path)) {

@@ -83,7 +83,8 @@ const std::map<std::string, std::function<TensorBytes()>>& known_models() {
 std::optional<TensorBytes> from_config(const std::string& path) {
     const std::string text = read_file(path);
     if (text.size() > kMaxConfig)
-        throw FileError(printable(path) + ": too large for a config.json");
+        throw FileError(str(printable(path), ": too large for a config.json: ", text.size(),
+                            " bytes, at most ", kMaxConfig));
     try {
         const Tree fields = from_json(text);
         const Tree* type = fields.is_map() ? fields.find("model_type") : nullptr;

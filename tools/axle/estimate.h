@@ -25,7 +25,7 @@ struct ModelSize {
 // module with weights of its own.
 ModelSize model_size(const TensorBytes& tensors);
 
-// With fp8, weights are stored in 16 bits.
+// The dtypes of estimates. With fp8, weights are stored in 16 bits.
 enum class EstimateDType : std::uint8_t { float32, float16, bfloat16, int8, int4, fp8 };
 // Throws UsageError for an unknown name.
 EstimateDType estimate_dtype(const std::string& name);

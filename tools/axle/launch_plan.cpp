@@ -70,8 +70,8 @@ std::string secret_in(const std::string& path) {
     while (!token.empty() && (token.back() == '\n' || token.back() == '\r')) token.pop_back();
     constexpr std::size_t kShortest = 16;
     if (token.size() < kShortest)
-        throw ValueError(
-            str(printable(path), ": a secret must have at least ", kShortest, " characters"));
+        throw ValueError(str(printable(path), ": a secret must have at least ", kShortest,
+                             " characters: it has ", token.size()));
     return token;
 }
 
@@ -127,9 +127,11 @@ class Planner {
             take_default("num_processes", std::to_string(total));
         }
         if (multi_gpu_ && total < 2)
-            throw ValueError("launch: --multi_gpu needs at least two processes: --num_processes");
+            throw ValueError(str(
+                "launch: --multi_gpu needs at least two processes: --num_processes is ", total));
         if (multi_gpu_ && p_.num_machines == 1 && gpu_ids_ != "all" && split(gpu_ids_).size() < 2)
-            throw ValueError("launch: --multi_gpu needs at least two --gpu_ids, or all");
+            throw ValueError("launch: --multi_gpu needs at least two --gpu_ids, or all: " +
+                             in_quotes(gpu_ids_));
         if (total % p_.num_machines != 0)
             throw ValueError(str("launch: ", total, " processes cannot be divided evenly among ",
                                  p_.num_machines, " machines"));

@@ -141,8 +141,9 @@ void check_answers(const ClusterConfig& config) {
     const bool alone = config.distributed_type == "NO";
     const int machines = config.num_machines;
     const auto refuse = [](const std::string& why) { throw UsageError("config: " + why); };
-    if (machines < 1) refuse("--num_machines must be at least 1");
-    if (config.num_processes < 1) refuse("--num_processes must be at least 1");
+    if (machines < 1) refuse(str("--num_machines must be at least 1: ", machines));
+    if (config.num_processes < 1)
+        refuse(str("--num_processes must be at least 1: ", config.num_processes));
     if (alone && (machines > 1 || config.num_processes > 1))
         refuse("--distributed_type NO is one process on one machine");
     if (!alone && machines == 1 && config.num_processes == 1)
@@ -152,7 +153,7 @@ void check_answers(const ClusterConfig& config) {
         refuse(str("--num_processes ", config.num_processes, " cannot be divided among ", machines,
                    " machines"));
     if (config.machine_rank < 0 || config.machine_rank >= machines)
-        refuse(str("--machine_rank must be from 0 to ", machines - 1));
+        refuse(str("--machine_rank must be from 0 to ", machines - 1, ": ", config.machine_rank));
     if (machines > 1 && !config.main_process_ip)
         refuse("a job on several machines needs --main_process_ip, the address of machine 0");
 }

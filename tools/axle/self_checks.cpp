@@ -84,7 +84,7 @@ void check_execution(Accelerator& accelerator) {
     }
 }
 
-// Uses that the processes of a machine share a clock.
+// The check relies on the clock that the processes of a machine share.
 void check_main_process_first(Accelerator& accelerator) {
     using Clock = std::chrono::steady_clock;
     const auto now = [] { return static_cast<double>(Clock::now().time_since_epoch().count()); };

@@ -23,7 +23,7 @@ int run_worker() {
     return 0;
 }
 
-// The default launch: every GPU, or two processes on the CPU.
+// Returns the arguments of the default launch: every GPU, or two processes on the CPU.
 std::vector<std::string> usual_launch() {
     const int gpus = cuda::device_count();
     if (gpus < 2) return {"--cpu", "--num_processes", "2"};

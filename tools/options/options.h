@@ -29,9 +29,9 @@ class Option {
     Option one_of(const std::vector<std::string>& values);
     Option at_least_zero();
     Option required();
-    // The option can be given several times, with one value each.
+    // Lets the option be given several times, with one value each.
     Option repeatable();
-    // The heading of --help that lists the option; "" hides it.
+    // Sets the heading of --help that lists the option; "" hides it.
     Option group(const std::string& heading);
 
     bool was_given() const;
@@ -65,10 +65,10 @@ class Options {
     Option add(const std::string& names, std::vector<std::string>& values, const std::string& help);
     Option add_flag(const std::string& names, bool& value, const std::string& help);
 
-    // For options that are declared afterwards: the last value wins if an option is given twice
-    // (by default that is an error).
+    // Lets the last value win if an option that is declared afterwards is given twice. By default
+    // that is an error.
     void let_last_win();
-    // For options that are declared afterwards: --help shows the value of their variable.
+    // Makes --help show the variables' values for options that are declared afterwards.
     void show_defaults();
     void add_version(const std::string& version);
     void set_footer(const std::string& text);

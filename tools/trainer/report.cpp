@@ -69,7 +69,8 @@ std::vector<std::string> names_of(const std::vector<Tree>& metrics) {
     return ordered;
 }
 
-// JSON has no such numbers: they are strings (core/tree/tree.h).
+// Returns whether a value is a number that is not finite. JSON has no such numbers, so they are
+// strings (core/tree/tree.h).
 bool is_not_finite(const Tree& value) {
     return value.is_string() && (value.string() == "NaN" || value.string() == "Infinity" ||
                                  value.string() == "-Infinity");

@@ -23,7 +23,7 @@ struct Report {
     // The lines of metrics.jsonl. Each number except step and epoch becomes a curve; val_x is drawn
     // in the chart of x. Names that end in _bytes or _per_s are formatted accordingly.
     std::vector<Tree> metrics = {};
-    // Tables. Keys of nested maps become a.b.
+    // The tables of the page, in which keys of nested maps become a.b.
     Tree configuration = Tree::map(), environment = Tree::map();
     std::vector<profiler::Row> operations = {};  // time by operation
     std::string text = {};                       // sample text of the model

@@ -45,7 +45,7 @@ void online_softmax(const Rows& rows, const Keys& keys, Lane* scores, Lane* maxi
     }
 }
 
-// x[d][i] *= factor[i]
+// Computes x[d][i] *= factor[i]
 template <class Lane>
 void scale_columns(std::int64_t depth, std::int64_t first, std::int64_t end, const Lane* factor,
                    Lane* x) {

@@ -5,8 +5,8 @@
 // [key][query], then dv, dk and dq with the head's depth along the lanes. dk and dv of the head and
 // dq of the 64 queries are accumulated in scratch memory, so that every element is computed by one
 // task in a fixed order. If there are few key-value heads, the blocks of queries are distributed
-// over several tasks, whose dk and dv are added in a fixed order. Memory traffic: q, dout, out and
-// dq once; k, v, dk and dv once per 64 queries.
+// over several tasks, whose dk and dv are added in a fixed order. q, dout, out and dq are
+// transferred once, and k, v, dk and dv once per 64 queries.
 #include "kernels/ops/attention.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -34,7 +34,7 @@ struct BackwardMemory {
     }
     Lane *q, *dout;                  // [query][depth]; q is scaled
     Lane *q_columns, *dout_columns;  // transposed: [depth][query]
-    Lane *dq, *k, *v;                // [query or key][depth]
+    Lane *dq, *k, *v;                // each is [query or key][depth]
     Lane *weights, *gradients;       // [key][query]
     Lane *tile, *mask_rows;
     Lane *lse, *delta;  // per query; delta = dout . out
@@ -123,7 +123,7 @@ void backward_rows(const Job& job, const Rows& rows, const BackwardMemory<Lane>&
     store_rows(m.dq, pitch, rows.count, job.dq, rows.b, rows.h, rows.first);
 }
 
-// Task `part` of head (b, group). Adds to dk and dv [keys][pitch].
+// Runs task `part` of head (b, group), which adds to dk and dv [keys][pitch].
 template <class Lane>
 void backward_group(const Job& job, std::int64_t b, std::int64_t group, std::int64_t part,
                     void* memory, void* dk, void* dv) {
@@ -230,7 +230,7 @@ void attention_backward(Cpu& on, ConstView dout, ConstView q, ConstView k, Const
         });
     }
 
-    // Part p of pair i has its dk, then dv, at offset (i parts + p) 2 sum_bytes.
+    // The sums of part p of pair i (dk, then dv) start at offset (i parts + p) 2 sum_bytes.
     char* const sums = scratch.take<char>(pairs * job.parts * 2 * sum_bytes);
     ScratchSlots slots(scratch, block_bytes, pairs * job.parts);
     parallel(pairs * job.parts, [&](std::int64_t task) {

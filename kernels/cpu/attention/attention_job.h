@@ -14,8 +14,8 @@ namespace axle::kernels {
 
 inline constexpr std::int64_t kRowBlock = 64;  // queries per tile
 inline constexpr std::int64_t kKeyBlock = 64;  // keys per tile
-// On the causal diagonal, tiles shrink in steps of this many queries and keys. A multiple of the
-// lanes of all targets.
+// On the causal diagonal, tiles shrink in steps of this many queries and keys. It is a multiple of
+// the lanes of all targets.
 inline constexpr std::int64_t kStep = 16;
 inline constexpr std::int64_t kPad = 16;  // rows in scratch are padded to a multiple of this
 
@@ -26,7 +26,7 @@ struct Job {
     std::int64_t heads, groups, queries, keys, depth;
     std::int64_t pitch;       // depth rounded up to kPad
     std::int64_t row_blocks;  // blocks of queries per head
-    std::int64_t parts = 1;   // backward: tasks per (batch, group)
+    std::int64_t parts = 1;   // number of tasks per (batch, group) in the backward pass
 
     Job(const ConstView& query, const ConstView& key, const ConstView& value,
         const ConstView& score_mask, const AttentionParams& with)

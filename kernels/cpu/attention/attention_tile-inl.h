@@ -79,8 +79,8 @@ inline constexpr Lane kMinusInfinity = -std::numeric_limits<Lane>::infinity();
 
 static_assert(kStep % Pack::kLanes == 0 && kPad % Pack::kLanes == 0);
 
-// c[m][n] += sum over k of a[m * a_row + k * a_column] b[k * b_row + n], with kRows rows of c and
-// kPacks packs of columns in registers.
+// Computes c[m][n] += sum over k of a[m * a_row + k * a_column] b[k * b_row + n], with kRows rows
+// of c and kPacks packs of columns in registers.
 template <int kRows, int kPacks, class Lane>
 HWY_INLINE void product_registers(std::int64_t depth, const Lane* HWY_RESTRICT a,
                                   std::int64_t a_row, std::int64_t a_column,
@@ -127,8 +127,8 @@ HWY_NOINLINE void product_columns(std::int64_t rows, std::int64_t depth, const L
                                      c_row);
 }
 
-// c [rows, columns] += a [rows, depth] b [depth, columns], where columns is a multiple of the
-// lanes. A transposed a has a_row = 1.
+// Computes c [rows, columns] += a [rows, depth] b [depth, columns], where columns is a multiple of
+// the lanes. A transposed a has a_row = 1.
 template <class Lane>
 void product(std::int64_t rows, std::int64_t columns, std::int64_t depth, const Lane* a,
              std::int64_t a_row, std::int64_t a_column, const Lane* b, std::int64_t b_row, Lane* c,
@@ -144,7 +144,7 @@ void product(std::int64_t rows, std::int64_t columns, std::int64_t depth, const 
 }
 
 #if HWY_TARGET == HWY_SCALAR
-// y[c][r] = x[r][c] for r < rows, c < columns.
+// Computes y[c][r] = x[r][c] for r < rows, c < columns.
 template <class Lane>
 void transpose(const Lane* x, std::int64_t x_row, std::int64_t rows, std::int64_t columns, Lane* y,
                std::int64_t y_row) {
@@ -163,8 +163,8 @@ HWY_INLINE auto load_quads(const float* x, std::int64_t x_step) {
                            load_quads<kCount / 2>(x, x_step));
     }
 }
-// Transposes 4 x 4 blocks within the 128-bit blocks of four vectors: y[c..c+3][r..] from
-// x[r..][c..c+3].
+// Transposes 4 x 4 blocks within the 128-bit blocks of four vectors, from x[r..][c..c+3] to
+// y[c..c+3][r..].
 HWY_INLINE void transpose_quads(const float* x, std::int64_t x_row, float* y, std::int64_t y_row) {
     constexpr int kQuads = static_cast<int>(Pack::kLanes) / 4;
     const FloatTag d;
@@ -180,7 +180,7 @@ HWY_INLINE void transpose_quads(const float* x, std::int64_t x_row, float* y, st
     hn::StoreU(hn::InterleaveLower(d, even_high, odd_high), d, y + 2 * y_row);
     hn::StoreU(hn::InterleaveUpper(d, even_high, odd_high), d, y + 3 * y_row);
 }
-// y[c][r] = x[r][c] for r < rows, c < columns, which are multiples of kStep.
+// Computes y[c][r] = x[r][c] for r < rows, c < columns, which are multiples of kStep.
 template <class Lane>
 void transpose(const Lane* x, std::int64_t x_row, std::int64_t rows, std::int64_t columns, Lane* y,
                std::int64_t y_row) {
@@ -266,9 +266,9 @@ void hide_future(const Job& job, const Rows& at_rows, const Keys& keys, Lane* sc
     }
 }
 
-// factors[j][i] = 1 / (1 - p) if weight (i, j) is kept, else 0. A lane is a query. Random numbers
-// are generated in groups of four per query; if the groups of all queries begin at a key of this
-// block, they are stored without realignment.
+// Computes factors[j][i] = 1 / (1 - p) if weight (i, j) is kept, else 0. A lane is a query. Random
+// numbers are generated in groups of four per query; if the groups of all queries begin at a key of
+// this block, they are stored without realignment.
 template <class Lane>
 void dropout_factors(const Job& job, const Rows& at_rows, const Keys& keys, Lane* factors) {
     const std::int64_t count = keys.end - keys.begin;
@@ -279,7 +279,7 @@ void dropout_factors(const Job& job, const Rows& at_rows, const Keys& keys, Lane
     for (std::int64_t i = keys.first_row; i < at_rows.padded; i += Pack::kLanes) {
         const std::int64_t row =
             (at_rows.b * job.heads + at_rows.h) * job.queries + at_rows.first + i;
-        // random number of weight (i, keys.begin)
+        // This is the number of the random number of weight (i, keys.begin).
         const std::int64_t number = row * job.keys + keys.begin;
         // The first group of a lane can begin up to three keys before the block.
         for (std::int64_t four = 0; four < count + (aligned ? 0 : 3); four += 4) {
@@ -305,7 +305,8 @@ void dropout_factors(const Job& job, const Rows& at_rows, const Keys& keys, Lane
     }
 }
 
-// scores[j][i] = q_i . k_j + mask: a tile with queries along the lanes. q is transposed and scaled.
+// Computes scores[j][i] = q_i . k_j + mask for a tile with queries along the lanes. q is transposed
+// and scaled.
 template <class Lane>
 void score_tile(const Job& job, const Rows& at_rows, const Keys& keys, const Lane* k, const Lane* q,
                 Lane* rows_buffer, Lane* tile_buffer, Lane* scores) {

@@ -27,7 +27,7 @@ HWY_INLINE Pack scaled(const std::uint8_t* x, const ByteScale::Factors& f) {
     return divide(unit - Pack(f.mean), Pack(f.std), Pack(f.inverse));
 }
 
-// n is at least the size of a pack; the last pack overlaps the one before it.
+// Scales n bytes, at least a pack. The last pack overlaps the one before it.
 void scale_packs(const std::uint8_t* x, const ByteScale::Factors& f, float* y, std::int64_t n,
                  bool mirrored) {
     const auto put = [&](std::int64_t i) {
@@ -50,7 +50,7 @@ void scale_row(const std::uint8_t* x, const ByteScale& scale, float* y, std::int
 }
 
 void scale_window(const ByteWindow& w, const ByteScale* scales, std::int64_t channels, float* y) {
-    // The columns of the window that are inside the image.
+    // These are the columns of the window that are inside the image.
     const std::int64_t begin = std::clamp<std::int64_t>(-w.left, 0, w.columns);
     const std::int64_t end = std::clamp<std::int64_t>(w.width - w.left, begin, w.columns);
     const std::int64_t before = w.mirrored ? w.columns - end : begin;

@@ -15,7 +15,7 @@ namespace axle::kernels {
 // `count` elements of each line of a panel that are contiguous in the source.
 struct PanelRun {
     std::int64_t from;  // elements from the start of the source
-    std::int64_t to;    // first element within a line
+    std::int64_t to;    // position of the first element within a line
     std::int64_t count;
 };
 
@@ -64,7 +64,7 @@ std::int64_t tile_rows(std::int64_t m) {
 // --- correlation: out[m, pixel] = bias[m] + the sum over channels k and taps t of
 //     a[m, (k, t)] source[k, pixel * step + offset[t]]
 
-// The taps along one dimension: output pixel i uses source elements i * step + offset[t] for all t.
+// The taps along one dimension. Output pixel i uses source elements i * step + offset[t] for all t.
 struct Taps {
     std::int64_t source = 0, out = 0;  // sizes of the dimension
     std::int64_t step = 1;

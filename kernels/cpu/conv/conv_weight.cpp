@@ -72,7 +72,7 @@ class WeightGradient {
         const std::int64_t blocks = divide_up(kTasks, chunks_ * geometry_.groups);
         block_ = std::min(channels_, round_up(divide_up(channels_, blocks), width_));
         blocks_ = divide_up(channels_, block_);
-        // Panels with one tap take several images at a time: adjacent lines are then the same pixel
+        // Panels with one tap take several images at a time. Adjacent lines are then the same pixel
         // in different images, but fewer pixels can be skipped.
         one_tap_ = block_ % width_ == 0;
         images_ = one_tap_ ? std::clamp<std::int64_t>(kPixels / out_w_, 1,
@@ -87,8 +87,8 @@ class WeightGradient {
     }
     std::int64_t sums_step() const { return round_up(block_ * taps_, kernels_.lanes); }
     std::int64_t sums_size() const { return round_up(round_up(m_, 2) * sums_step(), 16); }
-    // A slot's scratch memory: the panels of dy, the staged x, one panel of it, and four lines of
-    // each.
+    // Return the sizes of a slot's scratch memory, which holds the panels of dy, the staged x, one
+    // panel of it, and four lines of each.
     std::int64_t dy_size() const { return round_up(round_up(m_, 2) * depth(), 16); }
     std::int64_t staged_size() const {
         return round_up(staged_rows(rows_) * staged_width_ * images_ * block_ + kPanelSlack, 16);
@@ -101,7 +101,7 @@ class WeightGradient {
         return dy_size() + staged_size() + panel_size() + buffer_size();
     }
 
-    // `part` identifies a group and a block of channels.
+    // Adds up a chunk. `part` identifies a group and a block of channels.
     void add_up(std::int64_t part, std::int64_t chunk, T* memory, T* sums) const {
         T* const staged = memory + dy_size();
         T* const panel = staged + staged_size();
@@ -343,8 +343,8 @@ class WeightGradient {
     const ConvGeometry& geometry_;
     const GemmKernels<T>& kernels_;
     std::int64_t batch_, out_h_, out_w_;
-    std::int64_t m_, channels_, taps_;     // per group
-    std::int64_t width_, tile_rows_;       // of a full tile
+    std::int64_t m_, channels_, taps_;     // numbers per group
+    std::int64_t width_, tile_rows_;       // size of a full tile
     std::int64_t chunks_ = 1, chunk_ = 0;  // chunks of images
     std::int64_t block_ = 0, blocks_ = 1;  // blocks of channels
     std::int64_t images_ = 1, rows_ = 1;   // per block of depth

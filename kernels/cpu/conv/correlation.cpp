@@ -17,7 +17,7 @@
 namespace axle::kernels {
 namespace {
 
-// The columns of one task: whole images, or pixels of one image.
+// The columns of one task, which are whole images or pixels of one image.
 struct Block {
     std::int64_t group, row, rows;  // rows of a
     std::int64_t image, images, pixel, pixels;
@@ -27,14 +27,14 @@ struct Block {
 template <class T>
 class Correlator {
   public:
-    // weight is contiguous.
+    // The weight must be contiguous.
     Correlator(Cpu& on, const Correlation& p, const T* weight)
         : scratch_(on), p_(p), weight_(weight), kernels_(gemm_kernels<T>()) {
         taps_ = p.h.count * p.w.count;
         pixels_ = p.h.out * p.w.out;
         width_ = 2 * kernels_.lanes;
         tile_rows_ = tile_rows<T>(p.m);
-        // Without taps there is a single block, which writes the bias.
+        // If there are no taps, a single block writes the bias.
         const std::int64_t fit = taps_ == 0 ? p.channels : kConvDepth / taps_;
         block_ = even_cut(p.channels, std::max<std::int64_t>(1, fit), 1);
         blocks_ = divide_up(p.channels, block_);
@@ -76,8 +76,8 @@ class Correlator {
     }
 
   private:
-    // Layout of a staged row: for each phase of the stride, the elements that pixels access in it.
-    // Taps become offsets into the row.
+    // Chooses the layout of a staged row. For each phase of the stride, it contains the elements
+    // that pixels access in it. Taps become offsets into the row.
     void lay_out_source() {
         phase_width_ = p_.w.out + p_.w.span() / p_.w.step;
         row_step_ = phase_width_ * p_.w.step;
@@ -263,7 +263,7 @@ class Correlator {
         start += row * x.stride[2];
         for (std::int64_t f = 0; f < p_.w.step; ++f, to += phase_width_) {
             if (!uses_phase_[f]) continue;
-            // Element v of a phase is column v * step + low of the source.
+            // Element v of a phase is read from column v * step + low of the source.
             const std::int64_t low = f + p_.w.low;
             const std::int64_t begin =
                 std::min(phase_width_, low >= 0 ? 0 : divide_up(-low, p_.w.step));
@@ -367,7 +367,7 @@ class Correlator {
     const T* weight_;
     const GemmKernels<T>& kernels_;
     std::int64_t taps_, pixels_;
-    std::int64_t width_, tile_rows_;  // of a full tile
+    std::int64_t width_, tile_rows_;  // size of a full tile
     std::int64_t block_, blocks_;     // channels per block of depth, and number of blocks
     std::int64_t depth_;              // total depth including the bias
     bool has_bias_, linear_out_;

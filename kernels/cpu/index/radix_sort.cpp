@@ -50,7 +50,7 @@ struct Keys {
     }
 };
 
-// a has room for n elements.
+// Sorts by insertion. a has room for n elements.
 template <class T, class Key>
 const Ranked<Key>* sort_by_insertion(const Keys<T>& keys, std::int64_t n, Ranked<Key>* a) {
     for (std::int64_t i = 0; i < n; ++i) {
@@ -62,7 +62,8 @@ const Ranked<Key>* sort_by_insertion(const Keys<T>& keys, std::int64_t n, Ranked
     return a;
 }
 
-// a and b have room for n elements each. Returns the one that contains the result.
+// Sorts by radix. a and b have room for n elements each. Returns the buffer that contains the
+// result.
 template <class T, class Key>
 const Ranked<Key>* sort_by_bytes(const Keys<T>& keys, std::int64_t n, Ranked<Key>* a,
                                  Ranked<Key>* b) {
@@ -85,7 +86,7 @@ const Ranked<Key>* sort_by_bytes(const Keys<T>& keys, std::int64_t n, Ranked<Key
     return a;
 }
 
-// memory has room for 2n elements.
+// Sorts one row. `memory` has room for 2n elements.
 template <class T, class Key>
 void sort_row(const Keys<T>& keys, std::int64_t n, Ranked<Key>* memory, T* values,
               std::int64_t values_step, std::int64_t* indices, std::int64_t indices_step) {
@@ -98,8 +99,8 @@ void sort_row(const Keys<T>& keys, std::int64_t n, Ranked<Key>* memory, T* value
     }
 }
 
-// Rows are independent, so the partitioning can depend on the number of threads. This limits
-// scratch memory to what they use.
+// Sorts all rows. Rows are independent, so the partitioning can depend on the number of threads.
+// This limits scratch memory to what the threads use.
 template <class T>
 void sort_rows(Cpu& on, bool descending, ConstView x, View values, View indices) {
     using Narrow = Ranked<std::uint32_t>;

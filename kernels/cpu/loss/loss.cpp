@@ -17,7 +17,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace axle::kernels::HWY_NAMESPACE {
 
-// n is at least 1.
+// Returns the maximum of n elements, where n is at least 1.
 float block_max(const float* x, std::int64_t n) {
     Pack highest(-INFINITY);
     std::int64_t i = 0;
@@ -51,7 +51,7 @@ float block_sum_exp(const float* x, std::int64_t n, float base) {
     return sum_of(even + odd);
 }
 
-// y = (e^(x - lse) - shift) factor; x and y can be the same.
+// Computes y = (e^(x - lse) - shift) factor; x and y can be the same.
 void block_gradient(const float* x, std::int64_t n, float lse, float shift, float factor,
                     float* y) {
     const Pack low(lse), less(shift), by(factor);

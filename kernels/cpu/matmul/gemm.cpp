@@ -144,7 +144,7 @@ void interleave_f32(const float* const* rows, int count, std::int64_t n, float* 
 inline constexpr auto kInterleaveF32 = &interleave_f32;
 #endif
 
-// Four independent sums hide the latency of the additions.
+// Computes a dot product with four independent sums, which hide the latency of the additions.
 template <class T>
 T dot(const T* HWY_RESTRICT x, const T* HWY_RESTRICT y, std::int64_t n) {
     const hn::ScalableTag<T> d;
@@ -165,8 +165,8 @@ T dot(const T* HWY_RESTRICT x, const T* HWY_RESTRICT y, std::int64_t n) {
     return sum;
 }
 
-// The last columns use the same multiply-adds, so that an element's bits do not depend on its
-// position.
+// Adds rows. The last columns use the same multiply-adds, so that an element's bits do not depend
+// on its position.
 template <class T>
 void add_rows(const T* const* rows, const T* x, T* HWY_RESTRICT sum, std::int64_t n) {
     const hn::ScalableTag<T> d;

@@ -14,8 +14,8 @@ namespace axle::kernels {
 inline constexpr int kMaxTileRows = 14;
 inline constexpr int kMaxTileColumns = 32;
 
-// How a tile of sums is converted to elements of c: out = activation(tile + add + bias). Steps are
-// in elements from row to row. Null pointers are ignored. out can be the tile or add.
+// How a tile of sums is converted to elements of c, by out = activation(tile + add + bias). Steps
+// are in elements from row to row. Null pointers are ignored. out can be the tile or add.
 template <class T>
 struct TileFinish {
     const T* add = nullptr;
@@ -30,8 +30,9 @@ struct TileFinish {
 
 template <class T>
 struct GemmKernels {
-    // c[i, j] = (add ? c[i, j] : 0) + sum over p < depth of a[p a_step + i] b[p b_step + j], summed
-    // in the order of p, for a fixed number of rows i and of vectors of `lanes` columns j.
+    // Computes c[i, j] = (add ? c[i, j] : 0) + sum over p < depth of a[p a_step + i] b[p b_step +
+    // j], summed in the order of p, for a fixed number of rows i and of vectors of `lanes` columns
+    // j.
     using Tile = void (*)(std::int64_t depth, const T* a, std::int64_t a_step, const T* b,
                           std::int64_t b_step, T* c, std::int64_t c_step, bool add);
 
@@ -39,18 +40,18 @@ struct GemmKernels {
     int lanes;               // elements per vector; a full tile is two vectors wide
     const Tile (*tiles)[2];  // indexed by [rows / 2 - 1][vectors - 1]
 
-    // to[p width + i] = from[p from_step + i] for p < n, i < width
+    // Computes to[p width + i] = from[p from_step + i] for p < n, i < width
     void (*copy_rows)(const T* from, std::int64_t from_step, std::int64_t n, std::int64_t width,
                       T* to);
-    // to[p step + i] = rows[i][p] for p < n, i < count; count is 2 or 4
+    // Computes to[p step + i] = rows[i][p] for p < n, i < count; count is 2 or 4
     void (*interleave)(const T* const* rows, int count, std::int64_t n, T* to, std::int64_t step);
     T (*dot)(const T* x, const T* y, std::int64_t n);
-    // sum[j] += x[0] rows[0][j] + ... + x[3] rows[3][j], one term after another
+    // Computes sum[j] += x[0] rows[0][j] + ... + x[3] rows[3][j], one term after another
     void (*add_rows)(const T* const* rows, const T* x, T* sum, std::int64_t n);
 };
 
-// Two adjacent elements along the depth: the operand of bf16 instructions. If the depth is odd, the
-// last pair is padded with zero.
+// Two adjacent elements along the depth, which are the operand of bf16 instructions. If the depth
+// is odd, the last pair is padded with zero.
 struct BFloat16Pair {
     BFloat16 first, second;
 };
@@ -74,7 +75,7 @@ using SumOf = typename UnitTraits<Unit>::Sum;
 // sums count as 0.
 template <>
 struct GemmKernels<BFloat16Pair> {
-    // As above, with depth, a, b and their steps counted in pairs.
+    // Like Tile in GemmKernels, with depth, a, b and their steps counted in pairs.
     using Tile = void (*)(std::int64_t depth, const BFloat16Pair* a, std::int64_t a_step,
                           const BFloat16Pair* b, std::int64_t b_step, float* c, std::int64_t c_step,
                           bool add);
@@ -114,8 +115,8 @@ template <>
 void finish_tile(const double* tile, std::int64_t tile_step, std::int64_t rows,
                  std::int64_t columns, const TileFinish<double>& how);
 
-// c[i] *= activation'(slope_of[i]) for n elements of one dtype, computed in f64 for f64 and f32
-// otherwise.
+// Computes c[i] *= activation'(slope_of[i]) for n elements of one dtype, computed in f64 for f64
+// and f32 otherwise.
 void multiply_slopes(Activation activation, DType dtype, void* c, std::int64_t c_stride,
                      const void* slope_of, std::int64_t slope_stride, std::int64_t n);
 

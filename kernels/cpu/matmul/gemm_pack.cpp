@@ -12,7 +12,7 @@
 namespace axle::kernels {
 namespace {
 
-// The lines are adjacent in memory: processes one depth after another, split into panels.
+// Packs lines that are adjacent in memory, one depth after another, split into panels.
 template <class T>
 void pack_across(const Lines& lines, std::int64_t extent, std::int64_t depth, std::int64_t width,
                  std::int64_t quantum, T* to, T* buffer) {
@@ -40,7 +40,7 @@ void pack_across(const Lines& lines, std::int64_t extent, std::int64_t depth, st
     }
 }
 
-// Each line is contiguous in memory.
+// Packs lines that are each contiguous in memory.
 template <class T>
 void pack_along(const Lines& lines, std::int64_t extent, std::int64_t depth, std::int64_t width,
                 std::int64_t quantum, T* to, T* buffer) {

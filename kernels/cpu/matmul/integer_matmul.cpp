@@ -7,7 +7,8 @@
 namespace axle::kernels {
 namespace {
 
-// At least as wide as int, so that products are never computed in a signed type.
+// The unsigned type of the sums. It is at least as wide as int, so that products are never computed
+// in a signed type.
 template <class T>
 using Wrapping = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>;
 

@@ -1,5 +1,5 @@
-// c = a b with the usual blocking (Goto and van de Geijn, "Anatomy of high-performance matrix
-// multiplication", 2008): a block of a and a block of b are packed into scratch memory, and
+// Computes c = a b with the usual blocking (Goto and van de Geijn, "Anatomy of high-performance
+// matrix multiplication", 2008): a block of a and a block of b are packed into scratch memory, and
 // register tiles (gemm.cpp) iterate over them, accumulating c block by block along the depth. c is
 // split into rectangles, one per task. Each task packs the operands that it needs: this costs a few
 // percent of the multiplications, and tasks never wait for each other. An element's terms are added
@@ -31,7 +31,7 @@ namespace {
 constexpr std::int64_t kDepth = 384;
 constexpr std::int64_t kRows = 28 * 14;
 constexpr std::int64_t kColumns = 1024;
-// Maximum rows of a task: limits the sums that a 16-bit c keeps in scratch memory.
+// Maximum rows of a task, which limits the sums that a 16-bit c keeps in scratch memory.
 constexpr std::int64_t kMaxRows = 2048;
 // Minimum number of multiply-adds per additional thread.
 constexpr std::int64_t kParallel = std::int64_t{1} << 19;
@@ -100,7 +100,7 @@ struct Rectangle {
     std::int64_t batch, row, rows, column, columns;
 };
 
-// Unit is the unit of the packed operands.
+// A product on the CPU. Unit is the unit of the packed operands.
 template <class Unit>
 class Product {
     using T = SumOf<Unit>;
@@ -179,7 +179,8 @@ class Product {
         return r;
     }
 
-    // A slot's scratch memory: the blocks of a and b, the conversion buffer, the sums.
+    // Return the sizes of a slot's scratch memory, which holds the blocks of a and b, the
+    // conversion buffer, and the sums.
     std::int64_t a_rows() const { return even_part(rows_, kRows, kernels_.max_rows); }
     std::int64_t b_columns() const { return even_part(columns_, kColumns, width_); }
     std::int64_t a_size() const { return round_up(a_rows(), 2) * units_of<Unit>(depth_); }
@@ -212,7 +213,7 @@ class Product {
         const std::int64_t b_start = matrix_offset(b_, c_, r.batch) + r.column * b_.back_stride(1);
         for (std::int64_t j = 0; j < r.columns; j += b_columns()) {
             const std::int64_t columns = std::min(b_columns(), r.columns - j);
-            // Without depth there is a single empty block, which writes zeros.
+            // If the depth is 0, there is a single empty block, which writes zeros.
             std::int64_t p = 0;
             do {
                 const std::int64_t depth = std::min(depth_, k_ - p);
@@ -271,8 +272,8 @@ class Product {
         }
     }
 
-    // Processes a whole rectangle at once: the rows of a tile are short and far apart, so reading
-    // slope_of tile by tile would be slower.
+    // Multiplies by slopes, for a whole rectangle at once. The rows of a tile are short and far
+    // apart, so reading slope_of tile by tile would be slower.
     void apply_slopes(const Rectangle& r) const {
         const ConstView& s = epilogue_.slope_of;
         const std::int64_t c_start = place(c_, r), s_start = place(s, r);
@@ -350,7 +351,7 @@ class Product {
     bool keeps_sums_;     // tiles are accumulated in scratch
     bool finishes_;       // an epilogue is applied to the sums
     const T* bias_ = nullptr;
-    // activation of a tile; none if its slope is used instead
+    // The activation that is applied to a tile; none if its slope is used instead.
     Activation activation_ = Activation::none;
     std::int64_t rows_ = 0, columns_ = 0;  // size of a task's rectangle
     std::int64_t row_cuts_ = 1, column_cuts_ = 1;

@@ -17,7 +17,7 @@ constexpr std::int64_t kMaxOutputs = 1024;
 // Number of terms of a dot product that are summed in T.
 constexpr std::int64_t kDepth = 2048;
 
-// out[o] = sum over p < depth of matrix[o, p] x[p], for a range of outputs.
+// Computes out[o] = sum over p < depth of matrix[o, p] x[p], for a range of outputs.
 template <class T>
 void dot_products(const Lines& matrix, const T* x, std::int64_t outputs, std::int64_t depth, T* out,
                   T* buffer) {

@@ -106,7 +106,7 @@ void block_moments(const Cut& cut, const Block& block, const DensePlanes& x,
     }
 }
 
-// y = (x - centre) scale + shift, with one coefficient per channel.
+// Computes y = (x - centre) scale + shift, with one coefficient per channel.
 template <class L>
 void apply_affine(const Cut& cut, const Block& block, const DensePlanes& x, const L* centre,
                   const L* scale, const L* shift, const Buffers<L>& buffers, const View& y) {
@@ -118,7 +118,7 @@ void apply_affine(const Cut& cut, const Block& block, const DensePlanes& x, cons
         span.scale = spread(scale, block, cut.plane, buffers.rows + row);
         span.shift = spread(shift, block, cut.plane, buffers.rows + 2 * row);
     }
-    // Iterates backwards, because the end of the block is most likely in the cache.
+    // The loop runs backwards, because the end of the block is most likely in the cache.
     for (std::int64_t u = block.last - 1; u >= block.first; --u) {
         const std::int64_t length = cut.length(u), n = block.channels * length;
         const std::int64_t offset = cut.offset(u, block.channel);
@@ -153,7 +153,7 @@ void run(const Cut& cut, First first, Finish finish, Last last) {
                    [&](std::int64_t task, std::int64_t slot) { last(cut.block(task), slot); });
 }
 
-// running += momentum (newest - running)
+// Computes running += momentum (newest - running)
 template <class L, class Newest>
 void update_running(Scratch& scratch, const View& running, double momentum, Newest newest) {
     if (running.data == nullptr) return;
@@ -254,7 +254,7 @@ void block_sums(const Cut& cut, const Block& block, const DensePlanes& dy, const
     }
 }
 
-// dx = a dy + b (x - mean) + c, with one coefficient per channel.
+// Computes dx = a dy + b (x - mean) + c, with one coefficient per channel.
 template <class L>
 struct GradientCoefficients {
     const L* mean;
@@ -272,7 +272,7 @@ void apply_gradient(const Cut& cut, const Block& block, const DensePlanes& dy, c
         span.b = spread<L>(of.b, block, cut.plane, buffers.rows + 2 * row);
         span.c = spread<L>(of.c, block, cut.plane, buffers.rows + 3 * row);
     }
-    // Iterates backwards, because the end of the block is most likely in the cache.
+    // The loop runs backwards, because the end of the block is most likely in the cache.
     for (std::int64_t u = block.last - 1; u >= block.first; --u) {
         const std::int64_t length = cut.length(u), n = block.channels * length;
         const std::int64_t offset = cut.offset(u, first);

@@ -90,7 +90,7 @@ void simd_gradient_row(const GradientSpan<float>& s, std::int64_t n) {
     over(Gradient<Each>{s.dy, s.x, Each(s.centre), Each(s.a), Each(s.b), Each(s.c), s.dx}, n);
 }
 
-// x - centre, with zeros after the end.
+// Returns x - centre, with zeros after the end.
 template <bool kWhole>
 HWY_INLINE Pack deviation(const float* x, Pack centre, std::int64_t left) {
     const Pack d = load_part<kWhole>(x, left) - centre;

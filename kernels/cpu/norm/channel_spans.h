@@ -18,7 +18,7 @@
 
 namespace axle::kernels {
 
-// y = (x - centre) scale + shift. y can be x.
+// Computes y = (x - centre) scale + shift. y can be x.
 template <class L>
 struct AffineSpan {
     const L *x, *centre, *scale, *shift;
@@ -37,7 +37,7 @@ void span_sums_planes(const L* dy, const L* x, const L* centre, std::int64_t cou
 void span_sums_rows(const float* const* dy, const float* const* x, int rows, const float* centre,
                     std::int64_t n, float* sum, float* product);
 
-// dx = a dy + b (x - centre) + c. dx can be dy or x.
+// Computes dx = a dy + b (x - centre) + c. dx can be dy or x.
 template <class L>
 struct GradientSpan {
     const L *dy, *x, *centre, *a, *b, *c;

@@ -23,7 +23,8 @@
 namespace axle::kernels {
 namespace {
 
-// One row of the backward pass. A null weight means ones; a null output is not written.
+// The operands of one row of the backward pass. A null weight means ones; a null output is not
+// written.
 template <class L>
 struct NormGradRow {
     const L *dy, *x, *weight;
@@ -55,7 +56,7 @@ struct NormRow {
     }
 };
 
-// y = (x - mean) rstd weight + bias
+// Computes y = (x - mean) rstd weight + bias
 void normalize(const float* x, float mean, float rstd, const float* weight, const float* bias,
                float* y, std::int64_t n) {
     const NormRow row = {x, weight, bias, Pack(mean), Pack(rstd), y};
@@ -181,7 +182,7 @@ const L* load_vector(Scratch& scratch, const ConstView& v, std::int64_t n) {
     return load_lanes<L>(v.data, v.dtype, v.stride[0], n, scratch.take<L>(n));
 }
 
-// The mean of a row and its variance; for an RMS norm, the mean square. The sum of the deviations
+// The mean of a row and its variance (for an RMS norm, the mean square). The sum of the deviations
 // corrects the rounding error of the mean.
 struct RowMoments {
     double mean = 0, variance = 0;
@@ -198,7 +199,7 @@ RowMoments moments_of(const L* x, std::int64_t n, bool centred) {
     return {static_cast<double>(centre) + off, std::max(square / count - off * off, 0.0)};
 }
 
-// mean has no data for an RMS norm.
+// Normalizes all rows. `mean` has no data for an RMS norm.
 template <class L>
 void forward(Cpu& on, const ConstView& x, const ConstView& weight, const ConstView& bias,
              double eps, const View& y, const View& mean, const View& rstd) {
@@ -227,7 +228,7 @@ void forward(Cpu& on, const ConstView& x, const ConstView& weight, const ConstVi
     });
 }
 
-// The sums of one task for dweight and dbias, n elements each, consecutively.
+// The sums of one task for dweight and dbias, which are n consecutive elements each.
 template <class L>
 struct VectorSums {
     L* recent;      // sums of fewer than kFlush rows

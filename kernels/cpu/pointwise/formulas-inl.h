@@ -17,7 +17,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace axle::kernels::HWY_NAMESPACE {
 namespace formula {
-// The order matters.
+// The files must be included in this order.
 // clang-format off
 #include "kernels/ops/unary_formulas.inl"
 #include "kernels/ops/binary_formulas.inl"
@@ -25,7 +25,8 @@ namespace formula {
 // clang-format on
 }  // namespace formula
 
-// Parameters are passed as bytes: the same formula in kernels/ops/pointwise.h has the same layout.
+// Applies a formula whose parameters are passed as bytes. The same formula in
+// kernels/ops/pointwise.h has the same layout.
 template <class F>
 HWY_INLINE F formula_from(const void* bytes) {
     static_assert(std::is_trivially_copyable_v<F>);

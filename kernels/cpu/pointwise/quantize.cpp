@@ -10,7 +10,7 @@
 namespace axle::kernels {
 namespace {
 
-// f(i) processes element i and returns magnitude_bits(x[i]). Updates *largest.
+// Calls f(i), which processes element i and returns magnitude_bits(x[i]), and updates *largest.
 template <class F>
 void over_chunks(Cpu& on, std::int64_t n, float* largest, F&& f) {
     const std::int64_t chunks = (n + kChunk - 1) / kChunk;

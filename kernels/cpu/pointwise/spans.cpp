@@ -11,7 +11,7 @@ namespace {
 // Elements per task: enough to make scheduling costs negligible.
 constexpr std::int64_t kTask = 32768;
 
-// bool and u8 have the same representation.
+// Returns the dtype to store, where bool replaces u8, which has the same representation.
 DType stored(DType dtype, DType lane) {
     return dtype == DType::boolean && lane == DType::u8 ? DType::u8 : dtype;
 }

@@ -28,7 +28,7 @@ struct SpanOutput {
 void run_spans(Cpu& on, Span span, const void* formula, const SpanInput* in, int inputs,
                const SpanOutput& out);
 
-// Booleans are computed as the bytes 0 and 1.
+// Returns the lane dtype of a span. Booleans are computed as the bytes 0 and 1.
 constexpr DType span_lane(DType t) { return t == DType::boolean ? DType::u8 : lane_dtype(t); }
 
 }  // namespace axle::kernels

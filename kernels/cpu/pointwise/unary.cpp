@@ -1,5 +1,5 @@
-// y = f(x), dx = dy f'(v) and f''(v) for all unary formulas. Operands are read once and the result
-// is written once. f32 and 16-bit floats use SIMD packs; f64 and integers are scalar.
+// Computes y = f(x), dx = dy f'(v) and f''(v) for all unary formulas. Operands are read once and
+// the result is written once. f32 and 16-bit floats use SIMD packs; f64 and integers are scalar.
 #include "kernels/ops/pointwise.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -14,7 +14,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace axle::kernels::HWY_NAMESPACE {
 
-// The tail is computed in a pack as well, so that an element's bits do not depend on its position.
+// Computes a span. The tail is computed in a pack as well, so that an element's bits do not depend
+// on its position.
 template <class F>
 void value_span(const void* formula, const void* const* in, void* out, std::int64_t n) {
     const F f = formula_from<F>(formula);

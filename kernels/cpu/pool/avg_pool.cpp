@@ -19,7 +19,7 @@ HWY_BEFORE_NAMESPACE();
 namespace axle::kernels::HWY_NAMESPACE {
 namespace {
 
-// sum += x
+// Computes sum += x
 void add_row(const float* x, float* sum, std::int64_t n) {
     std::int64_t i = 0;
     for (; i + Pack::kLanes <= n; i += Pack::kLanes)
@@ -145,7 +145,7 @@ void mean_of_planes(Cpu& on, const ConstView& x, const View& y) {
     });
 }
 
-// The backward pass of mean_of_planes.
+// Computes the backward pass of mean_of_planes.
 template <class L>
 void fill_planes(const ConstView& dy, const View& dx) {
     const Planes planes(dy);

@@ -19,7 +19,7 @@ HWY_BEFORE_NAMESPACE();
 namespace axle::kernels::HWY_NAMESPACE {
 namespace {
 
-// y = (1 - weight) a + weight b
+// Computes y = (1 - weight) a + weight b
 void blend_rows(const float* a, const float* b, float weight, float* y, std::int64_t n) {
     const Pack u(1 - weight), v(weight);
     std::int64_t i = 0;
@@ -28,7 +28,7 @@ void blend_rows(const float* a, const float* b, float weight, float* y, std::int
     if (i < n) (u * Pack::load(a + i, n - i) + v * Pack::load(b + i, n - i)).store(y + i, n - i);
 }
 
-// sum += weight x
+// Computes sum += weight x
 void add_weighted_row(const float* x, float weight, float* sum, std::int64_t n) {
     const Pack w(weight);
     std::int64_t i = 0;

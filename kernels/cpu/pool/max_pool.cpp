@@ -54,7 +54,7 @@ struct Largest {
     }
 };
 
-// Loads the even and the odd elements of 2 kLanes elements, or unless kWhole of the first 2 n.
+// Loads the even and the odd elements of 2 kLanes elements (or of the first 2 n, unless kWhole).
 template <bool kWhole>
 HWY_INLINE void load_pairs(const float* p, std::int64_t n, Pack& even, Pack& odd) {
     if (kWhole) return hn::LoadInterleaved2(FloatTag(), p, even.v, odd.v);
@@ -65,7 +65,7 @@ HWY_INLINE void load_pairs(const float* p, std::int64_t n, Pack& even, Pack& odd
     hn::LoadInterleaved2(FloatTag(), both, even.v, odd.v);
 }
 
-// Computes outputs [i, i + kLanes), or unless kWhole [i, i + left).
+// Computes outputs [i, i + kLanes), or [i, i + left) unless kWhole.
 template <bool kWhole, int kStride>
 HWY_INLINE void max_outputs(const MaxRun& run, std::int64_t i, std::int64_t left) {
     const IntTag di;
@@ -93,7 +93,7 @@ HWY_INLINE void max_outputs(const MaxRun& run, std::int64_t i, std::int64_t left
             place = hn::Add(place, one);
         }
         if (run.width % 2 == 0) continue;
-        // Loads ending at the last element of the row, so that nothing after it is read.
+        // The load ends at the last element of the row, so that nothing after it is read.
         load_pairs<kWhole>(row + run.width - 2, left, even, odd);
         largest.meet(odd, place);
     }
@@ -141,7 +141,7 @@ AXLE_DISPATCH(max_run);
 template <class L>
 struct MaxRow {
     const PoolWindows &h, &w;
-    PoolWindow window;     // along h
+    PoolWindow window;     // the window along h
     const L* const* rows;  // the input rows of the window
     L* best;
     std::int64_t* index;  // can be null
@@ -167,7 +167,7 @@ struct MaxRow {
 
 void max_row(const MaxRow<double>& row, std::int32_t*) { row.each(0, row.w.out); }
 
-// `places` has one element per output of a row.
+// Computes a row of maxima. `places` has one element per output of a row.
 void max_row(const MaxRow<float>& row, std::int32_t* places) {
     const PoolWindows& w = row.w;
     const PoolAxis& p = w.pool;

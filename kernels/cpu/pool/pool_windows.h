@@ -9,8 +9,8 @@
 
 namespace axle::kernels {
 
-// Covers the inputs begin, begin + dilation, ... below end; none if end <= begin. begin is always
-// inside the input.
+// A window that covers the inputs begin, begin + dilation, ... below end, or no input if end <=
+// begin. begin is always inside the input.
 struct PoolWindow {
     std::int64_t begin, end;
     std::int64_t padded;  // number of elements including padding

@@ -42,7 +42,7 @@ void draw_with_replacement(const Philox& random, ConstView weights, std::int64_t
                            std::int64_t out_stride) {
     const std::int64_t n = weights.back(1);
     double total = 0;
-    std::int64_t last = 0;  // last nonzero weight: rounding must not select beyond it
+    std::int64_t last = 0;  // index of the last nonzero weight; rounding must not select beyond it
     for_weights(weights, offset, [&](std::int64_t i, double weight) {
         if (weight > 0) last = i;
         sums[i] = total += weight;
@@ -55,7 +55,8 @@ void draw_with_replacement(const Philox& random, ConstView weights, std::int64_t
     }
 }
 
-// Selects the largest weight / -ln(u): exponential clocks whose rates are the weights.
+// Selects the elements with the largest weight / -ln(u), whose reciprocals are exponential random
+// variables with the weights as rates.
 void draw_without_replacement(const Philox& random, ConstView weights, std::int64_t offset,
                               std::int64_t row, std::int64_t samples, Keyed* buffer,
                               std::int64_t* out, std::int64_t out_stride) {

@@ -34,7 +34,7 @@ inline void philox_words(Philox random, std::uint64_t first_block, std::int64_t 
     }
 }
 
-// units[w] = word w, as a number in [0, 1), of the block that contains word `first`.
+// Sets units[w] to word w, as a number in [0, 1), of the block that contains word `first`.
 inline void philox_units(Philox random, std::int64_t first, std::int64_t, float* units) {
     const auto words = random.block(static_cast<std::uint64_t>(first) / 4);
     for (int w = 0; w < 4; ++w) units[w] = Philox::to_unit(words[w]);
@@ -90,8 +90,8 @@ inline void philox_words(Philox random, std::uint64_t first_block, std::int64_t 
     }
 }
 
-// units[w][lane] = word w, as a number in [0, 1), of the block that contains word first + lane *
-// stride; units has 4 rows of kLanes elements.
+// Sets units[w][lane] to word w, as a number in [0, 1), of the block that contains word first +
+// lane * stride. units has 4 rows of kLanes elements.
 HWY_INLINE void philox_units(Philox random, std::int64_t first, std::int64_t stride, float* units) {
     const WordTag d;
     std::uint32_t low[Pack::kLanes], high[Pack::kLanes];

@@ -24,7 +24,7 @@ HWY_INLINE Pack to_unit(Words w) {
     return hn::Mul(hn::ConvertTo(FloatTag(), upper), hn::Set(FloatTag(), 0x1p-24f));
 }
 
-// Multiplies, rounds and adds without fusing, so that every target gives the same bits.
+// Computes low + u * range without a fused multiply-add, so that every target gives the same bits.
 void uniform_floats(const std::uint32_t* words, float low, float range, float limit, float* y) {
     for (std::int64_t i = 0; i < kBlock; i += Pack::kLanes) {
         const Pack u = to_unit(hn::LoadU(WordTag(), words + i));
@@ -32,7 +32,8 @@ void uniform_floats(const std::uint32_t* words, float low, float range, float li
     }
 }
 
-// (w + 1/2) / 2^32, rounded once: both halves and their scaled values are exact floats.
+// Returns (w + 1/2) / 2^32, rounded once, because both halves and their scaled values are exact
+// floats.
 HWY_INLINE Pack to_open_unit(Words w) {
     const FloatTag d;
     const auto upper = hn::ConvertTo(d, hn::BitCast(IntTag(), hn::ShiftRight<16>(w)));
@@ -84,7 +85,7 @@ void normal_floats(const std::uint32_t* words, float mean, float std, float* y) 
     }
 }
 
-// y = x * scale if the word's upper 24 bits are at least the threshold, else 0.
+// Computes y = x * scale if the word's upper 24 bits are at least the threshold, else 0.
 void dropout_floats(const std::uint32_t* words, std::int32_t threshold, float scale, const float* x,
                     float* y, std::int64_t n) {
     const IntTag di;

@@ -79,7 +79,7 @@ struct Square {
     Acc finish(Acc a) const { return a / divisor; }
 };
 
-// Returns whether b replaces a: it is more extreme, or it is the first NaN.
+// Returns whether b replaces a, because it is more extreme or it is the first NaN.
 template <bool kMax, class L>
 bool beats(L b, L a) {
     if (kMax ? b > a : b < a) return true;
@@ -119,7 +119,7 @@ struct Extreme {
     Acc join(Acc a, Acc b) const { return beats<kMax>(b, a) ? b : a; }
     Acc finish(Acc a) const { return a; }
 
-    // n > 0.
+    // Returns the extreme of n > 0 elements.
     static L of(const L* x, std::int64_t n) {
         if constexpr (std::is_same_v<L, float>) return kMax ? max_block(x, n) : min_block(x, n);
         L best = x[0];

@@ -105,7 +105,7 @@ HWY_INLINE float extreme_block(const float* x, std::int64_t n) {
 float simd_max_block(const float* x, std::int64_t n) { return extreme_block<Larger>(x, n); }
 float simd_min_block(const float* x, std::int64_t n) { return extreme_block<Smaller>(x, n); }
 
-// total += v, in f64.
+// Computes total += v, in f64.
 template <bool kWhole>
 HWY_INLINE void add_f64(Pack v, double* total, std::int64_t left) {
 #if HWY_TARGET != HWY_SCALAR
@@ -144,7 +144,7 @@ HWY_INLINE void sum_few(const float* const* rows, int count, std::int64_t width,
 }
 void simd_sum_columns(const float* const* rows, int count, std::int64_t width, double* total) {
     if (count < 8) return sum_few(rows, count, width, total);
-    // A copy, so that stores cannot change the pointers.
+    // This is a copy, so that stores cannot change the pointers.
     const float* const row[8] = {rows[0], rows[1], rows[2], rows[3],
                                  rows[4], rows[5], rows[6], rows[7]};
     std::int64_t c = 0;

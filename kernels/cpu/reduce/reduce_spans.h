@@ -5,8 +5,8 @@
 
 namespace axle::kernels {
 
-// Returns the sum of n contiguous elements: f32 lanes over blocks of 2048, whose sums are added in
-// f64.
+// Returns the sum of n contiguous elements. Blocks of 2048 are summed in f32 lanes, and their sums
+// are added in f64.
 double sum_span(const float* x, std::int64_t n);
 double sum_span(const double* x, std::int64_t n);
 // Returns the sum of (x - centre)^2.

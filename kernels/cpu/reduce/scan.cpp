@@ -68,7 +68,7 @@ void scan_row(Op op, const void* x, void* y, DType dtype, std::int64_t x_step, s
     }
 }
 
-// Strides of x or y: from an element to the next one in its row, and to the next row.
+// The strides of x or y, from an element to the next one in its row and to the next row.
 struct Steps {
     std::int64_t element, row;
 };

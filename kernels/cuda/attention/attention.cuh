@@ -77,7 +77,7 @@ __device__ inline void load_tile(const Operand<const T>& x, const T* head, int f
     }
 }
 
-// sum[r][c] += row (4 y + r) of a . row (x + 16 c) of b
+// Computes sum[r][c] += row (4 y + r) of a . row (x + 16 c) of b
 template <int kDepth, class C>
 __device__ inline void add_products(const C* a, const C* b, int width, C (&sum)[kEach][kEach]) {
     constexpr int kRow = kPitch<C, kDepth>, kStep = kVector<C>;
@@ -198,7 +198,7 @@ __device__ inline C exponential(C x) {
         return exp(x);
 }
 
-// Returns four bits: whether the random numbers 4 block ... 4 block + 3 are at least p.
+// Returns four bits, which are set if the random numbers 4 block ... 4 block + 3 are at least p.
 __device__ inline unsigned kept_bits(const Philox& random, std::uint64_t block, float p) {
     const auto words = random.block(block);
     unsigned bits = 0;
@@ -233,8 +233,8 @@ __device__ inline unsigned kept_in_rows(const Call& call, std::int64_t row, int 
     }
     return kept;
 }
-// The same for tiles whose rows are keys: weight (query row + x + 16 c, key + 4 y + r), with four
-// consecutive numbers per thread and query.
+// Like kept_in_rows for tiles whose rows are keys, for weight (query row + x + 16 c, key + 4 y +
+// r), with four consecutive numbers per thread and query.
 __device__ inline unsigned kept_in_columns(const Call& call, std::int64_t row, int key) {
     static_assert(kEach == 4);
     const Philox random = call.random.resolved();

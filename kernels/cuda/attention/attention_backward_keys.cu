@@ -7,7 +7,7 @@
 namespace axle::kernels::attend {
 namespace {
 
-// dk or dv can be null.
+// Computes dk and dv, each of which can be null.
 template <class T, int kDepth>
 __global__ void __launch_bounds__(kThreads, kBlocks<Compute<T>, kDepth>)
     attention_dk_dv(Call call, Operand<const T> dout, Operand<const T> q, Operand<const T> k,
@@ -22,7 +22,8 @@ __global__ void __launch_bounds__(kThreads, kBlocks<Compute<T>, kDepth>)
     C* const weights = dout_tile + kOperand;
 
     const BlockTask task(blockIdx.x, call.groups, call.batch, call.depth, kDepth);
-    const int first = task.tile * kTile;  // causal: most queries attend to the first keys
+    const int first =
+        task.tile * kTile;  // if causal, most queries attend to the first keys, so they start first
     const int shared = call.heads / call.groups;
     const T* const k_head = k.head(task.b, task.h);
     const T* const v_head = v.head(task.b, task.h);
@@ -35,7 +36,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks<Compute<T>, kDepth>)
         load_tile<kDepth>(k, k_head, first, call.keys, 0, window, C(1), k_tile);
         load_tile<kDepth>(v, v_head, first, call.keys, 0, window, C(1), v_tile);
     }
-    // Start at the tile with the first query that attends to the first key.
+    // The loop starts at the tile with the first query that attends to the first key.
     const int sees = first > call.offset ? first - call.offset : 0;
     for (int h = task.h * shared; h < (task.h + 1) * shared; ++h) {
         const T* const q_head = q.head(task.b, h);

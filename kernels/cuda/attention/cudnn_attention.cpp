@@ -43,7 +43,7 @@ bool supports(const ConstView& q, const ConstView& k, const AttentionParams& par
 }
 
 bool is_aligned(const ConstView& x) { return reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0; }
-// Rows of 16-bit numbers, each aligned to 16 bytes.
+// Returns whether rows consist of 16-bit numbers and are aligned to 16 bytes.
 bool has_supported_layout(const ConstView& x) {
     if (!is_aligned(x) || x.stride[3] != 1) return false;
     for (int d = 0; d < 3; ++d)
@@ -68,7 +68,8 @@ void copy_if_needed(Cuda& on, const ConstView& from, const View& to) {
     if (from.data != to.data) copy(on, from, to);
 }
 
-// The score of a masked key: older versions turn an infinity into NaN.
+// Returns the score of a masked key, which is finite because older versions turn an infinity into
+// NaN.
 float hidden_score() {
     return version() < 91000 ? std::numeric_limits<float>::lowest()
                              : -std::numeric_limits<float>::infinity();
@@ -76,7 +77,8 @@ float hidden_score() {
 
 enum Kind : std::int64_t { kForward = 1, kBackward = 2 };
 
-// Never destroyed, because cuDNN can be unloaded before static objects are destroyed.
+// Returns the cache, which is never destroyed because cuDNN can be unloaded before static objects
+// are destroyed.
 PlanCache& plans() {
     static auto* const cache = new PlanCache;
     return *cache;
@@ -102,8 +104,8 @@ const Plan* backward_plan(Cuda& on, const AttentionTensors& at,
                         [&] { return attention_backward_graph(at, gradients); });
 }
 
-// The weights that cuDNN dropped can only be reproduced by cuDNN. Returns whether it will be able
-// to run the backward pass for gradients with the layouts that core uses.
+// Returns whether cuDNN can run the backward pass for gradients with the layouts that core uses.
+// Only cuDNN can reproduce the weights that it dropped.
 bool can_run_backward(Cuda& on, const AttentionTensors& at) {
     if (!has_backward(at.k.shape[2])) return false;
     const auto gradient = [&](const ConstView& x) {

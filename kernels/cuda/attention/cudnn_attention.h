@@ -14,9 +14,9 @@ namespace axle::kernels::cudnn {
 bool attention(Cuda& on, const ConstView& q, const ConstView& k, const ConstView& v,
                const ConstView& mask, const AttentionParams& params, const View& out,
                const View& lse);
-// Gives the same bits in every run only if on.deterministic. Throws DeviceError if cuDNN dropped
-// weights in the forward pass and cannot run the backward pass, because its random numbers cannot
-// be reproduced otherwise.
+// Computes the gradients. Gives the same bits in every run only if on.deterministic. Throws
+// DeviceError if cuDNN dropped weights in the forward pass and cannot run the backward pass,
+// because its random numbers cannot be reproduced otherwise.
 bool attention_backward(Cuda& on, const ConstView& dout, const ConstView& q, const ConstView& k,
                         const ConstView& v, const ConstView& mask, const ConstView& out,
                         const ConstView& lse, const AttentionParams& params, const View& dq,

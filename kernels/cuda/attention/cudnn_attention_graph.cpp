@@ -77,8 +77,8 @@ struct Scores {
             x, graph.temporary(data_type(at.q.dtype), {dims[0], dims[1], dims[3], dims[2]},
                                {strides[0], strides[1], strides[3], strides[2]}));
     }
-    // y [B, G, Tk, D] = transposed_weights x [B, H, Tq, D], summed over the heads that share a
-    // group.
+    // Computes y [B, G, Tk, D] = transposed_weights x [B, H, Tq, D], summed over the heads that
+    // share a group.
     void sum_of_queries(Value transposed_weights, Value x, Value y) const {
         if (at.k.shape[1] == dims[1]) {
             graph.matmul(transposed_weights, x, y);
@@ -124,8 +124,9 @@ Graph attention_graph(const AttentionTensors& at) {
     return graph;
 }
 
-// With the keep mask r, kept = 1 / (1 - p) and the weights P: dv = (P r kept)^T dout, and dscores =
-// P (dP r - delta / kept) kept, where dP = dout v^T and delta = rowsum(dout out).
+// Builds the graph of the gradients. With the keep mask r, kept = 1 / (1 - p) and the weights P, dv
+// = (P r kept)^T dout, and dscores = P (dP r - delta / kept) kept, where dP = dout v^T and delta =
+// rowsum(dout out).
 Graph attention_backward_graph(const AttentionTensors& at, const AttentionGradients& gradients) {
     Graph graph;
     const Scores scores(graph, at);

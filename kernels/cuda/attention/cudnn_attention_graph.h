@@ -9,7 +9,8 @@ namespace axle::kernels::cudnn {
 // operations on the scores.
 struct AttentionTensors {
     ConstView q, k, v, out, lse;
-    // Added to the scaled scores: [B or 1, H or 1, Tq or 1, Tk], finite. No dimensions: no bias.
+    // The bias that is added to the scaled scores, [B or 1, H or 1, Tq or 1, Tk], finite. A view
+    // without dimensions means no bias.
     ConstView bias = {};
     bool causal = false;   // query i attends to keys j <= i
     double dropout_p = 0;  // below 1
@@ -19,13 +20,13 @@ struct AttentionGradients {
     bool deterministic = false;
 };
 
-// Values are numbered in the order of the enumerators; those that a graph does not use are not
+// Values are numbered in the order of the enumerators. Values that a graph does not use are not
 // bound. seed and offset are i64 in device memory; kept is 1 / (1 - p).
 struct ForwardValues {
     enum : Value { q = 1, k, v, out, lse, scale, hidden, kept, seed, offset, bias };
 };
 struct BackwardValues {
-    // unit: 1 - p. dq_sum: f32 [B, H, Tq, D], row-major; only used if not deterministic.
+    // unit is 1 - p. dq_sum is f32 [B, H, Tq, D], row-major, and only used if not deterministic.
     enum : Value {
         dout = 1,
         q,

@@ -61,7 +61,7 @@ __device__ inline bool has_visible_key(const attend::Mask& mask, std::int64_t ro
     return false;
 }
 
-// One warp per row of out and lse.
+// Clears rows without keys, with one warp per row of out and lse.
 __global__ void __launch_bounds__(kThreads)
     blank(attend::Mask mask, bool causal, std::int64_t rows, std::int64_t heads,
           std::int64_t queries, std::int64_t keys, int depth, attend::Operand<std::uint16_t> out,
@@ -88,7 +88,7 @@ struct Finite {
 __global__ void set_random_state(Philox random, std::int64_t* seed, std::int64_t* offset) {
     const Philox state = random.resolved();
     *seed = static_cast<std::int64_t>(state.seed);
-    // The offset in numbers; a block has four.
+    // The offset counts numbers, and a block has four.
     *offset = static_cast<std::int64_t>(state.offset * 4);
 }
 

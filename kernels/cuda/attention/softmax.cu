@@ -20,8 +20,8 @@ constexpr int kLongPacks = 2;  // packs of a long row per thread and step
 constexpr int kMaxThreads = 512;
 constexpr int kSlices = 8;  // warps that share 32 adjacent rows
 
-// Common structure of the passes: a sum over the row, in which add() takes the first input a and,
-// in a backward pass, the second input b; then result() for each element.
+// The passes have a common structure, which is a sum over the row, in which add() takes the first
+// input a and, in a backward pass, the second input b; then result() for each element.
 
 template <class C>
 struct Forward {
@@ -29,7 +29,7 @@ struct Forward {
     using Sum = ExpSum<C>;
     using Join = JoinExpSums;
     __device__ static Sum none() { return Sum::none(); }
-    // The value of an element that does not exist.
+    // Returns the value of an element that does not exist.
     __device__ static C nothing() { return -std::numeric_limits<C>::infinity(); }
     template <int kCount>
     __device__ static void add(Sum& sum, const C (&a)[kCount], const C (&)[kCount]) {

@@ -26,7 +26,7 @@ struct TapIndex {
           dilation(axis.dilation),
           by_stride(axis.stride) {}
 
-    // Returns place(origin(i), distance(t)), or -1 if there is none.
+    // Compute the element as place(origin(i), distance(t)), or -1 if there is none.
     __device__ std::int64_t origin(std::int64_t i) const {
         return kTransposed ? i + padding : i * stride - padding;
     }
@@ -51,7 +51,7 @@ struct Product {
     const T* weight;
     const T* bias;  // can be null
     T* result;
-    // weight_step: c is the dimension that rows are multiplied with
+    // In weight_step, c is the dimension that rows are multiplied with.
     ImageSteps source_step, result_step, weight_step;
     std::int64_t row_step, bias_step;  // distance between rows
     std::int64_t group_step;           // distance between groups of the weight
@@ -90,7 +90,7 @@ struct Product {
     }
 };
 
-// Offsets of a tap's elements from the first of the group.
+// The offsets of a tap's elements from the first element of the group.
 struct Tap {
     std::int64_t weight, source;
     std::int64_t down, right;
@@ -103,7 +103,7 @@ __global__ void __launch_bounds__(kConvThreads) correlate(Product<T, kTransposed
     __shared__ ConvFactors<C> factors;
     __shared__ Tap taps[kConvDepth];
     const int thread = static_cast<int>(threadIdx.x);
-    // The column of b and the term of a that this thread loads.
+    // This thread loads the following column and term of b, and the following term and row of a.
     const int b_column = thread % kConvTile, b_term = thread / kConvTile;
     const int a_term = thread % kConvDepth, a_row = thread / kConvDepth;
     constexpr int kTermStep = kConvThreads / kConvTile, kRowStep = kConvThreads / kConvDepth;

@@ -1,5 +1,5 @@
-// Private to kernels: helpers of the convolution kernels: a tile of a matrix product, and the
-// mapping of its indices to images.
+// Private to kernels: helpers of the convolution kernels, which are a tile of a matrix product and
+// the mapping of its indices to images.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ inline constexpr int kConvTile = 64, kConvDepth = 16, kConvThreads = 256;
 inline constexpr int kConvEach = 4;  // rows and columns of the tile per thread
 // Number of elements of each factor that a thread loads per step.
 inline constexpr int kConvLoads = kConvTile * kConvDepth / kConvThreads;
-// Length of a line in shared memory: four elements more, so that a column's elements are in
-// different banks.
+// Length of a line in shared memory, which has four more elements so that a column's elements are
+// in different banks.
 inline constexpr int kConvLine = kConvTile + 4;
 
 template <class C>
@@ -24,7 +24,7 @@ struct ConvFactors {
     alignas(16) C a[kConvDepth][kConvLine], b[kConvDepth][kConvLine];
 };
 
-// sums += a' b for the thread's rows and columns.
+// Computes sums += a' b for the thread's rows and columns.
 template <class C>
 __device__ inline void conv_multiply(const ConvFactors<C>& factors,
                                      C (&sums)[kConvEach][kConvEach]) {

@@ -61,7 +61,7 @@ struct Place {
     bool exists;
 };
 
-// sums[part, o, column]
+// Computes sums[part, o, column].
 template <class T>
 __global__ void __launch_bounds__(kConvThreads)
     correlate_parts(Product<T> p, Compute<T>* partial_sums) {
@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(kConvThreads)
     __shared__ ConvFactors<C> factors;
     __shared__ Place pixels[kConvDepth], columns[kConvTile];
     const int thread = static_cast<int>(threadIdx.x);
-    // The term, and the first row or column, that this thread loads.
+    // These are the term, and the first row or column, that this thread loads.
     const int term = thread % kConvDepth, line = thread / kConvDepth;
     constexpr int kLineStep = kConvThreads / kConvDepth;
 

@@ -101,7 +101,8 @@ Limits conv_limits(DType t, bool deterministic, bool allow_tf32) {
 
 namespace {
 
-// Never destroyed, because cuDNN can be unloaded before static objects are destroyed.
+// Returns the cache, which is never destroyed because cuDNN can be unloaded before static objects
+// are destroyed.
 PlanCache& plans() {
     static auto* const cache = new PlanCache;
     return *cache;

@@ -6,9 +6,9 @@
 
 namespace axle::kernels::cudnn {
 
-// Implement kernels/ops/conv.h for f32, f16 and bf16 and nonempty operands and results, with one
-// difference: the bias of a transposed convolution is added to rounded sums. Return false, without
-// queueing anything, if cuDNN is missing or has no kernel.
+// Implement kernels/ops/conv.h for f32, f16 and bf16 and nonempty operands and results, except that
+// the bias of a transposed convolution is added to rounded sums. Return false, without queueing
+// anything, if cuDNN is missing or has no kernel.
 bool conv2d(Cuda& on, ConstView x, ConstView w, ConstView bias, const ConvGeometry& geometry,
             View y);
 bool conv2d_transposed(Cuda& on, ConstView dy, ConstView w, ConstView bias,

@@ -39,7 +39,8 @@ struct Pool {
     std::mutex mutex;
     std::map<int, std::vector<cudnnHandle_t>> free;
 };
-// Never destroyed: threads can end after static objects are destroyed.
+// Returns the pool, which is never destroyed because threads can end after static objects are
+// destroyed.
 Pool& pool() {
     static auto* const instance = new Pool;
     return *instance;

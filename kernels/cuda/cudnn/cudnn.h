@@ -84,7 +84,7 @@ AXLE_ATTRIBUTE_TYPE(cudnnNanPropagation_t, CUDNN_TYPE_NAN_PROPOGATION)
 AXLE_ATTRIBUTE_TYPE(char, CUDNN_TYPE_CHAR)
 #undef AXLE_ATTRIBUTE_TYPE
 
-// A backend descriptor: its attributes are set, then it is finalized and used. Every failure throws
+// A backend descriptor. Its attributes are set, then it is finalized and used. Every failure throws
 // UnsupportedGraph.
 class Descriptor {
   public:
@@ -157,22 +157,23 @@ class Graph {
     // Adds an f32 of 1 x 1 x ... that run() reads on the host.
     Value number(int ndim = 4);
 
-    // Adds an operation with one to three operands: y = mode(x), mode(x, b), or binary_select: t ?
-    // x : b.
+    // Adds an operation with one to three operands, y = mode(x), y = mode(x, b), or binary_select
+    // with y = t ? x : b.
     Value pointwise(cudnnPointwiseMode_t mode, std::initializer_list<Value> operands, Value y,
                     cudnnDataType_t precision = CUDNN_DATA_FLOAT);
-    // y has the shape of x and receives the index along the axis.
+    // Adds an operation that sets y, of the shape of x, to the index along the axis.
     Value index(Value x, std::int64_t axis, Value y);
     Value matmul(Value a, Value b, Value y);
-    // Reduces the dimensions in which y has size 1 (or fewer elements).
+    // Adds a reduction of the dimensions in which y has size 1 (or fewer elements).
     Value reduce(cudnnReduceTensorOp_t op, Value x, Value y);
-    // y = 1 with that probability, else 0. The random numbers are cuDNN's own, a function of seed
-    // and offset (each an i64 of 1 x 1 x ...), and the same in every graph with y's shape.
+    // Adds an operation that sets y to 1 with the given probability, else to 0. The random numbers
+    // are cuDNN's own, a function of seed and offset (each an i64 of 1 x 1 x ...), and the same in
+    // every graph with y's shape.
     Value bernoulli(double probability, Value seed, Value offset, Value y);
-    // Reshapes x to y, a temporary.
+    // Adds a reshape of x to y, a temporary.
     Value reshape(Value x, Value y);
-    // Adds any other operation: the caller sets its attributes and finalizes it. part() keeps the
-    // descriptors that it refers to alive.
+    // Adds any other operation, whose attributes the caller sets before it finalizes it. part()
+    // keeps the descriptors that it refers to alive.
     Descriptor& operation(cudnnBackendDescriptorType_t type);
     Descriptor& part(cudnnBackendDescriptorType_t type);
 
@@ -217,7 +218,7 @@ class Plan {
     Plan(Graph graph, const Target& target, const Limits& limits);
 
     std::int64_t workspace() const { return workspace_; }
-    // Queues the plan. Not thread-safe. Returns false if cuDNN fails: this adds a library warning,
+    // Queues the plan. Not thread-safe. If cuDNN fails, returns false and adds a library warning,
     // and the plan is not tried again.
     bool run(Cuda& on, std::span<const Binding> bindings) const;
     bool failed() const { return failed_; }

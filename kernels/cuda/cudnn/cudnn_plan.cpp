@@ -145,7 +145,7 @@ const Plan* PlanCache::find(Cuda& on, Key key, const Limits& limits,
     try {
         plan = std::make_unique<const Plan>(build(), Target{handle, nullptr}, limits);
     } catch (const UnsupportedGraph&) {
-        // remember that there is no plan
+        // The cache then records that there is no plan.
     }
     return (plans_[std::move(key)] = std::move(plan)).get();
 }

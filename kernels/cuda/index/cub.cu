@@ -61,7 +61,7 @@ Ranks<Key> sort_by_keys(Cuda& on, DeviceScratch& scratch, Ranks<Key> a, std::int
             return cub::DeviceRadixSort::SortPairs(memory, size, keys, indices, n, 0, bits,
                                                    on.stream());
         });
-        // The passes depend on the bits only: the results of all rows are in the same buffer.
+        // The passes depend on the bits only, so the results of all rows are in the same buffer.
         if (row == 0) result = {keys.Current(), indices.Current()};
     }
     return result;

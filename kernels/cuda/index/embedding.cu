@@ -49,7 +49,7 @@ struct Matrix {
     std::int64_t row_stride, column_stride;
 };
 
-// A thread sums kN adjacent columns of a row.
+// Sums rows of dy. A thread sums kN adjacent columns of a row.
 template <class T, int kN>
 __global__ void __launch_bounds__(kSumThreads)
     sum_rows(const std::uint32_t* sorted, const Bounds* bounds, std::int64_t rows,
@@ -107,7 +107,7 @@ void embedding_backward(Cuda& on, ConstView dy, ConstView ids, std::int64_t padd
     visit_float(dy.dtype, [&]<class T>() {
         using C = Compute<T>;
         const auto sum = [&]<int kN>() {
-            // One block per unit of work, because rows have different lengths.
+            // There is one block per unit of work, because rows have different lengths.
             const std::int64_t blocks = (rows * (width / kN) + kSumThreads - 1) / kSumThreads;
             start(on, {{std::min<std::int64_t>(blocks, 0x7fffffff)}, kSumThreads}, &sum_rows<T, kN>,
                   sorted.indices, bounds, rows, width, from, dy.as<T>(), to, dweight.as<C>());

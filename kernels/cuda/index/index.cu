@@ -20,7 +20,7 @@ constexpr int kThreads = 256;
 
 // --- check
 
-// Iterates over the indices: offset in memory and position in row-major order.
+// Iterates over the indices, by offset in memory and position in row-major order.
 struct Indices {
     int ndim = 0;
     std::int64_t numel = 1;
@@ -34,7 +34,7 @@ struct Indices {
             const std::int64_t size =
                 index.stride[d] == 0 ? std::min<std::int64_t>(1, index.shape[d]) : index.shape[d];
             numel *= size;
-            // Innermost first; dimensions that are contiguous in memory are merged.
+            // Dimensions are stored innermost first, and merged if they are contiguous in memory.
             const bool together = ndim > 0 &&
                                   stride[ndim - 1] * shape[ndim - 1] == index.stride[d] &&
                                   weight[ndim - 1] * shape[ndim - 1] == weight_here;
@@ -68,7 +68,8 @@ __global__ void check_kernel(Indices indices, const Index* index, std::int64_t s
 
 // --- gather
 
-// Walks y, x at index 0 everywhere, and the index. `step` is the stride of x along the dimension.
+// A walk over y, x at index 0 everywhere, and the index. `step` is the stride of x along the
+// dimension.
 struct GatherWalk {
     DeviceWalk<3> walk;
     std::int64_t step, size;
@@ -167,7 +168,7 @@ __device__ inline void add_atomically(T* at, T x) {
         atomicAdd(at, x);
 }
 
-// walk: src, the index, and y at index 0 everywhere.
+// Adds with atomics. `walk` is over src, the index, and y at index 0 everywhere.
 template <class T, class Index>
 __global__ void scatter_atomically(DeviceWalk<3> walk, std::int64_t y_step, std::int64_t size,
                                    const T* src, const Index* index, T* y) {

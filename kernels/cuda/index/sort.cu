@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(kSelectThreads)
     }
 }
 
-// candidates is [rows][parts][k].
+// Selects the best of each part. candidates is [rows][parts][k].
 template <class T>
 __global__ void __launch_bounds__(kSelectThreads)
     select_parts(Task task, std::int64_t part, std::int64_t parts, const T* x, Ranked* candidates) {

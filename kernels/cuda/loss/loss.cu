@@ -66,7 +66,7 @@ struct Cut {
 template <class T>
 struct RowSums {
     ExpSum<Compute<T>> exponentials;
-    double sum;  // of the logits, if requested
+    double sum;  // sum of the logits, if requested
 
     template <int kN>
     __device__ void add(const Pack<T, kN>& pack, bool with_sum) {
@@ -182,7 +182,7 @@ struct RowGradient {
         hit = (C(1) - static_cast<C>(o.smoothing)) * factor;
         if (!o.targets.counts(target)) target = -1;
     }
-    // For classes [first, first + kN).
+    // Computes the gradient for classes [first, first + kN).
     template <class To, class T, int kN>
     __device__ Pack<To, kN> operator()(const Pack<T, kN>& x, std::int64_t first) const {
         Pack<To, kN> y;

@@ -27,8 +27,8 @@ namespace {
 // Maximum number of matrices per call; larger batches are split.
 constexpr std::int64_t kMaxBatches = 65535;
 
-// The layout of a matrix: stored by rows or by columns. Not transposed means that rows follow each
-// other.
+// The layout of a matrix, which is stored by rows or by columns. If it is not transposed, rows
+// follow each other.
 struct Layout {
     bool transposed;
     std::int64_t ld;
@@ -69,8 +69,8 @@ ConstView with_layout(Cuda& on, DeviceScratch& scratch, ConstView x) {
     return copied;
 }
 
-// cuBLASLt has algorithms that require an alignment of 16 bytes. The alignment is limited to that;
-// larger values do not matter.
+// Returns the alignment, at most 16 bytes, which is the largest that algorithms of cuBLASLt
+// require.
 std::int64_t alignment(const void* data, std::int64_t bytes_between) {
     const auto bits =
         reinterpret_cast<std::uintptr_t>(data) | static_cast<std::uintptr_t>(bytes_between);
@@ -86,8 +86,8 @@ struct Extras {
     ConstView aux = {};
 };
 
-// d = f(a b + added). d and tensors of its shape are stored by rows; added is optional. Returns
-// false if cuBLASLt has no algorithm for it; d is not changed then.
+// Computes d = f(a b + added). d and tensors of its shape are stored by rows; added is optional.
+// Returns false if cuBLASLt has no algorithm for it; d is not changed then.
 bool product(Cuda& on, ConstView a, ConstView b, ConstView added, View d, const Extras& extras) {
     DeviceScratch scratch(on);
     a = with_layout(on, scratch, a), b = with_layout(on, scratch, b);
@@ -98,7 +98,8 @@ bool product(Cuda& on, ConstView a, ConstView b, ConstView added, View d, const 
     lt.rows = d.back(1), lt.columns = d.back(2), lt.depth = a.back(1);
     lt.in = a.dtype, lt.out = d.dtype, lt.epilogue = extras.epilogue;
 
-    // The batch, merged into as few dimensions as possible: the innermost is passed to cuBLASLt.
+    // The batch is merged into as few dimensions as possible, and the innermost is passed to
+    // cuBLASLt.
     const std::array<ConstView, 5> views = {d, a, b, added.data == nullptr ? d : added,
                                             extras.aux.data == nullptr ? d : extras.aux};
     std::array<ConstView, 5> batches = views;
@@ -150,7 +151,8 @@ bool multiplies(const ConstView& a, const View& c) {
     return types && a.back(1) > 0 && cublaslt() != nullptr;
 }
 
-// cuBLASLt requires an alignment of 16 bytes for all rows.
+// Returns whether x can be an auxiliary tensor, for which cuBLASLt requires an alignment of 16
+// bytes for all rows.
 bool is_auxiliary(const ConstView& x) {
     const auto layout = layout_of(x);
     if (!layout || layout->transposed) return false;
@@ -159,8 +161,8 @@ bool is_auxiliary(const ConstView& x) {
     return alignment(x.data, between * size_of(x.dtype)) >= 16;
 }
 
-// Optional auxiliary tensor with d's layout: the activation's argument is stored in `pre`, or its
-// slope is taken at `slope_of`.
+// An optional auxiliary tensor with d's layout. The activation's argument is stored in `pre`, or
+// its slope is taken at `slope_of`.
 struct Auxiliary {
     View pre;
     ConstView slope_of;
@@ -196,7 +198,7 @@ cublasLtEpilogue_t with_bias(cublasLtEpilogue_t epilogue) {
     return static_cast<cublasLtEpilogue_t>(epilogue | CUBLASLT_EPILOGUE_BIAS);
 }
 
-// c = activation(x), or x activation'(slope_of).
+// Computes c = activation(x), or x activation'(slope_of).
 void activate(Cuda& on, Activation activation, ConstView x, ConstView slope_of, View c) {
     if (activation == Activation::none) {
         if (x.data != c.data) copy(on, x, c);
@@ -208,8 +210,8 @@ void activate(Cuda& on, Activation activation, ConstView x, ConstView slope_of, 
     });
 }
 
-// If c or the argument of the activation is stored neither by rows nor by columns, or they are
-// stored differently, computes in scratch memory and copies the results.
+// Computes in scratch memory and copies the results. Used if c or the argument of the activation is
+// stored neither by rows nor by columns, or if their layouts differ.
 void matmul_by_copy(Cuda& on, const ConstView& a, const ConstView& b, const View& c,
                     const MatmulEpilogue& epilogue) {
     DeviceScratch scratch(on);
@@ -231,7 +233,7 @@ void matmul(Cuda& on, ConstView a, ConstView b, View c, const MatmulEpilogue& ep
     if (c.numel() == 0) return;
     if (!multiplies(a, c)) return simt_matmul(on, a, b, c, epilogue);
 
-    // d is c, or its transpose if c is stored by columns.
+    // From here on, d is c, or its transpose if c is stored by columns.
     View d = c;
     Auxiliary aux = {epilogue.pre, {}};
     if (epilogue.activation != Activation::none) aux.slope_of = epilogue.slope_of;

@@ -145,7 +145,7 @@ class Planner {
         int major = 0;
         check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
                    "cudaDeviceGetAttribute");
-        // NVIDIA's recommendation.
+        // These sizes are NVIDIA's recommendation.
         most_workspace_ = std::size_t{major >= 9 ? 32u : 4u} << 20;
         lt.check(lt.create(&handle_), "cublasLtCreate");
     }

@@ -9,8 +9,8 @@
 
 namespace axle::kernels {
 
-// D = f(A B + beta C) in cuBLASLt's terms: matrices are stored column by column, `ld` elements
-// apart; the matrices of a batch are `batch` elements apart (0: one for all).
+// A matrix of D = f(A B + beta C) in cuBLASLt's terms. Columns are `ld` elements apart, and the
+// matrices of a batch are `batch` elements apart (0 if there is one for all).
 struct LtMatrix {
     const void* data = nullptr;
     std::int64_t ld = 0, batch = 0;
@@ -20,7 +20,7 @@ struct LtMatrix {
 
 struct LtProduct {
     std::int64_t rows = 0, columns = 0, depth = 0, batches = 1;
-    DType in = DType::f32, out = DType::f32;  // in: A and B; out: all others
+    DType in = DType::f32, out = DType::f32;  // `in` is for A and B, `out` for all other matrices
     LtMatrix a, b, d;                         // d is the output
     LtMatrix c;                               // without data, beta is 0, else 1
     cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;

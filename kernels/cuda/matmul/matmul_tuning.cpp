@@ -16,7 +16,7 @@
 namespace axle::kernels {
 namespace {
 
-// Minimum multiply-adds of a product that is tuned: the time of smaller ones is mostly launch
+// Minimum multiply-adds of a product that is tuned. The time of smaller products is mostly launch
 // overhead.
 constexpr double kMinWork = 0x1p28;
 // Number of runs between two events.
@@ -78,7 +78,7 @@ int fastest(const Cuda& on, int candidates, const std::function<bool(int)>& run)
     int best = -1;
     float least = 0;
     for (int i = 0; i < candidates; ++i) {
-        if (!run(i)) continue;  // now its code is loaded on the GPU
+        if (!run(i)) continue;  // this run also loads its code on the GPU
         check_cuda(cudaEventRecord(from.event, on.stream()), "cudaEventRecord");
         for (int n = 0; n < kRuns; ++n) run(i);
         check_cuda(cudaEventRecord(to.event, on.stream()), "cudaEventRecord");
@@ -109,12 +109,13 @@ std::optional<cublasLtMatmulAlgo_t> TuningFile::find(const std::string& key) {
 }
 
 void TuningFile::add(const std::string& key, const cublasLtMatmulAlgo_t& algo) {
-    read();  // results of other processes in the meantime
+    read();  // adds results that other processes have written in the meantime
     algos_[key] = algo;
     write();
 }
 
-// Each product is one line: the key, a space, the algorithm's bits.
+// Reads the file. Each product is one line, which contains the key, a space and the algorithm's
+// bits.
 void TuningFile::read() {
     if (path_.empty()) return;
     std::ifstream file(path_);

@@ -1,8 +1,8 @@
 // Private to kernels: finds the fastest algorithm of cuBLASLt for a product by running the
 // candidates, and stores it in a file.
 //
-// AXLE_MATMUL_TUNE: 0 disables tuning, "all" also tunes the smallest products. AXLE_MATMUL_CACHE:
-// path of the file, or empty for no file. By default it is in $XDG_CACHE_HOME/axle or
+// AXLE_MATMUL_TUNE=0 disables tuning, and "all" also tunes the smallest products. AXLE_MATMUL_CACHE
+// is the path of the file, or empty for no file. By default it is in $XDG_CACHE_HOME/axle or
 // ~/.cache/axle, with a name that contains the GPU and the version of cuBLASLt.
 #pragma once
 
@@ -30,10 +30,10 @@ int fastest(const Cuda& on, int candidates, const std::function<bool(int)>& run)
 // written is ignored, as are invalid lines. Not thread-safe.
 class TuningFile {
   public:
-    // The file of this device and version of cuBLASLt.
+    // Opens the file of this device and version of cuBLASLt.
     TuningFile(int device, std::size_t version);
 
-    // Keys contain no spaces.
+    // Find or add the algorithm of a product by its key. Keys contain no spaces.
     std::optional<cublasLtMatmulAlgo_t> find(const std::string& key);
     void add(const std::string& key, const cublasLtMatmulAlgo_t& algo);
 

@@ -1,5 +1,5 @@
-// c = a b without tensor cores or libraries: for machines without cuBLASLt, and for cases that it
-// does not support (integers, arbitrary strides, an empty depth).
+// Computes c = a b without tensor cores or libraries, for machines without cuBLASLt, and for cases
+// that it does not support (integers, arbitrary strides, an empty depth).
 //
 // A block computes 64 x 64 elements of c, each thread 4 x 4 of them in registers. Tiles of a and b,
 // 16 deep, are stored in shared memory in the type of the sums; memory is read in the direction in
@@ -23,7 +23,7 @@ constexpr int kEach = 4;    // rows and columns per thread
 constexpr int kAcross = kTile / kEach;
 constexpr int kMaxBatchDims = kMaxDims - 2;
 
-// An operand: strides in elements by row, by column and by the batch dimensions.
+// An operand, with strides in elements by row, by column and by the batch dimensions.
 struct Operand {
     char* data = nullptr;
     DType dtype = DType::f32;
@@ -59,7 +59,8 @@ struct Problem {
     }
 };
 
-// In is the element type of integers; for floating operands, the dtype member is used.
+// The parameters of a product. In is the element type of integers; for floating operands, the dtype
+// member is used.
 template <class In, class Sum>
 __device__ inline Sum load_as(const Operand& from, std::int64_t i) {
     if constexpr (std::is_integral_v<Sum>) {
@@ -115,7 +116,8 @@ __device__ inline Sum slope(Activation activation, Sum x) {
     return Sum(1);
 }
 
-// Two elements wider than the tile, so that threads that write along the depth use different banks.
+// The width of a line in shared memory is two elements more than the tile, so that threads that
+// write along the depth use different banks.
 template <class Sum>
 using SharedTile = Sum[kDepth][kTile + 2];
 
@@ -205,7 +207,7 @@ __global__ void __launch_bounds__(kThreads) multiply(Problem problem) {
 
 std::int64_t magnitude(std::int64_t stride) { return stride < 0 ? -stride : stride; }
 
-// c = activation(a b + bias + addend), or multiplied with the slope.
+// Computes c = activation(a b + bias + addend), or multiplied with the slope.
 void run(Cuda& on, ConstView a, ConstView b, View c, const MatmulEpilogue& epilogue,
          ConstView addend) {
     if (c.numel() == 0) return;
@@ -218,7 +220,7 @@ void run(Cuda& on, ConstView a, ConstView b, View c, const MatmulEpilogue& epilo
         row.shape[1] = row.shape[0], row.stride[1] = row.stride[0], row.stride[0] = 0;
         bias = Operand(row);
     }
-    // Threads step along c's columns, so these should be contiguous in memory.
+    // Threads step along a row of c, whose elements should be contiguous in memory.
     if (magnitude(c.back_stride(2)) < magnitude(c.back_stride(1))) {
         std::swap(a, b);
         a = transposed(a), b = transposed(b), c = transposed(c);
@@ -269,7 +271,7 @@ void simt_matmul(Cuda& on, ConstView a, ConstView b, View c, const MatmulEpilogu
 }
 
 void finish_product(Cuda& on, ConstView sums, View c, const MatmulEpilogue& epilogue) {
-    ConstView a = sums, b = sums;  // an empty product: the operands are not read
+    ConstView a = sums, b = sums;  // the product is empty, so the operands are not read
     a.shape[a.ndim - 1] = 0, b.shape[b.ndim - 2] = 0;
     run(on, a, b, c, epilogue, sums);
 }

@@ -56,7 +56,7 @@ struct Moments {
     }
 };
 
-// y = (x - mean) rstd weight + bias
+// Computes y = (x - mean) rstd weight + bias
 template <class T>
 struct Apply {
     using C = Compute<T>;

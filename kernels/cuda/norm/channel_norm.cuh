@@ -13,10 +13,10 @@
 
 namespace axle::kernels {
 
-// x [N, C, ...], row-major.
+// A row-major x [N, C, ...].
 struct Planes {
     std::int64_t batch, channels, size;  // N, C and the number of elements in a plane
-    std::int64_t width;  // number of adjacent planes that share statistics; 0: batch norm
+    std::int64_t width;  // number of adjacent planes that share statistics; 0 for batch norm
     Divider by_channels, by_width;
 
     Planes(const ConstView& x, std::int64_t groups)
@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(kPlaneThreads)
         for_each_pack<1>(f, units, by_plane, first_plane, f.planes.size);
 }
 
-// `aligned`: all operands are aligned to 16 bytes.
+// Starts a kernel over all elements. `aligned` is true if all operands are aligned to 16 bytes.
 template <class T, class F>
 void start_on_planes(Cuda& on, const F& f, bool aligned) {
     const Planes& planes = f.planes;

@@ -6,7 +6,7 @@
 namespace axle::kernels {
 namespace {
 
-// Per plane, or for batch norm per channel: {sum(dy), sum(dy (x - mean))}.
+// Computes {sum(dy), sum(dy (x - mean))} per plane, or for batch norm per channel.
 template <class T>
 struct Sums {
     using Lane = Compute<T>;
@@ -37,7 +37,8 @@ struct Coefficients {
     C b, c;
 };
 
-// One thread per channel (batch norm) or group; a group has `width` consecutive sums.
+// Computes the coefficients with one thread per channel (batch norm) or group. A group has `width`
+// consecutive sums.
 template <class C>
 __global__ void find_coefficients(std::int64_t count, std::int64_t width, std::int64_t channels,
                                   double elements, const PairOf<double>* sums, const C* rstd,
@@ -54,7 +55,7 @@ __global__ void find_coefficients(std::int64_t count, std::int64_t width, std::i
               static_cast<C>(-r * mean_g / elements)};
 }
 
-// One thread per channel adds the sums of all samples; batch norm has one sum per channel.
+// Adds the sums of all samples with one thread per channel. Batch norm has one sum per channel.
 template <class C>
 __global__ void find_gradients(std::int64_t samples, Planes planes, const PairOf<double>* sums,
                                const C* rstd, C* dweight, C* dbias) {
@@ -71,7 +72,7 @@ __global__ void find_gradients(std::int64_t samples, Planes planes, const PairOf
     if (dbias != nullptr) dbias[channel] = static_cast<C>(of_bias);
 }
 
-// dx = a dy + b (x - mean) + c with a = rstd weight.
+// Computes dx = a dy + b (x - mean) + c with a = rstd weight.
 template <class T>
 struct Gradient {
     using C = Compute<T>;
@@ -80,7 +81,7 @@ struct Gradient {
     T* dx;
     const C *mean, *rstd;
     NormVector weight;
-    const Coefficients<C>* coefficients;  // null: b and c are 0
+    const Coefficients<C>* coefficients;  // if null, b and c are 0
 
     template <int kN>
     __device__ void at(std::int64_t i, std::uint32_t plane) const {
@@ -103,7 +104,7 @@ struct Gradient {
     }
 };
 
-// groups is 0 for batch norm.
+// Runs the backward pass. `groups` is 0 for batch norm.
 template <class T>
 void run(Cuda& on, const ConstView& dy, const ConstView& x, std::int64_t groups,
          const ConstView& weight, const void* mean_data, const void* rstd_data,

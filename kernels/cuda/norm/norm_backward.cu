@@ -16,7 +16,7 @@ namespace {
 constexpr int kMaxThreads = 512;
 constexpr int kTogether = 256;  // threads per block if teams are smaller than a warp
 
-// Packs of a row that a thread holds: 16 elements, 8 for f64.
+// The number of packs of a row that a thread holds, which is 16 elements, or 8 for f64.
 template <class T>
 inline constexpr int kPacks = sizeof(T) == 2 ? 2 : 4;
 template <class T>
@@ -57,7 +57,7 @@ struct Held {
         rstd = mine ? static_cast<const C*>(o.rstd)[row] : C(0);
     }
     __device__ C dy_at(int p, int j) const { return static_cast<C>(dy[p].at[j]); }
-    // If there is no element, dy is 0, and so are products with h.
+    // Returns h of an element. If there is no element, dy is 0, and so are products with h.
     __device__ C h_at(int p, int j) const { return (static_cast<C>(x[p].at[j]) - mean) * rstd; }
     // Returns the sums of g and of g h.
     __device__ PairOf<C> sums(const Operands& o, std::int64_t first, int n,
@@ -112,7 +112,7 @@ __device__ void store_sums(const C (&weight)[kN], const C (&bias)[kN], const Tea
     }
     __shared__ C total[2 * kN * kWarp];
     const int warp = static_cast<int>(threadIdx.x) / kWarp;
-    // in the first team of the warp
+    // True in the first team of the warp.
     const bool first = static_cast<int>(threadIdx.x) % kWarp < team.size;
 #pragma unroll 1
     for (int turn = 0; turn < kTogether / kWarp; ++turn) {
@@ -194,7 +194,7 @@ __global__ void __launch_bounds__(kMaxThreads) long_rows(Operands o) {
     }
 }
 
-// One thread per column, and one part of the rows per blockIdx.y.
+// Sums columns with one thread per column, and one part of the rows per blockIdx.y.
 template <class T>
 __global__ void __launch_bounds__(kTogether) long_columns(Operands o, std::int64_t height) {
     using C = Compute<T>;
@@ -250,7 +250,7 @@ void run(Cuda& on, Operands o, void* dweight, void* dbias) {
     std::int64_t parts = 0;
     if (fits) {
         const TeamLayout layout(team_for(units, kPacks<T>, kMaxThreads), kTogether);
-        // At least four rows per team, so that writing its sums is worthwhile.
+        // A team gets at least four rows, so that writing its sums is worthwhile.
         const std::int64_t most = on.multiprocessors() * std::int64_t{kMaxThreads / layout.threads};
         parts = std::clamp<std::int64_t>(layout.blocks(rows) / 4, 1, most);
         if (sums) o.sums = scratch.take<C>(parts * 2 * o.n);
@@ -263,7 +263,7 @@ void run(Cuda& on, Operands o, void* dweight, void* dbias) {
             start(on, {{(o.n + kTogether - 1) / kTogether, parts}, kTogether}, &long_columns<T>, o,
                   height);
         }
-        // After the sums, because dx can alias dy or x.
+        // This kernel runs after the sums, because dx can alias dy or x.
         if (o.dx != nullptr) start(on, {{rows}, kMaxThreads}, &long_rows<T>, o);
     }
     if (sums)

@@ -84,7 +84,7 @@ __device__ void change_elements(const Table<Run>& table, F f) {
     });
 }
 
-// The operations of a norm: each() maps |x|, operator() combines two partial results, and root()
+// The operations of a norm. each() maps |x|, operator() combines two partial results, and root()
 // maps the final result.
 struct OfOnes {
     __device__ double each(double a) const { return a; }
@@ -102,7 +102,7 @@ struct OfPowers : OfOnes {
     __device__ double root(double x) const { return pow(x, 1 / p); }
 };
 struct Largest : OfOnes {
-    // NaN if either is NaN.
+    // Returns the larger number, or NaN if either is NaN.
     __device__ double operator()(double a, double b) const { return a > b || a != a ? a : b; }
 };
 

@@ -1,9 +1,9 @@
 // Private to kernels: tables of tensors on a GPU.
 //
-// A table is passed as a kernel parameter: it needs no GPU memory and no copy, and a captured graph
-// stores it. Longer tables are split over several launches. Rows are split into chunks that are
-// numbered through the table; a block finds the row of its chunk by a binary search in the constant
-// cache.
+// A table is passed as a kernel parameter, so it needs no GPU memory and no copy, and a captured
+// graph stores it. Longer tables are split over several launches. Rows are split into chunks that
+// are numbered through the table; a block finds the row of its chunk by a binary search in the
+// constant cache.
 #pragma once
 
 #include <algorithm>
@@ -21,19 +21,19 @@ inline constexpr std::size_t kMaxParameterBytes = 32764;
 
 template <class Row>
 struct Table {
-    // Leaves room for the other parameters of a kernel.
+    // The number of rows that leaves room for the other parameters of a kernel.
     static constexpr int kRows = static_cast<int>((kMaxParameterBytes - 256) / (sizeof(Row) + 4));
 
     std::int32_t rows = 0;
     std::int32_t chunk = 0;  // elements per chunk
-    // first chunk of each row, followed by the number of chunks
+    // The first chunk of each row, followed by the number of chunks.
     std::uint32_t first[kRows + 1] = {};
     Row row[kRows] = {};
 
     AXLE_HOST_DEVICE std::uint32_t chunks() const { return first[rows]; }
 };
 
-// The type of a table parameter: it is read in place by all threads.
+// The type of a table parameter, which is read in place by all threads.
 #if defined(__CUDACC__)
 #define AXLE_TABLE(Row) const __grid_constant__ Table<Row>
 #else

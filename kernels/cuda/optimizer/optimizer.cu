@@ -81,8 +81,8 @@ __device__ void store_elements(void* data, DType dtype, std::int64_t i,
     store_as_type<BFloat16>(data, i, lanes);
 }
 
-// Random halves for elements i to i + N - 1; N is 1, 2 or 4 and divides i. Two adjacent threads
-// compute the same block; the cost is hidden by memory latency.
+// Returns random halves for elements i to i + N - 1, where N is 1, 2 or 4 and divides i. Two
+// adjacent threads compute the same block; the cost is hidden by memory latency.
 template <int N>
 __device__ void random_halves(const Philox& draws, std::int64_t i, std::uint32_t (&halves)[N]) {
     const auto block = draws.block(static_cast<std::uint64_t>(i) / 8);
@@ -117,7 +117,7 @@ __device__ void store_stochastically(const Slot& slot, const Philox& draws, std:
 #include "kernels/rules/optimizer_rules.inl"
 
 // A rule defines its group, the step that it computes for a slot, and the update of an element of
-// the slot: of the gradient, the parameter, and the first buffers() of first, second and
+// the slot, which changes the gradient, the parameter, and the first buffers() of first, second and
 // second_max.
 
 struct Sgd {

@@ -46,8 +46,8 @@ struct Constant {
 constexpr int kTile = 32;
 constexpr int kTileThreads = 256;
 
-// One tile per block. The last dimension counts tiles along y's contiguous dimension, the one
-// before it along x's; the other dimensions repeat these two.
+// The tiles of a copy, one per block. The last dimension counts tiles along y's contiguous
+// dimension, the one before it along x's; the other dimensions repeat these two.
 struct Tiles {
     DeviceWalk<2> walk;  // of {y, x}, one tile per step
     std::int64_t height, width;
@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(kTileThreads)
     const std::uint32_t tile_x = blockIdx.x - above * walk.size[walk.ndim - 1];
     const std::uint32_t beyond = walk.by[walk.ndim - 2].quotient(above);
     const std::uint32_t tile_y = above - beyond * walk.size[walk.ndim - 2];
-    // The part of the matrix from this tile's corner on.
+    // These are the sizes of the matrix from this tile's corner on.
     const std::int64_t height = tiles.height - std::int64_t{tile_y} * kTile;
     const std::int64_t width = tiles.width - std::int64_t{tile_x} * kTile;
     const int column = static_cast<int>(threadIdx.x) % kTile;
@@ -123,7 +123,7 @@ template <class T>
 __global__ void arange_kernel(double start, double step, std::int64_t n, T* y,
                               std::int64_t stride) {
     for (std::int64_t i = thread_in_grid(); i < n; i += threads_in_grid()) {
-        // Rounded twice, as on the CPU.
+        // The value is rounded twice, as on the CPU.
         const double value = __dadd_rn(start, __dmul_rn(static_cast<double>(i), step));
         if constexpr (std::is_integral_v<T>)
             y[i * stride] = static_cast<T>(converted<std::int64_t>(value));

@@ -17,7 +17,7 @@ namespace axle::kernels {
 
 inline constexpr int kElementwiseThreads = 256;
 
-// Number of elements that the widest operand has in 16 bytes.
+// The number of elements that the widest operand has in 16 bytes.
 template <class... T>
 inline constexpr int kCommonPack = 16 / static_cast<int>(std::max({sizeof(T)...}));
 
@@ -31,8 +31,8 @@ __device__ inline Pack<T, kN> load_or_repeat(const T* p, bool repeat) {
     return pack;
 }
 
-// `walk` counts packs. If bit k of `repeats` is set, operand k has one element per pack. `rest`
-// elements follow the last pack of a one-dimensional walk.
+// Computes f for all elements. `walk` counts packs. If bit k of `repeats` is set, operand k has one
+// element per pack. `rest` elements follow the last pack of a one-dimensional walk.
 template <class F, class Y, class... In>
 __global__ void elementwise_packs(F f, DeviceWalk<1 + sizeof...(In)> walk, unsigned repeats,
                                   int rest, Y* y, const In*... in) {
@@ -74,8 +74,9 @@ __global__ void elementwise_strided(F f, DeviceWalk<1 + sizeof...(In)> walk, Y* 
     }
 }
 
-// f is copied to the GPU and called as Y f(In...). The views have y's shape, and the dtypes of Y
-// and In... or others of the same size. y can be one of the operands, with the same strides.
+// Computes y[i] = f(a[i], b[i], ...). f is copied to the GPU and called as Y f(In...). The views
+// have y's shape, and the dtypes of Y and In... or others of the same size. y can be one of the
+// operands, with the same strides.
 template <class Y, class... In, class F, class... Views>
 void elementwise(Cuda& on, F f, View y, const Views&... in) {
     static_assert(sizeof...(In) == sizeof...(Views));

@@ -1,4 +1,4 @@
-// dx = dy f'(v) and f''(v) for all unary formulas.
+// Computes dx = dy f'(v) and f''(v) for all unary formulas.
 #include "kernels/cuda/pointwise/elementwise.cuh"
 #include "kernels/cuda/visit.cuh"
 #include "kernels/ops/copy.h"

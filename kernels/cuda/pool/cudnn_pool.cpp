@@ -48,7 +48,8 @@ cudnnResampleMode_t mode_of(PoolResult result, const Pool& pool) {
                               : CUDNN_RESAMPLE_AVGPOOL_EXCLUDE_PADDING;
 }
 
-// Never destroyed, because cuDNN can be unloaded before static objects are destroyed.
+// Returns the cache, which is never destroyed because cuDNN can be unloaded before static objects
+// are destroyed.
 PlanCache& plans() {
     static auto* const cache = new PlanCache;
     return *cache;

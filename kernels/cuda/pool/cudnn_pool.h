@@ -11,10 +11,10 @@ namespace axle::kernels::cudnn {
 // windows of one size without dilation, the usual divisors, and only calls with enough elements to
 // justify a plan.
 //
-// Maxima are supported without indices only, so not if a gradient is required: cuDNN's indices are
-// 8 bits within the window, and it does not document which of several equal maxima or NaNs it
-// selects, whereas Axle selects the first maximum and the last NaN. Gradients of means are
-// supported for f32 only: for 16-bit dtypes they are f32 sums in Axle, but cuDNN requires one
+// Maxima are supported without indices only, and therefore not if a gradient is required. cuDNN's
+// indices are 8 bits within the window, and it does not document which of several equal maxima or
+// NaNs it selects, whereas Axle selects the first maximum and the last NaN. Gradients of means are
+// supported for f32 only. For 16-bit dtypes they are f32 sums in Axle, but cuDNN requires one
 // dtype.
 bool max_pool2d(Cuda& on, const Pool& pool, const ConstView& x, const View& y);
 bool avg_pool2d(Cuda& on, const Pool& pool, const ConstView& x, const View& y);

@@ -18,7 +18,7 @@ struct Tap {
     double weight;
 };
 
-// The outputs [begin, end) read an input.
+// The outputs [begin, end) that read an input.
 struct Readers {
     std::int64_t begin, end;
 };
@@ -68,7 +68,8 @@ __global__ void make_taps(Axis axis, Tap* taps) {
         taps[o] = axis.tap(o);
 }
 
-// This relies on low and high being non-decreasing over the outputs.
+// Finds the readers of each input. This relies on low and high being non-decreasing over the
+// outputs.
 __global__ void make_readers(const Tap* taps, std::int64_t out, std::int64_t in, Readers* readers) {
     for (std::int64_t i = thread_in_grid(); i < in; i += threads_in_grid()) {
         // Returns the first output from `begin` on for which f is true; f is then true for all

@@ -11,7 +11,7 @@
 
 namespace axle::kernels {
 
-// n / divisor for any n >= 0, as a multiplication if both are below 2^31.
+// Computes n / divisor for any n >= 0, as a multiplication if both are below 2^31.
 struct Split {
     std::int64_t divisor = 1;
     Divider by;
@@ -28,7 +28,7 @@ struct Split {
 class DevicePlanes {
   public:
     explicit DevicePlanes(const ConstView& v) {
-        // the dimension that is being merged, before it is stored at ndim_
+        // The dimension that is being merged, before it is stored at ndim_.
         std::int64_t size = 1, stride = 0;
         for (int d = v.ndim - 3; d >= 0; --d) {
             count_ *= v.shape[d];
@@ -56,7 +56,7 @@ class DevicePlanes {
     }
 
   private:
-    // Innermost first.
+    // Adds a dimension. Dimensions are added innermost first.
     void add_dimension(std::int64_t size, std::int64_t stride) {
         by_[ndim_] = Split(std::max<std::int64_t>(size, 1));
         stride_[ndim_++] = stride;

@@ -12,8 +12,8 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// Covers the inputs begin, begin + dilation, ... below end; none if end <= begin. begin is always
-// inside the input.
+// A window that covers the inputs begin, begin + dilation, ... below end, or no input if end <=
+// begin. begin is always inside the input.
 template <class I>
 struct Window {
     I begin, end;
@@ -25,7 +25,7 @@ template <class I>
 struct Side {
     I in, out;
     I kernel, stride, padding, dilation;
-    bool parts;  // adaptive pooling: windows have different sizes
+    bool parts;  // true for adaptive pooling, whose windows have different sizes
     Split by_in, by_out, by_stride;
 
     Side(PoolAxis axis, bool adaptive, std::int64_t in_, std::int64_t out_)

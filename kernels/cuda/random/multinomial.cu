@@ -25,7 +25,7 @@ struct Weights {
     std::int64_t n, step;
 };
 
-// Returns the same result to all threads of the block.
+// Searches with all threads of the block and returns the same result to all of them.
 template <class T>
 __device__ BadWeights::Why find_error(const T* row, const Weights& weights, std::int64_t needed) {
     double total = 0;
@@ -96,8 +96,8 @@ __device__ double scan_row(const T* row, const Weights& weights, double* sums) {
     return carry;
 }
 
-// Computes the same sequentially in one thread; `last` becomes the last index with a nonzero
-// weight.
+// Computes the cumulative sums sequentially in one thread; `last` becomes the last index with a
+// nonzero weight.
 template <class T>
 __device__ void add_in_order(const T* row, const Weights& weights, double* sums,
                              std::int64_t& last) {
@@ -128,7 +128,7 @@ struct Draws {
     std::int64_t samples, step;
 };
 
-// sums: n elements per block.
+// Draws with replacement. `sums` has n elements per block.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     draw_with_replacement(Philox given, DeviceRows<2> rows, Weights weights, Draws draws,

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// Elements per thread and step.
+// The number of elements per thread and step.
 template <class T>
 inline constexpr int kRun = std::max(4, kPack<T>);
 
@@ -69,7 +69,7 @@ __device__ inline void words_from(const Philox& random, std::int64_t first,
     }
 }
 
-// f(words, run) computes the elements from their words.
+// Fills y. f(words, run) computes the elements from their words.
 template <class T, class F>
 __global__ void __launch_bounds__(kThreads)
     generate(Philox given, F f, std::int64_t n, T* y, bool aligned) {
@@ -91,7 +91,8 @@ void generate_with(Cuda& on, const Philox& random, F f, const View& y) {
           y.as<T>(), packs<T>(y.data));
 }
 
-// Multiplies, rounds and adds without fusing, so that every processor gives the same bits.
+// Computes low + u * range without a fused multiply-add, so that every processor gives the same
+// bits.
 __device__ inline float scaled(float u, float range, float low) {
     return __fadd_rn(__fmul_rn(u, range), low);
 }
@@ -112,7 +113,8 @@ struct Uniform {
     }
 };
 
-// Returns (word + 1/2) / 2^32, rounded once: both halves and their scaled values are exact floats.
+// Returns (word + 1/2) / 2^32, rounded once, because both halves and their scaled values are exact
+// floats.
 __device__ inline float open_unit(std::uint32_t word) {
     const float tail = fmaf(static_cast<float>(word & 0xffffu), 0x1p-32f, 0x1p-33f);
     return fmaf(static_cast<float>(word >> 16), 0x1p-16f, tail);

@@ -17,7 +17,7 @@ struct ExpSum {
 
     __device__ static ExpSum none() { return {-std::numeric_limits<C>::infinity(), 0}; }
 
-    // x[i] = -inf adds nothing.
+    // Adds kCount elements. x[i] = -inf adds nothing.
     template <int kCount>
     __device__ void add(const C (&x)[kCount]) {
         C highest = top;

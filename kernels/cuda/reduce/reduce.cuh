@@ -105,11 +105,12 @@ struct ReduceOutput {
 // The operands of a walk and their partitioning.
 struct ReduceSource {
     const void *x, *second;
-    DeviceDims kept, reduced;  // rows: in units
+    DeviceDims kept, reduced;  // counted in units for rows
     std::int64_t results, units, height, pieces;
     bool packed;
-    // columns only:
-    std::int64_t width, stride, blocks;  // of the innermost kept dimension; blocks along it
+    // The members below are used for columns only.
+    std::int64_t width, stride,
+        blocks;  // size and stride of the innermost kept dimension; blocks along it
     int lanes;
 };
 
@@ -185,7 +186,7 @@ __global__ void __launch_bounds__(kReduceThreads)
         op.write(result, acc);
 }
 
-// Adjacent results per lane.
+// The number of adjacent results per lane.
 template <class T>
 inline constexpr int kReduceColumns = sizeof(T) == 8 ? 2 : 4;
 
@@ -273,7 +274,7 @@ __global__ void __launch_bounds__(kReduceThreads)
         reduce_tile<T, Op, 1>(op, s, partial, parts);
 }
 
-// A warp combines the pieces of a result.
+// Combines the pieces of a result with one warp.
 template <class Op>
 __global__ void __launch_bounds__(kReduceThreads)
     reduce_finish(Op op, std::int64_t results, std::int64_t pieces,
@@ -309,8 +310,8 @@ bool reduction_packs(const ConstView& x, const ConstView& second, const DimList&
     return divide;
 }
 
-// Results are numbered in row-major order of plan.kept. The second operand, if Op has one, has x's
-// dtype, shape and strides.
+// Starts a reduction. Results are numbered in row-major order of plan.kept. The second operand, if
+// Op has one, has x's dtype, shape and strides.
 template <class T, class Op>
 void reduce(Cuda& on, const ReducePlan& plan, const Op& op, const ConstView& x,
             const ConstView& second = {}) {

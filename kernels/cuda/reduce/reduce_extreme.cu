@@ -1,5 +1,5 @@
-// Largest and smallest elements and their positions. One kernel handles both maxima and minima:
-// selecting the comparison costs little compared with a read of memory.
+// Largest and smallest elements and their positions. One kernel handles both maxima and minima,
+// because selecting the comparison costs little compared with a read of memory.
 #include "kernels/cuda/reduce/reduce.cuh"
 #include "kernels/ops/reduce.h"
 
@@ -13,11 +13,11 @@ template <class L>
 struct End {
     bool largest;
 
-    // Returns whether b replaces a: it is more extreme, or it is the first NaN.
+    // Returns whether b replaces a, because it is more extreme or it is the first NaN.
     __device__ bool beats(L b, L a) const {
         return (largest ? b > a : b < a) || (b != b && a == a);
     }
-    // The initial value, which every element replaces or equals.
+    // Returns the initial value, which every element replaces or equals.
     __device__ L far() const {
         using Limits = std::numeric_limits<L>;
         if constexpr (Limits::has_infinity)

@@ -1,4 +1,5 @@
-// Variances: first the means, then the squared deviations from them, with one read of memory each.
+// Variances. Computes first the means, then the squared deviations from them, with one read of
+// memory each.
 #include "kernels/cuda/reduce/sum.cuh"
 #include "kernels/ops/reduce.h"
 

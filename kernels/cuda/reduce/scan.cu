@@ -28,7 +28,7 @@ constexpr std::int64_t kMaxPieces = 128;
 struct Task {
     DeviceRows<2> rows;
     std::int64_t n, x_step, y_step;
-    std::int64_t chunk = 0, chunks = 1;  // per row
+    std::int64_t chunk = 0, chunks = 1;  // number of chunks per row
 
     void cut(std::int64_t wanted, std::int64_t unit) {
         chunks = std::max<std::int64_t>(1, wanted);
@@ -51,7 +51,7 @@ struct Piece {
 
 // --- one block per chunk
 
-// The combination of x over the threads of a block, in a fixed order.
+// Combines x over the threads of a block, in a fixed order.
 template <class Op, class T>
 __device__ inline T block_total(Op op, T x) {
     T total = Op::kIdentity;
@@ -71,7 +71,8 @@ __global__ void __launch_bounds__(kThreads)
     if (threadIdx.x == 0) sums[blockIdx.x] = sum;
 }
 
-// The elements of a thread are adjacent, with a gap after them, so that 32 threads use 32 banks.
+// Returns the position of an element in shared memory. The elements of a thread are adjacent, with
+// a gap after them, so that 32 threads use 32 banks.
 __device__ inline int padded(int i) { return i + i / kEach; }
 
 template <class T, class Op>
@@ -207,19 +208,19 @@ template <class Op>
 void scan(Cuda& on, Op op, ConstView x, View y) {
     if (x.numel() == 0) return;
     const Task task{DeviceRows<2>({x, y}), x.back(1), x.back_stride(1), y.back_stride(1)};
-    // Unsigned, so that overflow wraps around.
+    // Sums are unsigned, so that overflow wraps around.
     if (x.dtype == DType::i64)
         return scan_rows(on, task, op, x.as<std::uint64_t>(), y.as<std::uint64_t>());
     visit_float(x.dtype, [&]<class T>() { scan_rows(on, task, op, x.as<T>(), y.as<T>()); });
 }
 
 struct ProductGradient {
-    DeviceRows<4> rows;  // of dy, x, y, dx
+    DeviceRows<4> rows;  // rows of dy, x, y, dx
     std::int64_t n, step[4];
 };
 
-// One thread per row; threads of adjacent rows read adjacent elements if the scanned dimension is
-// not the last one in memory.
+// Runs the backward pass of cumprod with one thread per row. Threads of adjacent rows read adjacent
+// elements if the scanned dimension is not the last one in memory.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     product_gradient(ProductGradient task, const T* dy, const T* x, const T* y, T* dx) {

@@ -48,7 +48,7 @@ __device__ inline T block_scan(T x, T& total, Op op) {
     return lane == 0 ? before : op(before, in_warp);
 }
 
-// The exclusive sum of x over the threads of a block, as above.
+// Returns the exclusive sum of x over the threads of a block, like the function above.
 template <int kThreads, class T>
 __device__ inline T block_scan(T x, T& total) {
     return block_scan<kThreads>(x, total, Plus());

@@ -7,7 +7,7 @@
 
 namespace axle::kernels {
 
-// Elements of f32 that are added by one call are summed in f32, the calls in f64.
+// A sum. Elements of f32 that are added by one call are summed in f32, and the calls in f64.
 template <class L>
 struct SumReduction {
     using Lane = L;

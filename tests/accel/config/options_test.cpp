@@ -55,7 +55,7 @@ TEST(DeprecatedOptions, SetTheDataLoaderConfiguration) {
     older.set_even_batches(true);
     EXPECT_TRUE(older.even_batches());
 
-    // Both may be given if they agree.
+    // The deprecated option and the configuration may both be given if they agree.
     const Accelerator both({.dataloader_config = DataLoaderConfiguration{.dispatch_batches = {},
                                                                          .even_batches = false,
                                                                          .non_blocking = true},
@@ -150,7 +150,7 @@ TEST(MixedPrecisionOption, IgnoresCaseAndReadsBothVariables) {
 }
 
 // Covers 1.mixed_precision, 27.ACCELERATE_MIXED_PRECISION.
-TEST(MixedPrecisionOption, NamesTheVariableOfAnInvalidValue) {
+TEST(MixedPrecisionOption, ReportsTheVariableOfAnInvalidValue) {
     const EnvironmentVariable variable("MIXED_PRECISION", "half");
     expect_error<ValueError>(
         {"Accelerator: mixed_precision must be no, ", "'half'", "in MIXED_PRECISION"},

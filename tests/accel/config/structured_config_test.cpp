@@ -1,4 +1,4 @@
-// Tests configurations as structs, read from YAML and the command line.
+// Tests struct configurations that are read from YAML and the command line.
 #include "accel/config/structured_config.h"
 
 #include <fstream>
@@ -78,7 +78,7 @@ TEST_F(StructuredConfig, CommandLinePrecedesFileAndDefaults) {
 }
 
 // Covers 25.ConfigStore.
-TEST_F(StructuredConfig, NamesAllMissingOptions) {
+TEST_F(StructuredConfig, ReportsAllMissingOptions) {
     expect_refused("", {}, {"config: ", "missing: name, inner.size;", "name=VALUE"});
     expect_refused("name: ???\ninner: {size: null}\n", {},
                    {"config: ", "missing: name, inner.size"});

@@ -32,7 +32,7 @@ accel::PrepareDataLoaderOptions dispatched(bool split = false, accel::SliceFn sl
 
 std::size_t at(const Group& group) { return static_cast<std::size_t>(group->rank()); }
 
-// The tensors of a pass, and the number of new rows in each.
+// The batches of a pass, and the number of rows in each batch that are not duplicates.
 struct Pass {
     Batches batches;
     Rows valid;
@@ -111,7 +111,7 @@ TEST(Dispatch, UsesTheSliceFunction) {
     });
 }
 
-// Yields batches with given numbers of rows.
+// Yields batches with the given numbers of rows.
 class Ragged : public data::BatchSampler {
   public:
     explicit Ragged(Rows sizes, bool drop_last = false)
@@ -143,7 +143,7 @@ TEST(Dispatch, AcceptsBatchesOfDifferentSizes) {
         });
 }
 
-// Samples with `width(i)` numbers.
+// Returns a dataset in which sample i has `width(i)` numbers.
 data::FunctionDataset wide(std::int64_t n, std::int64_t (*width)(std::int64_t)) {
     return data::from_function(n, [width](std::int64_t i) {
         return Tree{{"x", full({width(i)}, static_cast<double>(i))}};
@@ -204,7 +204,7 @@ TEST(Dispatch, KeepsErrorTypesOnAllRanks) {
     });
 }
 
-// With drop_last, the loader reads one step ahead.
+// With drop_last, the loader reads one step ahead of the step that it yields.
 TEST(Dispatch, YieldsTheStepBeforeABrokenSample) {
     on_ranks(2, [](const Group& group) {
         for (const bool drop_last : {false, true}) {

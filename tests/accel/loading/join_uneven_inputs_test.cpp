@@ -87,8 +87,8 @@ TEST(JoinUnevenInputs, IgnoresUnpreparedModels) {
     });
 }
 
-// The models have different numbers of parameters. One process has batches 0, 2 and 4, the other 1
-// and 3.
+// The models have different numbers of parameters. Process 0 reads batches 0, 2 and 4; process 1
+// reads batches 1 and 3.
 TEST(JoinUnevenInputs, TrainsSeveralModelsLikeOneProcess) {
     auto deep = tests::clones_of(tests::small_mlp({4, 6, 5, 1}), 3);
     auto flat = tests::clones_of(tests::small_mlp({4, 1}), 3);
@@ -138,7 +138,7 @@ TEST(JoinUnevenInputs, EndsWithAnErrorIfAnotherRankFails) {
             const auto scope = accelerator.join_uneven_inputs({&model}, false);
             if (group->rank() == 1) throw ValueError("bad batch");
         } catch (const CommError&) {
-            EXPECT_EQ(loader.len(), 2);  // even batches are restored
+            EXPECT_EQ(loader.len(), 2);  // even_batches is restored
             throw;
         }
     });
@@ -146,7 +146,7 @@ TEST(JoinUnevenInputs, EndsWithAnErrorIfAnotherRankFails) {
     expect_error<ValueError>({"bad batch"}, [&] { std::rethrow_exception(errors[1]); });
 }
 
-// The loaders are not prepared.
+// This test uses loaders that are not prepared.
 TEST(JoinUnevenInputs, LogsNothingWithEvenBatches) {
     tests::LogCapture logged;
     on_ranks(2, [](const Group& group) {

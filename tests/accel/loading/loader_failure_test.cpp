@@ -41,7 +41,7 @@ void expect_end(const RankOutcome& rank, const testing::Matcher<std::string>& te
     EXPECT_LT(rank.seconds, kDeadline);
 }
 
-// Sample 33 cannot be read if `here`.
+// Returns a dataset whose sample 33 cannot be read if `here` is true.
 data::FunctionDataset damaged(bool here) {
     return data::from_function(kSamples, [here](std::int64_t i) -> Tree {
         if (!here || i != 33) return i;
@@ -50,7 +50,7 @@ data::FunctionDataset damaged(bool here) {
     });
 }
 
-// A loop in which every step communicates.
+// Runs a training loop in which every step communicates.
 std::string train(const Group& group, data::DataLoader& loader,
                   accel::PrepareDataLoaderOptions options) {
     accel::prepare_data_loader(loader, group, std::move(options));
@@ -92,7 +92,7 @@ TEST_P(FailingLoader, EndsAllLoopsWhenTheDispatchingProcessFails) {
     }
 }
 
-// The process with the failing loader continues without the other ranks.
+// The process with the failing loader catches the error and continues without the other ranks.
 TEST_P(FailingLoader, EndsWaitingLoopsWhenTheErrorIsCaught) {
     const auto ends = ends_of([&](const Group& group) -> std::string {
         data::DataLoader loader(damaged(group->rank() == 1),
@@ -154,7 +154,7 @@ TEST(SliceFunction, EndsAllLoopsWhenItThrows) {
     for (const RankOutcome& rank : ends) expect_end(rank, HasSubstr("a slice of the user's"));
 }
 
-// One process leaves its loop after the second batch and exits.
+// Expects that errors name process `who`, which leaves its loop after the second batch and exits.
 void expect_named_after_leaving(int who, accel::DataLoaderConfiguration config) {
     const auto ends = ends_of([&](const Group& group) -> std::string {
         data::DataLoader loader(tests::numbers(kSamples), {.batch_size = 2});

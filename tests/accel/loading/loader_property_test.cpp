@@ -1,5 +1,5 @@
-// For random loaders and options: all processes together read the dataset in order, and each sample
-// once, except for those that fill up batches.
+// Tests random loaders and options. All processes together must read the dataset in order, and read
+// each sample once, except for samples that fill up batches.
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -68,7 +68,7 @@ class Draws {
 
 // The samples that one process gets in a pass.
 struct Pass {
-    Tree new_rows = Tree::list();  // by step
+    Tree new_rows = Tree::list();  // one element per step
     std::int64_t batches = 0;
 };
 

@@ -20,7 +20,7 @@ using namespace std::chrono_literals;
 using tests::Job;
 using tests::Rows;
 using tests::TemporaryFolder;
-using Log = std::vector<Rows>;  // by step, rows of all processes
+using Log = std::vector<Rows>;  // the rows of all processes, one element per step
 using Group = std::shared_ptr<dist::ProcessGroup>;
 
 constexpr std::int64_t kSamples = 10, kTotal = 4, kEpochs = 3, kSteps = 3 * kEpochs;
@@ -37,7 +37,7 @@ const Kind kKinds[] = {{"Shuffled", false, true, {}},
                        {"Dispatched", false, true, {.dispatch_batches = true}},
                        {"DispatchedIterable", true, false, {}}};
 
-// The samples of a pass depend on the epoch.
+// Returns a stream whose samples depend on the epoch.
 data::GeneratorDataset stream() {
     return data::from_generator([](std::int64_t epoch) {
         return [epoch, i = std::int64_t{0}]() mutable -> std::optional<Tree> {
@@ -78,7 +78,8 @@ struct Program {
             loader = std::make_unique<data::DataLoader>(tests::numbers(kSamples), options);
         accelerator.prepare(*loader);
     }
-    // Runs to the last epoch. Saves a checkpoint after each batch unless `into` is empty.
+    // Runs the program to the last epoch. Saves a checkpoint after each batch unless `into` is
+    // empty.
     Log run(const std::string& into = {}, std::int64_t step = 0) {
         Log log;
         while (loader->epoch() < kEpochs)
@@ -98,8 +99,8 @@ std::string difference(const Log& log, const Log& expected, const std::string& w
     return log == expected ? "" : str(what, ": ", testing::PrintToString(log), "; ");
 }
 
-// Resumes from every checkpoint in a folder; returns "" if all results are right. The first program
-// saves further checkpoints while it runs.
+// Resumes from every checkpoint in a folder. Returns "" if all results are right, else the
+// differences. The first program saves further checkpoints while it runs.
 std::string resume_everywhere(const Kind& kind, int workers, const Group& group,
                               const std::string& from, std::int64_t first = 0,
                               const std::string& into = {}) {

@@ -19,7 +19,7 @@ inline data::FunctionDataset numbers(std::int64_t n) {
     return data::from_function(n, [](std::int64_t i) { return Tree(i); });
 }
 
-// Yields the numbers in order; `sized` sets whether their count is known.
+// Returns a stream of the numbers 0 to n - 1. `sized` sets whether their count is known.
 inline data::GeneratorDataset stream_of_numbers(std::int64_t n, bool sized = true) {
     return data::from_generator(
         [n](std::int64_t) {
@@ -31,7 +31,7 @@ inline data::GeneratorDataset stream_of_numbers(std::int64_t n, bool sized = tru
         sized ? std::optional(n) : std::nullopt);
 }
 
-// A loader over either kind.
+// Returns a loader over an iterable or an indexed dataset of the numbers 0 to n - 1.
 inline std::unique_ptr<data::DataLoader> loader_of_numbers(std::int64_t n, bool iterable,
                                                            data::LoaderOptions options,
                                                            bool sized = true) {

@@ -23,10 +23,10 @@ using tests::range;
 using tests::Rows;
 using tests::rows_of;
 using Sizes = std::vector<std::int64_t>;
-using Log = std::vector<Rows>;  // by step
+using Log = std::vector<Rows>;  // one element per step
 using Group = std::shared_ptr<dist::ProcessGroup>;
 
-// Rows 1000 * epoch + i, in shards of these sizes.
+// Returns a dataset of the rows 1000 * epoch + i, in shards of these sizes.
 data::ShardedDataset shards_of(const Sizes& sizes, bool sized = true) {
     std::vector<std::shared_ptr<const data::IterableDataset>> shards;
     std::int64_t first = 0;
@@ -68,7 +68,7 @@ struct Program {
                  {.batch_size = c.batch_size, .num_workers = c.workers, .drop_last = c.drop_last}) {
         accelerator.prepare(loader);
     }
-    // Returns the rows of all processes; calls a function in each step.
+    // Runs the loop and calls a function in each step. Returns the rows of all processes.
     template <class F>
     Log pass(F&& in_step) {
         Log log;
@@ -161,7 +161,7 @@ TEST_P(OwnShards, AreReadByOneProcessEach) {
     for (const auto& count : readers) EXPECT_EQ(count, 1);
 }
 
-// Resumes after every step with the same number of processes.
+// This test resumes after every step with the same number of processes.
 TEST_P(OwnShards, ResumeExactly) {
     on_ranks(GetParam(), [](const Group& group) {
         for (const int workers : {0, 2})
@@ -192,7 +192,7 @@ TEST_P(OwnShards, ResumeExactly) {
 INSTANTIATE_TEST_SUITE_P(Processes, OwnShards, testing::Values(1, 2, 4),
                          testing::PrintToStringParamName());
 
-// Each of two later runs resumes after every step of the previous one.
+// Each of two later runs resumes after every step of the previous run.
 TEST(OwnShardsResume, WorksExactlyWithFewerProcesses) {
     const Sizes sizes = {5, 0, 9, 4, 0};
     std::vector<Tree> states, later_states;

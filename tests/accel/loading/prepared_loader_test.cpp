@@ -52,10 +52,10 @@ TEST(ActiveLoader, BelongsToTheInnermostLoop) {
             }
             EXPECT_EQ(accelerator.active_dataloader(), &outer);
             valid.push_back(accelerator.valid_rows(batch.tensor().size(0)));
-            EXPECT_EQ(accelerator.valid_rows(100), 100);  // unrelated to this batch
+            EXPECT_EQ(accelerator.valid_rows(100), 100);  // 100 is not the size of this batch
         }
         EXPECT_EQ(accelerator.active_dataloader(), nullptr);
-        // Rows by rank: 0 1 | 2 3, 4 0 | 1 2 and 0 1 2 | 3 4 5, 6 0 1 | 2 3 4
+        // The rows of both ranks are 0 1 | 2 3, 4 0 | 1 2 and 0 1 2 | 3 4 5, 6 0 1 | 2 3 4.
         const bool first = group->rank() == 0;
         EXPECT_EQ(valid, (Rows{2, first ? 1 : 0}));
         EXPECT_EQ(valid_within, first ? (Rows{3, 1, 3, 1}) : (Rows{3, 0, 3, 0}));
@@ -146,7 +146,7 @@ TEST(PreparedLoader, IsRestoredByFreeMemory) {
 }
 
 // Covers 4.use_seedable_sampler.
-TEST(PreparedLoader, GetsItsSeedBackFromFreeMemory) {
+TEST(PreparedLoader, RestoresItsSeedInFreeMemory) {
     on_ranks(2, [](const Group& group) {
         Accelerator accelerator(of_group(group, {.use_seedable_sampler = true, .data_seed = 42}));
         const auto seed = static_cast<std::uint64_t>(group->rank()) + 1;
@@ -205,7 +205,7 @@ class PairsAndOne : public data::BatchSampler {
 };
 
 // Covers 4.split_batches.
-TEST(PreparedLoader, RejectsToSplitBatchesOfVaryingSize) {
+TEST(PreparedLoader, RefusesToSplitBatchesOfVaryingSize) {
     for (const int processes : {1, 2})
         on_ranks(processes, [](const Group& group) {
             Accelerator accelerator(of_group(group, {.split_batches = true}));

@@ -1,5 +1,5 @@
-// Compares loops over prepared loaders on every process with recordings of Accelerate. Each rule by
-// which an expectation differs from the recording is named after a row in tests/vectors/README.md.
+// Compares loops over prepared loaders on every process with recordings of Accelerate. Where an
+// expected value differs from the recording, a row in tests/vectors/README.md gives the reason.
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -25,10 +25,10 @@ struct Seen {
     std::vector<Rows> batches, gathered;
     std::vector<bool> ends;
     std::vector<std::int64_t> remainders;
-    // "TypeError" if it is unknown.
+    // A size is "TypeError" if it is unknown.
     json len = {}, total_batch_size = {}, total_dataset_length = {};
     bool ends_after = true, active_after = true;
-    bool refused = false;  // by prepare, with a ValueError
+    bool refused = false;  // whether prepare() threw a ValueError
 };
 
 template <class F>
@@ -40,7 +40,7 @@ json known(F&& f) {
     }
 }
 
-// `loop` is a loader or a view of it.
+// Iterates `loop`, a loader or a view of a loader, and stores the observed values in `seen`.
 template <class Loop>
 void walk(Loop&& loop, const data::DataLoader& loader, const Accelerator& accelerator, bool gathers,
           Seen& seen) {
@@ -123,7 +123,7 @@ Seen run_prepared(const json& c, const std::shared_ptr<dist::ProcessGroup>& grou
     return seen;
 }
 
-// The expected values of a process, named as in the file.
+// The expected values of one process, with the names of the JSON file.
 struct Expected {
     json len, total_dataset_length;
     std::vector<Rows> batches = {}, gathered = {};
@@ -158,9 +158,9 @@ Expected expected_of(const json& c, std::size_t rank) {
         for (std::int64_t s = 0; s < is.steps(); ++s)
             e.gathered.push_back(range(s * is.total, std::min((s + 1) * is.total, is.n)));
     } else if (!is.dispatched && is.splits && !is.evens && !is.drops && is.processes > 1) {
-        e.len = e.batches.size();  // counts batches that the process does not get
+        e.len = e.batches.size();  // the length includes batches of other processes
     } else if (is.dispatched && has_an_empty_batch(c)) {
-        // With too few samples for every process, a process gets the first samples again.
+        // If some processes have no samples, they repeat the first samples.
         e.batches = {{static_cast<std::int64_t>(rank) % is.n}};
         e.gathered = {range(0, is.n)};
     }

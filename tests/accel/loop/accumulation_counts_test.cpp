@@ -1,4 +1,4 @@
-// Accumulation: counting micro-batches without an Accelerator.
+// Tests how Accumulation counts micro-batches without an Accelerator.
 #include <vector>
 
 #include "accel/loop/accumulation.h"
@@ -19,7 +19,7 @@ std::vector<bool> sync_flags(Accumulation& accumulation, int count) {
     return flags;
 }
 
-// The same for the batches of one pass over a loader.
+// Returns sync_gradients() after each batch of one pass over a loader.
 std::vector<bool> sync_flags(Accumulation& accumulation, data::DataLoader& loader) {
     std::vector<bool> flags;
     accumulation.begin_pass(loader);

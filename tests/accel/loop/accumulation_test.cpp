@@ -112,7 +112,7 @@ TEST(Accumulation, AllowsSeveralMicroBatchesPerBatch) {
     }
 }
 
-// One process is enough to compare the values.
+// The test runs on one process, which is enough to compare the values.
 // Covers 3.clip_grad_norm_, 3.clip_grad_value_, 3.clipgrad_norm.
 TEST(Clipping, MatchesVectors) {
     const auto file = tests::vectors("clip_grad.json");
@@ -139,7 +139,8 @@ TEST(Clipping, MatchesVectors) {
                 continue;
             }
             ASSERT_EQ(c["kind"], "norm");
-            std::vector<Tensor> params = {zeros({2}, {.requires_grad = true})};  // has no gradient
+            std::vector<Tensor> params = {
+                zeros({2}, {.requires_grad = true})};  // its gradient is undefined
             for (const auto& g : c["grads"]) params.push_back(with_grad(g));
             const double norm =
                 accelerator.clip_grad_norm_(params, c["max_norm"], c["norm_type"]).item();
@@ -238,7 +239,7 @@ TEST(PlainBackward, AveragesGradientsOfPreparedModels) {
             const Tensor x = full({1, 2}, group->rank() + 1.0);
             const auto backward = [&] { (one(x) + two(x)).sum().backward(); };
             {
-                auto scope = accelerator.accumulate();  // for all models
+                auto scope = accelerator.accumulate();  // accumulates for all models
                 backward();
                 EXPECT_EQ(one.weight.grad()[0][0].item(), group->rank() + 1);
                 EXPECT_EQ(two.weight.grad()[0][0].item(), group->rank() + 1);

@@ -33,7 +33,7 @@ std::int64_t step_of(Accelerator& accelerator, const std::string& folder) {
     const auto step = accel::CheckpointReader(folder)
                           .read(str("random_states_", accelerator.process_index()))["step"]
                           .integer();
-    accelerator.wait_for_everyone();  // before the next checkpoint replaces it
+    accelerator.wait_for_everyone();  // the next checkpoint replaces this checkpoint
     return step;
 }
 
@@ -138,7 +138,7 @@ void two_accumulates(const json& c, const Group& group) {
     EXPECT_EQ(sync, c["sync"].get<std::vector<Flags>>());
 }
 
-// Upstream's Accelerators share their state (tests/vectors/README.md).
+// Tests two Accelerators, which share their state upstream (see tests/vectors/README.md).
 void second_accelerator(const Group& group) {
     const Accelerator first({.gradient_accumulation_steps = 4, .process_group = group});
     const Accelerator second({.process_group = group});

@@ -40,7 +40,7 @@ data::TensorDataset rows(std::int64_t n, std::int64_t width, double phase) {
 // Returns the mean squared difference between a discriminator's outputs and `wanted`.
 Tensor distance(const Tensor& answers, double wanted) { return (answers - wanted).pow(2).mean(); }
 
-// The initial models of every training.
+// The initial models that every training run copies.
 struct Nets {
     Net generator, critic;
 };
@@ -79,8 +79,8 @@ struct Gan {
 
 const optim::GradScalerOptions kScaler{.init_scale = 1024, .growth_interval = 3};
 
-// The reference: does explicitly what the Accelerator does. The critic steps between the two
-// losses.
+// Trains the reference, with explicit calls for all that the Accelerator does. The critic steps
+// between the two losses.
 Gan by_hand(const Nets& start) {
     Gan gan(start);
     optim::GradScaler scaler(kScaler);
@@ -140,7 +140,8 @@ Gan by_accelerator(const Nets& start, const Group& group, bool overflows_everywh
                 loss = loss * std::numeric_limits<double>::infinity();
             accelerator.backward(loss);
             accelerator.clip_grad_norm_(critic.parameters(), 0.5);
-            accelerator.unscale_gradients(sgd);  // they are unscaled already
+            accelerator.unscale_gradients(
+                sgd);  // has no effect, because the gradients are already unscaled
             sgd.step();
             decay.step();
             EXPECT_EQ(sgd.step_was_skipped(), std::ssize(gan.scales) == kOverflow);
@@ -176,7 +177,7 @@ TEST(Gan, MatchesTheHandWrittenLoopInF16) {
             });
 }
 
-// The gradients are not reduced by DataParallel.
+// DataParallel does not reduce the gradients of this training.
 // Covers 8.GradScaler.
 TEST(Gan, SkipsTheStepOnAllProcessesIfOneOverflows) {
     tests::on_ranks(2, [](const Group& group) {
@@ -195,7 +196,7 @@ TEST(Gan, SkipsTheStepOnAllProcessesIfOneOverflows) {
     });
 }
 
-// Evaluates only the first batches within the training loop.
+// The evaluation in the training loop reads only the first batches.
 // Covers 7.nested, 3.accumulate.
 TEST(NestedEvaluation, DoesNotChangeTrainingWhenLeftEarly) {
     constexpr std::int64_t kTrain = 7, kHeldOut = 5;

@@ -60,7 +60,7 @@ TEST(LocalSGD, DoesNothingOnOneProcessOrIfDisabled) {
         accelerator.prepare(line);
         accel::LocalSGD local(accelerator, line, 1, false);
         accelerator.backward(line(group->rank()));
-        EXPECT_EQ(line.a.grad().item(), 0.5);  // averaged over ranks
+        EXPECT_EQ(line.a.grad().item(), 0.5);  // the mean over ranks
         local.step();
     });
     Line line;

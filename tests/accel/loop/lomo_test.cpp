@@ -65,7 +65,7 @@ TEST(LomoBackward, UpdatesParametersAndLeavesNoGradients) {
     EXPECT_LT(last, 0.5 * first);
 }
 
-// Both divide the loss by the accumulation steps.
+// backward() and lomo_backward() both divide the loss by the accumulation steps.
 // Covers 3.backward, 3.lomo_backward.
 TEST(LomoBackward, EqualsBackwardWithALearningRate) {
     const auto updated = [](const auto& backward) {
@@ -121,7 +121,7 @@ TEST(LomoBackward, RejectsScaledGradients) {
                              [&] { accelerator.lomo_backward(sum(model(rows(0, 2))), 0.1); });
 }
 
-// LOMO also updates in micro-batches in which other optimizers do not.
+// LOMO also updates in micro-batches in which other optimizers only accumulate.
 TEST(LomoBackward, UpdatesWithTheMeanOfAllProcesses) {
     for (const auto& clip : {std::optional<double>(), std::optional<double>(0.05)}) {
         const optim::LomoOptions options = {.clip_grad_norm = clip};

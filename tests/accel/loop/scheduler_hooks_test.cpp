@@ -1,4 +1,4 @@
-// Tests prepared schedules that end, that need a metric, or that are composed of others.
+// Tests prepared schedules that end, need a metric, or consist of several schedules.
 #include <cstdint>
 #include <memory>
 #include <vector>

@@ -39,7 +39,7 @@ std::unique_ptr<optim::Scheduler> schedule_named(const std::string& name, optim:
     return nullptr;
 }
 
-// Uses fp16, so that iterations with infinite gradients are skipped.
+// Replays a recorded case in fp16, so that iterations with infinite gradients are skipped.
 void follow(const json& c, const Group& group) {
     json said = c;
     said.erase("lr"), said.erase("last_epoch_and_step_count");

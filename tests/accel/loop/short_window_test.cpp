@@ -157,7 +157,7 @@ TEST(ShortWindow, DropsRemainderOfTrainingLoop) {
     EXPECT_FALSE(run.weight.value.grad().defined());
 }
 
-// Saves after the last batch, before the pass has ended.
+// This test saves after the last batch, before the pass has ended.
 TEST(ShortWindow, DroppedWindowIsNotSaved) {
     const tests::TemporaryFolder folder(tests::FolderStorage::in_memory);
     const GradientAccumulationPlugin plugin{.num_steps = 2, .short_window = ShortWindow::drop};
@@ -173,7 +173,7 @@ TEST(ShortWindow, DroppedWindowIsNotSaved) {
     EXPECT_EQ(loaded.gradients, Numbers({1.5, 3.5}));
 }
 
-// Saves within the short window.
+// This test saves within the short window.
 TEST(ShortWindow, ActualResumesFromACheckpoint) {
     const tests::TemporaryFolder folder(tests::FolderStorage::in_memory);
     const GradientAccumulationPlugin plugin{

@@ -65,7 +65,8 @@ struct UsualTraining {
                 if (step == steps) break;
             }
     }
-    // The number of simultaneous batches depends on thread timing, so allocates the maximum first.
+    // Allocates the largest number of simultaneous batches in advance, because the number in use
+    // depends on thread timing.
     void reserve_batches() {
         std::vector<Tensor> held;
         for (int i = 0; i < 8; ++i)
@@ -104,7 +105,7 @@ void expect_nothing_taken(std::int64_t warmup, std::int64_t steps) {
     EXPECT_EQ(after.descriptors, before.descriptors);
     EXPECT_EQ(after.threads, before.threads);
     EXPECT_GT(after.memory.allocations, before.memory.allocations + steps);
-    // A sanitizer's bookkeeping grows.
+    // A sanitizer's own memory grows, so only other builds are checked.
     EXPECT_TRUE(kSanitized || after.resident - before.resident <= 64 << 10)
         << after.resident - before.resident << " bytes";
 }

@@ -1,4 +1,4 @@
-// StepCapture and StepRecord: the host side of captured steps, without a GPU.
+// Tests StepCapture and StepRecord, the host side of captured steps, without a GPU.
 #include "accel/loop/step_capture.h"
 
 #include <memory>
@@ -12,7 +12,8 @@ namespace {
 
 using tests::SmallNet;
 
-// Two schedules of one optimizer step on the host; a single one would step on the device.
+// If an optimizer has two schedules, both step on the host. A single schedule would step on the
+// device.
 struct Prepared {
     explicit Prepared(int num_steps = 1) {
         loop->accumulation.set_num_steps(num_steps);
@@ -59,7 +60,7 @@ TEST(StepCapture, ReplaysMicroBatchesAndSchedules) {
     run.sgd.step();
     run.halving.step();
     run.capture.end_recording(record);
-    EXPECT_EQ(run.lr(), 1);  // recorded, not taken
+    EXPECT_EQ(run.lr(), 1);  // the step is recorded, but not executed
     for (int i = 0; i < 2; ++i) {
         ASSERT_TRUE(run.capture.can_replay(record));
         run.capture.before_replay(record);
@@ -89,7 +90,8 @@ TEST(StepRecord, SeparatesSchedulesThatStepBeforeTheirOptimizer) {
     record.add_step(run.doubling);
     EXPECT_EQ(record.early_schedulers, std::vector<optim::Scheduler*>{&run.halving});
     EXPECT_EQ(record.schedulers, std::vector<optim::Scheduler*>{&run.doubling});
-    EXPECT_THROW(record.add_step(run.sgd), UsageError);  // doubling has stepped in between
+    EXPECT_THROW(record.add_step(run.sgd),
+                 UsageError);  // the schedule `doubling` has stepped since
 }
 
 TEST(StepRecord, RejectsSchedulesThatNeedAMetric) {

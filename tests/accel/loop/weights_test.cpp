@@ -1,5 +1,5 @@
-// Tests losses that are weighted sums: gradients are sums over all tokens divided by the number of
-// all tokens.
+// Tests losses that are weighted sums. Their gradients are sums over all tokens, divided by the
+// number of all tokens.
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -24,7 +24,7 @@ using tests::expect_error;
 using Group = std::shared_ptr<dist::ProcessGroup>;
 using Numbers = std::vector<double>;
 
-// A model whose loss for a token is (a token - 1)^2.
+// A model with the parameter a, whose loss for a token t is (a t - 1)^2.
 struct Model : nn::Model<Model> {
     explicit Model(double start = 0.5)
         : a(tensor({start}, Shape{}, {.dtype = f64, .requires_grad = true})) {}
@@ -57,7 +57,7 @@ accel::AcceleratorOptions options(const Group& group, int steps,
             .process_group = group};
 }
 
-// One update of a recorded case.
+// Runs one update of a recorded case.
 struct Update {
     const json& c;
     const Group& group;
@@ -168,7 +168,7 @@ TEST_P(WeightedLoss, ChangesNothingWhenTheWeightIsZero) {
         accelerator.backward(model(Numbers{}), 0);
         EXPECT_EQ(model.gradient(), 0);
         sgd.step(), sgd.zero_grad();
-        // The process without tokens gets the gradient of the other one.
+        // The process without tokens gets the gradient of the other process.
         const Numbers tokens = group->rank() == 0 ? Numbers() : Numbers{0.5, -1};
         accelerator.backward(model(tokens), count(tokens));
         EXPECT_NEAR(model.gradient(), gradient_of(0.5, {0.5, -1}) / 2, 1e-12);
@@ -194,7 +194,7 @@ TEST_P(WeightedLoss, WorksWithGradientsAccumulatedWithoutSync) {
     });
 }
 
-// Loads a checkpoint in the middle of an update with more and with fewer processes.
+// A checkpoint in the middle of an update is loaded with more and with fewer processes.
 // Covers 7.variable-length.
 TEST(WeightedLossCheckpoint, CompletesTheUpdate) {
     for (const int saving : {1, 2})
@@ -357,7 +357,7 @@ TEST(WeightedLosses, RejectInvalidWeights) {
                              [&] { accelerator.backward(model(Numbers{1})); });
     backward(2);
     auto after = accelerator.accumulate(model);
-    accelerator.backward(model(Numbers{1}));  // in another update
+    accelerator.backward(model(Numbers{1}));  // begins another update
 }
 
 }  // namespace

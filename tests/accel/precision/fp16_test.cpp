@@ -175,8 +175,8 @@ TEST(Fp16, UpdatesTheScaleOnceForAllOptimizers) {
     EXPECT_EQ(o.two.value[0].item(), -1);
 }
 
-// Each model has its own backward, step and clipping, and also gets gradients from the other;
-// accumulate() is not used.
+// Each model has its own backward, step and clipping, and also gets gradients from the other
+// model's backward. The loop does not call accumulate().
 TEST(Fp16, UnscalesWithTheScaleOfTheLossInAnyOrder) {
     Objects o;
     for (int i = 0; i < 8; ++i) {

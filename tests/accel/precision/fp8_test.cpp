@@ -30,7 +30,7 @@ using accel::Fp8Backend;
 using accel::TERecipeKwargs;
 using tests::expect_error;
 
-// Four layers; the third one's width is not a multiple of 16.
+// A network of four layers. The width of the third layer is not a multiple of 16.
 struct Net : nn::Model<Net> {
     nn::ModuleList<nn::Linear> layers;
     Net() {
@@ -203,7 +203,7 @@ TEST(Fp8, EnvironmentSetsMissingFields) {
     accelerator.prepare(net);
     const nn::Float8Options& options = options_of(net);
     EXPECT_EQ(options.gradient, DType::f8_e4m3);
-    EXPECT_EQ(options.margin, 1);  // given explicitly
+    EXPECT_EQ(options.margin, 1);  // the explicit value takes precedence
     EXPECT_EQ(options.interval, 4);
     EXPECT_EQ(options.history_length, 32);
     EXPECT_FALSE(options.most_recent);

@@ -1,4 +1,4 @@
-// Preparation: attaching hooks without an Accelerator.
+// Tests how Preparation attaches hooks without an Accelerator.
 #include "accel/prepare/preparation.h"
 
 #include <memory>

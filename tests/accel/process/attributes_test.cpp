@@ -167,7 +167,7 @@ TEST(GradientState, CanSetSyncGradients) {
     EXPECT_NE(net.in.weight.to_vector(), before.to_vector());
     accelerator.set_sync_gradients(false);
     {
-        const auto scope = accelerator.accumulate(net);  // decides again
+        const auto scope = accelerator.accumulate(net);  // sets sync_gradients() again
         EXPECT_TRUE(accelerator.sync_gradients());
     }
 }
@@ -184,10 +184,10 @@ TEST(Prepare, OneByOneEqualsPreparingTogether) {
     EXPECT_EQ(&accelerator.prepare_model(net), &net);
     EXPECT_EQ(&accelerator.prepare_optimizer(sgd), &sgd);
     EXPECT_EQ(&accelerator.prepare_data_loader(loader), &loader);
-    const auto gate = net.hooks();
-    EXPECT_NE(gate, nullptr);
+    const auto hooks = net.hooks();
+    EXPECT_NE(hooks, nullptr);
     accelerator.prepare(net, sgd, schedule, loader);
-    EXPECT_EQ(net.hooks(), gate);
+    EXPECT_EQ(net.hooks(), hooks);
     const Tensor before = net.in.weight.detach().clone();
     const auto scope = accelerator.accumulate(net);
     accelerator.backward(net(ones({2, 4})).sum());
@@ -225,7 +225,7 @@ TEST(Prepare, AcceptsADevicePlacementPerObject) {
     EXPECT_EQ(&model, &net);
     EXPECT_EQ(&optimizer, &sgd);
     EXPECT_EQ(&batches, &loader);
-    EXPECT_EQ(net.in.weight.device(), Device::cpu());  // unchanged
+    EXPECT_EQ(net.in.weight.device(), Device::cpu());  // the model was not moved
     EXPECT_NE(net.hooks(), nullptr);
     for (auto& batch : loader) EXPECT_EQ(batch["x"].tensor().device(), Device::cpu());
     SmallNet other;

@@ -35,7 +35,7 @@ json error_of(const char* name, F&& f) {
     return "no error";
 }
 
-// The results of one rank for collectives.json, by their names there.
+// The results of one rank, with the names of collectives.json.
 class Rank {
   public:
     explicit Rank(Group group)
@@ -62,7 +62,8 @@ class Rank {
         return "unknown: " + name;
     }
 
-    // Cases in which Axle differs, by a rule of tests/vectors/README.md.
+    // Returns the expected result of cases in which Axle differs from upstream by a rule of
+    // tests/vectors/README.md.
     json excused(const std::string& name, const json& upstream) const {
         if (name == "reduce_none") return json{r_ + 1.0, 2.0 * r_ + 2};
         if (name == "reduce_sum_scale_0.5") {
@@ -100,7 +101,7 @@ class Rank {
             const std::map<std::string, Tree> nested{
                 {"x", r}, {"y", Tree::list({r + r, Tree::list({r.view({1, 1})})})}};
             json seen = json_of(to_tree(accelerator_.gather(nested)));
-            seen["types"] = {"dict", "tuple", "list"};  // the argument's types
+            seen["types"] = {"dict", "tuple", "list"};  // Axle keeps the argument's types
             return seen;
         }
         if (name == "gather_object")
@@ -153,7 +154,7 @@ class Rank {
         return "unknown: " + name;
     }
 
-    // The last process sets the trigger after it was checked once.
+    // Returns whether the trigger is set. In the case trigger_1, the last process sets it first.
     json trigger(const std::string& name) {
         if (name == "trigger_1" && accelerator_.is_last_process()) accelerator_.set_trigger();
         return accelerator_.check_trigger();
@@ -203,7 +204,7 @@ TEST(GatherForMetrics, JoinsEachMemberOfAPair) {
         const std::pair<Texts, Texts> all = pair_of({"0a", "0b", "1a", "1b"});
         EXPECT_EQ(accelerator.gather_for_metrics(pair_of({rank + "a", rank + "b"})), all);
         EXPECT_EQ(dist::gather_object(*group, pair_of({rank + "a", rank + "b"})), all);
-        // Rank 0 has 0 1; rank 1 has 2 and 0 again.
+        // Rank 0 reads samples 0 and 1. Rank 1 reads sample 2 and repeats sample 0.
         data::DataLoader loader(data::from_function(3, [](std::int64_t i) { return Tree(i); }),
                                 {.batch_size = 2});
         for (auto& batch : accelerator.prepare(loader)) {

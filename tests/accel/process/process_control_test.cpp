@@ -23,7 +23,7 @@ namespace {
 using namespace std::chrono_literals;
 using tests::Job;
 
-// Sets the launcher's variables of a rank, on one machine or on several.
+// Sets the launcher's variables for a rank of a job on one machine or on several machines.
 void start_as(const dist::Environment& environment, bool alone_on_its_machine) {
     const auto say = [](const char* name, const std::string& value) {
         setenv(name, value.c_str(), 1);

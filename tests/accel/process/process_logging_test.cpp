@@ -95,7 +95,7 @@ TEST(ManyProcesses, HaveSeparateLogLevels) {
     EXPECT_EQ(ended[1].text, "axle: error: broken\n");
 }
 
-// Compares the lines in the log sink of each rank, joined with '|'.
+// The test compares the lines in the log sink of each rank, joined with '|'.
 // Covers 22.MultiProcessAdapter.log, 22.warning_once, 22.set_verbosity.
 TEST(ManyProcesses, LogOnTheirRanks) {
     Job job(2, [&](const dist::Environment& environment) -> std::string {
@@ -163,7 +163,7 @@ TEST(Logger, NeedsAPartialState) {
     set_log_level(LogLevel::warning);
 }
 
-// Lists, tuples and tensors contain 0, 1, 2, ...
+// Returns the inputs of a case: lists, tuples and tensors with the values 0, 1, 2, ...
 Tree inputs_of(const nlohmann::json& c) {
     if (c["kind"] == "dict") return from_json(c["input"].dump());
     const auto n = c["n"].get<std::int64_t>();

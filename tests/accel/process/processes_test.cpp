@@ -41,7 +41,7 @@ struct Recipe {
 };
 
 struct Course {
-    std::vector<double> losses;  // over all processes
+    std::vector<double> losses;  // mean over all processes
     std::vector<double> parameters;
 };
 
@@ -172,7 +172,7 @@ TEST(DeterministicTraining, IsIndependentOfTheNumberOfProcesses) {
     }
 }
 
-// Saves in the middle of an accumulation window; every rank has its own random state.
+// The test saves in the middle of an accumulation window. Every rank has its own random state.
 // Covers 23.saved.
 TEST(ManyProcesses, ResumeFromACheckpoint) {
     const tests::TemporaryFolder folder;
@@ -197,7 +197,7 @@ TEST(ManyProcesses, ResumeFromACheckpoint) {
     for (const RankOutcome& rank : job.wait(60s)) EXPECT_EQ(rank.text, "same");
 }
 
-// The average over the ranks that began the update is used.
+// The update uses the mean over the ranks that began it.
 // Covers 30.13.
 TEST(ManyProcesses, CompleteAnUpdateBegunByMoreOrFewer) {
     for (const int begun_by : {1, 4}) {
@@ -253,7 +253,7 @@ TEST(ManyProcesses, LeaveAUsableModel) {
     for (const RankOutcome& rank : job.wait(60s)) EXPECT_EQ(rank.text, "[3, 1]");
 }
 
-// Saves in the middle of an evaluation, in which each rank has counted other samples.
+// The test saves in the middle of an evaluation. Each rank has counted different samples.
 TEST(ManyProcesses, ResumeAMetricWithAllCounts) {
     const tests::TemporaryFolder folder;
     const std::string path = folder.path() + "/checkpoint";
@@ -327,7 +327,7 @@ TEST(ManyProcesses, AverageGradientsOnlyWithSync) {
             backward();
             same += same_gradients(*group, net);
         }
-        backward();  // reduces the accumulated gradients
+        backward();  // this call reduces the accumulated gradients
         same += same_gradients(*group, net);
         return same;
     });

@@ -40,7 +40,7 @@ json outcome_of(const AcceleratorOptions& options) {
     return outcome([&] { const Accelerator accelerator(options); });
 }
 
-// Ten samples in batches of four: the gathered rows of each step.
+// Returns the gathered rows of each step for ten samples in batches of four.
 json gathered_for_metrics() {
     Accelerator accelerator;
     data::DataLoader loader(data::TensorDataset(arange(10)), {.batch_size = 4});
@@ -84,7 +84,7 @@ constexpr bool kCanBeRegistered = requires(Accelerator& accelerator, T& object) 
     accelerator.register_for_checkpointing(object);
 };
 
-// Runs as one of two processes.
+// Returns "ok" or "refused" for prepare() with these options on one of two processes.
 json outcome_of_loading(const accel::PrepareDataLoaderOptions& options) {
     json result;
     tests::on_ranks(2, [&](const std::shared_ptr<dist::ProcessGroup>& group) {
@@ -95,7 +95,7 @@ json outcome_of_loading(const accel::PrepareDataLoaderOptions& options) {
     return result;
 }
 
-// Functions that return Axle's result, by name of the fact.
+// Returns the functions that compute Axle's result, by the name of the fact.
 std::map<std::string, std::function<json()>> facts() {
     const Tree pair = tensor({1, 2}, {2});
     std::map<std::string, std::function<json()>> f;
@@ -208,8 +208,8 @@ std::map<std::string, std::function<json()>> facts() {
     return f;
 }
 
-// Returns the expected value: the recorded one (for errors only that there is one), unless a rule
-// in tests/vectors/README.md replaces it.
+// Returns the expected value. It is the recorded value ("refused" for any recorded error), unless a
+// rule in tests/vectors/README.md replaces it.
 json expected(const std::string& name, const json& recorded) {
     if (name == "reduce_mean_int") return kRefused;
     if (name == "split_batches_ctor_ignored") return true;

@@ -27,7 +27,7 @@ std::string recorded(const std::string& name) {
     return AXLE_TESTS_DIR "/golden/accelerate_state/" + name;
 }
 
-// The training of the recording.
+// The training run that tests/golden/record_accelerate_state.py records.
 struct TheirTraining {
     explicit TheirTraining(bool both, const std::string& precision = "no")
         : has_scale(both),
@@ -110,7 +110,7 @@ class Copy {
     TemporaryFolder folder_{FolderStorage::in_memory};
 };
 
-TEST(AccelerateState, NamesMissingOrDamagedFilesAndChangesNothing) {
+TEST(AccelerateState, ReportsMissingOrDamagedFilesAndChangesNothing) {
     LogCapture logged;
     for (const char* name :
          {"model_1.safetensors", "optimizer_1.bin", "scheduler.bin", "custom_checkpoint_0.pkl"}) {
@@ -166,13 +166,13 @@ TEST(AccelerateState, ContinuesIterationAndMicroBatchCounts) {
     EXPECT_FALSE(training.accelerator.sync_gradients());
     auto next = training.accelerator.accumulate();
     EXPECT_TRUE(training.accelerator.sync_gradients());
-    // A folder of Accelerate is not replaced.
+    // save_state() does not replace a folder that Accelerate has written.
     expect_error<FileError>({copy.path().c_str(), "is not replaced"},
                             [&] { training.accelerator.save_state(copy.path()); });
     EXPECT_TRUE(fs::exists(copy / "optimizer.bin"));
 }
 
-TEST(AccelerateState, CanBeTheNewestOfAProject) {
+TEST(AccelerateState, CanBeTheNewestStateOfAProject) {
     LogCapture logged;
     const TemporaryFolder folder(FolderStorage::in_memory);
     accel::AcceleratorOptions options;

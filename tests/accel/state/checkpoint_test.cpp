@@ -1,4 +1,4 @@
-// Tests checkpoint directories with any contents.
+// Tests Checkpoint on directories with valid, damaged and foreign contents.
 #include "accel/state/checkpoint.h"
 
 #include <filesystem>
@@ -34,7 +34,7 @@ void put(const std::string& path, const std::string& text) {
     std::ofstream(path) << text;
 }
 
-// A manifest of another program.
+// A manifest.json that another program has written.
 constexpr const char* kForeign = R"({"name": "a web page", "icons": []})";
 
 TEST(Checkpoint, RestoresTreesWithTensors) {
@@ -171,7 +171,7 @@ TEST(Checkpoint, RotationKeepsTheNewestAndForeignFiles) {
         EXPECT_TRUE(fs::exists(folder / kept)) << kept;
     EXPECT_EQ(folder.count(), 7u);
     EXPECT_TRUE(fs::exists(elsewhere / "d/manifest.json"));
-    rotate_checkpoints(folder.path(), 0);  // keeps at least one
+    rotate_checkpoints(folder.path(), 0);  // one checkpoint is always kept
     EXPECT_EQ(latest_checkpoint(folder.path()), folder / "c5");
     EXPECT_NO_THROW(rotate_checkpoints(folder / "missing", 1));
 }

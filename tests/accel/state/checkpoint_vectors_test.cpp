@@ -35,7 +35,7 @@ Names names_in(const std::string& folder) {
     return names;
 }
 
-// Each section repeats what the recording did; `at` is the folder of the case.
+// A recorded case. Each section repeats the calls of the recording in the folder `at`.
 struct Case {
     const json& said;
     Group group;
@@ -48,11 +48,12 @@ struct Case {
         return options;
     }
     std::string checkpoints() const { return at + "/checkpoints"; }
-    // All ranks read the folder before it changes.
+    // Waits until all ranks have read the folder, so that it can be changed.
     void sync() const { group->barrier(); }
 };
 
-// Axle writes .safetensors and .json files with the same stems, and a manifest.
+// Checks file names. Axle writes .safetensors and .json files with upstream's stems, and a
+// manifest.
 void files(const Case& c) {
     nn::Linear first(2, 2), second(2, 1);
     optim::SGD sgd(first.parameters(), {.lr = 0.1}), other(second.parameters(), {.lr = 0.1});
@@ -100,8 +101,8 @@ void existing_checkpoint(const Case& c) {
     EXPECT_EQ(names_in(c.checkpoints()), Names{"checkpoint_0"});
 }
 
-// Upstream does not advance its iteration, so the next save collides; Axle continues after the
-// loaded one.
+// Checks the iteration after loading. Upstream does not advance it, so the next save collides; Axle
+// continues after the loaded iteration.
 void load_latest(const Case& c) {
     Accelerator saving(c.options(true));
     for (int i = 0; i < 3; ++i) saving.save_state();
@@ -135,8 +136,8 @@ void step_restored(const Case& c) {
     EXPECT_TRUE(loading.sync_gradients());
 }
 
-// A registered object without its file is an error; a file without an object is ignored with a
-// warning.
+// Checks that a registered object without its file is an error, and that a file without an object
+// is ignored with a warning.
 void registered_objects(const Case& c) {
     Counter first, second, third;
     Accelerator saving(c.options(false));

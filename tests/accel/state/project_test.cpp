@@ -96,7 +96,7 @@ TEST(Project, ResumedRunContinuesAfterTheNewestState) {
     second.set_save_iteration(10);
     second.save_state();
     Accelerator third(in_project(folder));
-    third.load_state();  // by number, not alphabetically
+    third.load_state();  // selects the highest number, not the alphabetically last name
     EXPECT_EQ(third.project_configuration().iteration, 11);
     third.load_state(folder / "checkpoints/checkpoint_1");
     EXPECT_EQ(third.save_iteration(), 2);
@@ -130,7 +130,7 @@ TEST(Project, RemovesOldStatesAfterTheNewOneIsComplete) {
     for (int i = 0; i < 3; ++i) accelerator.save_state();
     write_file_atomically(checkpoints + "notes", "mine");
     create_directories(checkpoints + "run_0");
-    // A failed save removes no older state.
+    // A failed save must not remove older states.
     const HookHandle failing = accelerator.register_save_state_pre_hook(
         [](const Models&, Weights&, const std::string&) { throw ValueError("not today"); });
     expect_error<ValueError>({"not today"}, [&] { accelerator.save_state(); });
@@ -141,14 +141,14 @@ TEST(Project, RemovesOldStatesAfterTheNewOneIsComplete) {
     for (const char* kept : {"checkpoint_2", "checkpoint_3", "notes", "run_0"})
         EXPECT_TRUE(fs::exists(checkpoints + kept)) << kept;
     EXPECT_FALSE(fs::exists(checkpoints + "checkpoint_1"));
-    // The last state is the newest, even if its number is lower.
+    // The state that was saved last is the newest, even if its number is lower.
     accelerator.set_save_iteration(0);
     accelerator.save_state();
     EXPECT_TRUE(fs::exists(checkpoints + "checkpoint_0"));
     EXPECT_FALSE(fs::exists(checkpoints + "checkpoint_2"));
 }
 
-// Runs two ranks as on two machines.
+// Runs f(rank) on two ranks that simulate two machines.
 void on_two_machines(const std::function<void(int rank)>& f) {
     const std::string port = std::to_string(free_port());
     const auto machine = [&](int rank) {
@@ -173,7 +173,7 @@ void on_two_machines(const std::function<void(int rank)>& f) {
 }
 
 // Covers 10.save_on_each_node, 31.save.
-TEST(Project, MainProcessOfEachMachineWrites) {
+TEST(Project, WritesOnTheMainProcessOfEachMachine) {
     for (const bool each : {false, true}) {
         const TemporaryFolder folder(FolderStorage::in_memory);
         on_two_machines([&](int rank) {
@@ -201,8 +201,8 @@ TEST(Project, MainProcessOfEachMachineWrites) {
     }
 }
 
-// One machine died before it had its copy.
-TEST(Project, NewestStateIsOneThatAllProcessesHave) {
+// One machine died before it had written its copy of the last state.
+TEST(Project, NewestStateExistsOnAllProcesses) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     on_two_machines([&](int rank) {
         accel::AcceleratorOptions options{.cpu = true};
@@ -233,7 +233,7 @@ TEST(Project, KeepsOldStatesIfASaveFailsOnOneMachine) {
                                   .save_on_each_node = true};
         Accelerator accelerator(options);
         accelerator.save_state();
-        // One machine fails in the last step.
+        // One machine fails in the last step of the save.
         accelerator.register_save_state_pre_hook(
             [&](const Models&, Weights&, const std::string& directory) {
                 if (rank == 1) write_file_atomically(directory + "/manifest.json", "{}");

@@ -26,7 +26,7 @@ std::string recorded(const std::string& name) {
     return AXLE_TESTS_DIR "/golden/torch_files/" + name;
 }
 
-// The model of tests/golden/record_torch_files.py.
+// The model that tests/golden/record_torch_files.py records.
 struct ModelForTest : nn::Model<ModelForTest> {
     nn::Linear linear1{3, 4};
     nn::BatchNorm1d batchnorm{4};
@@ -340,7 +340,7 @@ TEST(Save, RejectsAnUndefinedTensor) {
     EXPECT_EQ(folder.count(), 0u);
 }
 
-TEST(Load, ReadsPyTorchsFilesAndNamesDamagedOnes) {
+TEST(Load, ReadsPyTorchFilesAndReportsDamagedFiles) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     EXPECT_EQ(accel::load(recorded("bin_whole/pytorch_model.bin")).size(), 9u);
     write_file_atomically(folder / "bad.json", "{");

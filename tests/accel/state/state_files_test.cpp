@@ -1,4 +1,4 @@
-// StateFiles: saving and loading checkpoints without an Accelerator.
+// Tests how StateFiles saves and loads checkpoints without an Accelerator.
 #include "accel/state/state_files.h"
 
 #include <functional>

@@ -152,14 +152,14 @@ TEST(Registered, RestoresAllObjectsInOrder) {
     nn::Linear ema(2, 2);
     Accelerator accelerator;
     accelerator.register_for_checkpointing(best, counter, ema);
-    accelerator.register_for_checkpointing(best);  // a second time
+    accelerator.register_for_checkpointing(best);  // the second call has no effect
     best.value = 0.25, counter.batches = 4;
     const std::vector<double> weight = ema.weight.to_vector();
     accelerator.save_state(folder / "s");
     EXPECT_FALSE(fs::exists(folder / "s/custom_checkpoint_3.json"));
     best.value = 0, counter.batches = 0;
     Tensor(ema.weight.detach()).fill_(0);
-    accelerator.free_memory();  // the objects outlive it
+    accelerator.free_memory();  // keeps the objects
     accelerator.load_state(folder / "s");
     EXPECT_EQ(best.value, 0.25);
     EXPECT_EQ(counter.batches, 4);

@@ -40,7 +40,7 @@ void expect_same_course_from_every_batch(int saving_workers, int resuming_worker
         SCOPED_TRACE(str("after ", done, " batches"));
         Training resumed(99, resuming_workers);
         resumed.accelerator.load_state(folder / str("after_", done));
-        if (done % Training::kBatches != 0)  // there the next epoch has begun
+        if (done % Training::kBatches != 0)  // after the last batch, the next epoch has begun
             expect_same(snapshot(resumed), at_save[done - 1]);
         const auto rest = resumed.run(kEpochs);
         EXPECT_EQ(rest, std::vector<double>(losses.begin() + static_cast<std::ptrdiff_t>(done),
@@ -72,7 +72,7 @@ TEST(State, LoadsIntoTheSameObjects) {
     Training training;
     std::vector<Tensor> saved;
     std::vector<double> losses = training.run(1, [&] {
-        if (training.counter.batches != 3) return;  // between two updates
+        if (training.counter.batches != 3) return;  // batch 3 is between two updates
         training.accelerator.save_state(folder / "s");
         saved = snapshot(training);
     });
@@ -141,7 +141,7 @@ TEST(State, NumbersFilesInOrderOfPreparation) {
     EXPECT_EQ(rate("optimizer_1.json"), 0.1);
 }
 
-// Expects that loading fails with `name` in the error and changes nothing.
+// Expects that loading fails with `name` in the error, and that the training state is unchanged.
 void expect_refused(Training& training, const std::string& directory, const std::string& name) {
     const auto before = snapshot(training);
     try {
@@ -158,7 +158,7 @@ void overwrite(const std::string& path, const std::string& bytes) {
 }
 
 // Covers 10.order.
-TEST(State, NamesMissingTruncatedOrChangedFilesAndChangesNothing) {
+TEST(State, ReportsMissingTruncatedOrChangedFilesAndChangesNothing) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     Training training;
     training.run(1, [&] {
@@ -174,7 +174,7 @@ TEST(State, NamesMissingTruncatedOrChangedFilesAndChangesNothing) {
         expect_refused(training, folder / "s", name);
         for (const std::size_t size : {std::size_t{0}, whole.size() / 2, whole.size() - 1}) {
             overwrite(path, whole.substr(0, size));
-            // Only the last line break can be removed from the manifest.
+            // The manifest stays valid only if nothing but its last line break is removed.
             if (name != "manifest.json" || size != whole.size() - 1)
                 expect_refused(training, folder / "s", name);
         }
@@ -190,13 +190,13 @@ TEST(State, NamesMissingTruncatedOrChangedFilesAndChangesNothing) {
     EXPECT_NO_THROW(training.accelerator.load_state(folder / "s"));
 }
 
-TEST(State, NamesAMissingFolder) {
+TEST(State, ReportsAMissingFolder) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     Training training;
     expect_refused(training, folder / "none", folder / "none");
 }
 
-TEST(State, NamesMismatchesWithTheReason) {
+TEST(State, ReportsMismatchesWithTheReason) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     Training training;
     training.accelerator.save_state(folder / "s");
@@ -242,7 +242,7 @@ TEST(State, ReplacesAnOlderCheckpointCompletely) {
     expect_same(snapshot(other), saved);
 }
 
-// Limits the size of files of this process, like a full disk.
+// Simulates a full disk by limiting the size of files that this process writes.
 class SmallDisk {
   public:
     explicit SmallDisk(rlim_t bytes) : before_(std::signal(SIGXFSZ, SIG_IGN)) {

@@ -33,7 +33,7 @@ class BuiltInTracker : public testing::TestWithParam<const char*> {
   protected:
     static std::string name() { return GetParam(); }
     std::string folder() const { return folder_ / "run"; }
-    // Returns the contents of all its files.
+    // Returns the contents of all files of the tracker.
     std::string written() const {
         std::string all;
         for (const auto& entry : std::filesystem::recursive_directory_iterator(folder()))
@@ -124,7 +124,7 @@ TEST_P(BuiltInTracker, ContinuesWhenTheDiskHasSpaceAgain) {
         accelerator.log({{"x", 1}}, 9);
     });
     EXPECT_THAT(messages_.take(), IsEmpty());
-    // The file contains no partial record, so later ones can be read.
+    // The file contains no partial record, so later records can be read.
     run({{"purge_step", 100}}, [](Accelerator&) {});
     const std::string expected = name() == "jsonl" ? "{\"step\": 9, \"x\": 1}\n"
                                  : name() == "csv" ? "\n9,1\n"

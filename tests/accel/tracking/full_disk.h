@@ -1,4 +1,4 @@
-// A full disk, for tests of files.
+// Simulates a full disk, for tests of files.
 #pragma once
 
 #include <csignal>
@@ -7,7 +7,7 @@
 
 namespace axle::tests {
 
-// Limits the size of files of this process.
+// Limits the size of files that this process writes.
 class FullDisk {
   public:
     explicit FullDisk(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {

@@ -77,7 +77,7 @@ TEST(Image, ConvertsFloatsAndIntegers) {
                 ElementsAre(0, 255));
 }
 
-TEST(Image, ArrangesSeveralInAGridOfEightColumns) {
+TEST(Image, ArrangesSeveralImagesInAGridOfEightColumns) {
     const Image image = accel::to_image(arange(1, 11, 1, {.dtype = i64}).reshape({10, 1, 1, 1}));
     EXPECT_EQ(image.height, 2);
     EXPECT_EQ(image.width, 8);

@@ -41,7 +41,7 @@ using tests::TemporaryFolder;
 TEST(Crc32c, MatchesPublishedValues) {
     EXPECT_EQ(crc32c(""), 0u);
     EXPECT_EQ(crc32c("123456789"), 0xe3069283u);
-    // RFC 3720, section B.4
+    // These values are test vectors of RFC 3720, section B.4.
     EXPECT_EQ(crc32c(std::string(32, '\0')), 0x8a9136aau);
     EXPECT_EQ(crc32c(std::string(32, '\xff')), 0x62a8ab43u);
     std::string ascending(32, '\0');
@@ -64,7 +64,7 @@ TEST(Crc32c, IsTheSameForWordsAndBytes) {
 }
 
 TEST(TfRecord, MatchesTensorBoardByteForByte) {
-    // RecordWriter.write(b"hello") of TensorBoard
+    // TensorBoard's RecordWriter.write(b"hello") has written these bytes.
     std::string file = "before";
     accel::append_record(file, "hello");
     EXPECT_EQ(file, "before" + bytes_of({5, 0, 0, 0, 0, 0, 0, 0, 0xea, 0xb2, 0x04, 0x3e}) +
@@ -88,7 +88,7 @@ std::string without_frame(std::string& file) {
     return data;
 }
 
-// Fields by number: nested messages, strings, and numbers as doubles.
+// A decoded protocol buffer: its nested messages, strings and numbers by field number.
 struct Message {
     std::multimap<std::uint32_t, Message> messages = {};
     std::multimap<std::uint32_t, double> numbers = {};
@@ -101,7 +101,7 @@ struct Message {
             protozero::pbf_reader reader(bytes);
             while (reader.next()) message.add(reader);
         } catch (const protozero::exception&) {
-            message.messages.clear();  // it is a string
+            message.messages.clear();  // the field is a string, not a message
         }
         return message;
     }
@@ -187,7 +187,7 @@ TEST(SummaryWriter, WritesTwoRestartEventsWhenResuming) {
 }
 
 TEST(Event, ScalarsMatchProtocolBuffersByteForByte) {
-    // SummaryWriter.add_scalar("loss", 1.0, 1) of PyTorch, at time 0.5
+    // PyTorch's SummaryWriter.add_scalar("loss", 1.0, 1) writes these bytes at time 0.5.
     EXPECT_EQ(accel::summary_event(0.5, 1, accel::scalar_value("loss", 1)),
               bytes_of({0x09, 0, 0, 0, 0, 0, 0, 0xe0, 0x3f, 0x10, 1, 0x2a, 13, 0x0a, 11, 0x0a, 4}) +
                   "loss" + bytes_of({0x15, 0, 0, 0x80, 0x3f}));
@@ -258,7 +258,7 @@ TEST(SummaryWriter, WritesHparamsWithTheirTypes) {
 // --- histograms
 
 TEST(Histogram, HasTheBucketsOfTensorBoard) {
-    // torch.utils.tensorboard.summary.make_histogram with SummaryWriter.default_bins
+    // PyTorch computes these values in make_histogram() with SummaryWriter.default_bins.
     const Histogram h = make_histogram(std::vector<double>{0.7, 0.75, 0.8, 0.8, 1.0});
     EXPECT_EQ(h.num, 5);
     EXPECT_EQ(h.min, 0.7);
@@ -323,7 +323,7 @@ TEST(SummaryWriter, WritesImages) {
     EXPECT_EQ(rows_of(image.at(4).bytes), bytes_of({0, 1, 2, 3, 0, 4, 5, 6}));
 }
 
-TEST(SummaryWriter, NamesAFolderThatCannotBeCreated) {
+TEST(SummaryWriter, ReportsAFolderThatCannotBeCreated) {
     const TemporaryFolder folder;
     write_file_atomically(folder / "file", "");
     expect_error<FileError>({(folder / "file/run").c_str()},

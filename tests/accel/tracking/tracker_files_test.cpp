@@ -22,7 +22,7 @@ using tests::FullDisk;
 using tests::TemporaryFolder;
 using tests::with;
 
-TEST(AppendFile, NamesAFullDevice) {
+TEST(AppendFile, ReportsAFullDevice) {
     accel::AppendFile file("/dev/full");
     for (int i = 0; i < 2; ++i)
         expect_error<FileError>({"/dev/full: can't write: "}, [&] { file.append("x"); });
@@ -114,7 +114,7 @@ TEST(Csv, ResumesAtAStep) {
                             a.log({{"x", 9}}, 3);
                         }),
               kept + "3,9,\n");
-    // A truncated line, and a file that is not a table.
+    // Tests truncated lines, and files that are not tables.
     for (const char* half : {"4,1", "4,\"", "x,1,2\n", "4\n", "\n"}) {
         std::ofstream(files.folder / "run/metrics.csv") << kept << half;
         EXPECT_EQ(files.csv({{"purge_step", 9}}, [](Accelerator&) {}), kept) << half;

@@ -104,7 +104,7 @@ TEST(RegisterTrackerClass, AddsAName) {
     expect_error<UsageError>({"register_tracker_class: "}, [] {
         accel::register_tracker_class({"all", false, {}});
     });
-    // Replaces the class by one that does not refer to local variables.
+    // Replaces the class with a class that does not refer to local variables.
     accel::register_tracker_class({"printer", false, [](const TrackerRun&) {
                                        return std::make_shared<Recorder>("printer");
                                    }});
@@ -162,7 +162,7 @@ TEST(Trackers, AreFinishedByTheDestructor) {
 }
 
 // Covers 11.get_tracker, 11.GeneralTracker.
-TEST(Trackers, GetTrackerUnwrapsAndNamesAvailableTrackers) {
+TEST(Trackers, GetTrackerUnwrapsAndListsAvailableTrackers) {
     const auto mine = std::make_shared<Recorder>("mine");
     Accelerator accelerator(with({mine}));
     Tracker& blank = accelerator.get_tracker("anything");
@@ -208,7 +208,7 @@ TEST(Trackers, DoNotStopTrainingWhenTheyThrow) {
     }
 }
 
-TEST(Trackers, DoNotStopTrainingWhenNameThrows) {
+TEST(Trackers, DoNotStopTrainingWhenTheirNameMethodThrows) {
     struct Nameless : Recorder {
         using Recorder::Recorder;
         std::string name() const override { throw 7; }

@@ -1,5 +1,5 @@
 // Compares metrics on any number of processes with scikit-learn, also for batches that are filled
-// up.
+// up with duplicates.
 #include "accel/utils/metrics.h"
 
 #include <algorithm>
@@ -34,14 +34,14 @@ using nlohmann::json;
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-// Options for one process on the CPU, or for a rank.
+// Returns options for one process on the CPU, or for a rank of `group`.
 accel::AcceleratorOptions on_cpu(std::shared_ptr<dist::ProcessGroup> group = nullptr) {
     return {.cpu = true, .process_group = std::move(group)};
 }
 
 double number(const json& value) { return value.is_null() ? kNan : value.get<double>(); }
 
-// Treats NaN as equal to NaN.
+// Expects that two numbers differ by at most `tolerance`. NaN equals NaN.
 void expect_near(double actual, double expected, double tolerance = 1e-12) {
     if (std::isnan(expected))
         EXPECT_TRUE(std::isnan(actual)) << actual;
@@ -71,8 +71,9 @@ Samples samples_of(const json& c) {
             tensor(labels, {rows})};
 }
 
-// Calls f(scores, labels, valid) with this rank's part of the samples, in batches of random sizes
-// (0 too). Batches are filled up with other samples at their end, or anywhere with a mask.
+// Calls f(scores, labels, valid) with this rank's part of the samples, in batches of random sizes,
+// including 0. Batches also contain samples that do not count: at their end, or anywhere if `valid`
+// is a mask.
 template <class F>
 void feed(const Samples& all, const dist::ProcessGroup& group, unsigned seed, F&& f) {
     std::mt19937 random(seed);  // all ranks use the same batch sizes
@@ -213,8 +214,8 @@ TEST_P(Metrics, DoNotDependOnTheDivisionOfRows) {
         for (std::size_t i = 0; i < whole.size(); ++i)
             EXPECT_NEAR(parts[i], whole[i], 1e-12 * (1 + std::abs(whole[i]))) << i;
         EXPECT_EQ(parts.back(), whole.back());
-        const std::vector<Tree> all = group->all_gather_object(
-            Tree::list({parts[0], parts[1], parts[2], parts[3]}));  // the same bits on all ranks
+        const std::vector<Tree> all = group->all_gather_object(Tree::list(
+            {parts[0], parts[1], parts[2], parts[3]}));  // all ranks must have the same bits
         for (const Tree& other : all)
             for (std::size_t i = 0; i < parts.size(); ++i)
                 EXPECT_EQ(other[i].number(), parts[i]) << i;

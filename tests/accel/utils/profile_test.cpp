@@ -50,7 +50,7 @@ std::string name_of(ProfilerAction action) {
     return "?";
 }
 
-// The "s<i>" scopes in the trace, in order.
+// Returns the names of the "s<i>" scopes in the trace, in order.
 std::string steps_in(const profiler::Trace& trace) {
     std::string steps;
     for (const profiler::Event& e : trace.events)
@@ -116,7 +116,7 @@ TEST(Profile, TraceHasTheActiveStepsOfItsCycle) {
 TEST(Profile, StopDuringAnActiveStepWritesATrace) {
     std::vector<std::string> traces;
     const auto keep = [&](ProfileSession& s) { traces.push_back(steps_in(s.trace())); };
-    for (const int steps : {0, 1, 2}) {  // stopped in step 0, 1, 2: wait, warmup, active
+    for (const int steps : {0, 1, 2}) {  // stops in the wait, warmup or active step
         ProfileSession session(
             {.schedule_option = ProfileSchedule{1, 1, 2, 1, 0}, .on_trace_ready = keep});
         for (int i = 0; i < steps; ++i) session.step();
@@ -137,7 +137,8 @@ TEST(Profile, StepsContainTheirOps) {
     for (const profiler::Event& e : session.trace().events) events[e.name] = e;
     ASSERT_TRUE(events.contains("ProfilerStep#1"));
     EXPECT_FALSE(events.contains("ProfilerStep#2"));
-    EXPECT_LE(events["ProfilerStep#1"].start, events["relu"].start);  // the last relu
+    EXPECT_LE(events["ProfilerStep#1"].start,
+              events["relu"].start);  // the event of the last relu
     EXPECT_GE(events["ProfilerStep#1"].end, events["relu"].end);
     EXPECT_LT(events["ProfilerStep#1"].self, events["ProfilerStep#1"].total());
     std::map<std::string, std::int64_t> calls;
@@ -178,7 +179,7 @@ TEST(Profile, NamesItsTraceAfterTheProcessIndex) {
     {
         ProfileSession session({}, 0, [&] { ++finished; });
     }
-    EXPECT_EQ(finished, 1);  // no files, so ranks do not wait
+    EXPECT_EQ(finished, 1);  // no files are written, so ranks do not wait
 }
 
 TEST(Profile, ThrowsFileErrorIfAPathCannotBeWritten) {

@@ -83,7 +83,7 @@ TEST(Progress, ComputesTheRateFromItsStart) {
     std::ostringstream out;
     ProgressBar bar(1'000'000'010, {.start = 1'000'000'000, .line_seconds = 0, .out = &out});
     bar.update(1'000'000'000);
-    // Without progress there is no remaining time.
+    // Without progress, the remaining time is unknown.
     EXPECT_THAT(lines_of(out.str()).at(0), ContainsRegex("<\\?, 0\\.00 step/s"));
 }
 
@@ -178,7 +178,7 @@ TEST(Config, KeepsEmptyListItems) {
               Entries({{"a", ""}, {"b", ",x"}, {"c", "x,"}}));
 }
 
-TEST(Config, RejectsOtherContentsAndNamesTheFile) {
+TEST(Config, RejectsOtherContentsAndReportsTheFile) {
     const TemporaryFolder folder;
     const std::string path = folder / "c.yaml";
     const auto refused = [&](const std::string& text, const char* part) {

@@ -1,4 +1,4 @@
-// An example of extending Axle in another project: a custom operation and a custom layer.
+// An example of extending Axle in another project with a custom operation and a custom layer.
 //
 // The operation rounds weights to the values that n bits can represent. An operation composed of
 // Axle's operations needs no gradient rule. But the gradient of rounding is zero almost everywhere,
@@ -14,8 +14,8 @@ namespace nn = axle::nn;
 // --- an operation: check, allocate, launch, record
 
 // Rounds x (f32) to a multiple of `step` (f32, 0-d) and clamps it to the range of n bits, -2^(n-1)
-// to 2^(n-1) - 1 steps. The gradient ignores the rounding and is zero where x was clamped: the
-// straight-through estimator (Bengio et al., 2013).
+// to 2^(n-1) - 1 steps. The gradient ignores the rounding and is zero where x was clamped. This is
+// the straight-through estimator (Bengio et al., 2013).
 Tensor fake_quantize(const Tensor& x, const Tensor& step, int bits) {
     axle::check_device("fake_quantize", {&x, &step});
     axle::check_same_dtype("fake_quantize", x, step);
@@ -48,8 +48,8 @@ Tensor fake_quantize(const Tensor& x, const Tensor& step, int bits) {
 
 // --- a layer: its tensors and children, one forward, one visit
 
-// y = x quantized(W)^T + b. Training updates the full-precision weight; the product uses the
-// rounded one.
+// Computes y = x quantized(W)^T + b. Training updates the full-precision weight; the product uses
+// the rounded weight.
 struct QuantizedLinear : nn::Model<QuantizedLinear> {
     nn::Linear linear;
     Tensor step;

@@ -1,4 +1,5 @@
-// The dtype in which every op computes under autocast, compared with the class of its cases.
+// Tests the dtype in which every op computes under autocast against the autocast class of its
+// cases.
 #include "core/autograd/autocast.h"
 
 #include <algorithm>
@@ -23,7 +24,8 @@ void for_each_row(Autocast autocast, Test test) {
     }
 }
 
-// Expects that floating outputs have a dtype, and that other outputs are as without autocast.
+// Expects that floating outputs have the dtype `expected`, and other outputs the same dtype as
+// without autocast.
 void expect_dtype(const OpCase& c, In x, DType low, DType expected) {
     const Outputs plain = forward(c, x);
     const AutocastGuard guard(low);

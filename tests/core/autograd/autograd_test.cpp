@@ -160,7 +160,7 @@ TEST(Autograd, LeafTakesOverUnsharedGradient) {
         return {std::move(g)};
     }).backward(ones({3}, {.dtype = f64}));
     EXPECT_EQ(w.grad().raw_data(), made);
-    // A shared gradient, here the initial one, is copied.
+    // A gradient that is shared with another tensor, here the initial gradient, is copied.
     const Tensor v = leaf({1, 2, 3}, {3}), seed = ones({3}, {.dtype = f64});
     record("op", ones({3}, {.dtype = f64}), {v}, [](const Grads& dy, Needs) -> Grads {
         return {dy[0]};

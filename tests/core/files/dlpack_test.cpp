@@ -27,14 +27,14 @@ ManagedTensor* as_managed(DLManagedTensor* managed) {
     return reinterpret_cast<ManagedTensor*>(managed);
 }
 
-// Returns the bytes in row-major order, for all dtypes.
+// Returns the elements' bytes in row-major order, for any dtype.
 std::string bytes_of(const Tensor& t) {
     const Tensor whole = contiguous(t);
     return {static_cast<const char*>(whole.raw_data()),
             static_cast<std::size_t>(whole.numel() * size_of(whole.dtype()))};
 }
 
-// A handle as created by another library: f32 [2, 3], row-major.
+// A handle to a row-major f32 tensor [2, 3], as another library would create it.
 struct Foreign {
     std::vector<double> memory = std::vector<double>(16);  // aligned to any element
     std::vector<std::int64_t> shape = {2, 3}, strides = {3, 1};
@@ -201,7 +201,8 @@ TEST(DLPack, CopiesReadOnlyMemory) {
 
 TEST(DLPack, IgnoresIsCopiedFlag) {
     Foreign foreign;
-    foreign.managed.flags = dlpack::kIsCopied | std::uint64_t{1} << 40;  // and an unknown flag
+    foreign.managed.flags = dlpack::kIsCopied | std::uint64_t{1}
+                                                    << 40;  // the second flag is unknown
     EXPECT_EQ(from_dlpack(foreign.handle()).raw_data(), foreign.floats());
 }
 

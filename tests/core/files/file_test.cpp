@@ -36,7 +36,7 @@ TEST(ReadFile, ReturnsAllWrittenBytes) {
     EXPECT_EQ(read_file(folder / "a"), "");
 }
 
-TEST(ReadFile, NamesMissingFileAndReason) {
+TEST(ReadFile, ReportsMissingFileAndReason) {
     expect_error<FileError>({"/no/such/file: can't open: No such file"},
                             [] { read_file("/no/such/file"); });
     expect_error<FileError>({"a\\x00b: can't open: Invalid"}, [] { read_file({"a\0b", 3}); });

@@ -42,7 +42,7 @@ Tensor from_bytes(const std::string& bytes, const Shape& shape, DType dtype) {
     return x;
 }
 
-// Loads a damaged file: it must throw, or return no more bytes than the file has.
+// Loads a damaged file. Loading must throw, or return no more bytes than the file has.
 void expect_consistent_or_refused(const std::string& path) {
     try {
         std::int64_t bytes = 0;
@@ -153,7 +153,8 @@ TEST(SafetensorsFile, MappedTensorsOutliveFileObject) {
         EXPECT_EQ(file.mapped_tensor("b").to_vector(), (std::vector<double>{1, 1, 1}));
     }
     expect_same_bits(x, arange(100, {f32}));
-    // Replacing the mapped file, or writing to the map, does not affect the other one.
+    // Replacing the file does not affect the mapping, and writing to the mapping does not affect
+    // the file.
     save_safetensors(folder / "a", {{"x", x}});
     x.fill_(0);
     expect_same_bits(copy, arange(100, {f32}));

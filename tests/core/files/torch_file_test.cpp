@@ -1,4 +1,4 @@
-// The files are written by tests/golden/record_torch_files.py.
+// Tests load_torch_file() with files that tests/golden/record_torch_files.py has written.
 #include "core/files/torch_file.h"
 
 #include <algorithm>
@@ -279,7 +279,8 @@ TEST(LoadTorchFile, RefusesInconsistentZipFiles) {
         bytes[bytes.size() - from_end] = value;
         return load_error(bytes);
     };
-    constexpr std::size_t kEnd = 22, kHeader = kEnd + 10 + 46;  // from the end; 10 is the name
+    constexpr std::size_t kEnd = 22,
+                          kHeader = kEnd + 10 + 46;  // offsets from the end; the name has 10 bytes
     EXPECT_THAT(changed(kEnd - 4, 1), HasSubstr("one part of a split zip file"));
     EXPECT_THAT(changed(kEnd - 10, 2), HasSubstr("directory points outside of it"));
     EXPECT_THAT(changed(kEnd - 12, 127), HasSubstr("directory points outside of it"));
@@ -382,7 +383,7 @@ TEST(LoadTorchFile, RefusesTensorsOutsideTheirStorage) {
                 HasSubstr("entry 'a/data/0': has a different size than its storage"));
 }
 
-TEST(LoadTorchFile, NamesMissingFile) {
+TEST(LoadTorchFile, ReportsMissingFile) {
     expect_error<FileError>({"/no/such/file.bin: can't"},
                             [] { return load_torch_file("/no/such/file.bin"); });
 }

@@ -35,7 +35,7 @@ struct Arena {
         Arena& arena = *static_cast<Arena*>(context);
         const auto found = arena.blocks.find(block);
         if (found == arena.blocks.end() || found->second != size)
-            std::abort();  // not one of our blocks
+            std::abort();  // the block was not allocated here
         arena.blocks.erase(found);
         std::free(static_cast<std::byte*>(block) - arena.shift);
     }

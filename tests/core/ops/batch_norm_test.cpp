@@ -16,8 +16,8 @@ using tests::expect_close;
 using tests::expect_error;
 using tests::expect_same_bits;
 
-// Shapes for each code path: large planes, planes of a few elements, and channel groups larger than
-// a cache.
+// Returns shapes for each code path: large planes, planes of a few elements, and channel groups
+// larger than a cache.
 const std::vector<Shape>& shapes() {
     static const std::vector<Shape> all = {
         {6, 40, 9, 9}, {33, 70, 3}, {2, 3, 70001}, {70001, 3}, {40, 20, 5, 5}};
@@ -87,7 +87,7 @@ TEST(BatchNorm, ComputesVarianceOfLargeValuesAccurately) {
         const auto [mean, variance] = statistics(x);
         expect_close(running_var, variance, 1e-6);
         expect_close(running_mean, mean, 1e-7);
-        // 1e-7 of 10000 is 1e-3 of a standard deviation, the limit of an f32 mean.
+        // An f32 mean near 10000 has an error of 1e-7 * 10000, which is 1e-3 standard deviations.
         expect_close(y, batch_norm(x.to(f64), {}, {}, {}, {}, true), 1e-3);
     }
 }

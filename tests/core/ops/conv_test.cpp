@@ -48,7 +48,7 @@ void for_each_product(const Layer& l, const Shape& y, F f) {
                             }
 }
 
-// y, and the gradients of sum(y * g) with respect to x and weight.
+// The output y, and the gradients of sum(y * g) with respect to x and weight.
 struct Values {
     Tensor y, dx, dw;
 };
@@ -102,9 +102,10 @@ TEST(Conv2d, MatchesDefinitionForSmallGeometries) {
 }
 
 TEST(Conv2d, MatchesDefinitionForBlockedSizes) {
-    expect_definition({{3, 2, 37, 41}, {3, 2, 3, 3}, {.padding = 1}});    // rows of an image
-    expect_definition({{1, 70, 9, 11}, {33, 70, 3, 3}, {.padding = 1}});  // channels
-    expect_definition({{9, 45, 4, 4}, {16, 45, 3, 3}, {.padding = 1}});   // several images
+    expect_definition(
+        {{3, 2, 37, 41}, {3, 2, 3, 3}, {.padding = 1}});  // blocks of rows of an image
+    expect_definition({{1, 70, 9, 11}, {33, 70, 3, 3}, {.padding = 1}});  // blocks of channels
+    expect_definition({{9, 45, 4, 4}, {16, 45, 3, 3}, {.padding = 1}});  // blocks of several images
     expect_definition({{2, 3, 40, 40}, {6, 3, 5, 5}, {.stride = 2, .padding = 2}});
     expect_definition({{1, 1, 30, 30}, {2, 1, 21, 22}, {.padding = 3}});  // a wide kernel
     expect_definition({{2, 64, 8, 8}, {32, 64, 1, 1}});

@@ -14,7 +14,7 @@ namespace axle::tests {
 
 namespace {
 
-// Names of the functions declared at the start of a line.
+// Returns the names of the functions that core/ops.h declares at the start of a line.
 std::set<std::string> declared_ops() {
     std::ifstream file(AXLE_TESTS_DIR "/../core/ops.h");
     std::set<std::string> names;
@@ -53,7 +53,7 @@ TEST(OpCases, HaveUniqueNames) {
     for (const OpCase& c : op_cases()) EXPECT_TRUE(names.insert(c.name).second) << c.name;
 }
 
-// Ops without a PyTorch expression, and the reason.
+// Returns the ops without a PyTorch expression, with the reasons.
 const std::map<std::string, std::string>& not_recorded() {
     static const std::map<std::string, std::string> reasons = {
         {"empty", "the values are undefined"},

@@ -1,5 +1,5 @@
-// Every op case with bad calls: the type of the error, and a message that starts with the op's name
-// and shows the operands.
+// Tests the bad calls of every op case. The error must have the expected type, and a message that
+// starts with the op's name and shows the operands.
 #include "core/ops.h"
 #include "tests/core/ops/every_op.h"
 
@@ -9,7 +9,7 @@ namespace {
 
 class OpErrors : public OpTest {};
 
-TEST_P(OpErrors, NameOpAndShowOperands) {
+TEST_P(OpErrors, BeginWithTheOpAndShowOperands) {
     const OpCase& c = op_case();
     for (std::size_t i = 0; i < c.bad_calls.size(); ++i) {
         const BadCall& bad = c.bad_calls[i];

@@ -45,7 +45,7 @@ class OpTest : public testing::TestWithParam<std::string> {
     const OpCase& op_case() const {
         for (const OpCase& c : op_cases())
             if (c.name == GetParam()) return c;
-        throw UsageError("unknown op case: " + GetParam());
+        throw UsageError("op case: no case has this name: " + GetParam());
     }
 };
 
@@ -63,7 +63,7 @@ inline void expect_result(const OpCase& c, const Row& row, const Result& actual,
         const Tensor &a = actual.outputs[k], &e = expected.outputs[k];
         const DType expected_type = expected_dtype(c, row, e.dtype(), dtype);
         EXPECT_EQ(a.dtype(), expected_type);
-        // Round first, because values of f64 can be infinite in this dtype. PyTorch's f32 results
+        // Rounds first, because f64 values can become infinite in this dtype. PyTorch's f32 results
         // for integer operands are only as precise as f32.
         const double reference_tolerance = is_floating(e.dtype()) ? c.tolerance.of(e.dtype()) : 0;
         expect_close(a, to(e, expected_type), std::max(c.tolerance.of(dtype), reference_tolerance));

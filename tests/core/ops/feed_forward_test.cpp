@@ -56,8 +56,8 @@ TEST(FeedForward, EqualsTwoLinearsBitExactly) {
             SCOPED_TRACE(str(dtype, " activation ", static_cast<int>(activation)));
             expect_bits_of_two_linears({{2, 9, 17}, 67, 5, dtype}, activation);
             expect_bits_of_two_linears({{17}, 33, 5, dtype}, activation);
-            // More than one block along the inner dimension, and more columns than are converted at
-            // once.
+            // These sizes have more than one block along the inner dimension, and more columns than
+            // are converted at once.
             expect_bits_of_two_linears({{40, 3}, 700, 900, dtype}, activation);
         }
 }

@@ -1,4 +1,4 @@
-// Every differentiable op case: gradients and second derivatives against finite differences,
+// Tests every differentiable op case: gradients and second derivatives against finite differences,
 // subsets of operands that require gradients, and leaked graphs.
 #include <algorithm>
 #include <cmath>
@@ -27,7 +27,7 @@ std::vector<Tensor> moved(In x, const std::vector<Tensor>& direction, double ste
     return result;
 }
 
-// Returns (above - below) / (2 kStep).
+// Returns the central difference (above - below) / (2 kStep).
 Tensor slope(const Tensor& above, const Tensor& below) {
     auto values = above.to_vector();
     const auto other = below.to_vector();
@@ -51,7 +51,7 @@ double projection(const OpCase& c, In x) {
 
 class SmoothOp : public OpTest {};
 
-// Checks all elements of small operands and a sample of larger ones.
+// The test checks all elements of small operands and a sample of the elements of larger operands.
 TEST_P(SmoothOp, GradientMatchesFiniteDifferences) {
     const NoGrad no_grad;
     const OpCase& c = op_case();
@@ -88,7 +88,7 @@ TEST_P(SmoothOp, GradientMatchesFiniteDifferences) {
     }
 }
 
-// Outputs, their cotangents, and the gradients of the floating operands with a graph.
+// The outputs, their cotangents, and differentiable gradients of the floating operands.
 struct DoubleBackward {
     std::vector<Tensor> leaves, roots, weights, grads;
 };
@@ -111,8 +111,9 @@ DoubleBackward gradients_with_graph(const OpCase& c, const Row& row, In x) {
     return t;
 }
 
-// Let g be the gradient for cotangents w, and u a direction. Checks d<g, u>/dx = (g(x + hu) - g(x -
-// hu)) / 2h and d<g, u>/dw = (f(x + hu) - f(x - hu)) / 2h. The op can refuse if its case allows
+// Let g be the gradient of f for cotangents w, and u a direction. The test compares the derivatives
+// of <g, u> with central differences: d<g, u>/dx = (g(x + hu) - g(x - hu)) / 2h and
+// d<g, u>/dw = (f(x + hu) - f(x - hu)) / 2h. An op can refuse second derivatives if its case allows
 // that.
 TEST_P(SmoothOp, SecondDerivativeMatchesFiniteDifferences) {
     const OpCase& c = op_case();

@@ -1,4 +1,5 @@
-// Every op case with other layouts, guard bytes around operands, and other numbers of threads.
+// Tests every op case with other layouts, guard bytes around operands, and other numbers of
+// threads.
 #include <cstring>
 
 #include "core/ops.h"

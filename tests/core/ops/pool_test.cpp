@@ -1,5 +1,5 @@
-// Pooling, resizing, padding and flipping beyond the op cases: values computed by hand, unusual
-// windows, strides, and errors.
+// Tests pooling, resizing, padding and flipping beyond the op cases: values computed by hand,
+// unusual windows, strides, and errors.
 #include <cmath>
 #include <limits>
 
@@ -67,7 +67,7 @@ TEST(MaxPool, ReturnsValidPositionForEmptyWindow) {
     EXPECT_EQ(x.grad().shape(), x.shape());
 }
 
-// Taps at -1 and 3 of three elements, then at 0 and 4 of four elements.
+// The windows have taps at -1 and 3 of three elements, then at 0 and 4 of four elements.
 TEST(MaxPool, DilatedWindowReadsOnlyItsTaps) {
     const double low = -std::numeric_limits<double>::infinity();
     const MaxPoolOptions options = {.stride = 1, .padding = Size2(0, 1), .dilation = Size2(1, 4)};
@@ -118,7 +118,7 @@ TEST(AdaptivePool, UsesOverlappingWindows) {
               (std::vector<double>{0, 0.5, 1, 0, 0.5, 1}));
 }
 
-// 18 million ones: a plain f32 sum would stop growing.
+// A plain f32 sum of 18 million ones would stop growing at 2^24.
 TEST(AdaptivePool, ComputesExactMeanOfLargePlane) {
     EXPECT_EQ(adaptive_avg_pool2d(expand(ones({1, 1, 1}), {1, 4000, 4500}), 1).item(), 1);
 }

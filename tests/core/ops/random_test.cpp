@@ -1,5 +1,5 @@
-// Statistical tests of random ops with a fixed seed. The tolerances fail a correct generator for
-// one in a million seeds.
+// Statistical tests of random ops with a fixed seed. With these tolerances, a correct generator
+// fails for one seed in a million.
 #include "core/random.h"
 
 #include <algorithm>
@@ -112,7 +112,7 @@ TEST(Multinomial, DrawsInProportionToWeights) {
     }
 }
 
-// The first draw follows the weights, the second the remaining weights.
+// The first draw follows the weights; the second draw follows the remaining weights.
 TEST(Multinomial, DrawsWithoutReplacement) {
     manual_seed(9);
     const Tensor weights = expand(tensor(std::vector<double>{1, 3, 4}, {3}), {kSamples, 3});

@@ -1,5 +1,5 @@
-// Sorting and cumsum beyond the op cases: all half-precision values, rows of many lengths, signed
-// zeros and NaN.
+// Tests sorting and cumsum beyond the op cases: all half-precision values, rows of many lengths,
+// signed zeros and NaN.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -74,7 +74,7 @@ TEST(Sort, SortsExtremeIntegers) {
 TEST(Sort, KeepsSignsOfZerosAndNan) {
     const float nan = std::nanf("");
     std::vector<float> row = {0.0f, -nan, -0.0f, 1.0f, nan, -0.0f, 0.0f};
-    row.resize(120, -1.0f);  // longer than rows sorted by insertion
+    row.resize(120, -1.0f);  // rows of this length are not sorted by insertion
     for (const std::size_t n : {std::size_t{7}, row.size()}) {
         const auto length = static_cast<std::int64_t>(n);
         const Tensor x = Tensor::from_blob(row.data(), {length}, f32);

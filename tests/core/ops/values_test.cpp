@@ -1,4 +1,4 @@
-// Every op case: values against PyTorch's, each dtype against f64, and the meta device.
+// Tests every op case: values against PyTorch, each dtype against f64, and the meta device.
 #include <algorithm>
 #include <map>
 
@@ -131,7 +131,7 @@ INSTANTIATE_TEST_SUITE_P(Cases, RecordedOp, testing::ValuesIn(names_of([](const 
                              return !c.torch.empty();
                          })),
                          test_name);
-// Excludes ops that draw or select, because results can differ between dtypes.
+// The suite excludes ops that draw or select, because their results can differ between dtypes.
 INSTANTIATE_TEST_SUITE_P(Cases, FloatingOp, testing::ValuesIn(names_of([](const OpCase& c) {
                              return (!c.torch.empty() || c.gradient) && has_floats(c.rows[0]);
                          })),
@@ -145,8 +145,8 @@ INSTANTIATE_TEST_SUITE_P(Cases, OpOnMeta, testing::ValuesIn(names_of([](const Op
                          })),
                          test_name);
 
-// The result dtypes of mul for all pairs, where the right operand has dimensions, is 0-d, or is a
-// number (integer or not).
+// The test compares the result dtypes of mul for all pairs of dtypes. The right operand has
+// dimensions, is 0-d, or is an integer or floating-point number.
 TEST(Promotion, MatchesRecordedPyTorchDTypes) {
     const DType dtypes[] = {f64, f32, f16, bf16, i64, i32, u8, boolean};
     const auto expect_table = [&](const std::string& name, auto&& right, std::size_t columns) {

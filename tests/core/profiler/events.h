@@ -1,4 +1,4 @@
-// Helpers of the profiler's tests: find and construct events and rows.
+// Helpers for tests of the profiler, which find and construct events and rows.
 #pragma once
 
 #include <cstdint>
@@ -15,17 +15,19 @@ inline const profiler::Event& event(const profiler::Trace& trace, const std::str
     const profiler::Event* found = nullptr;
     for (const profiler::Event& e : trace.events) {
         if (e.name != name) continue;
-        if (found != nullptr) throw std::runtime_error("duplicate in the trace: " + name);
+        if (found != nullptr)
+            throw std::runtime_error("event: the trace has two events with this name: " + name);
         found = &e;
     }
-    if (found == nullptr) throw std::runtime_error("not in the trace: " + name);
+    if (found == nullptr)
+        throw std::runtime_error("event: the trace has no event with this name: " + name);
     return *found;
 }
 
 inline const profiler::Row& row(const std::vector<profiler::Row>& rows, const std::string& name) {
     for (const profiler::Row& r : rows)
         if (r.name == name) return r;
-    throw std::runtime_error("not in the table: " + name);
+    throw std::runtime_error("row: the table has no row with this name: " + name);
 }
 
 inline profiler::Event span(const std::string& name, std::int64_t start, std::int64_t end,

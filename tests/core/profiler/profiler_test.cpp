@@ -131,7 +131,7 @@ TEST_F(Profiler, DropsScopesOpenAtStartOrStop) {
     EXPECT_TRUE(profiler::stop().events.empty());
 }
 
-// The two communications overlap each other, and a scope only partly.
+// The two communications overlap each other, and each overlaps only a part of a scope.
 TEST_F(Profiler, DoesNotSubtractCommunicationFromScopes) {
     profiler::start();
     auto first = std::make_unique<profiler::Communication>("first");
@@ -154,7 +154,7 @@ TEST_F(Profiler, DoesNotSubtractCommunicationFromScopes) {
 
     const TemporaryFolder folder;
     profiler::export_chrome_trace(trace, folder.path() + "/trace.json");
-    std::map<std::string, std::set<int>> ids;  // of begins and ends, by name
+    std::map<std::string, std::set<int>> ids;  // ids of begin and end records, by name
     const auto file = nlohmann::json::parse(read_file(folder.path() + "/trace.json"));
     for (const auto& e : file["traceEvents"])
         if (e["ph"] == "b" || e["ph"] == "e")
@@ -264,8 +264,8 @@ TEST_F(Profiler, SamplesMemoryAtEachAllocation) {
 
 // --- scopes of the library
 
-// empty only allocates; ops that are composed of other ops are recorded under the names of these
-// ops; the last two are not recorded if they return their operand.
+// Ops without a scope of their own. empty only allocates. Composed ops are recorded under the names
+// of their parts. The last two ops are not recorded if they return their operand.
 const std::set<std::string> kOpsWithoutScope = {
     "empty",     "empty_like", "zeros", "ones",   "full",       "zeros_like", "ones_like",
     "full_like", "rand",       "randn", "tensor", "checkpoint", "to",         "contiguous"};

@@ -69,7 +69,7 @@ TEST(Tree, ListsExistingKeysWhenKeyIsMissing) {
     EXPECT_TRUE(batch.contains("labels"));
 }
 
-TEST(Tree, NamesActualKindOnMismatch) {
+TEST(Tree, ReportsActualKindOnMismatch) {
     const Tree batch{{"labels", "cat"}};
     EXPECT_EQ(error_of<ValueError>([&] { batch["labels"].tensor(); }),
               "Tree: expected a tensor, got a string ('cat')");

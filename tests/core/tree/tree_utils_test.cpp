@@ -69,7 +69,7 @@ TEST(Concatenate, ConcatenatesTensorsAtEveryPath) {
     EXPECT_EQ(text_of(concatenate(std::vector<Tree>{Tree{{"x", "alone"}}})), R"({"x": "alone"})");
 }
 
-TEST(Concatenate, NamesPathOfMismatch) {
+TEST(Concatenate, ReportsPathOfMismatch) {
     const auto concatenating = [](const Tree& a, const Tree& b, std::int64_t dim = 0) {
         return [=] { concatenate(std::vector<Tree>{a, b}, dim); };
     };
@@ -218,7 +218,7 @@ TEST(PadInputTensors, MatchesUpstreamVectors) {
         const auto upstream = c["out_batch"].get<std::int64_t>();
         const Tensor padded = pad_input_tensors(arange(batch), batch, processes);
         const std::int64_t rows = padded.size(0);
-        // Upstream computes a wrong size in some cases (tests/vectors/README.md).
+        // Upstream computes a wrong size in some cases (see tests/vectors/README.md).
         const bool next_multiple = upstream % processes == 0 && upstream - batch < processes;
         if (next_multiple) {
             EXPECT_EQ(rows, upstream) << c;

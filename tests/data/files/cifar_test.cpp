@@ -35,7 +35,7 @@ TEST(Cifar, ReadsLabelsAndPlanes) {
         EXPECT_EQ(image.flatten()[p].item_int(), (p * 7 + 1) % 251);
 }
 
-TEST(Cifar, Cifar100HasFineAndCoarseLabels) {
+TEST(Cifar, ReadsFineAndCoarseLabelsOfCifar100) {
     const TensorDataset test = cifar100(golden_image(""), false);
     const std::vector<std::int64_t> both = {0, 1};
     const Tree batch = test.get_batch(both);
@@ -44,7 +44,7 @@ TEST(Cifar, Cifar100HasFineAndCoarseLabels) {
     EXPECT_EQ(batch["image"].tensor().flatten(1).select(1, 0).to_vector(), (Values{0, 1}));
 }
 
-TEST(Cifar, TrainingSetIsFiveFilesInOrder) {
+TEST(Cifar, ReadsFiveTrainingFilesInOrder) {
     const tests::TemporaryFolder folder;
     const auto name = [&](int i) { return folder / "data_batch_" + std::to_string(i) + ".bin"; };
     for (int i = 1; i <= 5; ++i) {

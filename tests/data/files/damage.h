@@ -15,7 +15,7 @@ namespace axle::tests {
 
 using Parse = std::function<void(std::span<const std::byte> bytes, const std::string& name)>;
 
-// The path of a file in tests/golden/images.
+// Returns the path of a file in tests/golden/images.
 inline std::string golden_image(const std::string& name) {
     return std::string(AXLE_TESTS_DIR) + "/golden/images/" + name;
 }
@@ -37,7 +37,8 @@ inline std::string parse_error(const std::string& bytes, const Parse& parse) {
     return "no error";
 }
 
-// Checks that the file is accepted, but not if it is truncated or has another byte at the end.
+// Checks that the file is accepted, and that it is refused if it is truncated or has an additional
+// byte at the end.
 inline void expect_only_complete_files(const std::string& bytes, const Parse& parse) {
     ASSERT_EQ(parse_error(bytes, parse), "no error");
     for (std::size_t n = 0; n < bytes.size(); ++n)

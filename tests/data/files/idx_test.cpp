@@ -49,7 +49,7 @@ std::uint32_t crc_of(const std::string& bytes) {
     return ~crc;
 }
 
-// A gzip file of one member with one stored block.
+// Returns a gzip file of one member with one stored block.
 std::string gzipped(const std::string& bytes) {
     const auto length = static_cast<std::uint16_t>(bytes.size());
     return std::string("\x1f\x8b\x08\0\0\0\0\0\0\xff\1", 11) + little_endian(length, 2) +
@@ -92,7 +92,7 @@ TEST(Idx, ReadsEveryTypeAndRank) {
 TEST(Idx, DetectsGzip) {
     const std::string file = idx(0x08, {3}, "abc");
     EXPECT_EQ(parsed(gzipped(file)).to_vector(), (Values{97, 98, 99}));
-    // A file can have several members.
+    // A gzip file can have several members.
     EXPECT_EQ(
         parsed(gzipped(file.substr(0, 9)) + gzipped("") + gzipped(file.substr(9))).to_vector(),
         (Values{97, 98, 99}));
@@ -157,7 +157,7 @@ TEST(Idx, RefusesInvalidFilesWithOffsetAndReason) {
 }
 
 TEST(Idx, DoesNotAllocateMemoryForInvalidHeaders) {
-    // 60 GB.
+    // The header declares 60 GB of data.
     const std::string false_header = idx(0x08, {60'000, 1'000, 1'000}, "abc");
     EXPECT_NE(
         parse_error(false_header, kParse).find("needs 60000000000 bytes, but at most 3 follow"),

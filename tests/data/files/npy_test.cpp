@@ -32,7 +32,7 @@ std::string raw(const std::vector<T>& values) {
     return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
 }
 
-// The six elements that record_images.py writes to each file.
+// Returns the bytes of the six elements that record_images.py writes to each file.
 std::string elements(DType dtype) {
     switch (dtype) {
         case DType::boolean:
@@ -69,7 +69,7 @@ std::string elements(const Tensor& t) {
             static_cast<std::size_t>(t.numel() * size_of(t.dtype()))};
 }
 
-// A file of format version 1.0 with this header.
+// Returns a file of format version 1.0 with this header.
 std::string npy(const std::string& header, const std::string& data = "") {
     return std::string("\x93NUMPY\1\0", 8) + static_cast<char>(header.size()) + '\0' + header +
            data;
@@ -105,7 +105,7 @@ TEST(Npy, WritesSameBytesAsNumPy) {
         save_npy(folder / name, load_npy(golden_image(name)));
         EXPECT_EQ(read_file(folder / name), read_file(golden_image(name))) << name;
     }
-    // Only the elements of a view are written.
+    // For a view, only its elements are written.
     save_npy(folder / "t.npy", load_npy(golden_image("f4.npy")).t());
     EXPECT_EQ(load_npy(folder / "t.npy").to_vector(), (Values{-2, 1, -1, 2, 0, 3}));
     save_npy(folder / "deep.npy", ones({1, 1, 1, 2, 1, 1, 1, 123456}));

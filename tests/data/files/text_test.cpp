@@ -64,7 +64,7 @@ TEST(CharTokenizer, NumbersCodePointsInOrder) {
     EXPECT_THROW(chars.decode(Ids{6}), IndexError);
 }
 
-TEST(CharTokenizer, NamesUnknownCharactersAndTheirPosition) {
+TEST(CharTokenizer, ReportsUnknownCharactersAndTheirPosition) {
     const CharTokenizer chars = CharTokenizer::from_text("abc");
     EXPECT_EQ(error_message<ValueError>([&] { chars.encode("ab\xc3\xa9"); }),
               "encode: the character is not in the vocabulary: '\xc3\xa9' (U+00E9) at byte 2");
@@ -151,7 +151,7 @@ Ids counting(std::int64_t n) {
     return ids;
 }
 
-TEST(BlockDataset, BlocksAreConsecutiveAndLabelsAreShiftedByOne) {
+TEST(BlockDataset, YieldsConsecutiveBlocksWithLabelsShiftedByOne) {
     const BlockDataset blocks(Tokens(counting(12)), 4);
     ASSERT_EQ(blocks.size(), 2);
     EXPECT_EQ(BlockDataset(Tokens(counting(13)), 4).size(), 3);

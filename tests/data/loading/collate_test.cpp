@@ -58,7 +58,7 @@ TEST(Collate, StacksTensorsWithoutElementsOrDimensions) {
     EXPECT_EQ(batch["one"].tensor().shape(), (Shape{2}));
 }
 
-TEST(Collate, NamesKeyAndBothShapesIfShapesDiffer) {
+TEST(Collate, ReportsKeyAndBothShapesIfShapesDiffer) {
     EXPECT_EQ(collate_error<ShapeError>({Tree{{"labels", ones({3})}}, Tree{{"labels", ones({3})}},
                                          Tree{{"labels", ones({4})}}}),
               "collate: labels: different shapes: [3] and [4] (samples 0 and 2 of the batch)");

@@ -1,4 +1,4 @@
-// Tests streams and the shares of processes.
+// Tests streams of iterable datasets and the shares that processes read.
 #include "data/loading/iterable.h"
 
 #include <gtest/gtest.h>

@@ -15,7 +15,8 @@ using tests::Batches, tests::ids_of, tests::Numbers, tests::pass, tests::sample;
 
 constexpr int kWorkers[] = {0, 1, 4};
 
-// The samples 0, 1, ..., 11. While `broken` is set, sample `bad` cannot be read.
+// Returns a dataset of the samples 0, 1, ..., 11. While `broken` is set, sample `bad` cannot be
+// read.
 GeneratorDataset broken_at(std::int64_t bad, const std::atomic<bool>& broken) {
     return from_generator([bad, &broken](std::int64_t) {
         return [i = std::int64_t{0}, bad, &broken]() mutable -> std::optional<Tree> {
@@ -115,7 +116,7 @@ TEST(IterableLoader, RefusesOptionsOfIndexedDatasets) {
     EXPECT_THROW(loader.set_batch_sampler(std::make_shared<FixedBatchSampler>(sampler, 1, false)),
                  UsageError);
     EXPECT_THROW(loader.shard(ShardOptions{.num_processes = 2, .split_batches = true}), ValueError);
-    EXPECT_EQ(pass(loader).size(), 5u);  // still unchanged
+    EXPECT_EQ(pass(loader).size(), 5u);  // the loader has not changed
 }
 
 TEST(IterableLoader, SkipsWithoutReadingIfStreamCanSkip) {
@@ -168,7 +169,7 @@ TEST(IterableLoader, ThrowsExceptionAfterEarlierBatches) {
         }
 }
 
-TEST(IterableLoader, NamesEpochInErrorsOfOpeningAndSkipping) {
+TEST(IterableLoader, ReportsEpochInErrorsOfOpeningAndSkipping) {
     struct Closed : IterableDataset {
         std::unique_ptr<Stream> stream(std::int64_t epoch) const override {
             if (epoch == 1) throw FileError("shard.tar: not found");

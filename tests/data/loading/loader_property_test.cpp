@@ -1,4 +1,4 @@
-// Property tests of loaders with shares, with random cases: every sample is read once and in order,
+// Tests properties of loaders with shares in random cases. Every sample is read once and in order,
 // batches are even, and skipping gives the same batches as reading.
 #include <random>
 
@@ -82,7 +82,7 @@ struct Case {
         return made;
     }
 
-    // The samples that all processes together get, in order.
+    // Returns the samples that all processes together read, in order.
     Ids expected() const {
         if (kind == Kind::preset) {
             const std::int64_t count = std::ssize(batches);

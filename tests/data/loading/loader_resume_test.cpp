@@ -31,7 +31,7 @@ struct Step {
 };
 using Log = std::vector<Step>;
 
-// Continues for at most `steps` batches, up to the end of the last epoch. Returns the state in the
+// Reads at most `steps` batches, up to the end of the last epoch. Returns the loader's state in the
 // body of the last batch.
 Tree continue_pass(DataLoader& loader, std::int64_t steps, Log& log) {
     if (steps == 0) return loader.state_dict();
@@ -44,7 +44,7 @@ Tree continue_pass(DataLoader& loader, std::int64_t steps, Log& log) {
     return loader.state_dict();
 }
 
-// The samples that all processes together get in each step, without repeated ones.
+// Returns the samples that all processes together read in each step, without repeated samples.
 Batches joined(const std::vector<Log>& ranks) {
     Batches steps;
     for (const Log& log : ranks) {
@@ -77,7 +77,7 @@ class Job {
         return made;
     }
 
-    // Continues all processes from the state for `steps` batches. Returns the state of process 0.
+    // Resumes all processes from the state for `steps` batches. Returns the state of process 0.
     Tree run(std::int64_t processes, const Tree& state, std::int64_t steps,
              std::vector<Log>& logs) const {
         Tree after;
@@ -145,7 +145,7 @@ TEST(Resume, IsExactAfterChangeToFewerProcesses) {
         }
 }
 
-// Uneven ranks may have no batch in the last step. Their passes must not end before it.
+// Uneven ranks may have no batch in the last step, but their passes must not end before that step.
 TEST(Resume, IsExactIfSomeProcessesHaveFewerBatches) {
     for (const std::int64_t processes : {2, 4}) {
         const Job job(false, 0, false);

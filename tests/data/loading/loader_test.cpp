@@ -132,7 +132,7 @@ TEST(DataLoader, SkipFirstBatchesAppliesToOnePass) {
     EXPECT_EQ(loader.epoch(), 3);
     EXPECT_THROW(loader.skip_first_batches(-1), ValueError);
     loader.skip_first_batches(2);
-    loader.set_epoch(3);  // the position is kept in the current epoch
+    loader.set_epoch(3);  // keeps the position if the epoch does not change
     EXPECT_EQ(loader.position(), 2);
     loader.set_epoch(4);
     EXPECT_EQ(loader.position(), 0);
@@ -155,7 +155,7 @@ TEST(DataLoader, RefusesStatesOfOtherLoaders) {
     EXPECT_THROW(loader.load_state_dict(state(1, 2, 11)), ValueError);
     EXPECT_THROW(loader.load_state_dict(state(1, 2, 10, 0)), ValueError);
     EXPECT_THROW(loader.load_state_dict(Tree{{"epoch", 1}}), IndexError);
-    EXPECT_EQ(loader.epoch(), 1);  // refused states change nothing
+    EXPECT_EQ(loader.epoch(), 1);  // a refused state does not change the loader
     EXPECT_EQ(loader.position(), 0);
     const std::uint64_t large = ~std::uint64_t{0};
     DataLoader seeded(from_function(10, sample), {.shuffle = true, .seed = large});
@@ -190,7 +190,7 @@ TEST(DataLoader, ExceptionInBodyEndsPass) {
     EXPECT_EQ(pass(loader).size(), 20u);
 }
 
-TEST(DataLoader, KeepsTypeOfDatasetErrorsAndNamesSample) {
+TEST(DataLoader, KeepsTypeOfDatasetErrorsAndReportsSample) {
     for (const int workers : {0, 1, 4})
         for (std::int64_t bad = 0; bad < 12; ++bad) {
             std::atomic<bool> broken = true;

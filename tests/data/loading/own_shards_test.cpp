@@ -11,7 +11,7 @@ namespace {
 using tests::Batches, tests::Ids, tests::ids_of, tests::Numbers, tests::NumbersOptions, tests::pass,
     tests::sample;
 
-// Shards of the given sizes, with consecutive ids. Each epoch adds 1000.
+// Returns shards of the given sizes with consecutive ids. Each epoch adds 1000 to the ids.
 ShardedDataset shards_of(const std::vector<std::int64_t>& sizes, bool sized = true) {
     std::vector<std::shared_ptr<const IterableDataset>> shards;
     std::int64_t first = 0;
@@ -122,7 +122,7 @@ TEST(OwnShards, HaveLengthIfSizesAreKnown) {
     EXPECT_THROW(loader.len(), UsageError);
     DataLoader dropping(shards_of({5, 3}), {.batch_size = 2, .drop_last = true});
     dropping.shard(ShardOptions{.num_processes = 2});
-    EXPECT_EQ(dropping.len(), 1);  // the smaller of both shards
+    EXPECT_EQ(dropping.len(), 1);  // the number of batches of the smaller shard
 }
 
 TEST(OwnShards, SkipLikeReading) {
@@ -214,7 +214,7 @@ TEST(OwnShards, AreNotReadWhileResumingOtherPass) {
     EXPECT_EQ(loader.epoch(), 2);
 }
 
-TEST(OwnShards, NameShardInErrors) {
+TEST(OwnShards, ReportShardInErrors) {
     struct Promising : IterableDataset {
         std::unique_ptr<Stream> stream(std::int64_t) const override { return nullptr; }
         std::int64_t num_shards() const override { return 8; }

@@ -1,4 +1,4 @@
-// Tests the parsing of environment variables, as recorded from each launcher and as set by hand.
+// Tests the parsing of environment variables that were recorded from each launcher or set by hand.
 #include "dist/environment/environment.h"
 
 #include <map>
@@ -226,7 +226,7 @@ TEST(Environment, InfersLocalRankOfManuallyStartedProcesses) {
 }
 
 // Covers 27.RANK.
-TEST(Environment, NamesMissingVariable) {
+TEST(Environment, ReportsMissingVariable) {
     EXPECT_THAT([] { read({{"RANK", "0"}}); }, refused("WORLD_SIZE is missing but RANK is set"));
     EXPECT_THAT(
         [] {
@@ -244,7 +244,7 @@ TEST(Environment, NamesMissingVariable) {
                 refused("MASTER_ADDR is missing"));
 }
 
-TEST(Environment, NamesInvalidOrOutOfRangeVariable) {
+TEST(Environment, ReportsInvalidOrOutOfRangeVariable) {
     for (const char* value :
          {"", " 1", "1 ", "one", "0x1", "1.0", "-1", "8", "99999999999999999999"})
         EXPECT_THAT(

@@ -29,7 +29,7 @@ constexpr DType kComputed[] = {f64, f32, f16, bf16, i64, i32, u8, boolean};
 constexpr ReduceOp kReductions[] = {ReduceOp::sum, ReduceOp::mean, ReduceOp::max, ReduceOp::min,
                                     ReduceOp::product};
 
-enum class Layout { rows, columns };  // columns: transposed in memory
+enum class Layout { rows, columns };  // `columns` is transposed in memory
 
 struct Form {
     Shape shape;
@@ -39,7 +39,8 @@ std::vector<Form> forms() {
     return {{{}}, {{7}}, {{0, 3}}, {{5, 4}, Layout::columns}, {{300, 1001}}};
 }
 
-// Deterministic small integers of a rank; sums and products are exact in all dtypes.
+// Returns element i of a rank's data: a small integer, so that sums and products are exact in all
+// dtypes.
 double value(int rank, std::int64_t i, DType dtype) {
     if (dtype == boolean) return static_cast<double>((i + rank) % 3 == 0);
     const std::int64_t v = (i * 7 + rank * 3) % 4;
@@ -107,7 +108,7 @@ void expect_same(const Tree& a, const Tree& b) {
 class Collectives : public testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, Collectives, testing::Values(1, 2, 3, 4));
 
-TEST_P(Collectives, AllReduceWithEveryDtypeShapeAndReduction) {
+TEST_P(Collectives, AllReduceSupportsEveryDtypeShapeAndReduction) {
     const int size = GetParam();
     tests::on_ranks(size, [&](const Group& group) {
         for (const DType dtype : kComputed)

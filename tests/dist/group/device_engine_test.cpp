@@ -40,7 +40,8 @@ std::vector<NcclNegotiation> compare(const std::vector<DeviceDescription>& offer
     return answers;
 }
 
-void expect_trouble(const std::vector<NcclNegotiation>& answers, const std::string& text) {
+void expect_error_on_all_ranks(const std::vector<NcclNegotiation>& answers,
+                               const std::string& text) {
     for (const NcclNegotiation& answer : answers) {
         EXPECT_EQ(answer.error, text);
         EXPECT_EQ(answer.token, "");
@@ -59,15 +60,17 @@ TEST(NcclNegotiation, GivesAllRanksTheTokenIfEachHasItsOwnGpu) {
 
 // Covers 6.Backend.
 TEST(NcclNegotiation, GivesAllRanksTheReasonIfNcclIsUnusable) {
-    expect_trouble(compare({offer("a", "0:1:0"), offer("b", "0:1:0"), offer("b", "0:1:0")}),
-                   "ranks 1 and 2 share a GPU, 0:1:0: NCCL needs one GPU per rank");
+    expect_error_on_all_ranks(
+        compare({offer("a", "0:1:0"), offer("b", "0:1:0"), offer("b", "0:1:0")}),
+        "ranks 1 and 2 share a GPU, 0:1:0: NCCL needs one GPU per rank");
     DeviceDescription none = offer("a", "");
     none.error = "no GPU: \"the driver\" found none";
-    expect_trouble(compare({offer("a", "0:1:0"), none}),
-                   "rank 1: no GPU: \"the driver\" found none");
-    expect_trouble(compare({offer("a", "0:1:0"), offer("a", "0:2:0", 22703)}),
-                   "NCCL versions differ: rank 0 has 2.28.9, rank 1 has 2.27.3");
-    expect_trouble(compare({offer("a", "0:1:0"), offer("a", "0:2:0")}, false), "no token today");
+    expect_error_on_all_ranks(compare({offer("a", "0:1:0"), none}),
+                              "rank 1: no GPU: \"the driver\" found none");
+    expect_error_on_all_ranks(compare({offer("a", "0:1:0"), offer("a", "0:2:0", 22703)}),
+                              "NCCL versions differ: rank 0 has 2.28.9, rank 1 has 2.27.3");
+    expect_error_on_all_ranks(compare({offer("a", "0:1:0"), offer("a", "0:2:0")}, false),
+                              "no token today");
 }
 
 TEST(NcclNegotiation, RejectsMalformedDescriptions) {

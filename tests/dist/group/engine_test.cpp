@@ -54,7 +54,7 @@ void expect_no_errors(const std::vector<std::string>& errors) {
     for (const std::string& error : errors) EXPECT_EQ(error, "");
 }
 
-// Deterministic data of a rank that every rank can compute.
+// Returns deterministic data of a rank, which every rank can compute.
 template <class T>
 std::vector<T> numbers(int rank, std::int64_t count) {
     std::mt19937 random(static_cast<unsigned>(rank * 7919 + count));

@@ -28,7 +28,7 @@ using std::chrono::milliseconds;
 
 struct Child {
     pid_t pid = -1;
-    int status = -1;        // from waitpid
+    int status = -1;        // exit status from waitpid
     std::string text = {};  // the CommError that ended it
 };
 
@@ -108,7 +108,7 @@ TEST(RankDeath, ThrowsCommErrorOnTheOtherRankDuringACollective) {
             for (;;) group->all_reduce(x, dist::ReduceOp::max);
         });
         children.wait_for_the_groups();
-        // Killed during the first messages or later.
+        // Kills the rank during the first messages or later.
         std::this_thread::sleep_for(milliseconds(time * 10));
         const auto start = std::chrono::steady_clock::now();
         ::kill(children.pid(1), SIGKILL);

@@ -1,5 +1,5 @@
-// Tests every collective with every kind of mismatch between ranks: all ranks get a CommError soon,
-// and none hangs.
+// Tests every collective with every kind of mismatch between ranks. All ranks must throw CommError
+// soon, and no rank may hang.
 #include <chrono>
 #include <memory>
 #include <ostream>
@@ -78,7 +78,7 @@ void differ(Op op, Kind kind, Group& group) {
         case Kind::op:
             return call(op == Op::all_reduce ? Op::broadcast : Op::all_reduce, group, {});
         case Kind::argument:
-            // Some ops have neither a root nor a reduction: uses a similar op.
+            // Some ops have neither a root nor a reduction. Those ops are replaced by a similar op.
             if (op == Op::all_gather) return static_cast<void>(group->all_gather_uneven(ones({3})));
             if (op == Op::all_to_all) {
                 const std::vector<Tensor> rows(static_cast<std::size_t>(group->size()),

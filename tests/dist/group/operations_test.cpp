@@ -25,7 +25,7 @@ using tests::json_of;
 using tests::on_ranks;
 using Group = std::shared_ptr<ProcessGroup>;
 
-TEST(Operations, ThrowCommErrorIfRanksCallDifferentOnes) {
+TEST(Operations, ThrowCommErrorIfRanksCallDifferentOperations) {
     expect_everywhere<CommError>(
         2, {"rank 0 calls gather, rank 1 calls reduce sum times 1"}, [](ProcessGroup& group) {
             group.rank() == 0 ? dist::gather(group, ones({2})) : dist::reduce(group, ones({2}));
@@ -160,7 +160,7 @@ TEST(PadAcrossProcesses, PadsADimensionToTheLargestSize) {
 TEST(PadAcrossProcesses, ReturnsTensorsWithoutGradients) {
     on_ranks(3, [](const Group& group) {
         const Tensor x = ones({2, group->rank() + 1}, {.requires_grad = true});
-        for (const int dim : {0, 1, 2})  // equal sizes, different sizes, no such dimension
+        for (const int dim : {0, 1, 2})  // 0: equal sizes, 1: different sizes, 2: not a dimension
             EXPECT_FALSE(dist::pad_across_processes(*group, x, dim).requires_grad()) << dim;
     });
 }
@@ -266,7 +266,7 @@ TEST(Operations, MatchOperationsOnTheWholeBatchForRandomTrees) {
                 const Tree mine = slice_tensors(whole, begin, begin + rows);
                 expect_same_tree(dist::gather(*group, mine), whole);
 
-                // The same of two parts of the rows.
+                // Joining the results for two parts of the rows must give the same result.
                 const std::int64_t cut = rows / 2;
                 const Tree first = slice_tensors(mine, 0, cut),
                            last = slice_tensors(mine, cut, rows);
@@ -275,7 +275,7 @@ TEST(Operations, MatchOperationsOnTheWholeBatchForRandomTrees) {
                 for (const Tree& part : {first, last}) parts.push_back(dist::gather(*group, part));
                 EXPECT_EQ(find_batch_size(concatenate(parts)), rows * size);
 
-                // Another number of rows everywhere.
+                // Every rank has a different number of rows.
                 const std::int64_t own = 1 + (group->rank() + seed) % rows;
                 const Tree ragged = slice_tensors(mine, 0, own);
                 for (const bool at_start : {false, true}) {

@@ -126,7 +126,7 @@ TEST(ProcessGroup, RejectsInvalidTimeoutVariable) {
 }
 
 // Covers 9.InitProcessGroupKwargs, 12.wait_for_everyone.
-TEST(ProcessGroup, NamesTheMissingRankAfterTheTimeout) {
+TEST(ProcessGroup, ReportsTheMissingRankAfterTheTimeout) {
     const std::vector<std::string> errors = tests::run_ranks(
         2,
         [&](const Group& group) {

@@ -36,7 +36,7 @@ void expect_shared(const E& error, const std::string& expected_text) {
     EXPECT_EQ(text_of(ends[2]), expected_text);
 }
 
-TEST(GatherOrThrow, KeepsErrorTypeAndNamesTheProcess) {
+TEST(GatherOrThrow, KeepsErrorTypeAndReportsTheProcess) {
     expect_shared(FileError("load: model.safetensors: truncated"),
                   "load: process 1: model.safetensors: truncated");
     expect_shared(ShapeError("matmul: [2, 3] @ [4, 5]"),

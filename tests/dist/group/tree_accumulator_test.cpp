@@ -17,7 +17,7 @@ using tests::expect_same_bits;
 using tests::Group;
 using tests::kTinyBucket;
 
-// Checks the order of the additions.
+// The test checks the order of the additions.
 TEST(TreeAccumulator, AddsNeighboursFirst) {
     manual_seed(1);
     const Tensor terms = randn({8, 100});
@@ -95,7 +95,7 @@ TEST(Deterministic, GradientsDependOnlyOnProcessesTimesAccumulation) {
         }
 }
 
-// Ensures that the previous test would detect a difference.
+// This test ensures that the previous test would detect a difference.
 TEST(Deterministic, GradientsDifferWithoutTheMode) {
     const std::vector<Tensor> alone = trained(1, 4, 25, true), shared = trained(4, 1, 25, true);
     bool differs = false;
@@ -121,7 +121,7 @@ TEST(Deterministic, DiscardsTheWindowAfterZeroGrad) {
     model(x[2]).sum().backward();
     reference(x[2]).sum().backward();
     tests::expect_gradients(model, tests::gradients_of(reference));
-    // Without zero_grad, the next window is added.
+    // Without zero_grad, the gradients of the next window are added.
     model(x[0]).sum().backward();
     reference(x[0]).sum().backward();
     tests::expect_gradients(model, tests::gradients_of(reference));

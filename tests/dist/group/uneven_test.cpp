@@ -28,8 +28,8 @@ Tensor batch(int rank, int i) {
     return tensor({0.1 * rank + 1, 0.3 * i - 1, 0.2, rank * i - 0.5, 0.7}, {1, 5}, {f64});
 }
 
-// The reference: one process trains on the batches of all ranks. Gradients are divided by the
-// number of all ranks, or of those with data.
+// Trains the reference on one process with the batches of all ranks. Divides gradients by the
+// number of all ranks, or by the number of ranks with data.
 nn::Mlp trained_alone(const Lengths& lengths, bool by_all) {
     nn::Mlp model = small_mlp();
     optim::SGD sgd(model.parameters(), {.lr = 0.1});
@@ -65,7 +65,7 @@ void expect_training(const Group& group, const Lengths& lengths, dist::DataParal
     }
     for (std::size_t p = 0; p < model.parameters().size(); ++p)
         expect_close(model.parameters()[p].detach(), expected.parameters()[p].detach(), 1e-12);
-    // Checks that the ranks are still in step.
+    // This backward works only if all ranks have made the same number of collective calls.
     model.zero_grad();
     model(batch(0, 0)).sum().backward();
 }
@@ -112,7 +112,7 @@ TEST(UnevenInputs, WorkWithAccumulation) {
                     model(batch(0, i)).sum().backward();
                 }
             }
-            // Rank 0's last two batches have no counterpart.
+            // Rank 1 has no data for rank 0's last two batches.
             if (group->rank() == 1) return;
             nn::Mlp reference = model.clone();
             for (int i = 2; i < 4; ++i) (reference(batch(0, i)).sum() / 2).backward();
@@ -122,7 +122,7 @@ TEST(UnevenInputs, WorkWithAccumulation) {
     }
 }
 
-// Rank 0's buffers are broadcast while it has data, then the buffers of the next rank.
+// The buffers of rank 0 are broadcast while it has data, then the buffers of the next rank.
 TEST(UnevenInputs, BroadcastBuffersOfTheFirstRankWithData) {
     std::vector<nn::BatchNorm1d> models;
     for (int rank = 0; rank < 3; ++rank) models.emplace_back(2);

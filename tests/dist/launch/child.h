@@ -9,8 +9,8 @@
 
 namespace axle::tests {
 
-// Runs f in a child process, which exits with code 1 if f throws. May only be used while the test
-// has a single thread.
+// Runs f in a child process, which exits with code 1 if f throws. Create it only while the test has
+// a single thread.
 class Child {
   public:
     explicit Child(const std::function<void()>& f) : pid_(::fork()) {

@@ -38,7 +38,7 @@ std::string error_of(const std::function<void()>& f) {
     return "";
 }
 
-// A rank that agrees once and then waits to be killed.
+// Returns the function of a rank that agrees once and then waits to be killed.
 std::function<void()> victim(const Job& job, int rank) {
     return [&job, rank] {
         const auto control = job.join(rank);
@@ -103,7 +103,7 @@ TEST(RankDeath, CallsFailureCallbacks) {
                 HasSubstr("rank 1 (pid "));
 }
 
-// throw_failure() is called before the failure arrives.
+// The test calls throw_failure() before the failure arrives.
 TEST(RankDeath, ReplacesAnErrorThatWasSeenFirst) {
     const Job job(2);
     Child child(victim(job, 1));
@@ -147,8 +147,8 @@ TEST(RankFreeze, IsNotReportedForALongComputation) {
     EXPECT_THAT(errors, testing::Each(""));
 }
 
-// A process that was stopped must not report the other ranks as frozen when it resumes. The other
-// ranks have a long timeout.
+// Stops and resumes rank `sleeper`, which must not report the other ranks as frozen when it
+// resumes. The other ranks have a long timeout.
 void sleep_and_go_on(int sleeper) {
     Job job(2), impatient = job;
     impatient.options.heartbeat_timeout = seconds(3);
@@ -173,7 +173,7 @@ void sleep_and_go_on(int sleeper) {
 TEST(RankFreeze, IsNotReportedByARankThatWasStopped) { sleep_and_go_on(1); }
 TEST(RankFreeze, IsNotReportedByRankZeroAfterItWasStopped) { sleep_and_go_on(0); }
 
-// The launcher's end of the channel, in use while the object exists.
+// The launcher's end of the channel. The environment refers to it while the object exists.
 class Launcher {
   public:
     Launcher() {
@@ -212,13 +212,14 @@ class Launcher {
 
 TEST(RankDeath, IsReportedWithTheSignalFromTheLauncher) {
     const Job job(2);
-    Child child(victim(job, 1));  // has no launcher
+    Child child(victim(job, 1));  // this rank has no launcher
     Launcher launcher;
     const auto control = job.join(0);
     agree(*control, 1);
     child.signal(SIGKILL);
     child.wait();
-    std::this_thread::sleep_for(milliseconds(50));  // the connection ends first
+    std::this_thread::sleep_for(
+        milliseconds(50));  // lets the connection end before the launcher's report
     launcher.send({1, child.pid(), SIGKILL, 0});
     EXPECT_THAT(error_of([&] { agree(*control, 2); }),
                 HasSubstr(" died: signal 9 (Killed) during barrier #1"));
@@ -280,7 +281,7 @@ TEST(RankDeath, IsReportedByTheLauncherBeforeJoining) {
     EXPECT_LT(dist::Clock::now() - begin, seconds(6));
 }
 
-// The number may refer to another file when a program reads it.
+// The descriptor's number may refer to another file when a program reads the variable.
 TEST(LauncherConnection, IgnoresDescriptorsThatAreNotAChannel) {
     for (const char* number : {"", "x", "-1", "0", "99999", "99999999999999"}) {
         ::setenv(dist::kLauncherVariable, number, 1);

@@ -60,7 +60,7 @@ struct PlannedFailure {
     std::chrono::milliseconds heartbeat_timeout = 2s;
 };
 
-// The main function of a process: joins, computes, reduces, saves and leaves.
+// Runs one process: joins, computes, reduces, saves and leaves.
 std::string run_rank(const dist::Environment& environment, const PlannedFailure& planned) {
     const bool is_victim = environment.rank == planned.victim;
     const auto at = [&](Moment moment) { return is_victim && planned.moment == moment; };
@@ -84,7 +84,7 @@ std::string run_rank(const dist::Environment& environment, const PlannedFailure&
                 fail_now(planned.signal);
             });
         group->all_reduce(x, dist::ReduceOp::mean);
-        // A rank to be killed in a collective continues until then.
+        // A rank that is to be killed in a collective continues until it is killed.
         if (planned.moment == Moment::collective && step == 39) step = 5;
     }
     if (at(Moment::save) && environment.rank != 0) fail_now(planned.signal);
@@ -94,12 +94,12 @@ std::string run_rank(const dist::Environment& environment, const PlannedFailure&
     return "done";
 }
 
-// Runs the jobs for all victims at the same time, because they mostly wait.
+// Runs the jobs for all victims at the same time, because the jobs mostly wait.
 class RankFailure : public testing::TestWithParam<std::tuple<Moment, int, int>> {};
 
 TEST_P(RankFailure, IsReportedByAllSurvivors) {
     const auto [moment, signal, size] = GetParam();
-    const double promised = signal == SIGKILL ? 2 : 4;  // seconds; here the heartbeat is 2 s
+    const double promised = signal == SIGKILL ? 2 : 4;  // seconds, for a heartbeat of 2 s
     std::vector<std::unique_ptr<TemporaryFolder>> folders;
     std::vector<std::unique_ptr<Job>> jobs;
     for (int victim = 0; victim < size; ++victim) {
@@ -127,8 +127,8 @@ TEST_P(RankFailure, IsReportedByAllSurvivors) {
     }
 }
 
-// Measures, over many runs with the default heartbeat, how often a survivor hung, ended without an
-// error or did not name the victim, and how long it took to end. Writes the results to the file
+// Measures over many runs with the default heartbeat how often a survivor hung, ended without an
+// error or did not report the victim, and how long it took to end. Writes the results to the file
 // AXLE_FIGURES, if set.
 TEST(RankFailures, LongSeriesAreAlwaysReported) {
     auto figures = nlohmann::json::array();

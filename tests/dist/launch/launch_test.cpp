@@ -117,7 +117,7 @@ TEST_F(Launch, RunsASingleProcessInPlace) {
                  std::logic_error);
 }
 
-TEST_F(Launch, NamesTheRankThatThrew) {
+TEST_F(Launch, ReportsTheRankThatThrew) {
     const std::string text = error_of([&] {
         launch({.num_processes = 2}, [] {
             if (variable("RANK") == "1") throw std::runtime_error("the data is gone");
@@ -145,7 +145,7 @@ TEST_F(Launch, ReportsLongErrorTexts) {
     EXPECT_LT(text.size(), 100'000u);
 }
 
-TEST_F(Launch, NamesTheRankKilledByASignal) {
+TEST_F(Launch, ReportsTheRankKilledByASignal) {
     EXPECT_THAT(error_of([] {
                     launch({.num_processes = 2}, [] {
                         if (variable("RANK") == "0") raise(SIGKILL);
@@ -187,7 +187,7 @@ TEST_F(Launch, RejectsInvalidOptions) {
     EXPECT_THROW(launch({.num_processes = 2, .node_rank = 1}, f), ValueError);
     EXPECT_THROW(launch({.num_processes = 2, .node_rank = -1}, f), ValueError);
     EXPECT_THROW(launch({.num_processes = 2, .num_nodes = 2}, f),
-                 ValueError);  // use_port is missing
+                 ValueError);  // this variant requires use_port
     EXPECT_THROW(launch({.num_processes = 2, .mixed_precision = "fp12"}, f), ValueError);
     EXPECT_THROW(launch({.num_processes = 2, .environment = {{"A=B", "c"}}}, f), ValueError);
     EXPECT_THROW(launch({.num_processes = 2, .use_port = 29511, .num_nodes = 2}, f), UsageError);

@@ -29,7 +29,7 @@ inline bool comes_true(const std::function<bool()>& condition,
     return true;
 }
 
-// Returns false for zombies.
+// Returns whether a process is running; returns false for a zombie.
 inline bool is_running(pid_t pid) {
     std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
     std::string text;
@@ -52,8 +52,8 @@ inline pid_t wait_for_pid(const std::string& path) {
     return lines.empty() ? -1 : static_cast<pid_t>(std::stol(lines[0]));
 }
 
-// Runs f in a child process and exits with its result. Redirects its streams to `folder`/out and
-// err.
+// Runs f in a child process, which exits with the result of f. Redirects the child's streams to
+// `folder`/out and `folder`/err.
 inline pid_t start_process(const std::string& folder, const std::function<int()>& f) {
     const std::string out = folder + "/out", err = folder + "/err";
     const pid_t child = fork();
@@ -69,7 +69,7 @@ inline pid_t start_process(const std::string& folder, const std::function<int()>
     _exit(code);
 }
 
-// Returns the exit code, or minus the signal.
+// Waits for a child process. Returns its exit code, or minus the signal that ended it.
 inline int wait_for_process(pid_t child) {
     int status = 0;
     waitpid(child, &status, 0);

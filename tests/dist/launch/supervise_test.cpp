@@ -217,7 +217,7 @@ TEST_F(Supervise, EndsIfItsOutputIsClosed) {
 }
 
 TEST_F(Supervise, ChildrenInheritOnlyTheirOwnDescriptors) {
-    const int stray = open("/dev/null", O_RDONLY);  // not close-on-exec
+    const int stray = open("/dev/null", O_RDONLY);  // without O_CLOEXEC, children inherit it
     EXPECT_EQ(run({"n=0; while [ $n -lt 200 ]; do if [ -h /proc/$$/fd/$n ]; then echo $n; fi; "
                    "n=$((n+1)); done; echo $AXLE_LAUNCHER_FD",
                    "exit 0"},

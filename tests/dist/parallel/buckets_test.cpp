@@ -66,7 +66,7 @@ TEST(Buckets, AreOrderedFromTheLastParameterToTheFirst) {
                             "layers.0.bias", "layers.0.weight"));
 }
 
-// A model whose layers run in another order than they are declared.
+// A model whose layers run in a different order than they are declared in.
 struct Crossed : nn::Model<Crossed> {
     Crossed() : second(3, 3), first(3, 3) { to(f64); }
     Tensor forward(const Tensor& x) { return second(tanh(first(x))); }
@@ -74,7 +74,7 @@ struct Crossed : nn::Model<Crossed> {
     nn::Linear second, first;
 };
 
-// The order in which gradients became final on rank 0 is used from the second backward on.
+// From the second backward on, buckets have the order in which gradients became final on rank 0.
 TEST(Buckets, AreRebuiltInTheOrderOfTheFirstBackward) {
     for (const bool is_static : {false, true}) {
         std::vector<Crossed> models(2);
@@ -117,7 +117,7 @@ TEST(Buckets, HoldTheGradientsIfGradientAsBucketView) {
     }
 }
 
-// Counts the reductions in progress.
+// A hook that counts the reductions in progress.
 class Watching : public dist::CommHook {
   public:
     std::vector<std::string> log;
@@ -173,7 +173,7 @@ TEST(Buckets, ShowOverlapWithBackwardInATrace) {
             if (event.thread == reduction.thread && event.category == profiler::Category::backward)
                 last = std::max(last, event.end);
         EXPECT_LT(reduction.start, last);
-        EXPECT_GT(reduction.end, last);  // its end is awaited after backward
+        EXPECT_GT(reduction.end, last);  // backward waits for reductions at its end
         ++overlaps;
     }
     EXPECT_EQ(overlaps, 2);

@@ -47,7 +47,7 @@ TEST(CommHooks, ApproximateTheMeanInHalfPrecision) {
         });
 }
 
-// 40000 + 40000 overflows f16.
+// The sum 40000 + 40000 overflows f16, so the hooks must divide first.
 // Covers 9.comm_hook.
 TEST(CommHooks, DivideBeforeRounding) {
     on_ranks(2, [&](const Group& group) {
@@ -58,7 +58,7 @@ TEST(CommHooks, DivideBeforeRounding) {
     });
 }
 
-// Returns the sum instead of the mean, and records its inputs.
+// A hook that returns the sum instead of the mean, and records its inputs.
 class Summing : public CommHook {
   public:
     Pending start(GradientBucket& bucket, dist::ProcessGroup& group) override {
@@ -110,8 +110,8 @@ TEST(PowerSgd, IsExactIfTheMeanHasItsRank) {
                 });
 }
 
-// With error feedback, the sum of the applied gradients follows the sum of the exact ones.
-// Covers 9.comm_state_option.
+// With error feedback, the sum of the applied gradients stays close to the sum of the exact
+// gradients. Covers 9.comm_state_option.
 TEST(PowerSgd, CompensatesErrorsWithFeedback) {
     manual_seed(2);
     const Tensor matrices = randn({2, 12, 12}, {f64}), vectors = randn({2, 12}, {f64});
@@ -166,7 +166,7 @@ TEST(PowerSgd, SkipsTensorsThatItWouldNotShrink) {
     const Tensor matrices = randn({2, 4, 4}, {f64}), vectors = randn({2, 4}, {f64});
     on_ranks(2, [&](const Group& group) {
         Weights model(4, 4);
-        // 16 numbers become 8: not less than half.
+        // Compression reduces 16 numbers to 8, which is not less than half, so it is not used.
         DataParallel replicas(model, group,
                               {.hook = dist::power_sgd_hook({.start_powerSGD_iter = 0})});
         model.step(of_rank(matrices, group), of_rank(vectors, group));
@@ -191,7 +191,7 @@ TEST(PowerSgd, CanCommunicateInHalfPrecision) {
             });
 }
 
-// A zero gradient, or one of lower rank than the approximation, has no orthonormal basis.
+// A zero gradient, or a gradient of lower rank than the approximation, has no orthonormal basis.
 TEST(PowerSgd, HandlesVanishingGradients) {
     manual_seed(6);
     const Tensor matrix = randn({10, 1}, {f64}).matmul(randn({1, 10}, {f64}));
@@ -199,7 +199,8 @@ TEST(PowerSgd, HandlesVanishingGradients) {
     DataParallel replicas(
         model, dist::ProcessGroup::alone(),
         {.hook = dist::power_sgd_hook({.matrix_approximation_rank = 2, .start_powerSGD_iter = 0})});
-    // Runs beyond the second step, in which buckets are rebuilt and their state is discarded.
+    // The loop continues after the second step, in which buckets are rebuilt and their state is
+    // discarded.
     for (int step = 0; step < 3; ++step) {
         model.step(zeros({10, 10}, {f64}), zeros({10}, {f64}));
         expect_close(model.matrix.grad(), zeros({10, 10}), 0);

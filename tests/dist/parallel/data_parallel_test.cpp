@@ -63,7 +63,7 @@ nn::Gpt small_gpt() {
     return model;
 }
 
-// The output layer is tied to the embedding, and blocks are checkpointed.
+// The model's output layer is tied to the embedding, and its blocks are checkpointed.
 TEST_P(DataParallelRanks, GetTheGradientsOfATiedFrozenCheckpointedModel) {
     nn::Gpt whole = small_gpt();
     const Tensor ids = randint(0, 13, {12, 8}), labels = randint(0, 13, {12, 8});
@@ -85,7 +85,7 @@ TEST_P(DataParallelRanks, GetTheGradientsOfATiedFrozenCheckpointedModel) {
         });
 }
 
-// Like small_gpt(), with an additional unused layer.
+// A model like small_gpt() with an additional unused layer.
 struct PartlyUsed : nn::Model<PartlyUsed> {
     PartlyUsed() { spare.to(f64); }
     Tensor loss(const Tensor& ids, const Tensor& labels) { return gpt.loss(ids, labels); }
@@ -139,7 +139,7 @@ TEST(DataParallel, RejectsAModelWithoutTrainableParameters) {
                              [&] { DataParallel(model, dist::ProcessGroup::alone()); });
 }
 
-TEST(DataParallel, NamesTheFirstParameterThatDiffers) {
+TEST(DataParallel, ReportsTheFirstParameterThatDiffers) {
     std::vector<nn::Mlp> models = tests::clones_of(small_mlp(), 2);
     models.push_back(small_mlp({5, 7, 4, 2}));
     const auto errors =
@@ -237,7 +237,7 @@ TEST(DataParallel, DecidesOnSyncWhenBackwardBegins) {
     });
 }
 
-// A gradient that was not zeroed is already the mean over all ranks.
+// A gradient that zero_grad() did not clear is already the mean over all ranks.
 TEST(DataParallel, AddsToTheMeanOfAnEarlierBackward) {
     nn::Mlp whole = small_mlp();
     const Tensor x = randn({8, 5}, {f64});
@@ -269,7 +269,7 @@ TEST(DataParallel, BroadcastsBuffersBeforeForwardInTraining) {
         EXPECT_EQ(mean_after([] {}), 1);
         EXPECT_EQ(mean_after([&] { model.eval(); }), group->rank() + 1);
         EXPECT_EQ(mean_after([&] { model.train(); }), 1);
-        // Without sync, statistics stay local like gradients.
+        // Without sync, statistics stay local, as gradients do.
         replicas.set_sync(false);
         EXPECT_EQ(mean_after([] {}), 1);
         EXPECT_EQ(mean_after([] {}), group->rank() + 1);

@@ -30,7 +30,7 @@ struct Line : nn::Model<Line> {
 class LocalSgdVectors : public testing::TestWithParam<bool> {};
 INSTANTIATE_TEST_SUITE_P(LocalSgd, LocalSgdVectors, testing::Bool());
 
-// Compares each step with a recording of Accelerate.
+// The test compares each step with a recording of Accelerate.
 // Covers 20.LocalSGD.
 TEST_P(LocalSgdVectors, MatchAccelerate) {
     use_deterministic_algorithms(GetParam());

@@ -43,7 +43,7 @@ Branches branches() {
 }
 
 // Covers 9.find_unused_parameters, 30.18.
-TEST(Reducer, NamesParametersWithoutGradient) {
+TEST(Reducer, ReportsParametersWithoutGradient) {
     auto models = tests::clones_of(branches(), 2);
     on_ranks(2, [&](const Group& group) {
         Branches& model = models[at(group)];
@@ -141,7 +141,7 @@ TEST(Reducer, RecordsTheParametersOfAStaticGraph) {
 
 // --- nested passes, and passes that fail
 
-// Runs a nested backward through f in the backward pass.
+// Returns f(x). Its gradient rule runs a nested backward through f.
 Tensor reentrant(const std::function<Tensor(const Tensor&)>& f, const Tensor& x) {
     Tensor y;
     {
@@ -212,7 +212,7 @@ TEST(Reducer, WorksAfterABackwardThatThrew) {
     });
 }
 
-// A zero gradient can be an undefined tensor.
+// A gradient rule can return an undefined tensor for a zero gradient.
 TEST(Reducer, TreatsAnUndefinedGradientAsZero) {
     nn::Mlp model = small_mlp({3, 3, 3});
     DataParallel replicas(model, dist::ProcessGroup::alone());

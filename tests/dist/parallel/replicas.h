@@ -16,7 +16,7 @@ namespace axle::tests {
 
 using Group = std::shared_ptr<dist::ProcessGroup>;
 
-// An f64 model with the same initial values each time.
+// Returns an f64 model, with the same initial values in every call.
 inline nn::Mlp small_mlp(const std::vector<std::int64_t>& widths = {5, 7, 6, 2}) {
     manual_seed(3);
     nn::Mlp model(widths);
@@ -30,7 +30,7 @@ inline Tensor part(const Tensor& x, const dist::ProcessGroup& group) {
     return x.narrow(0, group.rank() * rows, rows);
 }
 
-// Returns copies of the gradients; undefined tensors for parameters without one.
+// Returns copies of the gradients, with undefined tensors for parameters without a gradient.
 inline std::vector<Tensor> gradients_of(const nn::Module& model) {
     std::vector<Tensor> result;
     for (const Tensor& p : model.parameters())

@@ -18,7 +18,7 @@ using tests::expect_error;
 using tests::Group;
 using tests::on_ranks;
 
-// Numbers of rows of each rank.
+// The number of rows of each rank.
 using Rows = std::vector<std::int64_t>;
 
 std::int64_t start_of(const Rows& rows, int rank) {
@@ -28,11 +28,11 @@ std::int64_t start_of(const Rows& rows, int rank) {
 }
 
 template <class Norm>
-void expect_whole_batch(const Rows& rows, const Shape& behind, DType dtype, double tolerance,
+void expect_whole_batch(const Rows& rows, const Shape& trailing_dims, DType dtype, double tolerance,
                         nn::BatchNormOptions options = {}) {
     manual_seed(4);
     Dims sizes{start_of(rows, static_cast<int>(rows.size())), 3};
-    for (int d = 0; d < behind.size(); ++d) sizes.push_back(behind[d]);
+    for (int d = 0; d < trailing_dims.size(); ++d) sizes.push_back(trailing_dims[d]);
     const Tensor x = to(2 * randn(Shape(sizes), {f64}) + 5, dtype);
     const Tensor dy = to(randn(Shape(sizes), {f64}), dtype);
 
@@ -113,7 +113,7 @@ TEST(SyncBatchNorm, UsesRunningStatisticsInEvaluation) {
         nn::BatchNorm1d norm(3);
         dist::convert_sync_batchnorm(norm, group);
         norm.eval();
-        // There is no communication.
+        // This call does not communicate.
         if (group->rank() == 0) norm(randn({1, 3}));
     });
 }

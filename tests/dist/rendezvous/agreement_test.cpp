@@ -80,7 +80,7 @@ TEST(Agreement, ReportsTheCallsOfAllRanksIfTheyDiffer) {
                        "200 float32, rank 0 calls all_reduce(sum) of 100 float32"));
 }
 
-// Every kind of difference is reported on every rank, and no rank hangs.
+// Every rank must report every kind of difference, and no rank may hang.
 TEST(Agreement, DetectsEveryDifferenceOnEveryRank) {
     struct Case {
         std::function<void(CollectiveCall&)> change;
@@ -136,7 +136,7 @@ TEST(Agreement, KeepsGroupsApart) {
     EXPECT_THAT(errors, Each(""));
 }
 
-TEST(Agreement, NamesTheGroupInWhichCallsDiffer) {
+TEST(Agreement, ReportsTheGroupInWhichCallsDiffer) {
     const auto errors = run_job(Job(3), [](Control& control) {
         if (control.rank() == 0) return barrier(control, 1);
         control.open_group(7, {1, 2});
@@ -167,7 +167,7 @@ TEST(Agreement, RejectsInvalidRanksOfAGroup) {
             barrier(control, 1);
             barrier(control, 2);
         });
-        EXPECT_THAT(errors, testing::Contains(HasSubstr("not different ranks of the job")));
+        EXPECT_THAT(errors, testing::Contains(HasSubstr("expected different ranks of the job")));
     }
     const auto errors = run_job(Job(2), [&](Control& control) {
         if (control.rank() == 0) control.announce_call({.group = 9, .sequence = 1});
@@ -177,7 +177,7 @@ TEST(Agreement, RejectsInvalidRanksOfAGroup) {
     EXPECT_THAT(errors, testing::Contains("control: rank 0 is not in group 9"));
 }
 
-TEST(Agreement, NamesARankThatHasLeft) {
+TEST(Agreement, ReportsARankThatHasLeft) {
     const auto errors = run_job(Job(3), [](Control& control) {
         barrier(control, 1);
         if (control.rank() != 1) barrier(control, 2);
@@ -219,7 +219,7 @@ TEST(Agreement, WorksInSubgroupsAfterARankHasLeft) {
 }
 
 // Covers 30.9.
-TEST(Agreement, NamesMissingRanksAndTheirActivity) {
+TEST(Agreement, ReportsMissingRanksAndTheirActivity) {
     Job job(3);
     job.options.timeout = std::chrono::milliseconds(500);
     const auto errors = run_job(job, [](Control& control) {

@@ -1,5 +1,5 @@
-// A fake Control for ranks that are threads of one test: a working store, and failures set by the
-// test.
+// A fake Control for ranks that are threads of one test. It has a working store, and the test sets
+// failures.
 #pragma once
 
 #include <chrono>
@@ -22,7 +22,7 @@ struct FakeStore {
     std::mutex mutex;
     std::condition_variable changed;
     std::map<std::string, std::string> values;
-    std::string failure;  // the first one reported
+    std::string failure;  // the first failure that was reported
 };
 
 class FakeControl final : public dist::Control {
@@ -41,7 +41,7 @@ class FakeControl final : public dist::Control {
     std::string get(const std::string& key, std::chrono::milliseconds timeout) override {
         std::unique_lock lock(store_.mutex);
         if (!store_.changed.wait_for(lock, timeout, [&] { return store_.values.contains(key); }))
-            throw CommError("not set: " + key);
+            throw CommError("store: key is not set: " + key);
         return store_.values[key];
     }
     std::int64_t add(const std::string&, std::int64_t) override { return 0; }

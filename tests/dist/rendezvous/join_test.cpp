@@ -33,7 +33,7 @@ void barrier(Control& control, std::uint64_t sequence) {
 }
 auto refused(const std::string& words) { return ThrowsMessage<CommError>(HasSubstr(words)); }
 
-// Two ranks that have joined. May be used from any thread.
+// Two ranks that have joined. Any thread may use the object.
 struct Pair : Job {
     Pair() : Job(2) {
         std::thread second([&] { one = join(1); });
@@ -72,7 +72,7 @@ TEST(Join, WaitsForRankZeroToStart) {
     EXPECT_THAT(errors, Each(""));
 }
 
-TEST(Join, NamesMissingRanks) {
+TEST(Join, ReportsMissingRanks) {
     Job job(4);
     job.options.join_timeout = milliseconds(500);
     const auto errors = run_ranks(2, [&](int rank) { job.join(rank * 2); });
@@ -114,7 +114,8 @@ TEST(Join, ListensAtAnotherPortIfTheLauncherUsesMasterPort) {
         e.token = str("of this test ", job.port);
         return e;
     };
-    // The launcher's store, and another server on the first port of the list.
+    // The launcher's store uses the master port, and another server uses the first port of the
+    // list.
     const auto store = dist::listen_at(dist::resolve("127.0.0.1", job.port).front());
     const int first = dist::ports_of(environment(0)).front();
     const auto unauthenticated = dist::listen_at(dist::resolve("127.0.0.1", first).front());
@@ -170,7 +171,7 @@ TEST(Join, RejectsAWrongTokenBeforeAllHaveJoined) {
     EXPECT_THAT(errors[2], HasSubstr("the token of this process is not the job's"));
 }
 
-// A server that accepts any token cannot prove that it has the right one.
+// A server that accepts any token cannot prove that it has the correct token.
 TEST(Join, RejectsAServerWithoutTheToken) {
     const Job job(2);
     const auto listener = dist::listen_at(dist::resolve("127.0.0.1", job.port).front());
@@ -226,7 +227,7 @@ TEST(Join, ClosesConnectionsWithAnotherProtocol) {
         const auto socket = connect_to(dist::resolve("127.0.0.1", pair.port).front(), deadline);
         try {
             send_all(socket, bytes, deadline);
-        } catch (const dist::SocketError&) {  // closed already
+        } catch (const dist::SocketError&) {  // the server has closed the connection
         }
     }
     pair.check(1);
@@ -242,7 +243,7 @@ TEST(Join, LimitsTheNumberOfUnauthenticatedConnections) {
     unauthenticated_sockets.reserve(kMost);
     for (int i = 0; i < kMost; ++i)
         unauthenticated_sockets.push_back(connect_to(address, deadline));
-    // The job itself has two connections.
+    // Two connections belong to the job itself.
     std::array<char, 16> bytes{};
     ASSERT_TRUE(wait_readable(unauthenticated_sockets.back(), deadline));
     EXPECT_LT(receive_some(unauthenticated_sockets.back(), bytes), 0);

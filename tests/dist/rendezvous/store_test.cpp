@@ -37,7 +37,7 @@ TEST(Store, WaitsForAKey) {
     EXPECT_THAT(errors, Each(""));
 }
 
-TEST(Store, NamesAKeyThatIsNotSetAfterTheTimeout) {
+TEST(Store, ReportsAKeyThatIsNotSetAfterTheTimeout) {
     const auto errors = run_job(Job(2), [](Control& control) {
         EXPECT_THAT([&] { control.get("nowhere", milliseconds(50)); },
                     ThrowsMessage<CommError>(HasSubstr("key 'nowhere' was not set within 0.05 s")));

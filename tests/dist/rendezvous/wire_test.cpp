@@ -98,14 +98,14 @@ TEST(Wire, RejectsMalformedBodies) {
     EXPECT_THAT([&] { dist::decode<dist::Set>(whole + '\0'); },
                 ThrowsMessage<CommError>(HasSubstr("bytes after its end")));
     std::string key = encode(dist::Get{1, std::string(dist::kMaxKey, 'k')}).substr(5);
-    key[8] = 1, key += 'k';  // a length of 1025
+    key[8] = 1, key += 'k';  // changes the key's length to 1025
     EXPECT_THAT([&] { dist::decode<dist::Get>(key); },
                 ThrowsMessage<CommError>(HasSubstr("too long")));
     std::string call = encode(dist::AnnounceCall{}).substr(5);
-    call[12] = static_cast<char>(200);  // an op
+    call[12] = static_cast<char>(200);  // 200 is not an op
     EXPECT_THAT([&] { dist::decode<dist::AnnounceCall>(call); },
                 ThrowsMessage<CommError>(HasSubstr("unknown enum value")));
-    // The dtype follows.
+    // The byte after the op is the dtype, and 200 is not a dtype.
     call[12] = 0, call[13] = static_cast<char>(200);
     EXPECT_THROW(dist::decode<dist::AnnounceCall>(call), CommError);
 }

@@ -1,4 +1,4 @@
-// Products of bf16 compared with sums in double, for sizes at the edges of tiles and panels and for
+// Compares products of bf16 with sums in double, for sizes at the edges of tiles and panels and for
 // all layouts.
 #include "kernels/ops/matmul.h"
 
@@ -50,7 +50,7 @@ struct Matrix {
     }
 };
 
-// With c in f32, the result is the unrounded sums.
+// Returns the product of a and b. If c is f32, the sums are not rounded to bf16.
 std::vector<float> product(Matrix& a, Matrix& b, DType dtype = DType::f32,
                            const MatmulEpilogue& epilogue = {}) {
     std::vector<float> c(static_cast<std::size_t>(a.rows * b.columns), 0.5f);
@@ -66,7 +66,8 @@ std::vector<float> product(Matrix& a, Matrix& b, DType dtype = DType::f32,
     return c;
 }
 
-// Every sum must be within K ulps of the sum of magnitudes, plus the rounding error of a bf16 c.
+// Expects that the error of every sum is at most K ulps of the sum of magnitudes, plus the rounding
+// error of a bf16 c.
 void expect_close(Matrix& a, Matrix& b, const std::vector<float>& c, DType dtype, double start,
                   double bias) {
     const double depth = static_cast<double>(a.columns);

@@ -22,12 +22,12 @@ T of_bits(unsigned bits) {
     return value;
 }
 
-// The bits of the largest finite value.
+// Returns the bits of the largest finite value.
 template <class T>
 constexpr unsigned kLargest = std::is_same_v<T, Half> ? 0x7bff : 0x7f7f;
 
-// Returns for how many of all 2^16 random numbers `value` is rounded to `upper`, the neighbor away
-// from zero. For the other numbers it must be rounded to `lower`.
+// Returns for how many of the 2^16 random numbers `value` is rounded to `upper`, the neighbor away
+// from zero. For all other random numbers it must be rounded to `lower`.
 template <class T>
 int count_rounded_up(float value, T lower, T upper) {
     int count = 0;
@@ -54,7 +54,7 @@ TYPED_TEST(StochasticRounding, KeepsRepresentableValues) {
     }
 }
 
-// Tests normal and subnormal values, and intervals that contain a power of two.
+// The values are normal and subnormal, and some intervals contain a power of two.
 TYPED_TEST(StochasticRounding, RoundsUpInProportionToTheDistance) {
     for (const unsigned bits : {0u, 1u, 2u, 0x3fu, 0x7fu, 0x80u, 0x3ffu, 0x400u, 0x401u, 0x3bffu,
                                 0x3c00u, 0x3f7fu, 0x3f80u, 0x7bfeu, kLargest<TypeParam> - 1}) {

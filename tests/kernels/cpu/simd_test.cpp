@@ -1,4 +1,4 @@
-// The elementary functions of the SIMD packs compared with the C library in double, in ulps of the
+// Compares the elementary functions of the SIMD packs with the C library in double, in ulps of the
 // result.
 #include <bit>
 #include <cmath>

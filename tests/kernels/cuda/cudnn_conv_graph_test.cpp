@@ -1,4 +1,4 @@
-// The convolutions that cuDNN supports, checked without a GPU.
+// Tests without a GPU which convolutions cuDNN supports.
 #if AXLE_CUDA
 
 #include "kernels/cuda/conv/cudnn_conv.h"
@@ -64,7 +64,7 @@ ConstView tensor(DType dtype, std::int64_t n, std::int64_t c, std::int64_t size,
 
 class CudnnConvGraph : public DescribedGpu {
   protected:
-    // Returns the workspace in bytes, or nothing if there is no plan.
+    // Returns the workspace in bytes, or nullopt if cuDNN has no plan.
     std::optional<std::int64_t> plan(ConvResult result, DType dtype, const Case& c,
                                      bool channels_last, const Limits& limits,
                                      bool has_bias = false) const try {
@@ -118,14 +118,16 @@ TEST_F(CudnnConvGraph, PlansDeterministically) {
 
 TEST_F(CudnnConvGraph, PlansGroupsAndSingleWindows) {
     for (const DType dtype : {f32, f16, bf16}) {
-        // Depthwise and grouped layers, and images that are a single window, for any stride.
+        // The cases are depthwise and grouped layers, and images that are a single window, for any
+        // stride.
         for (const Case& c : {Case{8, 64, 28, 64, 3, 1, 1, 64}, Case{8, 32, 14, 64, 3, 1, 1, 4},
                               Case{8, 64, 7, 128, 7, 1, 0}})
             for (const ConvResult result : kResults)
                 EXPECT_TRUE(plan(result, dtype, c, false, conv_limits(dtype, false, true)))
                     << describe(result, dtype, c, false);
     }
-    // 4 x 4 windows with a distance of 16 on 16 x 16 elements, but with stride 1.
+    // On 16 x 16 elements, 4 x 4 windows at a distance of 16 have a single position, so the graph
+    // can use stride 1.
     const ConvAxis axis = {1, 0, 1};
     EXPECT_NO_THROW(
         Plan(conv_graph(ConvResult::y, tensor(f32, 2, 3, 16, false), tensor(f32, 8, 3, 4, false),

@@ -1,6 +1,6 @@
-// The attention graphs, validated by cuDNN on a machine without a GPU: it checks shapes, types and
-// the pattern of operations, and computes nothing. Its attention engines are compiled by the
-// driver; if there is a driver, plans are created as well.
+// Tests the attention graphs with cuDNN on a machine without a GPU. cuDNN validates shapes, types
+// and the pattern of operations, and computes nothing. The driver compiles cuDNN's attention
+// engines, so plans are created only if a driver is installed.
 #if AXLE_CUDA
 
 #include <initializer_list>
@@ -18,7 +18,7 @@ namespace {
 
 enum class Layout { heads_outside, heads_inside, interleaved };
 
-// [B, H, T, D], stored as [B, H, T, D], [B, T, H, D] or [B, T, 3, H, D].
+// Returns a view of shape [B, H, T, D], stored as [B, H, T, D], [B, T, H, D] or [B, T, 3, H, D].
 View heads(std::int64_t batch, std::int64_t heads, std::int64_t length, std::int64_t depth,
            DType dtype, Layout layout) {
     View x;
@@ -96,7 +96,8 @@ const Call kShapes[] = {
     {1, 2, 2, 128, 128, 256, true, bf16, Layout::interleaved},
 };
 
-// All combinations of head sizes, dtypes, kinds of masks, grouped queries, dropout and causality.
+// Returns all combinations of head sizes, dtypes, kinds of masks, grouped queries, dropout and
+// causality.
 std::vector<Call> all_calls() {
     std::vector<Call> calls(std::begin(kShapes), std::end(kShapes));
     constexpr Repeats kRepeats[] = {Repeats::no_mask, Repeats::nothing, Repeats::heads,
@@ -179,7 +180,7 @@ TEST_F(CudnnGraph, RefusesInconsistentSizes) {
     EXPECT_THROW(product(), UnsupportedGraph);
 }
 
-// Creating a plan takes half a second, so this tests one call of each kind, in one size.
+// Creating a plan takes half a second, so this fixture tests one call of each kind, in one size.
 class CudnnAttentionPlan : public DescribedGpu {
   protected:
     void SetUp() override {

@@ -1,4 +1,4 @@
-// The pooling operations that cuDNN supports, checked without a GPU.
+// Tests without a GPU which pooling operations cuDNN supports.
 #if AXLE_CUDA
 
 #include "kernels/cuda/pool/cudnn_pool.h"
@@ -7,7 +7,7 @@
 namespace axle::kernels::cudnn {
 namespace {
 
-// [n, c, size, size], row-major.
+// Returns a row-major view of shape [n, c, size, size].
 ConstView planes(DType dtype, std::int64_t n, std::int64_t c, std::int64_t size) {
     ConstView x;
     x.dtype = dtype, x.ndim = 4;

@@ -1,5 +1,5 @@
-// A GPU that is only described: cuDNN creates plans for it that cannot run. They show what cuDNN
-// supports, but no results or timings.
+// A description of a GPU for which cuDNN creates plans without a device. The plans show what cuDNN
+// supports, but they cannot run.
 #pragma once
 
 #include <optional>
@@ -13,7 +13,7 @@
 
 namespace axle::kernels::cudnn {
 
-// An H200.
+// The properties of an H200.
 inline constexpr std::string_view kProperties = R"({
     "deviceVer": 900, "driverVer": 13000, "deviceName": "NVIDIA H200",
     "cudaDeviceId": 0, "pciDeviceId": 0, "multiProcessorCount": 132, "warpSize": 32,
@@ -36,11 +36,12 @@ class DescribedGpu : public testing::Test {
         device_->set(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
                      static_cast<std::int64_t>(properties.size()), properties.data());
         device_->finalize();
-    } catch (const UnsupportedGraph&) {  // introduced in 9.11; its contents can change
+    } catch (const UnsupportedGraph&) {  // cuDNN 9.11 introduced descriptions and can change their
+                                         // contents
         GTEST_SKIP() << "cuDNN " << version() << " doesn't take this description of a device";
     }
 
-    // Returns the workspace in bytes, or nothing if there is no plan.
+    // Returns the workspace in bytes, or nullopt if cuDNN has no plan.
     std::optional<std::int64_t> workspace(Graph graph, const Limits& limits) const {
         try {
             return Plan(std::move(graph), {nullptr, &*device_}, limits).workspace();

@@ -1,4 +1,4 @@
-// The index arithmetic of GPU kernels.
+// Tests the index arithmetic of GPU kernels.
 #if AXLE_CUDA
 
 #include <algorithm>
@@ -50,7 +50,7 @@ std::array<std::int64_t, kOperands> place_in(const DeviceWalk<kOperands>& walk, 
     return at;
 }
 
-// Returns the offsets of an element in a walk of any size, in 64 bits.
+// Returns the 64-bit offsets of element i in a walk of any size.
 std::array<std::int64_t, kOperands> place_in(const Walk<kOperands>& walk, std::int64_t i) {
     std::array<std::int64_t, kOperands> at = walk.offsets(i / walk.width());
     for (int k = 0; k < kOperands; ++k)
@@ -163,7 +163,8 @@ TEST(Slabs, AreAbsentForAnEmptyView) {
                   [](const DeviceWalk<kOperands>&) { FAIL(); });
 }
 
-// For views with 2^31 elements and more, tests the first and last elements and some in between.
+// Tests the offsets of views with 2^31 elements and more at the first and last elements and at some
+// elements in between.
 void expect_whole(const std::vector<std::int64_t>& shape, const Strides& strides,
                   std::int64_t most) {
     std::mt19937 random(4);

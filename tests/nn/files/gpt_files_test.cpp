@@ -1,4 +1,4 @@
-// GPT-2 files compared with transformers, which wrote tests/golden/gpt2_tiny.
+// Compares GPT-2 files with transformers, which wrote tests/golden/gpt2_tiny.
 #include "core/tree/tree.h"
 #include "gmock/gmock.h"
 #include "nn/models/gpt.h"
@@ -127,7 +127,7 @@ TEST(GptFiles, RoundTripTheConfiguration) {
         expect_same_bits(after[i].second.detach(), before[i].second.detach());
 }
 
-TEST(GptFiles, NameMissingFiles) {
+TEST(GptFiles, ReportMissingFiles) {
     const TemporaryFolder folder;
     expect_error<FileError>({"", "/no/such/folder/config.json"},
                             [] { nn::Gpt::from_pretrained("/no/such/folder"); });
@@ -137,7 +137,7 @@ TEST(GptFiles, NameMissingFiles) {
                             [&] { nn::Gpt::from_pretrained(folder.path()); });
 }
 
-TEST(GptFiles, NameTruncatedFiles) {
+TEST(GptFiles, ReportTruncatedFiles) {
     const TemporaryFolder folder;
     const std::string bytes = read_file(tiny() + "/model.safetensors");
     write_file_atomically(folder / "config.json", config_text());

@@ -1,4 +1,4 @@
-// Helpers for tests of models with files.
+// Helpers for tests of models that are loaded from files.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// Saving and loading user-defined modules as Hugging Face Hub folders.
+// Tests saving and loading user-defined modules as Hugging Face Hub folders.
 #include "nn/files/pretrained.h"
 
 #include <filesystem>
@@ -47,7 +47,7 @@ TEST(Pretrained, RoundTripsAUserDefinedModule) {
         tests::expect_same_bits(again.in.weight, net.in.weight);
         EXPECT_TRUE(again.out.weight.is_same(again.in.weight));
         const SafetensorsFile file(folder / "out/model.safetensors");
-        EXPECT_EQ(file.entries().size(), 1u);  // the tied weight
+        EXPECT_EQ(file.entries().size(), 1u);  // the tied weight is stored once
         EXPECT_EQ(file.metadata().at("format"), "pt");
     }
     TinyNet wider(9);
@@ -85,7 +85,7 @@ TEST(Pretrained, WritesOnTheMainProcessOnly) {
     EXPECT_EQ(nn::Gpt::from_pretrained(folder / "gpt").num_parameters(), gpt.num_parameters());
 }
 
-TEST(Pretrained, NamesMissingFiles) {
+TEST(Pretrained, ReportsMissingFiles) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     TinyNet net(8);
     expect_error<FileError>({(folder / "config.json").c_str()},

@@ -35,7 +35,7 @@ nn::StateDict three() { return {{"b", counted(48)}, {"a", counted(16)}, {"c", co
 
 }  // namespace
 
-// Weights with the same memory are one weight with several names.
+// Weights that share memory are one weight with several names.
 // Covers 10.save_model.
 TEST(ShardPlan, MatchesHuggingFaceHub) {
     const nlohmann::json recorded = vectors("save_model_shards.json");

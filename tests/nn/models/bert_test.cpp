@@ -1,4 +1,4 @@
-// BERT compared with transformers, which wrote tests/golden/bert_classifier and bert_masked_lm.
+// Compares BERT with transformers, which wrote tests/golden/bert_classifier and bert_masked_lm.
 #include "nn/models/bert.h"
 
 #include "core/random.h"

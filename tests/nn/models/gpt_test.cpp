@@ -18,7 +18,7 @@ using Ids = std::vector<std::int64_t>;
 constexpr nn::GptConfig kSmall = {
     .vocab_size = 13, .block_size = 8, .n_layer = 3, .n_head = 2, .n_embd = 8};
 
-// The weights are large enough to give tokens different likelihoods.
+// Returns a GPT whose weights are large enough to give tokens different likelihoods.
 nn::Gpt small_gpt(nn::GptConfig config = kSmall) {
     manual_seed(5);
     nn::Gpt model(config);

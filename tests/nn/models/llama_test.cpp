@@ -1,4 +1,4 @@
-// Llama compared with transformers, which wrote tests/golden/llama_tiny (grouped queries) and
+// Compares Llama with transformers, which wrote tests/golden/llama_tiny (grouped queries) and
 // llama_tied (tied head, biases, another head size).
 #include "nn/models/llama.h"
 
@@ -160,7 +160,7 @@ TEST(Llama, GroupedQueriesMatchRepeatedKeysAndValues) {
     nn::StateDict state;
     for (const auto& [name, tensor] : grouped.state_dict()) {
         const bool is_grouped = name.ends_with("k_proj.weight") || name.ends_with("v_proj.weight");
-        const Tensor t = tensor.detach();  // [2 heads of 2, 8]
+        const Tensor t = tensor.detach();  // shape [2 heads of 2, 8]
         const Tensor a = t.narrow(0, 0, is_grouped ? 2 : 1), b = t.narrow(0, is_grouped ? 2 : 0, 1);
         state.emplace_back(name,
                            is_grouped ? cat({a, a, t.narrow(0, 2, 2), t.narrow(0, 2, 2)}) : t);

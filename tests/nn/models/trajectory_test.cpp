@@ -1,4 +1,4 @@
-// Fifty steps of model, optimizer and schedule compared with PyTorch, in f64.
+// Compares fifty steps of model, optimizer and schedule with PyTorch in f64.
 #include "nn/layers/mlp.h"
 #include "nn/models/gpt.h"
 #include "optim/adam.h"
@@ -25,7 +25,8 @@ Model before(Model model, const std::string& name) {
     return model;
 }
 
-// step(i) runs a training step and returns the loss before it.
+// Compares the losses and final weights with a recording. step(i) runs training step i and returns
+// the loss before the update.
 void expect_recorded(const std::string& name, const nn::Module& model,
                      const std::function<Tensor(int)>& step) {
     const std::vector<double> losses = golden(name + ".losses").to_vector();

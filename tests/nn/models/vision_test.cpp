@@ -1,4 +1,4 @@
-// LeNet and ResNet compared with PyTorch and torchvision: see tests/golden/record_vision.py.
+// Compares LeNet and ResNet with PyTorch and torchvision (see tests/golden/record_vision.py).
 #include <cmath>
 
 #include "core/autograd/autograd.h"
@@ -24,7 +24,7 @@ const nlohmann::json& recorded(const std::string& name) {
     return all.at(name);
 }
 
-// The same numbers as uniform() in record_vision.py.
+// Returns the same numbers as uniform() in record_vision.py.
 Tensor uniform(const Shape& shape, std::uint64_t number) {
     Tensor t = Tensor::empty(shape, {.dtype = f64});
     double* const values = t.data<double>();
@@ -125,7 +125,8 @@ TEST(ResNet, HasTorchvisionsNamesAndShapes) {
     expect_recorded_state(resnet50_of_ten(), "resnet50");
 }
 
-TEST(ResNet, HasThePublishedNumberOfParameters) {  // from torchvision's documentation
+TEST(ResNet,
+     HasThePublishedNumberOfParameters) {  // the numbers are from torchvision's documentation
     EXPECT_EQ(nn::ResNet(nn::resnet18()).num_parameters(), 11689512);
     EXPECT_EQ(nn::ResNet(nn::resnet34()).num_parameters(), 21797672);
     EXPECT_EQ(nn::ResNet(nn::resnet50()).num_parameters(), 25557032);

@@ -1,4 +1,4 @@
-// Weights that are stored in one dtype and computed with in another.
+// Tests weights that are stored in one dtype and used in computations in another dtype.
 #include "nn/precision/layerwise_casting.h"
 
 #include <stdexcept>
@@ -43,7 +43,7 @@ TEST(LayerwiseCasting, StoresAndComputesInDifferentDtypes) {
     Probe model;
     for (const Tensor& p : model.parameters()) {
         const NoGrad no_grad;
-        p.set_data(p.detach().to(bf16).to(f32));  // rounded to bf16 already
+        p.set_data(p.detach().to(bf16).to(f32));  // rounds the weights to bf16 in advance
     }
     const Tensor exact = model(some_ids());
     nn::attach_layerwise_casting_hooks(model, bf16, f32);
@@ -53,7 +53,7 @@ TEST(LayerwiseCasting, StoresAndComputesInDifferentDtypes) {
     EXPECT_EQ(model.norm.weight.dtype(), f32);
     const Tensor y = model(some_ids());
     EXPECT_EQ(y.dtype(), f32);
-    EXPECT_EQ(model.between, bf16);  // restored when the layer's call has ended
+    EXPECT_EQ(model.between, bf16);  // the layer's call restores the storage dtype
     expect_same_bits(y.detach(), exact.detach());
 }
 
@@ -121,7 +121,7 @@ TEST(LayerwiseCasting, IsPreservedByClone) {
 // Covers 8.layerwise.
 TEST(LayerwiseCasting, RefusesInvalidArgumentsAndChangesNothing) {
     nn::Linear layer(4, 2);
-    expect_error<DTypeError>({"attach_layerwise_casting_hooks: only floating dtypes: int64"},
+    expect_error<DTypeError>({"attach_layerwise_casting_hooks: the dtype must be floating: int64"},
                              [&] { nn::attach_layerwise_casting_hooks(layer, i64, f32); });
     expect_error<ValueError>(
         {"attach_layerwise_casting_hooks: not a regular expression: '['"}, [&] {

@@ -1,4 +1,4 @@
-// Every schedule over forty steps against recordings of PyTorch and Transformers
+// Compares every schedule over forty steps with recordings of PyTorch and Transformers
 // (tests/golden/record_schedules.py).
 #include <algorithm>
 #include <cmath>
@@ -70,7 +70,7 @@ double function_at(const std::string& name, double t) {
     if (name == "power") return std::pow(0.9, t);
     if (name == "falling") return 1 - t / 100;
     if (name == "wave") return 1 + 0.2 * std::sin(t);
-    throw ValueError("unknown function " + name);
+    throw ValueError("schedule_curves: expected a function of Transformers, got " + name);
 }
 
 template <class S>
@@ -174,7 +174,7 @@ SchedulerPtr build(const Tree& spec, Optimizer& o) {
     if (name == "SequentialLR")
         return std::make_unique<SequentialLR>(o, parts(spec, o), a.milestones());
     if (name == "ChainedScheduler") return std::make_unique<ChainedScheduler>(parts(spec, o));
-    throw ValueError("unknown class " + name);
+    throw ValueError("schedule_curves: expected a scheduler class of PyTorch, got " + name);
 }
 
 template <class O, class Options>
@@ -266,7 +266,7 @@ TEST(ScheduleCurves, ContinueFromOwnState) {
         const std::int64_t at = c["state_at"].integer();
         for (std::int64_t t = 0; t < at; ++t) first.step(t);
         second.optimizer->load_state_dict(first.optimizer->state_dict());
-        // Convert to JSON and back, as a file would.
+        // Converts the state to JSON and back, as saving to a file does.
         second.schedule->load_state_dict(from_json(to_json(first.schedule->state_dict())));
         EXPECT_EQ(second.schedule->last_epoch(), first.schedule->last_epoch());
         EXPECT_EQ(second.schedule->step_count(), first.schedule->step_count());
@@ -297,7 +297,7 @@ TEST(ScheduleCurves, ContinueFromPyTorchState) {
     });
 }
 
-// Keys that only describe PyTorch's internals or follow from other values.
+// Keys of PyTorch's state that describe its internals or follow from other values.
 const std::set<std::string> kNotCompared = {
     "_get_lr_called_within_step", "_is_initial",    "_scale_fn_custom", "use_beta1",
     "_schedule_phases",           "default_min_lr", "mode_worse",       "verbose"};

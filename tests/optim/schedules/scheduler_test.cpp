@@ -49,7 +49,7 @@ TEST(OneCycleLR, RefusesStepsAfterItsEnd) {
     EXPECT_EQ(scheduler.last_epoch(), 3);
 }
 
-// PyTorch has the same behavior.
+// PyTorch also starts a second schedule from these rates.
 TEST(Scheduler, SecondScheduleStartsFromCurrentOrInitialRate) {
     SGD optimizer({parameter()}, {.lr = 2});
     { auto warmup = get_constant_schedule_with_warmup(optimizer, 10); }

@@ -1,4 +1,5 @@
-// A header of the host project with the same name as one of Axle: each side must find its own.
+// A header of the host project with the same name as a header of Axle. Each project must include
+// its own header.
 #pragma once
 
 namespace host {
