@@ -93,8 +93,9 @@ TEST_F(GpuGraph, RefusesToSeedStochasticRoundingDuringCapture) {
         GraphCapture scope(graph);
         sgd.step();
     };
-    expect_error<UsageError>({"SGD: the seed of stochastic rounding", "take a step before"},
-                             capture);
+    expect_error<UsageError>(
+        {"SGD: the first step chooses the seed of stochastic rounding", "take a step before"},
+        capture);
 }
 
 TEST_F(GpuGraph, KeepsItsMemoryPrivate) {
