@@ -36,6 +36,12 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_L
     add_compile_options($<${cxx}:-Wno-restrict>)
 endif()
 
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND AXLE_PRECOMPILE)
+    # With precompiled headers, GCC also reports false positives inside the standard library.
+    add_compile_options($<${cxx}:-Wno-array-bounds> $<${cxx}:-Wno-stringop-overflow>
+                        $<${cxx}:-Wno-stringop-overread> $<${cxx}:-Wno-maybe-uninitialized>)
+endif()
+
 add_compile_definitions($<$<CONFIG:Debug>:_GLIBCXX_ASSERTIONS>)
 
 # The linker removes kernels that a program does not call.

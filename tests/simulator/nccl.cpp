@@ -188,7 +188,7 @@ void receive(const Round& round, std::size_t rank, std::size_t index) {
 }
 
 void receive_all(void* argument) {
-    const std::unique_ptr<Part> part(static_cast<Part*>(argument));
+    const auto* const part = static_cast<const Part*>(argument);
     for (const cudaEvent_t sent_event : part->round->sent_event) cudaEventSynchronize(sent_event);
     for (std::size_t i = 0; i < part->round->calls[part->rank].size(); ++i)
         receive(*part->round, part->rank, i);
@@ -229,19 +229,22 @@ void submit(ncclComm_t comm) {
         round->calls[rank] = std::move(comm->calls);
     }
     comm->calls.clear();
-    comm->waiting = new Part{round, rank};
+    auto owned = std::make_unique<Part>(Part{round, rank});
+    comm->waiting = owned.get();
     cudaLaunchHostFunc(comm->stream, copy_sent_data, comm->waiting);
     cudaEvent_t event = nullptr;
     cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
     cudaEventRecord(event, comm->stream);
     const std::lock_guard lock(comm->world->mutex);
-    // The events are never destroyed, because another rank of the round can wait for them at any
-    // time.
+    // Events and parts are never destroyed, because another rank of the round, or a stream, can use
+    // them at any time, even after the communicator was aborted.
     static auto& events = *new std::vector<cudaEvent_t>;
-    static auto& events_mutex = *new std::mutex;
+    static auto& parts = *new std::vector<std::unique_ptr<Part>>;
+    static auto& kept_mutex = *new std::mutex;
     {
-        const std::lock_guard kept(events_mutex);
+        const std::lock_guard kept(kept_mutex);
         events.push_back(event);
+        parts.push_back(std::move(owned));
     }
     round->sent_event[rank] = event;
     ++round->arrived;
