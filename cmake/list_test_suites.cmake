@@ -1,6 +1,6 @@
 # Run by ctest for each call of add_test_suites() (cmake/test_suites.cmake), which sets `program`,
-# `prefix`, `filter`, `most_cases` and `properties`. Lists the suites of a GoogleTest program and adds
-# a test for each.
+# `prefix`, `filter`, `most_cases` and `properties`. Lists the suites of a GoogleTest program and
+# adds a test for each.
 if(NOT EXISTS ${program})
     add_test(${prefix}.NOT_BUILT ${program})
     return()
