@@ -137,7 +137,7 @@ class RandomHorizontalFlip {
 
 struct TransformedOptions {
     std::string key = "image";  // the entry of a sample that is transformed
-    std::uint64_t seed = 0;     // of random transforms
+    std::uint64_t seed = 0;     // for random transforms
 };
 
 // A dataset with one entry of its samples transformed, batch by batch. Random transforms differ

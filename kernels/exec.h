@@ -81,8 +81,8 @@ std::string take_library_warning();
 // current device of that thread must be this device when it calls a kernel.
 class Cuda {
   public:
-    // The allocator of scratch memory. Freed memory can be reused at once by the next request on
-    // the same stream. The default is the driver's stream-ordered pool.
+    // The allocator of scratch memory. Freed memory can be reused immediately by the next request
+    // on the same stream. The default is the driver's stream-ordered pool.
     struct Memory {
         void* (*allocate)(Cuda& on, std::size_t size) = nullptr;
         void (*deallocate)(Cuda& on, void* block, std::size_t size) noexcept = nullptr;

@@ -1,4 +1,4 @@
-// Iteration over several strided operands at once, for elementwise kernels.
+// Iteration over several strided operands together, for elementwise kernels.
 #pragma once
 
 #include <array>

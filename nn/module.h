@@ -121,7 +121,7 @@ class Module {
     // Set by Accelerator::prepare; null if the model is not prepared.
     void set_hooks(std::shared_ptr<const ForwardHooks> hooks) { hooks_ = std::move(hooks); }
     const std::shared_ptr<const ForwardHooks>& hooks() const { return hooks_; }
-    // Set by nn/precision/layerwise_casting.h. Converts the module's tensors at once.
+    // Set by nn/precision/layerwise_casting.h. Converts the module's tensors immediately.
     void set_layer_cast(std::optional<LayerCast> cast);
     const std::optional<LayerCast>& layer_cast() const { return layer_cast_; }
 

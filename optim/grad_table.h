@@ -10,7 +10,7 @@
 
 namespace axle::optim {
 
-// The gradients of some parameters as a kernel's table. Strided gradients are copied.
+// A kernel table of the gradients of some parameters. Gradients that are not contiguous are copied.
 class GradTable {
   public:
     GradTable(const char* op, const std::vector<Tensor>& params) {

@@ -88,7 +88,7 @@ std::optional<Settings> parse(std::vector<std::string> arguments) {
 
 struct Images {
     std::shared_ptr<const data::Dataset> train, test;
-    Shape shape;  // of one image: [C, H, W]
+    Shape shape;  // [C, H, W], the shape of one image
     std::int64_t classes = 0;
 };
 

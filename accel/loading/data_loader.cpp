@@ -27,7 +27,7 @@ std::vector<DataRank> data_ranks(const dist::ProcessGroup& group, const dist::De
 
 DataRank data_rank(const dist::DeviceMesh& mesh, int rank) {
     DataRank place;
-    int stride = 1;  // of the current dimension in the index
+    int stride = 1;  // index distance along the current dimension
     for (auto dimension = mesh.dimensions().rbegin(); dimension != mesh.dimensions().rend();
          ++dimension) {
         const auto& [name, size] = *dimension;

@@ -24,7 +24,7 @@ class StepCapture {
         Accumulation::Counts counts;
         optim::GradScaler::ProgressMap scaler = {};
         std::vector<Tree> schedulers = {};
-        std::vector<double> rates = {};  // of each group: learning rate, momentum
+        std::vector<double> rates = {};  // learning rate and momentum of each group
     };
 
     StepCapture(Preparation& prepared, LoopState& loop, Device device)

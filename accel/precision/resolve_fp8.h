@@ -18,15 +18,16 @@ struct Fp8Plan {
     bool skips_ends = false;
 };
 
-// Returns the plan of a recipe and the environment. Throws ValueError for invalid options.
+// Returns the plan for a recipe and the environment. Throws ValueError for invalid options.
 Fp8Plan fp8_plan(const AcceleratorOptions& options);
 // Returns the plan if `mixed_precision` is "fp8", else nullopt. If the device can't multiply in fp8
 // and the recipe doesn't emulate it, replaces `mixed_precision` by "fp16" (GPU) or "bf16" (CPU),
-// logs a warning and returns nullopt. Throws ValueError for a recipe without "fp8".
+// logs a warning and returns nullopt. Throws ValueError if a recipe is set and `mixed_precision` is
+// not "fp8".
 std::optional<Fp8Plan> start_fp8(const AcceleratorOptions& options, Device device,
                                  std::string& mixed_precision);
-// Makes the model's Linear layers multiply in fp8, as far as the plan and their sizes allow. Logs a
-// warning if none does.
+// Converts the model's Linear layers to fp8, except layers that the plan excludes or whose sizes
+// fp8 does not support. Logs a warning if no layer was converted.
 void convert_to_fp8(nn::Module& model, const Fp8Plan& plan);
 
 }  // namespace axle::accel

@@ -23,7 +23,7 @@ namespace axle::accel {
 
 struct PreparationOptions {
     bool device_placement = true;              // models are moved to the device
-    std::optional<DType> autocast_dtype = {};  // of prepared models; nullopt: no autocast
+    std::optional<DType> autocast_dtype = {};  // dtype of prepared models; nullopt: no autocast
     std::optional<bool> autocast_cache_enabled = {};
     bool outputs_to_f32 = true;
     dist::DataParallelOptions data_parallel = {};

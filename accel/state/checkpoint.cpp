@@ -322,7 +322,8 @@ void rotate_checkpoints(const std::string& folder, std::size_t keep, const std::
         return checkpoint.second.filename() != fs::path(newest).filename();
     });
     for (std::size_t i = 0; i + std::max<std::size_t>(keep, 1) < found.size(); ++i) {
-        // Renames it first, so that a crash leaves no partial checkpoint under its name.
+        // Renames the checkpoint before removing it, so that a crash does not leave a partial
+        // checkpoint under this name.
         const fs::path path = found[i].second;
         const fs::path aside =
             path.parent_path() / (kTemporary + path.filename().string() + ".old");

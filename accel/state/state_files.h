@@ -55,7 +55,7 @@ class StateFiles {
     struct LoadedState {
         std::unique_ptr<const StateFolder> folder;
         std::vector<nn::Module*> models;     // without the models that hooks have taken over
-        std::vector<nn::StateDict> weights;  // of `models`
+        std::vector<nn::StateDict> weights;  // in the order of `models`
         std::vector<std::map<std::string, Tensor>> gradients;
         std::vector<Tree> optimizers, schedulers, loaders, custom;
         Tree scaler;
@@ -63,7 +63,7 @@ class StateFiles {
         std::int64_t step = 0;
         bool sync_gradients = true;
         std::int64_t window = 0;
-        std::vector<Tree> divisions;  // of accumulated gradients, by process
+        std::vector<Tree> divisions;  // states of the gradient division, by process
     };
 
     std::string next_directory(const std::string& output_dir);

@@ -29,8 +29,8 @@ class HookHandle {
     HookHandle() = default;
     explicit HookHandle(std::function<void()> remove) : remove_(std::move(remove)) {}
 
-    // Can be called at any time, repeatedly, and after the Accelerator was destroyed, but not by
-    // two threads at once.
+    // Can be called at any time, repeatedly, and after the Accelerator was destroyed, but not
+    // concurrently.
     void remove() noexcept {
         if (const auto remove = std::exchange(remove_, nullptr)) remove();
     }

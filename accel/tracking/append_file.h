@@ -7,8 +7,8 @@
 
 namespace axle::accel {
 
-// Opens a file for appending, and creates it if it is missing. Data is passed to the system at
-// once. Failures throw FileError with path and reason.
+// Opens a file for appending, and creates it if it is missing. Data is passed to the system
+// immediately. Failures throw FileError with path and reason.
 class AppendFile {
   public:
     explicit AppendFile(const std::string& path);

@@ -12,7 +12,7 @@
 namespace axle::accel {
 
 // A file with one JSON object per line, each with an integer "step". Numbers are written in the
-// shortest form that reads back as the same value. Each line is passed to the system at once.
+// shortest form that reads back as the same value. Each line is passed to the system immediately.
 class JsonLines {
   public:
     // Keeps the lines of an existing file up to step `keep_through` and drops the rest: lines that

@@ -42,8 +42,8 @@ bool are_scores(const std::string& op, const Tensor& predictions, const Tensor& 
     return scores;
 }
 
-// Returns the classes, after checking that they are in [0, count). Throws IndexError at once on a
-// CPU; on a GPU the error is thrown at the next synchronization.
+// Returns the classes, after checking that they are in [0, count). On a CPU, throws IndexError
+// immediately; on a GPU, the error is thrown at the next synchronization.
 Tensor checked_classes(const std::string& op, const char* what, const Tensor& classes,
                        std::int64_t count) {
     if (classes.device().is_cpu() && classes.numel() > 0)

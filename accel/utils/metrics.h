@@ -9,13 +9,14 @@
 //     }
 //     accelerator.print(loss.compute(), ' ', accuracy.compute());
 //
-// Prepared loaders can repeat samples to fill the last batch. A metric ignores the repetitions, so
-// that its value does not depend on the number of processes: counts are exact, sums in f64 differ
-// only by rounding.
+// Prepared loaders can repeat samples to fill the last batch. A metric ignores the repeated
+// samples, so its value does not depend on the number of processes. Counts are exact. Sums are
+// computed in f64 and differ only by rounding.
 //
-// update() reads nothing from a device: sums stay there. compute() and state_dict() reduce and read
-// the sums: all processes must call them together, and get the same result. If one process fails
-// (another number of classes, an index out of range that its GPU has found), all throw.
+// update() does not read device memory; the sums are kept on the device. compute() and state_dict()
+// add up the sums of all processes and read the result. All processes must call them together, and
+// get the same result. If one process fails, all processes throw, for example if the number of
+// classes differs or a GPU has found an index out of range.
 #pragma once
 
 #include <cstdint>

@@ -53,8 +53,8 @@ struct ProfileKwargs {
     bool profile_memory = false;  // allocated memory over time
     // Options of PyTorch that have no effect: a session logs that once.
     bool with_stack = false, with_flops = false, with_modules = false;
-    // stop() writes the latest trace to profile_<process index>.json in this folder, which is
-    // created. Empty: no file.
+    // The folder in which stop() writes the latest trace, profile_<process index>.json. It is
+    // created if it does not exist. If empty, no file is written.
     std::string output_trace_dir = {};
 };
 

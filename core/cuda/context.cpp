@@ -125,8 +125,8 @@ constinit thread_local int current_device = -1;  // the CUDA runtime's current d
 struct ThreadState {
     std::vector<Stream> current;  // by device
     std::map<cudaStream_t, std::unique_ptr<kernels::Cuda>> contexts;
-    std::vector<kernels::Cuda*>
-        current_contexts;  // of the current streams, by device; null: not looked up yet
+    // The contexts of the current streams, by device; null until they are looked up.
+    std::vector<kernels::Cuda*> current_contexts;
 };
 ThreadState& thread_state() {
     thread_local ThreadState instance;

@@ -1,8 +1,8 @@
 // Private to core: the caching allocators of device memory and of pinned host memory.
 //
-// A block freed on a stream can be reused on the same stream at once, because the stream keeps the
-// order. A block that other streams also used (record_stream) waits for them first. All functions
-// can be called from any thread.
+// A block freed on a stream can be reused on the same stream immediately, because the stream keeps
+// the order. A block that other streams also used (record_stream) waits for them first. All
+// functions can be called from any thread.
 #pragma once
 
 #include <cstddef>

@@ -27,8 +27,8 @@ DLManagedTensor* to_dlpack_unversioned(const Tensor& tensor);
 // Returns a tensor over the handle's memory, which must contain the elements described by its shape
 // and strides. Takes ownership of the handle and calls its deleter when the last view is destroyed,
 // on that thread. If it throws, the caller still owns the handle. Read-only memory is copied,
-// because a Tensor is always writable, and the deleter is called at once; it is also called at once
-// if there are no elements.
+// because a Tensor is always writable. In this case, and if there are no elements, the deleter is
+// called immediately.
 //
 // Throws ValueError for null, another major version, and elements that are misaligned or exceed the
 // address space; DeviceError if the memory is not on the CPU; DTypeError for unsupported dtypes and

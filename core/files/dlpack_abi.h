@@ -23,7 +23,7 @@ inline constexpr std::int32_t kCpu = 1;
 
 struct DataType {
     std::uint8_t code;
-    std::uint8_t bits;    // of one lane
+    std::uint8_t bits;    // per lane
     std::uint16_t lanes;  // 1 unless the element is a vector
 };
 enum Code : std::uint8_t {

@@ -42,11 +42,11 @@ void reset_peak();
 void empty_cache();
 
 // Sets the allocator, at any time. An allocator without functions restores the system. Cached
-// blocks are returned to their allocator at once, and blocks in use when they are freed. A replaced
-// allocator and its context must stay valid until then. The functions are called by one thread at a
-// time and must not call this library. Throws UsageError if only one function is given; allocate()
-// throws it if a block is misaligned. Scratch memory of kernels is allocated with operator new
-// instead.
+// blocks are returned to their allocator immediately, and blocks in use when they are freed. A
+// replaced allocator and its context must stay valid until then. The functions are called by one
+// thread at a time and must not call this library. Throws UsageError if only one function is given;
+// allocate() throws it if a block is misaligned. Scratch memory of kernels is allocated with
+// operator new instead.
 void set_allocator(const HostAllocator& allocator);
 
 // Limits the reserved bytes; allocations above the limit throw OutOfMemory. 0 means no limit.

@@ -128,10 +128,10 @@ class DataLoader {
     // --- in the loop body
     // Returns whether this is the last batch of the pass; false outside a pass.
     bool end_of_dataloader() const { return running_ && current_.last; }
-    // Returns the number of samples in the last step, across all processes, if that step is not
-    // full; 0 if it is full; -1 if unknown (yet), with drop_last, and outside a pass. With
-    // dispatch() and with own shards it is known only in the last step and is also returned for
-    // full steps, as in Accelerate.
+    // Returns the number of samples in the last step across all processes, or 0 if that step is
+    // full. Returns -1 outside a pass, with drop_last, and while the number is unknown. With
+    // dispatch() and with own shards, the number is known only in the last step and is also
+    // returned for full steps, as in Accelerate.
     std::int64_t remainder() const;
     // Return the number of samples in this process's batch, and how many of them (the first ones)
     // are new in this pass; the rest only fills the batch. Use the latter for gathering and
@@ -148,7 +148,7 @@ class DataLoader {
     // except state_dict(), throws UsageError during a pass.
     void set_epoch(std::int64_t epoch);
     // Makes the next pass, and only that one, start at batch n without producing the batches before
-    // it. If no batch is left, the pass is complete at once.
+    // it. If no batch is left, the pass is complete immediately.
     void skip_first_batches(std::int64_t n);
     // Saves the position exactly, at any time: a state taken in the loop body of batch k resumes at
     // batch k + 1; taken in the last step, it resumes at the next epoch. It can be loaded with any
@@ -238,7 +238,8 @@ class DataLoader {
 
     std::int64_t epoch_ = 0;
     std::int64_t position_ = 0;
-    std::optional<std::int64_t> resumed_parts_;  // of the pass that position_ belongs to
+    // The number of parts of the pass that position_ belongs to, if the pass was resumed.
+    std::optional<std::int64_t> resumed_parts_;
     // State of the running pass.
     bool running_ = false;
     bool has_steps_ = false;  // whether any process has a step

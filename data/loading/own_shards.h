@@ -15,9 +15,9 @@
 namespace axle::data {
 
 struct Parts {
-    std::int64_t count = 1;              // of the whole pass
+    std::int64_t count = 1;              // parts in the whole pass
     std::int64_t first = 0, number = 1;  // the parts that are read here
-    std::int64_t rows = 1;               // of each part, in a step
+    std::int64_t rows = 1;               // per part and step
     bool drop_last = false;
     // Fills steps with the first rows if parts run out; with drop_last, uses only steps that are
     // complete in all parts. If false, one part is read here and used unchanged.

@@ -19,7 +19,7 @@ namespace axle::data {
 
 // The input from which one batch is made.
 struct BatchDraft {
-    std::int64_t number = 0;         // of the batch in the pass
+    std::int64_t number = 0;         // position of the batch in the pass
     std::vector<Tree> samples = {};  // only for iterable datasets
     std::int64_t repeated = 0;       // the last `repeated` samples only fill the batch
     bool last = false;
@@ -39,7 +39,7 @@ class BatchSource {
 // functions must be called by one thread, the loop's.
 //
 // Each worker draws the next draft, makes the batch and stores it in a slot of a ring, which bounds
-// the number of batches that exist at once. next() takes the slots in order, so the result does not
+// the number of batches in memory. next() takes the slots in order, so the result does not
 // depend on the number or speed of the workers.
 class Prefetcher {
   public:

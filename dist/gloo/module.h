@@ -41,7 +41,7 @@ struct GlooFunctions {
     // bytes. Returns the number of bytes, or 0 on error.
     std::size_t (*address)(GlooMesh* mesh, int peer, char* bytes, std::size_t capacity,
                            GlooError* error);
-    // Waits until the peer has called it too. Must not run twice at once for the same peer.
+    // Waits until the peer has called it too. Must not run concurrently for the same peer.
     bool (*connect)(GlooMesh* mesh, int peer, const char* bytes, std::size_t size,
                     GlooError* error);
 

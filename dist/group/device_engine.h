@@ -37,7 +37,8 @@ class DeviceEngine {
     virtual ~DeviceEngine() = default;
     virtual int device() const = 0;
     // Returns whether a collective may be called only after all ranks have agreed on it. If false,
-    // it may be called at once; if the ranks turn out to differ, abort() ends the pending calls.
+    // it may be called immediately; if the ranks turn out to differ, abort() ends the pending
+    // calls.
     virtual bool waits_for_agreement() const = 0;
 
     // f16 and bf16 are rounded at each step of the reduction.

@@ -38,8 +38,9 @@ struct Work::State {
 };
 
 // A set of task queues with worker threads. Tasks of one queue run in order; different queues run
-// concurrently, because a task may wait long for another process. There are as many threads as
-// queues were ever busy at once. The threads block all signals, including SIGPIPE.
+// concurrently, because a task may wait long for another process. The number of
+// threads is the largest number of queues that were busy at the same time. The threads block all
+// signals, including SIGPIPE.
 class Queues {
   public:
     // Peer rank, tag, and direction.

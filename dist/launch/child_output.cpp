@@ -95,7 +95,7 @@ void ChildOutput::append_fds(std::vector<int>& fds) const {
             if (*fd) fds.push_back(fd->get());
 }
 
-// Returns whether more data may be available at once.
+// Returns whether more data may be available immediately.
 bool ChildOutput::read_some(Stream& stream) {
     if (!stream.pipe) return false;
     std::string text(kLongestLine, '\0');

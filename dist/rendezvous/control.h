@@ -123,7 +123,7 @@ class Control {
     // that wait for it throw with the reason. "" cancels this.
     virtual void set_missing_reason(const std::string&) {}
     // Registers a function that is called once, from the background thread, when a failure is
-    // received, so that it can wake other threads. It is called at once if there is a failure
+    // received, so that it can wake other threads. It is called immediately if there is a failure
     // already.
     virtual void on_failure(std::function<void()> wake) = 0;
     // Throws the failure. If there is none yet, as after an engine's "connection reset", waits

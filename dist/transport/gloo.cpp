@@ -91,7 +91,8 @@ const GlooFunctions& module() { return *opened_module().functions; }
            sigismember(&blocked, SIGPIPE) == 1;
 }
 
-// A rank publishes its addresses in the store: for each other rank, the length and the address.
+// The largest address in bytes. Each rank stores one address per rank, each preceded by its length
+// in one byte. The address for the rank itself is empty.
 constexpr std::size_t kLongestAddress = 255;
 
 class Gloo final : public Transport {

@@ -16,9 +16,9 @@ Linear normal_linear(std::int64_t in, std::int64_t out, double std, LinearOption
 Embedding normal_embedding(std::int64_t rows, std::int64_t width, double std,
                            std::optional<std::int64_t> padding_idx = {});
 
-// Converts attention_mask [B, T] to a boolean mask [B, 1, 1, T] for attention, true where it is not
-// 0. Returns an undefined tensor if attention_mask is undefined. Throws ShapeError "who: ..."
-// unless it has the shape of ids.
+// Converts attention_mask [B, T] to a boolean mask [B, 1, 1, T] for attention, which is true where
+// attention_mask is not 0. Returns an undefined tensor if attention_mask is undefined. Throws
+// ShapeError if attention_mask and ids differ in shape; the message begins with `who`.
 Tensor padding_mask(const char* who, const Tensor& attention_mask, const Tensor& ids);
 
 }  // namespace axle::nn

@@ -12,7 +12,7 @@ namespace {
 constexpr const char* kModes[] = {"triangular", "triangular2", "exp_range"};
 constexpr const char* kScales[] = {"cycle", "iterations"};
 
-// Returns the value of a group. Groups added later use the value of the last group.
+// Returns the value of a group. Groups added after construction use the last value.
 double value_of_group(const std::vector<double>& values, std::size_t index) {
     return values[std::min(index, values.size() - 1)];
 }

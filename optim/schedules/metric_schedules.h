@@ -27,10 +27,10 @@ class MetricScheduler : public Scheduler {
     virtual void apply_metric(double metric) = 0;
 
   private:
-    std::optional<double> metric_;  // of the current step
+    std::optional<double> metric_;  // metric of the current step
 };
 
-enum class MetricMode : std::uint8_t { min, max };     // what is better
+enum class MetricMode : std::uint8_t { min, max };     // lower or higher is better
 enum class ThresholdMode : std::uint8_t { rel, abs };  // relative or absolute improvement
 
 // The best metric so far.

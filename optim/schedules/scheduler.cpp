@@ -174,7 +174,7 @@ FactorScheduler::FactorScheduler(const char* name, Optimizer& optimizer,
 }
 
 double FactorScheduler::factor(std::size_t group, std::int64_t epoch) const {
-    // Groups added later use the last function.
+    // Groups added after construction use the last function.
     return factors_[std::min(group, factors_.size() - 1)](epoch);
 }
 

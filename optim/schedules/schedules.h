@@ -22,7 +22,8 @@ class MultiplicativeLR : public FactorScheduler {
     using Factor = LrFactor;
 
     MultiplicativeLR(Optimizer& optimizer, const Factor& factor);
-    // Takes one factor per group. Throws ValueError if their number differs.
+    // Takes one factor per group. Throws ValueError if the number of factors is not the number of
+    // groups.
     MultiplicativeLR(Optimizer& optimizer, std::vector<Factor> factors);
 
   protected:

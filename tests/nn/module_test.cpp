@@ -231,7 +231,7 @@ TEST(ModuleTo, KeepsShapesAndTiesOnMeta) {
 
 TEST(ModuleTo, RefusesIntegerDtypes) {
     Tied model;
-    expect_error<DTypeError>({"module: ", "int64"}, [&] { model.to(i64); });
+    expect_error<DTypeError>({"Module::to: ", "int64"}, [&] { model.to(i64); });
 }
 
 TEST(Module, TrainAndEvalApplyToAllChildren) {

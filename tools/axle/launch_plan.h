@@ -21,7 +21,7 @@ struct LaunchPlan {
     bool keep_to_cores = false;
 
     std::string mpirun_hostfile;                     // empty: don't use mpirun
-    std::vector<std::string> command;                // of each process
+    std::vector<std::string> command;                // the same for all processes
     std::map<std::string, std::string> environment;  // the same for all processes
 
     // Messages about values that were neither given nor configured.

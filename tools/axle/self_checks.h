@@ -17,7 +17,7 @@ struct Check {
 };
 
 std::vector<Check> process_checks();   // execution on selected processes, collectives
-std::vector<Check> data_checks();      // which samples each process gets, in which order
+std::vector<Check> data_checks();      // samples of each process and their order
 std::vector<Check> training_checks();  // training gives the same model as one process
 
 // --- helpers for checks

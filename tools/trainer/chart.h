@@ -8,7 +8,7 @@ namespace axle::trainer {
 
 struct Curve {
     std::string name;          // "training"
-    std::vector<double> x, y;  // of equal length, x ascending; gaps where y is not finite
+    std::vector<double> x, y;  // equal lengths, x ascending; gaps where y is not finite
     bool strong = false;       // emphasized: evaluation rather than training
 };
 

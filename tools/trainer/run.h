@@ -37,7 +37,7 @@ struct Options {
     std::string init_from;  // the weights to start from; declared by programs that can read them
     std::string mixed_precision = "no", device = "cpu";
     std::string log_with;       // comma-separated names of trackers
-    Tree values = Tree::map();  // of the whole command line, for the report
+    Tree values = Tree::map();  // all options of the command line, for the report
     // Set by apply().
     std::shared_ptr<const PartialState> processes = nullptr;
 
@@ -73,7 +73,7 @@ struct Outcome {
     // Contents of the program's last output line: the latest evaluation, steps, seconds,
     // UNIT_per_s, threads, device and checkpoint.
     Tree summary = Tree::map();
-    std::vector<profiler::Row> operations;  // of the profiled updates
+    std::vector<profiler::Row> operations;  // recorded in the profiled updates
 };
 
 // One run, from its first update (or the resumed checkpoint) to the last. Writes a line to
@@ -115,7 +115,7 @@ class Run {
     void start_trackers();
     double mean_loss();
     bool due(std::int64_t every) const;
-    MemoryStats memory() const;  // of the training device
+    MemoryStats memory() const;  // on the training device
 
     const Options& options_;
     Accelerator& accelerator_;

@@ -130,14 +130,14 @@ struct Lines {
 };
 
 // Packs lines, converted to T, into panels of `width` adjacent lines; the elements of all lines at
-// one depth are contiguous. The panel that begins with line i starts at to + i depth. The last
+// one depth are contiguous. The panel that begins with line i starts at to + i * depth. The last
 // panel is as wide as the remaining lines, rounded up to `quantum` (a divisor of width) and padded
 // with zeros. buffer has pack_buffer elements.
 template <class T>
 void pack_panels(const Lines& lines, std::int64_t extent, std::int64_t depth, std::int64_t width,
                  std::int64_t quantum, T* to, T* buffer);
-// Packs bf16 lines as pairs: the panel of line i starts at to + i pairs, where pairs is depth / 2,
-// rounded up. Needs no buffer.
+// Packs bf16 lines as pairs: the panel that begins with line i starts at to + i * pairs, where
+// pairs is depth / 2, rounded up. Does not use the buffer.
 template <>
 void pack_panels(const Lines& lines, std::int64_t extent, std::int64_t depth, std::int64_t width,
                  std::int64_t quantum, BFloat16Pair* to, BFloat16Pair* buffer);

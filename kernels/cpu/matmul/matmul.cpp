@@ -272,8 +272,8 @@ class Product {
         }
     }
 
-    // Multiplies by slopes, for a whole rectangle at once. The rows of a tile are short and far
-    // apart, so reading slope_of tile by tile would be slower.
+    // Multiplies a whole rectangle by slopes. The rows of a tile are short and far apart, so
+    // reading slope_of tile by tile would be slower.
     void apply_slopes(const Rectangle& r) const {
         const ConstView& s = epilogue_.slope_of;
         const std::int64_t c_start = place(c_, r), s_start = place(s, r);

@@ -1,4 +1,4 @@
-// Norms, scaling and checks of many gradients at once. Each is limited by reading the gradients
+// Norms, scaling and checks of many gradients together. Each is limited by reading the gradients
 // once.
 //
 // A norm sums in f64: every chunk of the concatenated table has a partial sum, and these are

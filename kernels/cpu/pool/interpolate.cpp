@@ -65,7 +65,8 @@ void add_weighted(const double* x, double weight, double* sum, std::int64_t n) {
     for (std::int64_t i = 0; i < n; ++i) sum[i] += weight * x[i];
 }
 
-// An output is (1 - weight) x[low] + weight x[high], or the single element if low equals high.
+// The two inputs of one output and their weight. The output is
+// (1 - weight) * x[low] + weight * x[high], or x[low] if low equals high.
 struct Tap {
     std::int64_t low, high;
     double weight;

@@ -167,7 +167,8 @@ struct MaxRow {
 
 void max_row(const MaxRow<double>& row, std::int32_t*) { row.each(0, row.w.out); }
 
-// Computes a row of maxima. `places` has one element per output of a row.
+// Computes one row of outputs. `places` is scratch memory for the indices of the maxima, with one
+// element per output of the row.
 void max_row(const MaxRow<float>& row, std::int32_t* places) {
     const PoolWindows& w = row.w;
     const PoolAxis& p = w.pool;

@@ -1,4 +1,4 @@
-// Philox 4x32-10 (kernels/philox.h) for a pack of counters at once, for the current SIMD target.
+// Philox 4x32-10 (kernels/philox.h) for a pack of counters, for the current SIMD target.
 //
 // Included once per target by Highway's foreach_target.h; the toggle below is its include guard.
 #if defined(AXLE_KERNELS_CPU_PHILOX_INL_H_) == defined(HWY_TARGET_TOGGLE)

@@ -1,6 +1,6 @@
 // Random numbers are generated in blocks of 512: Philox words into a buffer in L1, words to floats,
 // floats into the tensor. Philox runs one counter per lane, so a vector of n lanes generates n
-// blocks at once. This is limited by its 40 multiplications per block, not by memory.
+// blocks together. This is limited by its 40 multiplications per block, not by memory.
 #include "kernels/ops/random.h"
 
 #undef HWY_TARGET_INCLUDE

@@ -4,7 +4,7 @@
 //     rows     computes one result at a time; its elements are runs of the innermost reduced
 //              dimension
 //     columns  computes up to 512 adjacent results at a time; their totals stay in L1 while x is
-//              added to them, eight rows at once
+//              added to them, eight rows together
 //
 // The rows walk is used if the innermost reduced dimension is contiguous, the columns walk if a
 // kept one is. Elements of any other stride or type are gathered in blocks that stay in L1. If

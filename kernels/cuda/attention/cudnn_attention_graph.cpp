@@ -51,7 +51,8 @@ struct Scores {
         return graph.pointwise(mode, {x, b}, temporary());
     }
 
-    // Adds the bias. A graph without a bias ignores it.
+    // bias() returns the bias of the scores, and biased() adds it to the scores x. Without a bias,
+    // biased() returns x.
     Value bias() const { return at.bias.ndim == 0 ? graph.number() : rows_of(graph, at.bias); }
     Value biased(Value x, Value bias) const {
         return at.bias.ndim == 0 ? x : with(CUDNN_POINTWISE_ADD, x, bias);

@@ -5,8 +5,8 @@
 
 namespace axle::kernels::cudnn {
 
-// The tensors of kernels/ops/attention.h, of whose data only the alignment is used, and the
-// operations on the scores.
+// The operands and options of attention (kernels/ops/attention.h). A graph depends on the alignment
+// of the data pointers, but does not read the data.
 struct AttentionTensors {
     ConstView q, k, v, out, lse;
     // The bias that is added to the scaled scores, [B or 1, H or 1, Tq or 1, Tk], finite. A view

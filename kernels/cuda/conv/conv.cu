@@ -103,7 +103,8 @@ __global__ void __launch_bounds__(kConvThreads) correlate(Product<T, kTransposed
     __shared__ ConvFactors<C> factors;
     __shared__ Tap taps[kConvDepth];
     const int thread = static_cast<int>(threadIdx.x);
-    // This thread loads the following column and term of b, and the following term and row of a.
+    // This thread loads column b_column of b at the terms b_term, b_term + kTermStep, ..., and term
+    // a_term of a in the rows a_row, a_row + kRowStep, ...
     const int b_column = thread % kConvTile, b_term = thread / kConvTile;
     const int a_term = thread % kConvDepth, a_row = thread / kConvDepth;
     constexpr int kTermStep = kConvThreads / kConvTile, kRowStep = kConvThreads / kConvDepth;

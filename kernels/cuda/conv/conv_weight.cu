@@ -18,7 +18,7 @@ struct Product {
     ImageSteps dy_step, x_step;
     std::int64_t rows, channels, columns;  // per group
     std::int64_t pixels, part;             // in total, and per part
-    std::int64_t height, width;            // of x
+    std::int64_t height, width;            // dimensions of x
     ConvAxis h, w;
     std::int64_t row_tiles, column_tiles, tiles;  // tiles: in all parts and groups
     std::int64_t groups, parts;

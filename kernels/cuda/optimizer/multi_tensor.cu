@@ -1,4 +1,4 @@
-// Norms, scaling and checks of many gradients at once. Each is limited by reading the gradients
+// Norms, scaling and checks of many gradients together. Each is limited by reading the gradients
 // once, in packs of 16 bytes if a tensor is aligned. As many blocks as the GPU can run step through
 // the chunks of a table.
 //

@@ -49,7 +49,7 @@ constexpr int kTileThreads = 256;
 // The tiles of a copy, one per block. The last dimension counts tiles along y's contiguous
 // dimension, the one before it along x's; the other dimensions repeat these two.
 struct Tiles {
-    DeviceWalk<2> walk;  // of {y, x}, one tile per step
+    DeviceWalk<2> walk;  // over {y, x}, one tile per step
     std::int64_t height, width;
     std::int64_t y_step, x_step;  // distance between the rows of a tile, in y and (across) in x
 };

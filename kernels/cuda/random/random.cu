@@ -1,5 +1,5 @@
 // Random numbers and dropout. A thread generates the words for as many elements as one 16-byte
-// access holds, at least one block of Philox, and writes the elements at once. It is limited by
+// access holds, at least one block of Philox, and writes the elements together. It is limited by
 // Philox's multiplications for 16-bit types, and by memory for wider ones.
 #include <algorithm>
 #include <cmath>

@@ -19,7 +19,7 @@ namespace axle::kernels {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kEach = 8;  // adjacent elements per thread in a tile, and elements loaded at once
+constexpr int kEach = 8;  // adjacent elements per thread in a tile, and elements loaded together
 constexpr int kTile = kThreads * kEach;
 constexpr std::int64_t kShortRow = 64;
 constexpr std::int64_t kMinPiece = 64;  // minimum elements of a chunk per thread

@@ -57,7 +57,7 @@ TEST(FeedForward, EqualsTwoLinearsBitExactly) {
             expect_bits_of_two_linears({{2, 9, 17}, 67, 5, dtype}, activation);
             expect_bits_of_two_linears({{17}, 33, 5, dtype}, activation);
             // These sizes have more than one block along the inner dimension, and more columns than
-            // are converted at once.
+            // are converted together.
             expect_bits_of_two_linears({{40, 3}, 700, 900, dtype}, activation);
         }
 }

@@ -1,4 +1,4 @@
-// Tests worker threads, and several loaders at once, mainly for the thread sanitizer.
+// Tests worker threads, and several loaders together, mainly for the thread sanitizer.
 #include <atomic>
 #include <chrono>
 #include <filesystem>
