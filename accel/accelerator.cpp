@@ -14,7 +14,8 @@
 namespace axle::accel {
 namespace {
 
-// Resolves the options in place, and joins the processes of the program.
+// Resolves `options` and returns the state of this process, which joins the process group if
+// needed.
 AcceleratorState start(AcceleratorOptions& options) {
     options = resolved(std::move(options));
     return AcceleratorState({.cpu = options.cpu,
@@ -54,7 +55,7 @@ std::unique_ptr<LossScaling> loss_scaling(const AcceleratorOptions& options,
     const GradScalerKwargs scaler = options.grad_scaler_kwargs.value_or(GradScalerKwargs());
     if (!scaler.enabled) return nullptr;
     auto scaling = std::make_unique<LossScaling>(scaler, processes.device());
-    if (processes.use_distributed())  // either all processes skip a step or none does
+    if (processes.use_distributed())  // all processes make the same decision
         scaling->scaler().set_found_inf_hook(
             [group = processes.process_group()](const Tensor& found_inf) {
                 group->all_reduce(found_inf, dist::ReduceOp::max);
@@ -62,7 +63,7 @@ std::unique_ptr<LossScaling> loss_scaling(const AcceleratorOptions& options,
     return scaling;
 }
 
-// Adjusts `mixed_precision` to what the device can do.
+// Creates the parts. Replaces `mixed_precision` "fp8" if the device does not support it.
 std::unique_ptr<AcceleratorParts> make_parts(const AcceleratorOptions& options,
                                              const AcceleratorState& processes,
                                              std::string& mixed_precision) {
@@ -192,9 +193,8 @@ void Accelerator::register_for_checkpointing(const std::vector<Checkpointable*>&
         if (objects[i] == nullptr) nulls += str(nulls.empty() ? "" : ", ", i);
     if (!nulls.empty())
         throw ValueError(
-            str("register_for_checkpointing: objects must not be null; null objects are at "
-                "index ",
-                nulls));
+            str("register_for_checkpointing: objects must not be null: the objects at index ",
+                nulls, " are null"));
     for (Checkpointable* object : objects) register_for_checkpointing(*object);
 }
 
@@ -274,7 +274,7 @@ std::vector<Tracker*> Accelerator::trackers() const { return parts_->tracking->t
 
 void Accelerator::end_training() {
     parts_->tracking->finish();
-    // dist::launch ends its processes itself.
+    // The processes of dist::launch leave the group when they exit.
     if (dist::process_variable("FORK_LAUNCHED") != "1") destroy_process_group();
 }
 
@@ -291,7 +291,7 @@ const dist::DeviceMesh* Accelerator::torch_device_mesh() const {
     return parts_->preparation.loading().device_mesh.get();
 }
 
-// Returns 1 for a dimension that the mesh lacks.
+// Returns the size of a dimension, or 1 if the mesh does not have this dimension.
 int Accelerator::mesh_size(const char* dimension) const {
     const dist::DeviceMesh* const mesh = torch_device_mesh();
     if (mesh == nullptr) return 1;

@@ -14,8 +14,8 @@
 //         optimizer.zero_grad();
 //     }
 //
-// With several processes (dist/group/process_group.h) the same loop trains one model on the data of
-// all: prepare() shards the loader, and gradients are averaged over the processes.
+// With several processes (dist/group/process_group.h) the same loop trains one model on the whole
+// dataset: loaders are sharded, and gradients are averaged.
 #pragma once
 
 #include <concepts>
@@ -30,8 +30,8 @@
 #include <utility>
 #include <vector>
 
+#include "accel/capture/compile.h"
 #include "accel/config/options.h"
-#include "accel/loop/compile.h"
 #include "accel/loop/gradient_state.h"
 #include "accel/loop/sync_scopes.h"
 #include "accel/process/accelerator_processes.h"
@@ -56,7 +56,7 @@ struct AcceleratorParts;
 
 struct BackwardOptions {
     bool retain_graph = false;  // keeps the graph, so that the loss can be differentiated again
-    std::optional<double> learning_rate = {};  // if set, backward() calls lomo_backward() with it
+    std::optional<double> learning_rate = {};  // if set, backward() calls lomo_backward()
 };
 
 // Prepares models, optimizers, schedulers and data loaders for training, and runs the parts of the
@@ -69,7 +69,8 @@ struct BackwardOptions {
 class Accelerator : public AcceleratorProcesses {
   public:
     // Throws ValueError for invalid options, such as an unknown precision or tracker, UsageError
-    // for options that contradict each other, and NotImplementedError for engines that Axle lacks.
+    // for options that contradict each other, and NotImplementedError for engines that are not
+    // implemented.
     explicit Accelerator(AcceleratorOptions options = {});
     // Finishes the trackers.
     ~Accelerator();
@@ -78,20 +79,20 @@ class Accelerator : public AcceleratorProcesses {
 
     // Prepares models, optimizers, loaders and schedulers, given in any order, and returns
     // references to the same objects: nothing is wrapped. Moves models to the device, shards
-    // loaders over the processes, and attaches hooks. Objects of other types pass through, and
-    // objects that are prepared already stay as they are.
+    // loaders, and attaches hooks. Objects of other types, and objects that are prepared already,
+    // are not changed.
     template <class... T>
         requires(sizeof...(T) > 1)
     std::tuple<T&...> prepare(T&... objects);
     template <class T>
     T& prepare(T& object);
-    // Prepares objects with a device_placement for each, in order. Throws ValueError for another
-    // number of placements. A model, or the batches of a loader, with false stay on their device.
+    // Prepares objects with one device_placement per object. With false, a model or the batches of
+    // a loader stay on their device. Throws ValueError if the numbers differ.
     //     accelerator.prepare({false, true}, teacher, student);
     template <class... T>
     std::tuple<T&...> prepare(std::initializer_list<bool> device_placement, T&... objects);
     // Prepares one object; the options are ignored if it is prepared already. In evaluation_mode a
-    // model is neither broadcast to the other processes nor are its gradients averaged.
+    // model is not broadcast, and its gradients are not averaged.
     template <std::derived_from<nn::Module> Model>
     Model& prepare_model(Model& model, std::optional<bool> device_placement = {},
                          bool evaluation_mode = false);
@@ -99,7 +100,7 @@ class Accelerator : public AcceleratorProcesses {
     O& prepare_optimizer(O& optimizer, std::optional<bool> device_placement = {});
     template <std::derived_from<optim::Scheduler> S>
     S& prepare_scheduler(S& scheduler);
-    // Prepares a loader. A loader that is prepared already is prepared again if an option is given.
+    // Prepares a loader. A prepared loader is prepared again only if an option is given.
     data::DataLoader& prepare_data_loader(data::DataLoader& loader,
                                           std::optional<bool> device_placement = {},
                                           SliceFn slice_fn_for_dispatch = {});
@@ -111,10 +112,10 @@ class Accelerator : public AcceleratorProcesses {
     // weights. Such a model can't be prepared on several processes (ValueError) unless
     // ACCELERATE_BYPASS_DEVICE_MAP is true.
     bool verify_device_map(const nn::Module& model) const;
-    // Removes the hooks of all prepared objects, forgets the objects, and frees cached memory.
-    // Throws UsageError within a loop over a prepared loader.
+    // Removes the hooks of all prepared objects and the references to these objects, and frees
+    // cached memory. Throws UsageError within a loop over a prepared loader.
     void free_memory();
-    // Does the same, and resets the owners: std::unique_ptr, std::shared_ptr or std::optional.
+    // Calls free_memory() and resets the owners (std::unique_ptr, std::shared_ptr, std::optional).
     template <class... Owners>
         requires(sizeof...(Owners) > 0)
     void free_memory(Owners&... owners);
@@ -125,39 +126,37 @@ class Accelerator : public AcceleratorProcesses {
 
     // --- gradient accumulation and synchronization
 
-    // Begins a micro-batch and decides whether it completes an update: see sync_gradients().
-    // Between two updates, optimizer.step() and zero_grad() do nothing, and the gradients of the
-    // given models (all models if none is given) are not averaged over the processes. The scope
-    // must live until the end of the micro-batch.
+    // Begins a micro-batch and decides whether it completes an update: see sync_gradients(). If it
+    // does not, optimizer.step() and zero_grad() do nothing, and the gradients of the given models
+    // (all models if none is given) are not averaged over the processes. The scope must live until
+    // the end of the micro-batch.
     template <std::derived_from<nn::Module>... Models>
     AccumulateScope accumulate(Models&... models) {
         return begin_micro_batch({&models...});
     }
-    // Returns a scope in which the gradients of the models (all if none is given) are not averaged.
+    // Returns a scope in which the gradients of the given models (default: all) are not averaged.
     template <std::derived_from<nn::Module>... Models>
     NoSyncScope no_sync(Models&... models) {
         return NoSyncScope(no_sync_guards({&models...}));
     }
-    // Returns a scope for a backward pass whose forward pass ran within no_sync(): gradients are
-    // averaged.
+    // Returns a scope in which gradients are averaged although the forward pass ran in no_sync().
     SyncScope trigger_sync_in_backward(nn::Module& model) {
         return SyncScope(data_parallel(model));
     }
-    // Returns a scope in which processes may have different numbers of batches (dist::Join).
-    // even_batches replaces the setting of the loader configuration within the scope: false gives
-    // each process only its own samples, for loaders with indices or shards. Does nothing for one
+    // Returns a scope in which processes may have different numbers of batches (dist::Join). Within
+    // the scope, even_batches replaces the setting of the loader configuration. If it is false,
+    // loaders with indices or shards give each process only its own samples. Does nothing for one
     // process. Throws UsageError for a model that is not prepared.
     JoinScope join_uneven_inputs(const std::vector<nn::Module*>& models,
                                  std::optional<bool> even_batches = {});
-    // Returns the object that averages the gradients of a prepared model over the processes;
+    // Returns the object that averages the gradients of a prepared model over the processes, or
     // nullptr if they are not averaged. Throws UsageError if the model is not prepared.
     dist::DataParallel* data_parallel(const nn::Module& model) const;
-    // Returns whether the latest micro-batch completes an update; true before the first one.
+    // Returns whether the latest micro-batch completes an update. The initial value is true.
     bool sync_gradients() const;
     // Overrides sync_gradients() until the next micro-batch.
     void set_sync_gradients(bool sync);
-    // Returns the number of micro-batches since the counter was reset: sync_with_dataloader resets
-    // it at the end of each pass.
+    // Returns the number of micro-batches so far; sync_with_dataloader resets it after each pass.
     std::int64_t step() const;
     GradientState gradient_state() const;
     int gradient_accumulation_steps() const;
@@ -165,9 +164,9 @@ class Accelerator : public AcceleratorProcesses {
     void set_gradient_accumulation_steps(int steps);
     // Returns the loader of the innermost running loop over a prepared loader, or nullptr.
     data::DataLoader* active_dataloader() const;
-    // Returns how many rows of this process's batch are new in this pass. They come first; the rest
-    // repeats earlier samples to fill the batch. Returns `rows` outside of loops, or if the current
-    // batch has another number of rows. If several processes read the same data, only one of them
+    // Returns how many rows of this process's batch are new in this pass. They are the first rows;
+    // the remaining rows repeat earlier samples. Returns `rows` outside of loops, or if the current
+    // batch does not have `rows` rows. If several processes read the same data, only one process
     // has valid rows.
     std::int64_t valid_rows(std::int64_t rows) const;
     // Returns a view of the loader without its first batches, to resume a pass
@@ -179,31 +178,32 @@ class Accelerator : public AcceleratorProcesses {
 
     // --- backward and gradients
 
-    // Differentiates loss / gradient_accumulation_steps(), times the loss scale in fp16.
+    // Computes the gradients of loss / gradient_accumulation_steps(), multiplied by the loss scale
+    // in fp16. Gradients are added to the `grad` of each leaf.
     void backward(const Tensor& loss, const BackwardOptions& options = {});
-    // Differentiates a loss that is a sum over `weight` items, such as tokens. An update's
-    // gradients are the gradients of the sum of its losses divided by the sum of their weights,
-    // over all micro-batches and processes. They are sums until the backward pass that completes
-    // the update ends, and zero if all weights are zero. In fp16 the loss scale settles lower,
-    // because sums are larger than means. `weight` is a number >= 0 (ValueError), or a tensor of
-    // one element (ShapeError), which is not read on the host. Throws UsageError if an update mixes
-    // losses with and without a weight, and within a captured step (which then runs eagerly).
+    // Computes the gradients of a loss that is a sum over `weight` items, such as tokens. The loss
+    // of an update is the sum of its losses divided by the sum of their weights, over all
+    // micro-batches and processes. Gradients are divided when the last backward pass of the update
+    // ends; they are zero if all weights are zero. In fp16 the loss scale becomes lower, because
+    // sums are larger than means. `weight` is a number >= 0 (else ValueError), or a tensor of one
+    // element (else ShapeError), which is not read on the host. Throws UsageError if an update
+    // mixes losses with and without a weight, and within a captured step (which then runs eagerly).
     void backward(const Tensor& loss_sum, double weight);
     void backward(const Tensor& loss_sum, const Tensor& weight);
     // Replaces backward() and step() for prepared LOMO optimizers (optim/lomo.h): each parameter is
     // updated as soon as its gradient is final. With several processes, parameters are updated
     // after the backward pass, with the averaged gradients. Each call is an update. Throws
-    // ValueError without a learning rate or without such an optimizer, and UsageError if fp16
-    // scales the loss.
+    // ValueError if learning_rate is nullopt or no LOMO optimizer is prepared, and UsageError if
+    // fp16 scales the loss.
     void lomo_backward(const Tensor& loss, std::optional<double> learning_rate);
     // Clip gradients as in optim/clip.h, after unscaling them in fp16. clip_grad_norm_ returns the
-    // norm before clipping. Throw UsageError unless sync_gradients(): gradients added later would
-    // not be clipped.
+    // norm before clipping. Throw UsageError if sync_gradients() is false, because gradients that
+    // are added later would not be clipped.
     Tensor clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm,
                            double norm_type = 2);
     void clip_grad_value_(const std::vector<Tensor>& parameters, double clip_value);
-    // Divides gradients by the loss scale in place, once per update, to inspect them before the
-    // step. Does nothing without fp16.
+    // Divides gradients by the loss scale in place to inspect them before the step. Further calls
+    // within an update, and calls without fp16, do nothing.
     void unscale_gradients();
     void unscale_gradients(optim::Optimizer& optimizer);
     // Returns whether the last step of a prepared optimizer was skipped because gradients were not
@@ -214,19 +214,19 @@ class Accelerator : public AcceleratorProcesses {
 
     // Returns "no", "fp16", "bf16" or "fp8".
     const std::string& mixed_precision() const { return mixed_precision_; }
-    // Returns whether prepared models run under autocast.
+    // Returns whether prepared models run under autocast (mixed_precision is not "no").
     bool native_amp() const { return autocast_dtype().has_value(); }
     // Returns a scope in which this thread's operations run in mixed precision; a handler with
-    // enabled = false turns it off. Does nothing without mixed precision. Prepared models open one
-    // themselves.
+    // enabled = false turns mixed precision off. Has no effect if mixed_precision is "no". The
+    // forward pass of a prepared model runs in such a scope by default.
     AutocastGuard autocast() const;
     AutocastGuard autocast(const AutocastKwargs& autocast_handler) const;
-    // Returns the loss scaler, or nullptr unless mixed_precision is "fp16" and the scaler is
-    // enabled. It is updated once per iteration, from the gradients of all prepared optimizers.
+    // Returns the loss scaler, or nullptr unless it is enabled and mixed_precision is "fp16". The
+    // scale is updated once per iteration, from the gradients of all prepared optimizers.
     optim::GradScaler* scaler();
-    // Return the state of mixed_precision "fp8" (accel/precision/fp8.h): whether this device uses
-    // fp8, the recipe, whether a recipe was requested, and whether scaling is delayed on several
-    // processes.
+    // Return the settings of mixed_precision "fp8" (accel/config/fp8_recipes.h): whether this
+    // device uses fp8, the recipe, whether a recipe was requested, and whether delayed scaling is
+    // used on several processes.
     bool fp8_enabled() const { return mixed_precision_ == "fp8"; }
     Fp8Backend fp8_backend() const;
     bool has_fp8_handler() const;
@@ -234,14 +234,14 @@ class Accelerator : public AcceleratorProcesses {
 
     // --- capturing, profiling, context parallelism
 
-    // Returns a step that is captured as a CUDA graph and replayed (accel/loop/compile.h):
+    // Returns a step that is captured as a CUDA graph and replayed (accel/capture/compile.h):
     //     auto step = accelerator.compile([&](Tree& batch) { ...; return loss; });
     //     for (auto& batch : loader) total += step(batch).item();
     // The step must not outlive the Accelerator.
     [[nodiscard]] CompiledStep compile(std::function<Tensor(Tree&)> step,
                                        CompileOptions options = {});
-    // Profiles until the session stops or is destroyed (accel/utils/profile.h). Without options,
-    // uses AcceleratorOptions::profile_kwargs.
+    // Starts a profiler session, which records until it is stopped or destroyed
+    // (accel/utils/profile.h). Without options, uses AcceleratorOptions::profile_kwargs.
     [[nodiscard]] ProfileSession profile() const;
     [[nodiscard]] ProfileSession profile(ProfileKwargs options) const;
     // Returns a scope without an effect. Throws NotImplementedError if sequences are split over
@@ -253,48 +253,48 @@ class Accelerator : public AcceleratorProcesses {
 
     // --- checkpoints
 
-    // Adds objects to the checkpoints, in this order: Checkpointable objects, modules, and objects
-    // with a state_dict() that returns a Tree and a load_state_dict(). free_memory() keeps them.
+    // Adds objects to the checkpoints, in the order of the arguments. An object is a
+    // Checkpointable, a module, or has a state_dict() that returns a Tree and a load_state_dict().
+    // free_memory() does not remove the objects.
     template <Registrable... T>
     void register_for_checkpointing(T&... objects) {
         (add_checkpointable(&objects, as_checkpointable(objects)), ...);
     }
-    // Throws ValueError with the indices of null pointers.
+    // Adds the objects in order. Throws ValueError with the indices of null pointers.
     void register_for_checkpointing(const std::vector<Checkpointable*>& objects);
-    // Saves models, optimizers, schedulers, loaders with their positions, random states, registered
-    // objects and, between two updates, gradients, to a directory that appears complete or not at
-    // all (accel/state/checkpoint.h). A checkpoint saved within a loop body resumes with the next
-    // batch. Returns the path.
+    // Saves a checkpoint and returns its path. The checkpoint has the models, optimizers,
+    // schedulers, loaders with their positions, random states, registered objects and, between two
+    // updates, gradients. Its directory is created complete or not at all
+    // (accel/state/checkpoint.h). A checkpoint saved in a loop body resumes with the next batch.
     //
-    // With automatic_checkpoint_naming (accel/state/project.h) output_dir is ignored; throws
+    // With automatic_checkpoint_naming (accel/config/project.h) output_dir is ignored; throws
     // ValueError if the directory exists. Without automatic naming, output_dir is required
     // (ValueError); an existing checkpoint is replaced.
     std::string save_state(const std::string& output_dir = {}, SaveStateOptions options = {});
-    // Loads a checkpoint of save_state(), or of Accelerate's save_state (without random states and
-    // loader positions). Without input_dir, loads the newest checkpoint of automatic naming
-    // (ValueError without automatic naming). Returns the path. Throws FileError if a part is
-    // missing, damaged, or does not fit; a damaged checkpoint changes nothing. Throws UsageError
-    // within a loop over a prepared loader.
+    // Loads a checkpoint of save_state(), or one that Accelerate has saved (without random states
+    // and loader positions). Without input_dir, loads the newest checkpoint in the folder of
+    // automatic_checkpoint_naming; throws ValueError if that option is not set. Returns the path.
+    // Throws FileError if a part is missing, is damaged, or does not match the prepared objects; a
+    // damaged checkpoint changes nothing. Throws UsageError within a loop over a prepared loader.
     std::string load_state(const std::string& input_dir = {}, const LoadStateOptions& options = {});
-    // Add hooks, called in the order of registration (accel/state/state_hooks.h).
+    // Add hooks that are called in the order of registration (accel/state/state_hooks.h).
     HookHandle register_save_state_pre_hook(SaveStatePreHook hook);
     HookHandle register_load_state_pre_hook(LoadStatePreHook hook);
-    // Returns the number of the next checkpoint. Saving increments it; loading a checkpoint sets it
-    // to the checkpoint's number plus 1.
+    // Returns the number of the next checkpoint: the number of the last saved or loaded one plus 1.
     std::int64_t save_iteration() const { return project_configuration().iteration; }
     // Sets the number of the next checkpoint. Throws ValueError if it is negative.
     void set_save_iteration(std::int64_t iteration);
-    // Returns the model's parameters and buffers under all their names. The tensors are shared with
-    // the model. All processes must call it.
+    // Returns the model's parameters and buffers under all their names. The tensors share the
+    // model's storage. All processes must call this function.
     nn::StateDict get_state_dict(const nn::Module& model, bool unwrap = true) const;
-    // Writes the weights to a folder, in files for any program (nn/files/weight_files.h). The main
+    // Writes the weights to a folder as safetensors files (nn/files/weight_files.h). The main
     // process writes and does not wait for the other processes: call wait_for_everyone() before
     // they read.
     void save_model(const nn::Module& model, const std::string& directory,
                     const SaveModelOptions& options = {}) const;
     // Writes tensors, or a value without tensors, to a file on the main process
-    // (accel/state/save_model.h); with save_on_each_node, here or in the project configuration, on
-    // the main process of each machine.
+    // (accel/state/save_model.h). With save_on_each_node, as an argument or in the project
+    // configuration, the main process of each machine writes the file.
     void save(const nn::StateDict& state, const std::string& path,
               bool save_on_each_node = false) const;
     void save(const Tree& object, const std::string& path, bool save_on_each_node = false) const;
@@ -306,37 +306,37 @@ class Accelerator : public AcceleratorProcesses {
     // --- trackers (accel/tracking/tracker.h). Exceptions of trackers are reported on the log and
     // do not interrupt training, unless set_error_policy (core/log.h) changes that.
 
-    // Creates and starts the trackers of log_with and passes them `config`, unless it is null.
-    // init_kwargs has options of each tracker by name: {{"jsonl", {{"purge_step", 40}}}}. Throws
-    // ValueError for unknown options.
+    // Creates and starts the trackers of log_with and passes them `config`, a map of
+    // hyperparameters, unless it is null. init_kwargs maps the name of a tracker to its options,
+    // for example {{"jsonl", {{"purge_step", 40}}}}. Throws ValueError for unknown options.
     void init_trackers(const std::string& project_name, const Tree& config = {},
                        const Tree& init_kwargs = {});
-    // Passes a map of values to each tracker. log_kwargs has more options of each tracker, by name.
+    // Passes a map of values to each tracker. log_kwargs maps the name of a tracker to further
+    // options.
     void log(const Tree& values, std::optional<std::int64_t> step = {},
              const Tree& log_kwargs = {});
-    // Returns a tracker that reports its exceptions, or with `unwrap` the tracker itself; valid
-    // until the next init_trackers(). Without trackers, returns one that does nothing. Throws
-    // ValueError for an unknown name.
+    // Returns the tracker with this name, valid until the next init_trackers(). Its exceptions are
+    // reported and not thrown; with `unwrap` they are thrown. Without trackers, returns a tracker
+    // that does nothing. Throws ValueError for an unknown name.
     Tracker& get_tracker(const std::string& name, bool unwrap = false);
     std::vector<Tracker*> trackers() const;
     // Finishes the trackers and leaves the process group (PartialState::destroy_process_group),
-    // unless dist::launch has started this process. Call it last.
+    // unless dist::launch has started this process. Call this function last.
     void end_training();
 
     // --- metrics
 
-    // Returns gather() of values computed from the current batch, without rows that repeat earlier
-    // samples. Over a pass, the results have each sample's row once, in the order of the dataset.
-    // Tensors without one row per sample are gathered as they are. With use_gather_object, or if a
-    // leaf is not a tensor, acts as dist::gather_object; lists with one element per sample are cut
-    // in the same way.
+    // Gathers values computed from the current batch and removes rows that repeat earlier samples.
+    // Over a pass, the results contain each sample's row once, in the order of the dataset. Tensors
+    // without one row per sample are gathered unchanged. With use_gather_object, or if a leaf is
+    // not a tensor, acts as dist::gather_object and also removes repeated list elements.
     Tree gather_for_metrics(const Tree& input, bool use_gather_object = false) const;
     template <StructuredType T>
     T gather_for_metrics(const T& input, bool use_gather_object = false) const;
 
     // --- configuration
 
-    // Returns the options as given, with defaults from the environment filled in.
+    // Returns the options, with defaults from the environment.
     const AcceleratorOptions& options() const { return options_; }
     const DataLoaderConfiguration& dataloader_config() const;
     const ProjectConfiguration& project_configuration() const;
@@ -350,11 +350,11 @@ class Accelerator : public AcceleratorProcesses {
     bool use_seedable_sampler() const { return dataloader_config().use_seedable_sampler; }
     bool non_blocking() const { return dataloader_config().non_blocking; }
     bool use_stateful_dataloader() const { return dataloader_config().use_stateful_dataloader; }
-    // Returns the device mesh, or nullptr.
+    // Returns the device mesh, or nullptr without a parallelism_config and a device_mesh.
     const dist::DeviceMesh* torch_device_mesh() const;
     // Return this process's coordinate along a dimension of the mesh ("tp", "pp", "cp",
-    // "dp_replicate", "dp_shard"), 0 if the mesh lacks it. Throw UsageError without a
-    // parallelism_config or a device_mesh.
+    // "dp_replicate", "dp_shard"), or 0 if the mesh does not have this dimension. Throw UsageError
+    // without a parallelism_config or a device_mesh.
     int tensor_parallel_rank() const { return mesh_rank("tensor_parallel_rank", "tp"); }
     int pipeline_parallel_rank() const { return mesh_rank("pipeline_parallel_rank", "pp"); }
     int context_parallel_rank() const { return mesh_rank("context_parallel_rank", "cp"); }

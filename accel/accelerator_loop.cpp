@@ -84,7 +84,8 @@ void Accelerator::backward(const Tensor& loss, const BackwardOptions& options) {
     if (options.learning_rate) {
         if (options.retain_graph)
             throw UsageError(
-                "backward: learning_rate and retain_graph exclude each other: the weights change");
+                "backward: learning_rate cannot be combined with retain_graph, because it changes "
+                "the weights");
         return lomo_backward(part, options.learning_rate);
     }
     if (accumulation.options().short_window != ShortWindow::actual) {
@@ -104,7 +105,8 @@ void Accelerator::backward(const Tensor& loss_sum, double weight) {
 
 void Accelerator::backward(const Tensor& loss_sum, const Tensor& weight) {
     if (is_capturing())
-        throw UsageError("backward: a loss with a weight can't be captured; the step runs eagerly");
+        throw UsageError(
+            "backward: a loss with a weight can't be captured in a graph; the step runs eagerly");
     if (!weight.defined() || weight.numel() != 1)
         throw ShapeError(str("backward: the weight must have one element: ",
                              weight.defined() ? str(weight.shape()) : "undefined"));
@@ -118,7 +120,7 @@ void Accelerator::backward(const Tensor& loss_sum, const Tensor& weight) {
 void Accelerator::lomo_backward(const Tensor& loss, std::optional<double> learning_rate) {
     if (!learning_rate)
         throw ValueError(
-            "lomo_backward: no learning rate is given: lomo_backward(loss, learning_rate)");
+            "lomo_backward: the learning rate is missing; call lomo_backward(loss, learning_rate)");
     std::vector<optim::FusedOptimizer*> optimizers;
     for (optim::Optimizer* optimizer : parts_->preparation.optimizers())
         if (auto* const fused = dynamic_cast<optim::FusedOptimizer*>(optimizer))
@@ -130,7 +132,8 @@ void Accelerator::lomo_backward(const Tensor& loss, std::optional<double> learni
             "lomo_backward: can't be used with the loss scaler of fp16, because gradients are "
             "applied "
             "before all are known to be finite; use bf16");
-    // Averages gradients even between two updates of other optimizers: each call is an update.
+    // Gradients are averaged even if accumulate() suspends averaging, because each call is an
+    // update.
     std::vector<std::unique_ptr<SyncScope>> scopes;
     for (const auto& replicas : parts_->preparation.replicas())
         if (replicas) scopes.push_back(std::make_unique<SyncScope>(replicas.get()));
@@ -150,7 +153,7 @@ void Accelerator::clip_grad_value_(const std::vector<Tensor>& parameters, double
     optim::clip_grad_value_(parameters, clip_value);
 }
 
-// Divides and unscales the gradients, before they are clipped.
+// Divides and unscales the gradients. Called before they are clipped.
 void Accelerator::complete_gradients(const char* op, const std::vector<Tensor>& parameters) {
     LoopState& loop = *parts_->loop;
     if (!loop.accumulation.sync_gradients())

@@ -1,17 +1,17 @@
-// Private to accel: the parts of an Accelerator, which its methods delegate to.
+// Private to accel: the objects that implement an Accelerator; its methods call them.
 #pragma once
 
 #include <memory>
 
+#include "accel/capture/step_capture.h"
 #include "accel/loop/loop_state.h"
-#include "accel/loop/step_capture.h"
 #include "accel/prepare/preparation.h"
 #include "accel/state/state_files.h"
 #include "accel/tracking/tracking.h"
 
 namespace axle::accel {
 
-// Must not move, because members refer to earlier members.
+// The objects that an Accelerator owns. Must not move, because members refer to earlier members.
 struct AcceleratorParts {
     AcceleratorParts(ProjectConfiguration project, PreparationOptions options,
                      const PartialState& processes, std::shared_ptr<LoopState> loop_state,

@@ -1,4 +1,5 @@
-// The definitions of Accelerator's member templates. Include accel/accelerator.h instead.
+// The definitions of Accelerator's member templates. Do not include this file; include
+// accel/accelerator.h.
 #pragma once
 
 #include <concepts>
@@ -65,7 +66,7 @@ template <class... Owners>
 void Accelerator::free_memory(Owners&... owners) {
     free_memory();
     (owners.reset(), ...);
-    free_memory();  // frees the memory that the owners held
+    free_memory();  // frees the cached memory of the destroyed objects
 }
 
 template <StructuredType T>

@@ -19,6 +19,8 @@
 #include "core/ops.h"
 #include "dist/group/process_group.h"
 #include "tests/dist/ranks.h"
+#include "tests/fork.h"
+#include "tests/free_port.h"
 
 namespace axle::bench {
 namespace {
@@ -72,7 +74,7 @@ int main(int count, char** arguments) {
     const int port = tests::free_port();
     std::vector<pid_t> children;
     for (int rank = 0; rank < size; ++rank) {
-        const pid_t pid = ::fork();
+        const pid_t pid = tests::fork_process();
         if (pid != 0) {
             children.push_back(pid);
             continue;

@@ -6,13 +6,13 @@
 #include <stdexcept>
 #include <thread>
 
-#include <arpa/inet.h>
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "tests/fork.h"
+#include "tests/free_port.h"
 
 namespace axle::tests {
 namespace {
@@ -39,19 +39,6 @@ void report(int file, const std::string& text) {
 
 }  // namespace
 
-int free_port() {
-    const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof address;
-    if (bind(listener, reinterpret_cast<sockaddr*>(&address), size) != 0 ||
-        getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size) != 0)
-        throw std::runtime_error("free_port: cannot find a free port");
-    close(listener);
-    return ntohs(address.sin_port);
-}
-
 Job::Job(int size, const Rank& rank) {
     clock_start_ = static_cast<double*>(
         mmap(nullptr, sizeof(double), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
@@ -65,8 +52,7 @@ Job::Job(int size, const Rank& rank) {
         int ends[2];
         if (pipe2(ends, O_CLOEXEC) != 0) throw std::runtime_error("Job: cannot create a pipe");
         environment.rank = environment.local_rank = r;
-        const int pid = fork();
-        if (pid < 0) throw std::runtime_error("Job: cannot fork a process");
+        const int pid = fork_process();
         if (pid == 0) {
             close(ends[0]);
             shared_clock = clock_start_;

@@ -19,11 +19,8 @@ struct RankOutcome {
     double seconds = 0;     // time from Job::start_clock(), or else from the start, to the report
 };
 
-// Returns a port of the loopback interface that is not in use.
-int free_port();
-
-// Forks the ranks. Must be created before this process has threads. The destructor kills children
-// that are still running.
+// Forks the ranks, which must be possible (tests/fork.h). The destructor kills children that are
+// still running.
 class Job {
   public:
     using Rank = std::function<std::string(const dist::Environment&)>;

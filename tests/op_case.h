@@ -79,6 +79,8 @@ struct OpCase {
     std::vector<Row> rows = {};
     Row large = {};                  // enough work for several threads; used by benchmarks
     std::vector<Row> gpu_rows = {};  // sizes that select other code paths of GPU kernels
+    // For gpu_rows, whose results are sums of many terms.
+    Tolerances gpu_tolerance = {.f32 = 1e-5, .f16 = 1e-2, .bf16 = 6e-2};
     bool values = true;       // the values of the result are defined (empty() defines a shape only)
     bool gradient = true;     // has a gradient with respect to every floating input
     bool smooth = true;       // finite differences can verify the gradient (no rounding, no ties)

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "accel/utils/metrics.h"
+#include "accel/metrics.h"
 #include "core/autograd/autograd.h"
 #include "core/files/file.h"
 #include "data/files/text.h"
@@ -263,8 +263,10 @@ int run(Settings s) {
         s.model.vocab_size = corpus.vocab_size;
         model.emplace(s.model);
     } else if (corpus.vocab_size > model->config.vocab_size) {
-        throw ValueError(str("the text has ", corpus.vocab_size,
-                             " tokens, the model of --init-from ", model->config.vocab_size));
+        throw ValueError(
+            str("the vocabulary of the text must not exceed the vocabulary of the model of "
+                "--init-from, ",
+                model->config.vocab_size, " tokens: ", corpus.vocab_size));
     }
     std::cout << "model: " << model->num_parameters()
               << " parameters; text: " << corpus.train.size() + corpus.validation.size()

@@ -23,7 +23,7 @@
 #include "accel/config/yaml.h"
 #include "accel/state/checkpoint.h"
 #include "accel/utils/logger.h"
-#include "accel/utils/metrics.h"
+#include "accel/metrics.h"
 #include "accel/utils/progress.h"
 #include "accel/utils/random.h"
 #include "core/autograd/autograd.h"

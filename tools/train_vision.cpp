@@ -17,7 +17,7 @@
 
 #include "accel/tracking/image.h"
 #include "accel/tracking/png.h"
-#include "accel/utils/metrics.h"
+#include "accel/metrics.h"
 #include "core/autograd/autograd.h"
 #include "core/files/file.h"
 #include "core/files/safetensors.h"

@@ -17,8 +17,8 @@ using Options = std::vector<std::pair<std::string, std::string>>;
     throw FileError(printable(name) + ": " + reason);
 }
 
-// Returns whether text is UTF-8. The YAML parser accepts other bytes, also from the escapes \_ and
-// \N, but JSON writers do not.
+// Returns whether text is UTF-8. The YAML parser accepts other bytes, and creates them from the
+// escapes \_ and \N, but JSON writers reject them.
 bool is_utf8(std::string_view text) {
     while (!text.empty()) {
         const bool ascii = static_cast<unsigned char>(text[0]) < 0x80;

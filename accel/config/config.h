@@ -1,4 +1,4 @@
-// Reads flat configuration files.
+// Reads configuration files that are flat YAML maps.
 #pragma once
 
 #include <string>
@@ -8,11 +8,12 @@
 
 namespace axle::accel {
 
-// Returns a YAML map of scalars in the order of the file; lists become comma-separated text. Throws
-// FileError with path and reason if the file is missing, not YAML, not a map, not UTF-8, or has a
-// nested map or a repeated key.
+// Returns the keys and values of a YAML map of scalars in the order of the file; lists become
+// comma-separated text. Throws FileError with path and reason if the file is missing, is not a YAML
+// map in UTF-8, or has a nested map or a repeated key.
 std::vector<std::pair<std::string, std::string>> read_config(const std::string& path);
-// Does the same for text in memory; `name` replaces the path in messages.
+// Parses the text of a configuration file as read_config() does; error messages name `name` instead
+// of a path.
 std::vector<std::pair<std::string, std::string>> parse_config(std::string_view text,
                                                               const std::string& name);
 

@@ -9,10 +9,10 @@
 namespace axle::accel {
 
 std::optional<std::string> text_variable(const char* name);
-// Parses 1, true, t, yes, y, on as true, and 0, false, f, no, n, off as false, in any case. Throws
-// ValueError for other text.
+// Parses a boolean variable: 1, true, t, yes, y and on are true; 0, false, f, no, n and off are
+// false. Case is ignored. Throws ValueError for other text.
 std::optional<bool> flag_variable(const char* name);
-// Throws ValueError if the value is not an integer.
+// Parses an integer variable. Throws ValueError if the value is not an integer.
 std::optional<int> number_variable(const char* name);
 
 // Returns ASCII text in lower case.

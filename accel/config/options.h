@@ -9,10 +9,10 @@
 #include <variant>
 #include <vector>
 
+#include "accel/config/fp8_recipes.h"
 #include "accel/config/plugins.h"
+#include "accel/config/project.h"
 #include "accel/loading/data_loader.h"
-#include "accel/precision/fp8.h"
-#include "accel/state/project.h"
 #include "accel/tracking/tracker.h"
 #include "accel/utils/profile.h"
 #include "dist/group/mesh.h"
@@ -22,31 +22,34 @@
 
 namespace axle::accel {
 
-// The treatment of micro-batches at the end of a pass that are too few for an update.
+// The update at the end of a pass whose remaining micro-batches are fewer than an update needs.
 enum class ShortWindow : std::uint8_t {
-    as_upstream,  // as Accelerate: a smaller update, because losses are divided by num_steps
+    as_upstream,  // a smaller update, as in Accelerate, because losses are divided by num_steps
     actual,       // an update with the mean of their losses
-    carry_over,   // the next pass completes the update, as without sync_with_dataloader
-    drop,         // their gradients are dropped, and the counter is reset
+    carry_over,   // micro-batches of the next pass complete the update
+    drop,         // no update: their gradients are dropped, and the counter is reset
 };
 
 struct GradientAccumulationPlugin {
     std::optional<int> num_steps = {};
-    // true: schedules count micro-batches. Their length is the number of micro-batches, and each
-    // update advances them by its number of micro-batches (times the steps of SchedulerSteps).
-    // false, the default: schedules count updates.
+    // If true, schedules count micro-batches: each update advances them by its number of
+    // micro-batches (times the steps of SchedulerSteps), so their length must be the number of
+    // micro-batches. If false, the default, schedules count updates.
     std::optional<bool> adjust_scheduler = {};
-    // The last batch of a pass completes an update, and the counter is reset.
+    // Whether the last batch of a pass completes an update and resets the counter of micro-batches.
     bool sync_with_dataloader = true;
-    // Gradients are averaged over processes after each micro-batch.
+    // Whether gradients are averaged over processes after each micro-batch instead of once per
+    // update.
     bool sync_each_batch = false;
-    // `actual` and `drop` need sync_with_dataloader (UsageError).
+    // The treatment of a short window. `actual` and `drop` need sync_with_dataloader, else
+    // UsageError is thrown.
     ShortWindow short_window = ShortWindow::as_upstream;
 };
 
 // The number of steps by which each update advances a schedule.
 enum class SchedulerSteps : std::uint8_t {
-    per_process,  // one per process, as Accelerate: schedules count the batches of all processes
+    // One step per process, as in Accelerate: schedules count the batches of all processes.
+    per_process,
     per_update,   // one
 };
 
@@ -65,17 +68,18 @@ using KwargsHandler =
     std::variant<DistributedDataParallelKwargs, GradScalerKwargs, InitProcessGroupKwargs,
                  AutocastKwargs, ProfileKwargs, AORecipeKwargs, TERecipeKwargs>;
 
-// Fields are in the order of Accelerate's constructor. Empty text means unset: then environment
-// variables apply (ACCELERATE_MIXED_PRECISION or MIXED_PRECISION, ACCELERATE_USE_CPU,
-// ACCELERATE_TORCH_DEVICE, ACCELERATE_DYNAMO_*), then defaults.
+// The options of an Accelerator, in the order of Accelerate's constructor. An empty string means
+// that the option is not set. Then environment variables apply (ACCELERATE_MIXED_PRECISION or
+// MIXED_PRECISION, ACCELERATE_USE_CPU, ACCELERATE_TORCH_DEVICE, ACCELERATE_DYNAMO_*), then
+// defaults.
 struct AcceleratorOptions {
-    bool device_placement = true;      // move models and batches to the device
+    bool device_placement = true;      // whether models and batches are moved to the device
     bool split_batches = false;        // as in dataloader_config
-    std::string mixed_precision = {};  // "no", "fp16", "bf16" or "fp8" (accel/precision/fp8.h)
-    // Micro-batches per update. ACCELERATE_GRADIENT_ACCUMULATION_STEPS, which launchers set, takes
-    // precedence.
+    std::string mixed_precision = {};  // "no", "fp16", "bf16" or "fp8" (accel/config/fp8_recipes.h)
+    // The number of micro-batches per update. The variable ACCELERATE_GRADIENT_ACCUMULATION_STEPS,
+    // which launchers set, takes precedence.
     int gradient_accumulation_steps = 1;
-    bool cpu = false;  // false: use this process's GPU, if there is one
+    bool cpu = false;  // if false, the device is this process's GPU, if there is one
     std::optional<DataLoaderConfiguration> dataloader_config = {};
     std::optional<DeepSpeedPlugin> deepspeed_plugin = {};
     std::optional<FullyShardedDataParallelPlugin> fsdp_plugin = {};
@@ -84,7 +88,8 @@ struct AcceleratorOptions {
     // Random states that are synchronized before each pass over a prepared loader: "torch", "cuda",
     // "generator".
     std::vector<std::string> rng_types = {"generator"};
-    // Trackers, as objects or by name ("tensorboard", "jsonl", "csv", "all", or registered names).
+    // The trackers, as objects or by name ("tensorboard", "jsonl", "csv", "all", or a registered
+    // name).
     std::vector<LogWith> log_with = {};
     // The project's directory. It can also be set in project_config; different values throw
     // UsageError.
@@ -92,12 +97,12 @@ struct AcceleratorOptions {
     std::string logging_dir = {};
     ProjectConfiguration project_config = {};
     std::optional<GradientAccumulationPlugin> gradient_accumulation_plugin = {};
-    // false: each scheduler.step() is one step of the schedule, independent of the optimizer.
+    // If false, each scheduler.step() is one step of the schedule, independent of the optimizer.
     bool step_scheduler_with_optimizer = true;
-    // Handlers, at most one of each type. They are moved to the fields below.
+    // Handlers as in Accelerate, at most one of each type. They are moved to the fields below.
     std::vector<KwargsHandler> kwargs_handlers = {};
-    // Has no effect except for a warning: models are not compiled. On a GPU, compile() captures
-    // steps.
+    // The backend of torch.compile. Axle does not compile models: a backend only logs a warning. To
+    // speed up steps on a GPU, use Accelerator::compile().
     std::string dynamo_backend = {};
     std::optional<TorchDynamoPlugin> dynamo_plugin = {};
     // Plugins by name; the first one is active.
@@ -105,8 +110,9 @@ struct AcceleratorOptions {
     // The sizes of a mesh to create, instead of device_mesh.
     std::optional<ParallelismConfig> parallelism_config = {};
     std::optional<AutocastKwargs> autocast_kwargs = {};
-    // For "fp8": scales from the current values, or from the values of earlier steps
-    // (accel/precision/fp8.h). If both are given, the first one applies.
+    // The recipe for mixed_precision "fp8" (accel/config/fp8_recipes.h): ao_recipe_kwargs scales by
+    // the current values, te_recipe_kwargs by values of earlier steps. If both are given,
+    // ao_recipe_kwargs applies.
     std::optional<AORecipeKwargs> ao_recipe_kwargs = {};
     std::optional<TERecipeKwargs> te_recipe_kwargs = {};
     std::optional<GradScalerKwargs> grad_scaler_kwargs = {};  // for "fp16"
@@ -114,11 +120,11 @@ struct AcceleratorOptions {
     dist::DataParallelOptions ddp_kwargs = {};
     dist::ProcessGroupOptions init_process_group_kwargs = {};
     SchedulerSteps scheduler_steps = SchedulerSteps::per_process;
-    // Outputs of models that compute in f16 or bf16 are converted to f32.
+    // Whether outputs of models that compute in f16 or bf16 are converted to f32.
     bool convert_outputs_to_fp32 = true;
     // The group to use instead of all processes that the launcher has started.
     std::shared_ptr<dist::ProcessGroup> process_group = {};
-    // The mesh of the group's processes, which decides who reads which data
+    // The mesh of the group's processes, which decides which data each process reads
     // (accel/loading/data_loader.h).
     std::shared_ptr<const dist::DeviceMesh> device_mesh = {};
     // Deprecated: use mixed_precision "fp16" and dataloader_config. Throws UsageError if both are

@@ -11,7 +11,7 @@
 namespace axle::accel {
 namespace {
 
-// Moves a handler into the field of its type, which must have its default.
+// Moves each handler into the field of its type, which must not be set.
 class Handlers {
   public:
     explicit Handlers(AcceleratorOptions& options) : options_(options) {}
@@ -90,13 +90,14 @@ void take_fp16(AcceleratorOptions& options) {
     if (*options.fp16) options.mixed_precision = "fp16";
 }
 
-// Moves a deprecated option into dataloader_config.
+// Copies a deprecated option into a field of dataloader_config.
 template <class T>
 void move_in(const char* name, const std::optional<bool>& old, T& field, bool both) {
     if (!old) return;
     if (both && field != T(*old))
-        throw UsageError(str("Accelerator: ", name, " and dataloader_config.", name,
-                             " differ; give it in dataloader_config alone"));
+        throw UsageError(str("Accelerator: ", name, " and dataloader_config.", name, " differ: ",
+                             *old ? "true" : "false", " and ", field == T(true) ? "true" : "false",
+                             "; give it in dataloader_config alone"));
     field = *old;
 }
 
@@ -113,7 +114,7 @@ DataLoaderConfiguration dataloader_config(const AcceleratorOptions& options) {
     return config;
 }
 
-// Returns the value of the first variable that is set, and its name.
+// Returns the value and the name of the first environment variable that is set.
 std::pair<std::string, const char*> precision_of_environment() {
     for (const char* name : {"ACCELERATE_MIXED_PRECISION", "MIXED_PRECISION"})
         if (auto text = text_variable(name)) return {*text, name};

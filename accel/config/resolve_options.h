@@ -9,15 +9,15 @@
 
 namespace axle::accel {
 
-// Returns the options with kwargs handlers, deprecated spellings and environment variables moved to
-// their fields. Does not check plugins (accel/config/resolve_plugins.h).
+// Returns the options after setting their fields from kwargs handlers, deprecated options and
+// environment variables. Does not check plugins (accel/config/resolve_plugins.h).
 AcceleratorOptions resolved(AcceleratorOptions options);
-// Returns `steps`. Throws ValueError if it is less than 1.
+// Returns `steps`. Throws ValueError if it is less than 1, with a message that begins with `who`.
 int positive_steps(const char* who, int steps);
 int accumulation_steps(const AcceleratorOptions& options);
 std::string precision(const AcceleratorOptions& options);
-// Returns the project configuration with both directories. Throws UsageError if options contradict
-// each other, ValueError if one is invalid.
+// Returns the project configuration with project_dir and logging_dir set. Throws UsageError if
+// options contradict each other, and ValueError if an option is invalid.
 ProjectConfiguration project(const AcceleratorOptions& options);
 PrepareDataLoaderOptions loading(const AcceleratorOptions& options, Device device);
 

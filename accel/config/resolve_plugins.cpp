@@ -16,7 +16,7 @@ namespace {
 
 using Dimension = dist::DeviceMesh::Dimension;
 
-// Returns the dimensions in the order of the mesh.
+// Returns the dimensions in the order in which the mesh has them.
 std::array<Dimension, 5> dimensions_of(const ParallelismConfig& config) {
     return {{{"dp_replicate", config.dp_replicate_size},
              {"dp_shard", config.dp_shard_size},
@@ -77,18 +77,21 @@ void check_sizes(const ParallelismConfig& config) {
                                  "_size: must be at least 1: ", dimension.size));
         total *= dimension.size;
         if (total > kMaxProcesses)
-            throw ValueError(str("ParallelismConfig: ", dimension.name, "_size: more than ",
-                                 kMaxProcesses, " processes: ", dimension.size));
+            throw ValueError(str("ParallelismConfig: ", dimension.name,
+                                 "_size: the product of the sizes must be at most ", kMaxProcesses,
+                                 ": ", total));
     }
     if ((config.tp_size > 1 || config.cp_size > 1) && config.dp_replicate_size > 1 &&
         config.dp_shard_size == 1)
-        throw ValueError(
-            str("ParallelismConfig: tp_size or cp_size with dp_replicate_size needs dp_shard_size "
-                "above 1: ",
-                config.tp_size, ", ", config.cp_size, ", ", config.dp_replicate_size));
+        throw ValueError(str(
+            "ParallelismConfig: tp_size or cp_size above 1 with dp_replicate_size above 1 needs "
+            "dp_shard_size above 1: tp_size ",
+            config.tp_size, ", cp_size ", config.cp_size, ", dp_replicate_size ",
+            config.dp_replicate_size, ", dp_shard_size ", config.dp_shard_size));
     if (config.cp_size > 1 && config.sp_size > 1)
-        throw ValueError(str("ParallelismConfig: cp_size and sp_size exclude each other: ",
-                             config.cp_size, ", ", config.sp_size));
+        throw ValueError(str(
+            "ParallelismConfig: cp_size above 1 cannot be combined with sp_size above 1: cp_size ",
+            config.cp_size, ", sp_size ", config.sp_size));
     check_choice("ParallelismConfig: cp_backend", config.cp_backend, {"torch"});
     check_choice("ParallelismConfig: sp_backend", config.sp_backend, {"deepspeed"});
 }
@@ -117,7 +120,7 @@ void read_parallelism(AcceleratorOptions& options) {
     if (options.parallelism_config) check_sizes(*options.parallelism_config);
 }
 
-// Parses a name or, as Accelerate, its number from 1.
+// Parses the name of a strategy or, as Accelerate does, its number, starting at 1.
 std::string sharding_strategy(const std::string& text) {
     constexpr std::array kNames = {"FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD",
                                    "HYBRID_SHARD_ZERO2"};
@@ -180,7 +183,7 @@ void read_deepspeed(AcceleratorOptions& options) {
 
 [[noreturn]] void not_there(const char* option, const char* what, const char* fix) {
     throw NotImplementedError(
-        str("Accelerator: ", option, ": ", what, " is not implemented yet: ", fix));
+        str("Accelerator: ", option, ": ", what, " is not implemented yet; ", fix));
 }
 
 }  // namespace
@@ -218,8 +221,9 @@ void check_plugins(const AcceleratorOptions& options, int num_processes) {
     if (const auto& config = options.parallelism_config) {
         const std::int64_t total = config->total_size();
         if (total != 1 && total != num_processes)
-            throw ValueError(str("ParallelismConfig: its sizes multiply to ", total,
-                                 ", and the number of processes is ", num_processes));
+            throw ValueError(
+                str("ParallelismConfig: the product of the sizes must be the number of processes, ",
+                    num_processes, ": ", total));
         if (config->dp_shard_size > 1)
             not_there("parallelism_config.dp_shard_size", "sharded data parallel training",
                       "leave it at 1");

@@ -8,16 +8,16 @@
 namespace axle::accel {
 
 // Adds plugins that environment variables request, and replaces deprecated plugins. Throws
-// UsageError if two options contradict each other, ValueError for invalid values.
+// UsageError if two options contradict each other, and ValueError for invalid values.
 void read_plugins(AcceleratorOptions& options);
-// Throws ValueError if sizes do not match the number of processes, NotImplementedError for an
-// engine that Axle lacks.
+// Throws ValueError if sizes do not match the number of processes, and NotImplementedError for an
+// engine that Axle does not implement.
 void check_plugins(const AcceleratorOptions& options, int num_processes);
-// Logs that a dynamo backend does not compile models.
+// Logs a warning if a dynamo backend is set, because Axle does not compile models.
 void explain_dynamo(const AcceleratorOptions& options);
-// Returns a mesh of parallelism_config's dimensions that are larger than 1 (nullptr if there is
-// none); without a parallelism_config, returns device_mesh. All processes of the group must call
-// it.
+// Returns a mesh with the dimensions of parallelism_config that are larger than 1, or nullptr if
+// there are none. Without a parallelism_config, returns device_mesh. All processes of the group
+// must call this function.
 std::shared_ptr<const dist::DeviceMesh> mesh_of(const AcceleratorOptions& options,
                                                 const std::shared_ptr<dist::ProcessGroup>& group);
 

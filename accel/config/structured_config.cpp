@@ -12,7 +12,7 @@
 namespace axle::accel {
 namespace {
 
-// Parses text that consists of a number only. Returns false otherwise.
+// Parses text as a number. Returns false if the text has other characters.
 template <class T>
 bool parse_number(const std::string& text, T& value) {
     const char* const end = text.data() + text.size();
@@ -104,10 +104,10 @@ void ConfigFields::check_known() const {
     for (const auto& [key, value] : group.given->entries()) {
         if (std::find(group.known.begin(), group.known.end(), key) != group.known.end()) continue;
         const std::string meant = nearest(key, group.known);
-        throw ValueError(str("config: there is no ", in_quotes(group.name + key),
+        throw ValueError(str("config: unknown option ", in_quotes(group.name + key),
                              meant.empty()
-                                 ? "; there are: "
-                                 : "; did you mean " + group.name + meant + "? There are: ",
+                                 ? "; expected one of "
+                                 : "; did you mean " + group.name + meant + "? Expected one of ",
                              joined(group.known)));
     }
 }
@@ -140,7 +140,7 @@ void ConfigFields::read(const char* name, const Tree& given, std::uint64_t& valu
     if (given.is_integer() && given.integer() >= 0)
         value = static_cast<std::uint64_t>(given.integer());
     else if (!given.is_string() || !parse_number(given.string(), value))
-        fail(name, "an integer from 0 on", given);
+        fail(name, "a non-negative integer", given);
 }
 
 void ConfigFields::read(const char* name, const Tree& given, double& value) const {
@@ -154,7 +154,7 @@ void ConfigFields::read(const char* name, const Tree& given, std::string& value)
     if (given.is_string())
         value = given.string();
     else if (given.is_boolean())
-        value = given.boolean() ? "yes" : "no";  // the most likely spelling in a file
+        value = given.boolean() ? "yes" : "no";  // YAML parses yes and no as booleans
     else if (given.is_number())
         value = to_json(given, -1);
     else

@@ -1,5 +1,5 @@
-// Configuration of a program as structs of typed options, whose defaults are overridden by a YAML
-// file and by `group.key=value` on the command line.
+// Configuration of a program as structs of typed options. A YAML file, and `group.key=value` on the
+// command line, override the defaults.
 //
 //     struct DataConfig {
 //         accel::Required<std::string> data_dir;
@@ -47,12 +47,13 @@ class Required {
     std::optional<T> value_;
 };
 
-// The visitor of configuration structs: visit() calls it with the name of each option. An option is
-// a bool, std::int64_t, std::uint64_t, double, std::string or std::vector<std::string>, one of
-// these in std::optional (null resets it) or Required, or a struct with a visit() of its own.
+// The visitor of configuration structs: their visit() calls it with the name of each option. An
+// option is a bool, std::int64_t, std::uint64_t, double, std::string or std::vector<std::string>,
+// one of these in std::optional (null resets it) or Required, or a struct with a visit() of its
+// own.
 class ConfigFields {
   public:
-    // Reads the options from a map. Null counts as an empty map.
+    // Reads the options from a map, `given`. A null `given` is read as an empty map.
     explicit ConfigFields(const Tree& given);
 
     template <class T>
@@ -68,7 +69,7 @@ class ConfigFields {
         }
     }
     // Returns the resolved configuration; "???" marks required options that are not given. Throws
-    // ValueError for keys that no group has, and lists the known ones.
+    // ValueError for unknown keys; the message lists the known keys.
     Tree finish();
     // Throws ValueError with the names of all required options that are not given.
     void check_complete() const;
@@ -81,7 +82,8 @@ class ConfigFields {
         Tree resolved = Tree::map();
     };
 
-    // Returns the value of an option, or nullptr if it is not given. Records the name as known.
+    // Returns the value of an option, or nullptr if it is not given. Adds the name to the known
+    // keys.
     const Tree* find(const char* name);
     void resolve(const char* name, Tree value);
     void begin_group(const char* name);
@@ -108,7 +110,7 @@ class ConfigFields {
         read(name, given, read_value);
         value = std::move(read_value);
     }
-    // Returns whether the value is null, which the command line writes as "null".
+    // Returns whether the value is null, which is written "null" on the command line.
     static bool is_none(const Tree& given);
     // Returns whether the value is null or "???", which marks required options in a file.
     static bool is_missing(const Tree& given);
@@ -127,17 +129,19 @@ class ConfigFields {
         return value.is_given() ? tree_of(*value) : Tree("???");
     }
 
-    std::vector<Group> groups_;  // the open groups, the outermost first
+    std::vector<Group> groups_;  // the groups being visited, the outermost first
     std::vector<std::string> missing_;
 };
 
-// Returns a map of maps: the file (no file if the path is empty), overridden by `group.key=value`.
-// Overrides are text, which the type of the option interprets: 10, 1e-3, true, null, [a, b]. Throws
-// FileError or ValueError for the file, UsageError for an override without a name or a '='.
+// Returns the map of a YAML file (an empty map if the path is empty) with the overrides applied. An
+// override is text of the form `group.key=value`; the type of the option decides how the value is
+// parsed, for example 10, 1e-3, true, null or [a, b]. Throws FileError or ValueError if the file
+// can't be read, and UsageError for an override without a name or a '='.
 Tree read_structured_config(const std::string& path, const std::vector<std::string>& overrides);
 
-// Sets the options that are given, and returns the resolved configuration with all options. Also
-// throws ValueError for a value of the wrong type, unknown keys and missing options.
+// Sets the options that the file or the overrides contain, and returns a map with the values of all
+// options. Throws the errors of read_structured_config(), and ValueError for values of the wrong
+// type, unknown keys and missing options.
 template <class Config>
 Tree load_config(Config& config, const std::string& path,
                  const std::vector<std::string>& overrides) {
@@ -149,7 +153,8 @@ Tree load_config(Config& config, const std::string& path,
     return resolved;
 }
 
-// Returns the configuration with its current values, for help; "???" marks required options.
+// Returns a map with the current values of all options, for help texts; "???" marks required
+// options.
 template <class Config>
 Tree config_tree(Config& config) {
     ConfigFields fields({});

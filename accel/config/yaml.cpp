@@ -17,7 +17,8 @@ namespace {
 
 constexpr int kMaxDepth = 32;
 constexpr int kMaxValues = 10000;
-constexpr std::size_t kMaxNumber = 256;  // characters; std::regex recurses for each of them
+// Characters of a number; std::regex recurses once per character.
+constexpr std::size_t kMaxNumber = 256;
 
 enum class Plain { null, boolean, integer, real, special, text };
 
@@ -27,7 +28,7 @@ bool is_one_of(const std::string& text, std::initializer_list<const char*> words
     return false;
 }
 
-// Returns the type of text without quotes.
+// Returns the YAML type of unquoted text.
 Plain resolve(const std::string& text) {
     static const std::regex integer(
         "[-+]?0b[01_]+|[-+]?0[0-7_]+|[-+]?(0|[1-9][0-9_]*)|[-+]?0x[0-9a-fA-F_]+|"
@@ -48,7 +49,7 @@ Plain resolve(const std::string& text) {
     return Plain::text;
 }
 
-// Parses sexagesimal numbers: "1:30" is 90.
+// Parses a sexagesimal number: "1:30" is 90.
 template <class T, class F>
 T sixty_based(const std::string& digits, F&& parse) {
     T value = 0;
@@ -66,7 +67,7 @@ class Reader {
 
     Tree read(const YAML::Node& node, int depth = 0) {
         if (depth > kMaxDepth) fail("is nested too deeply");
-        if (++values_ > kMaxValues) fail(str("holds more than ", kMaxValues, " values"));
+        if (++values_ > kMaxValues) fail(str("has more than ", kMaxValues, " values"));
         if (node.IsNull()) return {};
         if (node.IsScalar()) return scalar(node);
         check_tag(node, node.IsSequence() ? "tag:yaml.org,2002:seq" : "tag:yaml.org,2002:map");
@@ -164,7 +165,8 @@ class Reader {
     int values_ = 0;
 };
 
-// Formats a number as 0.001, 1.0e-05 or 3.0: digits as Python's repr, the point as PyYAML.
+// Formats a number such as 0.001, 1.0e-05 or 3.0, with the digits of Python's repr and the decimal
+// point of PyYAML.
 std::string real_text(double value) {
     if (std::isnan(value)) return ".nan";
     if (std::isinf(value)) return value < 0 ? "-.inf" : ".inf";
@@ -252,7 +254,7 @@ void write_map(std::string& out, const Tree& map, int indent, bool in_list) {
     }
 }
 
-// Writes a value after "key:" or "-", including the end of the line.
+// Writes a value that follows "key:" or "-", and the end of the line.
 void write(std::string& out, const Tree& value, int indent, bool in_list) {
     if (value.is_map() && !value.empty()) {
         out += in_list ? " " : "\n";

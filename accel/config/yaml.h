@@ -8,13 +8,13 @@
 
 namespace axle::accel {
 
-// Returns the value of a document. Throws ValueError "name: reason" for text that is not YAML in
-// UTF-8, repeated keys, tags that safe_load does not support, more than 10000 values, or more than
-// 32 levels. Dates stay text.
+// Parses a YAML document and returns its value. Dates stay text. Throws ValueError, with a message
+// that begins with `name`, for text that is not YAML in UTF-8, for repeated keys, for tags that
+// safe_load does not support, and for more than 10000 values or 32 levels.
 Tree parse_yaml(std::string_view text, const std::string& name);
 
-// Returns text like yaml.safe_dump's, but lines are not folded and keys are not sorted. Text that
-// would be read as another type is quoted. Throws ValueError for text that is not UTF-8.
+// Formats a map as YAML text, as yaml.safe_dump does, but without folding lines or sorting keys.
+// Text that would be read as another type is quoted. Throws ValueError for text that is not UTF-8.
 std::string to_yaml(const Tree& map);
 
 }  // namespace axle::accel

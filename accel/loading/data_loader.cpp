@@ -27,7 +27,7 @@ std::vector<DataRank> data_ranks(const dist::ProcessGroup& group, const dist::De
 
 DataRank data_rank(const dist::DeviceMesh& mesh, int rank) {
     DataRank place;
-    int stride = 1;  // index distance along the current dimension
+    int stride = 1;  // distance between two indices along the current dimension
     for (auto dimension = mesh.dimensions().rbegin(); dimension != mesh.dimensions().rend();
          ++dimension) {
         const auto& [name, size] = *dimension;
@@ -56,16 +56,22 @@ std::unique_ptr<data::Feed> PreparedLoaderHooks::feed(data::DataLoader& loader,
 
 void shard_or_dispatch(data::DataLoader& loader, const std::shared_ptr<dist::ProcessGroup>& group,
                        const PrepareDataLoaderOptions& options) {
+    const auto list_of = [](const std::vector<int>& ranks) {
+        return Tree(Tree::List(ranks.begin(), ranks.end()));
+    };
     const DataLoaderConfiguration& config = options.config;
     const bool dispatches =
         config.dispatch_batches.value_or(loader.dataset() == nullptr && options.put_on_device);
     if (dispatches && !options.put_on_device)
         throw ValueError(
-            "prepare_data_loader: dispatch_batches places batches on the device: it needs "
-            "put_on_device");
+            "prepare_data_loader: dispatch_batches = true needs put_on_device = true, because "
+            "it sends batches to the devices");
     const dist::DeviceMesh* mesh = options.device_mesh.get();
     if (mesh != nullptr && mesh->group()->global_ranks() != group->global_ranks())
-        throw ValueError("prepare_data_loader: the mesh has other processes than the group");
+        throw ValueError(
+            str("prepare_data_loader: the mesh must have the processes of the group: the mesh has ",
+                list_of(mesh->group()->global_ranks()), ", the group has ",
+                list_of(group->global_ranks())));
     const std::vector<DataRank> places = data_ranks(*group, options.device_mesh.get());
     const DataRank own = places[static_cast<std::size_t>(group->rank())];
     const data::ShardOptions share{.num_processes = own.count,
@@ -73,7 +79,7 @@ void shard_or_dispatch(data::DataLoader& loader, const std::shared_ptr<dist::Pro
                                    .split_batches = config.split_batches,
                                    .even_batches = config.even_batches};
     try {
-        loader.shard(share);  // throws if the loader can't be shared
+        loader.shard(share);  // throws if the loader can't be sharded
     } catch (const Error&) {
         data::rethrow_from(
             str("prepare_data_loader: process ", group->rank(), " of ", group->size()));

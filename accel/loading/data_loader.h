@@ -1,8 +1,8 @@
 // Prepares data loaders for several processes.
 //
-// Each process reads its own batches of a common order (data/loading/shard.h), or the main process
-// reads all batches and distributes them (dispatch_batches). In both cases all processes get
-// batches of the same size, and loops, flags and positions work as in data::DataLoader.
+// Each process reads its own batches from an order that all processes share (data/loading/shard.h),
+// or the main process reads all batches and distributes them (dispatch_batches). In both cases all
+// processes get batches of the same size, and the loader is used as any data::DataLoader.
 #pragma once
 
 #include <cstdint>
@@ -22,37 +22,38 @@
 namespace axle::accel {
 
 struct DataLoaderConfiguration {
-    // true: a loader's batch is the batch of all processes, and each takes a part of it. false:
-    // each process takes whole batches.
+    // If true, a loader's batch is split between the processes, and each process gets a part. If
+    // false, each process gets batches of the loader's batch size.
     bool split_batches = false;
-    // The main process reads all batches and distributes them. By default this is done for iterable
-    // datasets whose batches are placed on a device.
+    // Whether the main process reads all batches and distributes them. The default is true for
+    // iterable datasets whose batches are placed on a device.
     std::optional<bool> dispatch_batches = {};
-    // All processes get the same number of batches: the first samples are repeated at the end.
+    // Whether all processes get the same number of batches: the first samples are repeated at the
+    // end of a pass.
     bool even_batches = true;
-    // Random orders are seeded with data_seed (by default the default generator's seed), instead of
-    // the loader's own seed.
+    // Whether random orders are seeded with data_seed (or, if it is not set, the seed of the
+    // default generator) instead of the loader's own seed.
     bool use_seedable_sampler = false;
     std::optional<std::uint64_t> data_seed = {};
-    // Copies to a GPU are asynchronous. Copies of pinned batches always are.
+    // Whether copies to a GPU are asynchronous. Copies of pinned batches are always asynchronous.
     bool non_blocking = false;
     // Has no effect: every loader saves its position.
     bool use_stateful_dataloader = false;
 };
 
-// The rows that one process gets of a batch of all processes.
+// The range of rows [begin, end) that one process gets from a batch of all processes.
 struct Slice {
     std::int64_t begin = 0, end = 0;
 };
-// Returns a process's slice of a batch, instead of slice_tensors(). The main process calls it for
-// each process.
+// A function that returns one process's slice of a batch and replaces slice_tensors(). The main
+// process calls it for each process.
 using SliceFn =
     std::function<Tree(const Tree& batch, Slice slice, int process_index, int num_processes)>;
 
 // The position of a process among the processes that read different data.
 struct DataRank {
     int index = 0, count = 1;
-    // Whether it is the first of the processes that read the same data.
+    // Whether this process has the lowest rank of the processes that read the same data.
     bool is_first = true;
 };
 
@@ -68,12 +69,12 @@ struct PrepareDataLoaderOptions {
     // Random states that are synchronized across processes before each pass.
     std::vector<RngType> rng_types = {RngType::generator};
     SliceFn slice_fn_for_dispatch = {};
-    // The mesh of the group's processes; nullptr if all read different data.
+    // The mesh of the group's processes, or nullptr if all processes read different data.
     std::shared_ptr<const dist::DeviceMesh> device_mesh = {};
 };
 
-// Prepares a loader for this process of the group, in place and without an Accelerator. Returns the
-// loader. Preparing it again replaces the earlier preparation. Throws ValueError for
+// Prepares a loader for this process of the group without an Accelerator. Changes the loader itself
+// and returns it. Preparing a loader again replaces the earlier preparation. Throws ValueError for
 // dispatch_batches without put_on_device, and for split_batches with a batch size that is not a
 // multiple of the number of processes.
 data::DataLoader& prepare_data_loader(data::DataLoader& loader,

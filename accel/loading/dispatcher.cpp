@@ -28,7 +28,7 @@ Tree joined(std::vector<Tree> batches) {
     }
 }
 
-// Returns nullopt at the end of the pass.
+// Returns the batch of a message, or nullopt at the end of the pass.
 std::optional<data::Batch> unpacked(const Tree& message) {
     if (message.is_null()) return std::nullopt;
     return data::Batch{.tree = message["batch"],
@@ -40,8 +40,8 @@ std::optional<data::Batch> unpacked(const Tree& message) {
 
 }  // namespace
 
-// The feed of the main process. Everything that can fail happens in next(), which sends errors to
-// the other processes.
+// The feed of the main process. Only next() calls functions that can fail, because it sends errors
+// to the other processes.
 class DataLoaderDispatcher::MainFeed : public data::Feed {
   public:
     MainFeed(const DataLoaderDispatcher& dispatcher, data::DataLoader& loader, std::int64_t steps)
@@ -70,11 +70,11 @@ class DataLoaderDispatcher::MainFeed : public data::Feed {
   private:
     struct Step {
         Tree tree;
-        bool complete = false;  // has all its batches
+        bool complete = false;  // whether the step has a batch for each process
         bool last = false;
     };
 
-    // Returns nullopt at the end of the pass.
+    // Returns the next step, or nullopt at the end of the pass.
     std::optional<Step> next_step() {
         if (!raw_) open();
         if (ahead_error_) std::rethrow_exception(ahead_error_);
@@ -86,7 +86,7 @@ class DataLoaderDispatcher::MainFeed : public data::Feed {
         return step;
     }
 
-    // An error in the next step is kept until the current step has been sent.
+    // Reads the next step. An error is stored until the current step has been sent.
     void read_ahead() noexcept {
         try {
             ahead_ = read();
@@ -95,8 +95,8 @@ class DataLoaderDispatcher::MainFeed : public data::Feed {
         }
     }
 
-    // Opens the feed at the current position. Incomplete steps are padded with rows of the first
-    // step that has any; when a pass is resumed, these rows are read first.
+    // Opens the feed at the current position. An incomplete step is padded with rows of the first
+    // step of the pass. If the pass is resumed later, these rows are read first.
     void open() {
         if (steps_ > 0 && pads_) {
             raw_ = loader_.read_whole(0);
@@ -126,7 +126,7 @@ class DataLoaderDispatcher::MainFeed : public data::Feed {
         return step;
     }
 
-    // Cuts a step into slices of equal size.
+    // Divides a step into slices of equal size, one per process.
     void cut(const Step& step, std::vector<Tree>& parts) {
         Tree tree = step.tree;
         const std::int64_t real = find_batch_size(tree);
@@ -155,11 +155,11 @@ class DataLoaderDispatcher::MainFeed : public data::Feed {
     const DataLoaderDispatcher& dispatcher_;
     data::DataLoader& loader_;
     std::int64_t steps_, readers_, batches_per_step_;
-    bool pads_;  // pads steps that can't be split evenly
+    bool pads_;  // whether steps that can't be split evenly are padded
     std::unique_ptr<data::Feed> raw_;
     std::optional<Step> ahead_;
     std::exception_ptr ahead_error_;
-    Tree head_;  // rows of the pass's first step, for padding; null until they are needed
+    Tree head_;  // rows of the first step of the pass for padding; null before they are needed
 };
 
 // The feed of the other processes.

@@ -1,9 +1,9 @@
 // Private to accel: distributes batches from the main process.
 //
-// Works as accelerate.data_loader.DataLoaderDispatcher: the main process reads a batch for each
-// process (with split_batches, one for all), concatenates them and sends each process a slice. A
-// step is one scatter. It also carries exceptions of the main process, so that all processes throw
-// them.
+// Equivalent to accelerate.data_loader.DataLoaderDispatcher. The main process reads one batch per
+// process and concatenates them (with split_batches, it reads one batch in total), and sends each
+// process a slice. Each step is one scatter, which also transfers an exception of the main process,
+// so that all processes throw it.
 #pragma once
 
 #include <cstdint>

@@ -1,9 +1,10 @@
-// Private to accel: gives all processes the same number of batches when each reads its own shards.
+// Private to accel: gives all processes the same number of batches if each process reads its own
+// shards.
 //
 // Before each step the processes exchange whether they have a batch and whether it is the last one.
-// A process without a batch gets the batch of the first process that has one, marked as repeated.
-// With drop_last the pass ends when one process has no batch. If one process fails, all processes
-// throw its error.
+// A process without a batch gets a copy of the batch of the first process that has one; its rows
+// are marked as repeated. With drop_last the pass ends when any process has no batch. If one
+// process fails, all processes throw its error.
 #pragma once
 
 #include <memory>
@@ -18,15 +19,16 @@ namespace axle::accel {
 
 class EvenFeed : public data::Feed {
   public:
-    // `counts` is false if another process reads the same rows.
+    // `own` is the feed of this process. If `counts` is false, its rows are not valid rows, because
+    // another process reads the same data.
     EvenFeed(std::shared_ptr<dist::ProcessGroup> group, std::unique_ptr<data::Feed> own,
              bool drop_last, bool counts)
         : group_(std::move(group)), own_(std::move(own)), drop_last_(drop_last), counts_(counts) {}
     std::optional<data::Batch> next() override;
 
   private:
-    // Returns `batch`, or the batch of the first process that has one. `steps` has the messages of
-    // all processes.
+    // Returns `batch` if it has a value, or else a copy of the batch of the first process that has
+    // one. `steps` contains the messages of all processes.
     data::Batch share_batch(std::optional<data::Batch> batch, const std::vector<Tree>& steps);
 
     std::shared_ptr<dist::ProcessGroup> group_;

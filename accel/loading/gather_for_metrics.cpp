@@ -16,14 +16,15 @@ bool has_other_leaves(const Tree& tree) {
     return found;
 }
 
-// Cuts tensors with one row per sample to their first rows.
+// Returns the first `rows` rows of each tensor with one row per sample, and other tensors
+// unchanged.
 Tree leading_rows(const Tree& tree, std::int64_t samples, std::int64_t rows) {
     return map_tensors(tree, [&](const Tensor& t) {
         return Tree(t.dim() > 0 && t.size(0) == samples ? t.narrow(0, 0, rows) : t);
     });
 }
 
-// Does the same for lists with one element per sample, in maps at any depth.
+// Returns the first `rows` elements of each list with one element per sample, in maps at any depth.
 Tree leading_objects(const Tree& tree, std::int64_t samples, std::int64_t rows) {
     if (tree.is_list() && std::ssize(tree.elements()) == samples)
         return Tree::list({tree.elements().begin(), tree.elements().begin() + rows});

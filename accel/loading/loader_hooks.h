@@ -19,10 +19,11 @@ class PreparedLoaderHooks : public data::LoaderHooks {
 
     void begin(data::DataLoader& loader) override {
         has_feed_ = false;
-        group_->set_leave_reason({});  // clears the reason of an earlier pass that failed
+        group_->set_leave_reason({});  // clears the reason set by an earlier pass that failed
         group_->set_missing_reason({});
         synchronize_rng_states(*group_, options_.rng_types, loader.generator().get());
-        // If some processes left the last loop early, their epochs differ.
+        // Epochs differ if some processes left the last loop early, so all processes use the epoch
+        // of rank 0.
         if (group_->size() > 1)
             loader.begin_epoch(group_->broadcast_object(loader.epoch()).integer());
     }
@@ -36,8 +37,8 @@ class PreparedLoaderHooks : public data::LoaderHooks {
             return Tree(from.to(options_.device, options_.config.non_blocking || from.is_pinned()));
         });
     }
-    // Sends the reason to the other processes, in case this process exits or skips the collectives
-    // that they wait in.
+    // Sets the reason that the other processes report if this process exits or skips collectives
+    // that they wait for.
     void failed(data::DataLoader& loader, const char* why) override {
         group_->set_leave_reason(why);
         const bool all_know = has_feed_ && (loader.is_dispatched() || loader.needs_even_steps());
@@ -50,10 +51,11 @@ class PreparedLoaderHooks : public data::LoaderHooks {
   protected:
     std::shared_ptr<dist::ProcessGroup> group_;
     PrepareDataLoaderOptions options_;
-    bool has_feed_ = false;  // the pass has its feed, which can send errors to other processes
+    // Whether the feed of the pass exists; it sends errors to other processes.
+    bool has_feed_ = false;
 };
 
-// Shards the loader, or sets a dispatcher. Does not set hooks.
+// Shards the loader or sets a dispatcher, as the options require. Does not set hooks.
 void shard_or_dispatch(data::DataLoader& loader, const std::shared_ptr<dist::ProcessGroup>& group,
                        const PrepareDataLoaderOptions& options);
 

@@ -65,7 +65,7 @@ std::string Accumulation::position_key(bool of_several) const {
     const bool last = ends_pass();
     const bool completes = last || (counts_.step + 1) % options_.num_steps == 0;
     std::string key = str(options_.num_steps, completes, counts_.sync_gradients);
-    // The divisor of a short window is part of the graph.
+    // A captured graph contains the divisor of a short window, so the key contains its length.
     if (options_.short_window == ShortWindow::actual)
         key += str(" window ", counts_.sync_gradients ? 0 : counts_.window);
     if (of_several) key += str(" at ", last ? -1 : counts_.step % options_.num_steps);

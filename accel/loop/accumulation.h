@@ -19,15 +19,16 @@ struct AccumulationOptions {
     ShortWindow short_window = ShortWindow::as_upstream;
 };
 
-// The state of gradient accumulation: the position within the current update, the running loops
-// over prepared loaders, and the division of the accumulated gradients. Used by one thread.
+// The state of gradient accumulation: the position in the current update, the running loops over
+// prepared loaders, and the division of the accumulated gradients. Used by one thread.
 class Accumulation {
   public:
     // The counters, which captured steps rewind and checkpoints restore.
     struct Counts {
-        std::int64_t step = 0;    // micro-batches since the last update
-        std::int64_t opened = 0;  // micro-batches ever
-        std::int64_t window = 0;  // micro-batches of the current update; 0 without accumulate()
+        std::int64_t step = 0;    // number of micro-batches since the last update
+        std::int64_t opened = 0;  // number of micro-batches since the Accelerator was created
+        // Number of micro-batches in the current update; 0 without accumulate().
+        std::int64_t window = 0;
         bool sync_gradients = true;
     };
 
@@ -42,28 +43,29 @@ class Accumulation {
     bool sync_gradients() const { return counts_.sync_gradients; }
     void set_sync_gradients(bool sync) { counts_.sync_gradients = sync; }
     GradientState state() const;
-    // Forgets the current update and all gradient divisions.
+    // Clears the state of the current update and all gradient divisions.
     void reset();
 
     // Counts a micro-batch and decides whether it completes an update.
     void begin_micro_batch();
-    // Returns whether the gradients of the current micro-batch stay with this process.
+    // Returns whether the gradients of the current micro-batch are not averaged over processes.
     bool holds_back() const { return !counts_.sync_gradients && !options_.sync_each_batch; }
-    // Returns whether a micro-batch that began now would complete an update because its loader
-    // ends.
+    // Returns whether the next micro-batch would complete an update because its batch is the
+    // loader's last one.
     bool ends_pass() const;
-    // Returns whether the gradients accumulated so far will be dropped when the running loop ends.
+    // Returns whether the accumulated gradients will be dropped when the running loop ends.
     bool drops_window() const;
-    // Returns text that identifies the position of the next micro-batch, because a captured step is
-    // valid for one position. `of_several`: the step consists of several micro-batches.
+    // Returns text that identifies the position of the next micro-batch in its update; a captured
+    // step is valid for one position. `of_several` is true if the step consists of several
+    // micro-batches.
     std::string position_key(bool of_several) const;
 
     // Called when a loop over a prepared loader begins and ends.
     void begin_pass(data::DataLoader& loader) { active_.push_back(&loader); }
     void end_pass(const data::DataLoader& loader);
-    // Returns the loaders whose loops run, the innermost last.
+    // Returns the loaders of the running loops, the innermost last.
     const std::vector<data::DataLoader*>& active_loaders() const { return active_; }
-    // Returns the loader of the innermost loop, or nullptr.
+    // Returns the loader of the innermost running loop, or nullptr.
     data::DataLoader* active_loader() const { return active_.empty() ? nullptr : active_.back(); }
 
     GradientDivision& division() { return division_; }
@@ -75,7 +77,7 @@ class Accumulation {
     AccumulationOptions options_;
     Counts counts_;
     std::vector<data::DataLoader*> active_;
-    // The loop of the latest micro-batch, and whether its batch is the last one.
+    // The loader of the latest micro-batch, and whether its batch is the loader's last one.
     data::DataLoader* loader_ = nullptr;
     bool is_last_batch_ = false;
     GradientDivision division_;

@@ -12,7 +12,7 @@
 namespace axle::accel {
 namespace {
 
-// Sets a flag within its scope.
+// A scope in which a flag is set.
 class Busy {
   public:
     explicit Busy(bool& flag) : flag_(flag), before_(std::exchange(flag, true)) {}
@@ -114,7 +114,8 @@ void DeviceRates::settle() {
     if (std::exchange(changed_options_, false)) optimizer_.push_options(true);
 }
 
-// Returns whether the only change is that the schedule has stepped eagerly.
+// Returns whether the host's state differs from the table only because the schedule has stepped
+// eagerly.
 bool DeviceRates::is_in_table(const HostState& now) const {
     const std::int64_t row = followed_ + now.step_count - left_.step_count;
     if (possible_ != followed_ || row <= followed_ || row > capacity_) return false;
@@ -122,8 +123,8 @@ bool DeviceRates::is_in_table(const HostState& now) const {
     return std::equal(now.rates.begin(), now.rates.end(), at);
 }
 
-// The program has changed rates: they apply from now on, until the schedule's next step, and beyond
-// if the schedule computes its rates from the current ones.
+// Applies rates that the program has changed. They are valid until the schedule's next step, and
+// affect later steps only if the schedule computes its rates from the current rates.
 void DeviceRates::accept_changes(const HostState& now) {
     if (now.rates.size() == left_.rates.size() && is_in_table(now)) {
         followed_ = possible_ = followed_ + now.step_count - left_.step_count;
@@ -134,7 +135,7 @@ void DeviceRates::accept_changes(const HostState& now) {
     const std::vector<double> before = left_.rates;
     std::vector<double> rates = now.rates;
     std::copy(before.begin(), before.end(), rates.begin());
-    set_rates(rates);  // the steps to catch up with used the old rates
+    set_rates(rates);  // because the replayed steps used the old rates
     catch_up();
     filled_ = false;
     rates = host_state().rates;

@@ -11,45 +11,49 @@
 
 namespace axle::accel {
 
-// A table of learning rates (and momenta) on the device, one row per schedule step. A captured step
-// can't read its learning rate from the host, and can't report to the host whether the step was
-// skipped, in which case the schedule does not advance. So the device counts the steps that are
-// taken, and the optimizer reads the row of that count. The table is filled by advancing the host's
-// schedule and rewinding it. The host's schedule catches up when it is read, when a step is taken
-// eagerly, and at the end of the table.
+// A table of learning rates and momenta on the device, with one row per schedule step. A captured
+// step can't read its learning rate from the host, and the host does not know whether fp16 has
+// skipped the step. So the device counts the steps that were not skipped, and the optimizer reads
+// the row with this index. The table is filled by advancing the host's schedule and rewinding it.
+// The host's schedule is updated when it is read, before an eager step, and at the end of the
+// table.
 class DeviceRates {
   public:
-    static constexpr std::int64_t kSteps = 1024;  // steps in a table
+    static constexpr std::int64_t kSteps = 1024;  // number of steps in a table
 
-    // take_step(scheduler) advances the schedule by one update. If updates can be skipped, only the
-    // device counts the updates that were taken; otherwise the host's schedule follows each replay.
+    // take_step(scheduler) advances the schedule by one update. If `can_skip`, fp16 can skip
+    // updates, and the host's schedule is updated only when it is read. Otherwise it is updated
+    // after each replay.
     DeviceRates(optim::Optimizer& optimizer, optim::Scheduler& scheduler, Device device,
                 bool can_skip, std::function<void(optim::Scheduler&)> take_step);
 
     const optim::Optimizer& optimizer() const { return optimizer_; }
     const optim::Scheduler& scheduler() const { return scheduler_; }
 
-    // Between these calls, kernels that the optimizer launches read the table.
+    // Between these two calls, the kernels of the optimizer read their rates from the table.
     void begin_capture();
     void end_capture();
-    // Launches a kernel that counts a step, unless the optimizer has skipped it.
+    // Launches a kernel that increments the count unless the optimizer has skipped the step.
     void count_step();
 
-    // Called before a replay that counts up to `steps` steps. Returns whether the table has their
-    // rates. If not, the schedule ends: an eager step will throw the error.
+    // Called before a replay that counts up to `steps` steps. Returns whether the table has rates
+    // for them. It returns false if the schedule ends within these steps; an eager step then throws
+    // the error of the schedule.
     bool prepare(std::int64_t steps);
     void note_replay(std::int64_t steps);
 
-    // Brings the host's schedule and rates up to date with the device. Reads device memory if there
+    // Advances the host's schedule and rates to the device's count. Reads device memory if there
     // were replays since the last call.
     void catch_up();
-    // Catches up before the optimizer steps eagerly.
+    // Calls catch_up() and, if replays have changed the optimizer's rates on the device, restores
+    // them. Called before the optimizer steps eagerly.
     void settle();
     // Called after the schedule's state has been replaced.
     void forget() { filled_ = false; }
 
   private:
-    // The host's rates and schedule position: a difference shows that the program has changed them.
+    // The host's rates and schedule position. A saved copy is compared with the current values to
+    // detect changes by the program.
     struct HostState {
         std::vector<double> rates;
         std::int64_t step_count = 0, epoch = 0;
@@ -68,15 +72,17 @@ class DeviceRates {
     bool can_skip_;
     std::function<void(optim::Scheduler&)> take_step_;
 
-    Tensor table_, count_;       // f64 [kSteps + 1, groups, 2], i64
+    // table_: f64 [kSteps + 1, groups, 2]; count_: i64, steps not skipped
+    Tensor table_, count_;
     std::vector<double> rows_;   // a copy of the table
     std::int64_t capacity_ = 0;  // index of the last row
-    std::int64_t possible_ = 0;  // upper bound of count_
-    std::int64_t followed_ = 0;  // the row of the host's schedule
+    std::int64_t possible_ = 0;  // an upper bound of count_, known without reading the device
+    std::int64_t followed_ = 0;  // the row that the host's schedule corresponds to
     HostState left_;             // the host's state at row followed_
     bool filled_ = false;
-    bool changed_options_ = false;  // replays have changed the optimizer's options on the device
-    bool busy_ = false;             // while this class uses the schedule itself
+    // Whether replays have changed the optimizer's rates on the device.
+    bool changed_options_ = false;
+    bool busy_ = false;             // whether this class is advancing the schedule
 };
 
 }  // namespace axle::accel

@@ -16,14 +16,16 @@ std::int64_t index_in(const std::vector<T*>& list, const T* object) {
     return found == list.end() ? -1 : found - list.begin();
 }
 
-// Returns the object of a saved index, nullptr if it is negative. Throws ValueError if it is too
-// large.
+// Returns the object with a saved index, or nullptr if the index is negative. Throws ValueError if
+// the index is too large.
 template <class T>
 T* object_at(const std::vector<T*>& list, std::int64_t index) {
     if (index < 0) return nullptr;
     if (index >= std::ssize(list))
         throw ValueError(
-            str("the state has weights of an object that is not prepared: index ", index));
+            str("load_state: the state contains weights of losses of an object that is not "
+                "prepared: index ",
+                index));
     return list[static_cast<std::size_t>(index)];
 }
 
@@ -91,13 +93,14 @@ bool GradientDivision::holds_sum(const Part& part) const {
     });
 }
 
-// --- a pass
+// --- a backward pass
 
 void GradientDivision::note(Kind kind) {
     if (kind_ != Kind::none && kind_ != kind)
         throw UsageError(
-            "backward: losses with a weight and without one in the same update: give all of them "
-            "one, or none");
+            "backward: the update has losses with and without a weight; pass a weight for all of "
+            "them "
+            "or for none");
     kind_ = kind;
 }
 
@@ -118,8 +121,8 @@ void GradientDivision::on_begin(const std::vector<Tensor>& leaves) {
     for (const Tensor& leaf : leaves) {
         const auto found = index_.find(leaf.impl().get());
         if (found == index_.end() || found->second->is_reached) continue;
-        // A pass that reaches a part of a model counts for the whole model, equally on all
-        // processes.
+        // If a pass computes gradients of one part of a model, it counts for all parts of the
+        // model, so that all processes count the same passes.
         for (const auto& part : parts_)
             if (part.get() == found->second ||
                 (part->model != nullptr && part->model == found->second->model))
@@ -158,7 +161,7 @@ void GradientDivision::backward_sum(const Tensor& loss, const Tensor& weight, in
         if (part->replicas != nullptr && part->replicas->reduces())
             close(*part, part->replicas->sum(part->weight) / static_cast<double>(processes));
         else if (part->replicas == nullptr || part->replicas->syncs())
-            close_here(*part);  // divides the gradients of this process alone
+            close_here(*part);  // divides by the weights of this process only
     }
 }
 
@@ -172,7 +175,7 @@ void GradientDivision::backward_mean(const Tensor& loss, bool completes, bool re
 
 void GradientDivision::close(Part& part, const Tensor& divisor) const {
     part.is_open = false;
-    // All weights are 0: the gradients become 0.
+    // If all weights are 0, the gradients are set to 0.
     const Tensor none = zeros({}, {.dtype = f64, .device = divisor.device()});
     optim::scale_grads_(part.parameters,
                         where(le(divisor, 0.0), none, full_like(divisor, 1.0) / divisor));
@@ -264,8 +267,9 @@ void GradientDivision::load_state(const std::vector<Tree>& states, int process, 
             const double share = as_many ? 1 : 1.0 / processes;
             const Tensor weight = number(of["weight"].number() * share, device);
             part.weight = part.weight.defined() ? add(part.weight, weight) : weight;
-            // The gradients of each process are the mean of the saved gradients. This is saved /
-            // processes times its share of their sum.
+            // Each process loads the mean of the gradients that `saved` processes have saved. The
+            // sum over processes changes by the factor processes / saved, so the divisor is
+            // adjusted.
             part.divisor =
                 number(of["divisor"].number() * (as_many ? 1 : saved / processes), device);
             kind_ = Kind::sums;

@@ -18,17 +18,18 @@
 
 namespace axle::accel {
 
-// A window is the micro-batches of one update. Two kinds of losses need a division:
-// - Losses that are sums, with weights: their gradients are sums until the backward pass that
-//   completes the window ends. Then they are divided by the sum of the weights of all processes
-//   over the number of processes, because the reducer has already taken the mean.
-// - Losses that are means, but divided by more micro-batches than a short window has. Their
-//   gradients are divided by the window's share of these micro-batches.
+// Divides the gradients of a window, which is the micro-batches of one update. Two kinds of losses
+// need a division:
+// - Sums with weights: when the last backward pass of the window ends, the gradients are divided
+//   by the sum of the weights over all processes, divided by the number of processes, because the
+//   reducer has already averaged over processes.
+// - Means in a short window: each loss was divided by the number of micro-batches of a full
+//   window. The gradients are divided by the ratio of the two numbers of micro-batches.
 //
-// Parameters are grouped in parts: the parameters of one model and one optimizer, whose gradients
-// are cleared together. If a part gets more gradients after it was divided, it is first multiplied
-// back to a sum. So all losses of a window have the same divisor. Used by one thread, apart from
-// the backward hook, which ignores passes of other threads.
+// Parameters are grouped in parts. A part is the parameters of one model and one optimizer, whose
+// gradients are cleared together. If a part gets more gradients after its division, the division is
+// undone first, so that all losses of a window have the same divisor. Used by one thread, apart
+// from the backward hook, which ignores backward passes of other threads.
 class GradientDivision {
   public:
     GradientDivision();
@@ -36,28 +37,30 @@ class GradientDivision {
     GradientDivision(const GradientDivision&) = delete;
     GradientDivision& operator=(const GradientDivision&) = delete;
 
-    // Sets the prepared objects, unless they are unchanged. `replicas` are the models' replicas, or
-    // nullptr.
+    // Sets the prepared objects. Does nothing if they have not changed. `replicas` has one element
+    // per model, nullptr if the model's gradients are not averaged.
     void set_objects(const std::vector<nn::Module*>& models,
                      const std::vector<std::shared_ptr<dist::DataParallel>>& replicas,
                      const std::vector<optim::Optimizer*>& optimizers);
     void clear() { parts_.clear(), index_.clear(), sizes_.clear(), kind_ = Kind::none; }
 
     void begin_window() { ++window_, kind_ = Kind::none; }
-    // Differentiates a scaled loss that is a sum of `weight` items. `completes`: the window ends
-    // with this pass. Throws UsageError if the window has losses of the other kind, or if the loss
-    // reaches nothing that is prepared.
+    // Differentiates a scaled loss that is a sum of `weight` items. `completes` is true if this
+    // pass completes the window. Throws UsageError if an earlier loss of the window is a mean, or
+    // if the loss does not depend on a prepared parameter.
     void backward_sum(const Tensor& loss, const Tensor& weight, int processes, bool completes);
-    // Differentiates a scaled loss that is a mean, whose gradients are divided by set_share().
+    // Differentiates a scaled loss that is a mean. Its gradients are divided by the number passed
+    // to set_share().
     void backward_mean(const Tensor& loss, bool completes, bool retain_graph);
-    // Sets the number of micro-batches in the window so far over the number that losses are divided
-    // by.
+    // Sets the number of micro-batches in the window so far, divided by the number of micro-batches
+    // in a full window.
     void set_share(double share) { share_ = share; }
-    // Notes a loss that is a mean and needs no division. Throws UsageError if the window has sums.
+    // Records that the window has a loss that is a mean and needs no division. Throws UsageError if
+    // the window has losses that are sums.
     void note_mean() { note(Kind::means); }
 
-    // Divide gradients before they are read, by the weights of this process alone. Do nothing for
-    // gradients that a pass which completes the window has reached.
+    // Divide gradients, before the program reads them, by the sum of this process's weights. Do
+    // nothing for parts that the last backward pass of the window has already divided.
     void divide(const optim::Optimizer& optimizer);
     void divide(const std::vector<Tensor>& parameters);
     void divide_all();
@@ -69,8 +72,8 @@ class GradientDivision {
     // Returns a list with the weights and divisors of each part, for checkpoints.
     Tree state(const std::vector<nn::Module*>& models,
                const std::vector<optim::Optimizer*>& optimizers) const;
-    // Takes the states of all processes that saved. If the number of processes has changed, expects
-    // gradients that are the mean of the saved gradients.
+    // Loads the states of all processes that saved the checkpoint. If the number of processes has
+    // changed, the gradients must be the mean of the saved gradients.
     void load_state(const std::vector<Tree>& states, int process, int processes,
                     const std::vector<nn::Module*>& models,
                     const std::vector<optim::Optimizer*>& optimizers);
@@ -82,15 +85,15 @@ class GradientDivision {
         const optim::Optimizer* optimizer = nullptr;
         dist::DataParallel* replicas = nullptr;
         std::vector<Tensor> parameters = {};
-        Tensor weight = {};       // f64: sum of this process's weights
-        Tensor divisor = {};      // f64: the gradients have been divided by it
+        Tensor weight = {};       // f64 scalar: the sum of this process's weights
+        Tensor divisor = {};      // f64 scalar: the number that the gradients were divided by
         std::int64_t window = 0;  // the window in which it last got gradients
         bool is_open = false;     // whether its gradients must still be divided
-        bool is_reached = false;  // whether the current pass has reached it
+        bool is_reached = false;  // whether the current backward pass has computed its gradients
     };
-    // Shared with the backward hook, which is called for passes of all threads.
+    // The state shared with the backward hook, which is called for backward passes of all threads.
     struct HookState {
-        std::atomic<std::thread::id> running_thread{};  // in run()
+        std::atomic<std::thread::id> running_thread{};  // the thread that is in run()
         GradientDivision* division;
     };
 
@@ -100,8 +103,8 @@ class GradientDivision {
     void open(Part& part) const;
     Part& part_of(const nn::Module* model, const optim::Optimizer* optimizer);
     static bool has_gradients(const Part& part);
-    // Returns whether the part or another part of its model has gradients: a weight applies to a
-    // whole model.
+    // Returns whether any part of this part's model has gradients. A weight applies to all parts of
+    // a model.
     bool holds_sum(const Part& part) const;
     void close(Part& part, const Tensor& divisor) const;
     void close_here(Part& part);

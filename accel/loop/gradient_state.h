@@ -12,10 +12,12 @@ struct GradientState {
     bool sync_gradients = true;  // whether the latest micro-batch completes an update
     int num_steps = 1;           // micro-batches per update
     bool sync_with_dataloader = true;
-    // The innermost running loop over a prepared loader: nullptr, false and -1 outside of loops.
+    // The loader of the innermost running loop over a prepared loader. Outside of loops, the
+    // following three members are nullptr, false and -1.
     data::DataLoader* active_dataloader = nullptr;
-    bool end_of_dataloader = false;  // whether its current batch is the last one
-    std::int64_t remainder = -1;     // samples that the last batch adds to complete ones
+    bool end_of_dataloader = false;  // whether the current batch is the last batch of the pass
+    // Number of samples in the last step of all processes if it is not full.
+    std::int64_t remainder = -1;
 
     bool in_dataloader() const { return active_dataloader != nullptr; }
 };

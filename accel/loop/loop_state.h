@@ -11,25 +11,27 @@
 
 namespace axle::accel {
 
-// How prepared schedules follow the updates.
+// Options of the steps by which updates advance prepared schedules.
 struct ScheduleOptions {
-    bool step_with_optimizer = true;  // false: each step() is one step of the schedule
+    bool step_with_optimizer = true;  // if false, each step() is one step of the schedule
     int steps_per_update = 1;
-    bool count_micro_batches = false;  // steps_per_update are taken for each micro-batch
+    // Whether steps_per_update is multiplied by the number of micro-batches.
+    bool count_micro_batches = false;
 };
 
-// Hooks share the ownership: prepared objects can outlive the Accelerator. Used by one thread.
+// The state of the training loop. The hooks of prepared objects share its ownership, because
+// prepared objects can outlive the Accelerator. Used by one thread.
 struct LoopState {
     Accumulation accumulation;
-    std::unique_ptr<LossScaling> scaling;  // fp16 only
+    std::unique_ptr<LossScaling> scaling;  // nullptr unless mixed precision is fp16
     StepRecorder recorder;
     ScheduleOptions schedules;
 
-    // Returns whether schedules skip the updates that fp16 has skipped.
+    // Returns whether schedules do not advance for updates that fp16 has skipped.
     bool schedules_can_skip() const { return scaling != nullptr && schedules.step_with_optimizer; }
-    // Advances a schedule by one update, up to its end.
+    // Advances a schedule by one update, but not beyond its last step.
     void advance_schedule(optim::Scheduler& scheduler) const;
-    // advance_schedule(), unless the update was skipped. Can read device memory in fp16.
+    // Calls advance_schedule() unless the update was skipped. Can read device memory in fp16.
     void step_schedule(optim::Scheduler& scheduler) const;
 };
 

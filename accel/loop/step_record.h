@@ -12,25 +12,29 @@
 
 namespace axle::accel {
 
-// The host side of one captured step.
+// The effects of one captured step on the host.
 struct StepRecord {
     int micro_batches = 0;
-    // Optimizers that read their rates on the device, and how many schedule steps each counts.
+    // The rates of optimizers that read them on the device, and the number of schedule steps that
+    // each one counts.
     std::vector<std::pair<DeviceRates*, std::int64_t>> rates = {};
-    // The schedulers that step on the host: before the step of their optimizer, which uses the new
-    // rate, and after it.
+    // The schedulers that step on the host. `early_schedulers` step before their optimizer, which
+    // uses the new rate; `schedulers` step after their optimizer.
     std::vector<optim::Scheduler*> early_schedulers = {}, schedulers = {};
-    std::vector<const optim::Optimizer*> optimizers = {};  // in the order of their steps
-    optim::GradScaler::ProgressMap scaler = {};            // at the end of the step
+    // All optimizers that step, in this order.
+    std::vector<const optim::Optimizer*> optimizers = {};
+    // The scaler's state at the end of the step.
+    optim::GradScaler::ProgressMap scaler = {};
 
-    // Throws UsageError if a schedule steps between two steps of its optimizer.
+    // Adds a step of an optimizer. Throws UsageError if a schedule steps between two steps of its
+    // optimizer.
     void add_step(const optim::Optimizer& optimizer);
-    // Throws UsageError for a schedule that needs a metric.
+    // Adds a step of a schedule. Throws UsageError for a schedule that needs a metric.
     void add_step(optim::Scheduler& scheduler);
 };
 
-// Receives the steps of prepared optimizers and schedulers: writes them to a record while a step is
-// captured, and otherwise keeps the host's schedules consistent with replays on the device.
+// Observes the steps of prepared optimizers and schedulers. While a step is captured, adds them to
+// a record; otherwise keeps the host's schedules consistent with replays on the device.
 class StepRecorder {
   public:
     void start(StepRecord& record) { record_ = &record; }
@@ -42,23 +46,23 @@ class StepRecorder {
     }
     // Called before an optimizer steps.
     void before_step(const optim::Optimizer& optimizer);
-    // Records a schedule's step and returns true; returns false if no step is being captured.
+    // Records a schedule's step and returns true, or returns false if no step is being captured.
     bool record(optim::Scheduler& scheduler);
-    // Brings the host's options and schedule up to date with replayed steps.
+    // Updates the host's options and schedule after replayed steps.
     void catch_up(const optim::Optimizer& optimizer);
     void catch_up(const optim::Scheduler& scheduler);
 
-    // Returns the rates of the optimizer's captured steps, or nullptr.
+    // Returns the table of rates for the optimizer's captured steps, or nullptr if there is none.
     DeviceRates* rates_of(const optim::Optimizer& optimizer) const;
     DeviceRates& add_rates(std::unique_ptr<DeviceRates> rates);
     void remove_rates(const DeviceRates& rates);
-    // Settles all rates and removes them.
+    // Calls settle() for all tables of rates and removes them.
     void clear();
     // Called after schedules were loaded from a checkpoint.
     void forget_schedules();
 
   private:
-    StepRecord* record_ = nullptr;  // the record of the step that is being captured
+    StepRecord* record_ = nullptr;  // the record of the step that is being captured, or nullptr
     std::vector<std::unique_ptr<DeviceRates>> rates_;
 };
 

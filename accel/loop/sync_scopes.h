@@ -11,7 +11,7 @@
 
 namespace axle::accel {
 
-// Within this scope, the gradients of some models are not averaged.
+// A scope in which the gradients of some models are not averaged.
 class [[nodiscard]] NoSyncScope {
   public:
     using Guards = std::vector<std::unique_ptr<dist::NoSyncGuard>>;
@@ -25,12 +25,12 @@ class [[nodiscard]] NoSyncScope {
     Guards guards_;
 };
 
-// The scope of one micro-batch, from Accelerator::accumulate().
+// The scope of one micro-batch, returned by Accelerator::accumulate().
 class [[nodiscard]] AccumulateScope {
   public:
     AccumulateScope(NoSyncScope::Guards guards, std::function<void()> at_end)
         : no_sync_(std::move(guards)), at_end_(std::move(at_end)) {}
-    // Calls at_end and lets its exceptions through, unless another exception is unwinding the
+    // Calls at_end, whose exceptions are thrown. Does nothing if an exception is unwinding the
     // stack.
     ~AccumulateScope() noexcept(false) {
         if (at_end_ && std::uncaught_exceptions() == exceptions_) at_end_();
@@ -44,7 +44,7 @@ class [[nodiscard]] AccumulateScope {
     int exceptions_ = std::uncaught_exceptions();
 };
 
-// Within this scope, a model's gradients are averaged even within an enclosing NoSyncScope.
+// A scope in which a model's gradients are averaged, even within an enclosing NoSyncScope.
 class [[nodiscard]] SyncScope {
   public:
     explicit SyncScope(dist::DataParallel* replicas)
@@ -62,14 +62,13 @@ class [[nodiscard]] SyncScope {
     bool before_;
 };
 
-// Within this scope, processes can have different numbers of batches.
+// A scope in which processes can have different numbers of batches.
 class [[nodiscard]] JoinScope {
   public:
     JoinScope() = default;
     JoinScope(std::unique_ptr<dist::Join> join, std::function<void()> at_end)
         : at_end_(std::move(at_end)), join_(std::move(join)) {}
-    // Waits until all processes have run out of batches. Throws the same errors as
-    // dist::Join::finish().
+    // Waits until no process has batches left. Throws the same errors as dist::Join::finish().
     ~JoinScope() noexcept(false) {
         try {
             if (join_) join_->finish();

@@ -36,7 +36,7 @@ void LossScaling::end_iteration() {
     if (scaler_.has_checked_gradients()) scaler_.update();
 }
 
-// The backward pass gives new gradients to the optimizers that have stepped.
+// Resets the optimizers that have stepped, because the backward pass computes new gradients.
 void LossScaling::before_backward() {
     for (const Optimizer* optimizer : optimizers_)
         if (progress_of(scaler_, *optimizer).stage == GradScaler::Stage::stepped)
@@ -62,7 +62,7 @@ void LossScaling::unscale(const std::vector<Tensor>& parameters) {
             unscale(*optimizer);
 }
 
-// Returns whether all optimizers with gradients have stepped in this iteration.
+// Returns whether each optimizer that has gradients has stepped in this iteration.
 bool LossScaling::is_complete() const {
     return std::ranges::all_of(optimizers_, [&](Optimizer* optimizer) {
         return progress_of(scaler_, *optimizer).stage == GradScaler::Stage::stepped ||

@@ -12,10 +12,10 @@
 namespace axle::accel {
 
 // A GradScaler for all prepared optimizers. The scale is updated once per iteration, from the
-// gradients of all optimizers. Within accumulate() an iteration is its scope: the update happens
-// when all optimizers have stepped, or at the end of the scope. Outside, it happens as soon as
+// gradients of all optimizers. Within the scope of accumulate(), the scale is updated when all
+// optimizers have stepped, or at the end of the scope. Outside of it, the scale is updated when
 // every optimizer that has gradients has stepped, so that no gradients with the old scale remain.
-// In both cases it happens when an optimizer steps for the second time. Used by one thread.
+// In both cases the scale is also updated before an optimizer steps again. Used by one thread.
 class LossScaling {
   public:
     LossScaling(const optim::GradScalerOptions& options, Device device);
@@ -27,20 +27,22 @@ class LossScaling {
     void begin_iteration();
     void end_iteration();
     void before_backward();
-    // Unscale the gradients of all optimizers, or of the optimizers that hold one of the
-    // parameters, unless they are unscaled already.
+    // Unscale the gradients of all optimizers, or of the optimizers with any of the parameters,
+    // unless they are unscaled already.
     void unscale(const std::vector<Tensor>& parameters);
     void unscale_all();
-    // Returns the scalars of the step, or an undefined tensor if the optimizer has no gradients.
+    // Returns the scalars that the step applies, or an undefined tensor if the optimizer has no
+    // gradients.
     Tensor before_step(optim::Optimizer& optimizer);
     void before_zero_grad(const optim::Optimizer& optimizer) { scaler_.forget_progress(optimizer); }
 
-    // Returns whether the last step of the optimizer was skipped; for an optimizer that is not
-    // prepared, whether the last step of any prepared optimizer was skipped. Reads device memory,
-    // once per step.
+    // Returns whether the last step of the optimizer was skipped. If the optimizer is not prepared,
+    // returns whether the last step of any prepared optimizer was skipped. Reads device memory once
+    // per step.
     bool was_skipped(const optim::Optimizer& optimizer);
     void forget_skips() { skips_.clear(); }
-    // Returns the stages of all optimizers as text, to compare positions within an iteration.
+    // Returns text that tells which optimizers are unscaled or have stepped, to compare positions
+    // within an iteration.
     std::string stages() const;
 
   private:

@@ -13,7 +13,8 @@ namespace axle::accel {
 struct Fp8Plan {
     Fp8Backend backend = Fp8Backend::AO;
     nn::Float8Options options;
-    // Which layers are converted; null: all, or all but the first and the last if `skips_ends`.
+    // Selects the layers that are converted. If null, all layers are converted, except the first
+    // and the last one if `skips_ends`.
     std::function<bool(const nn::Linear&, const std::string& name)> filter;
     bool skips_ends = false;
 };
@@ -21,9 +22,9 @@ struct Fp8Plan {
 // Returns the plan for a recipe and the environment. Throws ValueError for invalid options.
 Fp8Plan fp8_plan(const AcceleratorOptions& options);
 // Returns the plan if `mixed_precision` is "fp8", else nullopt. If the device can't multiply in fp8
-// and the recipe doesn't emulate it, replaces `mixed_precision` by "fp16" (GPU) or "bf16" (CPU),
-// logs a warning and returns nullopt. Throws ValueError if a recipe is set and `mixed_precision` is
-// not "fp8".
+// and the recipe does not emulate fp8, sets `mixed_precision` to "fp16" (GPU) or "bf16" (CPU), logs
+// a warning and returns nullopt. Throws ValueError if a recipe is set and `mixed_precision` is not
+// "fp8".
 std::optional<Fp8Plan> start_fp8(const AcceleratorOptions& options, Device device,
                                  std::string& mixed_precision);
 // Converts the model's Linear layers to fp8, except layers that the plan excludes or whose sizes

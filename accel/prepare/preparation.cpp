@@ -25,7 +25,7 @@ bool can_be_uneven(const data::DataLoader& loader) {
     return loader.dataset() != nullptr || loader.reads_own_shards();
 }
 
-// Sets even_batches of the loaders, except of loaders whose loops run.
+// Sets even_batches of all loaders that do not have a running loop.
 void set_even_batches(const Loaders& loaders, const Loaders& running, bool even_batches) {
     for (data::DataLoader* loader : loaders) {
         if (!can_be_uneven(*loader)) continue;
@@ -80,7 +80,7 @@ void Preparation::prepare(nn::Module& model, std::optional<bool> device_placemen
     hooks->cache_enabled = options_.autocast_cache_enabled;
     hooks->outputs_to_f32 = options_.outputs_to_f32;
     replicas_.push_back(evaluation_mode ? nullptr : replicate(model));
-    if (replicas_.back())  // weak: the model can outlive the replicas
+    if (replicas_.back())  // a weak reference, because the model can outlive the replicas
         hooks->before_forward = [weak = std::weak_ptr(replicas_.back())](nn::Module&) {
             if (const auto replicas = weak.lock()) replicas->before_forward();
         };
@@ -91,9 +91,9 @@ std::unique_ptr<dist::DataParallel> Preparation::replicate(nn::Module& model) co
     const auto parameters = model.parameters();
     const bool trains = std::any_of(parameters.begin(), parameters.end(),
                                     [](const Tensor& p) { return p.requires_grad(); });
-    // In deterministic mode an update adds its micro-batches in the order in which several
-    // processes would. On a GPU, NCCL chooses that order, and captured steps count micro-batches at
-    // their replay.
+    // In deterministic mode, one process adds the gradients of an update's micro-batches in the
+    // same order as several processes would. This is not possible on a GPU, where NCCL chooses the
+    // order and captured steps count micro-batches during the replay.
     const bool adds_like_processes = are_deterministic_algorithms_enabled() &&
                                      loop_->accumulation.options().num_steps > 1 &&
                                      processes_.device().is_cpu();
@@ -154,8 +154,8 @@ void Preparation::prepare(optim::Optimizer& optimizer) {
     ++revision_;
 }
 
-// Gives all processes the same rounding seed, because replicas stay equal only if all processes
-// round with the same random numbers.
+// Sets the same rounding seed on all processes. Otherwise they would round with different random
+// numbers, and the replicas would differ.
 void Preparation::share_rounding_seeds(optim::Optimizer& optimizer) const {
     if (!processes_.use_distributed()) return;
     for (const optim::GroupRef group : optimizer.param_groups()) {
@@ -210,7 +210,8 @@ void Preparation::clear() {
         loader->shard(std::nullopt);
         loader->set_hooks(nullptr);
     }
-    // Iterates in reverse: if loaders share a generator, the first of them holds its original seed.
+    // Iterates in reverse, so that the last seed set is that of the first preparation. If loaders
+    // share a generator, only the first of them has recorded its original seed.
     std::for_each(seeds_.rbegin(), seeds_.rend(),
                   [](const auto& before) { before.first->manual_seed(before.second); });
     models_.clear();

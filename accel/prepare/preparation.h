@@ -22,8 +22,9 @@
 namespace axle::accel {
 
 struct PreparationOptions {
-    bool device_placement = true;              // models are moved to the device
-    std::optional<DType> autocast_dtype = {};  // dtype of prepared models; nullopt: no autocast
+    bool device_placement = true;              // whether models are moved to the device
+    // The dtype in which prepared models run under autocast; nullopt: no autocast.
+    std::optional<DType> autocast_dtype = {};
     std::optional<bool> autocast_cache_enabled = {};
     bool outputs_to_f32 = true;
     dist::DataParallelOptions data_parallel = {};
@@ -32,31 +33,31 @@ struct PreparationOptions {
 };
 
 // The prepared models, optimizers, schedulers and loaders, each in the order of preparation, and
-// the hooks attached to them. Refers to the objects, `processes` and `loop`; it must not move,
+// the hooks attached to them. Refers to these objects, `processes` and `loop`. Must not move,
 // because scopes refer to it. Used by one thread.
 class Preparation {
   public:
     Preparation(PreparationOptions options, const PartialState& processes,
                 std::shared_ptr<LoopState> loop);
 
-    // Attach hooks. An object that is prepared already stays as it is.
+    // Prepare an object and attach hooks to it. An object that is prepared already is not changed.
     void prepare(nn::Module& model, std::optional<bool> device_placement = {},
                  bool evaluation_mode = false);
     void prepare(optim::Optimizer& optimizer);
     void prepare(optim::Scheduler& scheduler);
-    // Prepares a loader again if an option is given.
+    // Prepares a loader. A prepared loader is prepared again only if an option is given.
     void prepare(data::DataLoader& loader, std::optional<bool> device_placement = {},
                  SliceFn slice_fn_for_dispatch = {});
-    // Detaches all hooks, restores the loaders' seeds and forgets the objects.
+    // Detaches all hooks, restores the loaders' seeds and removes the references to the objects.
     void clear();
 
     const std::vector<nn::Module*>& models() const { return models_; }
     const std::vector<optim::Optimizer*>& optimizers() const { return optimizers_; }
     const std::vector<optim::Scheduler*>& schedulers() const { return schedulers_; }
     const std::vector<data::DataLoader*>& loaders() const { return loaders_; }
-    // Returns the replicas of models(), with nullptr for models whose gradients are not averaged.
+    // Returns one element per model of models(), nullptr if its gradients are not averaged.
     const std::vector<std::shared_ptr<dist::DataParallel>>& replicas() const { return replicas_; }
-    // The number of changes to the optimizers and schedulers so far.
+    // Returns how often the lists of optimizers and schedulers have changed.
     int revision() const { return revision_; }
 
     // Returns the options of loaders that are prepared from now on.
@@ -64,13 +65,15 @@ class Preparation {
     Fp8Backend fp8_backend() const { return options_.fp8 ? options_.fp8->backend : Fp8Backend::NO; }
     void set_even_batches(bool even) { options_.loading.config.even_batches = even; }
 
-    // Returns the replicas of a prepared model, or nullptr. Throws UsageError for other models.
+    // Returns the replicas of a prepared model, or nullptr if its gradients are not averaged.
+    // Throws UsageError for a model that is not prepared.
     dist::DataParallel* replicas_of(const nn::Module& model) const;
-    // Suspends gradient averaging for the models, or for all if none is given.
+    // Returns guards that suspend gradient averaging for the models, or for all models if none is
+    // given.
     NoSyncScope::Guards no_sync_guards(std::initializer_list<const nn::Module*> models) const;
     // Implements Accelerator::join_uneven_inputs().
     JoinScope join(const std::vector<nn::Module*>& models, std::optional<bool> even_batches);
-    // Gives the gradient division the current models and optimizers.
+    // Passes the current models and optimizers to the gradient division.
     void update_division();
 
   private:
@@ -86,14 +89,14 @@ class Preparation {
     std::vector<optim::Optimizer*> optimizers_;
     std::vector<optim::Scheduler*> schedulers_;
     std::vector<data::DataLoader*> loaders_;
-    // The loaders' generators and their seeds before preparation, in the order of preparation.
+    // The loaders' generators with their seeds before preparation, in the order of preparation.
     std::vector<std::pair<std::shared_ptr<data::Generator>, std::uint64_t>> seeds_;
     int revision_ = 0;
 };
 
 // Returns whether the model's parameters are on several devices, including the meta device.
 bool is_on_several_devices(const nn::Module& model);
-// Makes a prepared model compute without autocast and keep the dtype of its outputs.
+// Turns off autocast for a prepared model; the model then keeps the dtype of its outputs.
 void drop_autocast(nn::Module& model);
 
 }  // namespace axle::accel

@@ -11,8 +11,8 @@
 
 namespace axle::accel {
 
-// Skips step() and zero_grad() between two updates, divides and unscales gradients before a step,
-// and steps schedules with the updates.
+// Hooks of prepared optimizers and schedulers. They skip step() and zero_grad() between two
+// updates, divide and unscale gradients before a step, and advance schedules after an update.
 class TrainingHooks : public optim::OptimizerHooks, public optim::SchedulerHooks {
   public:
     explicit TrainingHooks(std::shared_ptr<LoopState> loop) : loop_(std::move(loop)) {}
@@ -35,7 +35,7 @@ class TrainingHooks : public optim::OptimizerHooks, public optim::SchedulerHooks
     std::shared_ptr<LoopState> loop_;
 };
 
-// Makes the loader the active one while its loop runs.
+// Hooks of prepared loaders, which make a loader the active loader while its loop runs.
 class ActiveLoaderHooks : public PreparedLoaderHooks {
   public:
     ActiveLoaderHooks(std::shared_ptr<LoopState> loop, std::shared_ptr<dist::ProcessGroup> group,

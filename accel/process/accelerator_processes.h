@@ -1,4 +1,4 @@
-// The part of Accelerator that concerns processes: ranks, barriers, and collectives on values.
+// AcceleratorProcesses: the base class of Accelerator with ranks, barriers and collectives.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,8 @@
 namespace axle::accel {
 
 // The processes that train together. With one process, collectives return their input. All
-// processes must call a collective in the same order; if one fails, all throw. Used by one thread.
+// processes must call the same collectives in the same order; if a call fails on one process, it
+// throws on all processes. Used by one thread.
 class AcceleratorProcesses {
   public:
     AcceleratorProcesses(const AcceleratorProcesses&) = delete;
@@ -23,13 +24,13 @@ class AcceleratorProcesses {
     // Returns the device of this process, where models and batches are placed.
     Device device() const { return state_.device(); }
     bool is_main_process() const { return state_.is_main_process(); }
-    // Returns whether this is the first process on its machine.
+    // Returns whether this process has local rank 0.
     bool is_local_main_process() const { return state_.is_local_main_process(); }
     bool is_last_process() const { return state_.is_last_process(); }
     int process_index() const { return state_.process_index(); }
     int local_process_index() const { return state_.local_process_index(); }
     int num_processes() const { return state_.num_processes(); }
-    // Returns whether there are several processes.
+    // Returns whether the number of processes is greater than 1.
     bool use_distributed() const { return state_.use_distributed(); }
     DistributedType distributed_type() const { return state_.distributed_type(); }
     // Returns whether there are several processes, each with a GPU.
@@ -37,12 +38,12 @@ class AcceleratorProcesses {
 
     // Blocks until all processes have called it.
     void wait_for_everyone() const { state_.wait_for_everyone(); }
-    // Return a scope that the main process (of all, or of each machine) runs before the other
-    // processes.
+    // Return a scope that the main process enters and leaves before the other processes enter it.
+    // The local variant does so with the main process of each machine.
     ProcessFirst main_process_first() const { return state_.main_process_first(); }
     ProcessFirst local_main_process_first() const { return state_.local_main_process_first(); }
-    // Call f() on one process. Return an optional that holds f's result on that process; if f
-    // returns void, return whether f was called.
+    // Call f() on one process. Return an optional with f's result on that process, and nullopt on
+    // the other processes. If f returns void, return whether f was called.
     template <class F>
     auto on_main_process(F&& f) const {
         return state_.on_main_process(std::forward<F>(f));
@@ -64,20 +65,22 @@ class AcceleratorProcesses {
         return state_.on_local_process(local_process_index, std::forward<F>(f));
     }
     // Returns this process's part of a vector, a Tree list, or tensors (by their first dimension).
-    // Parts are contiguous and differ by at most one element; the first processes get the larger
-    // parts. With apply_padding all parts have the same size: the last input is repeated.
+    // Parts are contiguous, and their sizes differ by at most one element; the first processes get
+    // the larger parts. With apply_padding the last input is repeated, so that all parts have the
+    // same size.
     template <class T>
     auto split_between_processes(const T& inputs, bool apply_padding = false) const {
         return state_.split_between_processes(inputs, apply_padding);
     }
-    // Prints a line to std::cout, once per machine.
+    // Prints the parts as a line to std::cout, once per machine.
     template <class... Parts>
     void print(const Parts&... parts) const {
         state_.print(parts...);
     }
 
-    // Collectives on Trees or structures of tensors (dist/group/operations.h); a braced list is a
-    // Tree. gather() concatenates the tensors of all processes along their first dimension.
+    // Collectives on Trees or structures of tensors (dist/group/operations.h); a braced list is
+    // converted to a Tree. gather() concatenates the tensors of all processes along their first
+    // dimension.
     template <class T = Tree>
     T gather(const T& value) const {
         return dist::gather(*state_.process_group(), value);
@@ -87,17 +90,17 @@ class AcceleratorProcesses {
     T reduce(const T& value, std::string_view reduction = "sum", double scale = 1) const {
         return dist::reduce(*state_.process_group(), value, reduction, scale);
     }
-    // Pads dimension `dim` to its largest size over all processes.
+    // Pads dimension `dim` of each tensor to its largest size over all processes.
     template <class T = Tree>
     T pad_across_processes(const T& value, std::int64_t dim = 0, double pad_index = 0,
                            bool pad_first = false) const {
         return dist::pad_across_processes(*state_.process_group(), value, dim, pad_index,
                                           pad_first);
     }
-    // Sets a flag of this process, for check_trigger().
+    // Sets the flag of this process that check_trigger() reads.
     void set_trigger() { triggered_ = true; }
     // Returns whether any process has set its flag, and clears the flags. All processes must call
-    // it.
+    // this function.
     bool check_trigger();
 
   protected:

@@ -1,6 +1,6 @@
-// The collectives of accelerate.utils on Trees or user-defined types (core/tree/structure.h),
-// between the processes of the program's Accelerator or PartialState; without one, this process is
-// alone. dist/group/operations.h documents each operation.
+// The collectives of accelerate.utils on Trees or user-defined types (core/tree/structure.h). They
+// run on the processes of the program's Accelerator or PartialState; without these objects, on this
+// process only. dist/group/operations.h documents each operation.
 //
 //     Tree all = accel::gather(batch);
 //     auto lines = accel::gather_object(std::vector<std::string>{line});
@@ -35,7 +35,7 @@ using axle::slice_tensors;
 // Returns the group of PartialState::current(), or a group of this process alone.
 std::shared_ptr<dist::ProcessGroup> current_process_group();
 
-// The default type makes a braced list a Tree.
+// With the default type, a braced list is converted to a Tree.
 template <class T = Tree>
 T gather(const T& value) {
     return dist::gather(*current_process_group(), value);
@@ -61,7 +61,8 @@ T pad_across_processes(const T& value, std::int64_t dim = 0, double pad_index = 
                        bool pad_first = false) {
     return dist::pad_across_processes(*current_process_group(), value, dim, pad_index, pad_first);
 }
-// Copies the tensor of the one process that passes one to all processes, on their devices.
+// Copies a tensor to the devices of all processes and returns the copy. Exactly one process must
+// pass a tensor; the other processes pass nullopt.
 Tensor copy_tensor_to_devices(const std::optional<Tensor>& tensor);
 
 }  // namespace axle::accel

@@ -14,7 +14,7 @@
 namespace axle::accel {
 namespace {
 
-// The group of the launcher's processes, while a state holds it.
+// The process group of the launcher. A weak reference, because the states of the program own it.
 struct Shared {
     std::mutex mutex;
     std::weak_ptr<dist::ProcessGroup> group;
@@ -201,8 +201,8 @@ void PartialState::print_line(const std::string& line) { std::cout << line + '\n
 const std::shared_ptr<dist::ProcessGroup>& PartialState::process_group() const {
     if (!group_)
         throw UsageError(
-            "process group: end_training() or destroy_process_group() has released it; call "
-            "collectives before");
+            "process group: it was released by end_training() or destroy_process_group(); call "
+            "collectives before that");
     return group_;
 }
 

@@ -1,4 +1,5 @@
-// PartialState: the rank and device of this process, and functions that run on some processes only.
+// PartialState: the rank and device of this process, and functions that are called on some
+// processes only.
 //
 //     accel::PartialState state;                      // reads the launcher's environment
 //     if (state.is_main_process()) download();
@@ -26,28 +27,29 @@ enum class DistributedType : std::uint8_t { no, multi_cpu, multi_gpu };
 const char* name_of(DistributedType type);  // "NO", "MULTI_CPU", "MULTI_GPU", as Accelerate
 
 struct PartialStateOptions {
-    // true: the device is the CPU. false: the device is ACCELERATE_TORCH_DEVICE, the CPU if
+    // If true, the device is the CPU. If false, the device is ACCELERATE_TORCH_DEVICE, the CPU if
     // ACCELERATE_USE_CPU is true, or this process's GPU if there is one.
     bool cpu = false;
-    // Options of the group that is created if there is none yet (InitProcessGroupKwargs).
+    // Options of the process group (InitProcessGroupKwargs), if the program does not have a group
+    // yet.
     dist::ProcessGroupOptions init_process_group_kwargs = {};
     // The group to use instead of all processes that the launcher has started.
     std::shared_ptr<dist::ProcessGroup> process_group = {};
 };
 
-// Returns the indices of a process's part of `size` inputs. Parts are contiguous and differ by at
-// most one input; the first processes get the larger parts. With apply_padding all parts have the
-// same size: the last input is repeated.
+// Returns the indices of a process's part of `size` inputs. Parts are contiguous, and their sizes
+// differ by at most one input; the first processes get the larger parts. With apply_padding the
+// last input is repeated, so that all parts have the same size.
 std::vector<std::size_t> split_indices(std::size_t size, int process_index, int num_processes,
                                        bool apply_padding);
-// Returns a process's part of a list, of a tensor (by its first dimension), or of a map of these.
-// Returns the input for one process. Throws ValueError if the entries of a map differ in length,
-// and for other inputs.
+// Returns a process's part of a list, of a tensor (by its first dimension), or of a map of lists
+// and tensors. With one process, returns the input. Throws ValueError if the entries of a map
+// differ in length, and for inputs of other types.
 Tree split_between_processes(const Tree& inputs, int process_index, int num_processes,
                              bool apply_padding = false);
 
-// A scope that one process runs before the other processes, whose constructors block until the
-// first process's scope has ended.
+// A scope that one process enters and leaves before the other processes enter it. On the other
+// processes the constructor blocks until the scope of the first process has ended.
 class [[nodiscard]] ProcessFirst {
   public:
     ProcessFirst(std::shared_ptr<dist::ProcessGroup> group, bool is_first);
@@ -60,8 +62,9 @@ class [[nodiscard]] ProcessFirst {
     bool is_first_;
 };
 
-// The process group of the program, and this process's place in it. All states of a program share
-// one group: the first state creates it, and it is closed with the last one. Used by one thread.
+// The process group of the program, with the rank and the device of this process. All states of a
+// program share one group, which the first state creates and the last state closes. Used by one
+// thread.
 class PartialState {
   public:
     explicit PartialState(PartialStateOptions options = {});
@@ -79,23 +82,25 @@ class PartialState {
     Device device() const { return device_; }
     // Returns "gloo", "nccl" or "none".
     const std::string& backend() const { return process_group()->backend(); }
-    // Returns ACCELERATE_DEBUG_MODE. It has no effect: collectives always check their arguments.
+    // Returns the value of ACCELERATE_DEBUG_MODE. The variable has no effect, because collectives
+    // always check their arguments.
     bool debug() const { return debug_; }
-    // Returns false after destroy_process_group(); then process_group() throws UsageError.
+    // Returns whether the group exists. After destroy_process_group() it does not, and
+    // process_group() throws UsageError.
     bool has_process_group() const { return group_ != nullptr; }
     const std::shared_ptr<dist::ProcessGroup>& process_group() const;
 
     // Blocks until all processes have called it.
     void wait_for_everyone() const { process_group()->barrier(); }
-    // Return a scope that the main process (of all, or of each machine) runs before the other
-    // processes.
+    // Return a scope that the main process enters and leaves before the other processes enter it.
+    // The local variant does so with the main process of each machine.
     ProcessFirst main_process_first() const { return {process_group(), is_main_process()}; }
     ProcessFirst local_main_process_first() const {
         return {process_group(), is_local_main_process()};
     }
 
-    // Call f() on one process. Return an optional that holds f's result on that process; if f
-    // returns void, return whether f was called.
+    // Call f() on one process. Return an optional with f's result on that process, and nullopt on
+    // the other processes. If f returns void, return whether f was called.
     template <class F>
     auto on_main_process(F&& f) const {
         return run_if(is_main_process(), std::forward<F>(f));
@@ -132,15 +137,16 @@ class PartialState {
                                               apply_padding);
     }
 
-    // Prints a line to std::cout, once per machine.
+    // Prints the parts as a line to std::cout, once per machine.
     template <class... Parts>
     void print(const Parts&... parts) const {
         if (is_local_main_process()) print_line(str(parts...));
     }
 
-    // Releases the group if there are several processes: ranks stay known, but collectives throw
-    // UsageError. The last owner of the group leaves it; then collectives in which other processes
-    // still wait for this one fail.
+    // Releases the group if there are several processes. rank() and similar functions still work,
+    // but collectives throw UsageError. When all owners of the group in this process have released
+    // it, this process leaves the group, and collectives in which other processes wait for this
+    // process fail.
     void destroy_process_group();
 
   private:
@@ -165,8 +171,9 @@ class PartialState {
 // The state of an Accelerator: a PartialState with a precision.
 class AcceleratorState : public PartialState {
   public:
-    // All existing states of a thread have the same precision. If `is_explicit`, throws ValueError
-    // when an existing state has another precision; otherwise the existing precision is used.
+    // All existing states of a thread have the same precision. If an existing state has another
+    // precision than `mixed_precision`, throws ValueError if `is_explicit`, or else uses the
+    // existing precision.
     AcceleratorState(PartialStateOptions options, std::string mixed_precision, bool is_explicit);
 
     const std::string& mixed_precision() const { return *mixed_precision_; }
@@ -175,7 +182,8 @@ class AcceleratorState : public PartialState {
     std::shared_ptr<const std::string> mixed_precision_;
 };
 
-// Print one line each: distributed environment, processes, device, and mixed precision.
+// Print the distributed environment, the processes, the device and the mixed precision, one per
+// line.
 std::ostream& operator<<(std::ostream& out, const PartialState& state);
 std::ostream& operator<<(std::ostream& out, const AcceleratorState& state);
 

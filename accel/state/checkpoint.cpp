@@ -86,31 +86,34 @@ Tree read_manifest(const fs::path& path) {
     }
 }
 
-// Removes a path. Reports failures but never throws, because the checkpoint that replaced this one
-// is complete.
+// Removes a path. Reports a failure without throwing, because the new checkpoint is complete
+// already.
 void try_to_remove(const fs::path& path) {
     std::error_code error;
     fs::remove_all(path, error);
     if (error) report_error_noexcept(not_removed(path, error));
 }
 
-// Moves `from` to `to`. If `to` exists, exchanges them, so that a complete checkpoint is there at
-// any time.
+// Moves `from` to `to`. If `to` exists, exchanges the two atomically, so that `to` is a complete
+// checkpoint at all times.
 void put_in_place(const fs::path& from, const fs::path& to) {
     if (rename(from.c_str(), to.c_str()) == 0) return;
     if (errno != ENOTEMPTY && errno != EEXIST)
-        fail(to, str("can't be put in place: ", std::strerror(errno)));
+        fail(to,
+             str("can't rename the temporary folder to this checkpoint: ", std::strerror(errno)));
     if (renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) {
         try_to_remove(from);
         return;
     }
     const fs::path aside = from.string() + ".old";
     if (rename(to.c_str(), aside.c_str()) != 0 || rename(from.c_str(), to.c_str()) != 0)
-        fail(to, str("can't be put in place: ", std::strerror(errno)));
+        fail(to,
+             str("can't rename the temporary folder to this checkpoint: ", std::strerror(errno)));
     try_to_remove(aside);
 }
 
-// JSON can't hold tensors: each is replaced by {"tensor": name}.
+// The key of a reference to a tensor. JSON can't contain tensors, so each is replaced by {"tensor":
+// name}.
 constexpr const char* kReference = "tensor";
 
 Tree extract(const Tree& tree, const std::string& name, NamedTensors& tensors) {
@@ -151,8 +154,8 @@ Tree restore(const Tree& tree, const std::map<std::string, Tensor>& tensors) {
     return result;
 }
 
-// Returns the checkpoints directly in a folder, sorted by iteration. Throws FileError for damaged
-// manifests unless skip_damaged.
+// Returns the checkpoints in a folder (not in its subfolders), sorted by iteration. Throws
+// FileError for a damaged manifest unless skip_damaged is true.
 std::vector<std::pair<std::int64_t, fs::path>> checkpoints_in(const std::string& folder,
                                                               bool skip_damaged) {
     std::vector<std::pair<std::int64_t, fs::path>> found;
@@ -170,7 +173,7 @@ std::vector<std::pair<std::int64_t, fs::path>> checkpoints_in(const std::string&
     return found;
 }
 
-// The paths in a directory; folders come before their contents.
+// The paths in a directory, sorted so that a folder precedes its contents.
 struct Contents {
     std::vector<std::string> folders, files;
 };
@@ -179,7 +182,8 @@ Contents contents_of(const fs::path& directory) {
     for (const fs::directory_entry& entry : fs::recursive_directory_iterator(directory)) {
         std::string name = entry.path().lexically_relative(directory).generic_string();
         if (entry.is_symlink() || !(entry.is_directory() || entry.is_regular_file()))
-            fail(entry.path(), "is neither a file nor a folder: checkpoints can't hold it");
+            fail(entry.path(),
+                 "can't be saved in a checkpoint: it is neither a regular file nor a folder");
         (entry.is_directory() ? found.folders : found.files).push_back(std::move(name));
     }
     std::sort(found.folders.begin(), found.folders.end());
@@ -187,7 +191,7 @@ Contents contents_of(const fs::path& directory) {
     return found;
 }
 
-// Returns whether a relative path stays within its folder.
+// Returns whether a path is relative and does not leave its folder through "..".
 bool stays_below(const std::string& name) {
     const fs::path path(name);
     return !name.empty() && path.is_relative() && path.lexically_normal() == path &&
@@ -227,7 +231,7 @@ CheckpointWriter::CheckpointWriter(const std::string& path)
     std::error_code ignored;
     if (fs::exists(fs::symlink_status(place, ignored)) && !is_checkpoint(path_) &&
         !(fs::is_directory(place, ignored) && fs::is_empty(place, ignored)))
-        fail(place, "exists and is not a checkpoint: it is not replaced");
+        fail(place, "can't be replaced by a checkpoint: it exists and is not a checkpoint");
     create_directories(place.parent_path().string());
     for (int attempt = 0;; ++attempt) {
         const std::string name = str(kTemporary, getpid(), "-", attempt);
@@ -255,9 +259,10 @@ void CheckpointWriter::commit(std::int64_t iteration) {
     const Contents contents = contents_of(temporary_);
     for (const std::string& name : contents.files) {
         const std::string file = (fs::path(temporary_) / name).string();
-        if (name == kManifest) fail(file, "is reserved for the checkpoint: use another name");
+        if (name == kManifest)
+            fail(file, "the name is reserved by the checkpoint format; use another name");
         files.set(name, Tree{{"size", InputFile(file).size()}, {"crc32", crc_of(file)}});
-        // write() has synced its files, but hooks can have written more.
+        // write() has synced its files already, but hooks can have written further files.
         sync_path(file);
     }
     for (const std::string& name : contents.folders) sync_path(fs::path(temporary_) / name);
@@ -291,7 +296,7 @@ bool CheckpointReader::contains(std::string_view file) const {
 }
 
 std::string CheckpointReader::file(std::string_view name) const {
-    if (!contains(name)) fail(path_, str("has no ", name));
+    if (!contains(name)) fail(path_, str("the checkpoint does not contain ", name));
     return (fs::path(path_) / name).string();
 }
 
@@ -322,8 +327,8 @@ void rotate_checkpoints(const std::string& folder, std::size_t keep, const std::
         return checkpoint.second.filename() != fs::path(newest).filename();
     });
     for (std::size_t i = 0; i + std::max<std::size_t>(keep, 1) < found.size(); ++i) {
-        // Renames the checkpoint before removing it, so that a crash does not leave a partial
-        // checkpoint under this name.
+        // The checkpoint is renamed before it is removed, so that a crash does not leave a partial
+        // checkpoint with this name.
         const fs::path path = found[i].second;
         const fs::path aside =
             path.parent_path() / (kTemporary + path.filename().string() + ".old");

@@ -1,8 +1,9 @@
 // Checkpoint directories. A checkpoint is complete or absent, and is verified before it is read.
 //
-// A checkpoint is written to a hidden directory next to its path. commit() lists each file with its
-// size and CRC-32 in manifest.json, which has a CRC-32 of its own, syncs everything to disk and
-// renames the directory. If anything fails before the rename, the earlier checkpoint stays.
+// A checkpoint is written to a hidden directory next to its path. commit() writes manifest.json,
+// which lists each file with its size and CRC-32 and has a CRC-32 of its own, syncs all files to
+// disk and renames the directory. If anything fails before the rename, the earlier checkpoint is
+// not changed.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +17,12 @@
 
 namespace axle::accel {
 
-// Writes one checkpoint.
+// A writer of one checkpoint.
 class CheckpointWriter {
   public:
     // Throws FileError if `path` exists and is neither a checkpoint nor an empty folder.
     explicit CheckpointWriter(const std::string& path);
-    // Removes the files unless they were committed.
+    // Removes the files unless commit() has succeeded.
     ~CheckpointWriter();
     CheckpointWriter(const CheckpointWriter&) = delete;
     CheckpointWriter& operator=(const CheckpointWriter&) = delete;
@@ -30,18 +31,19 @@ class CheckpointWriter {
     const std::string& directory() const { return temporary_; }
     // Writes stem.json, and stem.safetensors if the tree has tensors.
     void write(const std::string& stem, const Tree& tree) const;
-    // Puts the checkpoint in place, replacing an existing one. `iteration` orders the checkpoints
-    // of a folder. Throws FileError if it can't be written.
+    // Completes the checkpoint and moves it to its path, where it replaces an existing checkpoint.
+    // `iteration` is the number by which the checkpoints of a folder are ordered. Throws FileError
+    // if the checkpoint can't be written.
     void commit(std::int64_t iteration);
 
   private:
     std::string path_, temporary_;
 };
 
-// Reads a checkpoint that CheckpointWriter has written.
+// A reader of a checkpoint that CheckpointWriter has written.
 class CheckpointReader {
   public:
-    // Compares all files with the manifest. Throws FileError with the name of a file that is
+    // Verifies all files against the manifest. Throws FileError with the name of a file that is
     // missing, truncated or changed.
     explicit CheckpointReader(std::string path);
 
@@ -52,7 +54,7 @@ class CheckpointReader {
     bool contains(std::string_view file) const;
     // Returns the path of a file. Throws FileError if the manifest does not list it.
     std::string file(std::string_view name) const;
-    // Returns the tree that CheckpointWriter::write() has written.
+    // Returns the tree that CheckpointWriter::write() has written under this stem.
     Tree read(const std::string& stem) const;
 
   private:
@@ -72,9 +74,9 @@ std::optional<std::int64_t> checkpoint_number(const std::string& path);
 // Throws FileError for a damaged manifest, because that checkpoint could be the latest.
 std::optional<std::string> latest_checkpoint(const std::string& folder);
 
-// Removes the oldest checkpoints in a folder until `keep` are left, and directories left by writers
-// that have crashed. Keeps `newest` regardless of its iteration, and checkpoints with a damaged
-// manifest. Failures to remove are reported by the error policy (core/log.h).
+// Removes the oldest checkpoints in a folder until `keep` checkpoints remain, and temporary
+// directories of writers that have crashed. Does not remove the checkpoint `newest`, or checkpoints
+// with a damaged manifest. Failures to remove are reported by the error policy (core/log.h).
 void rotate_checkpoints(const std::string& folder, std::size_t keep,
                         const std::string& newest = {});
 

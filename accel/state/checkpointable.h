@@ -9,23 +9,23 @@
 
 namespace axle::accel {
 
-// An object with state. All processes call each method together, so it can run collectives. The
-// state that the saving process returns is written.
+// An object with state that checkpoints save and load. All processes call each method together, so
+// the methods can run collectives. The checkpoint has the state that the saving process returns.
 struct Checkpointable {
     virtual ~Checkpointable() = default;
     virtual Tree state_dict() const = 0;
     virtual void load_state_dict(const Tree& state) = 0;
 };
 
-// A type with the two methods that is not a Checkpointable: optimizers, schedulers, loaders, and
-// user-defined classes.
+// A type with state_dict() and load_state_dict() that is not a Checkpointable: optimizers,
+// schedulers, loaders, and user-defined classes.
 template <class T>
 concept Stateful = requires(T& object, const Tree& state) {
     { object.state_dict() } -> std::convertible_to<Tree>;
     object.load_state_dict(state);
 };
 
-// Adapts a Stateful object, to which it refers.
+// An adapter that makes a Stateful object a Checkpointable. Refers to the object.
 template <Stateful T>
 class StatefulObject : public Checkpointable {
   public:
@@ -37,7 +37,7 @@ class StatefulObject : public Checkpointable {
     T& object_;
 };
 
-// The types that Accelerator::register_for_checkpointing takes.
+// The types that Accelerator::register_for_checkpointing accepts.
 template <class T>
 concept Registrable =
     std::derived_from<T, Checkpointable> || std::derived_from<T, nn::Module> || Stateful<T>;

@@ -35,7 +35,8 @@ void set_gradients(const nn::Module& model, const std::map<std::string, Tensor>&
 }
 
 // Returns the gradients that a process had accumulated. If the number of processes has changed,
-// returns the mean over all processes: the mean that the update uses stays the same.
+// returns the mean over the processes that saved, which does not change the mean that the update
+// uses.
 std::map<std::string, Tensor> saved_gradients(const StateFolder& folder, std::size_t model,
                                               std::size_t rank, std::size_t processes) {
     const auto of_rank = [&](std::size_t r) {
@@ -55,7 +56,7 @@ std::map<std::string, Tensor> saved_gradients(const StateFolder& folder, std::si
     return mean;
 }
 
-// Adds the file's name to errors of the object that loads it.
+// Calls `load` and adds the name of the file to its errors.
 template <class F>
 void fitting(const StateFolder& folder, const std::string& stem, F&& load) {
     try {
@@ -90,19 +91,20 @@ std::vector<Tree> read_custom(const StateFolder& folder, std::size_t registered,
     std::vector<Tree> states;
     for (std::size_t i = 0; i < registered; ++i) {
         if (!folder.contains(str(kStem, i)))
-            throw FileError(str(printable(folder.file(str(kStem, i))), ": is missing: ", registered,
-                                " objects are registered for checkpointing, and the state has ",
-                                folder.count(kStem)));
+            throw FileError(
+                str(printable(folder.file(str(kStem, i))), ": the file is missing: ", registered,
+                    " objects are registered for checkpointing, but the checkpoint contains ",
+                    folder.count(kStem)));
         states.push_back(folder.read(str(kStem, i)));
     }
     if (const std::size_t there = folder.count(kStem); there > registered && warns)
-        axle::log(LogLevel::warning, "load_state: ", printable(folder.path()), " has the state of ",
-                  there, " registered objects, and ", registered,
-                  " are registered: the files of the other objects are ignored");
+        axle::log(LogLevel::warning, "load_state: ", printable(folder.path()), " contains ", there,
+                  " registered objects, but ", registered,
+                  " are registered; the files of the remaining objects are ignored");
     return states;
 }
 
-// Returns the names of the checkpoints in the folder of automatic naming.
+// Returns the names of the checkpoints in a folder of automatic_checkpoint_naming.
 Tree states_in(const std::string& folder) {
     Tree names = Tree::list();
     std::error_code error;
@@ -120,9 +122,7 @@ Tree states_in(const std::string& folder) {
 std::string StateFiles::newest_directory() const {
     if (!project_.automatic_checkpoint_naming)
         throw ValueError(
-            "load_state: no directory is given, and without automatic_checkpoint_naming there is "
-            "no "
-            "newest checkpoint");
+            "load_state: a directory is needed, because automatic_checkpoint_naming is off");
     const fs::path folder = fs::path(project_.project_dir) / "checkpoints";
     std::map<std::string, int> seen;
     for (const Tree& names : dist::gather_or_throw(*processes_.process_group(), "load_state",
@@ -131,8 +131,8 @@ std::string StateFiles::newest_directory() const {
     std::erase_if(seen,
                   [&](const auto& state) { return state.second < processes_.num_processes(); });
     if (seen.empty())
-        throw FileError(
-            str(printable(folder.string()), ": holds no checkpoint that every process can read"));
+        throw FileError(str(printable(folder.string()),
+                            ": contains no checkpoint that every process can read"));
     const auto newest =
         std::max_element(seen.begin(), seen.end(), [](const auto& a, const auto& b) {
             return checkpoint_number(a.first) < checkpoint_number(b.first);
@@ -140,7 +140,7 @@ std::string StateFiles::newest_directory() const {
     return (folder / newest->first).string();
 }
 
-// Reads the part of the state that this process has for itself.
+// Reads the part of the state that belongs to this process only.
 void StateFiles::read_own(LoadedState& state) const {
     const StateFolder& folder = *state.folder;
     const auto rank = static_cast<std::size_t>(processes_.process_index());
@@ -165,7 +165,7 @@ void StateFiles::read_own(LoadedState& state) const {
     std::string random_states = str("random_states_", rank);
     if (!folder.contains(random_states) && rank > 0) {
         warn(" was saved by fewer processes: process ", rank,
-             " takes the random state of the main process");
+             " uses the random state of the main process");
         random_states = "random_states_0";
     }
     if (processes_.is_main_process() && folder.contains(str("random_states_", num_processes)))
@@ -178,14 +178,15 @@ void StateFiles::read_own(LoadedState& state) const {
         const Tree* const window = random.find("window");
         state.window = window != nullptr ? window->integer() : state.step % num_steps;
         if (state.step < 0 || state.window < 0 || state.window > INT32_MAX)
-            throw ValueError(str("invalid micro-batch counts: ", state.step, ", ", state.window));
+            throw ValueError(str("the micro-batch counts are invalid: step ", state.step,
+                                 ", window ", state.window));
     });
     for (std::size_t r = 0; r < folder.count("random_states_"); ++r)
         if (const Tree of = folder.read(str("random_states_", r)); of.find("weights") != nullptr)
             state.divisions.push_back(of["weights"]);
 }
 
-// All processes read everything before any object changes, apart from models that hooks take over.
+// Reads a checkpoint on all processes. No object is changed, except by the hooks of the program.
 StateFiles::LoadedState StateFiles::read(const std::string& directory) const {
     LoadedState state;
     together("load_state", [&] { state.folder = std::make_unique<StateFolder>(directory); });

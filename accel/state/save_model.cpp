@@ -17,9 +17,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Returns the path of the weights file of a checkpoint, which can be a file or a folder.
+// Returns the path of the file with the weights of `checkpoint`, which is a file or a folder.
 std::string weights_of(const std::string& checkpoint) {
-    std::error_code unreadable;  // if it is set, opening the file throws an error
+    std::error_code unreadable;  // ignored: opening the file later throws an error
     if (!fs::is_directory(checkpoint, unreadable)) return checkpoint;
     const fs::path folder(checkpoint);
     for (const char* name : {nn::kTorchWeightsName, nn::kWeightsName})
@@ -29,10 +29,10 @@ std::string weights_of(const std::string& checkpoint) {
          at.increment(unreadable))
         if (at->path().string().ends_with(".index.json")) indices.push_back(at->path().string());
     if (indices.size() > 1)
-        throw ValueError(str("load_checkpoint_in_model: ", printable(checkpoint),
-                             " has more than one .index.json; delete those that don't belong"));
+        throw ValueError(str("load_checkpoint_in_model: ", printable(checkpoint), " contains ",
+                             indices.size(), " files *.index.json; keep only one of them"));
     if (indices.empty())
-        throw FileError(str(printable(checkpoint), ": holds neither ", nn::kTorchWeightsName,
+        throw FileError(str(printable(checkpoint), ": contains neither ", nn::kTorchWeightsName,
                             " nor ", nn::kWeightsName, " nor an .index.json"));
     return indices[0];
 }
@@ -90,10 +90,12 @@ nn::LoadReport load_checkpoint_in_model(nn::Module& model, const std::string& ch
     load_state();
     if (options.dtype) {
         model.to(*options.dtype);
-        load_state();  // loads again, because the model's dtype may have rounded the values
+        load_state();  // loads the values again, which a conversion may have rounded before
     }
-    warn_about(checkpoint, "weights that the model doesn't have are left out", report.unexpected);
-    warn_about(checkpoint, "it lacks weights of the model, which stay as they are", report.missing);
+    warn_about(checkpoint, "ignored weights that the model does not have", report.unexpected);
+    warn_about(checkpoint,
+               "the checkpoint does not contain these weights of the model, which are not changed",
+               report.missing);
     return report;
 }
 
@@ -104,7 +106,8 @@ nn::StateDict clean_state_dict_for_safetensors(const nn::StateDict& state) {
                 a.dtype() == b.dtype() && a.shape() == b.shape() && a.strides() == b.strides());
     };
     nn::StateDict cleaned;
-    std::unordered_multimap<const Storage*, std::size_t> kept;  // indices in cleaned
+    // Indices of the tensors in `cleaned`, by storage.
+    std::unordered_multimap<const Storage*, std::size_t> kept;
     std::string dropped;
     for (const auto& [name, tensor] : state) {
         if (!tensor.defined())
@@ -122,7 +125,8 @@ nn::StateDict clean_state_dict_for_safetensors(const nn::StateDict& state) {
     }
     if (!dropped.empty())
         log(LogLevel::warning,
-            "save: left out as other names of the same values: ", printable(dropped));
+            "save: omitted tensors that share their memory with a saved tensor: ",
+            printable(dropped));
     return cleaned;
 }
 
@@ -140,8 +144,8 @@ void write_object(const Tree& object, const std::string& path) {
     if (tensors == 0) return write_file_atomically(path, to_json(object) + "\n");
     if (!object.is_map() || tensors != object.size())
         throw ValueError(
-            str("save: neither a map of tensors nor a value without tensors; save the "
-                "two parts apart: ",
+            str("save: the object must be a map of tensors or contain no tensors; save the "
+                "two parts in separate files: ",
                 printable(path)));
     nn::StateDict state;
     for (const auto& [name, value] : object.entries()) {

@@ -1,5 +1,6 @@
-// Saves and loads models and tensors: Accelerate's save, load and load_checkpoint_in_model, which
-// reads files of any Hugging Face library or of PyTorch. Accelerator::save_model() writes models.
+// Saves and loads tensors and loads models, as Accelerate's save, load and load_checkpoint_in_model
+// do. Reads files of any Hugging Face library and of PyTorch. Accelerator::save_model() saves
+// models.
 #pragma once
 
 #include <map>
@@ -16,52 +17,57 @@ namespace axle::accel {
 
 struct SaveModelOptions {
     nn::ShardSize max_shard_size = "10GB";
-    bool safe_serialization = true;  // false throws UsageError: Axle reads pickles, but writes none
-    bool save_on_each_node = false;  // the main process of each machine writes, not only rank 0
+    bool safe_serialization = true;  // false throws UsageError: Axle does not write pickles
+    // If true, the main process of each machine writes, not only rank 0.
+    bool save_on_each_node = false;
 };
 
-// Fields are in the order of Accelerate's arguments. Throws UsageError for options that are not
-// implemented.
+// The options of load_checkpoint_in_model(), in the order of Accelerate's arguments. Options that
+// are not implemented throw UsageError if they are set.
 struct LoadCheckpointOptions {
     // Not implemented: weights on several devices, or offloaded to disk.
     std::map<std::string, std::string> device_map = {};
     std::string offload_folder = {};
-    // Floating-point weights are converted to it; by default they keep the dtype of the model.
+    // The dtype to which floating-point weights are converted; the default is the dtype of the
+    // model.
     std::optional<DType> dtype = {};
     bool offload_state_dict = false;                     // not implemented
     bool offload_buffers = false;                        // not implemented
     std::vector<std::string> keep_in_fp32_modules = {};  // not implemented
     bool offload_8bit_bnb = false;                       // not implemented
-    bool strict = false;                                 // names that differ are errors
+    // Whether missing and unexpected names are errors.
+    bool strict = false;
     bool full_state_dict = true;                         // false: not implemented
     bool broadcast_from_rank0 = false;                   // not implemented
 };
 
-// Loads weights into a model from a file (.safetensors, or of torch.save), from the shards that an
-// .index.json lists, or from a folder: its pytorch_model.bin, else its model.safetensors, else its
-// only index (ValueError if there are several). Returns the names that only the checkpoint or only
-// the model has: they are logged as warnings, and are errors if `strict`. Throws FileError for
-// these, for shapes that differ, and for a damaged file, before any weight changes. A model on the
-// meta device is placed on the CPU.
+// Loads weights into a model. `checkpoint` is a file (.safetensors, or written by torch.save), an
+// .index.json that lists shards, or a folder. In a folder, loads pytorch_model.bin, else
+// model.safetensors, else the shards of its only index; throws ValueError if there are several
+// indices. Returns the names that only the checkpoint or only the model has, and logs them as
+// warnings. Throws FileError before any weight changes if shapes differ, if a file is damaged, or,
+// with `strict`, if names differ. A model on the meta device is placed on the CPU.
 nn::LoadReport load_checkpoint_in_model(nn::Module& model, const std::string& checkpoint,
                                         const LoadCheckpointOptions& options = {});
 
-// Returns the tensors without those that are another name of the same values; the first name is
-// kept. Logs a warning with the names left out. Throws UsageError if a tensor is undefined.
+// Returns the tensors without duplicates: of several names for the same values, only the first is
+// kept. Logs a warning with the removed names. Throws UsageError if a tensor is undefined.
 nn::StateDict clean_state_dict_for_safetensors(const nn::StateDict& state);
 
-// Returns whether this process writes: it is the main process of all, or of its machine.
+// Returns whether this process writes files: rank 0, or with save_on_each_node the main process of
+// each machine.
 bool is_saving_process(const PartialState& state, bool save_on_each_node);
 
 // Write a map of tensors as safetensors, or a value without tensors as JSON, on the main process of
-// the program's PartialState. The file is replaced atomically. Throw ValueError for values that
-// have tensors and other values.
+// the program's PartialState. The file is replaced atomically. Throw ValueError for a value that
+// contains both tensors and other leaves.
 void save(const nn::StateDict& state, const std::string& path, bool save_on_each_node = false);
 void save(const Tree& object, const std::string& path, bool save_on_each_node = false);
-// Do the same on the calling process.
+// Write the file as save() does, but on the calling process.
 void write_object(const nn::StateDict& state, const std::string& path);
 void write_object(const Tree& object, const std::string& path);
-// Reads a .safetensors file, a .json file, or a file of torch.save. Throws FileError.
+// Reads a .safetensors file, a .json file, or a file written by torch.save. Throws FileError if the
+// file can't be read.
 Tree load(const std::string& path);
 
 }  // namespace axle::accel

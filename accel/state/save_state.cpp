@@ -12,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Returns the defined gradients by the name of their parameter.
+// Returns a map from the names of parameters to their gradients, if they are defined.
 nn::StateDict gradients_of(const nn::Module& model) {
     nn::StateDict gradients;
     for (const auto& [name, parameter] : model.named_parameters())
@@ -21,7 +21,7 @@ nn::StateDict gradients_of(const nn::Module& model) {
     return gradients;
 }
 
-// A registered module.
+// The state of a registered module.
 class ModuleState : public Checkpointable {
   public:
     explicit ModuleState(nn::Module& module) : module_(module) {}
@@ -61,9 +61,10 @@ void StateFiles::set_iteration(std::int64_t iteration) {
     project_.iteration = iteration;
 }
 
-// Returns the part of the state that each process has for itself.
+// Returns the part of the state that belongs to this process only.
 Tree StateFiles::own_state() const {
-    // Seeds are stored as text: a seed has 64 bits, a JSON integer only 63.
+    // Seeds are stored as text, because a seed has 64 bits and a JSON integer only 63 without its
+    // sign.
     const GeneratorState random = generator_state();
     const Accumulation& accumulation = loop_.accumulation;
     const bool drops = accumulation.drops_window();
@@ -117,8 +118,8 @@ void StateFiles::write(CheckpointWriter& writer, const std::vector<nn::StateDict
     writer.commit(project_.iteration);
 }
 
-// Returns the directory of the next checkpoint on the writing processes. The main process's path
-// and iteration apply to all.
+// Returns the directory of the next checkpoint. All processes use the path and the iteration of the
+// main process.
 std::string StateFiles::next_directory(const std::string& output_dir) {
     const bool automatic = project_.automatic_checkpoint_naming;
     const auto named = [&] {
@@ -133,16 +134,17 @@ std::string StateFiles::next_directory(const std::string& output_dir) {
     project_.iteration = main["iteration"].integer();
     if (main["path"].string().empty())
         throw ValueError(
-            "save_state: no directory is given, and automatic_checkpoint_naming is off");
+            "save_state: a directory is needed, because automatic_checkpoint_naming is off");
     std::error_code ignored;
     const std::vector<Tree> there =
         group.all_gather_object(automatic && fs::exists(fs::symlink_status(named(), ignored)));
     const auto exists = [](const Tree& on_one) { return on_one.boolean(); };
-    // A directory that only some machines have is left from an interrupted save: it is replaced.
+    // A directory that exists on some machines only was left by an interrupted save and is
+    // replaced.
     if (each_node ? std::all_of(there.begin(), there.end(), exists) : exists(there.front()))
         throw ValueError(
             str("save_state: ", printable(main["path"].string()),
-                " exists already; call load_state() to resume after the newest checkpoint, or "
+                " already exists; call load_state() to resume after the newest checkpoint, or "
                 "set_save_iteration() to choose another number than ",
                 project_.iteration));
     if (!each_node) return main["path"].string();
@@ -164,7 +166,8 @@ std::string StateFiles::save(const std::string& output_dir) {
     const std::vector<Tree> own =
         each_node ? group.all_gather_object(own_state()) : group.gather_object(own_state());
     std::vector<Tree> custom;
-    for (const Registered& object : custom_)  // one by one: each can communicate
+    // All processes use the same order, because state_dict() can call collectives.
+    for (const Registered& object : custom_)
         together("save_state", [&] { custom.push_back(object.state->state_dict()); });
 
     std::unique_ptr<CheckpointWriter> writer;
@@ -188,7 +191,8 @@ std::string StateFiles::save(const std::string& output_dir) {
         if (writer) write(*writer, weights, own, custom);
     });
     ++project_.iteration;
-    // Removes old checkpoints once the new one is complete on every machine, which load() requires.
+    // Old checkpoints are removed after the new one is complete on all machines, because load()
+    // requires a checkpoint that is complete on all machines.
     if (project_.automatic_checkpoint_naming && project_.total_limit)
         together("save_state", [&] {
             if (writer)

@@ -8,12 +8,12 @@
 #include <string>
 #include <vector>
 
+#include "accel/config/project.h"
 #include "accel/loop/loop_state.h"
 #include "accel/prepare/preparation.h"
 #include "accel/process/partial_state.h"
 #include "accel/state/checkpoint.h"
 #include "accel/state/checkpointable.h"
-#include "accel/state/project.h"
 #include "accel/state/state_folder.h"
 #include "accel/state/state_hooks.h"
 #include "core/hook_list.h"
@@ -23,9 +23,9 @@
 namespace axle::accel {
 
 // Saves and loads the prepared and registered objects, the loss scale, random states, the
-// accumulation state and, between two updates, gradients. All processes call save() and load()
-// together; an error on one process is thrown on all. Refers to the prepared objects and to the
-// state of the loop.
+// accumulation state and, between two updates, gradients. All processes must call save() and load()
+// together; an error on one process is thrown on all processes. Refers to the prepared objects and
+// to the state of the loop.
 class StateFiles {
   public:
     StateFiles(ProjectConfiguration project, const PartialState& processes, Preparation& prepared,
@@ -36,8 +36,8 @@ class StateFiles {
     // Sets the number of the next checkpoint. Throws ValueError if it is negative.
     void set_iteration(std::int64_t iteration);
 
-    // Adds an object to the checkpoints; `state` saves and loads it. `object` identifies it: an
-    // object that is registered already is not added again.
+    // Adds an object to the checkpoints. `state` saves and loads the object; `object` is its
+    // address, which is used to ignore an object that is registered already.
     void add_object(const void* object, std::shared_ptr<Checkpointable> state);
     HookList<SaveStatePreHook>& save_hooks() { return save_hooks_; }
     HookList<LoadStatePreHook>& load_hooks() { return load_hooks_; }
@@ -54,7 +54,7 @@ class StateFiles {
     // The contents of a checkpoint, which is read completely before any object changes.
     struct LoadedState {
         std::unique_ptr<const StateFolder> folder;
-        std::vector<nn::Module*> models;     // without the models that hooks have taken over
+        std::vector<nn::Module*> models;     // without the models that hooks have removed
         std::vector<nn::StateDict> weights;  // in the order of `models`
         std::vector<std::map<std::string, Tensor>> gradients;
         std::vector<Tree> optimizers, schedulers, loaders, custom;
@@ -63,7 +63,7 @@ class StateFiles {
         std::int64_t step = 0;
         bool sync_gradients = true;
         std::int64_t window = 0;
-        std::vector<Tree> divisions;  // states of the gradient division, by process
+        std::vector<Tree> divisions;  // states of the gradient division, one per process
     };
 
     std::string next_directory(const std::string& output_dir);
@@ -75,7 +75,7 @@ class StateFiles {
     LoadedState read(const std::string& directory) const;
     void read_own(LoadedState& state) const;
     void apply(const LoadedState& state, bool strict);
-    // Calls f; an exception on one process is thrown on all.
+    // Calls f on each process. An exception on one process is thrown on all processes.
     template <class F>
     void together(const char* op, F&& f) const;
 

@@ -19,7 +19,8 @@ bool is_file(const fs::path& path) {
     return fs::is_regular_file(path, ignored);
 }
 
-// Accelerate's save_state writes at least one of these files, Axle none.
+// Returns whether a folder has one of the files that Accelerate's save_state writes and Axle does
+// not.
 bool is_of_accelerate(const fs::path& folder) {
     static constexpr std::array kNames = {"random_states_0.pkl", "optimizer.bin",
                                           "pytorch_model.bin"};

@@ -12,17 +12,20 @@
 
 namespace axle::accel {
 
-// Returns "model", "model_1", ...: Accelerate's file names without extension.
+// Returns the stem of the i-th file, counting from 0: "model", "model_1", "model_2". These are
+// Accelerate's file names.
 std::string numbered(const char* stem, std::size_t i);
-// Returns "gradients", "gradients_1", ... for rank 0; names of other ranks end with their rank.
+// Returns the stem of a model's gradients: "gradients" or "gradients_1" for rank 0. For the other
+// ranks, the rank is appended.
 std::string gradients_stem(std::size_t model, std::size_t rank);
 
 // A checkpoint of Axle, or a directory written by Accelerate's save_state.
 class StateFolder {
   public:
-    // Throws FileError if it is neither, or a damaged checkpoint of Axle.
+    // Opens a directory. Throws FileError if it is not a checkpoint of Axle or Accelerate, or if it
+    // is a damaged checkpoint of Axle.
     explicit StateFolder(std::string path);
-    // Returns whether a directory looks like a state of Axle or of Accelerate.
+    // Returns whether a directory has the files of a state of Axle or of Accelerate.
     static bool is_state(const std::string& path);
 
     const std::string& path() const { return path_; }
@@ -34,11 +37,13 @@ class StateFolder {
     bool contains(const std::string& stem) const;
     // Returns the path of the file with this stem, which does not need to exist.
     std::string file(const std::string& stem) const;
-    // Throws FileError if the file is missing, or has more than tensors and plain values.
+    // Reads a file with this stem. Throws FileError if the file is missing, or has objects other
+    // than tensors and plain values.
     Tree read(const std::string& stem) const;
-    // Returns the tensors of a file. They are mapped (core/files/file.h).
+    // Returns the tensors of a file, which are memory-mapped (core/files/file.h).
     nn::StateDict tensors(const std::string& stem) const;
-    // Returns how many files exist whose stem is `prefix` and a number, counting from 0.
+    // Returns the number of files with stems such as "scheduler0" and "scheduler1" for the prefix
+    // "scheduler", up to the first number without a file.
     std::size_t count(const std::string& prefix) const;
     // Returns the number of micro-batches since the last update from Accelerate's
     // random_states_<rank>.pkl, or nullopt if the file is missing or can't be read.

@@ -10,27 +10,28 @@
 
 namespace axle::accel {
 
-// Called on each process before anything is written. `weights` has the weights of `models`. Weights
-// that the hook removes are not written; the files of the remaining ones are numbered without gaps.
-// `output_dir` has a temporary name; it becomes the checkpoint when it is complete. Files and
-// folders that the hook writes there are part of the checkpoint; each must be written by one
-// process only.
+// A hook that is called on each process before anything is written. `weights` has the weights of
+// `models`, in the same order. Weights that the hook removes are not written; the files of the
+// remaining weights are numbered without gaps. `output_dir` has a temporary name until the
+// checkpoint is complete. Files and folders that the hook writes there are part of the checkpoint;
+// each must be written by one process only.
 using SaveStatePreHook =
     std::function<void(const std::vector<nn::Module*>& models, std::vector<nn::StateDict>& weights,
                        const std::string& output_dir)>;
-// Called on each process after the checkpoint was verified and before anything is loaded. Models
-// that the hook removes from `models` are not loaded.
+// A hook that is called on each process after the checkpoint was verified and before anything is
+// loaded. Models that the hook removes from `models` are not loaded.
 using LoadStatePreHook =
     std::function<void(std::vector<nn::Module*>& models, const std::string& input_dir)>;
 
-// Removes a hook. Destroying the handle keeps the hook. Copies refer to the same hook.
+// A handle that can remove a hook. Destroying the handle does not remove the hook. Copies refer to
+// the same hook.
 class HookHandle {
   public:
     HookHandle() = default;
     explicit HookHandle(std::function<void()> remove) : remove_(std::move(remove)) {}
 
-    // Can be called at any time, repeatedly, and after the Accelerator was destroyed, but not
-    // concurrently.
+    // Removes the hook. Further calls, and calls after the Accelerator was destroyed, do nothing.
+    // Not thread-safe.
     void remove() noexcept {
         if (const auto remove = std::exchange(remove_, nullptr)) remove();
     }

@@ -6,14 +6,15 @@
 namespace axle::accel {
 
 struct SaveStateOptions {
-    bool safe_serialization = true;  // false throws UsageError: Axle reads pickles, but writes none
+    bool safe_serialization = true;  // false throws UsageError: Axle does not write pickles
 };
 
 struct LoadStateOptions {
-    // "", "cpu" or "on_device", as in Accelerate; anything else throws ValueError. It has no
-    // effect: values are copied to the device of the object that they are loaded into.
+    // The device of loaded values: "", "cpu" or "on_device", as in Accelerate; other text throws
+    // ValueError. The option has no effect, because values are copied to the device of the object
+    // into which they are loaded.
     std::string map_location = {};
-    bool strict = true;  // weights that a model or its file lacks are errors
+    bool strict = true;  // whether missing and unexpected weights are errors
 };
 
 }  // namespace axle::accel

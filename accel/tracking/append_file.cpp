@@ -39,9 +39,10 @@ void AppendFile::append(std::string_view piece) {
         if (n < 0 && errno == EINTR) continue;
         if (n <= 0) {
             const int error = n < 0 ? errno : EIO;
-            // A device can't be truncated (EINVAL), and does not need to be.
+            // The call fails with EINVAL for devices such as /dev/full, which do not store partial
+            // writes.
             if (::ftruncate(descriptor_, size_) != 0 && errno != EINVAL)
-                fail(path_, "is damaged: a partial write can't be cut off", errno);
+                fail(path_, "is damaged: a partial write can't be undone", errno);
             fail(path_, "can't write", error);
         }
         rest.remove_prefix(static_cast<std::size_t>(n));

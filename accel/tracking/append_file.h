@@ -1,4 +1,4 @@
-// A file that data is appended to, atomically with respect to full disks.
+// AppendFile: a file to which data is appended completely or not at all.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 
 namespace axle::accel {
 
-// Opens a file for appending, and creates it if it is missing. Data is passed to the system
-// immediately. Failures throw FileError with path and reason.
+// A file that is open for appending, and created if it is missing. Data is written without a
+// buffer. Failures throw FileError with path and reason.
 class AppendFile {
   public:
     explicit AppendFile(const std::string& path);
@@ -17,13 +17,14 @@ class AppendFile {
     AppendFile& operator=(const AppendFile&) = delete;
 
     const std::string& path() const { return path_; }
-    // Appends all of `piece` or nothing: if the disk is full, a partial write is cut off again.
+    // Appends `piece`. If the disk is full, removes a partial write, so that the file is unchanged,
+    // and throws.
     void append(std::string_view piece);
 
   private:
     std::string path_;
     int descriptor_ = -1;
-    std::int64_t size_ = 0;  // without a partial write
+    std::int64_t size_ = 0;  // size of the file without a partial write
 };
 
 }  // namespace axle::accel

@@ -36,8 +36,8 @@ std::string header(const std::vector<std::string>& columns) {
     return line + '\n';
 }
 
-// Splits a table into records, each with its newline. Newlines within quotes do not end a record;
-// an unterminated last record is dropped.
+// Splits a table into records, each with its newline. A newline within quotes does not end a
+// record. A last record without a newline is ignored.
 std::vector<std::string_view> records(std::string_view text) {
     std::vector<std::string_view> all;
     bool within = false;
@@ -79,7 +79,7 @@ std::optional<std::int64_t> step_of(std::string_view record) {
 
 }  // namespace
 
-// The value 0 of keep_through_ replaces the file, as in JsonLines.
+// keep_through_ is 0 without purge_step; then the file is replaced, as in JsonLines.
 CsvTracker::CsvTracker(const TrackerRun& run)
     : folder_(run.folder()),
       path_(folder_ + "/metrics.csv"),

@@ -1,4 +1,4 @@
-// A tracker that writes a CSV file.
+// CsvTracker: a tracker that writes a CSV file.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,14 @@
 
 namespace axle::accel {
 
-// The tracker "csv": writes <logging_dir>/<project_name>/metrics.csv with a row for each log(). The
-// first column is the step; the other columns are the tags in the order of their first use. Fields
-// without a value are empty. A new tag adds a column: the file is rewritten and replaced
-// atomically, so log all tags in the first row if the file is long. Fields are quoted as in RFC
-// 4180, lines end with a newline, and numbers have the fewest digits that read back as the same
-// value. Tensors are summarized; lists are left out. A row without a step gets the step of the
-// previous row plus 1. The option purge_step resumes a file; otherwise it is replaced.
+// The tracker "csv", which writes <logging_dir>/<project_name>/metrics.csv with a row for each
+// log(). The first column is the step; the other columns are the tags in the order of their first
+// use. Fields without a value are empty. A new tag adds a column, for which the file is rewritten
+// and replaced atomically. This is slow for a long file, so log all tags in the first row. Fields
+// are quoted as in RFC 4180, lines end with a newline, and numbers have the fewest digits from
+// which the same value can be read. Tensors are summarized; lists are ignored. A row without a step
+// gets the step of the previous row plus 1. The option purge_step resumes an existing file; without
+// it, the file is replaced.
 class CsvTracker : public Tracker {
   public:
     explicit CsvTracker(const TrackerRun& run);

@@ -1,7 +1,7 @@
 // Field numbers come from tensorflow/core/util/event.proto, tensorflow/core/framework/
 // {summary,tensor,tensor_shape}.proto, tensorboard/plugins/hparams/plugin_data.proto and
-// google/protobuf/struct.proto. As in proto3, fields are written in numeric order, and zeros are
-// left out.
+// google/protobuf/struct.proto. As in proto3, fields are written in numeric order, and fields with
+// the value 0 are not written.
 #include "accel/tracking/event.h"
 
 #include <protozero/pbf_writer.hpp>
@@ -41,7 +41,7 @@ std::string metadata(std::string_view plugin, const std::string& content) {
     });
 }
 
-// Replaces invalid UTF-8, because readers can reject a whole record for it.
+// Adds text after replacing invalid UTF-8, for which some readers reject the record.
 void add_text(pbf_writer& out, protozero::pbf_tag_type field, std::string_view text) {
     out.add_string(field, replace_invalid_utf8(text));
 }

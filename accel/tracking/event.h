@@ -14,16 +14,16 @@ namespace axle::accel {
 // --- tensorflow.Event; wall_time is in seconds since 1970
 
 std::string version_event(double wall_time);
-// Returns an event that starts or restarts a run: readers drop events of earlier files from `step`
-// on.
+// Returns an event that starts or resumes a run at `step`. Readers ignore events of earlier files
+// with this step or a later one.
 std::string start_event(double wall_time, std::int64_t step);
-// Returns an event with a value. `value` is the result of a function below.
+// Returns an event with a value, which is the result of one of the functions below.
 std::string summary_event(double wall_time, std::int64_t step, std::string_view value);
 
 // --- tensorflow.Summary.Value
 
 std::string scalar_value(std::string_view tag, double value);
-// Returns a text, which is shown as Markdown. Appends "/text_summary" to the tag.
+// Returns a text, which TensorBoard shows as Markdown. Appends "/text_summary" to the tag.
 std::string text_value(std::string_view tag, std::string_view text);
 std::string histogram_value(std::string_view tag, const Histogram& histogram);
 std::string image_value(std::string_view tag, const Image& image);

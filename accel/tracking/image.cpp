@@ -9,7 +9,7 @@ namespace {
 constexpr std::string_view kNames = "NCHW";
 constexpr std::int64_t kGridColumns = 8;
 
-// Sizes and strides in the order of kNames; missing dimensions have size 1.
+// The sizes and strides of the dimensions in the order of kNames. Missing dimensions have size 1.
 struct Layout {
     std::array<std::int64_t, 4> size = {1, 1, 1, 1};
     std::array<std::int64_t, 4> stride = {};

@@ -9,7 +9,8 @@
 namespace axle::accel {
 namespace {
 
-// Returns the lines of a file with steps up to a limit, and stops at a line that is not an object.
+// Returns the lines of a file with steps up to `keep_through`. Stops at the first line that is not
+// a JSON object.
 std::string kept_lines(const std::string& path, std::int64_t keep_through) {
     std::string kept;
     std::ifstream file(path);
@@ -24,7 +25,7 @@ std::string kept_lines(const std::string& path, std::int64_t keep_through) {
     return kept;
 }
 
-// Drops the lines that are not kept. Returns the path.
+// Removes the lines that kept_lines() does not return, and returns the path.
 const std::string& truncate_file(const std::string& path, std::int64_t keep_through) {
     const bool exists = std::filesystem::exists(path);
     write_file_atomically(path, exists && keep_through > 0 ? kept_lines(path, keep_through) : "");
@@ -38,7 +39,7 @@ JsonLines::JsonLines(const std::string& path, std::int64_t keep_through)
 
 void JsonLines::write(const Tree& object) { file_.append(to_json(object, -1) + '\n'); }
 
-// The value 0 of keep_through_ replaces the file.
+// keep_through_ is 0 without purge_step; then the file is replaced.
 JsonlTracker::JsonlTracker(const TrackerRun& run)
     : folder_(run.folder()),
       keep_through_(std::max<std::int64_t>(purge_step("jsonl", run.options).value_or(0) - 1, 0)),

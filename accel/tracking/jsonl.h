@@ -11,26 +11,26 @@
 
 namespace axle::accel {
 
-// A file with one JSON object per line, each with an integer "step". Numbers are written in the
-// shortest form that reads back as the same value. Each line is passed to the system immediately.
+// A file with one JSON object per line, each with an integer "step". Numbers have the fewest digits
+// from which the same value can be read. Lines are written without a buffer.
 class JsonLines {
   public:
-    // Keeps the lines of an existing file up to step `keep_through` and drops the rest: lines that
-    // a run logged after its last checkpoint, and a partial last line. 0 replaces the file. Throws
-    // FileError.
+    // Opens a file. Keeps the lines of an existing file up to step `keep_through`, and removes
+    // later lines, which a run logged after its last checkpoint, and a partial last line. With 0
+    // the file is replaced. Throws FileError if the file can't be read or written.
     JsonLines(const std::string& path, std::int64_t keep_through);
-    // Appends a line. Throws FileError if it can't be written; then the file is unchanged.
+    // Appends a line. If it can't be written, throws FileError, and the file is unchanged.
     void write(const Tree& object);
 
   private:
     AppendFile file_;
 };
 
-// The tracker "jsonl": writes <logging_dir>/<project_name>/metrics.jsonl with a line for each
+// The tracker "jsonl", which writes <logging_dir>/<project_name>/metrics.jsonl with a line for each
 // log(), and the configuration to config.json in the same folder. Nested maps stay nested, tensors
 // are summarized, and tables become {"columns": [...], "data": [[...], ...]}. A line without a step
-// gets the step of the previous line plus 1. The option purge_step resumes a file; otherwise it is
-// replaced.
+// gets the step of the previous line plus 1. The option purge_step resumes an existing file;
+// without it, the file is replaced.
 class JsonlTracker : public Tracker {
   public:
     explicit JsonlTracker(const TrackerRun& run);

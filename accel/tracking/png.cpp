@@ -46,7 +46,7 @@ std::string encode_png(std::span<const std::uint8_t> pixels, std::int64_t height
         std::ssize(pixels) % (channels * width) != 0)
         throw ValueError(str("encode_png: ", pixels.size(), " bytes do not match an image of ",
                              height, "x", width, " pixels with ", channels, " channels"));
-    // Each row begins with the number of its filter: 0, no filter.
+    // Each row begins with a filter type; 0 means no filter.
     const auto row = static_cast<std::size_t>(width * channels);
     std::string rows;
     rows.reserve((row + 1) * static_cast<std::size_t>(height));

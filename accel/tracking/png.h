@@ -7,9 +7,10 @@
 
 namespace axle::accel {
 
-// Returns a PNG file of pixels in row-major order, [height, width, channels], 8 bits each: 1
-// channel is gray, 2 gray with alpha, 3 RGB, 4 RGBA. Throws ValueError for other channels, for an
-// empty image and for another number of bytes.
+// Encodes pixels in row-major order, [height, width, channels], with 8 bits per channel, and
+// returns the bytes of the PNG file. The channels are gray (1), gray and alpha (2), RGB (3) or RGBA
+// (4). Throws ValueError for other numbers of channels, for an empty image, and if the number of
+// bytes does not match the size.
 std::string encode_png(std::span<const std::uint8_t> pixels, std::int64_t height,
                        std::int64_t width, int channels);
 

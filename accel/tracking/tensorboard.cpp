@@ -33,8 +33,9 @@ std::string host_name() {
     return name.data();
 }
 
-// Readers read the files of a folder in the order of their names. So the time in the name is later
-// than in all existing files, even within one second or after the clock was set back.
+// Returns the time for the name of the next file. TensorBoard reads the files of a folder in the
+// order of their names, so this time must be later than the times of all existing files, even if
+// two files are created in one second or the clock was set back.
 std::int64_t next_time(const std::string& folder) {
     auto time = static_cast<std::int64_t>(now());
     std::error_code ignored;
@@ -95,8 +96,8 @@ std::string yaml(const Tree& value) {
 SummaryWriter::SummaryWriter(const std::string& log_dir, SummaryWriterOptions options)
     : file_(new_path(log_dir, options.filename_suffix)) {
     append_record(pending_, version_event(now()));
-    // TensorBoard takes the first start event for the beginning of a run and drops nothing; only a
-    // later one is a restart. Two events are a restart in any case.
+    // TensorBoard ignores earlier events only if a start event is not the first one of the run. So
+    // two start events are written.
     for (int i = 0; i < 2 && options.purge_step; ++i)
         append_record(pending_, start_event(now(), *options.purge_step));
     flush();

@@ -15,38 +15,39 @@
 namespace axle::accel {
 
 struct SummaryWriterOptions {
-    // The first step that a resumed run writes again: TensorBoard drops events of earlier files in
-    // the folder from this step on.
+    // The first step that a resumed run writes again. TensorBoard ignores events of earlier files
+    // in the folder with this step or a later one.
     std::optional<std::int64_t> purge_step = {};
     std::string filename_suffix = {};
 };
 
-// As PyTorch's SummaryWriter: writes a new file events.out.tfevents.<time>.<host>.<pid>.<n> to a
-// folder, which is created. Events are buffered until flush(), or until they take a megabyte.
-// Throws FileError if the file can't be written: then buffered events are lost, and the file stays
-// usable. Used by one thread.
+// A writer of event files, equivalent to PyTorch's SummaryWriter. Creates a folder and a new file
+// events.out.tfevents.<time>.<host>.<pid>.<n> in it. Events are buffered until flush(), or until
+// the buffer has a megabyte. If the file can't be written, throws FileError and drops the buffered
+// events; later events can still be written. Used by one thread.
 class SummaryWriter {
   public:
     explicit SummaryWriter(const std::string& log_dir, SummaryWriterOptions options = {});
-    // Flushes, and logs errors.
+    // Writes buffered events, and logs errors.
     ~SummaryWriter();
     SummaryWriter(const SummaryWriter&) = delete;
     SummaryWriter& operator=(const SummaryWriter&) = delete;
 
     const std::string& path() const { return file_.path(); }
-    // Adds a value, stored as f32.
+    // Adds a scalar, which is stored as f32.
     void add_scalar(std::string_view tag, double value, std::int64_t step = 0);
-    // Adds Markdown text.
+    // Adds a text in Markdown.
     void add_text(std::string_view tag, std::string_view text, std::int64_t step = 0);
     // Adds a histogram of the finite elements (accel/tracking/histogram.h), if there are any.
     void add_histogram(std::string_view tag, const Tensor& values, std::int64_t step = 0);
-    // Adds an image (accel/tracking/image.h).
+    // Adds an image; accel/tracking/image.h documents its dtype, shape and `dataformats`.
     void add_image(std::string_view tag, const Tensor& image, std::int64_t step = 0,
                    std::string_view dataformats = {});
-    // Adds the run's hyperparameters, a map; nested maps become "outer/inner". They are written to
-    // the run's own file, so that the HParams tab shows them with its scalars.
+    // Adds the run's hyperparameters, a map; entries of nested maps get names such as
+    // "outer/inner". They are written to the same file as the scalars, so that the HParams tab
+    // shows both together.
     void add_hparams(const Tree& hparams);
-    // Marks the run with these hyperparameters as succeeded.
+    // Adds an event that marks the run as succeeded in the HParams tab.
     void add_hparams_end();
     void flush();
 
@@ -57,15 +58,16 @@ class SummaryWriter {
     std::string pending_;
 };
 
-// The tracker "tensorboard": a SummaryWriter on <logging_dir>/<project_name>, flushed with each
-// log(). Numbers become scalars, strings texts, tensors histograms, nested maps tags with slashes,
-// and tables texts with a Markdown table; lists are left out. The configuration is written to the
-// HParams tab and to hparams.yml. Options: purge_step, filename_suffix, and max_queue and
-// flush_secs, which have no effect. The default step is 0.
+// The tracker "tensorboard": a SummaryWriter for the folder <logging_dir>/<project_name>, which is
+// flushed after each log(). Numbers are written as scalars, strings as texts, tensors as
+// histograms, and tables as texts with a Markdown table. Tags of nested maps are joined with
+// slashes; lists are ignored. The configuration is written to the HParams tab and to hparams.yml.
+// Options: purge_step, filename_suffix, and max_queue and flush_secs, which have no effect. The
+// default step is 0.
 class TensorBoardTracker : public Tracker {
   public:
     explicit TensorBoardTracker(const TrackerRun& run);
-    // Throws UsageError before start() and after finish().
+    // Returns the writer. Throws UsageError before start() and after finish().
     SummaryWriter& writer();
 
     std::string name() const override { return "tensorboard"; }

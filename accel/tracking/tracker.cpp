@@ -13,8 +13,8 @@ namespace {
 void flatten_into(std::vector<Tree::Entry>& leaves, const std::string& prefix, const Tree& values,
                   int depth) {
     if (depth > kMaxTreeDepth)
-        throw ValueError(
-            str("log: maps nest deeper than ", kMaxTreeDepth, ": '", prefix.substr(0, 64), "...'"));
+        throw ValueError(str("log: maps are nested deeper than ", kMaxTreeDepth, " levels: '",
+                             prefix.substr(0, 64), "...'"));
     for (const auto& [key, value] : values.entries()) {
         if (value.is_map())
             flatten_into(leaves, prefix + key + "/", value, depth + 1);
@@ -61,7 +61,7 @@ void check_options(const std::string& tracker, const Tree& options,
     for (const auto& [key, value] : options.entries()) {
         if (std::find(known.begin(), known.end(), key) != known.end()) continue;
         const std::string meant = nearest(key, known);
-        throw ValueError(str("tracker '", tracker, "': there is no option '", key, "'",
+        throw ValueError(str("tracker '", tracker, "': unknown option '", key, "'",
                              meant.empty() ? "" : "; did you mean '" + meant + "'?"));
     }
 }
@@ -71,7 +71,7 @@ std::optional<std::int64_t> purge_step(const std::string& tracker, const Tree& o
     if (step == nullptr || step->is_null()) return std::nullopt;
     if (!step->is_integer() || step->integer() < 0)
         throw ValueError(
-            str("tracker '", tracker, "': purge_step must be a step from 0 on: ", *step));
+            str("tracker '", tracker, "': purge_step must be a non-negative integer: ", *step));
     return step->integer();
 }
 

@@ -37,25 +37,28 @@ class Tracker {
 
     virtual std::string name() const = 0;
     virtual bool requires_logging_directory() const { return false; }
-    // Returns whether only the main process calls it; otherwise all processes do.
+    // Returns whether only the main process calls the tracker. If false, all processes call it.
     virtual bool main_process_only() const { return true; }
 
-    // Called first: open files here.
+    // Called before all other calls. Trackers open their files here.
     virtual void start() {}
     // Receives the run's hyperparameters, a map.
     virtual void store_init_configuration(const Tree&) {}
-    // Receives a map of numbers, booleans, strings, tensors and maps of these; ignores values that
-    // it can't show. `options` are the options that Accelerator::log() was given for this tracker.
+    // Receives a map of numbers, booleans, strings, tensors, and nested maps of these values. A
+    // tracker ignores values that it can't show. `options` are the options for this tracker that
+    // were passed to Accelerator::log().
     virtual void log(const Tree& values, std::optional<std::int64_t> step = {},
                      const Tree& options = {}) = 0;
-    // Receives a map of images: tensors, or lists of tensors. Integers are from 0 to 255, other
-    // values from 0 to 1. The shape is [n, channels, height, width], [channels, height, width],
-    // [height, width], or the order given in options["dataformats"], for example "NHWC".
+    // Receives a map of images, each a tensor or a list of tensors. Integer values are from 0 to
+    // 255, floating-point values from 0 to 1. The shape is [n, channels, height, width], [channels,
+    // height, width], [height, width], or the order given in options["dataformats"], for example
+    // "NHWC".
     virtual void log_images(const Tree&, std::optional<std::int64_t> = {}, const Tree& = {}) {}
-    // Receives a table. Rows are a list of lists with an element per column.
+    // Receives a table: its name, the names of its columns, and its rows, a list of lists with one
+    // element per column.
     virtual void log_table(const std::string&, const std::vector<std::string>&, const Tree&,
                            std::optional<std::int64_t> = {}, const Tree& = {}) {}
-    // Called last, once.
+    // Called once, after all other calls.
     virtual void finish() {}
 };
 
@@ -63,25 +66,26 @@ class Tracker {
 struct TrackerRun {
     std::string project_name = {};
     std::string logging_dir = {};
-    Tree options = {};  // from init_trackers() for this tracker: a map, or null
+    Tree options = {};  // the options for this tracker from init_trackers(): a map, or null
 
     // Returns the folder of built-in trackers: logging_dir/project_name.
     std::string folder() const;
 };
 
-// A tracker that log_with can name. `create` reads the options and can throw; files are opened by
-// Tracker::start().
+// A kind of tracker that log_with can name. `create` reads the options and can throw;
+// Tracker::start() opens the files.
 struct TrackerClass {
     std::string name;
     bool requires_logging_directory = false;
     std::function<std::shared_ptr<Tracker>(const TrackerRun&)> create;
 };
 
-// Adds a name for log_with. Logs a warning if it replaces a tracker. Thread-safe. Throws UsageError
-// without a name or a create function, and for the name "all".
+// Registers a tracker for log_with. Logs a warning if it replaces a tracker of the same name.
+// Throws UsageError if the name or the create function is empty, and for the name "all".
+// Thread-safe.
 void register_tracker_class(TrackerClass tracker_class);
 
-// Accelerate's names, in the same order.
+// The trackers of Accelerate's LoggerType, in the same order.
 enum class LoggerType : std::uint8_t {
     all,
     aim,
@@ -110,17 +114,19 @@ struct LogWith {
 
 // --- helpers for implementing trackers
 
-// Returns the leaves of a map with their tags: nested maps become "outer/inner", and tensors of one
-// element become numbers.
+// Returns the leaves of a map with their tags. Leaves of nested maps have tags such as
+// "outer/inner"; tensors of one element are replaced by their value.
 std::vector<Tree::Entry> flattened(const Tree& values);
-// Returns the map with each tensor replaced by its value if it has one element, or else by the map
-// {"min", "max", "mean", "std"} of its elements.
+// Returns the map without tensors. A tensor of one element is replaced by its value, and another
+// tensor by the map {"min", "max", "mean", "std"} of its elements.
 Tree summarised(const Tree& values);
-// Throws ValueError for an option that is not in `known`, and suggests the most similar name.
+// Throws ValueError for an option that is not in `known`; the message suggests the most similar
+// name.
 void check_options(const std::string& tracker, const Tree& options,
                    const std::vector<std::string>& known);
-// Returns options["purge_step"], the first step that a resumed run logs again: data from this step
-// on is dropped. Throws ValueError if it is not an integer >= 0.
+// Returns options["purge_step"], or nullopt if it is not set. It is the first step that a resumed
+// run logs again; the tracker removes data with this step or a later one. Throws ValueError if the
+// option is not an integer >= 0.
 std::optional<std::int64_t> purge_step(const std::string& tracker, const Tree& options);
 
 }  // namespace axle::accel

@@ -38,7 +38,7 @@ std::vector<TrackerClass> known_classes() {
 constexpr const char* kLoggerTypes[] = {"all",      "aim",    "tensorboard", "wandb",   "trackio",
                                         "comet_ml", "mlflow", "clearml",     "dvclive", "swanlab"};
 
-// Trackers of Accelerate that are Python clients of services.
+// The names of Accelerate's trackers that need Python clients.
 constexpr const char* kUnavailable[] = {"wandb",   "comet_ml", "aim",     "mlflow",
                                         "clearml", "dvclive",  "swanlab", "trackio"};
 
@@ -54,9 +54,10 @@ auto find_name(List& list, const std::string& name) {
     for (const std::string& n : names) all += (all.empty() ? "" : ", ") + n;
     names.insert(names.end(), std::begin(kUnavailable), std::end(kUnavailable));
     const std::string meant = nearest(name, names);
-    throw ValueError(
-        str("log_with: there is no tracker '", name, "'",
-            meant.empty() ? "; there are: " : "; did you mean '" + meant + "'? There are: ", all));
+    throw ValueError(str(
+        "log_with: unknown tracker '", name, "'",
+        meant.empty() ? "; expected one of " : "; did you mean '" + meant + "'? Expected one of ",
+        all));
 }
 
 const Tree& of_tracker(const Tree& kwargs, const std::string& name) {
@@ -66,7 +67,7 @@ const Tree& of_tracker(const Tree& kwargs, const std::string& name) {
     return found == nullptr ? none : *found;
 }
 
-// Null counts as an empty map, because {} is null.
+// Throws ValueError if a tree is not a map. A null tree is allowed, because Tree {} is null.
 void require_map(const char* what, const Tree& tree) {
     if (!tree.is_map() && !tree.is_null()) throw ValueError(str(what, " must be a map: ", tree));
 }
@@ -96,11 +97,11 @@ void register_tracker_class(TrackerClass tracker_class) {
     if (replaced) axle::log(LogLevel::warning, "register_tracker_class: '", name, "' is replaced");
 }
 
-// Wraps a tracker: reports its first exception, and does nothing before start(), after finish(),
-// and on processes that the tracker does not use.
+// A wrapper of a tracker that reports its first exception. It does nothing before start(), after
+// finish(), and on processes that the tracker does not use.
 class Tracking::Guard : public Tracker {
   public:
-    // With nullptr it does nothing.
+    // If `tracker` is nullptr, all methods do nothing.
     Guard(std::shared_ptr<Tracker> tracker, bool main_process) : tracker_(std::move(tracker)) {
         if (tracker_ == nullptr) return;
         attempt("name", [&] { name_ = tracker_->name(); });
@@ -169,7 +170,7 @@ class Tracking::Guard : public Tracker {
     std::shared_ptr<Tracker> tracker_;
     std::string name_ = "unnamed";
     bool main_process_only_ = true;
-    bool is_used_ = false;  // on this process
+    bool is_used_ = false;  // whether the tracker is called on this process
     bool running_ = false;
     bool reported_ = false;
 };
@@ -224,7 +225,8 @@ void Tracking::init(const std::string& project_name, const Tree& config, const T
                 find_name(known, choice.name)
                     ->create({project_name, logging_dir_, of_tracker(init_kwargs, choice.name)});
         if (tracker == nullptr)
-            throw UsageError(str("init_trackers: '", choice.name, "' was not created"));
+            throw UsageError(str("init_trackers: create() of the tracker class '", choice.name,
+                                 "' returned null"));
         guards.push_back(std::make_unique<Guard>(std::move(tracker), main_process_));
     }
     finish();
@@ -249,7 +251,7 @@ Tracker& Tracking::get(const std::string& name, bool unwrap) {
         names += (names.empty() ? "" : ", ") + guard->name();
     }
     if (guards_.empty()) return *blank_;
-    throw ValueError(str("get_tracker: there is no '", name, "'; there are: ", names));
+    throw ValueError(str("get_tracker: unknown tracker '", name, "'; expected one of ", names));
 }
 
 std::vector<Tracker*> Tracking::trackers() const {

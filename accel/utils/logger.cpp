@@ -59,8 +59,8 @@ void Logger::log(LogLevel level, std::string_view text, LoggerCall call) const {
         if (!call.main_process_only || here.is_main_process()) speak();
         return;
     }
-    // This also runs for levels that this process does not log, because other processes can have
-    // other levels.
+    // The loop also runs if this process does not log this level, because the levels of other
+    // processes can differ and all must call the barriers.
     for (int rank = 0; rank < here.num_processes(); ++rank) {
         if (rank == here.process_index()) speak();
         here.wait_for_everyone();

@@ -18,16 +18,15 @@ namespace axle::accel {
 
 struct LoggerCall {
     bool main_process_only = true;
-    // All processes log, one after the other; all must make the call. Takes precedence over
-    // main_process_only.
+    // All processes log, in the order of their ranks, so all processes must make the call. Takes
+    // precedence over main_process_only.
     bool in_order = false;
 };
 
-// Writes messages to the log sink of the process (core/log.h), as "[RANK 1] train: text"; without
-// the rank if there is one process. Used by one thread.
+// A logger that writes messages such as "[RANK 1] train: text" to the log sink of the process
+// (core/log.h). With one process, messages do not contain the rank. Used by one thread.
 //
-// A logger finds its process with its first message, which throws UsageError if there is neither an
-// Accelerator nor a PartialState.
+// The first message throws UsageError if there is neither an Accelerator nor a PartialState.
 class Logger {
   public:
     Logger(std::string name, LogLevel level, std::optional<PartialState> state = {});
@@ -37,7 +36,8 @@ class Logger {
     void info(std::string_view text, LoggerCall call = {}) const;
     void warning(std::string_view text, LoggerCall call = {}) const;
     void error(std::string_view text, LoggerCall call = {}) const;
-    // Logs a text that no logger of the program has logged with this method before.
+    // Logs a warning. Does nothing if any logger of the program has logged the same text with this
+    // method before.
     void warning_once(std::string_view text, LoggerCall call = {}) const;
 
     LogLevel level() const { return level_; }
@@ -55,8 +55,9 @@ class Logger {
 // other names.
 LogLevel log_level(std::string_view name);
 
-// Returns a logger. The default level is ACCELERATE_LOG_LEVEL (log_level), else warning. A level
-// from either source also becomes the level of the default sink (set_log_level).
+// Returns a logger. If `level` is not given, it is read from ACCELERATE_LOG_LEVEL (as log_level()
+// does); the default is warning. A level that is given or read is also set as the level of the
+// default sink (set_log_level).
 Logger get_logger(std::string name, std::optional<LogLevel> level = {});
 
 }  // namespace axle::accel

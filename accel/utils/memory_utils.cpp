@@ -15,8 +15,8 @@ namespace {
 
 constexpr const char* kOp = "find_executable_batch_size";
 
-// Returns what a process reports about a try: null for success, or the next size that it proposes.
-// Throws the error if a smaller batch would not help.
+// Returns the result of a try that a process sends to the other processes: null for success, or the
+// next size that it proposes. Throws the error if a smaller batch would not help.
 Tree outcome_of(const std::exception_ptr& error, const std::function<int()>& reduced) {
     if (error == nullptr) return {};
     try {
@@ -63,8 +63,8 @@ int BatchSizeSearch::reduced() const {
     if (!options_.reduce_batch_size_fn) return static_cast<int>(batch_size_ * 0.9);
     const int next = options_.reduce_batch_size_fn();
     if (next < 0 || next >= batch_size_)
-        throw ValueError(str(kOp, ": reduce_batch_size_fn must give less than ", batch_size_,
-                             ", and not below 0: ", next));
+        throw ValueError(str(kOp, ": reduce_batch_size_fn must return a number in [0, ",
+                             batch_size_, "): ", next));
     return next;
 }
 

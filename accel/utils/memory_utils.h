@@ -1,4 +1,5 @@
-// Memory utilities: searching a batch size that fits, and freeing memory.
+// Memory utilities: a search for a batch size that fits into memory, and functions that free
+// memory.
 //
 //     auto train = find_executable_batch_size([&](int batch_size, int epochs) { ... });
 //     train(3);
@@ -26,12 +27,12 @@ void release_memory(T&... objects) {
     clear_device_cache();
 }
 
-// Returns whether a smaller batch could help: memory has run out, or the size is too large for
-// cuDNN.
+// Returns whether the error can be avoided by a smaller batch: memory has run out, or cuDNN does
+// not support the size.
 bool should_reduce_batch_size(const std::exception& error);
 
 struct ExecutableBatchSizeOptions {
-    // Returns the next size to try; by default nine tenths of the last one.
+    // Returns the next size to try. By default the size is multiplied by 0.9.
     std::function<int()> reduce_batch_size_fn = {};
     // The processes that search together; by default all processes of the program's PartialState.
     std::shared_ptr<dist::ProcessGroup> process_group = {};
@@ -43,11 +44,12 @@ class BatchSizeSearch {
     BatchSizeSearch(int starting_batch_size, ExecutableBatchSizeOptions options);
 
     int batch_size() const { return batch_size_; }
-    // Throws OutOfMemory "No executable batch size found, reached zero."
+    // Throws OutOfMemory "No executable batch size found, reached zero." if the batch size is 0.
     void begin_try() const;
-    // Called by all processes with the exception of a try, null if it succeeded. Returns whether it
-    // succeeded on all processes. If not, sets the next size, the smallest that any process
-    // proposes. All processes throw an error that is not about memory.
+    // Called by all processes with the exception of a try, or null if the try succeeded. Returns
+    // whether the try succeeded on all processes. If it did not, sets the batch size to the
+    // smallest size that any process proposes. An error that is not about memory is thrown on all
+    // processes.
     bool end_try(const std::exception_ptr& error);
 
   private:
@@ -57,10 +59,10 @@ class BatchSizeSearch {
     ExecutableBatchSizeOptions options_;
 };
 
-// A function whose first parameter, the batch size, is supplied: a call tries smaller sizes on all
-// processes while memory runs out, and keeps the size that fits for later calls. Each try calls the
-// function from its beginning. With several processes, all should run out of memory at the same
-// point: if only one does while others wait for it in a collective, the job fails.
+// A function with its first parameter, the batch size, supplied by a search. A call tries smaller
+// sizes on all processes until memory suffices, and later calls start with the size that was found.
+// With several processes, all must run out of memory at the same point. If one process runs out of
+// memory while the other processes wait for it in a collective, the job fails.
 template <class F>
 class ExecutableBatchSize {
   public:

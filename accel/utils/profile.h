@@ -26,56 +26,59 @@ namespace axle::accel {
 class ProfileSession;
 
 // A schedule as in torch.profiler.schedule: cycles of wait, warmup and active steps after
-// skip_first steps. There are `repeat` cycles, or cycles until the end if it is 0.
+// skip_first steps. There are `repeat` cycles, or if `repeat` is 0, cycles until the session stops.
 struct ProfileSchedule {
     std::int64_t wait = 0;
-    std::int64_t warmup = 0;  // recorded and discarded
+    std::int64_t warmup = 0;  // steps that are recorded and discarded
     std::int64_t active = 1;
     std::int64_t repeat = 0;
     std::int64_t skip_first = 0;
 };
 
-// Throws ValueError for a negative count, or without an active step.
+// Throws ValueError if a count is negative, or if there is no active step.
 void check_schedule(const ProfileSchedule& schedule);
 
 enum class ProfilerAction : std::uint8_t { none, warmup, record, record_and_save };
 ProfilerAction action_at(const ProfileSchedule& schedule, std::int64_t step);
 
-// Fields are in the order of Accelerate's ProfileKwargs.
+// The options of a profiler session, in the order of Accelerate's ProfileKwargs.
 struct ProfileKwargs {
-    // "cpu" and "cuda" (which has no effect without a GPU); empty: both.
+    // The recorded activities: "cpu" and "cuda" (which has no effect without a GPU). If empty, both
+    // are recorded.
     std::vector<std::string> activities = {};
-    // Without a schedule, everything is recorded until stop().
+    // The schedule. Without a schedule, all steps until stop() are recorded.
     std::optional<ProfileSchedule> schedule_option = {};
     // Called after the last active step of a cycle, and when the session stops while it records.
     std::function<void(ProfileSession&)> on_trace_ready = {};
-    bool record_shapes = false;   // shapes of operands
-    bool profile_memory = false;  // allocated memory over time
-    // Options of PyTorch that have no effect: a session logs that once.
+    bool record_shapes = false;   // records the shapes of operands
+    bool profile_memory = false;  // records the allocated memory over time
+    // Options of PyTorch that have no effect. If one is set, the program logs a warning once.
     bool with_stack = false, with_flops = false, with_modules = false;
     // The folder in which stop() writes the latest trace, profile_<process index>.json. It is
     // created if it does not exist. If empty, no file is written.
     std::string output_trace_dir = {};
 };
 
-// Records from construction to stop(), following the schedule. A process can have one session at a
-// time, and uses it on one thread.
+// A profiler session, which records from construction to stop() according to the schedule. A
+// process can have one session at a time, used by one thread.
 class ProfileSession {
   public:
-    // Throws ValueError for an unknown activity or an invalid schedule, UsageError if something is
-    // being recorded already, FileError if the folder can't be created. `finished` is called after
-    // the file was written.
+    // Starts the session. Throws ValueError for an unknown activity or an invalid schedule,
+    // UsageError if the profiler is running already, and FileError if the folder can't be created.
+    // `finished` is called after the file was written.
     explicit ProfileSession(ProfileKwargs options = {}, int process_index = 0,
                             std::function<void()> finished = {});
-    // Calls stop(), and throws its exceptions unless another one is unwinding the stack. In a
-    // std::optional or std::unique_ptr an exception would end the program: call stop() before.
+    // Calls stop(), and throws its exceptions unless another exception is unwinding the stack. An
+    // exception that is thrown while a std::optional or std::unique_ptr destroys the session ends
+    // the program: call stop() before.
     ~ProfileSession() noexcept(false);
     ProfileSession(const ProfileSession&) = delete;
     ProfileSession& operator=(const ProfileSession&) = delete;
 
-    // Call at the end of each step of the loop. Throws UsageError after stop().
+    // Ends a step of the schedule. Call it at the end of each iteration of the loop. Throws
+    // UsageError after stop().
     void step();
-    // Ends the session. The trace stays available. Further calls do nothing.
+    // Ends the session; the trace can still be read. Further calls do nothing.
     void stop();
 
     std::int64_t step_num() const { return step_; }
@@ -85,7 +88,7 @@ class ProfileSession {
     const profiler::Trace& trace();
     // Returns statistics of the trace by operation.
     std::vector<profiler::Row> key_averages(bool group_by_input_shape = false);
-    // Writes the trace in Chrome's format. Throws FileError.
+    // Writes the trace in Chrome's format. Throws FileError if the file can't be written.
     void export_chrome_trace(const std::string& path);
 
   private:
@@ -102,7 +105,7 @@ class ProfileSession {
 
     std::int64_t step_ = 0;
     ProfilerAction action_ = ProfilerAction::none;
-    bool recording_ = false;  // the profiler runs for this session
+    bool recording_ = false;  // whether the profiler runs for this session
     bool stopped_ = false;
     std::optional<profiler::RecordFunction> step_scope_;
     profiler::Trace trace_;

@@ -88,7 +88,7 @@ void ProgressBar::draw() {
     shown_ = true;
 }
 
-// Moves down to the bar's line and up again, as tqdm does.
+// Draws the bar: moves the cursor down to its line and up again, as tqdm does.
 void ProgressBar::draw_line(const std::string& text) {
     const std::string down(static_cast<std::size_t>(std::max(options_.line, 0)), '\n');
     stream() << down << "\r\x1b[K" << text;

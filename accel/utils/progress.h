@@ -9,26 +9,27 @@
 namespace axle::accel {
 
 struct ProgressOptions {
-    std::string title = {};     // "train"
-    std::string unit = "step";  // the unit of the rate, as in 57.3 step/s
-    std::int64_t start = 0;     // steps done before, when a run is resumed
-    double line_seconds = 10;   // seconds between two plain lines
+    std::string title = {};     // text before the bar, such as "train"
+    std::string unit = "step";  // the unit of the rate, as in "57.3 step/s"
+    std::int64_t start = 0;     // steps that were done before a run was resumed
+    double line_seconds = 10;   // number of seconds between two plain lines
     std::ostream* out =
-        nullptr;           // for plain lines; nullptr: stderr, with a bar if it is a terminal
-    bool disable = false;  // shows nothing
-    // Only the main process of each machine shows it (accel/process/partial_state.h).
+        nullptr;           // receives plain lines; nullptr: stderr, with a bar if it is a terminal
+    bool disable = false;  // if true, nothing is shown
+    // Whether only the main process of each machine shows progress (accel/process/partial_state.h).
     bool main_process_only = true;
-    // On a terminal: whether the bar stays after close(), and on which line below the cursor it is
-    // drawn, for example 1 for the bar of an epoch below the bar of a run (0).
+    // Options of the bar on a terminal: whether it stays after close(), and the line below the
+    // cursor on which it is drawn. For example, the bar of a run is on line 0 and the bar of an
+    // epoch on line 1.
     bool leave = true;
     int line = 0;
 };
 
-// Shows progress up to `total`, the rate and the remaining time:
+// A progress bar up to `total` with the rate and the remaining time:
 //
 //     train  42%|########            | 840/2000 [0:15<0:21, 55.8 step/s] loss 2.013  lr 8.1e-04
 //
-// Redrawn at most ten times per second. Used by one thread.
+// The bar is redrawn at most ten times per second. Used by one thread.
 class ProgressBar {
   public:
     explicit ProgressBar(std::int64_t total, ProgressOptions options = {});
@@ -37,7 +38,7 @@ class ProgressBar {
     ProgressBar(const ProgressBar&) = delete;
     ProgressBar& operator=(const ProgressBar&) = delete;
 
-    // Sets the number of steps that are done, and a note shown after the numbers.
+    // Sets the number of steps that are done, and a note that is shown after the numbers.
     void update(std::int64_t done, const std::string& note = {});
     // Prints a line above the bar.
     void print(const std::string& line);
@@ -58,8 +59,8 @@ class ProgressBar {
     Clock::time_point started_, drawn_;
     bool terminal_ = false;
     bool closed_ = false;
-    bool shown_ = false;         // the bar is on the terminal's last line
-    std::int64_t printed_ = -1;  // steps in the last plain line
+    bool shown_ = false;         // whether the bar is on the terminal's last line
+    std::int64_t printed_ = -1;  // number of steps in the last plain line
 };
 
 }  // namespace axle::accel

@@ -12,7 +12,7 @@
 namespace axle::accel {
 namespace {
 
-// Stores 64 bits in a Tree's signed integer.
+// Convert between a 64-bit unsigned value and the signed integer of a Tree.
 std::int64_t bits(std::uint64_t value) { return static_cast<std::int64_t>(value); }
 std::uint64_t from_bits(const Tree& value) { return static_cast<std::uint64_t>(value.integer()); }
 

@@ -1,4 +1,4 @@
-// Human-readable sizes and durations.
+// Formats sizes and durations for users.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@ namespace axle::accel {
 
 // Formats a size with a unit that is a power of 1000: "17.3 MB".
 std::string human_bytes(std::int64_t bytes);
-// Formats a duration: "12:07", "1:02:45".
+// Formats a duration as "12:07" (minutes) or "1:02:45" (hours).
 std::string human_duration(double seconds);
 
 }  // namespace axle::accel

@@ -50,7 +50,7 @@ ncclDataType_t type_of(DType t) {
         case DType::boolean:  // stored as 0 and 1, so max is any and min is all
             return ncclUint8;
         default:
-            throw DTypeError(str("NCCL does not support ", t));
+            throw DTypeError(str("NCCL: the dtype is not supported: ", t));
     }
 }
 
@@ -81,7 +81,8 @@ class EngineError {
   public:
     void fail(const std::string& text) {
         const std::lock_guard lock(mutex_);
-        if (text_.empty()) text_ = text.empty() ? "NCCL: aborted" : text;
+        if (text_.empty())
+            text_ = text.empty() ? "NCCL: the communicator was aborted after an error" : text;
     }
     std::string text() const {
         const std::lock_guard lock(mutex_);

@@ -1,5 +1,5 @@
-// Private to dist: the part of NCCL's interface that Axle uses, for machines without nccl.h. The
-// library keeps it stable within major version 2.
+// Private to dist: declares the part of NCCL's interface that Axle uses, so that nccl.h is not
+// needed. This interface is stable within major version 2 of NCCL.
 #pragma once
 
 #include <climits>
@@ -28,7 +28,8 @@ enum ncclDataType_t : int {
     ncclBfloat16 = 9
 };
 
-// The layout of NCCL 2.17. Newer versions of the library accept this shorter struct.
+// The configuration of a communicator, with the layout of NCCL 2.17. Newer versions accept this
+// shorter struct.
 struct ncclConfig_t {
     std::size_t size = sizeof(ncclConfig_t);
     unsigned magic = 0xcafebeef;

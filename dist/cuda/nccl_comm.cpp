@@ -36,14 +36,14 @@ std::string NcclComm::make_id() {
 void NcclComm::connect(int rank, int size, const std::string& id, milliseconds timeout) {
     ncclUniqueId unique;
     if (id.size() != sizeof unique.internal)
-        throw CommError(
-            str("NCCL: an id of ", id.size(), " bytes instead of ", sizeof unique.internal));
+        throw CommError(str("NCCL: the id from rank 0 must have ", sizeof unique.internal,
+                            " bytes: ", id.size()));
     std::memcpy(unique.internal, id.data(), id.size());
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
     {
         const std::lock_guard lock(mutex_);
-        if (aborted_) throw CommError("NCCL: aborted");
+        if (aborted_) throw CommError("NCCL: the communicator was aborted after an error");
         check(nccl()->init(&comm_, size, unique, rank, &config), "ncclCommInitRankConfig");
     }
     wait_until_settled(timeout);
@@ -52,7 +52,7 @@ void NcclComm::connect(int rank, int size, const std::string& id, milliseconds t
 void NcclComm::run(milliseconds timeout, const std::function<void(ncclComm_t)>& calls) {
     {
         const std::lock_guard lock(mutex_);
-        if (comm_ == nullptr) throw CommError("NCCL: aborted");
+        if (comm_ == nullptr) throw CommError("NCCL: the communicator was aborted after an error");
         check(nccl()->group_start(), "ncclGroupStart", comm_);
         try {
             calls(comm_);
@@ -67,7 +67,7 @@ void NcclComm::run(milliseconds timeout, const std::function<void(ncclComm_t)>& 
 
 bool NcclComm::is_settled() {
     const std::lock_guard lock(mutex_);
-    if (comm_ == nullptr) throw CommError("NCCL: aborted");
+    if (comm_ == nullptr) throw CommError("NCCL: the communicator was aborted after an error");
     ncclResult_t state = ncclSuccess;
     check(nccl()->async_error(comm_, &state), "ncclCommGetAsyncError", comm_);
     check(state, "NCCL", comm_);

@@ -13,28 +13,30 @@ namespace axle::dist {
 
 class NcclComm {
   public:
-    // `failure` is polled during waits; a text other than "" ends the wait with that error.
+    // Waits call `failure` repeatedly. If it returns a text other than "", the wait throws
+    // CommError with this text.
     explicit NcclComm(std::function<std::string()> failure) : failure_(std::move(failure)) {}
-    // Returns quickly if all work is done; otherwise acts like abort().
+    // Destroys the communicator. Unfinished work is aborted, as by abort().
     ~NcclComm();
     NcclComm(const NcclComm&) = delete;
     NcclComm& operator=(const NcclComm&) = delete;
 
-    // Returns the id that rank 0 sends to the other ranks. Throws CommError.
+    // Returns the id that rank 0 sends to the other ranks. Throws CommError if NCCL fails.
     static std::string make_id();
-    // Connects to the other ranks and waits for them. Uses the thread's current device.
+    // Connects to the other ranks and waits until they have connected. Uses the thread's current
+    // device.
     void connect(int rank, int size, const std::string& id, std::chrono::milliseconds timeout);
 
-    // Calls calls(comm), which passes each result to check(), and waits until all of it is queued
-    // (the first time, this includes waiting for the other ranks). One thread at a time.
+    // Calls calls(comm), which passes each result to check(), and waits until NCCL has queued the
+    // calls. The first call also waits for the other ranks. Used by one thread at a time.
     void run(std::chrono::milliseconds timeout, const std::function<void(ncclComm_t)>& calls);
-    // Throws CommError unless the result is success or "in progress".
+    // Throws CommError with the name `what` unless the result is success or "in progress".
     static void check(ncclResult_t result, const char* what, ncclComm_t comm = nullptr);
 
-    // Returns an error that occurred asynchronously, or "".
+    // Returns the text of an error that occurred asynchronously, or "" if there is none.
     std::string async_error();
-    // Ends queued work with undefined results. May be called from any thread. Does not wait for a
-    // call that hangs inside NCCL, such as one blocked on a full stream after a peer died.
+    // Aborts queued work, whose results are undefined. Thread-safe. Does not wait for a call that
+    // hangs inside NCCL, for example because a peer has died.
     void abort() noexcept;
 
   private:
@@ -42,7 +44,7 @@ class NcclComm {
     bool is_settled();
 
     std::function<std::string()> failure_;
-    std::timed_mutex mutex_;  // held during every call that uses comm_
+    std::timed_mutex mutex_;  // locked during every call that uses comm_
     ncclComm_t comm_ = nullptr;
     bool aborted_ = false;
 };

@@ -1,4 +1,4 @@
-// Private to dist: the NCCL library, opened on first use.
+// Private to dist: the functions of the NCCL library, which is opened on first use.
 #pragma once
 
 #include <string>
@@ -32,9 +32,10 @@ struct Nccl {
     decltype(&ncclRecv) recv;
 };
 
-// Returns null if libnccl.so.2 cannot be opened or lacks a required function.
+// Returns the functions of NCCL, or null if libnccl.so.2 can't be opened or does not have all of
+// them.
 const Nccl* nccl();
-// Returns the reason why nccl() is null.
+// Returns the reason why nccl() returns null, or "" if it does not.
 const std::string& nccl_error();
 
 }  // namespace axle::dist

@@ -16,12 +16,12 @@ DeviceDescription describe_device(int device) {
     DeviceDescription device_description;
     device_description.machine = machine_id();
     if (!cuda::is_available()) {
-        device_description.error = "no GPU: " + cuda::why_unavailable();
+        device_description.error = "there is no usable GPU: " + cuda::why_unavailable();
         return device_description;
     }
     if (device < 0 || device >= cuda::device_count()) {
-        device_description.error =
-            str("cuda:", device, " does not exist: ", cuda::device_count(), " GPUs");
+        device_description.error = str("cuda:", device, " does not exist: this machine has ",
+                                       cuda::device_count(), " GPUs");
         return device_description;
     }
     cudaDeviceProp properties;

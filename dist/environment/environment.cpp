@@ -32,8 +32,8 @@ class Reader {
         if (error != std::errc() || stop != end)
             throw ValueError(str("environment: ", name, " is not a number: ", in_quotes(*text)));
         if (value < low || value > high) {
-            throw ValueError(str("environment: ", name, " is out of range: ", value,
-                                 " is not from ", low, " to ", high));
+            throw ValueError(str("environment: ", name, " is out of range: ", value, " (expected ",
+                                 low, " to ", high, ")"));
         }
         return value;
     }

@@ -101,7 +101,8 @@ ReservedPort::ReservedPort(int port) {
     sockaddr_in where = {};
     where.sin_family = AF_INET;
     where.sin_port = htons(static_cast<in_port_t>(port));
-    if (port < 0 || port > 65535) throw ValueError(str("launch: not a port number: ", port));
+    if (port < 0 || port > 65535)
+        throw ValueError(str("launch: the port must be from 0 to 65535: ", port));
     where.sin_addr.s_addr = htonl(INADDR_ANY);  // the socket does not listen
     OwnedFd fd = adopt_fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), "socket");
     auto* const any = reinterpret_cast<sockaddr*>(&where);
@@ -118,7 +119,8 @@ ReservedPort::ReservedPort(int port) {
     bound = bound || bind();
     socklen_t size = sizeof where;
     if (!bound || ::getsockname(fd.get(), any, &size) != 0)
-        throw CommError(str("launch: port ", port, ": ", std::generic_category().message(errno)));
+        throw CommError(
+            str("launch: can't use port ", port, ": ", std::generic_category().message(errno)));
     port_ = ntohs(where.sin_port);
     fd_ = fd.release();
 }

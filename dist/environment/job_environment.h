@@ -8,10 +8,10 @@ namespace axle::dist {
 
 using JobVariables = std::map<std::string, std::string>;
 
-// Throws ValueError if a name or value cannot be an environment variable.
+// Throws ValueError if a name or a value is not valid for an environment variable.
 void check_variables(const JobVariables& variables);
 
-// Sets the variables that hold the restart count, for programs that resume from a checkpoint.
+// Sets the variables with the restart count, which programs read to resume from a checkpoint.
 void add_restarts(JobVariables& variables, int attempt, int max_restarts);
 
 }  // namespace axle::dist

@@ -5,10 +5,11 @@
 
 namespace axle::dist {
 
-// Returns the CPUs of each core that this process may run on, ordered by NUMA node.
+// Returns the CPUs of each physical core on which this process may run, ordered by NUMA node.
 std::vector<std::vector<int>> physical_cores();
 
-// Returns the CPUs of part `part` of `parts`, which are as equal in size as possible.
+// Divides the cores into `parts` parts of equal size, or sizes that differ by 1, and returns the
+// CPUs of the part with index `part`.
 std::vector<int> share_of(const std::vector<std::vector<int>>& cores, int part, int parts);
 
 }  // namespace axle::dist

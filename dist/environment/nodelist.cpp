@@ -41,10 +41,10 @@ class Nodelist {
         for (std::size_t i = begin; i < text.size(); ++i) {
             if (text[i] == ',' && !inside) return i;
             if (text[i] != '[' && text[i] != ']') continue;
-            if (inside == (text[i] == '[')) fail("brackets don't match");
+            if (inside == (text[i] == '[')) fail("every '[' needs a ']'");
             inside = !inside;
         }
-        if (inside) fail("brackets don't match");
+        if (inside) fail("every '[' needs a ']'");
         return text.size();
     }
 

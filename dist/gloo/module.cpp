@@ -93,7 +93,8 @@ void close(GlooMesh* mesh) { delete mesh; }
 std::size_t address(GlooMesh* mesh, int peer, char* bytes, std::size_t capacity, GlooError* error) {
     return guarded(error, std::size_t{0}, [&] {
         const std::vector<char> address = mesh->context->getPair(peer)->address().bytes();
-        if (address.size() > capacity) throw std::length_error("an address is too long");
+        if (address.size() > capacity)
+            throw std::length_error("the address of a connection is too long");
         std::copy(address.begin(), address.end(), bytes);
         return address.size();
     });

@@ -1,11 +1,13 @@
 // Private to dist: the C interface of libaxle_gloo.so, the only binary that links Gloo. A program
-// opens it on first use (dist/transport/gloo.cpp), so single-process programs do not need it.
+// opens the library on first use (dist/transport/gloo.cpp), so programs with one process do not
+// need it.
 //
-// No exception crosses the interface, and kGlooEntry is the only symbol that either side needs.
-// Functions that can fail return false (or null) and write the reason to `error`.
+// No function throws, and kGlooEntry is the only exported symbol. Functions that can fail return
+// false (or null) and write the reason to `error`.
 //
-// Threads that call open() or move data must block SIGPIPE, because Gloo writes to sockets whose
-// other end may be closed. Gloo's own thread inherits the signal mask from the thread in open().
+// Threads that call open(), send() or receive() must block SIGPIPE, because Gloo writes to sockets
+// that the peer may have closed. Gloo's own thread inherits the signal mask of the thread that
+// calls open().
 #pragma once
 
 #include <cstddef>
@@ -17,7 +19,7 @@ struct GlooError {
     char text[1024];
 };
 
-struct GlooMesh;     // this rank's connections to all others
+struct GlooMesh;     // this rank's connections to the other ranks
 struct GlooMessage;  // a send or receive in progress
 
 inline constexpr std::uint32_t kGlooVersion = 1;
@@ -25,38 +27,41 @@ inline constexpr const char* kGlooEntry = "axle_gloo_functions";
 
 extern "C" {
 
-// The functions of one interface version. axle_gloo_functions(version) returns null for another
-// version.
+// The functions of one version of the interface. axle_gloo_functions(version) returns null if the
+// library has another version.
 struct GlooFunctions {
     std::uint32_t version;
 
-    // Listens at `address`, a numeric IP such as 127.0.0.1. connect_ms limits the time of each
-    // connection.
+    // Listens at `address`, a numeric IP address such as 127.0.0.1. connect_ms is the timeout of
+    // each connection in milliseconds.
     GlooMesh* (*open)(int rank, int size, const char* address, std::int64_t connect_ms,
                       GlooError* error);
-    // Must be called after abort(), or when no message is in progress.
+    // Frees the mesh. Must be called after abort(), or when no message is in progress.
     void (*close)(GlooMesh* mesh);
 
-    // Writes the address at which `peer` can reach this rank, for its connect(): at most `capacity`
+    // Writes the address that `peer` passes to connect() to reach this rank, at most `capacity`
     // bytes. Returns the number of bytes, or 0 on error.
     std::size_t (*address)(GlooMesh* mesh, int peer, char* bytes, std::size_t capacity,
                            GlooError* error);
-    // Waits until the peer has called it too. Must not run concurrently for the same peer.
+    // Connects to a peer, whose address is `bytes`. Waits until the peer has called connect() too.
+    // Calls for the same peer must not be concurrent.
     bool (*connect)(GlooMesh* mesh, int peer, const char* bytes, std::size_t size,
                     GlooError* error);
 
-    // Messages between two ranks with the same slot are matched in the order of these calls. Both
-    // sides must pass the same size: Gloo ends the process if more data arrives than expected.
+    // Start a message. Messages between two ranks with the same slot are matched in the order of
+    // these calls. Both ranks must pass the same size, because Gloo ends the process if more data
+    // arrives than expected.
     GlooMessage* (*send)(GlooMesh* mesh, const void* data, std::size_t size, int to,
                          std::uint64_t slot, GlooError* error);
     GlooMessage* (*receive)(GlooMesh* mesh, void* data, std::size_t size, int from,
                             std::uint64_t slot, GlooError* error);
-    // Must be called once for each message. A failure, including a timeout, fails the whole mesh.
+    // Waits for a message. Must be called once for each message. After a failure or a timeout, all
+    // messages of the mesh fail.
     bool (*wait)(GlooMessage* message, std::int64_t timeout_ms, GlooError* error);
-    // Frees a message. Its memory is not accessed afterwards.
+    // Frees a message. The memory of its data is not accessed afterwards.
     void (*drop)(GlooMessage* message);
 
-    // Closes all connections; pending and future waits fail. May be called from any thread.
+    // Closes all connections; pending and future waits fail. Thread-safe.
     void (*abort)(GlooMesh* mesh);
 };
 

@@ -1,12 +1,11 @@
-// Queries about the communication backends.
+// Finds the library of the Gloo backend.
 #pragma once
 
 #include <string>
 
 namespace axle::dist {
 
-// Returns the path of Gloo's module (libaxle_gloo.so), or "not found: " and the places that were
-// searched.
+// Returns the path of libaxle_gloo.so, or "not found: " and the paths that were searched.
 std::string find_gloo();
 
 }  // namespace axle::dist

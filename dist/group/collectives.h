@@ -1,9 +1,9 @@
-// Private to dist: collectives on host memory, implemented with point-to-point messages.
+// Private to dist: implements collectives on host memory with point-to-point messages.
 //
-// Ranks exchange data directly. A reduction is an all-to-all exchange of parts, each reduced by one
-// rank, followed by a gather of the results. This moves as many bytes as a ring, but takes 2 steps
-// instead of 2 (P - 1). Because one rank sees all values of an element, 16-bit numbers are rounded
-// once (a ring rounds at each hop), every element is summed in the same order (reduce.h), and all
+// A reduction is an all-to-all exchange of parts, after which each rank reduces one part, followed
+// by a gather of the results. With P ranks, this transfers as many bytes as a ring, but in 2 steps
+// instead of 2 (P - 1). One rank reduces all values of an element, so 16-bit numbers are rounded
+// once (a ring rounds in each step), every element is summed in the same order (reduce.h), and all
 // ranks get the same bits.
 #pragma once
 

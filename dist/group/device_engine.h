@@ -1,4 +1,4 @@
-// Private to dist: DeviceEngine, the interface of a backend that sends data directly between GPUs.
+// Private to dist: DeviceEngine, the interface of an engine that sends data directly between GPUs.
 #pragma once
 
 #include <chrono>
@@ -20,59 +20,58 @@ class Control;
 class DeviceWork {
   public:
     virtual ~DeviceWork() = default;
-    // Makes the current stream wait; does not block the host. Throws CommError if the engine
-    // failed.
+    // Makes the current stream wait for the collective; does not block the host. Throws CommError
+    // if the engine failed.
     virtual void wait() = 0;
     virtual bool is_completed() const = 0;
 };
 
-// Collectives on contiguous tensors of one GPU, called in the same order on all ranks. One thread
-// at a time calls the collectives, and one at a time the messages in each direction between two
-// ranks. A collective starts after the work already queued on the current stream and runs
-// concurrently with work queued later. Calls throw UsageError during graph capture.
+// An engine for collectives on contiguous tensors of one GPU, called in the same order on all
+// ranks. At any time, one thread calls collectives, and one thread calls send() or recv() for each
+// peer and direction. A collective starts after the work already queued on the current stream and
+// runs concurrently with work queued later. Calls throw UsageError during graph capture.
 class DeviceEngine {
   public:
     using Started = std::shared_ptr<DeviceWork>;
 
     virtual ~DeviceEngine() = default;
     virtual int device() const = 0;
-    // Returns whether a collective may be called only after all ranks have agreed on it. If false,
-    // it may be called immediately; if the ranks turn out to differ, abort() ends the pending
-    // calls.
+    // Returns whether all ranks must agree on a collective before it is called. If false, it can be
+    // called immediately; if the agreement then fails, abort() ends the pending calls.
     virtual bool waits_for_agreement() const = 0;
 
-    // f16 and bf16 are rounded at each step of the reduction.
+    // Reduce x in place. f16 and bf16 are rounded at each step of the reduction.
     virtual Started all_reduce(const Tensor& x, ReduceOp op) = 0;
     virtual Started reduce(const Tensor& x, ReduceOp op, int root) = 0;
     virtual Started reduce_scatter(const Tensor& out, const Tensor& x, ReduceOp op) = 0;
     virtual Started broadcast(const Tensor& x, int root) = 0;
-    // The vectors hold element counts, indexed by rank, and are known to every rank.
+    // The spans have the number of elements of each rank. All ranks pass the same counts.
     virtual Started all_gather(const Tensor& out, const Tensor& x,
                                std::span<const std::int64_t> counts) = 0;
     virtual Started all_to_all(const Tensor& out, std::span<const std::int64_t> out_counts,
                                const Tensor& x, std::span<const std::int64_t> in_counts) = 0;
-    // `whole` is undefined on ranks other than the root.
+    // `whole` has the elements of all ranks on the root, and is undefined on the other ranks.
     virtual Started gather(const Tensor& whole, const Tensor& part, int root) = 0;
     virtual Started scatter(const Tensor& part, const Tensor& whole, int root) = 0;
-    // Messages between two ranks in one direction arrive in order. The first call opens the
-    // connection and waits for the peer.
+    // Send and receive a message. Messages from one rank to another arrive in order. The first call
+    // opens the connection and waits for the peer.
     virtual Started send(const Tensor& x, int to) = 0;
     virtual Started recv(const Tensor& x, int from) = 0;
 
-    // Ends all waiting for other processes; later calls throw. May be called from any thread.
+    // Ends all waits for other processes; later calls throw. Thread-safe.
     virtual void abort() noexcept = 0;
 };
 
-// Decides whether NCCL can serve a group, with `device` as this process's GPU. Called by all ranks
-// together; all get the same result: either a token for open_nccl(), or the reason why not (a
-// process has no GPU or no NCCL, two processes share a GPU, or NCCL versions differ). `name` is the
-// group's name and prefixes its keys in the store.
+// The decision whether NCCL can be used for a group. It is the same on all ranks: either a token
+// for open_nccl(), or an error if a process has no GPU or no NCCL, two processes share a GPU, or
+// NCCL versions differ. negotiate_nccl() is called by all ranks; `device` is this process's GPU,
+// and `name` is the group's name, a prefix of its keys in the store.
 struct NcclNegotiation {
     std::string error, token;
 };
 NcclNegotiation negotiate_nccl(Control& control, const std::string& name, int rank, int size,
                                int device, std::chrono::milliseconds timeout);
-// Opens the NCCL engine and waits for the other ranks. The engine reports its failures to
+// Opens the NCCL engine and waits for the other ranks. Failures of the engine are reported to
 // `control`.
 std::unique_ptr<DeviceEngine> open_nccl(Control& control, const std::string& name, int rank,
                                         int size, int device, std::chrono::milliseconds timeout,
@@ -80,22 +79,22 @@ std::unique_ptr<DeviceEngine> open_nccl(Control& control, const std::string& nam
 
 // --- implementation of the negotiation
 
-// Describes the GPU of one process.
+// The description of one process's GPU.
 struct DeviceDescription {
-    std::string error;         // the reason why it cannot use NCCL, or ""
-    std::string machine, gpu;  // equal for processes that share a GPU
+    std::string error;         // the reason why the process can't use NCCL, or ""
+    std::string machine, gpu;  // two ids, both equal for processes that share a GPU
     int version = 0;           // NCCL's version number, such as 22809 for 2.28.9
 };
-// Returns why these ranks cannot use NCCL together, or "" if they can.
+// Returns the reason why these ranks can't use NCCL together, or "" if they can.
 std::string find_nccl_obstacle(const std::vector<DeviceDescription>& offers);
 
-// Compares the offers of all ranks. make_token() runs on rank 0; if it throws, all ranks get the
-// error.
+// Compares the descriptions of all ranks. make_token() is called on rank 0; if it throws, the
+// result on all ranks is its error.
 NcclNegotiation compare_devices(Control& control, const std::string& name, int rank, int size,
                                 const DeviceDescription& own, std::chrono::milliseconds timeout,
                                 const std::function<std::string()>& make_token);
 
-// Returns an id that differs between machines with the same name.
+// Returns an id of this machine, unique even if several machines have the same host name.
 std::string machine_id();
 
 }  // namespace axle::dist

@@ -19,11 +19,11 @@
 
 namespace axle::dist {
 
-// The state shared by all groups of a process: the control connection, and the engines to abort
-// when a rank fails.
+// The state that all groups of a process share: the control connection, and the engines that are
+// aborted when a rank fails.
 class Job {
   public:
-    // `device` is the GPU of this process, for NCCL, or -1.
+    // `device` is the index of this process's GPU for NCCL, or -1.
     Job(std::unique_ptr<Control> control, std::chrono::milliseconds timeout, int device = -1);
     ~Job();
     Job(const Job&) = delete;
@@ -42,11 +42,12 @@ class Job {
     std::mutex mutex_;
     bool failed_ = false;
     std::vector<std::pair<const void*, std::function<void()>>> engines_;
-    std::unique_ptr<Control> control_;  // destroyed first, because it calls back
+    // Destroyed first, because its thread calls functions of this object.
+    std::unique_ptr<Control> control_;
 };
 
 // A contiguous copy of a tensor's elements, in host memory or on the tensor's own device. GPU
-// tensors are staged through host memory if the group has no GPU engine.
+// tensors are copied to host memory if the group has no GPU engine.
 struct Staged {
     // with_values() copies the tensor's values; to_fill() leaves the copy uninitialized.
     static Staged with_values(const Tensor& x, Device device = Device::cpu());
@@ -54,7 +55,7 @@ struct Staged {
 
     std::int64_t bytes() const { return host.numel() * size_of(host.dtype()); }
     void* data() const { return host.raw_data(); }
-    // Copies the elements back into x. Called on the waiting thread.
+    // Copies the elements back into x. Called by the thread that waits for the collective.
     void copy_back() const;
 
     Tensor x, host;
@@ -73,37 +74,37 @@ struct ProcessGroup::Impl {
     int size() const { return static_cast<int>(global_ranks.size()); }
     bool alone() const { return size() == 1; }
 
-    // Proposes the collective to the other ranks. Once all ranks agree, calls `run` with the counts
-    // of each rank; `run` may use engine(). `finish` runs in the thread that waits for the returned
-    // Work.
+    // Announces the collective to the other ranks. After all ranks have agreed, calls `run` with
+    // the counts of each rank; `run` may use engine(). `finish` is called in the thread that waits
+    // for the returned Work.
     Work start(CollectiveCall call, std::function<void(const Counts&)> run,
                std::function<void()> finish = {});
-    // Like start(), for a message between two ranks.
+    // Starts a message between two ranks; `run` and `finish` are called as by start().
     Work start_message(Queues::Key key, std::string activity, std::function<void()> run,
                        std::function<void()> finish = {});
     // Returns the host engine, which is opened on first use.
     HostEngine& engine();
 
-    // Decides whether GPU tensors are sent directly between GPUs; all ranks call it together.
-    // Returns the reason if they are not, or "".
+    // Decides whether GPU tensors are sent directly between GPUs. Returns "" if they are, and the
+    // reason if they are not. All ranks must call this function.
     std::string negotiate_nccl_backend();
-    // Returns the device from which x is sent: its own if it is sent directly between GPUs,
-    // otherwise the CPU. Throws UsageError during graph capture, and DeviceError if x is on another
-    // GPU than this process's.
+    // Returns the device from which x is sent: x's device if it is sent directly between GPUs,
+    // otherwise the CPU. Throws UsageError during graph capture, and DeviceError if x is not on
+    // this process's GPU.
     Device staging_device(const char* op, const Tensor& x) const;
-    // Starts a collective on tensors on `device`, the result of staging_device(). On the CPU, does
-    // the same as start() with `on_host`. On a GPU, calls `on_gpu` to queue the collective
-    // immediately on the caller's stream; a mismatch is detected later and aborts it.
+    // Starts a collective on tensors on `device`, the result of staging_device(). On the CPU, calls
+    // start() with `on_host`. On a GPU, calls `on_gpu`, which queues the collective on the caller's
+    // stream; if the ranks do not agree on the call, the collective is aborted later.
     Work start_on(Device device, CollectiveCall call,
                   const std::function<DeviceEngine::Started(DeviceEngine&)>& on_gpu,
                   std::function<void(HostEngine&, const Counts&)> on_host,
                   std::function<void()> finish = {});
 
-    // Creates the group with these ranks. Called by all ranks of this group, each of which is in at
-    // most one of the new groups.
+    // Creates a group with these ranks. All ranks of this group must call this function, and each
+    // rank can be in at most one of the groups that are created together.
     std::shared_ptr<ProcessGroup> make_group(const std::vector<int>& ranks, std::uint32_t group);
 
-    std::shared_ptr<Job> job;  // null if the job has only one process
+    std::shared_ptr<Job> job;  // null if the job has one process
     std::uint32_t id = 0;
     std::vector<int> global_ranks = {0};
     int rank = 0;
@@ -128,7 +129,7 @@ struct ProcessGroup::Impl {
     Queues queues_;
 };
 
-// Check arguments, and throw the errors named below. `op` starts the error message.
+// Check arguments, and throw the errors named below. Messages begin with `op`.
 void check_tensor(const char* op, const Tensor& x);                     // UsageError, DeviceError
 void check_rank(const char* op, const char* what, int rank, int size);  // IndexError
 void check_same(const char* op, const Tensor& out, const Tensor& x);    // DTypeError, DeviceError

@@ -17,7 +17,7 @@ std::string ProcessGroup::Impl::negotiate_nccl_backend() {
     backend = "nccl";
     return {};
 #else
-    return "this build of Axle has no CUDA";
+    return "this build of Axle has no CUDA support";
 #endif
 }
 

@@ -24,7 +24,7 @@ void check(const ProcessGroup& group, const std::vector<DeviceMesh::Dimension>& 
         if (name.empty())
             throw ValueError(str("DeviceMesh: a dimension has no name: ", text_of(dimensions)));
         if (!names.insert(name).second)
-            throw ValueError(str("DeviceMesh: the name ", in_quotes(name), " is repeated"));
+            throw ValueError(str("DeviceMesh: duplicate dimension name: ", in_quotes(name)));
         if (size < 1 || size > group.size())
             throw ValueError(str("DeviceMesh: sizes must be from 1 to the number of processes, ",
                                  group.size(), ": ", text_of(dimensions)));
@@ -46,8 +46,8 @@ DeviceMesh::DeviceMesh(std::shared_ptr<ProcessGroup> group, std::vector<Dimensio
     check(*group_, dimensions_);
     const std::string mine = text_of(dimensions_);
     if (const std::string roots = group_->broadcast_object(mine).string(); roots != mine)
-        throw CommError(
-            str("DeviceMesh: rank 0 has ", roots, ", rank ", group_->rank(), " has ", mine));
+        throw CommError(str("DeviceMesh: all ranks must pass the same dimensions: rank 0 has ",
+                            roots, ", rank ", group_->rank(), " has ", mine));
     int rest = group_->rank();
     for (std::size_t d = dimensions_.size(); d-- > 0; rest /= dimensions_[d].size)
         coordinates_[d] = rest % dimensions_[d].size;
@@ -58,7 +58,7 @@ std::shared_ptr<ProcessGroup> DeviceMesh::flatten(const std::vector<std::string>
     std::set<std::size_t> within;
     for (const std::string& name : names)
         if (!within.insert(find(name)).second)
-            throw ValueError(str("DeviceMesh: the name ", in_quotes(name), " is repeated"));
+            throw ValueError(str("DeviceMesh: duplicate dimension name: ", in_quotes(name)));
     int color = 0;
     for (std::size_t d = 0; d < dimensions_.size(); ++d)
         if (!within.contains(d)) color = color * dimensions_[d].size + coordinates_[d];

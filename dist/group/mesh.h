@@ -1,5 +1,5 @@
-// DeviceMesh: arranges the processes of a group in a grid with named dimensions, for training that
-// combines several kinds of parallelism.
+// DeviceMesh: a grid of the processes of a group, with named dimensions, for training that combines
+// several kinds of parallelism.
 //
 //     dist::DeviceMesh mesh(group, {{"dp", 2}, {"tp", 4}});   // a group of eight processes
 //     mesh.get_group("tp")->all_reduce(x);                    // over the four ranks of this row
@@ -21,28 +21,31 @@ class DeviceMesh {
         int size = 1;
     };
 
-    // Ranks are laid out in row-major order: neighbours along the last dimension have consecutive
-    // ranks. All ranks of the group call it with the same dimensions (otherwise CommError). Throws
-    // ValueError if the product of the sizes is not the size of the group, or if a name is empty or
-    // repeated.
+    // Creates a mesh. Ranks are in row-major order: neighbours along the last dimension have
+    // consecutive ranks. All ranks of the group must pass the same dimensions; otherwise CommError
+    // is thrown. Throws ValueError if the product of the sizes differs from the size of the group,
+    // or if a name is empty or repeated.
     DeviceMesh(std::shared_ptr<ProcessGroup> group, std::vector<Dimension> dimensions);
 
     const std::vector<Dimension>& dimensions() const { return dimensions_; }
     // Returns the group of all processes in the mesh.
     const std::shared_ptr<ProcessGroup>& group() const { return group_; }
 
-    // Throws ValueError if no dimension has this name, as do all methods that take a name.
+    // Returns the number of processes along a dimension. This and all other methods with a name
+    // throw ValueError if no dimension has this name.
     int size(const std::string& name) const { return dimensions_[find(name)].size; }
     // Returns this process's index along a dimension, which is its rank in get_group(name).
     int coordinate(const std::string& name) const { return coordinates_[find(name)]; }
     const std::vector<int>& coordinates() const { return coordinates_; }
 
-    // Returns the group of processes that differ from this one only along this dimension.
+    // Returns the group of the processes whose coordinates differ from this process's only along
+    // this dimension.
     std::shared_ptr<ProcessGroup> get_group(const std::string& name) const {
         return groups_[find(name)];
     }
-    // Returns the group of processes that differ from this one only along these dimensions, ordered
-    // row-major. All ranks of the mesh call it with the same, distinct names.
+    // Returns the group of the processes whose coordinates differ from this process's only along
+    // these dimensions, in row-major order. All ranks of the mesh must pass the same names, without
+    // repetitions.
     std::shared_ptr<ProcessGroup> flatten(const std::vector<std::string>& names) const;
 
   private:
@@ -51,7 +54,7 @@ class DeviceMesh {
     std::shared_ptr<ProcessGroup> group_;
     std::vector<Dimension> dimensions_;
     std::vector<int> coordinates_;
-    std::vector<std::shared_ptr<ProcessGroup>> groups_;  // by dimension
+    std::vector<std::shared_ptr<ProcessGroup>> groups_;  // the group of each dimension
 };
 
 }  // namespace axle::dist

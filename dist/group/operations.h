@@ -1,14 +1,14 @@
-// The collectives of accelerate.utils on nested values: each works on all tensors in a Tree, or in
-// a user-defined type (core/tree/structure.h).
+// The collectives of accelerate.utils on nested values. Each operation is applied to all tensors in
+// a Tree, or in a user-defined type (core/tree/structure.h).
 //
 //     Tree all = dist::gather(group, batch);              // the rows of all processes, by rank
 //     auto mean = dist::reduce(group, losses, dist::Reduction::mean);
 //
-// Every process of the group calls the same operation with values of the same structure. The ranks
-// first exchange a description of the call. If a leaf is missing on a rank, is not a tensor, or has
-// another dtype or shape, every process throws the same ValueError, DTypeError, DeviceError or
-// ShapeError, which names the leaf and lists what each rank has. The group stays usable. Nulls in
-// lists and maps count as absent members and stay null. Results do not require gradients.
+// All processes of the group must call the same operation with values of the same structure. The
+// ranks first exchange a description of the call. If a leaf is missing on a rank, is not a tensor,
+// or has another dtype or shape, all processes throw the same ValueError, DTypeError, DeviceError
+// or ShapeError, which names the leaf and its value on each rank. The group can be used further.
+// Nulls in lists and maps stay null. Results do not require gradients.
 //
 // In a group of one process the input is returned unchanged, including leaves that are not tensors.
 #pragma once
@@ -31,20 +31,20 @@ enum class Reduction : std::uint8_t { none, sum, mean, max, min };
 Reduction reduction_of(std::string_view name);
 const char* name_of(Reduction reduction);
 
-// Concatenates the tensors of all processes along dimension 0, in rank order. A 0-d tensor becomes
-// [P].
+// Concatenates the tensors of all processes along dimension 0, in rank order. Scalars are gathered
+// to a tensor of shape [number of processes].
 Tree gather(ProcessGroup& group, const Tree& tree);
-// Like gather(), but the number of rows may differ between processes.
+// Gathers as gather() does, but the number of rows may differ between processes.
 Tree gather_rows(ProcessGroup& group, const Tree& tree);
 
-// Gathers any values that a Tree can hold. Tensors arrive on the CPU. Lists are concatenated, maps
-// (which must have the same keys) are gathered entry by entry, and other values become a list
-// indexed by rank.
+// Gathers values of any type that a Tree supports. Received tensors are on the CPU. Lists are
+// concatenated, maps (which must have the same keys) are gathered entry by entry, and other values
+// are returned as a list indexed by rank.
 Tree gather_object(ProcessGroup& group, const Tree& object);
 
-// Returns new tensors: the reduction over all ranks, times `scale`. Reduction::none returns the
-// input unscaled without communication. Throws DTypeError for the mean of integers, for scaled
-// integers, and for the sum or mean of booleans.
+// Returns new tensors with the reduction over all ranks, multiplied by `scale`. Reduction::none
+// returns the input without communication and without scaling. Throws DTypeError for the mean of
+// integers, for integers with a scale other than 1, and for the sum or mean of booleans.
 Tree reduce(ProcessGroup& group, const Tree& tree, Reduction reduction = Reduction::sum,
             double scale = 1);
 Tree reduce(ProcessGroup& group, const Tree& tree, std::string_view reduction, double scale = 1);
@@ -55,14 +55,14 @@ Tree broadcast(ProcessGroup& group, const Tree& tree, int from = 0);
 Tree& broadcast_object_list(ProcessGroup& group, Tree& objects, int from = 0);
 
 // Pads dimension `dim`, whose size may differ between ranks, to the largest size. Tensors without
-// that dimension, or already long enough, are unchanged. The dtype is kept: pad_index is truncated
-// for integer tensors (ValueError if the dtype cannot hold it). pad_first puts the padding before
-// the data.
+// this dimension, or with the largest size, are not changed. The padding has the value pad_index,
+// which is truncated for integer tensors; throws ValueError if it is out of range of the dtype.
+// With pad_first, the padding precedes the data.
 Tree pad_across_processes(ProcessGroup& group, const Tree& tree, std::int64_t dim = 0,
                           double pad_index = 0, bool pad_first = false);
 
 // Copies the tensor that exactly one rank passes to the `device` of every rank, and returns the
-// copy. Throws ValueError if no rank or several ranks pass one.
+// copy. Throws ValueError if no rank or more than one rank passes a tensor.
 Tensor copy_tensor_to_devices(ProcessGroup& group, const std::optional<Tensor>& tensor,
                               Device device = Device::cpu());
 
@@ -76,8 +76,8 @@ template <StructuredType T>
 T gather_rows(ProcessGroup& group, const T& value) {
     return apply_as_tree(value, [&](const Tree& tree) { return gather_rows(group, tree); });
 }
-// Like apply_as_tree(), for operations that concatenate lists: members of pairs, tuples and arrays
-// are passed as a map, so that they are kept apart.
+// Calls f as apply_as_tree() does, but passes the members of pairs, tuples and arrays as a map. So
+// operations that concatenate lists do not concatenate the members.
 template <StructuredType T, class F>
 T through_members(const T& value, F&& f) {
     return apply_as_tree(value, [&](const Tree& tree) {
@@ -93,7 +93,7 @@ T through_members(const T& value, F&& f) {
         }
     });
 }
-// Gathers vectors, and maps, structs, pairs, tuples and arrays of vectors.
+// Gathers vectors, which are concatenated, and maps, structs, pairs, tuples and arrays of vectors.
 template <StructuredType T>
 T gather_object(ProcessGroup& group, const T& value) {
     return through_members(value, [&](const Tree& tree) { return gather_object(group, tree); });

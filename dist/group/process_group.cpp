@@ -192,8 +192,9 @@ Work ProcessGroup::reduce_scatter_into_async(const Tensor& out, const Tensor& x,
     check_in_place("reduce_scatter", out);
     check_reducible("reduce_scatter", x.dtype(), op);
     if (x.numel() != out.numel() * size())
-        throw ShapeError(str("reduce_scatter: shapes do not fit ", size(),
-                             " processes: ", x.shape(), " into ", out.shape()));
+        throw ShapeError(str("reduce_scatter: x must have ", size(),
+                             " times as many elements as out: x ", x.shape(), ", out ",
+                             out.shape()));
     const CollectiveCall call{.op = Collective::reduce_scatter,
                               .dtype = x.dtype(),
                               .numel = out.numel(),

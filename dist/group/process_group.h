@@ -1,15 +1,15 @@
-// ProcessGroup: collective and point-to-point communication between processes that train together.
+// ProcessGroup: collectives and messages between the processes of a training job.
 //
 //     auto group = dist::ProcessGroup::create();          // reads the launcher's variables
 //     group->all_reduce(gradient, dist::ReduceOp::mean);  // in place
 //     auto work = group->all_reduce_async(bucket);        // overlaps with other computation
 //     work.wait();
 //
-// Every process of the group calls the same collectives in the same order, with the same arguments
-// unless its comment states otherwise. This is checked before data moves: if a process calls
-// another op, or passes another dtype, size, root or reduction, every process throws CommError with
-// the calls of all ranks. If a process dies, hangs or does not join, the other processes throw
-// CommError with its rank, and the group can no longer be used.
+// All processes of the group must call the same collectives in the same order, with the same
+// arguments unless a comment states otherwise. This is checked before data is sent: if a process
+// calls another collective, or passes another dtype, size, root or reduction, all processes throw
+// CommError with the calls of all ranks. If a process dies, hangs or does not join, the other
+// processes throw CommError with its rank, and the group can no longer be used.
 #pragma once
 
 #include <chrono>
@@ -21,23 +21,19 @@
 #include "core/tensor.h"
 #include "core/tree/tree.h"
 #include "dist/environment/environment.h"
+#include "dist/reduce_op.h"
 
 namespace axle::dist {
-
-// The operation that combines the values of several processes. `mean` needs a floating dtype
-// (DTypeError). f16 and bf16 are computed in f32 and rounded once (NCCL computes in the dtype and
-// rounds at each step). bool supports only `max` (any) and `min` (all).
-enum class ReduceOp : std::uint8_t { sum, mean, max, min, product };
 
 // A handle to a running collective. Its tensors must not be read or written before wait() returns.
 class Work {
   public:
-    Work() = default;  // completed
+    Work() = default;  // is completed
     struct State;
     explicit Work(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
-    // Waits for completion; throws the collective's error, on every call. With NCCL the current
-    // stream waits instead of the host.
+    // Waits for completion. Each call throws the collective's error, if there is one. With NCCL the
+    // current stream waits, not the host.
     void wait();
     bool is_completed() const;
 
@@ -46,30 +42,31 @@ class Work {
 };
 
 struct ProcessGroupOptions {
-    // The backend: "gloo", "nccl", or "" for NCCL if every process has a GPU of its own, else Gloo.
-    // CPU tensors always use Gloo, and so do GPU tensors if NCCL is not used. A process uses the
-    // GPU with the number of its local rank. create() throws CommError if "nccl" is requested and
-    // cannot be used.
+    // The backend for GPU tensors: "gloo", "nccl", or "", which uses NCCL if each process has its
+    // own GPU, else Gloo. CPU tensors always use Gloo. A process uses the GPU whose index is its
+    // local rank. create() throws CommError if "nccl" is requested and can't be used.
     std::string backend = {};
-    // Timeout of a collective. 0 uses AXLE_TIMEOUT_S, or 30 minutes if that is not set.
+    // The timeout of a collective. If 0, the timeout is AXLE_TIMEOUT_S (in seconds), or 30 minutes
+    // if this variable is not set.
     std::chrono::milliseconds timeout{0};
-    // Timeout for all ranks to join in create(). 0 uses `timeout`, at most 5 minutes.
+    // The timeout for all ranks to join in create(). If 0, it is the smaller of `timeout` and 5
+    // minutes.
     std::chrono::milliseconds join_timeout{0};
-    // A process that sends no heartbeat for this long counts as hung.
+    // The time without a heartbeat after which a process is reported as hung.
     std::chrono::milliseconds heartbeat_timeout{8000};
 
     bool operator==(const ProcessGroupOptions&) const = default;
 };
 
-// A group may be used by one thread at a time: the order of collectives must be the same in every
-// process, so threads that communicate concurrently need a group each. Tensors may be strided.
-// Destroying the last handle of a group leaves the job; ranks that still wait for this one get a
-// CommError.
+// A group of processes. Used by one thread at a time; threads that communicate concurrently need
+// one group each, because the order of collectives must be the same on all processes. Tensors may
+// be strided. Destroying the last handle of a group leaves the job; ranks that wait for this rank
+// throw CommError.
 class ProcessGroup {
   public:
-    // Joins the job; blocks until all ranks have joined. Throws CommError if ranks are missing
-    // (with their numbers), the port is in use, a rank is duplicated, or the token is wrong. A
-    // single-process job opens no connections.
+    // Joins the job and waits until all ranks have joined. Throws CommError with the numbers of the
+    // missing ranks, and if the port is in use, two processes have the same rank, or the token is
+    // wrong. A job with one process opens no connections.
     static std::shared_ptr<ProcessGroup> create(const Environment& environment = read_environment(),
                                                 ProcessGroupOptions options = {});
     // Returns a group of one process, which never communicates.
@@ -82,7 +79,7 @@ class ProcessGroup {
     int size() const;
     // Returns "gloo", "nccl" or "none".
     const std::string& backend() const;
-    // Returns the ranks of the members in the group that create() made.
+    // Returns the ranks that the members have in the group returned by create().
     const std::vector<int>& global_ranks() const;
 
     // --- collectives in place
@@ -90,38 +87,39 @@ class ProcessGroup {
         all_reduce_async(x, op).wait();
     }
     Work all_reduce_async(const Tensor& x, ReduceOp op = ReduceOp::sum);
-    // Reduces several tensors of one dtype and device in one message.
+    // Reduces several tensors of the same dtype and device in one message.
     void all_reduce(const std::vector<Tensor>& xs, ReduceOp op = ReduceOp::sum);
     // Overwrites x on every rank with the root's values.
     void broadcast(const Tensor& x, int root = 0) { broadcast_async(x, root).wait(); }
     Work broadcast_async(const Tensor& x, int root = 0);
-    // Writes the result to the root's x; on other ranks x is unspecified afterwards.
+    // Writes the reduction to x on the root; on the other ranks the values of x are undefined
+    // afterwards.
     void reduce(const Tensor& x, int root = 0, ReduceOp op = ReduceOp::sum);
 
     // --- collectives with separate results; P is size()
-    // Returns [P, ...]: x of shape [...] from every rank, in rank order.
+    // Returns a tensor [P, ...] with the tensors x of shape [...] of all ranks, in rank order.
     Tensor all_gather(const Tensor& x);
     Work all_gather_into_async(const Tensor& out, const Tensor& x);
     // Returns the tensors of all ranks, indexed by rank. The first dimension may differ between
     // ranks (0 is allowed); the other dimensions must be equal, and 0-d tensors are not allowed.
     std::vector<Tensor> all_gather_uneven(const Tensor& x);
-    // Takes x of shape [P, ...] and returns this rank's part [...] of the reduction.
+    // Reduces tensors x of shape [P, ...] and returns row rank() of the result, of shape [...].
     Tensor reduce_scatter(const Tensor& x, ReduceOp op = ReduceOp::sum);
     Work reduce_scatter_into_async(const Tensor& out, const Tensor& x, ReduceOp op = ReduceOp::sum);
-    // Returns out with out[i] = x[rank()] of rank i. Both have shape [P, ...].
+    // Returns a tensor of the shape of x, [P, ...], whose row i is row rank() of rank i's x.
     Tensor all_to_all(const Tensor& x);
-    // Sends sends[i] to rank i and returns the tensors received, indexed by sender. The first
-    // dimensions may differ; their sizes are exchanged first.
+    // Sends sends[i] to rank i and returns the received tensors, indexed by sender. The sizes of
+    // the first dimension may differ.
     std::vector<Tensor> all_to_all_uneven(const std::vector<Tensor>& sends);
-    // gather() returns [P, ...] on the root and an undefined tensor elsewhere. scatter() splits the
-    // root's x of shape [P, ...]; other ranks may pass an undefined tensor and get their shape and
-    // dtype with the data.
+    // gather() returns a tensor [P, ...] on the root and an undefined tensor on the other ranks.
+    // scatter() returns row rank() of the root's x of shape [P, ...]; the other ranks may pass an
+    // undefined tensor.
     Tensor gather(const Tensor& x, int root = 0);
     Tensor scatter(const Tensor& x, int root = 0);
 
     // --- messages between two ranks
-    // Messages with one tag between the same two ranks arrive in the order in which they are sent.
-    // Shape and dtype must be equal on both sides (CommError on both).
+    // Send or receive a tensor. Messages with the same tag between the same two ranks arrive in
+    // order. If the shapes or dtypes of the two tensors differ, both ranks throw CommError.
     void send(const Tensor& x, int to, int tag = 0) { send_async(x, to, tag).wait(); }
     void recv(const Tensor& x, int from, int tag = 0) { recv_async(x, from, tag).wait(); }
     Work send_async(const Tensor& x, int to, int tag = 0);
@@ -129,12 +127,12 @@ class ProcessGroup {
 
     void barrier();
 
-    // Sets the reason sent to ranks that still wait for this one when it leaves the job. "" clears
-    // it.
+    // Sets the reason that is sent to ranks that wait for this rank when it leaves the job. ""
+    // removes the reason.
     void set_leave_reason(const std::string& why);
     // Sets the reason why this rank will not call another collective although it has not left. If
-    // it calls none within two seconds, ranks that wait for it throw CommError with the reason. ""
-    // cancels this, and so does the next collective.
+    // it calls no collective within two seconds, ranks that wait for it throw CommError with the
+    // reason. The next collective, or the reason "", cancels this.
     void set_missing_reason(const std::string& why);
 
     // --- values that a Tree can hold, of any size on each rank; tensors arrive on the CPU
@@ -143,11 +141,12 @@ class ProcessGroup {
     Tree broadcast_object(const Tree& object, int root = 0);
     Tree scatter_object(const std::vector<Tree>& objects, int root = 0);
 
-    // --- subgroups
-    // All ranks of this group call new_group() with the same `ranks`, which are ranks of this group
-    // in the order of the new ones. Returns null on ranks that are not members.
+    // --- subgroups Returns a group of some ranks of this group; ranks[i] becomes rank i of the new
+    // group. Returns null on ranks that are not members. All ranks of this group must call it with
+    // the same `ranks`.
     std::shared_ptr<ProcessGroup> new_group(const std::vector<int>& ranks);
-    // Splits the group: ranks with the same color form a group, ordered by their ranks here.
+    // Splits the group. Ranks with the same color form a new group, in the order of their ranks in
+    // this group.
     std::shared_ptr<ProcessGroup> split(int color);
 
     struct Impl;

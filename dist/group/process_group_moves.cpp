@@ -67,8 +67,8 @@ Work ProcessGroup::all_gather_into_async(const Tensor& out, const Tensor& x) {
     check_same("all_gather", out, x);
     check_in_place("all_gather", out);
     if (out.numel() != x.numel() * size())
-        throw ShapeError(str("all_gather: shapes do not fit ", size(), " processes: ", x.shape(),
-                             " into ", out.shape()));
+        throw ShapeError(str("all_gather: out must have ", size(),
+                             " times as many elements as x: x ", x.shape(), ", out ", out.shape()));
     const CollectiveCall call{.op = Collective::all_gather, .dtype = x.dtype(), .numel = x.numel()};
     const Device device = impl_->staging_device("all_gather", x);
     const Staged from = Staged::with_values(x, device), to = Staged::to_fill(out, device);

@@ -32,7 +32,7 @@ struct Header {
 
     std::string text() const {
         const auto known = static_cast<std::int64_t>(DType::c64);
-        if (dtype < 0 || dtype > known || ndim < 0 || ndim > kMaxDims) return "no tensor";
+        if (dtype < 0 || dtype > known || ndim < 0 || ndim > kMaxDims) return "invalid data";
         const auto sizes = std::span<const std::int64_t>(shape);
         return str(static_cast<DType>(dtype), ' ',
                    Shape(sizes.first(static_cast<std::size_t>(ndim))));
@@ -41,7 +41,9 @@ struct Header {
 
 void check_peer(const char* op, const char* what, int peer, int tag, const ProcessGroup& group) {
     check_rank(op, what, peer, group.size());
-    if (peer == group.rank()) throw ValueError(str(op, ": rank ", peer, " is this process"));
+    if (peer == group.rank())
+        throw ValueError(
+            str(op, ": the rank must be another process, but it is this process: ", peer));
     if (tag < 0) throw ValueError(str(op, ": a tag must not be negative: ", tag));
 }
 
@@ -198,10 +200,12 @@ Tree ProcessGroup::scatter_object(const std::vector<Tree>& objects, int root) {
 }
 
 std::shared_ptr<ProcessGroup> ProcessGroup::new_group(const std::vector<int>& ranks) {
-    if (ranks.empty()) throw ValueError("new_group: no ranks given");
+    if (ranks.empty()) throw ValueError("new_group: the list of ranks is empty");
     for (const int member : ranks) check_rank("new_group", "rank", member, size());
-    if (std::set<int>(ranks.begin(), ranks.end()).size() != ranks.size())
-        throw ValueError("new_group: a rank is repeated");
+    std::set<int> distinct;
+    for (const int member : ranks)
+        if (!distinct.insert(member).second)
+            throw ValueError(str("new_group: duplicate rank: ", member));
     if (impl_->alone()) return impl_->make_group(ranks, impl_->id);
 
     CollectiveCall call{.op = Collective::new_group,
@@ -216,8 +220,9 @@ std::shared_ptr<ProcessGroup> ProcessGroup::new_group(const std::vector<int>& ra
                     for (std::size_t i = 0; i < counts.size(); ++i)
                         if (!std::equal(ranks.begin(), ranks.end(), counts[i].begin() + 1,
                                         counts[i].end()))
-                            throw CommError(str("new_group: ranks ", i, " and ", rank(),
-                                                " pass different ranks"));
+                            throw CommError(
+                                str("new_group: all processes must pass the same ranks: processes ",
+                                    i, " and ", rank(), " pass different ones"));
                 })
         .wait();
     return impl_->make_group(ranks, static_cast<std::uint32_t>(number));

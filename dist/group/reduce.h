@@ -10,16 +10,16 @@
 
 namespace axle::dist {
 
-// Sets out[i] to the reduction of from[0][i], from[1][i], ...; `out` may be one of the inputs.
-// Values are combined in a binary tree over neighbours, ((r0 + r1) + (r2 + r3)) + r4, independent
-// of numel, so all processes that reduce the same arrays get the same bits. f16 and bf16 are
-// computed in f32 and rounded once.
+// Sets out[i] to the reduction of from[k][i] over all k; `out` may be one of the inputs. Values are
+// combined in a binary tree, ((r0 + r1) + (r2 + r3)) + r4, so all processes that reduce the same
+// arrays get the same bits. f16 and bf16 are computed in f32 and rounded once.
 void reduce(kernels::Cpu& on, void* out, std::span<const void* const> from, std::int64_t numel,
             DType dtype, ReduceOp op);
 
 const char* name_of(ReduceOp op);
 
-// Throws DTypeError if the dtype does not support the op; see ReduceOp.
+// Throws DTypeError if the dtype does not support the op (see ReduceOp). The message begins with
+// `where`.
 void check_reducible(const char* where, DType dtype, ReduceOp op);
 
 }  // namespace axle::dist

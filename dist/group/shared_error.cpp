@@ -96,8 +96,9 @@ std::vector<Tree> gather_or_throw(ProcessGroup& group, std::string_view op,
     }
     for (std::size_t rank = 1; rank < all.size(); ++rank)
         if (all[rank]["call"].string() != all[0]["call"].string())
-            throw CommError(str("rank 0 calls ", all[0]["call"].string(), ", rank ", rank,
-                                " calls ", all[rank]["call"].string()));
+            throw CommError(str("all ranks must call the same operation: rank 0 calls ",
+                                all[0]["call"].string(), ", rank ", rank, " calls ",
+                                all[rank]["call"].string()));
     if (error) std::rethrow_exception(error);
     std::vector<Tree> values;
     for (std::size_t rank = 0; rank < all.size(); ++rank) {

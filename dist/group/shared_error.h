@@ -1,4 +1,4 @@
-// Private to dist and accel: errors that occur in one process and are thrown in all of them.
+// Private to dist and accel: throws an error of one process on all processes.
 #pragma once
 
 #include <exception>
@@ -12,16 +12,16 @@
 
 namespace axle::dist {
 
-// Describes an error, to be sent to other processes and thrown there.
+// Returns a description of an error that can be sent to other processes and thrown there.
 Tree describe_error(const std::exception_ptr& error);
-// Throws the described error with its original type from kernels/error.h, or Error for other types.
-// The error text becomes "op: whose: text"; an op at the beginning of the text is not repeated.
+// Throws the described error with its original type if this is one of kernels/error.h, else as
+// Error. The message is "op: whose: text"; an op at the beginning of the text is not repeated.
 [[noreturn]] void throw_described(const Tree& error, std::string_view op, std::string_view whose);
 
-// Gathers the value of describe() from all processes. If describe() throws on some of them, all
-// processes throw. A process whose describe() failed throws its own error. The other processes
-// throw the error of the first such process, with "process 2" before its text. Throws CommError if
-// the processes pass different `call`s, which default to `op`.
+// Gathers the value of describe() from all processes. If describe() throws on some processes, these
+// processes throw their own error. The other processes throw the error of the first of them, with a
+// prefix such as "process 2". Throws CommError if the processes pass different values of `call`,
+// which defaults to `op`.
 std::vector<Tree> gather_or_throw(ProcessGroup& group, std::string_view op,
                                   const std::function<Tree()>& describe,
                                   const std::string& call = {});

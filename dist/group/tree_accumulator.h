@@ -1,7 +1,7 @@
-// Private to dist: sums whose bits do not depend on how the terms are divided over processes.
+// Private to dist: computes sums whose bits do not depend on the number of processes.
 //
-// Any aligned run of 2^k consecutive terms may have been summed before, by other processes or by
-// this one. All additions form the same binary tree, so the result has the same bits.
+// A term can be the sum of an aligned range of 2^k terms, computed by any process. All additions
+// form the same binary tree, so the result has the same bits.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace axle::dist {
 
-// A binary counter of partial sums: ((m0 + m1) + (m2 + m3)) + ...
+// A sum of terms m0, m1 and so on in the order of a binary tree, ((m0 + m1) + (m2 + m3)) + m4.
 class TreeAccumulator {
   public:
     // Adds the next term. Takes ownership of the tensor's memory.
@@ -22,7 +22,7 @@ class TreeAccumulator {
     void clear();
 
   private:
-    std::vector<Tensor> sums_;  // sums of 2^i terms, for each bit i set in count_
+    std::vector<Tensor> sums_;  // one sum of 2^i terms for each bit i that is set in count_
     std::int64_t count_ = 0;
 };
 

@@ -12,7 +12,7 @@
 
 namespace axle::dist {
 
-// An operation's name for error messages, and the arguments that must be equal on all ranks.
+// An operation: its name for error messages, and the arguments that must be equal on all ranks.
 struct OperationCall {
     const char* op;
     std::string arguments = {};
@@ -29,7 +29,7 @@ std::vector<Leaf> leaves_of(const char* op, const Tree& tree);
 // Returns the tree with its leaves replaced by `values`.
 Tree with_leaves(const char* op, const Tree& tree, const std::vector<Tree>& values);
 
-// The description of a leaf that is sent to the other ranks.
+// The description of a leaf that a rank sends to the other ranks.
 struct LeafDescription {
     std::string place;
     Tree::Kind kind = Tree::Kind::null;
@@ -43,16 +43,16 @@ struct LeafDescription {
     Tree to_tree() const;
 };
 
-// The tensors of all ranks at one place in the tree.
+// The leaves of all ranks at the same place in the tree.
 struct Column {
     std::string place;
     std::size_t index = 0;           // index into this rank's leaves
     std::vector<Shape> shapes = {};  // indexed by rank
 };
 
-// The checked and matched leaves of all ranks. The constructor is collective. It throws on every
-// rank unless all trees have the same structure and consist of tensors with the same dtypes and
-// device types.
+// The leaves of all ranks, matched by their place in the tree. All ranks must call the constructor.
+// It throws on all ranks unless all trees have the same structure and their leaves are tensors with
+// the same dtypes and device types.
 class TreeAgreement {
   public:
     TreeAgreement(ProcessGroup& group, const OperationCall& call, const Tree& tree);
@@ -63,12 +63,13 @@ class TreeAgreement {
     const std::vector<Column>& columns() const { return columns_; }
     const Tensor& own(const Column& column) const { return leaves_[column.index].value.tensor(); }
 
-    // Throws ShapeError listing each rank's shape, unless all are equal; `fix` ends the message.
+    // Throws ShapeError with each rank's shape unless all shapes are equal. The message ends with
+    // `fix`.
     void check_same_shapes(const char* fix = "") const;
     [[noreturn]] void throw_shapes(const Column& column, const char* fix) const;
 
   private:
-    using Row = std::vector<LeafDescription>;  // the descriptions of one leaf, by rank
+    using Row = std::vector<LeafDescription>;  // the descriptions of one leaf, indexed by rank
 
     void check_places(const std::vector<Row>& descriptions) const;
     void check(const Row& row) const;

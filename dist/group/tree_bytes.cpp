@@ -89,8 +89,8 @@ class Reader {
     bool at_end() const { return rest_.empty(); }
 
     Tree read(int depth) {
-        if (depth > kMaxTreeDepth) fail("it is nested too deep");
-        switch (static_cast<Tree::Kind>(take_byte(kLastKind, "kind"))) {
+        if (depth > kMaxTreeDepth) fail("the tree is nested too deeply");
+        switch (static_cast<Tree::Kind>(take_byte(kLastKind, "unknown kind of a value"))) {
             case Tree::Kind::null:
                 return {};
             case Tree::Kind::tensor:
@@ -100,7 +100,7 @@ class Reader {
             case Tree::Kind::number:
                 return take_number<double>();
             case Tree::Kind::flag:
-                return take_byte(1, "boolean") != 0;
+                return take_byte(1, "a boolean is neither 0 nor 1") != 0;
             case Tree::Kind::string:
                 return std::string(take_text());
             case Tree::Kind::list: {
@@ -126,7 +126,7 @@ class Reader {
     }
 
     std::string_view take(std::uint64_t length) {
-        if (length > rest_.size()) fail("it is truncated");
+        if (length > rest_.size()) fail("the data are truncated");
         const std::string_view taken = rest_.substr(0, length);
         rest_.remove_prefix(length);
         return taken;
@@ -146,17 +146,17 @@ class Reader {
     // byte.
     std::uint64_t take_count() {
         const auto count = take_number<std::uint64_t>();
-        if (count > rest_.size()) fail("it is truncated");
+        if (count > rest_.size()) fail("the data are truncated");
         return count;
     }
     std::string_view take_text() { return take(take_number<std::uint64_t>()); }
 
     Tree read_tensor() {
-        const auto dtype = static_cast<DType>(take_byte(kLastDType, "dtype"));
+        const auto dtype = static_cast<DType>(take_byte(kLastDType, "unknown dtype"));
         Shape shape;
-        for (int n = take_byte(kMaxDims, "dimensions"); n > 0; --n) {
+        for (int n = take_byte(kMaxDims, "a tensor has too many dimensions"); n > 0; --n) {
             const auto size = take_number<std::int64_t>();
-            if (size < 0) fail("a negative size");
+            if (size < 0) fail("a tensor has a negative size");
             shape.push_back(size);
         }
         const std::int64_t length = checked_bytes(shape, dtype);
@@ -164,7 +164,7 @@ class Reader {
         const std::string_view elements = take(static_cast<std::uint64_t>(length));
         if (dtype == boolean &&
             std::ranges::any_of(elements, [](char c) { return c != 0 && c != 1; }))
-            fail("a boolean");
+            fail("a boolean element is neither 0 nor 1");
         const Tensor x = Tensor::empty(shape, {.dtype = dtype});
         if (length > 0) std::memcpy(x.raw_data(), elements.data(), elements.size());
         return x;
@@ -185,7 +185,7 @@ Tree from_bytes(std::string_view bytes) {
     Reader reader(bytes);
     Tree tree = reader.read(0);
     if (!reader.at_end())
-        throw CommError("object: invalid data from another process: it is too long");
+        throw CommError("object: invalid data from another process: unexpected bytes at the end");
     return tree;
 }
 

@@ -1,5 +1,5 @@
-// Private to dist: lossless serialization of a Tree for other processes of the job. Tensors become
-// contiguous and are restored on the CPU.
+// Private to dist: serializes a Tree, without loss, for other processes of the job. Restored
+// tensors are contiguous and on the CPU.
 #pragma once
 
 #include <string>
@@ -9,9 +9,10 @@
 
 namespace axle::dist {
 
-// Throws ValueError for a tree deeper than kMaxTreeDepth, and DeviceError for a meta tensor.
+// Serializes a tree. Throws ValueError if it is deeper than kMaxTreeDepth, and DeviceError for a
+// meta tensor.
 std::string to_bytes(const Tree& tree);
-// Throws CommError for bytes that to_bytes() does not write.
+// Restores a tree from the result of to_bytes(). Throws CommError for invalid bytes.
 Tree from_bytes(std::string_view bytes);
 
 }  // namespace axle::dist

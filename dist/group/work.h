@@ -22,10 +22,10 @@ struct Work::State {
     std::condition_variable changed;
     bool done = false;
     std::exception_ptr error;
-    // Set for a GPU collective, which no thread completes.
+    // The handle of a GPU collective, or null for a collective that a thread runs.
     std::shared_ptr<DeviceWork> on_gpu;
-    // The rest of the work, done by the first thread that waits, such as copying into a strided
-    // tensor. It runs in that thread, ordered after the work queued on its stream.
+    // The last part of the work, such as copying into a strided tensor. The first thread that waits
+    // calls `finish`, which runs after the work queued on this thread's stream.
     std::mutex finishing;
     std::function<void()> finish;
 
@@ -37,13 +37,12 @@ struct Work::State {
     }
 };
 
-// A set of task queues with worker threads. Tasks of one queue run in order; different queues run
-// concurrently, because a task may wait long for another process. The number of
-// threads is the largest number of queues that were busy at the same time. The threads block all
-// signals, including SIGPIPE.
+// A set of task queues with worker threads. Tasks of one queue run in order. Different queues run
+// concurrently, because a task may wait a long time for another process; a thread is created when
+// all threads are busy. The threads block all signals, including SIGPIPE.
 class Queues {
   public:
-    // Peer rank, tag, and direction.
+    // The key of a queue: peer rank, tag, and direction.
     using Key = std::tuple<int, int, bool>;
 
     Queues() = default;
@@ -51,11 +50,11 @@ class Queues {
     Queues(const Queues&) = delete;
     Queues& operator=(const Queues&) = delete;
 
-    // `task` must not throw.
+    // Adds a task to a queue. `task` must not throw.
     void post(Key key, std::function<void()> task);
-    // Runs the queued tasks, then stops the threads. No task may be posted afterwards.
+    // Waits for the queued tasks and stops the threads. No task may be posted afterwards.
     void stop();
-    // Waits at most `within`; returns whether all tasks have finished.
+    // Waits until all tasks have finished, at most `within`. Returns whether they have finished.
     bool drained(std::chrono::milliseconds within);
 
   private:
@@ -63,7 +62,7 @@ class Queues {
 
     std::mutex mutex_;
     std::condition_variable wanted_, idle_;
-    std::map<Key, std::deque<std::function<void()>>> queues_;  // each holds at least one task
+    std::map<Key, std::deque<std::function<void()>>> queues_;  // queues with at least one task
     std::deque<Key> unserved_;
     std::size_t waiting_ = 0;  // number of idle threads
     bool stopped_ = false;

@@ -61,6 +61,9 @@ struct ChildSide {
     ::setpgid(0, 0);
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (::getppid() != side.parent) ::_exit(1);  // the parent ended before prctl
+    // Added by the child, because the parent could be killed before it can do so, while processes
+    // that the child has started already run.
+    side.surroundings.guard.add(::getpid());
     for (const int fd : side.surroundings.close) ::close(fd);
     choose_stdin(side.plan.local_rank);
     if (side.surroundings.out) ::dup2(side.surroundings.out.get(), STDOUT_FILENO);

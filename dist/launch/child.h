@@ -12,6 +12,7 @@
 #include <signal.h>
 #include <sys/types.h>
 
+#include "dist/launch/child_process_guard.h"
 #include "dist/transport/launcher_channel.h"
 #include "dist/transport/owned_fd.h"
 
@@ -38,6 +39,8 @@ class Child {
         sigset_t mask;
         OwnedFd out, err;        // the child's stdout and stderr; empty to inherit this process's
         std::vector<int> close;  // descriptors to close in the child
+        // Kills the child's process group if this process is killed.
+        const ChildProcessGuard& guard;
     };
     // Throws Error if the system has no more processes or descriptors.
     Child(const ChildPlan& plan, Surroundings surroundings);

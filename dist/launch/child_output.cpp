@@ -113,8 +113,9 @@ bool ChildOutput::read_some(Stream& stream) {
 
 void ChildOutput::take(Stream& stream, const std::string& text) {
     if (stream.log && !write_all(stream.log.get(), text)) {
-        log(LogLevel::warning,
-            "launch: cannot continue a log: ", std::generic_category().message(errno));
+        log(LogLevel::warning, "launch: ", stream.prefix,
+            "the log is incomplete, because writing failed: ",
+            std::generic_category().message(errno));
         stream.log.reset();
     }
     stream.line += text;

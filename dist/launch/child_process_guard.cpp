@@ -74,15 +74,15 @@ ChildProcessGuard::ChildProcessGuard(std::size_t most) {
 }
 
 ChildProcessGuard::~ChildProcessGuard() {
-    send_line(kQuit);
+    send(kQuit);
     pipe_.reset();
     while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) continue;
 }
 
-void ChildProcessGuard::add(pid_t group) { send_line(group); }
-void ChildProcessGuard::remove(pid_t group) { send_line(-group); }
+void ChildProcessGuard::add(pid_t group) const { send(group); }
+void ChildProcessGuard::remove(pid_t group) const { send(-group); }
 
-void ChildProcessGuard::send_line(pid_t group) {
+void ChildProcessGuard::send(pid_t group) const {
     while (::write(pipe_.get(), &group, sizeof group) < 0 && errno == EINTR) continue;
 }
 

@@ -19,14 +19,15 @@ class ChildProcessGuard {
     ChildProcessGuard(const ChildProcessGuard&) = delete;
     ChildProcessGuard& operator=(const ChildProcessGuard&) = delete;
 
-    void add(pid_t group);
+    // Async-signal-safe, so that a child can add its own group before it runs a program.
+    void add(pid_t group) const;
     // Must be called before the number of the process group can be reused.
-    void remove(pid_t group);
+    void remove(pid_t group) const;
     // Returns the descriptor that children must not inherit.
     int fd() const { return pipe_.get(); }
 
   private:
-    void send_line(pid_t group);
+    void send(pid_t group) const;
 
     OwnedFd pipe_;
     pid_t pid_ = -1;

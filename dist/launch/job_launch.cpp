@@ -58,8 +58,8 @@ void JobLaunch::start(const ChildPlan& plan) {
     children_.emplace_back(plan, Child::Surroundings{.mask = signals_.mask_before(),
                                                      .out = std::move(out),
                                                      .err = std::move(err),
-                                                     .close = private_fds()});
-    guard_.add(children_.back().pid());
+                                                     .close = private_fds(),
+                                                     .guard = guard_});
 }
 
 std::vector<int> JobLaunch::private_fds() const {

@@ -33,12 +33,12 @@ void check(const LaunchOptions& o) {
         throw ValueError(
             str("launch: node_rank must be below num_nodes: ", o.node_rank, " of ", o.num_nodes));
     if (o.use_port < 0 || o.use_port > 65535)
-        throw ValueError(str("launch: not a port number: ", o.use_port));
+        throw ValueError(str("launch: use_port must be from 0 to 65535: ", o.use_port));
     if (o.num_nodes > 1 && o.use_port == 0)
         throw ValueError(str("launch: ", o.num_nodes,
                              " machines need a use_port other than 0, the same on all of them"));
     if (o.max_restarts < 0)
-        throw ValueError(str("launch: max_restarts is negative: ", o.max_restarts));
+        throw ValueError(str("launch: max_restarts must not be negative: ", o.max_restarts));
     if (o.monitor_interval <= std::chrono::milliseconds(0))
         throw ValueError(
             str("launch: monitor_interval must be positive: ", o.monitor_interval.count(), " ms"));

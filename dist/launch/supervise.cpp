@@ -102,7 +102,8 @@ struct Program {
 };
 
 ChildPlan plan_for(const Command& command, std::size_t place, const JobVariables& of_restart) {
-    if (command.arguments.empty()) throw ValueError("launch: a command has no program");
+    if (command.arguments.empty())
+        throw ValueError("launch: a command must contain at least the program: it is empty");
     for (const std::string& argument : command.arguments)
         if (argument.find('\0') != std::string::npos)
             throw ValueError(
@@ -141,7 +142,7 @@ void explain(const JobLaunchResult& result, const std::string& program) {
 void check_options(const SuperviseOptions& options) {
     using std::chrono::milliseconds;
     if (options.max_restarts < 0)
-        throw ValueError(str("launch: the number of restarts is negative: ", options.max_restarts));
+        throw ValueError(str("launch: max_restarts must not be negative: ", options.max_restarts));
     if (options.monitor_interval <= milliseconds(0) || options.grace < milliseconds(0) ||
         options.patience < milliseconds(0))
         throw ValueError(
@@ -155,7 +156,7 @@ void check_options(const SuperviseOptions& options) {
 }  // namespace
 
 int supervise(const std::vector<Command>& commands, const SuperviseOptions& options) {
-    if (commands.empty()) throw ValueError("launch: no commands given");
+    if (commands.empty()) throw ValueError("launch: the list of commands is empty");
     check_options(options);
     for (int restart = 0;; ++restart) {
         const JobVariables environment = environment_of_restart(options, restart);

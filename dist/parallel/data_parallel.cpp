@@ -41,7 +41,7 @@ Tree describe(const nn::Module& model) {
 // Returns how the first differing tensor differs, or "".
 std::string find_difference(const Tree& lines, const Tree& expected) {
     const auto line = [](const Tree& of, std::size_t i) {
-        return i < of.size() ? of.elements()[i].string() : std::string("nothing more");
+        return i < of.size() ? of.elements()[i].string() : std::string("no further tensor");
     };
     for (std::size_t i = 0; i < std::max(lines.size(), expected.size()); ++i)
         if (line(lines, i) != line(expected, i))

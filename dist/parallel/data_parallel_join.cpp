@@ -46,7 +46,7 @@ Code common(const std::vector<Code>& codes) {
             next = code;
             continue;
         }
-        std::string text = "join: ranks with data must do the same: ";
+        std::string text = "join: ranks with data must make the same calls: ";
         for (std::size_t rank = 0; rank < codes.size(); ++rank)
             text += str(rank == 0 ? "rank " : ", rank ", rank, " is ", text_of(codes[rank]));
         throw UsageError(text);
@@ -114,13 +114,14 @@ struct Join::Impl {
 };
 
 Join::Join(const std::vector<DataParallel*>& replicas, Options options) {
-    if (replicas.empty()) throw UsageError("join: no models given");
+    if (replicas.empty()) throw UsageError("join: the list of models is empty");
     std::vector<DataParallel::Impl*> models;
     for (DataParallel* one : replicas) {
         models.push_back(one->impl_.get());
-        if (models.back()->reducer.announce) throw UsageError("join: the model already has a Join");
+        if (models.back()->reducer.announce)
+            throw UsageError("join: a model is already in an active Join; destroy that Join first");
         if (models.back()->group != models.front()->group)
-            throw UsageError("join: the models belong to different process groups");
+            throw UsageError("join: all models must have the same process group");
     }
     ProcessGroup& group = *models.front()->group;
     impl_ = std::make_unique<Impl>(Impl{std::move(models), group, options});

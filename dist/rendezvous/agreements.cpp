@@ -91,8 +91,8 @@ Agreements::Agreements(int world_size) : world_size_(world_size) {
 void Agreements::open(int rank, std::uint32_t id, const std::vector<std::int32_t>& ranks) {
     if (const auto found = groups_.find(id); found != groups_.end()) {
         if (found->second.ranks == ranks) return;
-        throw CommError(str("new_group: ", ranks_text({rank}), " makes group ", id, " of ",
-                            ranks_text(ranks), ", others made it of ",
+        throw CommError(str("new_group: ", ranks_text({rank}), " creates group ", id, " with ",
+                            ranks_text(ranks), ", but another rank created it with ",
                             ranks_text(found->second.ranks)));
     }
     if (groups_.size() == kMaxGroups) throw CommError("new_group: more than 65536 groups");
@@ -100,8 +100,8 @@ void Agreements::open(int rank, std::uint32_t id, const std::vector<std::int32_t
     for (const int member : ranks) {
         const bool known = member >= 0 && member < world_size_;
         if (!known || !group.indices.emplace(member, group.indices.size()).second)
-            throw CommError(
-                str("new_group: expected different ranks of the job: ", ranks_text(ranks)));
+            throw CommError(str("new_group: the ranks must be different ranks of the job: ",
+                                ranks_text(ranks)));
     }
     group.ranks.assign(ranks.begin(), ranks.end());
     group.last.resize(ranks.size());

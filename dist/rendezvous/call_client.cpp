@@ -92,7 +92,7 @@ void CallClient::on_agreement(const Lock&, Agreement agreement) {
     const auto round = rounds_.find({agreement.group, agreement.sequence});
     if (group == groups_.end() || round == rounds_.end() ||
         agreement.counts.size() != group->second.size * agreement.each) {
-        throw CommError("control: not a message: an unexpected agreement");
+        throw CommError("control: invalid message: unexpected agreement");
     }
     if (group->second.has_server) {
         server_activity_.announce_call(

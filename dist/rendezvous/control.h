@@ -27,7 +27,7 @@
 #include <vector>
 
 #include "dist/environment/environment.h"
-#include "dist/group/process_group.h"
+#include "dist/reduce_op.h"
 #include "kernels/dtype.h"
 
 namespace axle::dist {

@@ -87,7 +87,7 @@ void ControlChannel::send_frame(std::string_view frame) {
     } catch (const SocketError& error) {
         Lock lock(mutex_);
         if (error.code == ETIMEDOUT)
-            fail(lock, {server().text() + " does not read its messages", 0, "", 0});
+            fail(lock, {server().text() + " does not receive messages any more", 0, "", 0});
         on_disconnect(lock);
         wait_for_failure(lock);
         check(lock);

@@ -42,7 +42,8 @@ Frame read_frame(Connected& connected, TimePoint deadline) {
     for (;;) {
         if (const auto frame = connected.in.next(Sender::server)) return *frame;
         if (!wait_readable(connected.socket, deadline))
-            throw CommError(str(connected.address.text(), " does not respond"));
+            throw CommError(str(connected.address.text(),
+                                " accepted the connection, but did not respond in time"));
         if (!receive(connected))
             throw CommError(str(connected.address.text(), " closed the connection"));
     }
@@ -149,7 +150,7 @@ class Joiner {
         if (frame.kind != Kind::join_refusal)
             throw CommError(str(connected.address.text(), " is not an Axle server"));
         const auto join_refusal = decode<JoinRefusal>(frame.body);
-        const std::string text = str("rank 0 at ", connected.address.text(), " refuses rank ",
+        const std::string text = str("rank 0 at ", connected.address.text(), " rejects rank ",
                                      environment_.rank, ": ", printable(join_refusal.text));
         if (join_refusal.try_again) throw CommError(text);
         throw Refused("join: " + text);
@@ -162,7 +163,9 @@ class Joiner {
             pollfd entries[] = {{connected.socket.descriptor(), POLLIN, 0},
                                 {launcher_.descriptor(), POLLIN, 0}};
             if (::poll(entries, std::size(entries), milliseconds_until(deadline)) == 0)
-                throw CommError(str("join: ", connected.server.text(), " does not respond"));
+                throw CommError(str("join: ", connected.server.text(), " did not report within ",
+                                    seconds_text(options_.join_timeout),
+                                    " that all ranks have joined"));
             if (entries[0].revents != 0 && !receive(connected)) {
                 throw CommError(
                     str("join: ", connected.server.text(), " died before all ranks had joined"));

@@ -19,8 +19,9 @@ std::vector<Waiter> KeyStore::set(const std::string& key, std::string value, Sto
     const std::size_t before = found == values_.end() ? 0 : key.size() + found->second.size();
     const std::size_t after = key.size() + value.size();
     if (size_ - before + after > kMaxSize) {
-        reply.refused = str("store: no room for ", in_quotes(key), ": a job's keys hold ", size_,
-                            " bytes, and at most ", kMaxSize);
+        reply.refused =
+            str("store: can't set ", in_quotes(key), " to ", value.size(),
+                " bytes: the store contains ", size_, " of at most ", kMaxSize, " bytes");
         return {};
     }
     size_ = size_ - before + after;
@@ -44,7 +45,7 @@ std::vector<Waiter> KeyStore::add(const std::string& key, std::int64_t delta, St
         }
     }
     if (__builtin_add_overflow(value, delta, &reply.sum)) {
-        reply.refused = str("store: the sum at ", in_quotes(key), " overflows 64 bits");
+        reply.refused = str("store: the sum at ", in_quotes(key), " overflows int64");
         return {};
     }
     return set(key, std::to_string(reply.sum), reply);

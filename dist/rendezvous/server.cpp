@@ -79,7 +79,7 @@ Server::Server(const Environment& environment, const ControlOptions& options)
       linger_deadline_(TimePoint::max()) {
     if (epoll_.descriptor() < 0) throw SocketError("epoll", errno);
     if (!address_.is_loopback() && !environment.token_is_secret) {
-        log(LogLevel::warning, "rank 0 listens at ", address_.text(),
+        log(LogLevel::warning, "join: rank 0 listens at ", address_.text(),
             " for other machines without a secret token, so any process that reaches it can join "
             "the job: set AXLE_JOB_TOKEN to the same secret for all processes");
     }
@@ -102,7 +102,7 @@ void Server::run() noexcept {
         loop();
         end();
     } catch (const std::exception& error) {
-        log(LogLevel::error, "rank 0: the server stopped: ", error.what());
+        log(LogLevel::error, "rendezvous: the server on rank 0 stopped: ", error.what());
     }
     connections_.clear();
 }

@@ -39,7 +39,7 @@ bool Server::serve_unauthenticated(Connection& connection, const Frame& frame) {
     const auto join_request = decode<JoinRequest>(frame.body);
     std::optional<JoinRefusal> join_refusal;
     if (!connection.started_handshake) {
-        join_refusal = JoinRefusal{false, "it uses another version of Axle"};
+        join_refusal = JoinRefusal{false, "the process uses another version of Axle than rank 0"};
     } else if (!is_signed(join_request, key_, connection.nonces)) {
         // If several ports are tried, the process may belong to another job.
         join_refusal = JoinRefusal{environment_.port_is_taken,
@@ -62,7 +62,7 @@ std::optional<JoinRefusal> Server::reason_to_refuse(const JoinRequest& join_requ
     if (environment_.launcher == "axle" && join_request.restart_count != environment_.restart_count)
         return JoinRefusal{true, str("the job is at restart ", environment_.restart_count,
                                      ", the process at ", join_request.restart_count)};
-    if (failed_) return JoinRefusal{true, "its job has failed: " + failure_};
+    if (failed_) return JoinRefusal{true, "the job has failed: " + failure_};
     if (join_request.world_size != size) {
         return JoinRefusal{false, str("WORLD_SIZE is ", size, " on rank 0, but ",
                                       join_request.world_size, " on ", process.text())};
@@ -177,7 +177,7 @@ void Server::on_call_timeout(const CallTimeout& timeout_error) {
             " within ", seconds_text(std::chrono::milliseconds(timeout_error.waited_ms)));
     for (const int rank : missing->ranks) {
         const std::string activity = member_of(rank).activity.text();
-        const char* alive = member_of(rank).state == State::present ? "alive" : "not there";
+        const char* alive = member_of(rank).state == State::present ? "alive" : "not connected";
         text += rank == missing->ranks.front() ? ": " : "; ";
         text += missing->ranks.size() == 1 ? "it" : str("rank ", rank);
         text += str(" is ", alive, activity.empty() ? ", in no collective yet" : ", last in ",

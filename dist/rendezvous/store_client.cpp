@@ -13,7 +13,7 @@ using Lock = ControlChannel::Lock;
 
 void check_key(const std::string& key) {
     if (key.size() <= kMaxKey) return;
-    throw ValueError(str("store: a key has at most ", kMaxKey, " bytes, not ", key.size()));
+    throw ValueError(str("store: a key can have at most ", kMaxKey, " bytes: ", key.size()));
 }
 
 std::string no_reply(const std::string& key, milliseconds timeout) {
@@ -48,7 +48,7 @@ StoreClient::Reply StoreClient::request(Message message, milliseconds timeout,
 void StoreClient::set(const std::string& key, std::string_view value) {
     check_key(key);
     if (value.size() > kMaxValue) {
-        throw ValueError(str("store: a value has at most ", kMaxValue, " bytes, the value of ",
+        throw ValueError(str("store: a value can have at most ", kMaxValue, " bytes: the value of ",
                              in_quotes(key), " has ", value.size()));
     }
     const milliseconds timeout = channel_.options().timeout;

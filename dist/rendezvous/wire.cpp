@@ -15,7 +15,9 @@ static_assert(std::endian::native == std::endian::little);
 constexpr std::size_t kHeader = 5;
 using Length = std::uint32_t;
 
-[[noreturn]] void fail(const char* what) { throw CommError(str("control: not a message: ", what)); }
+[[noreturn]] void fail(const char* what) {
+    throw CommError(str("control: invalid message: ", what));
+}
 
 class Writer {
   public:
@@ -57,14 +59,14 @@ class Reader {
     void operator()(bool& value) {
         std::uint8_t byte = 0;
         (*this)(byte);
-        if (byte > 1) fail("a flag that is neither 0 nor 1");
+        if (byte > 1) fail("a flag is neither 0 nor 1");
         value = byte == 1;
     }
     template <class Enum>
         requires std::is_enum_v<Enum>
     void operator()(Enum& value, Enum last) {
         (*this)(value);
-        if (value > last) fail("an unknown enum value");
+        if (value > last) fail("unknown enum value");
     }
     void operator()(std::string& text, std::size_t most) { text = take(length(most, 1)); }
     template <class T>
@@ -74,7 +76,7 @@ class Reader {
         if (size != 0) std::memcpy(values.data(), take(size * sizeof(T)).data(), size * sizeof(T));
     }
     void end() const {
-        if (!body_.empty()) fail("bytes after its end");
+        if (!body_.empty()) fail("unexpected bytes at the end");
     }
 
   private:
@@ -266,8 +268,8 @@ std::optional<Frame> FrameReader::next(Sender sender) {
     Length length = 0;
     std::memcpy(&length, bytes_.data() + begin_, sizeof length);
     const auto kind = static_cast<Kind>(bytes_[begin_ + sizeof length]);
-    if (!may_send(sender, kind)) fail("an unknown kind");
-    if (length > max_body(kind)) fail("longer than the limit of its kind");
+    if (!may_send(sender, kind)) fail("unknown kind");
+    if (length > max_body(kind)) fail("the message exceeds the limit of its kind");
     if (there < kHeader + length) return {};
     const Frame frame{kind, std::string_view(bytes_).substr(begin_ + kHeader, length)};
     begin_ += kHeader + length;

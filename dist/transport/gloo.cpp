@@ -56,8 +56,9 @@ const GlooFunctions* open_module_at(const std::string& location) {
     const GlooFunctions* const functions = entry == nullptr ? nullptr : entry(kGlooVersion);
     if (functions != nullptr) return functions;
     dlclose(library);
-    throw CommError(str("gloo: ", location,
-                        " belongs to another version of Axle; install the module of this version"));
+    throw CommError(
+        str("gloo: ", location,
+            " was built for another version of Axle; install the module of this version"));
 }
 
 struct Module {
@@ -180,7 +181,7 @@ class Gloo final : public Transport {
         std::string_view text = error.text;
         if (text.starts_with('[') && text.find("] ") != std::string_view::npos)
             text.remove_prefix(text.find("] ") + 2);
-        throw CommError(str("gloo: rank ", peer, ": ", text));
+        throw CommError(str("gloo: connection to rank ", peer, " failed: ", text));
     }
     std::unique_ptr<Message> make_message(GlooMessage* message, int peer,
                                           const GlooError& error) const {

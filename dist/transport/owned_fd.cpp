@@ -14,7 +14,8 @@ namespace axle::dist {
 namespace {
 
 [[noreturn]] void fail_on(const std::string& what, int error) {
-    throw FileError(str(printable(what), ": ", std::generic_category().message(error)));
+    throw FileError(
+        str("launch: can't open ", printable(what), ": ", std::generic_category().message(error)));
 }
 
 OwnedFd without_waiting(OwnedFd fd) {

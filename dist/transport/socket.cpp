@@ -49,7 +49,7 @@ void set_option(const Socket& socket, int level, int option) {
 
 Socket open_socket(const Address& address, int type) {
     Socket socket(::socket(address.storage.ss_family, type | kFlags, 0));
-    if (socket.descriptor() < 0) fail("socket for", address, errno);
+    if (socket.descriptor() < 0) fail("create a socket for", address, errno);
     return socket;
 }
 
@@ -118,21 +118,23 @@ std::vector<Address> resolve(const std::string& host, int port) {
     hints.ai_socktype = SOCK_STREAM;
     addrinfo* found = nullptr;
     if (const int error = ::getaddrinfo(host.c_str(), nullptr, &hints, &found); error != 0)
-        throw CommError(str("resolve: ", in_quotes(host), ": ", ::gai_strerror(error)));
+        throw CommError(str("resolve: can't find the address of ", in_quotes(host), ": ",
+                            ::gai_strerror(error)));
     const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, ::freeaddrinfo);
     std::vector<Address> addresses;
     for (const addrinfo* a = found; a != nullptr; a = a->ai_next) {
         if (a->ai_family == AF_INET || a->ai_family == AF_INET6)
             addresses.push_back(with_port(make_address(a->ai_addr, a->ai_addrlen), port));
     }
-    if (addresses.empty()) throw CommError(str("resolve: ", in_quotes(host), " has no address"));
+    if (addresses.empty())
+        throw CommError(str("resolve: the host has no IPv4 or IPv6 address: ", in_quotes(host)));
     return addresses;
 }
 
 Address local_address_towards(const Address& there) {
     const Socket socket = open_socket(there, SOCK_DGRAM);  // sends no packets
     if (::connect(socket.descriptor(), raw(there), there.length) != 0)
-        fail("no route to", there, errno);
+        fail("find a route to", there, errno);
     return with_port(own_address(socket), 0);
 }
 
@@ -142,7 +144,7 @@ std::vector<Address> address_of_chosen_interface() {
     if (!name) name = process_variable(variable = "GLOO_SOCKET_IFNAME");
     if (!name) return {};
     ifaddrs* all = nullptr;
-    if (::getifaddrs(&all) != 0) throw SocketError("list of interfaces", errno);
+    if (::getifaddrs(&all) != 0) throw SocketError("list the network interfaces", errno);
     const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(all, ::freeifaddrs);
     std::vector<Address> found;
     std::string there;
@@ -157,7 +159,7 @@ std::vector<Address> address_of_chosen_interface() {
     }
     if (!found.empty()) return found;
     throw ValueError(
-        str(variable, ": no interface ", in_quotes(*name), " has an address; there are:", there));
+        str(variable, ": the network interface must be one of", there, ": ", in_quotes(*name)));
 }
 
 Socket listen_at(const Address& address) {

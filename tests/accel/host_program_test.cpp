@@ -241,13 +241,13 @@ int threads_of_the_process() {
 
 // --- guarantees for hosts
 
-class HostProgram : public testing::Test {
+class EmbeddedAxle : public testing::Test {
   protected:
     void SetUp() override { kernels::set_num_threads(3); }
     void TearDown() override { kernels::set_num_threads(2); }
 };
 
-TEST_F(HostProgram, KeepsItsProcessState) {
+TEST_F(EmbeddedAxle, KeepsTheProcessStateOfTheHostProgram) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     train(folder / "first", [] {});  // the first run performs one-time setup
     const Host host;
@@ -271,7 +271,7 @@ TEST_F(HostProgram, KeepsItsProcessState) {
     EXPECT_GE(handled, 1);
 }
 
-TEST_F(HostProgram, KeepsTheStateOfItsThreads) {
+TEST_F(EmbeddedAxle, KeepsTheStateOfThreadsOfTheHostProgram) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     std::atomic<bool> ready = false, done = false;
     std::string before, after;
@@ -293,7 +293,7 @@ TEST_F(HostProgram, KeepsTheStateOfItsThreads) {
     EXPECT_EQ(before, after);
 }
 
-TEST_F(HostProgram, GetsTheSameFilesInAnyLocale) {
+TEST_F(EmbeddedAxle, WritesTheSameFilesInAnyLocale) {
     const TemporaryFolder plain(FolderStorage::in_memory), foreign(FolderStorage::in_memory);
     train(plain.path(), [] {});
     {
@@ -324,7 +324,7 @@ TEST_F(HostProgram, GetsTheSameFilesInAnyLocale) {
     }
 }
 
-TEST_F(HostProgram, GetsNoThreadsIfThreadsAreDisabled) {
+TEST_F(EmbeddedAxle, StartsNoThreadsIfThreadsAreDisabled) {
     kernels::set_num_threads(1);
     const int before = threads_of_the_process();
     Training training(3);
@@ -333,7 +333,7 @@ TEST_F(HostProgram, GetsNoThreadsIfThreadsAreDisabled) {
     EXPECT_EQ(most, before);
 }
 
-TEST_F(HostProgram, CanTrapFloatingPointExceptions) {
+TEST_F(EmbeddedAxle, WorksIfTheHostTrapsFloatingPointExceptions) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     feenableexcept(FE_INVALID | FE_DIVBYZERO | FE_OVERFLOW);
     const Tensor zero = zeros({100000});
@@ -347,7 +347,7 @@ TEST_F(HostProgram, CanTrapFloatingPointExceptions) {
     EXPECT_EQ(traps, FE_INVALID | FE_DIVBYZERO | FE_OVERFLOW);
 }
 
-TEST_F(HostProgram, SetsTheRoundingModeOfAllThreads) {
+TEST_F(EmbeddedAxle, UsesTheRoundingModeOfTheCallerOnAllThreads) {
     std::atomic<int> arrived = 0;
     std::array<std::uint64_t, 2> controls = {};
     const std::uint64_t nearest = kernels::float_control();
@@ -363,7 +363,7 @@ TEST_F(HostProgram, SetsTheRoundingModeOfAllThreads) {
     EXPECT_THAT(controls, testing::Each(upward));
 }
 
-TEST_F(HostProgram, GetsTrackerErrorsIfRequested) {
+TEST_F(EmbeddedAxle, ThrowsTrackerErrorsIfRequested) {
     struct Broken : accel::Tracker {
         std::string name() const override { return "broken"; }
         void log(const Tree&, std::optional<std::int64_t>, const Tree&) override {

@@ -52,7 +52,7 @@ TEST(Prepare, ReturnsASingleObjectWithoutTuple) {
 }
 
 // Covers 3.prepare.
-TEST(Prepare, PassesUnknownObjectsThrough) {
+TEST(Prepare, ReturnsUnknownObjectsUnchanged) {
     Objects o;
     Accelerator accelerator;
     int number = 5;
@@ -83,7 +83,7 @@ TEST(Prepare, ChangesNothingWhenCalledTwice) {
 }
 
 // Covers 3.prepare.
-TEST(Prepare, WorksInAnyOrder) {
+TEST(Prepare, AcceptsObjectsInAnyOrder) {
     for (const bool reversed : {false, true}) {
         Objects o;
         Accelerator accelerator({.gradient_accumulation_steps = 2});
@@ -104,7 +104,7 @@ TEST(Prepare, WorksInAnyOrder) {
 }
 
 // Covers 5.AcceleratedOptimizer, 5.step, 5.zero_grad.
-TEST(Hooks, SkipAllStepsBetweenUpdatesOnly) {
+TEST(Prepare, MakesObjectsStepOncePerUpdate) {
     Objects o;
     Accelerator accelerator({.gradient_accumulation_steps = 2});
     accelerator.prepare(o.net, o.sgd, o.schedule);
@@ -122,7 +122,7 @@ TEST(Hooks, SkipAllStepsBetweenUpdatesOnly) {
     }
 }
 
-TEST(Hooks, IgnoreUnpreparedObjects) {
+TEST(Accumulate, DoesNotAffectUnpreparedObjects) {
     Objects o;
     Accelerator accelerator({.gradient_accumulation_steps = 2});
     auto scope = accelerator.accumulate();
@@ -138,7 +138,7 @@ TEST(Hooks, IgnoreUnpreparedObjects) {
 }
 
 // Covers 5.step.
-TEST(Hooks, StopASchedulerAtItsEnd) {
+TEST(PreparedScheduler, IgnoresStepsAfterItsEnd) {
     Tensor w = ones({1}, {.requires_grad = true});
     optim::SGD sgd({w}, {.lr = 1, .momentum = 0.9});
     optim::OneCycleLR schedule(sgd, 1.0, 3);
@@ -150,7 +150,7 @@ TEST(Hooks, StopASchedulerAtItsEnd) {
     EXPECT_THROW(schedule.step(), ValueError);
 }
 
-TEST(Prepare, ObjectsOutliveTheAccelerator) {
+TEST(PreparedObjects, CanBeUsedAfterTheAcceleratorIsDestroyed) {
     Objects o;
     {
         Accelerator accelerator({.mixed_precision = "bf16"});
@@ -171,7 +171,7 @@ TEST(Prepare, ObjectsOutliveTheAccelerator) {
 }
 
 // Covers 3.free_memory.
-TEST(FreeMemory, DetachesAndForgetsObjects) {
+TEST(FreeMemory, RemovesHooksFromPreparedObjects) {
     Objects o;
     Accelerator accelerator({.mixed_precision = "bf16", .gradient_accumulation_steps = 2});
     accelerator.prepare(o.net, o.sgd, o.loader, o.schedule);
@@ -197,7 +197,7 @@ TEST(FreeMemory, DetachesAndForgetsObjects) {
 }
 
 // Covers 27.ACCELERATE_GRADIENT_ACCUMULATION_STEPS, 27.ACCELERATE_MIXED_PRECISION, 31.environment.
-TEST(Options, AreReadFromTheEnvironmentIfMissing) {
+TEST(AcceleratorOptions, AreReadFromTheEnvironmentIfMissing) {
     {
         const EnvironmentVariable precision("ACCELERATE_MIXED_PRECISION", "bf16");
         EXPECT_EQ(Accelerator().mixed_precision(), "bf16");
@@ -219,7 +219,7 @@ TEST(Options, AreReadFromTheEnvironmentIfMissing) {
     }
 }
 
-TEST(Options, AreRejectedIfInvalid) {
+TEST(AcceleratorOptions, AreRejectedIfInvalid) {
     const auto make = [](AcceleratorOptions options) { Accelerator accelerator(options); };
     expect_error<ValueError>({"Accelerator: mixed_precision must be no, fp16, bf16 or fp8: 'fp4'"},
                              [&] { make({.mixed_precision = "fp4"}); });
@@ -248,7 +248,7 @@ TEST(Options, AreRejectedIfInvalid) {
 }
 
 // Covers 3.autocast, 8.bf16, 8.model.
-TEST(MixedPrecision, PreparedModelComputesInBf16AndReturnsF32) {
+TEST(MixedPrecision, ComputesInBf16AndReturnsF32) {
     SmallNet net;
     net.eval();
     const Tensor x = ones({2, 4});
@@ -265,7 +265,7 @@ TEST(MixedPrecision, PreparedModelComputesInBf16AndReturnsF32) {
 }
 
 // Covers 3.autocast, 8.autocast.
-TEST(MixedPrecision, AutocastAppliesOutsideTheModel) {
+TEST(MixedPrecision, AppliesToAutocastScopesOutsideTheModel) {
     const Tensor a = ones({2, 2});
     Accelerator accelerator({.mixed_precision = "bf16"}), plain;
     {
@@ -280,7 +280,7 @@ TEST(MixedPrecision, AutocastAppliesOutsideTheModel) {
 }
 
 // Covers 8.bf16, 8.PrecisionType.
-TEST(MixedPrecision, LossFallsWithWeightsAndGradientsInF32) {
+TEST(MixedPrecision, TrainsWithWeightsAndGradientsInF32) {
     manual_seed(3);
     SmallNet net;
     net.dropout.p = 0;

@@ -3,6 +3,7 @@
 #include "core/graph.h"
 #include "tests/cuda/nccl_ranks.h"
 #include "tests/dist/ranks.h"
+#include "tests/free_port.h"
 
 #ifdef AXLE_SIMULATED_GPU
 #include "tests/simulator/simulator.h"
@@ -15,7 +16,7 @@ using dist::ReduceOp;
 using std::chrono::milliseconds;
 using Counts = std::vector<std::int64_t>;
 
-class GroupOnGpu : public NcclOnGpu {
+class ProcessGroupOnGpu : public NcclOnGpu {
   protected:
     // Runs f(group, device) on every rank and returns the exceptions' messages. If `apart`, ranks
     // on the simulated GPU have different bus ids, so they do not detect that they share it.
@@ -94,7 +95,7 @@ void expect_collectives(dist::ProcessGroup& group, Device gpu) {
     group.barrier();
 }
 
-TEST_P(GroupOnGpu, UsesNcclWhenEveryRankHasAGpu) {
+TEST_P(ProcessGroupOnGpu, UsesNcclWhenEveryRankHasAGpu) {
     const auto errors = on_groups([](dist::ProcessGroup& group, Device gpu) {
         EXPECT_EQ(group.backend(), "nccl");
         expect_collectives(group, gpu);
@@ -105,7 +106,7 @@ TEST_P(GroupOnGpu, UsesNcclWhenEveryRankHasAGpu) {
     for (const std::string& error : errors) EXPECT_EQ(error, "");
 }
 
-TEST_P(GroupOnGpu, UsesTheHostWhenRanksShareAGpu) {
+TEST_P(ProcessGroupOnGpu, UsesTheHostWhenRanksShareAGpu) {
     const auto errors = on_groups(
         [](dist::ProcessGroup& group, Device gpu) {
             EXPECT_EQ(group.backend(), "gloo");
@@ -120,7 +121,7 @@ TEST_P(GroupOnGpu, UsesTheHostWhenRanksShareAGpu) {
             << error;
 }
 
-TEST_P(GroupOnGpu, ReportsMismatchesWithoutWaitingForAgreement) {
+TEST_P(ProcessGroupOnGpu, ReportsMismatchesWithoutWaitingForAgreement) {
     const auto errors = on_groups([](dist::ProcessGroup& group, Device gpu) {
         group.all_reduce(of_rank(group, {8}, gpu));
         for (;;) {
@@ -134,7 +135,7 @@ TEST_P(GroupOnGpu, ReportsMismatchesWithoutWaitingForAgreement) {
     }
 }
 
-TEST_P(GroupOnGpu, RefusesGraphCapture) {
+TEST_P(ProcessGroupOnGpu, RejectsGraphCapture) {
     const auto errors = on_groups([](dist::ProcessGroup& group, Device gpu) {
         const Tensor x = of_rank(group, {8}, gpu);
         // Runs one rank after another, because the ranks are threads and can share a GPU.
@@ -154,7 +155,7 @@ TEST_P(GroupOnGpu, RefusesGraphCapture) {
     for (const std::string& error : errors) EXPECT_EQ(error, "");
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, GroupOnGpu, testing::Values(2, 3),
+INSTANTIATE_TEST_SUITE_P(Ranks, ProcessGroupOnGpu, testing::Values(2, 3),
                          testing::PrintToStringParamName());
 
 }  // namespace

@@ -9,27 +9,11 @@
 #include <thread>
 #include <vector>
 
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include "dist/rendezvous/control.h"
 #include "kernels/error.h"
+#include "tests/free_port.h"
 
 namespace axle::tests {
-
-// Returns a port of the loopback interface that is currently unused.
-inline int free_port() {
-    const int descriptor = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    if (::bind(descriptor, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) return 0;
-    socklen_t length = sizeof address;
-    ::getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &length);
-    ::close(descriptor);
-    return ntohs(address.sin_port);
-}
 
 struct Job {
     explicit Job(int size_) : size(size_) {}

@@ -10,7 +10,7 @@
 
 #include "dist/group/process_group.h"
 #include "gtest/gtest.h"
-#include "tests/job.h"
+#include "tests/free_port.h"
 
 namespace axle::tests {
 

@@ -59,7 +59,7 @@ TEST(Questionnaire, WritesTheSameFilesAsAccelerate) {
     expect_writes(answer("3\n1\n8\ny\n/home/me/my hosts: all\n\n", 0).config, "mpirun.yaml");
 }
 
-TEST(Questionnaire, TakesDefaultsFromTheMachine) {
+TEST(Questionnaire, DetectsDefaultsFromTheMachine) {
     const ClusterConfig alone = answer("\n\n\n", 0).config;
     EXPECT_EQ(alone.distributed_type, "NO");
     EXPECT_TRUE(alone.use_cpu);
@@ -134,7 +134,7 @@ using AxleEnv = AxleTest;
 using AxleEstimateMemory = AxleTest;
 
 // Covers 26.config-default.
-TEST_F(AxleConfig, DefaultWritesANewFileAtTheDefaultPath) {
+TEST_F(AxleConfig, WritesTheDefaultFileAtTheDefaultPath) {
     EXPECT_THAT(output(expect(0, {"config", "default", "--mixed_precision", "bf16"}, {})),
                 HasSubstr(default_file()));
     EXPECT_EQ(read_config(default_file()).mixed_precision, "bf16");
@@ -194,7 +194,7 @@ TEST_F(AxleConfig, RejectsConfigurationsThatCannotBeLaunched) {
 }
 
 // Covers 26.config-update.
-TEST_F(AxleConfig, UpdateRewritesAnOldFile) {
+TEST_F(AxleConfig, UpdatesAnOldFile) {
     const std::string file = folder_ / "old.yaml";
     write_file_atomically(file, "distributed_type: MULTI_GPU\nnum_processes: 2\nfp16: true\n");
     expect(0, {"config", "update", "--config_file", file}, {});
@@ -223,7 +223,7 @@ TEST_F(AxleEnv, ShowsTheMachineAndTheConfiguration) {
 }
 
 // Covers 26.estimate-memory.
-TEST_F(AxleEstimateMemory, PrintsATable) {
+TEST_F(AxleEstimateMemory, PrintsATableOfMemoryPerDtype) {
     const Ended ended = expect(0, {"estimate-memory", "resnet50"}, {});
     ASSERT_EQ(ended.out.size(), 10u) << output(ended);
     EXPECT_EQ(ended.out[1], "│        Memory Usage for loading `resnet50`         │");
@@ -275,7 +275,7 @@ TEST(EstimateMemory, ComputesTrainingMemoryForAdam) {
 
 // Each case is either a model with its layers, or the memory for training.
 // Covers 26.estimate-memory.
-TEST(EstimateMemory, MatchesVectors) {
+TEST(EstimateMemory, MatchesRecordingsOfAccelerate) {
     const nlohmann::json recorded = tests::vectors("estimate_memory.json");
     for (const nlohmann::json& c : recorded["cases"]) {
         SCOPED_TRACE(c.dump());

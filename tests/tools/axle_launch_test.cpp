@@ -15,7 +15,7 @@
 #include "dist/environment/machine.h"
 #include "gmock/gmock.h"
 #include "tests/dist/launch/launched.h"
-#include "tests/job.h"
+#include "tests/free_port.h"
 #include "tools/axle/foreign_flags.h"
 #include "tools/axle/launch_plan.h"
 #include "tools/axle/mpirun.h"
@@ -48,7 +48,7 @@ TEST_F(AxleLaunch, PassesArgumentsUnchanged) {
 }
 
 // Covers 32.multi-node.
-TEST_F(AxleLaunch, HelpExplainsSeveralMachines) {
+TEST_F(AxleLaunch, ExplainsSeveralMachinesInHelp) {
     const Ended ended = run({"launch", "--help"});
     EXPECT_EQ(ended.code, 0);
     EXPECT_THAT(read_file(folder_ / "stdout"),
@@ -84,7 +84,7 @@ TEST_F(AxleLaunch, RejectsMisspelledFlags) {
 }
 
 // Covers 26.launch.
-TEST_F(AxleLaunch, AcceptsOrRefusesEveryFlagOfAccelerate) {
+TEST_F(AxleLaunch, AcceptsOrRejectsEveryFlagOfAccelerate) {
     for (const launcher::RefusedFlag& flag : launcher::refused_flags()) {
         Arguments flags = {str("--", flag.name)};
         if (flag.takes_value) flags.emplace_back("1");
@@ -189,7 +189,7 @@ TEST_F(AxleLaunch, ListsDefaultsThatWereUsed) {
 }
 
 // Covers 26.launch.
-TEST_F(AxleLaunch, FlagsTakePrecedenceOverTheConfiguration) {
+TEST_F(AxleLaunch, PrefersFlagsToTheConfiguration) {
     const std::string config = write("config.yaml",
                                      "compute_environment: LOCAL_MACHINE\n"
                                      "distributed_type: MULTI_CPU\nuse_cpu: true\n"

@@ -7,7 +7,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/job.h"
+#include "tests/free_port.h"
 #include "tests/tools/trainer_program.h"
 #include "tools/axle/self_test.h"
 

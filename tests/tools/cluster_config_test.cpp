@@ -77,7 +77,7 @@ class SetVariable {
 };
 
 // Covers 28.compute_environment, 28.fp8_config.
-TEST(ClusterConfig, RewritesAcceleratesFilesByteForByte) {
+TEST(ClusterConfig, RewritesFilesOfAccelerateByteForByte) {
     const Quiet quiet;
     tests::TemporaryFolder folder;
     std::size_t compared = 0;
@@ -93,7 +93,7 @@ TEST(ClusterConfig, RewritesAcceleratesFilesByteForByte) {
     EXPECT_GE(compared, 14u);
 }
 
-TEST(ClusterConfig, ReadsTheFileOfConfigDefault) {
+TEST(ClusterConfig, ReadsTheFileOfAccelerateConfigDefault) {
     const ClusterConfig config = read_recorded("default.yaml");
     EXPECT_EQ(config.distributed_type, "NO");
     EXPECT_EQ(config.num_processes, 1);
@@ -130,7 +130,7 @@ TEST(ClusterConfig, ReadsEveryValueOfAFile) {
 }
 
 // Covers 28.num_processes.
-TEST(ClusterConfig, UsesAcceleratesDefaultsForMissingKeys) {
+TEST(ClusterConfig, UsesDefaultsOfAccelerateForMissingKeys) {
     const ClusterConfig alone = parse("distributed_type: 'NO'");
     EXPECT_EQ(alone.num_processes, 1);
     EXPECT_FALSE(alone.mixed_precision);
@@ -216,7 +216,7 @@ TEST(ClusterConfig, WarnsAboutTpuKeys) {
 }
 
 // Covers 28.config.
-TEST(ClusterConfig, UsesAcceleratesDefaultPath) {
+TEST(ClusterConfig, UsesTheDefaultPathOfAccelerate) {
     const SetVariable home("HOME", "/home/me");
     {
         const SetVariable hf("HF_HOME", "~/hf"), xdg("XDG_CACHE_HOME", "/cache");
@@ -269,7 +269,7 @@ TEST(Yaml, MatchesPyYaml) {
     EXPECT_EQ(map["s"].string(), "+.5");
 }
 
-TEST(Yaml, ReadsWhatItWrites) {
+TEST(Yaml, ReadsItsOwnOutput) {
     const Tree map{{"line", "a\nb"},
                    {"colon", ":"},
                    {"blank", ""},
@@ -281,7 +281,7 @@ TEST(Yaml, ReadsWhatItWrites) {
     EXPECT_EQ(to_json(accel::parse_yaml(text, "t")), to_json(map)) << text;
 }
 
-TEST(Yaml, RejectsInvalidAndExplodingDocuments) {
+TEST(Yaml, RejectsInvalidAndExponentiallyNestedDocuments) {
     std::string laughs = "a0: &a0 [x]\n";
     for (int i = 1; i < 30; ++i) {
         const std::string before = "*a" + std::to_string(i - 1);

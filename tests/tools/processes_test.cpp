@@ -6,7 +6,7 @@
 
 #include <unistd.h>
 
-#include "tests/job.h"
+#include "tests/free_port.h"
 #include "tests/tools/trainer_program.h"
 
 namespace axle {
@@ -26,9 +26,9 @@ std::string found(const std::string& name) {
 
 std::string axle_program() { return AXLE_BIN_DIR "/axle"; }
 
-class Launched : public TrainerTest {
+class LaunchedTrainer : public TrainerTest {
   protected:
-    Launched() : TrainerTest("train_gpt") {}
+    LaunchedTrainer() : TrainerTest("train_gpt") {}
 
     void SetUp() override {
         TrainerTest::SetUp();
@@ -95,11 +95,11 @@ class Launched : public TrainerTest {
     }
 };
 
-TEST_F(Launched, TrainsLikeOneProcessWithAxleLaunch) {
+TEST_F(LaunchedTrainer, TrainsLikeOneProcessWithAxleLaunch) {
     expect_to_train_as_one({axle_program(), "launch", "--cpu", "--num_processes", "2"});
 }
 
-TEST_F(Launched, EvaluatesTextLikeOneProcess) {
+TEST_F(LaunchedTrainer, EvaluatesTextLikeOneProcess) {
     for (const int batch_size : {1, 3}) {  // evaluates 4 and 12 blocks at a time
         Arguments options = training(std::to_string(batch_size), batch_size);
         options.insert(options.end(), {"--sample", "5"});
@@ -107,7 +107,7 @@ TEST_F(Launched, EvaluatesTextLikeOneProcess) {
     }
 }
 
-TEST_F(Launched, EvaluatesImagesLikeOneProcess) {
+TEST_F(LaunchedTrainer, EvaluatesImagesLikeOneProcess) {
     program_ = AXLE_BIN_DIR "/train_vision";
     if (!fs::exists(program_)) GTEST_SKIP() << program_ << " was not built";
     for (const char* batch_size : {"1", "3"})
@@ -117,21 +117,21 @@ TEST_F(Launched, EvaluatesImagesLikeOneProcess) {
             {"val_loss", "accuracy"});
 }
 
-TEST_F(Launched, TrainsLikeOneProcessWithTorchrun) {
+TEST_F(LaunchedTrainer, TrainsLikeOneProcessWithTorchrun) {
     const char* named = std::getenv("AXLE_TORCHRUN");
     const std::string torchrun = named != nullptr ? named : found("torchrun");
     if (torchrun.empty()) GTEST_SKIP() << "neither AXLE_TORCHRUN nor PATH has a torchrun";
     expect_to_train_as_one({torchrun, "--standalone", "--nproc_per_node", "2", "--no_python"});
 }
 
-TEST_F(Launched, TrainsLikeOneProcessWithOpenMpi) {
+TEST_F(LaunchedTrainer, TrainsLikeOneProcessWithOpenMpi) {
     const std::string mpirun = found("mpirun.openmpi");
     if (mpirun.empty()) GTEST_SKIP() << "there is no mpirun.openmpi";
     expect_to_train_as_one(
         with_port({mpirun, "--allow-run-as-root", "--oversubscribe", "-n", "2"}));
 }
 
-TEST_F(Launched, TrainsLikeOneProcessWithMpich) {
+TEST_F(LaunchedTrainer, TrainsLikeOneProcessWithMpich) {
     const std::string mpirun = found("mpirun.mpich");
     if (mpirun.empty()) GTEST_SKIP() << "there is no mpirun.mpich";
     expect_to_train_as_one(with_port({mpirun, "-n", "2"}));
@@ -139,7 +139,7 @@ TEST_F(Launched, TrainsLikeOneProcessWithMpich) {
 
 // The variables were recorded from srun with two tasks on one node. A shell sets the variables of
 // each task.
-TEST_F(Launched, TrainsLikeOneProcessWithSlurmVariables) {
+TEST_F(LaunchedTrainer, TrainsLikeOneProcessWithSlurmVariables) {
     const std::string script = folder_ / "srun.sh";
     std::ofstream(script) << R"(export SLURM_JOB_ID=)" << getpid() << R"( SLURM_NTASKS=2
 export SLURM_STEP_NUM_TASKS=2 SLURM_NTASKS_PER_NODE=2 SLURM_TASKS_PER_NODE=2 SLURM_NNODES=1
@@ -150,7 +150,7 @@ SLURM_PROCID=0 SLURM_LOCALID=0 "$@" && wait $other
     expect_to_train_as_one({"/bin/bash", script});
 }
 
-TEST_F(Launched, ResumesOnTwoProcesses) {
+TEST_F(LaunchedTrainer, ResumesOnTwoProcesses) {
     const Arguments launcher = {axle_program(), "launch", "--cpu", "--num_processes", "2"};
     ASSERT_EQ(launch(launcher, training("whole", 4)).code, 0);
     const std::string trainer = program_;

@@ -146,7 +146,7 @@ TEST(Report, ReadsMetricsAndReportsDamagedLines) {
     }
 }
 
-TEST(Chart, ThinningKeepsEndsAndSpikes) {
+TEST(Chart, KeepsEndsAndSpikesWhenThinned) {
     Curve curve;
     for (int i = 0; i < 10000; ++i) {
         curve.x.push_back(i);

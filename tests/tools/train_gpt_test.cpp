@@ -51,7 +51,7 @@ TEST_F(TrainGpt, PrintsItsResultAsJson) {
     EXPECT_EQ(ended.text().find('\r'), std::string::npos);
 }
 
-TEST_F(TrainGpt, ResultDoesNotDependOnThreads) {
+TEST_F(TrainGpt, GivesTheSameResultForAnyNumberOfThreads) {
     Arguments more = {"--dropout", "0.1", "--block-size", "32", "--batch-size", "16"};
     ASSERT_EQ(run(tiny("t1", more)).code, 0);
     for (const char* threads : {"2", "3"}) {
@@ -65,7 +65,7 @@ TEST_F(TrainGpt, ResultDoesNotDependOnThreads) {
     }
 }
 
-TEST_F(TrainGpt, ResultIsDeterminedByTheSeed) {
+TEST_F(TrainGpt, GivesTheSameResultForTheSameSeed) {
     ASSERT_EQ(run(tiny("a")).code, 0);
     ASSERT_EQ(run(tiny("b")).code, 0);
     ASSERT_EQ(run(tiny("c", {"--seed", "2"})).code, 0);
@@ -167,7 +167,7 @@ TEST_F(TrainGpt, StoresTheVocabularyWithTheModel) {
     EXPECT_EQ(small(narrow, "b", {"--resume", "latest"}).code, 0);
 }
 
-TEST_F(TrainGpt, FlagsTakePrecedenceOverTheConfiguration) {
+TEST_F(TrainGpt, PrefersFlagsToTheConfiguration) {
     std::ofstream(folder_ / "c.yaml") << "preset: tiny\nsteps: 7\nseed: 9\neval-only: false\n"
                                       << "data: " << folder_ / "text.txt"
                                       << "\n";
@@ -220,7 +220,7 @@ TEST_F(TrainGpt, TrainsOnTheGivenDeviceOrReportsWhyNot) {
         } else if (gpu == "cuda:1" && cuda::device_count() > 1) {
             expect_refused(on(gpu), {"'cuda:1'", "CUDA_VISIBLE_DEVICES"});
         } else {
-            expect_refused(on(gpu), {"there is no such GPU", "'" + gpu + "'",
+            expect_refused(on(gpu), {"the GPU does not exist", "'" + gpu + "'",
                                      "has " + std::to_string(cuda::device_count())});
         }
     }

@@ -179,7 +179,7 @@ TEST_F(TrainTemplate, SavesByStepOrEpochAndTheModelAtTheEnd) {
 
 // A step is a batch, and step_10 is saved after the tenth batch, not the eleventh.
 // Covers 25.boilerplate, 32.more, 25.global_step, 25.CheckpointTracker.
-TEST_F(TrainTemplate, Step10ContainsTenBatches) {
+TEST_F(TrainTemplate, SavesStep10AfterTenBatches) {
     train("a", {"training.checkpoint_steps=10"});
     const json progress = json::parse(read_file(path("a", "step_10/custom_checkpoint_0.json")));
     EXPECT_EQ(progress["global_step"], 10);
@@ -235,7 +235,7 @@ TEST_F(TrainTemplate, ResumesTheLatestCheckpointOfTheLatestRun) {
 }
 
 // Covers 32.more, 25.total_progress.
-TEST_F(TrainTemplate, TotalBarCountsUpdatesAfterResuming) {
+TEST_F(TrainTemplate, CountsUpdatesInTheTotalBarAfterResuming) {
     const Arguments two = {"training.gradient_accumulation_steps=2", "training.checkpoint_steps=7"};
     train("whole", two);
     Arguments again = two;
@@ -342,7 +342,7 @@ TEST_F(TrainTemplate, ResumesOnTwoProcesses) {
     EXPECT_TRUE(weights("resumed") == weights("whole"));
 }
 
-TEST_F(TrainTemplate, InstalledConfigurationLacksOnlyTheData) {
+TEST_F(TrainTemplate, NeedsOnlyTheDataFolderWithTheInstalledConfiguration) {
     const std::string file = AXLE_TESTS_DIR "/../tools/train_template.yaml";
     expect_refused({"--config", file}, {"missing: data.data_dir;"});
     const Ended ended = run({"--config", file, "data.data_dir=" AXLE_TESTS_DIR "/golden/images",

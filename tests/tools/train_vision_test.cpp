@@ -59,7 +59,7 @@ TEST_F(TrainVision, TrainsEvaluatesAndReloadsEveryModel) {
     }
 }
 
-TEST_F(TrainVision, ResultDoesNotDependOnThreadsOrWorkers) {
+TEST_F(TrainVision, GivesTheSameResultForAnyNumberOfThreadsAndWorkers) {
     const Arguments more = {"--model", "lenet", "--steps", "6"};
     ASSERT_EQ(run(tiny("a", more)).code, 0);
     for (const Arguments& other :
@@ -121,7 +121,7 @@ TEST_F(TrainVision, ReportsInvalidOptions) {
 }
 
 // This test trains on the real digits in the folder AXLE_DATA.
-TEST_F(TrainVision, LongTrainingReadsHandwriting) {
+TEST_F(TrainVision, LongTrainingRecognizesHandwrittenDigits) {
     const char* folder = std::getenv("AXLE_DATA");
     if (folder == nullptr) GTEST_SKIP() << "AXLE_DATA names no folder with mnist/ in it";
     const Ended ended = run({"--data", std::string(folder) + "/mnist", "--out", folder_ / "a"});

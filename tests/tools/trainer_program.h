@@ -18,6 +18,7 @@
 #include "core/files/file.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "tests/fork.h"
 #include "tests/temporary_folder.h"
 
 namespace axle::tests {
@@ -69,7 +70,7 @@ class TrainerTest : public testing::Test {
             argv.push_back(const_cast<char*>(argument.c_str()));
         argv.push_back(nullptr);
         const std::string out = folder_ / "stdout", err = folder_ / "stderr";
-        const pid_t child = fork();
+        const pid_t child = tests::fork_process();
         if (child != 0) return child;
         dup2(open(out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666), STDOUT_FILENO);
         dup2(open(err.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666), STDERR_FILENO);

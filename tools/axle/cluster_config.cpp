@@ -102,7 +102,8 @@ class ConfigReader {
         throw ValueError(printable(name_) + ": " + reason);
     }
     [[noreturn]] void must_be(const char* key, const std::string& what) const {
-        fail(str(key, " must be ", what));
+        const Tree* given = tree_.find(key);
+        fail(str(key, " must be ", what, given == nullptr ? "" : str(": ", *given)));
     }
 
     // Converts `no` in hand-written files, which YAML reads as false, and fields of old versions.
@@ -267,7 +268,8 @@ void warn_of_tpu_keys(const ClusterConfig& config, const std::string& path) {
             keys += (keys.empty() ? "" : ", ") + std::string(name);
     });
     if (!keys.empty())
-        log(LogLevel::warning, printable(path), ": ", keys, ": only used for TPUs; ignored");
+        log(LogLevel::warning, printable(path), ": ", keys,
+            ": these keys are only used for TPUs and are ignored");
 }
 
 std::string home() {

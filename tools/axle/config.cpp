@@ -114,7 +114,9 @@ class Answers {
             config_.distributed_type = config_.use_cpu ? "MULTI_CPU" : "MULTI_GPU";
         if (config_.distributed_type == "MULTI_CPU") config_.use_cpu = true;
         if (config_.use_cpu && says_gpu())
-            throw UsageError("config: --use_cpu excludes --gpu_ids and MULTI_GPU");
+            throw UsageError(
+                "config: --use_cpu cannot be combined with --gpu_ids or --distributed_type "
+                "MULTI_GPU");
         if (!config_.use_cpu && !config_.gpu_ids) config_.gpu_ids = "all";
         check_answers(config_);
         return config_;

@@ -36,7 +36,8 @@ std::int64_t float32_bytes(DType dtype, std::int64_t numel) {
 template <class Model, class Config>
 TensorBytes built(const Config& config, std::int64_t layers) {
     if (layers > kMaxLayers)
-        throw ValueError(str("estimate-memory: ", layers, " layers are more than ", kMaxLayers));
+        throw ValueError(str("estimate-memory: the number of layers must be at most ", kMaxLayers,
+                             ": ", layers));
     const nn::init::EmptyWeights without_memory;
     TensorBytes tensors;
     for (const auto& [name, tensor] : Model(config).saved_state())
@@ -200,14 +201,14 @@ TensorBytes tensors_of(const std::string& model) {
     }
     if (model.ends_with(".json")) {
         if (auto from = from_config(model)) return *from;
-        throw FileError(printable(model) + ": not a model type of Axle (gpt2, bert, llama)");
+        throw FileError(printable(model) + ": model_type must be gpt2, bert or llama");
     }
     std::vector<std::string> names;
     for (const auto& [name, make] : known_models()) names.push_back(name);
     const std::string near = nearest(model, names);
     throw ValueError("estimate-memory: " + in_quotes(model) +
-                     " is not a folder, config.json, .safetensors file, or a model name "
-                     "known to Axle" +
+                     " is not a folder, a config.json, a .safetensors file or a known "
+                     "model name" +
                      (near.empty() ? "" : "; did you mean " + near + "?"));
 }
 

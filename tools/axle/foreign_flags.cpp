@@ -92,7 +92,8 @@ const std::vector<RefusedFlag>& refused_flags() {
     static constexpr const char* kMachines =
         "Axle supports CPUs and NVIDIA GPUs: use --cpu or --multi_gpu";
     static constexpr const char* kSharding =
-        "every process holds the whole model: use --multi_gpu, or --cpu with --num_processes";
+        "every process has a complete copy of the model: use --multi_gpu, or --cpu with "
+        "--num_processes";
     static constexpr const char* kElsewhere =
         "jobs run on machines in your network, not at a cloud provider: use --num_machines";
     static const std::vector<RefusedFlag> flags = {

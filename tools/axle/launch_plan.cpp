@@ -23,10 +23,10 @@ constexpr int kUsualPort = 29500;
 void check_type(const std::string& type) {
     for (const char* known : {"NO", "MULTI_CPU", "MULTI_GPU"})
         if (type == known) return;
-    throw UsageError(
-        str("launch: the configuration is for ", in_quotes(type),
-            ": Axle supports CPUs and NVIDIA GPUs, and every process holds the whole model; "
-            "run `axle config` to write another"));
+    throw UsageError(str(
+        "launch: the configuration is for ", in_quotes(type),
+        ": Axle supports CPUs and NVIDIA GPUs, and every process has a complete copy of the model; "
+        "run `axle config` to write another configuration"));
 }
 
 // Returns a value of a section; its key may lack the section's name as a prefix.
@@ -85,7 +85,7 @@ class Planner {
         cpu_ = f_.cpu || (c_.use_cpu && !f_.multi_gpu) || c_.distributed_type == "MULTI_CPU";
         multi_gpu_ = f_.multi_gpu || (!cpu_ && c_.distributed_type == "MULTI_GPU");
         if (f_.cpu && f_.multi_gpu)
-            throw ValueError("launch: --cpu and --multi_gpu exclude each other");
+            throw ValueError("launch: --cpu cannot be combined with --multi_gpu");
         gpu_ids_ = f_.gpu_ids.value_or(c_.gpu_ids.value_or("all"));
         plan_machines();
         plan_processes();
@@ -106,7 +106,8 @@ class Planner {
         if (p_.num_machines == 1) return;
         if (!f_.machine_rank && !config_)
             throw ValueError(
-                "launch: a job on several machines needs --machine_rank, different on each");
+                "launch: a job on several machines needs --machine_rank, a different one on each "
+                "machine");
         p_.machine_rank = f_.machine_rank.value_or(c_.machine_rank);
         if (p_.machine_rank < 0 || p_.machine_rank >= p_.num_machines)
             throw ValueError(str("launch: --machine_rank must be below --num_machines: ",
@@ -121,7 +122,9 @@ class Planner {
     void plan_processes() {
         int total = f_.num_processes.value_or(c_.num_processes);
         if (!f_.num_processes && config_ && total < 1)
-            throw ValueError("launch: the configuration does not set --num_processes: give it");
+            throw ValueError(
+                "launch: --num_processes is missing: it is neither a flag nor set in the "
+                "configuration");
         if (total < 1) {
             total = std::max(1, gpus()) * p_.num_machines;
             take_default("num_processes", std::to_string(total));
@@ -166,7 +169,7 @@ class Planner {
 
     void plan_command() {
         if (f_.module && f_.no_python)
-            throw ValueError("launch: --module and --no_python exclude each other");
+            throw ValueError("launch: --module cannot be combined with --no_python");
         if (f_.module)
             p_.command = {"python3", "-m"};
         else if (f_.program[0].ends_with(".py") && !f_.no_python)
@@ -203,7 +206,7 @@ class Planner {
         return f_.mixed_precision.value_or(c_.mixed_precision.value_or("no"));
     }
 
-    // Passes the configured fields of accel/precision/fp8.h in the environment.
+    // Passes the configured fields of accel/config/fp8_recipes.h in the environment.
     void plan_fp8() {
         for (const char* field :
              {"backend", "format", "margin", "interval", "amax_history_len", "amax_compute_algo",

@@ -145,10 +145,11 @@ void check_answers(const ClusterConfig& config) {
     if (config.num_processes < 1)
         refuse(str("--num_processes must be at least 1: ", config.num_processes));
     if (alone && (machines > 1 || config.num_processes > 1))
-        refuse("--distributed_type NO is one process on one machine");
+        refuse(str("--distributed_type NO needs one process on one machine: ", config.num_processes,
+                   " processes, ", machines, " machines"));
     if (!alone && machines == 1 && config.num_processes == 1)
         refuse(str("--distributed_type ", config.distributed_type,
-                   " with one process: omit it, or give --num_processes"));
+                   " needs at least two processes; omit it, or pass a higher --num_processes"));
     if (config.num_processes % machines != 0)
         refuse(str("--num_processes ", config.num_processes, " cannot be divided among ", machines,
                    " machines"));

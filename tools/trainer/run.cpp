@@ -175,7 +175,7 @@ double Run::mean_loss() {
 }
 
 void Run::end_update() {
-    if (!bar_) throw UsageError("Run: end_update: the run had no updates left to do");
+    if (!bar_) throw UsageError("Run: end_update: all updates of the run are already done");
     ++progress_.step, ++updates_;
     const double mean = mean_loss();
     const double seconds = seconds_between(update_start_, Clock::now());

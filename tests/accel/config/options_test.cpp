@@ -72,7 +72,7 @@ TEST(DeprecatedOptions, AreRejectedIfTheyContradictTheConfiguration) {
     const auto refused = [](const char* name, AcceleratorOptions options) {
         options.dataloader_config = DataLoaderConfiguration{.dispatch_batches = true};
         expect_error<UsageError>({str("Accelerator: ", name, " and dataloader_config.").c_str(),
-                                  "differ; give it in dataloader_config alone"},
+                                  "; give it in dataloader_config alone"},
                                  [&] { make(options); });
     };
     refused("split_batches", {.split_batches = true});
@@ -140,7 +140,7 @@ TEST(KwargsHandlers, AreRejectedIfGivenTwice) {
 }
 
 // Covers 1.mixed_precision, 27.ACCELERATE_MIXED_PRECISION, 8.PrecisionType.
-TEST(MixedPrecisionOption, IgnoresCaseAndReadsBothVariables) {
+TEST(MixedPrecisionOption, IgnoresCaseAndReadsOldAndNewVariables) {
     EXPECT_EQ(Accelerator({.mixed_precision = "BF16"}).mixed_precision(), "bf16");
     const EnvironmentVariable older("MIXED_PRECISION", "bf16");
     EXPECT_EQ(Accelerator().mixed_precision(), "bf16");
@@ -158,7 +158,7 @@ TEST(MixedPrecisionOption, ReportsTheVariableOfAnInvalidValue) {
 }
 
 // Covers 1.mixed_precision, 6.AcceleratorState.
-TEST(MixedPrecisionOption, IsSharedByExistingAccelerators) {
+TEST(MixedPrecisionOption, MustBeEqualInAllAccelerators) {
     {
         const Accelerator first({.mixed_precision = "bf16"});
         EXPECT_EQ(Accelerator().mixed_precision(), "bf16");
@@ -194,7 +194,7 @@ TEST(DeviceOption, IsReadFromTheEnvironment) {
 }
 
 // Covers 27.ACCELERATE_USE_CPU, 27.ACCELERATE_DEBUG_MODE.
-TEST(FlagVariables, AreRejectedIfInvalid) {
+TEST(EnvironmentFlags, AreRejectedIfInvalid) {
     for (const char* name :
          {"ACCELERATE_USE_CPU", "ACCELERATE_DEBUG_MODE", "ACCELERATE_USE_FSDP",
           "ACCELERATE_USE_DEEPSPEED", "ACCELERATE_USE_MEGATRON_LM",
@@ -206,7 +206,7 @@ TEST(FlagVariables, AreRejectedIfInvalid) {
 }
 
 // Covers 27.ACCELERATE_DEBUG_MODE, 6.PartialState.
-TEST(FlagVariables, SetDebugMode) {
+TEST(EnvironmentFlags, SetDebugMode) {
     EXPECT_FALSE(Accelerator().state().debug());
     {
         const EnvironmentVariable variable("ACCELERATE_DEBUG_MODE", "yes");
@@ -278,7 +278,7 @@ TEST(Dynamo, ReadsMissingOptionsFromTheEnvironment) {
 }
 
 // Covers 1.dynamo_backend, 27.ACCELERATE_DYNAMO_BACKEND.
-TEST(Dynamo, RejectsInvalidModesAndBothOptions) {
+TEST(Dynamo, RejectsInvalidModesAndBackendsGivenTwice) {
     expect_error<ValueError>({"dynamo_plugin.mode: must be one of default, ", "'fast'"},
                              [] { make({.dynamo_plugin = {{.mode = "fast"}}}); });
     expect_error<UsageError>({"Accelerator: dynamo_backend and dynamo_plugin are both given"}, [] {

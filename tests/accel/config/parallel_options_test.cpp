@@ -54,7 +54,7 @@ TEST(FsdpPlugin, IsAcceptedIfThereIsNothingToShard) {
 }
 
 // Covers 1.deepspeed_plugin, 2.deepspeed_plugin, 27.ACCELERATE_USE_FSDP.
-TEST(DeepSpeedPlugin, IsCheckedAndRejectedIfItNeedsZero) {
+TEST(DeepSpeedPlugin, RejectsInvalidOptionsAndZeroSharding) {
     const accel::DeepSpeedPlugin plain{.zero_stage = 0};
     EXPECT_NO_THROW(make({.deepspeed_plugin = plain}));
     const Accelerator first({.deepspeed_plugins = {{"student", plain}, {"teacher", plain}}});
@@ -89,7 +89,7 @@ TEST(DeepSpeedPlugin, IsCheckedAndRejectedIfItNeedsZero) {
 }
 
 // Covers 1.megatron_lm_plugin, 27.ACCELERATE_USE_FSDP.
-TEST(MegatronPlugin, IsRejected) {
+TEST(MegatronPlugin, IsRejectedAsNotImplemented) {
     expect_error<NotImplementedError>(
         {"Accelerator: megatron_lm_plugin: tensor and pipeline parallel training is not "
          "implemented yet"},
@@ -99,7 +99,7 @@ TEST(MegatronPlugin, IsRejected) {
 }
 
 // Covers 1.parallelism_config, 1.torch_tp_plugin.
-TEST(Parallelism, IsValidated) {
+TEST(ParallelismConfig, RejectsInvalidSizesAndBackends) {
     const auto refused = [](const ParallelismConfig& config,
                             std::initializer_list<const char*> text) {
         expect_error<ValueError>(text, [&] { make({.parallelism_config = config}); });
@@ -107,27 +107,29 @@ TEST(Parallelism, IsValidated) {
     refused({.tp_size = 0}, {"ParallelismConfig: tp_size: must be at least 1: 0"});
     refused({.dp_shard_size = -1}, {"ParallelismConfig: dp_shard_size: must be at least 1: -1"});
     refused({.dp_replicate_size = 2, .tp_size = 2},
-            {"ParallelismConfig: tp_size or cp_size with dp_replicate_size needs dp_shard_size"});
-    refused({.cp_size = 2, .sp_size = 2},
-            {"ParallelismConfig: cp_size and sp_size exclude each other: 2, 2"});
+            {"ParallelismConfig: tp_size or cp_size above 1 with dp_replicate_size above 1 needs "
+             "dp_shard_size"});
+    refused({.cp_size = 2, .sp_size = 2}, {"ParallelismConfig: cp_size above 1 cannot be combined "
+                                           "with sp_size above 1: cp_size 2, sp_size 2"});
     refused({.cp_backend = "ring"},
             {"ParallelismConfig: cp_backend: must be one of torch", "ring"});
     refused({.sp_backend = "ring"},
             {"ParallelismConfig: sp_backend: must be one of deepspeed", "ring"});
     refused({.tp_size = 2},
-            {"ParallelismConfig: its sizes multiply to 2, and the number of processes is 1"});
+            {"ParallelismConfig: the product of the sizes must be the number of processes, 1: 2"});
     expect_error<UsageError>(
         {"Accelerator: torch_tp_plugin and parallelism_config are both given"}, [] {
             make({.torch_tp_plugin = {{.tp_size = 1}}, .parallelism_config = ParallelismConfig{}});
         });
-    expect_error<ValueError>({"ParallelismConfig: its sizes multiply to 2"},
-                             [] { make({.torch_tp_plugin = {{.tp_size = 2}}}); });
+    expect_error<ValueError>(
+        {"ParallelismConfig: the product of the sizes must be the number of processes", ": 2"},
+        [] { make({.torch_tp_plugin = {{.tp_size = 2}}}); });
     EXPECT_NO_THROW(make({.torch_tp_plugin = accel::TorchTensorParallelPlugin{}}));
 }
 
 // Covers 1.parallelism_config, 2.parallelism_config, 2.tensor_parallel_rank,
 // 2.pipeline_parallel_rank, 2.should_save_model.
-TEST(Parallelism, TrainsAsUsualWithOnlyReplicas) {
+TEST(ParallelismConfig, AllowsOnlyReplicas) {
     on_ranks(2, [](const Group& group) {
         for (const int replicas : {1, 2}) {  // if all sizes are 1, all ranks are replicas
             Accelerator accelerator(
@@ -153,7 +155,8 @@ TEST(Parallelism, TrainsAsUsualWithOnlyReplicas) {
         refused({.cp_size = 2}, "Accelerator: parallelism_config.cp_size");
         refused({.sp_size = 2}, "Accelerator: parallelism_config.sp_size");
         expect_error<ValueError>(
-            {"ParallelismConfig: its sizes multiply to 3, and the number of processes is 2"}, [&] {
+            {"ParallelismConfig: the product of the sizes must be the number of processes, 2: 3"},
+            [&] {
                 make({.parallelism_config = ParallelismConfig{.dp_replicate_size = 3},
                       .process_group = group});
             });
@@ -161,11 +164,13 @@ TEST(Parallelism, TrainsAsUsualWithOnlyReplicas) {
 }
 
 // Covers 1.parallelism_config, 27.ACCELERATE_USE_FSDP.
-TEST(Parallelism, IsReadFromTheEnvironment) {
+TEST(ParallelismConfig, IsReadFromTheEnvironment) {
     const EnvironmentVariable size("PARALLELISM_CONFIG_TP_SIZE", "2");
     EXPECT_FALSE(Accelerator().options().parallelism_config);
     const EnvironmentVariable use("ACCELERATE_USE_PARALLELISM_CONFIG", "true");
-    expect_error<ValueError>({"ParallelismConfig: its sizes multiply to 2"}, [] { make({}); });
+    expect_error<ValueError>(
+        {"ParallelismConfig: the product of the sizes must be the number of processes", ": 2"},
+        [] { make({}); });
     const EnvironmentVariable backend("PARALLELISM_CONFIG_CP_BACKEND", "ring");
     expect_error<ValueError>({"ParallelismConfig: cp_backend"}, [] { make({}); });
     const EnvironmentVariable wrong("PARALLELISM_CONFIG_SP_SIZE", "two");
@@ -174,7 +179,7 @@ TEST(Parallelism, IsReadFromTheEnvironment) {
 }
 
 // Covers 2.tensor_parallel_rank, 2.pipeline_parallel_rank, 2.parallelism_config.
-TEST(Parallelism, RanksNeedAMesh) {
+TEST(TensorParallelRank, NeedsADeviceMesh) {
     const Accelerator accelerator;
     EXPECT_EQ(accelerator.torch_device_mesh(), nullptr);
     expect_error<UsageError>({"tensor_parallel_rank: needs an Accelerator with a "},
@@ -199,7 +204,7 @@ TEST(Parallelism, RanksNeedAMesh) {
 }
 
 // Covers 3.maybe_context_parallel, 3.deepspeed_ulysses_dl_adapter.
-TEST(Parallelism, ContextParallelFunctionsHaveNoEffectIfOff) {
+TEST(MaybeContextParallel, HasNoEffectIfContextParallelismIsOff) {
     Accelerator accelerator;
     SmallNet net;
     data::DataLoader loader(tests::samples(4));

@@ -61,7 +61,7 @@ class StructuredConfig : public testing::Test {
 };
 
 // Covers 25.structured, 25.ConfigStore.
-TEST_F(StructuredConfig, CommandLinePrecedesFileAndDefaults) {
+TEST_F(StructuredConfig, PrefersCommandLineToFileAndDefaults) {
     const Tree resolved =
         load("name: a\nseed: 5\ninner: {size: 2, rate: 1e-3}\n", {"inner.size=7", "fast=true"});
     EXPECT_EQ(*config_.name, "a");
@@ -96,7 +96,7 @@ TEST_F(StructuredConfig, RejectsUnknownKeysAndListsValidOnes) {
     expect_refused("name: a\n", {"inner=3"}, {"config: ", "inner must be a group of options: '3'"});
 }
 
-TEST_F(StructuredConfig, ChecksTypes) {
+TEST_F(StructuredConfig, RejectsValuesOfAnotherType) {
     const std::vector<std::string> enough = {"name=7", "inner.size=1"};
     const auto with = [&](const std::string& one) {
         std::vector<std::string> all = enough;
@@ -119,7 +119,7 @@ TEST_F(StructuredConfig, ChecksTypes) {
                    {"config: ", "inner.size must be an integer: '1.5'"});
     expect_refused("", with("inner.rate=fast"),
                    {"config: ", "inner.rate must be a number: 'fast'"});
-    expect_refused("", with("seed=-1"), {"config: ", "seed must be an integer from 0 on: '-1'"});
+    expect_refused("", with("seed=-1"), {"config: ", "seed must be a non-negative integer: '-1'"});
     expect_refused("", with("fast=maybe"), {"config: ", "fast must be true or false: 'maybe'"});
     expect_refused("inner: {size: [1]}\n", {"name=a"},
                    {"config: ", "inner.size must be an integer"});

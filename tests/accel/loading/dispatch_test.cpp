@@ -49,7 +49,7 @@ Pass pass_of(data::DataLoader& loader) {
 }
 
 // Covers 4.DataLoaderDispatcher.
-TEST(Dispatch, ReadsOnlyOnTheMainProcess) {
+TEST(DispatchBatches, ReadsOnlyOnTheMainProcess) {
     std::atomic<int> reads[3] = {};
     on_ranks(3, [&](const Group& group) {
         data::DataLoader loader(data::from_function(12,
@@ -66,7 +66,7 @@ TEST(Dispatch, ReadsOnlyOnTheMainProcess) {
 }
 
 // Covers 4.DataLoaderDispatcher.
-TEST(Dispatch, DividesTheLastStepEvenly) {
+TEST(DispatchBatches, DividesTheLastStepEvenly) {
     on_ranks(2, [](const Group& group) {
         data::DataLoader loader(numbers(11), {.batch_size = 3});
         accel::prepare_data_loader(loader, group, dispatched());
@@ -78,7 +78,7 @@ TEST(Dispatch, DividesTheLastStepEvenly) {
     });
 }
 
-TEST(Dispatch, SplitsABatchAmongRanks) {
+TEST(DispatchBatches, SplitsABatchAmongRanks) {
     on_ranks(2, [](const Group& group) {
         data::DataLoader loader(numbers(7), {.batch_size = 4});
         accel::prepare_data_loader(loader, group, dispatched(true));
@@ -90,7 +90,7 @@ TEST(Dispatch, SplitsABatchAmongRanks) {
 }
 
 // Covers 4.slice_fn_for_dispatch.
-TEST(Dispatch, UsesTheSliceFunction) {
+TEST(DispatchBatches, UsesTheSliceFunction) {
     on_ranks(2, [](const Group& group) {
         data::DataLoader loader(numbers(8), {.batch_size = 2});
         std::vector<int> asked;
@@ -132,7 +132,7 @@ class Ragged : public data::BatchSampler {
 };
 
 // Covers 30.15.
-TEST(Dispatch, AcceptsBatchesOfDifferentSizes) {
+TEST(DispatchBatches, AcceptsBatchesOfDifferentSizes) {
     for (const bool drop_last : {false, true})
         on_ranks(2, [&](const Group& group) {
             data::DataLoader loader(numbers(9), {.batch_sampler = std::make_shared<Ragged>(
@@ -151,7 +151,7 @@ data::FunctionDataset wide(std::int64_t n, std::int64_t (*width)(std::int64_t)) 
 }
 
 // Covers 4.DataLoaderDispatcher.
-TEST(Dispatch, ReportsBatchesThatCannotBeConcatenatedOnAllRanks) {
+TEST(DispatchBatches, ReportsIncompatibleBatchesOnAllRanks) {
     on_ranks(3, [](const Group& group) {
         const auto rows = wide(12, [](std::int64_t i) { return i < 8 ? std::int64_t{3} : 4; });
         data::DataLoader loader(rows, {.batch_size = 2});
@@ -172,7 +172,7 @@ TEST(Dispatch, ReportsBatchesThatCannotBeConcatenatedOnAllRanks) {
     });
 }
 
-TEST(Dispatch, KeepsErrorTypesOnAllRanks) {
+TEST(DispatchBatches, ThrowsErrorsOfTheSameTypeOnAllRanks) {
     on_ranks(2, [](const Group& group) {
         const auto fails = [&](auto raise, auto check) {
             data::DataLoader loader(data::from_function(8,
@@ -205,7 +205,7 @@ TEST(Dispatch, KeepsErrorTypesOnAllRanks) {
 }
 
 // With drop_last, the loader reads one step ahead of the step that it yields.
-TEST(Dispatch, YieldsTheStepBeforeABrokenSample) {
+TEST(DispatchBatches, YieldsTheStepBeforeABrokenSample) {
     on_ranks(2, [](const Group& group) {
         for (const bool drop_last : {false, true}) {
             data::DataLoader loader(data::from_function(12,
@@ -231,7 +231,7 @@ TEST(Dispatch, YieldsTheStepBeforeABrokenSample) {
 }
 
 // Covers 4.DataLoaderDispatcher.
-TEST(Dispatch, FillsUpFromTheFirstNonemptyStep) {
+TEST(DispatchBatches, FillsTheLastStepFromTheFirstNonemptyStep) {
     on_ranks(2, [](const Group& group) {
         // The collate function makes batches 0 and 1 empty.
         const auto keep = [](std::span<const Tree> samples) {
@@ -255,7 +255,7 @@ TEST(Dispatch, FillsUpFromTheFirstNonemptyStep) {
 }
 
 // Covers 4.DataLoaderDispatcher.
-TEST(Dispatch, YieldsNoStepsForAnEmptyDataset) {
+TEST(DispatchBatches, YieldsNoStepsForAnEmptyDataset) {
     on_ranks(3, [](const Group& group) {
         for (const bool iterable : {false, true})
             for (const bool sized : {false, true}) {

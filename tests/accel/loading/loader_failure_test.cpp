@@ -114,7 +114,7 @@ TEST_P(FailingLoader, EndsWaitingLoopsWhenTheErrorIsCaught) {
     }
 }
 
-TEST_P(FailingLoader, CanRejoinWhenTheErrorIsCaught) {
+TEST_P(FailingLoader, KeepsTheGroupUsableWhenTheErrorIsCaught) {
     const auto ends = ends_of([&](const Group& group) -> std::string {
         data::DataLoader loader(damaged(group->rank() == 1),
                                 {.batch_size = 2, .num_workers = GetParam()});
@@ -177,16 +177,16 @@ void expect_named_after_leaving(int who, accel::DataLoaderConfiguration config) 
     }
 }
 
-TEST(LoopLeftEarly, EndsAllLoopsWhenOneProcessLeaves) { expect_named_after_leaving(1, {}); }
-TEST(LoopLeftEarly, EndsAllLoopsWhenTheDispatchingProcessLeaves) {
+TEST(PreparedLoader, EndsAllLoopsWhenOneProcessBreaksOut) { expect_named_after_leaving(1, {}); }
+TEST(PreparedLoader, EndsAllLoopsWhenTheDispatchingProcessBreaksOut) {
     expect_named_after_leaving(0, {.dispatch_batches = true});
 }
-TEST(LoopLeftEarly, EndsAllLoopsWhenAReceivingProcessLeaves) {
+TEST(PreparedLoader, EndsAllLoopsWhenAReceivingProcessBreaksOut) {
     expect_named_after_leaving(1, {.dispatch_batches = true});
 }
 
 // The process that left its loop continues with other collectives.
-TEST(LoopLeftEarly, IsDetectedByAMismatchedCollective) {
+TEST(PreparedLoader, ReportsACollectiveCalledAfterBreakingOut) {
     const auto ends = ends_of([&](const Group& group) -> std::string {
         data::DataLoader loader(tests::numbers(kSamples), {.batch_size = 2});
         accel::prepare_data_loader(loader, group, {});

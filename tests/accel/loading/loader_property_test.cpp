@@ -153,16 +153,16 @@ void expect_passes(const Group& group, const Options& o) {
     }
 }
 
-class AnyLoader : public testing::TestWithParam<int> {};
+class PreparedLoaderOnRanks : public testing::TestWithParam<int> {};
 
-TEST_P(AnyLoader, ReadsEverySampleOnceInOrder) {
+TEST_P(PreparedLoaderOnRanks, ReadsEverySampleOnceInOrder) {
     tests::on_ranks(GetParam(), [](const Group& group) {
         Draws draws(group->size());
         for (int i = 0; i < 150; ++i) expect_passes(group, draws.next());
     });
 }
 
-INSTANTIATE_TEST_SUITE_P(Processes, AnyLoader, testing::Values(1, 2, 3, 4),
+INSTANTIATE_TEST_SUITE_P(Processes, PreparedLoaderOnRanks, testing::Values(1, 2, 3, 4),
                          testing::PrintToStringParamName());
 
 }  // namespace

@@ -162,7 +162,7 @@ TEST_P(OwnShards, AreReadByOneProcessEach) {
 }
 
 // This test resumes after every step with the same number of processes.
-TEST_P(OwnShards, ResumeExactly) {
+TEST_P(OwnShards, ResumeExactlyAfterEveryStep) {
     on_ranks(GetParam(), [](const Group& group) {
         for (const int workers : {0, 2})
             for (const bool drop_last : {false, true}) {
@@ -193,7 +193,7 @@ INSTANTIATE_TEST_SUITE_P(Processes, OwnShards, testing::Values(1, 2, 4),
                          testing::PrintToStringParamName());
 
 // Each of two later runs resumes after every step of the previous run.
-TEST(OwnShardsResume, WorksExactlyWithFewerProcesses) {
+TEST(ShardedDataset, ResumesExactlyWithFewerProcesses) {
     const Sizes sizes = {5, 0, 9, 4, 0};
     std::vector<Tree> states, later_states;
     Log log;
@@ -218,7 +218,7 @@ TEST(OwnShardsResume, WorksExactlyWithFewerProcesses) {
     for (std::size_t step = 2; step < states.size(); ++step) run(1, step, nullptr);
 }
 
-TEST(OwnShardsResume, FillsUpFromRanksWithRows) {
+TEST(ShardedDataset, FillsStepsOfRanksWithoutRows) {
     on_ranks(3, [](const Group& group) {
         Program program({.sizes = {0, 3, 1}, .batch_size = 2}, group);
         Log batches;
@@ -234,7 +234,7 @@ TEST(OwnShardsResume, FillsUpFromRanksWithRows) {
     });
 }
 
-TEST(OwnShardsResume, AllowsUnevenStepsOnRequest) {
+TEST(ShardedDataset, AllowsUnevenStepsOnRequest) {
     on_ranks(2, [](const Group& group) {
         for (const bool configured : {false, true}) {
             Program program({.sizes = {5, 2}, .batch_size = 2}, group, !configured);
@@ -247,7 +247,7 @@ TEST(OwnShardsResume, AllowsUnevenStepsOnRequest) {
     });
 }
 
-TEST(OwnShardsResume, EndsTheLoopsOfAllRanksOnAnError) {
+TEST(ShardedDataset, EndsTheLoopsOfAllRanksOnAnError) {
     on_ranks(3, [](const Group& group) {
         const auto shard = [](std::int64_t i) {
             return std::make_shared<data::GeneratorDataset>([i](std::int64_t) {

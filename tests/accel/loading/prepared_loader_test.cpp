@@ -36,7 +36,7 @@ using Group = std::shared_ptr<dist::ProcessGroup>;
 
 // --- nested loops
 
-TEST(ActiveLoader, BelongsToTheInnermostLoop) {
+TEST(ActiveDataloader, IsTheLoaderOfTheInnermostLoop) {
     on_ranks(2, [](const Group& group) {
         Accelerator accelerator(of_group(group));
         data::DataLoader outer(numbers(5), {.batch_size = 2}), inner(numbers(7), {.batch_size = 3});
@@ -63,7 +63,7 @@ TEST(ActiveLoader, BelongsToTheInnermostLoop) {
 }
 
 // Covers 4.DataLoaderStateMixin.
-TEST(ActiveLoader, IsRestoredWhenTheInnerLoopIsLeftOrThrows) {
+TEST(ActiveDataloader, IsTheOuterLoaderAfterTheInnerLoopEnds) {
     Accelerator accelerator({.cpu = true});
     data::DataLoader train(numbers(5)), evaluation(numbers(9));
     accelerator.prepare(train, evaluation);
@@ -80,7 +80,7 @@ TEST(ActiveLoader, IsRestoredWhenTheInnerLoopIsLeftOrThrows) {
 }
 
 // Covers 30.7.
-TEST(ActiveLoader, CompletesAnUpdateAfterAnInterruptedEvaluation) {
+TEST(Accumulation, CompletesUpdatesAfterInterruptedEvaluations) {
     Accelerator accelerator({.gradient_accumulation_steps = 2, .cpu = true});
     data::DataLoader train(numbers(5)), evaluation(numbers(9));
     accelerator.prepare(train, evaluation);
@@ -99,7 +99,7 @@ TEST(ActiveLoader, CompletesAnUpdateAfterAnInterruptedEvaluation) {
 
 // --- preparing
 
-TEST(PreparedLoader, ReadsTheSameWhenPreparedTwice) {
+TEST(PreparedLoader, YieldsTheSameBatchesWhenPreparedTwice) {
     on_ranks(2, [](const Group& group) {
         Accelerator accelerator(of_group(group));
         data::DataLoader loader(numbers(8), {.batch_size = 2});
@@ -115,7 +115,7 @@ TEST(PreparedLoader, ReadsTheSameWhenPreparedTwice) {
 }
 
 // Covers 4.prepare_data_loader.
-TEST(PreparedLoader, MatchesTheFreeFunction) {
+TEST(PrepareDataLoader, MatchesPrepareOfTheAccelerator) {
     on_ranks(2, [](const Group& group) {
         Accelerator accelerator(of_group(group));
         data::DataLoader one(numbers(7), {.batch_size = 2}), other(numbers(7), {.batch_size = 2});
@@ -146,7 +146,7 @@ TEST(PreparedLoader, IsRestoredByFreeMemory) {
 }
 
 // Covers 4.use_seedable_sampler.
-TEST(PreparedLoader, RestoresItsSeedInFreeMemory) {
+TEST(PreparedLoader, RestoresItsSeedOnFreeMemory) {
     on_ranks(2, [](const Group& group) {
         Accelerator accelerator(of_group(group, {.use_seedable_sampler = true, .data_seed = 42}));
         const auto seed = static_cast<std::uint64_t>(group->rank()) + 1;
@@ -175,7 +175,7 @@ TEST(PreparedLoader, YieldsUnevenBatchesWithoutEvenBatches) {
 }
 
 // Covers 4.split_batches.
-TEST(PreparedLoader, RejectsAnIndivisibleSplitOnEveryRank) {
+TEST(PreparedLoader, RejectsAnIndivisibleBatchSizeOnEveryRank) {
     on_ranks(2, [](const Group& group) {
         for (const bool dispatches : {false, true})
             for (const bool iterable : {false, true})
@@ -205,7 +205,7 @@ class PairsAndOne : public data::BatchSampler {
 };
 
 // Covers 4.split_batches.
-TEST(PreparedLoader, RefusesToSplitBatchesOfVaryingSize) {
+TEST(PreparedLoader, RejectsSplittingBatchesOfVaryingSize) {
     for (const int processes : {1, 2})
         on_ranks(processes, [](const Group& group) {
             Accelerator accelerator(of_group(group, {.split_batches = true}));
@@ -239,7 +239,7 @@ TEST(PreparedLoader, RejectsContradictoryOptions) {
 }
 
 // Covers 4.dispatch_batches, 31.dispatch_batches.
-TEST(PreparedLoader, DispatchesIterablesOnlyIfBatchesArePlaced) {
+TEST(PreparedLoader, DispatchesIterablesOnlyIfPutOnDevice) {
     on_ranks(2, [](const Group& group) {
         data::DataLoader loader(stream_of_numbers(4), {.batch_size = 2});
         accel::prepare_data_loader(loader, group);
@@ -251,7 +251,7 @@ TEST(PreparedLoader, DispatchesIterablesOnlyIfBatchesArePlaced) {
 }
 
 // The loader shuffles, so that each epoch has a different order.
-TEST(PreparedLoader, ContinuesInOneEpochAfterLoopsWereLeftInDifferentEpochs) {
+TEST(PreparedLoader, UsesTheSameEpochOnAllRanksAfterInterruptedLoops) {
     on_ranks(2, [](const Group& group) {
         Accelerator accelerator(of_group(group, {.even_batches = false}));
         data::DataLoader loader(numbers(18), {.batch_size = 4, .shuffle = true, .seed = 5});
@@ -284,7 +284,7 @@ std::vector<accel::DataRank> data_ranks(const dist::DeviceMesh& mesh) {
 }
 
 // Covers 4.device.
-TEST(DataRank, IsEqualOnRanksThatReadTheSame) {
+TEST(DataRank, IsEqualOnRanksThatReadTheSameBatches) {
     on_ranks(16, [](const Group& group) {
         const dist::DeviceMesh mesh(
             group, {{"dp_replicate", 2}, {"dp_shard", 2}, {"cp", 2}, {"sp", 1}, {"tp", 2}});
@@ -299,7 +299,7 @@ TEST(DataRank, IsEqualOnRanksThatReadTheSame) {
     });
 }
 
-TEST(DataRank, IgnoresTheOrderOfDimensions) {
+TEST(DataRank, IgnoresTheOrderOfMeshDimensions) {
     on_ranks(4, [](const Group& group) {
         const dist::DeviceMesh mesh(group, {{"tp", 2}, {"dp", 2}});
         const accel::DataRank place = accel::data_rank(mesh);
@@ -315,15 +315,15 @@ TEST(PreparedLoader, RejectsAMeshOfOtherProcesses) {
             group, std::vector<dist::DeviceMesh::Dimension>{{"dp", 2}});
         const Group alone = group->split(group->rank());
         data::DataLoader loader(numbers(4));
-        expect_error<ValueError>({"prepare_data_loader: the mesh has other processes"}, [&] {
-            accel::prepare_data_loader(loader, alone, {.device_mesh = mesh});
-        });
+        expect_error<ValueError>(
+            {"prepare_data_loader: the mesh must have the processes of the group"},
+            [&] { accel::prepare_data_loader(loader, alone, {.device_mesh = mesh}); });
         EXPECT_EQ(pass_of(loader).size(), 4U);
     });
 }
 
 // Covers 4.device.
-TEST(PreparedLoader, YieldsTheSameOnRanksOfOneDataRank) {
+TEST(PreparedLoader, YieldsTheSameBatchesOnRanksWithOneDataRank) {
     on_ranks(4, [](const Group& group) {
         const auto mesh = std::make_shared<dist::DeviceMesh>(
             group, std::vector<dist::DeviceMesh::Dimension>{{"dp_shard", 2}, {"tp", 2}});

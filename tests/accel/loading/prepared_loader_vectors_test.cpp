@@ -207,7 +207,7 @@ void expect_case(const json& c, const std::vector<Seen>& by_rank) {
 }
 
 // Covers 4.prepare_data_loader, 4.total_batch_size, 4.total_dataset_length, 30.4.
-TEST(PreparedLoader, MatchesVectors) {
+TEST(PreparedLoader, MatchesAccelerate) {
     const json file = tests::vectors("prepared_dataloader.json");
     const json& cases = file["cases"];
     ASSERT_FALSE(cases.empty());
@@ -303,7 +303,7 @@ void expect_skipping_case(const json& c, const std::vector<Seen>& by_rank) {
 }
 
 // Covers 3.skip_first_batches, 4.skip_first_batches.
-TEST(SkipFirstBatches, MatchesVectorsOfPreparedLoaders) {
+TEST(SkipFirstBatches, MatchesAccelerateForPreparedLoaders) {
     const json file = tests::vectors("skip_first_batches.json");
     const json& cases = file["cases"];
     ASSERT_FALSE(cases.empty());

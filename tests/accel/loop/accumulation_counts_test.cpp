@@ -29,7 +29,7 @@ std::vector<bool> sync_flags(Accumulation& accumulation, data::DataLoader& loade
     return flags;
 }
 
-TEST(Accumulation, CompletesEveryNthMicroBatch) {
+TEST(Accumulation, CompletesAnUpdateAfterEveryNthMicroBatch) {
     Accumulation accumulation({.num_steps = 3});
     EXPECT_TRUE(accumulation.sync_gradients());
     EXPECT_EQ(sync_flags(accumulation, 6), (std::vector<bool>{0, 0, 1, 0, 0, 1}));
@@ -37,7 +37,7 @@ TEST(Accumulation, CompletesEveryNthMicroBatch) {
     EXPECT_EQ(accumulation.counts().window, 3);
 }
 
-TEST(Accumulation, CompletesUpdateAtTheEndOfAPass) {
+TEST(Accumulation, CompletesAnUpdateAtTheEndOfAPass) {
     data::DataLoader loader(samples(3));
     Accumulation accumulation({.num_steps = 2});
     EXPECT_EQ(sync_flags(accumulation, loader), (std::vector<bool>{0, 1, 1}));
@@ -45,7 +45,7 @@ TEST(Accumulation, CompletesUpdateAtTheEndOfAPass) {
     EXPECT_EQ(accumulation.active_loader(), nullptr);
 }
 
-TEST(Accumulation, CarriesAShortWindowOverWithoutSyncWithDataloader) {
+TEST(Accumulation, ContinuesAShortWindowInTheNextPassWithoutSyncWithDataloader) {
     data::DataLoader loader(samples(3));
     Accumulation accumulation({.num_steps = 2, .sync_with_dataloader = false});
     EXPECT_EQ(sync_flags(accumulation, loader), (std::vector<bool>{0, 1, 0}));
@@ -61,7 +61,7 @@ TEST(Accumulation, DropsAShortWindowAtTheEndOfAPass) {
     EXPECT_EQ(sync_flags(accumulation, loader), (std::vector<bool>{0, 1, 0}));
 }
 
-TEST(Accumulation, HoldsGradientsBackBetweenUpdates) {
+TEST(Accumulation, SkipsGradientReductionBetweenUpdates) {
     Accumulation accumulation({.num_steps = 2});
     Accumulation each({.num_steps = 2, .sync_each_batch = true});
     EXPECT_FALSE(accumulation.holds_back());
@@ -71,7 +71,7 @@ TEST(Accumulation, HoldsGradientsBackBetweenUpdates) {
     EXPECT_FALSE(each.holds_back());
 }
 
-TEST(Accumulation, ReturnsTheInnermostRunningLoader) {
+TEST(Accumulation, ReturnsTheLoaderOfTheInnermostLoop) {
     data::DataLoader outer(samples(1)), inner(samples(1));
     Accumulation accumulation;
     accumulation.begin_pass(outer);
@@ -83,7 +83,7 @@ TEST(Accumulation, ReturnsTheInnermostRunningLoader) {
     EXPECT_FALSE(accumulation.state().in_dataloader());
 }
 
-TEST(Accumulation, PositionKeyDistinguishesPositions) {
+TEST(Accumulation, GivesEachPositionInTheWindowItsOwnKey) {
     Accumulation accumulation({.num_steps = 2});
     const std::string first = accumulation.position_key(false);
     accumulation.begin_micro_batch();
@@ -92,7 +92,7 @@ TEST(Accumulation, PositionKeyDistinguishesPositions) {
     EXPECT_EQ(accumulation.position_key(false), first);
 }
 
-TEST(Accumulation, ResetKeepsTheNumberOfMicroBatches) {
+TEST(Accumulation, KeepsTheNumberOfMicroBatchesOnReset) {
     Accumulation accumulation({.num_steps = 4});
     sync_flags(accumulation, 2);
     accumulation.reset();

@@ -33,7 +33,7 @@ TEST(Accumulation, IgnoresAnEvaluationOnTheLastBatch) {
     }
 }
 
-TEST(Accumulation, IgnoresAnEvaluationThatIsLeftEarly) {
+TEST(Accumulation, IgnoresAnInterruptedEvaluation) {
     Accelerator accelerator({.gradient_accumulation_steps = 2});
     data::DataLoader train(samples(5)), eval(samples(3));
     accelerator.prepare(train, eval);
@@ -114,7 +114,7 @@ TEST(Accumulation, AllowsSeveralMicroBatchesPerBatch) {
 
 // The test runs on one process, which is enough to compare the values.
 // Covers 3.clip_grad_norm_, 3.clip_grad_value_, 3.clipgrad_norm.
-TEST(Clipping, MatchesVectors) {
+TEST(Clipping, MatchesAccelerate) {
     const auto file = tests::vectors("clip_grad.json");
     ASSERT_FALSE(file["cases"].empty());
     const auto with_grad = [](const std::vector<double>& values) {
@@ -163,7 +163,7 @@ TEST(Clipping, IsRejectedBetweenUpdates) {
 }
 
 // Covers 5.AcceleratedOptimizer, 5.step, 5.zero_grad.
-TEST(PreparedOptimizer, IsTheSameObjectWithHooks) {
+TEST(PreparedOptimizer, SkipsStepAndZeroGradBetweenUpdates) {
     Accelerator accelerator({.gradient_accumulation_steps = 2, .cpu = true});
     const Tensor w = ones({1}, {.requires_grad = true}), late = ones({1}, {.requires_grad = true});
     optim::SGD sgd({w}, {.lr = 0.5});
@@ -226,7 +226,7 @@ TEST(PreparedScheduler, StepsOncePerUpdateOnRequest) {
 
 // loss.backward() skips the division by the steps and the scaling in fp16.
 // Covers 3.no_sync, 3.backward.
-TEST(PlainBackward, AveragesGradientsOfPreparedModels) {
+TEST(TensorBackward, AveragesGradientsOfPreparedModels) {
     const nn::Linear start(2, 1);
     tests::on_ranks(2, [&](const std::shared_ptr<dist::ProcessGroup>& group) {
         for (const char* precision : {"no", "fp16"}) {

@@ -162,7 +162,7 @@ void plugin(const json& c, const Group& group) {
 // 1.gradient_accumulation_steps, 1.gradient_accumulation_plugin, 6.GradientState,
 // 7.GradientAccumulationPlugin.num_steps, 7.adjust_scheduler, 7.sync_with_dataloader,
 // 7.sync_each_batch, 7.several, 7.nested.
-TEST(Accumulation, SyncsAndCountsLikeVectors) {
+TEST(Accumulation, SyncsAndCountsLikeAccelerate) {
     const tests::TemporaryFolder folder(tests::FolderStorage::in_memory);
     tests::on_ranks_of_each(tests::vectors("sync_gradients.json"),
                             [&](const json& c, const Group& group) {
@@ -262,7 +262,7 @@ void follow_training(const json& c, const Group& group) {
 
 // Covers 3.backward, 3.accumulate, 3.clip_grad_norm_, 3.clip_grad_value_, 5.step, 7.short,
 // 1.split_batches.
-TEST(Accumulation, LossesWeightsAndRatesMatchVectors) {
+TEST(Accumulation, MatchesLossesWeightsAndRatesOfAccelerate) {
     for (const json& file : {tests::vectors("training_trace.json"), tests::golden("training.json")})
         tests::on_ranks_of_each(file, follow_training);
 }

@@ -160,7 +160,7 @@ Gan by_accelerator(const Nets& start, const Group& group, bool overflows_everywh
 
 // Covers 2.optimizer_step_was_skipped, 3.unscale_gradients, 7.several, 8.GradScaler,
 // 8.multi-optimizer, 30.16.
-TEST(Gan, MatchesTheHandWrittenLoopInF16) {
+TEST(GanTraining, MatchesTheHandWrittenLoopInFp16) {
     const Nets start = new_nets();
     const Gan expected = by_hand(start);
     EXPECT_EQ(expected.scales[kOverflow], expected.scales[kOverflow - 1] / 2);
@@ -179,7 +179,7 @@ TEST(Gan, MatchesTheHandWrittenLoopInF16) {
 
 // DataParallel does not reduce the gradients of this training.
 // Covers 8.GradScaler.
-TEST(Gan, SkipsTheStepOnAllProcessesIfOneOverflows) {
+TEST(GradScaler, SkipsTheStepOnAllProcessesIfOneOverflows) {
     tests::on_ranks(2, [](const Group& group) {
         Accelerator accelerator({.mixed_precision = "fp16", .cpu = true, .process_group = group});
         Tensor w = ones({1}, {.requires_grad = true});
@@ -198,7 +198,7 @@ TEST(Gan, SkipsTheStepOnAllProcessesIfOneOverflows) {
 
 // The evaluation in the training loop reads only the first batches.
 // Covers 7.nested, 3.accumulate.
-TEST(NestedEvaluation, DoesNotChangeTrainingWhenLeftEarly) {
+TEST(NestedEvaluation, DoesNotChangeTrainingWhenInterrupted) {
     constexpr std::int64_t kTrain = 7, kHeldOut = 5;
     manual_seed(2);
     const Net start(4, 1);

@@ -67,7 +67,7 @@ TEST(LomoBackward, UpdatesParametersAndLeavesNoGradients) {
 
 // backward() and lomo_backward() both divide the loss by the accumulation steps.
 // Covers 3.backward, 3.lomo_backward.
-TEST(LomoBackward, EqualsBackwardWithALearningRate) {
+TEST(LomoBackward, EqualsBackwardWithALearningRateArgument) {
     const auto updated = [](const auto& backward) {
         Pair model = seeded();
         optim::Lomo lomo(model.parameters());
@@ -87,9 +87,10 @@ TEST(LomoBackward, EqualsBackwardWithALearningRate) {
               }),
               expected);
     EXPECT_EQ(updated([](Accelerator& accelerator, const Tensor& loss) {
-                  expect_error<UsageError>({"backward: learning_rate and retain_graph"}, [&] {
-                      accelerator.backward(loss, {.retain_graph = true, .learning_rate = 0.05});
-                  });
+                  expect_error<UsageError>(
+                      {"backward: learning_rate cannot be combined with retain_graph"}, [&] {
+                          accelerator.backward(loss, {.retain_graph = true, .learning_rate = 0.05});
+                      });
               }),
               values(seeded()));
 }
@@ -106,7 +107,7 @@ TEST(LomoBackward, NeedsALearningRateAndALomoOptimizer) {
                              [&] { accelerator.lomo_backward(loss(), 0.1); });
     accelerator.prepare(lomo);
     expect_error<ValueError>(
-        {"lomo_backward: no learning rate is given: lomo_backward(loss, learning_rate)"},
+        {"lomo_backward: the learning rate is missing; call lomo_backward(loss, learning_rate)"},
         [&] { accelerator.lomo_backward(loss(), {}); });
 }
 
@@ -122,7 +123,7 @@ TEST(LomoBackward, RejectsScaledGradients) {
 }
 
 // LOMO also updates in micro-batches in which other optimizers only accumulate.
-TEST(LomoBackward, UpdatesWithTheMeanOfAllProcesses) {
+TEST(LomoBackward, UpdatesWithTheMeanGradientOfAllProcesses) {
     for (const auto& clip : {std::optional<double>(), std::optional<double>(0.05)}) {
         const optim::LomoOptions options = {.clip_grad_norm = clip};
         Pair alone = seeded();

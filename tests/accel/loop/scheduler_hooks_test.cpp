@@ -71,7 +71,7 @@ TEST(SchedulerHooks, CountAMetricOncePerProcessOrOncePerUpdate) {
     });
 }
 
-TEST(SchedulerHooks, StopAChainAtItsEnd) {
+TEST(SchedulerHooks, StopAChainedSchedulerAtItsEnd) {
     Prepared p;
     optim::ChainedScheduler chain({std::make_shared<optim::OneCycleLR>(p.sgd, 1.0, 4),
                                    std::make_shared<optim::ExponentialLR>(p.sgd, 0.5)});
@@ -83,7 +83,7 @@ TEST(SchedulerHooks, StopAChainAtItsEnd) {
     EXPECT_EQ(chain.last_epoch(), 4);
 }
 
-TEST(SchedulerHooks, ApplyToAllPartsOfASequence) {
+TEST(SchedulerHooks, ApplyToAllPartsOfASequentialScheduler) {
     Prepared p({.gradient_accumulation_steps = 3});
     optim::SequentialLR sequence(p.sgd,
                                  {optim::get_scheduler("constant_with_warmup", p.sgd, 2),

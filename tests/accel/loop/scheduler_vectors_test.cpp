@@ -80,7 +80,7 @@ void follow(const json& c, const Group& group) {
 
 // Covers 1.step_scheduler_with_optimizer, 5.AcceleratedScheduler, 5.AcceleratedScheduler.step,
 // 5.adjust_scheduler, 5.param, 31.scheduler.
-TEST(Scheduler, MatchesVectors) {
+TEST(PreparedScheduler, MatchesAccelerate) {
     const auto file = tests::vectors("scheduler_lr.json");
     tests::on_ranks_of_each(file, follow);
 }

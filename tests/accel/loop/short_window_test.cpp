@@ -70,7 +70,7 @@ struct Course {
     Numbers gradients;
 };
 
-class ShortWindowOptions : public testing::TestWithParam<int> {
+class ShortWindowOption : public testing::TestWithParam<int> {
   protected:
     void expect(ShortWindow kind, const Flags& sync, const Numbers& gradients) {
         for (const char* precision : {"no", "fp16"})
@@ -89,32 +89,32 @@ class ShortWindowOptions : public testing::TestWithParam<int> {
             });
     }
 };
-INSTANTIATE_TEST_SUITE_P(Processes, ShortWindowOptions, testing::Values(1, 2));
+INSTANTIATE_TEST_SUITE_P(Processes, ShortWindowOption, testing::Values(1, 2));
 
 // Covers 7.GradientAccumulationPlugin.num_steps, 7.short, 7.sync_with_dataloader, 31.section,
 // 31.short.
-TEST_P(ShortWindowOptions, DefaultMakesSmallerUpdates) {
+TEST_P(ShortWindowOption, DividesByTheConfiguredStepsByDefault) {
     expect(ShortWindow::as_upstream, {0, 1, 0, 1, 1, 0, 1, 0, 1, 1},
            {1.5, 3.5, 2.5, 1.5, 3.5, 2.5});
 }
 
 // Covers 7.short, 30.6.
-TEST_P(ShortWindowOptions, ActualDividesByTheRealNumber) {
+TEST_P(ShortWindowOption, DividesByTheRealNumberOfBatchesIfActual) {
     expect(ShortWindow::actual, {0, 1, 0, 1, 1, 0, 1, 0, 1, 1}, {1.5, 3.5, 5, 1.5, 3.5, 5});
 }
 
 // Covers 7.short, 30.6.
-TEST_P(ShortWindowOptions, CarryOverContinuesInTheNextPass) {
+TEST_P(ShortWindowOption, ContinuesInTheNextPassIfCarryOver) {
     expect(ShortWindow::carry_over, {0, 1, 0, 1, 0, 1, 0, 1, 0, 1}, {1.5, 3.5, 3, 2.5, 4.5});
 }
 
 // Covers 7.short, 30.6.
-TEST_P(ShortWindowOptions, DropDiscardsTheWindow) {
+TEST_P(ShortWindowOption, DiscardsTheWindowIfDrop) {
     expect(ShortWindow::drop, {0, 1, 0, 1, 0, 0, 1, 0, 1, 0}, {1.5, 3.5, 1.5, 3.5});
 }
 
 // The last micro-batch has several losses, and one model is used only in the micro-batch before.
-TEST(ShortWindow, ActualScalesEachModelOnce) {
+TEST(ShortWindow, ScalesGradientsOfEachModelOnceIfActual) {
     Accelerator accelerator({.cpu = true,
                              .gradient_accumulation_plugin = GradientAccumulationPlugin{
                                  .num_steps = 3, .short_window = ShortWindow::actual}});
@@ -158,7 +158,7 @@ TEST(ShortWindow, DropsRemainderOfTrainingLoop) {
 }
 
 // This test saves after the last batch, before the pass has ended.
-TEST(ShortWindow, DroppedWindowIsNotSaved) {
+TEST(ShortWindow, IsNotSavedIfDropped) {
     const tests::TemporaryFolder folder(tests::FolderStorage::in_memory);
     const GradientAccumulationPlugin plugin{.num_steps = 2, .short_window = ShortWindow::drop};
     Course saved(plugin, dist::ProcessGroup::alone());
@@ -174,7 +174,7 @@ TEST(ShortWindow, DroppedWindowIsNotSaved) {
 }
 
 // This test saves within the short window.
-TEST(ShortWindow, ActualResumesFromACheckpoint) {
+TEST(ShortWindow, ResumesFromACheckpointIfActual) {
     const tests::TemporaryFolder folder(tests::FolderStorage::in_memory);
     const GradientAccumulationPlugin plugin{
         .num_steps = 4, .adjust_scheduler = true, .short_window = ShortWindow::actual};

@@ -110,7 +110,7 @@ void expect_nothing_taken(std::int64_t warmup, std::int64_t steps) {
         << after.resident - before.resident << " bytes";
 }
 
-TEST(SteadyState, TrainingAllocatesNothing) { expect_nothing_taken(100, 200); }
+TEST(SteadyState, AllocatesNothingInTraining) { expect_nothing_taken(100, 200); }
 
 TEST(SteadyState, LongTrainingAllocatesNothing) { expect_nothing_taken(1000, 10000); }
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "accel/loop/local_sgd.h"
+#include "accel/local_sgd.h"
 #include "core/numerics.h"
 #include "nlohmann/json.hpp"
 #include "optim/sgd.h"
@@ -108,7 +108,7 @@ class WeightedLoss : public testing::TestWithParam<bool> {
 INSTANTIATE_TEST_SUITE_P(DeterministicOrNot, WeightedLoss, testing::Bool());
 
 // Covers 7.variable-length, 3.backward.
-TEST_P(WeightedLoss, MatchesVectors) {
+TEST_P(WeightedLoss, MatchesAccelerate) {
     const auto file = tests::vectors("variable_token_accumulation.json");
     tests::on_ranks_of_each(file, follow);
 }
@@ -175,7 +175,7 @@ TEST_P(WeightedLoss, ChangesNothingWhenTheWeightIsZero) {
     });
 }
 
-TEST_P(WeightedLoss, WorksWithGradientsAccumulatedWithoutSync) {
+TEST_P(WeightedLoss, IncludesGradientsAccumulatedWithoutSync) {
     tests::on_ranks(2, [&](const Group& group) {
         Accelerator accelerator(options(group, 1));
         Model model;
@@ -196,7 +196,7 @@ TEST_P(WeightedLoss, WorksWithGradientsAccumulatedWithoutSync) {
 
 // A checkpoint in the middle of an update is loaded with more and with fewer processes.
 // Covers 7.variable-length.
-TEST(WeightedLossCheckpoint, CompletesTheUpdate) {
+TEST(WeightedLossCheckpoint, CompletesAnUpdateWithAnotherNumberOfProcesses) {
     for (const int saving : {1, 2})
         for (const int loading : {1, 2}) {
             const tests::TemporaryFolder folder(tests::FolderStorage::in_memory);
@@ -228,7 +228,7 @@ TEST(WeightedLossCheckpoint, CompletesTheUpdate) {
                     sum += gradient_of(0.5, tokens_of(p, 1, 0)),
                         weight += count(tokens_of(p, 1, 0));
                 EXPECT_NEAR(model.gradient(), sum / weight, 1e-12) << saving << " " << loading;
-                expect_error<UsageError>({"backward", "with a weight and without"},
+                expect_error<UsageError>({"backward", "with and without a weight"},
                                          [&] { accelerator.backward(model(tokens)); });
             });
         }
@@ -301,7 +301,7 @@ struct TwoParts : nn::Model<TwoParts> {
     void visit(nn::Visitor& v) override { v("a", a), v("b", b); }
 };
 
-TEST(WeightedLosses, CountForAllOptimizersOfAModel) {
+TEST(WeightedLosses, ApplyToAllOptimizersOfAModel) {
     Accelerator accelerator({.gradient_accumulation_steps = 2, .cpu = true});
     TwoParts model;
     optim::SGD first({model.a}, {.lr = 1}), second({model.b}, {.lr = 1});
@@ -350,10 +350,10 @@ TEST(WeightedLosses, RejectInvalidWeights) {
                              [&] { accelerator.backward(other(Numbers{1}), 1); });
     auto scope = accelerator.accumulate(model);
     backward(2);
-    expect_error<UsageError>({"backward: losses with a weight and without one"},
+    expect_error<UsageError>({"backward: the update has losses with and without a weight"},
                              [&] { accelerator.backward(model(Numbers{1})); });
     auto next = accelerator.accumulate(model);
-    expect_error<UsageError>({"backward: losses with a weight and without one"},
+    expect_error<UsageError>({"backward: the update has losses with and without a weight"},
                              [&] { accelerator.backward(model(Numbers{1})); });
     backward(2);
     auto after = accelerator.accumulate(model);

@@ -177,7 +177,7 @@ TEST(Fp16, UpdatesTheScaleOnceForAllOptimizers) {
 
 // Each model has its own backward, step and clipping, and also gets gradients from the other
 // model's backward. The loop does not call accumulate().
-TEST(Fp16, UnscalesWithTheScaleOfTheLossInAnyOrder) {
+TEST(Fp16, UnscalesWithTheScaleOfTheLossForAlternatingModels) {
     Objects o;
     for (int i = 0; i < 8; ++i) {
         for (const bool first : {true, false}) {
@@ -195,7 +195,7 @@ TEST(Fp16, UnscalesWithTheScaleOfTheLossInAnyOrder) {
     EXPECT_GT(o.scale(), 1024);
 }
 
-TEST(Fp16, WorksIfAnOptimizerNeverSteps) {
+TEST(Fp16, LowersTheScaleIfOneOptimizerNeverSteps) {
     Objects o;
     for (int i = 0; i < 4; ++i) {
         o.accelerator.backward(o.one(full({2}, i == 1 ? kInfinity : 1)) + o.two(full({2}, 1)));
@@ -226,7 +226,7 @@ TEST(Fp16, CanDisableTheScaler) {
     EXPECT_EQ(o.one.value.grad()[0].item(), 1);
 }
 
-TEST(Fp16, DetachesFromOptimizers) {
+TEST(Fp16, IsRemovedFromOptimizersByFreeMemory) {
     Objects o;
     o.backward(o.one, 1);
     o.sgd_one.step();

@@ -1,6 +1,4 @@
 // Tests emulated fp8 training on the CPU: recipes, the layers that they convert, and convergence.
-#include "accel/precision/fp8.h"
-
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
@@ -8,6 +6,7 @@
 #include <vector>
 
 #include "accel/accelerator.h"
+#include "accel/config/fp8_recipes.h"
 #include "core/log.h"
 #include "core/ops.h"
 #include "core/random.h"
@@ -92,7 +91,7 @@ class Log {
 };
 
 // Covers 8.AORecipeKwargs, 2.fp8_enabled, 1.mixed_precision.
-TEST(Fp8, CurrentScalingConvertsAllButFirstAndLastLayer) {
+TEST(Fp8, ConvertsAllButFirstAndLastLayerWithCurrentScaling) {
     Accelerator accelerator(ao());
     Net net;
     accelerator.prepare(net);
@@ -108,7 +107,7 @@ TEST(Fp8, CurrentScalingConvertsAllButFirstAndLastLayer) {
 }
 
 // Covers 8.AORecipeKwargs.
-TEST(Fp8, FilterSelectsLayers) {
+TEST(Fp8, ConvertsLayersThatTheFilterSelects) {
     Accelerator accelerator(
         ao({.module_filter_func = [](const nn::Linear& layer, const std::string& name) {
             return name != "layers.1" && layer.weight.size(1) >= 16;
@@ -119,7 +118,7 @@ TEST(Fp8, FilterSelectsLayers) {
 }
 
 // Covers 8.fp8, 2.fp8_enabled.
-TEST(Fp8, DelayedScalingConvertsLayersOfSuitableSize) {
+TEST(Fp8, ConvertsLayersOfSuitableSizeWithDelayedScaling) {
     Accelerator accelerator(te({.amax_history_len = 8}));
     Net net;
     accelerator.prepare(net);
@@ -135,7 +134,7 @@ TEST(Fp8, DelayedScalingConvertsLayersOfSuitableSize) {
     EXPECT_EQ(options.margin, 0);
 }
 
-TEST(Fp8, PreparingTwiceConvertsOnce) {
+TEST(Fp8, ConvertsLayersOnceIfPreparedTwice) {
     Accelerator accelerator(ao());
     Net net;
     accelerator.prepare(net);
@@ -145,7 +144,7 @@ TEST(Fp8, PreparingTwiceConvertsOnce) {
 }
 
 // Covers 8.fp8.
-TEST(Fp8, LayersComputeInBf16OutsideProducts) {
+TEST(Fp8, ComputesInBf16OutsideProducts) {
     Accelerator accelerator(ao());
     Net net;
     accelerator.prepare(net);
@@ -189,7 +188,7 @@ TEST(Fp8, ConvergesLikeBf16) {
 }
 
 // Covers 8.env, 27.ACCELERATE_FP8_BACKEND.
-TEST(Fp8, EnvironmentSetsMissingFields) {
+TEST(Fp8, ReadsMissingFieldsFromTheEnvironment) {
     const Environment backend("ACCELERATE_FP8_BACKEND", "TE");
     const Environment format("ACCELERATE_FP8_FORMAT", "e4m3");
     const Environment margin("ACCELERATE_FP8_MARGIN", "2");
@@ -212,7 +211,7 @@ TEST(Fp8, EnvironmentSetsMissingFields) {
 }
 
 // Covers 8.env.
-TEST(Fp8, EnvironmentAppliesToCurrentScaling) {
+TEST(Fp8, ReadsFieldsOfCurrentScalingFromTheEnvironment) {
     const Environment pad("ACCELERATE_FP8_PAD_INNER_DIM", "0");
     Accelerator accelerator(ao());
     Net net;
@@ -222,9 +221,9 @@ TEST(Fp8, EnvironmentAppliesToCurrentScaling) {
 
 // Covers 1.kwargs_handlers, 8.fp8.
 TEST(Fp8, RejectsInvalidRecipes) {
-    expect_error<ValueError>(
-        {"Accelerator: a recipe of fp8 needs mixed_precision 'fp8': 'bf16'"},
-        [] { Accelerator({.mixed_precision = "bf16", .cpu = true, .te_recipe_kwargs = {{}}}); });
+    expect_error<ValueError>({"Accelerator: fp8 recipes need mixed_precision 'fp8': 'bf16'"}, [] {
+        Accelerator({.mixed_precision = "bf16", .cpu = true, .te_recipe_kwargs = {{}}});
+    });
     const auto refused = [](const TERecipeKwargs& recipe, const char* text) {
         expect_error<ValueError>({text}, [&] { Accelerator accelerator(te(recipe)); });
     };
@@ -234,8 +233,9 @@ TEST(Fp8, RejectsInvalidRecipes) {
             "Accelerator: fp8: amax_compute_algo must be most_recent or max: 'mean'");
     refused({.amax_history_len = 0}, "Accelerator: fp8: amax_history_len must be at least 1: 0");
     refused({.interval = 0}, "Accelerator: fp8: interval must be at least 1: 0");
-    refused({.amax_history_len = 4, .use_mxfp8_block_scaling = true},
-            "Accelerator: fp8: use_mxfp8_block_scaling excludes amax_history_len and");
+    refused(
+        {.amax_history_len = 4, .use_mxfp8_block_scaling = true},
+        "Accelerator: fp8: use_mxfp8_block_scaling cannot be combined with amax_history_len or");
     expect_error<accel::NotImplementedError>(
         {"Accelerator: fp8: use_mxfp8_block_scaling is not implemented"},
         [] { Accelerator accelerator(te({.use_mxfp8_block_scaling = true})); });
@@ -267,7 +267,7 @@ TEST(Fp8, WarnsIfNoLayerIsSuitable) {
     Accelerator accelerator(ao());
     tests::SmallNet net;
     accelerator.prepare(net);
-    EXPECT_NE(log.text().find("prepare: none of the model's 2 Linear layers multiplies in fp8"),
+    EXPECT_NE(log.text().find("prepare: none of the model's 2 Linear layers can use fp8"),
               std::string::npos)
         << log.text();
 }
@@ -299,7 +299,7 @@ TEST(Fp8, SavesAmaxHistoryInCheckpoints) {
     EXPECT_EQ(net.layers[1].policy->named_buffers()[0].second.to_vector(), saved);
 }
 
-TEST(Fp8, ReplicasUseTheScalesOfRankZero) {
+TEST(Fp8, UsesTheScalesOfRankZeroInAllReplicas) {
     std::vector<Net> nets(2);
     tests::on_ranks(2, [&](const std::shared_ptr<dist::ProcessGroup>& group) {
         AcceleratorOptions options = te({.amax_history_len = 4});

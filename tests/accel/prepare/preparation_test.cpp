@@ -50,7 +50,7 @@ TEST(Preparation, AttachesHooksOnce) {
     EXPECT_EQ(parts.preparation.loaders(), std::vector<data::DataLoader*>{&o.loader});
 }
 
-TEST(Preparation, HooksSkipStepsBetweenUpdates) {
+TEST(Preparation, SkipsStepsBetweenUpdates) {
     Objects o;
     Parts parts;
     parts.prepare(o);
@@ -79,7 +79,7 @@ TEST(Preparation, TracksTheActiveLoader) {
     EXPECT_EQ(parts.loop->accumulation.active_loader(), nullptr);
 }
 
-TEST(Preparation, ClearDetachesHooks) {
+TEST(Preparation, RemovesHooksOnClear) {
     Objects o;
     Parts parts;
     parts.prepare(o);
@@ -93,7 +93,7 @@ TEST(Preparation, ClearDetachesHooks) {
     EXPECT_EQ(o.sgd.param_groups()[0].lr, 0.5);
 }
 
-TEST(Preparation, HooksOutliveThePreparation) {
+TEST(Preparation, KeepsHooksUsableAfterDestruction) {
     Objects o;
     {
         Parts parts;

@@ -22,7 +22,7 @@ using Group = std::shared_ptr<dist::ProcessGroup>;
 
 // Covers 2.state, 29.Accelerator.state, 2.distributed_type, 2.mixed_precision, 6.PartialState,
 // 6.AcceleratorState, 6.Backend.
-TEST(Attributes, ArePrintedAsLines) {
+TEST(AcceleratorState, PrintsOneAttributePerLine) {
     const auto text = [](const auto& state) {
         std::ostringstream out;
         out << state;
@@ -49,7 +49,7 @@ TEST(Attributes, ArePrintedAsLines) {
 
 // Covers 2.process_index, 2.local_process_index, 2.use_distributed, 2.is_main_process,
 // 2.is_local_main_process, 2.is_last_process, 2.multi_device, 2.should_save_model.
-TEST(Attributes, DescribeASingleProcess) {
+TEST(Accelerator, DescribesASingleProcess) {
     const Accelerator alone({.cpu = true});
     EXPECT_EQ(alone.process_index(), 0);
     EXPECT_EQ(alone.local_process_index(), 0);
@@ -64,7 +64,7 @@ TEST(Attributes, DescribeASingleProcess) {
 
 // Covers 2.process_index, 2.local_process_index, 2.use_distributed, 2.is_main_process,
 // 2.is_local_main_process, 2.is_last_process.
-TEST(Attributes, DescribeSeveralProcesses) {
+TEST(Accelerator, DescribesSeveralProcesses) {
     on_ranks(3, [](const Group& group) {
         const Accelerator one({.cpu = true, .process_group = group});
         EXPECT_EQ(one.process_index(), group->rank());
@@ -78,7 +78,7 @@ TEST(Attributes, DescribeSeveralProcesses) {
 }
 
 // Covers 2.scaler, 2.mixed_precision, 8.bf16.
-TEST(Attributes, DescribeThePrecision) {
+TEST(Accelerator, ReturnsTheScalerOnlyInFp16) {
     {
         Accelerator plain({.mixed_precision = "no"});
         EXPECT_FALSE(plain.native_amp());
@@ -95,7 +95,7 @@ TEST(Attributes, DescribeThePrecision) {
 }
 
 // Covers 2.rng_types, 1.rng_types, 2.project_dir, 1.logging_dir, 1.project_dir.
-TEST(Attributes, ReturnTheGivenOptions) {
+TEST(Accelerator, ReturnsTheGivenOptions) {
     const Accelerator accelerator({.rng_types = {"torch"},
                                    .project_dir = "run",
                                    .step_scheduler_with_optimizer = false,
@@ -111,7 +111,7 @@ TEST(Attributes, ReturnTheGivenOptions) {
 
 // Covers 2.step, 2.sync_gradients, 2.gradient_accumulation_steps, 2.gradient_state,
 // 6.GradientState.
-TEST(GradientState, FollowsTheLoop) {
+TEST(GradientState, ReflectsTheRunningLoop) {
     data::DataLoader outer(samples(5), {.batch_size = 2}), inner(samples(3), {.batch_size = 3});
     Accelerator accelerator({.gradient_accumulation_steps = 2});
     accelerator.prepare(outer, inner);
@@ -149,7 +149,7 @@ TEST(GradientState, FollowsTheLoop) {
 }
 
 // Covers 2.sync_gradients, 5.step, 5.zero_grad.
-TEST(GradientState, CanSetSyncGradients) {
+TEST(SetSyncGradients, ControlsWhetherOptimizersStep) {
     SmallNet net;
     optim::SGD sgd(net.parameters(), {.lr = 1});
     Accelerator accelerator;
@@ -173,7 +173,7 @@ TEST(GradientState, CanSetSyncGradients) {
 }
 
 // Covers 3.prepare_model, 3.prepare_optimizer, 3.prepare_scheduler, 3.prepare_data_loader.
-TEST(Prepare, OneByOneEqualsPreparingTogether) {
+TEST(Prepare, AcceptsObjectsTogetherOrOneByOne) {
     SmallNet net;
     optim::SGD sgd(net.parameters(), {.lr = 1});
     optim::StepLR schedule(sgd, 1, 0.5);
@@ -198,7 +198,7 @@ TEST(Prepare, OneByOneEqualsPreparingTogether) {
 }
 
 // Covers 3.prepare_model.
-TEST(Prepare, DoesNotAverageAModelForEvaluation) {
+TEST(Prepare, DoesNotAverageGradientsOfAnEvaluationModel) {
     on_ranks(2, [](const Group& group) {
         Accelerator accelerator({.cpu = true, .process_group = group});
         for (const bool evaluation_mode : {false, true}) {
@@ -302,7 +302,7 @@ TEST(FreeMemory, DestroysItsArguments) {
 }
 
 // Covers 3.autocast, 8.AutocastKwargs.
-TEST(AutocastHandler, SwitchesOffAndOnAgain) {
+TEST(AcceleratorAutocast, CanBeSwitchedOffAndOnInNestedScopes) {
     const Tensor a = ones({2, 2});
     const auto dtype = [&] { return matmul(a, a).dtype(); };
     Accelerator accelerator({.mixed_precision = "bf16"});
@@ -324,7 +324,7 @@ TEST(AutocastHandler, SwitchesOffAndOnAgain) {
 }
 
 // Covers 3.autocast, 8.AutocastKwargs.
-TEST(AutocastHandler, AppliesToModelsAndScopesWhenGivenAsOption) {
+TEST(AcceleratorAutocast, UsesTheOptionInModelsAndScopes) {
     const Tensor a = ones({2, 2});
     SmallNet net;
     Accelerator accelerator(
@@ -341,7 +341,7 @@ TEST(AutocastHandler, AppliesToModelsAndScopesWhenGivenAsOption) {
 }
 
 // Covers 3.autocast, 8.AutocastKwargs.
-TEST(AutocastHandler, HasNoEffectWithoutMixedPrecision) {
+TEST(AcceleratorAutocast, HasNoEffectWithoutMixedPrecision) {
     const Accelerator accelerator({.mixed_precision = "no"});
     const AutocastGuard own(bf16);
     const auto scope = accelerator.autocast({.enabled = false});
@@ -349,7 +349,7 @@ TEST(AutocastHandler, HasNoEffectWithoutMixedPrecision) {
 }
 
 // Covers 8.AutocastKwargs, 8.autocast.
-TEST(AutocastHandler, ControlsTheWeightCache) {
+TEST(AcceleratorAutocast, ControlsTheWeightCache) {
     Tensor w = ones({2}, {.requires_grad = true});
     const auto kept = [&] {
         const Tensor a = autocast(w), b = autocast(w);

@@ -178,7 +178,7 @@ class Rank {
 };
 
 // Covers 3.gather, 3.gather_for_metrics, 13.gather, 31.gather.
-TEST(Collectives, MatchVectors) {
+TEST(Collectives, MatchAccelerate) {
     const auto file = tests::vectors("collectives.json");
     for (const auto& c : file["cases"])
         on_ranks(c["num_processes"].get<int>(), [&](const Group& group) {
@@ -191,7 +191,7 @@ TEST(Collectives, MatchVectors) {
 }
 
 // A pair of lists is not a list of two elements.
-TEST(GatherForMetrics, JoinsEachMemberOfAPair) {
+TEST(GatherForMetrics, GathersEachMemberOfAPair) {
     on_ranks(2, [](const Group& group) {
         Accelerator accelerator({.cpu = true, .process_group = group});
         using Texts = std::vector<std::string>;
@@ -215,7 +215,7 @@ TEST(GatherForMetrics, JoinsEachMemberOfAPair) {
     });
 }
 
-TEST(Operations, RunOnOneProcessWithoutAState) {
+TEST(Collectives, NeedNoPartialStateOnOneProcess) {
     const Tensor x = ones({2});
     EXPECT_TRUE(accel::gather(x).is_same(x));
     EXPECT_EQ(accel::gather({{"x", x}, {"name", "a"}})["name"].string(), "a");
@@ -232,7 +232,7 @@ TEST(Operations, RunOnOneProcessWithoutAState) {
                                     [] { accel::reduce(arange(2)); });
 }
 
-TEST(Operations, UseTheGroupOfTheAccelerator) {
+TEST(Collectives, UseTheGroupOfTheAccelerator) {
     on_ranks(2, [](const Group& group) {
         const Accelerator accelerator({.cpu = true, .process_group = group});
         const Tensor mine = full({1}, group->rank());

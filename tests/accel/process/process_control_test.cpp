@@ -51,7 +51,7 @@ std::string written_by(F&& f) {
 
 // Covers 2.is_last_process, 2.is_local_main_process, 2.is_main_process, 2.local_process_index,
 // 2.process_index, 2.use_distributed, 12.is_main_process, 31.cpu.
-TEST(ProcessControl, RunsStatementsOncePerJobOrMachine) {
+TEST(ProcessControl, SelectsOneProcessPerJobOrMachine) {
     for (const bool machines : {false, true}) {
         Job job(3, [&](const dist::Environment& environment) -> std::string {
             start_as(environment, machines);
@@ -71,7 +71,7 @@ TEST(ProcessControl, RunsStatementsOncePerJobOrMachine) {
 }
 
 // Covers 3.print, 12.print, 31.print.
-TEST(ProcessControl, PrintsOncePerMachine) {
+TEST(Print, WritesOncePerMachine) {
     for (const bool machines : {false, true}) {
         Job job(2, [&](const dist::Environment& environment) {
             start_as(environment, machines);
@@ -86,7 +86,7 @@ TEST(ProcessControl, PrintsOncePerMachine) {
 }
 
 // Covers 12.tqdm.
-TEST(ProcessControl, ShowsAProgressBarOncePerMachine) {
+TEST(ProgressBar, IsShownOncePerMachine) {
     Job job(2, [&](const dist::Environment& environment) -> std::string {
         start_as(environment, false);
         const Accelerator accelerator({.cpu = true});
@@ -123,7 +123,7 @@ TEST(ProcessControl, CallsFunctionsOnlyOnTheChosenProcess) {
 }
 
 // Covers 3.save, 3.wait_for_everyone, 12.deferred.
-TEST(ProcessControl, FilesExistAfterWaiting) {
+TEST(WaitForEveryone, WaitsForFilesOfTheMainProcess) {
     const tests::TemporaryFolder folder;
     const std::string path = folder.path() + "/values.json";
     Job job(3, [&](const dist::Environment& environment) {
@@ -185,7 +185,7 @@ TEST(PreparedModel, IsNotSynchronizedWithoutTrainableParameters) {
 }
 
 // Covers 4.put_on_device.
-TEST(PreparedLoader, MovesOnlyTheTensorsOfABatch) {
+TEST(PreparedLoader, MovesOnlyTensorsToTheDevice) {
     const auto dataset = data::from_function(4, [](std::int64_t i) {
         Tree pair = Tree::list();
         pair.push_back(full({2}, i));

@@ -13,8 +13,8 @@
 #include <gtest/gtest.h>
 
 #include "accel/accelerator.h"
+#include "accel/metrics.h"
 #include "accel/utils/logger.h"
-#include "accel/utils/metrics.h"
 #include "core/numerics.h"
 #include "core/random.h"
 #include "core/tree/tree_utils.h"
@@ -38,7 +38,7 @@ using tests::Job;
 using tests::RankOutcome;
 
 // Covers 2.flag_tensor, 3.on_main_process, 3.set_trigger, 12.on_*, 30.19.
-TEST(ManyProcesses, RunFunctionsAndTriggers) {
+TEST(ProcessControl, SplitsInputsAndSharesTriggers) {
     Job job(3, [&](const dist::Environment& environment) -> std::string {
         const auto group = dist::ProcessGroup::create(environment, {.join_timeout = 30s});
         Accelerator accelerator({.cpu = true, .process_group = group});
@@ -62,7 +62,7 @@ TEST(ManyProcesses, RunFunctionsAndTriggers) {
 }
 
 // Covers 3.main_process_first, 12.*_process_first.
-TEST(ManyProcesses, RunTheMainProcessFirst) {
+TEST(MainProcessFirst, BlocksOtherProcessesUntilTheMainProcessIsDone) {
     const tests::TemporaryFolder folder;
     const std::string path = folder.path() + "/made";
     Job job(3, [&](const dist::Environment& environment) -> std::string {
@@ -79,7 +79,7 @@ TEST(ManyProcesses, RunTheMainProcessFirst) {
 }
 
 // Covers 22.set_verbosity, 25.third-party.
-TEST(ManyProcesses, HaveSeparateLogLevels) {
+TEST(LogLevel, IsSeparateForEachProcess) {
     Job job(2, [&](const dist::Environment& environment) -> std::string {
         const PartialState state(
             {.cpu = true,
@@ -97,7 +97,7 @@ TEST(ManyProcesses, HaveSeparateLogLevels) {
 
 // The test compares the lines in the log sink of each rank, joined with '|'.
 // Covers 22.MultiProcessAdapter.log, 22.warning_once, 22.set_verbosity.
-TEST(ManyProcesses, LogOnTheirRanks) {
+TEST(Logger, WritesOnTheSelectedRanks) {
     Job job(2, [&](const dist::Environment& environment) -> std::string {
         const auto group = dist::ProcessGroup::create(environment, {.join_timeout = 30s});
         std::string heard;
@@ -122,7 +122,7 @@ TEST(ManyProcesses, LogOnTheirRanks) {
 
 // One tracker is for the main process, one for all processes.
 // Covers 11.on_main_process, 11.GeneralTracker.
-TEST(ManyProcesses, TrackOnTheMainProcessByDefault) {
+TEST(AcceleratorLog, UsesTrackersOnTheMainProcessByDefault) {
     struct Counter : accel::Tracker {
         explicit Counter(bool main_only_) : main_only(main_only_) {}
         std::string name() const override { return main_only ? "main" : "all"; }
@@ -174,7 +174,7 @@ Tree inputs_of(const nlohmann::json& c) {
 }
 
 // Covers 3.split_between_processes.
-TEST(SplitBetweenProcesses, MatchesVectors) {
+TEST(SplitBetweenProcesses, MatchesAccelerate) {
     const auto file = tests::vectors("split_between_processes.json");
     for (const auto& c : file["cases"]) {
         const Tree inputs = inputs_of(c);

@@ -11,7 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "accel/accelerator.h"
-#include "accel/utils/metrics.h"
+#include "accel/metrics.h"
 #include "core/numerics.h"
 #include "core/random.h"
 #include "data/files/tokens.h"
@@ -132,9 +132,9 @@ void expect_near(const std::vector<double>& actual, const std::vector<double>& e
         ASSERT_NEAR(actual[i], expected[i], tolerance) << "at " << i;
 }
 
-class Training : public testing::TestWithParam<int> {};
+class MultiProcessTraining : public testing::TestWithParam<int> {};
 
-TEST_P(Training, MatchesOneProcessInF64) {
+TEST_P(MultiProcessTraining, MatchesOneProcessInF64) {
     const Recipe recipe{.dtype = f64};
     const Course one = course_on(1, recipe), many = course_on(GetParam(), recipe);
     ASSERT_EQ(one.losses.size(), 20);
@@ -143,18 +143,18 @@ TEST_P(Training, MatchesOneProcessInF64) {
     expect_near(many.parameters, one.parameters, 1e-9);
 }
 
-TEST_P(Training, MatchesOneProcessInF32) {
+TEST_P(MultiProcessTraining, MatchesOneProcessInF32) {
     const Recipe recipe{.sgd = true};
     expect_near(course_on(GetParam(), recipe).losses, course_on(1, recipe).losses, 1e-4);
 }
 
-TEST_P(Training, MatchesOneProcessWithAccumulation) {
+TEST_P(MultiProcessTraining, MatchesOneProcessWithAccumulation) {
     const Recipe recipe{.dtype = f64, .steps = 6, .batch = 24, .accumulation = 2};
     const Course one = course_on(1, {.dtype = f64, .steps = 6, .batch = 24});
     expect_near(course_on(GetParam(), recipe).parameters, one.parameters, 1e-9);
 }
 
-INSTANTIATE_TEST_SUITE_P(Processes, Training, testing::Values(2, 3, 4));
+INSTANTIATE_TEST_SUITE_P(Processes, MultiProcessTraining, testing::Values(2, 3, 4));
 
 // The gradient of an update is a tree sum over its micro-batches, independent of which rank
 // computes them.
@@ -174,7 +174,7 @@ TEST(DeterministicTraining, IsIndependentOfTheNumberOfProcesses) {
 
 // The test saves in the middle of an accumulation window. Every rank has its own random state.
 // Covers 23.saved.
-TEST(ManyProcesses, ResumeFromACheckpoint) {
+TEST(Accelerator, ResumesFromACheckpointOnSeveralProcesses) {
     const tests::TemporaryFolder folder;
     const std::string path = folder.path() + "/checkpoint";
     Job job(2, [&](const dist::Environment& environment) -> std::string {
@@ -199,7 +199,7 @@ TEST(ManyProcesses, ResumeFromACheckpoint) {
 
 // The update uses the mean over the ranks that began it.
 // Covers 30.13.
-TEST(ManyProcesses, CompleteAnUpdateBegunByMoreOrFewer) {
+TEST(Accelerator, CompletesAnUpdateBegunByMoreOrFewerProcesses) {
     for (const int begun_by : {1, 4}) {
         const tests::TemporaryFolder folder;
         const std::string path = folder.path() + "/checkpoint";
@@ -239,7 +239,7 @@ TEST(ManyProcesses, CompleteAnUpdateBegunByMoreOrFewer) {
     }
 }
 
-TEST(ManyProcesses, LeaveAUsableModel) {
+TEST(PreparedModel, CanBeUsedAfterTheAcceleratorIsDestroyed) {
     Job job(2, [](const dist::Environment& environment) {
         tests::SmallNet net;
         {
@@ -254,7 +254,7 @@ TEST(ManyProcesses, LeaveAUsableModel) {
 }
 
 // The test saves in the middle of an evaluation. Each rank has counted different samples.
-TEST(ManyProcesses, ResumeAMetricWithAllCounts) {
+TEST(Metric, ResumesWithTheCountsOfAllProcesses) {
     const tests::TemporaryFolder folder;
     const std::string path = folder.path() + "/checkpoint";
     const auto sums_after = [&](const dist::Environment& environment, bool saves) {
@@ -278,7 +278,7 @@ TEST(ManyProcesses, ResumeAMetricWithAllCounts) {
     }
 }
 
-TEST(ManyProcesses, FailTogetherIfACheckpointCannotBeWritten) {
+TEST(SaveState, ThrowsOnAllProcessesIfACheckpointCannotBeWritten) {
     Job job(2, [&](const dist::Environment& environment) -> std::string {
         const auto group = dist::ProcessGroup::create(environment, {.join_timeout = 30s});
         tests::Training training(7, 0, true, group);
@@ -300,7 +300,7 @@ std::string same_gradients(dist::ProcessGroup& group, const nn::Module& model) {
 }
 
 // Covers 3.no_sync, 3.trigger_sync_in_backward, 31.no_sync, 31.plain.
-TEST(ManyProcesses, AverageGradientsOnlyWithSync) {
+TEST(PreparedModel, AveragesGradientsUnlessSyncIsOff) {
     Job job(2, [&](const dist::Environment& environment) -> std::string {
         const auto group = dist::ProcessGroup::create(environment, {.join_timeout = 30s});
         Accelerator accelerator({.cpu = true, .process_group = group});
@@ -335,7 +335,7 @@ TEST(ManyProcesses, AverageGradientsOnlyWithSync) {
 }
 
 // The ranks have different random states.
-TEST(ManyProcesses, RoundStochasticallyWithTheSameBits) {
+TEST(StochasticRounding, GivesTheSameBitsOnAllProcesses) {
     Job job(2, [&](const dist::Environment& environment) -> std::string {
         const auto group = dist::ProcessGroup::create(environment, {.join_timeout = 30s});
         Accelerator accelerator({.cpu = true, .process_group = group});
@@ -359,7 +359,7 @@ TEST(ManyProcesses, RoundStochasticallyWithTheSameBits) {
 }
 
 // Covers 3.join_uneven_inputs.
-TEST(ManyProcesses, CanHaveDifferentNumbersOfBatches) {
+TEST(JoinUnevenInputs, AllowsDifferentNumbersOfBatches) {
     Job job(2, [&](const dist::Environment& environment) -> std::string {
         const auto group = dist::ProcessGroup::create(environment, {.join_timeout = 30s});
         Accelerator accelerator({.cpu = true, .process_group = group});

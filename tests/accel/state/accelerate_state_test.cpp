@@ -71,7 +71,7 @@ struct TheirTraining {
 
 // Covers 10.model.safetensors, 10.pytorch_model.bin, 10.optimizer.bin, 10.scheduler.bin,
 // 10.random_states_<process_index>.pkl, 10.custom_checkpoint_<i>.pkl, 10.load.
-TEST(AccelerateState, ContinuesATrainingLikePyTorch) {
+TEST(AccelerateCheckpoint, ContinuesTrainingLikePyTorch) {
     const auto losses = golden("accelerate_state/losses.json");
     for (const char* folder : {"whole", "pickled"}) {
         SCOPED_TRACE(folder);
@@ -87,7 +87,7 @@ TEST(AccelerateState, ContinuesATrainingLikePyTorch) {
 }
 
 // Covers 10.scaler.pt.
-TEST(AccelerateState, RestoresTheScalerWithItsCounter) {
+TEST(AccelerateCheckpoint, RestoresTheScalerWithItsCounter) {
     TheirTraining training(true, "fp16");
     LogCapture logged;
     training.accelerator.load_state(recorded("whole"));
@@ -110,7 +110,7 @@ class Copy {
     TemporaryFolder folder_{FolderStorage::in_memory};
 };
 
-TEST(AccelerateState, ReportsMissingOrDamagedFilesAndChangesNothing) {
+TEST(AccelerateCheckpoint, ReportsMissingOrDamagedFilesAndChangesNothing) {
     LogCapture logged;
     for (const char* name :
          {"model_1.safetensors", "optimizer_1.bin", "scheduler.bin", "custom_checkpoint_0.pkl"}) {
@@ -132,7 +132,7 @@ TEST(AccelerateState, ReportsMissingOrDamagedFilesAndChangesNothing) {
 }
 
 // If random states are missing or cannot be read, the rest is loaded.
-TEST(AccelerateState, DoesNotNeedRandomStates) {
+TEST(AccelerateCheckpoint, DoesNotNeedRandomStates) {
     LogCapture logged;
     for (const bool damaged : {false, true}) {
         const Copy copy("whole");
@@ -144,7 +144,7 @@ TEST(AccelerateState, DoesNotNeedRandomStates) {
     }
 }
 
-TEST(AccelerateState, RejectsPicklesOfNonPlainObjects) {
+TEST(AccelerateCheckpoint, RejectsPicklesWithUnsupportedObjects) {
     const Copy copy("whole");
     fs::copy_file(copy / "random_states_0.pkl", copy / "custom_checkpoint_0.pkl",
                   fs::copy_options::overwrite_existing);
@@ -154,7 +154,7 @@ TEST(AccelerateState, RejectsPicklesOfNonPlainObjects) {
 }
 
 // Covers 2.step, 31.checkpoint, 31.save_state.
-TEST(AccelerateState, ContinuesIterationAndMicroBatchCounts) {
+TEST(AccelerateCheckpoint, ContinuesIterationAndMicroBatchCounts) {
     LogCapture logged;
     const Copy copy("whole");
     TheirTraining training(true);
@@ -167,12 +167,12 @@ TEST(AccelerateState, ContinuesIterationAndMicroBatchCounts) {
     auto next = training.accelerator.accumulate();
     EXPECT_TRUE(training.accelerator.sync_gradients());
     // save_state() does not replace a folder that Accelerate has written.
-    expect_error<FileError>({copy.path().c_str(), "is not replaced"},
+    expect_error<FileError>({copy.path().c_str(), "can't be replaced by a checkpoint"},
                             [&] { training.accelerator.save_state(copy.path()); });
     EXPECT_TRUE(fs::exists(copy / "optimizer.bin"));
 }
 
-TEST(AccelerateState, CanBeTheNewestStateOfAProject) {
+TEST(AccelerateCheckpoint, CanBeTheNewestStateOfAProject) {
     LogCapture logged;
     const TemporaryFolder folder(FolderStorage::in_memory);
     accel::AcceleratorOptions options;

@@ -97,14 +97,15 @@ TEST(Checkpoint, DoesNotReplaceForeignFiles) {
     fs::create_symlink("nowhere", folder / "link");
     for (const char* name : {"file", "thesis", "site", "link"})
         expect_error<FileError>(
-            {(folder / name).c_str(), "exists and is not a checkpoint: it is not replaced"},
+            {(folder / name).c_str(),
+             "can't be replaced by a checkpoint: it exists and is not a checkpoint"},
             [&] { CheckpointWriter writer(folder / name); });
     EXPECT_EQ(folder.count(), 4u);
     EXPECT_EQ(read_file(folder / "site/manifest.json"), kForeign);
     EXPECT_EQ(read_file(folder / "thesis/chapter"), "text");
 }
 
-TEST(Checkpoint, ReplacesOlderDamagedAndEmptyFolders) {
+TEST(Checkpoint, ReplacesOldDamagedAndEmptyFolders) {
     const TemporaryFolder folder;
     fs::create_directory(folder / "c");
     write(folder / "c", 1);
@@ -121,7 +122,7 @@ TEST(Checkpoint, CreatesParentFolders) {
     EXPECT_EQ(CheckpointReader(write(folder / "a/b/c", 0)).iteration(), 0);
 }
 
-TEST(Checkpoint, LatestHasTheHighestIteration) {
+TEST(LatestCheckpoint, HasTheHighestIteration) {
     const TemporaryFolder folder;
     EXPECT_EQ(latest_checkpoint(folder.path()), std::nullopt);
     EXPECT_EQ(latest_checkpoint(folder / "missing"), std::nullopt);
@@ -132,7 +133,7 @@ TEST(Checkpoint, LatestHasTheHighestIteration) {
     EXPECT_EQ(latest_checkpoint(folder.path()), folder / "best");
 }
 
-TEST(Checkpoint, LatestIgnoresForeignLinkedAndUnfinishedFolders) {
+TEST(LatestCheckpoint, IgnoresForeignLinkedAndUnfinishedFolders) {
     const TemporaryFolder folder;
     const TemporaryFolder elsewhere;
     write(folder / "c", 1);
@@ -145,7 +146,7 @@ TEST(Checkpoint, LatestIgnoresForeignLinkedAndUnfinishedFolders) {
     EXPECT_EQ(latest_checkpoint(folder.path()), folder / "c");
 }
 
-TEST(Checkpoint, LatestThrowsForADamagedManifest) {
+TEST(LatestCheckpoint, ThrowsForADamagedManifest) {
     const TemporaryFolder folder;
     write(folder / "a", 1);
     const std::string file = write(folder / "b", 2) + "/manifest.json";
@@ -156,7 +157,7 @@ TEST(Checkpoint, LatestThrowsForADamagedManifest) {
 }
 
 // Covers 10.total_limit, 30.11.
-TEST(Checkpoint, RotationKeepsTheNewestAndForeignFiles) {
+TEST(CheckpointRotation, KeepsTheNewestCheckpointsAndForeignFiles) {
     const TemporaryFolder folder;
     const TemporaryFolder elsewhere;
     for (int i = 0; i < 5; ++i) write(folder / str("c", 9 - i), i);
@@ -176,7 +177,7 @@ TEST(Checkpoint, RotationKeepsTheNewestAndForeignFiles) {
     EXPECT_NO_THROW(rotate_checkpoints(folder / "missing", 1));
 }
 
-TEST(Checkpoint, RotationRemovesLeftoversOfKilledWriters) {
+TEST(CheckpointRotation, RemovesTemporaryFilesOfKilledWriters) {
     const TemporaryFolder folder;
     const TemporaryFolder elsewhere;
     write(folder / "c", 1);
@@ -191,7 +192,7 @@ TEST(Checkpoint, RotationRemovesLeftoversOfKilledWriters) {
     EXPECT_TRUE(fs::exists(elsewhere / "text"));
 }
 
-TEST(Checkpoint, RejectsManifestsWithPathsOutside) {
+TEST(Checkpoint, RejectsManifestsWithPathsOutsideTheFolder) {
     const TemporaryFolder folder;
     const std::string file = write(folder / "c", 1) + "/manifest.json";
     std::string text = read_file(file);

@@ -96,7 +96,7 @@ void existing_checkpoint(const Case& c) {
     Accelerator again(c.options(true));
     const std::string text = c.said["result"];
     ASSERT_TRUE(text.starts_with("ValueError")) << text;
-    expect_error<ValueError>({"save_state: ", "checkpoint_0 exists already", "set_save_iteration"},
+    expect_error<ValueError>({"save_state: ", "checkpoint_0 already exists", "set_save_iteration"},
                              [&] { again.save_state(); });
     EXPECT_EQ(names_in(c.checkpoints()), Names{"checkpoint_0"});
 }
@@ -156,7 +156,7 @@ void registered_objects(const Case& c) {
 }
 
 // Covers 10.automatic_checkpoint_naming, 10.total_limit, 10.iteration, 31.checkpoint, 31.registered.
-TEST(CheckpointLayout, MatchesVectors) {
+TEST(CheckpointLayout, MatchesAccelerate) {
     const std::map<std::string, std::function<void(const Case&)>> kinds = {
         {"files", files},
         {"auto_naming", auto_naming},
@@ -181,7 +181,7 @@ TEST(CheckpointLayout, MatchesVectors) {
     bool says_so = false;
     for (const std::string& line : logged.lines())
         says_so =
-            says_so || line.find("files of the other objects are ignored") != std::string::npos;
+            says_so || line.find("files of the remaining objects are ignored") != std::string::npos;
     EXPECT_TRUE(says_so);
 }
 

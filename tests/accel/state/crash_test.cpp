@@ -12,6 +12,7 @@
 
 #include "accel/state/checkpoint.h"
 #include "tests/accel/training.h"
+#include "tests/fork.h"
 #include "tests/temporary_folder.h"
 
 namespace axle {
@@ -42,7 +43,7 @@ std::int64_t killed_run(const std::string& folder, bool same_place,
                         std::chrono::microseconds time) {
     int ends[2];
     if (pipe(ends) != 0) return -1;
-    const pid_t child = fork();
+    const pid_t child = tests::fork_process();
     if (child == 0) {
         close(ends[0]);
         try {
@@ -99,11 +100,11 @@ void expect_to_survive(int rounds, bool same_place) {
 }
 
 // Covers 30.11.
-TEST(Crash, LatestCheckpointSurvivesSixtyKills) { expect_to_survive(60, false); }
+TEST(LatestCheckpoint, SurvivesSixtyKills) { expect_to_survive(60, false); }
 
-TEST(Crash, ReplacedCheckpointSurvivesSixtyKills) { expect_to_survive(60, true); }
+TEST(ReplacedCheckpoint, SurvivesSixtyKills) { expect_to_survive(60, true); }
 
-TEST(Crash, LongSeriesOfKillsKeepsTheLatestCheckpoint) {
+TEST(SaveState, LongSeriesOfKillsKeepsTheLatestCheckpoint) {
     expect_to_survive(600, false);
     expect_to_survive(600, true);
 }

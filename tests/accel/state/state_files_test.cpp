@@ -64,7 +64,7 @@ TEST(StateFiles, NamesCheckpointsByIteration) {
     EXPECT_THROW(run.files.set_iteration(-1), ValueError);
 }
 
-TEST(StateFiles, AddsAnObjectOnce) {
+TEST(StateFiles, IgnoresAnObjectAddedTwice) {
     struct CountingState : Checkpointable {
         mutable int saves = 0;
         Tree state_dict() const override { return Tree{{"saves", ++saves}}; }
@@ -77,7 +77,7 @@ TEST(StateFiles, AddsAnObjectOnce) {
     EXPECT_EQ(object.saves, 1);
 }
 
-TEST(StateFiles, LoadsNothingFromAMissingCheckpoint) {
+TEST(StateFiles, ChangesNothingIfTheCheckpointIsMissing) {
     const TemporaryFolder folder;
     Prepared run;
     run.counter.batches = 3;

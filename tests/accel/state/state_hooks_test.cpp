@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "accel/config/project.h"
 #include "accel/state/checkpoint.h"
-#include "accel/state/project.h"
 #include "core/files/file.h"
 #include "core/memory/memory.h"
 #include "gmock/gmock.h"
@@ -29,7 +29,7 @@ using Group = std::shared_ptr<dist::ProcessGroup>;
 using Models = std::vector<nn::Module*>;
 using Weights = std::vector<nn::StateDict>;
 
-TEST(StateHooks, CannotWriteTheManifest) {
+TEST(StateHooks, CannotReplaceTheManifest) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     Accelerator accelerator({.cpu = true});
     accelerator.register_save_state_pre_hook(
@@ -145,7 +145,7 @@ static_assert(accel::Registrable<BestLoss> && accel::Registrable<Counter> &&
 static_assert(!accel::Registrable<Tensor> && !accel::Registrable<int>);
 
 // Covers 3.register_for_checkpointing, 10.custom_checkpoint_<i>.pkl.
-TEST(Registered, RestoresAllObjectsInOrder) {
+TEST(RegisterForCheckpointing, RestoresAllObjectsInOrder) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     BestLoss best;
     Counter counter;
@@ -167,7 +167,7 @@ TEST(Registered, RestoresAllObjectsInOrder) {
 }
 
 // Covers 3.register_for_checkpointing, 31.registered.
-TEST(Registered, RejectsNullsAndIgnoresExtraFiles) {
+TEST(RegisterForCheckpointing, RejectsNullObjectsAndIgnoresExtraFiles) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     Counter first, second;
     Accelerator accelerator;
@@ -181,7 +181,7 @@ TEST(Registered, RejectsNullsAndIgnoresExtraFiles) {
     LogCapture logged;
     other.load_state(folder / "s");
     EXPECT_THAT(logged.lines(),
-                ElementsAre(HasSubstr("the files of the other objects are ignored")));
+                ElementsAre(HasSubstr("the files of the remaining objects are ignored")));
     EXPECT_TRUE(fs::exists(folder / "s/custom_checkpoint_1.json"));
 }
 

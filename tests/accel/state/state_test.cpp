@@ -50,14 +50,14 @@ void expect_same_course_from_every_batch(int saving_workers, int resuming_worker
 }
 
 // Covers 3.save_state, 3.load_state, 10.random_states_<process_index>.pkl, 23.saved, 30.1.
-TEST(State, ResumesExactlyFromEveryBatch) { expect_same_course_from_every_batch(0, 0); }
+TEST(LoadState, ResumesExactlyFromEveryBatch) { expect_same_course_from_every_batch(0, 0); }
 
-TEST(State, ResumesExactlyWithLoaderWorkers) {
+TEST(LoadState, ResumesExactlyWithLoaderWorkers) {
     expect_same_course_from_every_batch(2, 2);
     expect_same_course_from_every_batch(2, 0);
 }
 
-TEST(State, SavingDoesNotChangeTheRun) {
+TEST(SaveState, DoesNotChangeTraining) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     Training quiet;
     const auto losses = quiet.run(kEpochs);
@@ -67,7 +67,7 @@ TEST(State, SavingDoesNotChangeTheRun) {
     expect_same(snapshot(saving), end);
 }
 
-TEST(State, LoadsIntoTheSameObjects) {
+TEST(LoadState, KeepsTheIdentityOfObjects) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     Training training;
     std::vector<Tensor> saved;
@@ -82,7 +82,7 @@ TEST(State, LoadsIntoTheSameObjects) {
     EXPECT_EQ(training.run(1), std::vector<double>(losses.begin() + 3, losses.end()));
 }
 
-TEST(State, SavesGradientsOnlyBetweenUpdates) {
+TEST(SaveState, WritesGradientsOnlyBetweenUpdates) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     Training training;
     training.run(1, [&] {
@@ -97,7 +97,7 @@ TEST(State, SavesGradientsOnlyBetweenUpdates) {
 }
 
 // Covers 10.return, 10.iteration.
-TEST(State, ReturnsThePathAndCountsIterations) {
+TEST(SaveState, ReturnsThePathAndCountsIterations) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     Training training;
     EXPECT_EQ(training.accelerator.save_state(folder / "b"), folder / "b");
@@ -110,7 +110,7 @@ TEST(State, ReturnsThePathAndCountsIterations) {
 }
 
 // Covers 10.dl_state_dict.bin, 10.sampler.bin.
-TEST(State, UsesAcceleratesFileStems) {
+TEST(SaveState, UsesFileNamesOfAccelerate) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     Training training;
     training.accelerator.save_state(folder / "s");
@@ -121,7 +121,7 @@ TEST(State, UsesAcceleratesFileStems) {
 }
 
 // Covers 2.optimizer.
-TEST(State, NumbersFilesInOrderOfPreparation) {
+TEST(SaveState, NumbersFilesInOrderOfPreparation) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     nn::Linear first(2, 3), second(4, 5);
     optim::AdamW of_first(first.parameters(), {.lr = 0.1}), of_second(second.parameters());
@@ -158,7 +158,7 @@ void overwrite(const std::string& path, const std::string& bytes) {
 }
 
 // Covers 10.order.
-TEST(State, ReportsMissingTruncatedOrChangedFilesAndChangesNothing) {
+TEST(LoadState, ReportsMissingTruncatedOrChangedFilesAndChangesNothing) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     Training training;
     training.run(1, [&] {
@@ -190,13 +190,13 @@ TEST(State, ReportsMissingTruncatedOrChangedFilesAndChangesNothing) {
     EXPECT_NO_THROW(training.accelerator.load_state(folder / "s"));
 }
 
-TEST(State, ReportsAMissingFolder) {
+TEST(LoadState, ReportsAMissingFolder) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     Training training;
     expect_refused(training, folder / "none", folder / "none");
 }
 
-TEST(State, ReportsMismatchesWithTheReason) {
+TEST(LoadState, ReportsMismatchesWithTheReason) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     Training training;
     training.accelerator.save_state(folder / "s");
@@ -217,7 +217,7 @@ TEST(State, ReportsMismatchesWithTheReason) {
     }
 }
 
-TEST(State, CannotBeLoadedWithinALoop) {
+TEST(LoadState, ThrowsWithinALoop) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     Training training;
     training.accelerator.save_state(folder / "s");
@@ -231,7 +231,7 @@ TEST(State, CannotBeLoadedWithinALoop) {
     }
 }
 
-TEST(State, ReplacesAnOlderCheckpointCompletely) {
+TEST(SaveState, ReplacesAnOlderCheckpointCompletely) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     Training training;
     training.run(1, [&] { training.accelerator.save_state(folder / "s"); });
@@ -262,7 +262,7 @@ class SmallDisk {
     rlimit limit_ = {};
 };
 
-TEST(State, KeepsThePreviousCheckpointOnAFullDisk) {
+TEST(SaveState, KeepsThePreviousCheckpointOnAFullDisk) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     Training training;
     training.accelerator.save_state(folder / "s");

@@ -78,7 +78,7 @@ TEST_P(BuiltInTracker, AcceptsEveryKindOfValue) {
 }
 
 // Covers 11.tensorboard.
-TEST_P(BuiltInTracker, WritesEachLogAtOnce) {
+TEST_P(BuiltInTracker, WritesEachLogImmediately) {
     run({}, [&](Accelerator& accelerator) {
         accelerator.log({{"first", 1}}, 1);
         EXPECT_THAT(written(), HasSubstr("first"));

@@ -20,7 +20,7 @@ using tests::bytes_of;
 using tests::expect_error;
 using tests::rows_of;
 
-TEST(Png, HasHeaderAndPixels) {
+TEST(Png, ContainsHeaderAndPixels) {
     const std::vector<std::uint8_t> pixels = {1, 2, 3, 4, 5, 6, 250, 251, 252, 253, 254, 255};
     const int types[] = {0, 4, 2, 6};
     for (const int channels : {1, 2, 3, 4}) {
@@ -58,7 +58,7 @@ std::vector<int> pixels_of(const Image& image) {
     return {image.pixels.begin(), image.pixels.end()};
 }
 
-TEST(Image, ReadsDimensionsByName) {
+TEST(Image, InterpretsDimensionsByName) {
     const Tensor chw = arange(0, 12, 1, {.dtype = i64}).reshape({3, 2, 2});
     const Image image = accel::to_image(chw);
     EXPECT_THAT(pixels_of(image), ElementsAre(0, 4, 8, 1, 5, 9, 2, 6, 10, 3, 7, 11));

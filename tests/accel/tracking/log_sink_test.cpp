@@ -29,7 +29,7 @@ TEST(LogSink, ReplacesStderrUntilRemoved) {
               "axle: warning: careful\naxle: error: broken\n");
 }
 
-TEST(LogSink, CanThrowLogOrReplaceItself) {
+TEST(LogSink, MayThrowLogOrReplaceItself) {
     set_log_sink([](LogLevel, std::string_view) { throw 1; });
     log(LogLevel::error, "x");
     int calls = 0;
@@ -43,7 +43,7 @@ TEST(LogSink, CanThrowLogOrReplaceItself) {
     set_log_sink({});
 }
 
-TEST(LogSink, CanChangeWhileThreadsLog) {
+TEST(LogSink, CanBeReplacedWhileThreadsLog) {
     std::atomic<int> calls = 0;
     std::vector<std::thread> threads;
     threads.reserve(4);

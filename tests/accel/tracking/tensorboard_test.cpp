@@ -50,7 +50,7 @@ TEST(Crc32c, MatchesPublishedValues) {
     EXPECT_EQ(crc32c(std::string(ascending.rbegin(), ascending.rend())), 0x113fdb5cu);
 }
 
-TEST(Crc32c, IsTheSameForWordsAndBytes) {
+TEST(Crc32c, GivesTheSameValueForWordsAndBytes) {
     std::string text;
     for (int i = 0; i < 100; ++i) text += static_cast<char>(i * 37);
     for (std::size_t length = 0; length <= text.size(); ++length) {
@@ -149,7 +149,7 @@ Message last_value(SummaryWriter& writer) {
     return events_in(writer.path()).back().at(5).at(1);
 }
 
-TEST(SummaryWriter, UsesTensorBoardsFileNames) {
+TEST(SummaryWriter, UsesFileNamesOfTensorBoard) {
     const TemporaryFolder folder;
     const SummaryWriter writer(folder / "a/b", {.filename_suffix = ".eval"});
     const std::string name = std::filesystem::path(writer.path()).filename();
@@ -158,7 +158,7 @@ TEST(SummaryWriter, UsesTensorBoardsFileNames) {
     EXPECT_THAT(name, HasSubstr("." + std::to_string(::getpid()) + "."));
 }
 
-TEST(SummaryWriter, LaterFilesHaveLaterNames) {
+TEST(SummaryWriter, GivesLaterFilesLaterNames) {
     const TemporaryFolder folder;
     std::vector<std::string> paths;
     paths.reserve(12);
@@ -166,7 +166,7 @@ TEST(SummaryWriter, LaterFilesHaveLaterNames) {
     EXPECT_TRUE(std::is_sorted(paths.begin(), paths.end()));
 }
 
-TEST(SummaryWriter, StartsWithTheVersion) {
+TEST(SummaryWriter, WritesTheVersionFirst) {
     const TemporaryFolder folder;
     const SummaryWriter writer(folder.path());
     const auto events = events_in(writer.path());
@@ -186,7 +186,7 @@ TEST(SummaryWriter, WritesTwoRestartEventsWhenResuming) {
     }
 }
 
-TEST(Event, ScalarsMatchProtocolBuffersByteForByte) {
+TEST(SummaryEvent, MatchesProtocolBuffersByteForByte) {
     // PyTorch's SummaryWriter.add_scalar("loss", 1.0, 1) writes these bytes at time 0.5.
     EXPECT_EQ(accel::summary_event(0.5, 1, accel::scalar_value("loss", 1)),
               bytes_of({0x09, 0, 0, 0, 0, 0, 0, 0xe0, 0x3f, 0x10, 1, 0x2a, 13, 0x0a, 11, 0x0a, 4}) +

@@ -22,7 +22,7 @@ using tests::FullDisk;
 using tests::TemporaryFolder;
 using tests::with;
 
-TEST(AppendFile, ReportsAFullDevice) {
+TEST(AppendFile, ReportsAFullDisk) {
     accel::AppendFile file("/dev/full");
     for (int i = 0; i < 2; ++i)
         expect_error<FileError>({"/dev/full: can't write: "}, [&] { file.append("x"); });
@@ -63,7 +63,7 @@ struct Files {
     }
 };
 
-TEST(Csv, QuotesAsInRfc4180) {
+TEST(CsvTracker, QuotesAsInRfc4180) {
     Files files;
     EXPECT_EQ(
         files.csv(
@@ -75,7 +75,7 @@ TEST(Csv, QuotesAsInRfc4180) {
         "step,plain,\"a,b\",q,n\n1,x y,\"c,d\",\"say \"\"hi\"\"\",\"two\nlines\"\n");
 }
 
-TEST(Csv, WritesNumbersThatReadBackExactly) {
+TEST(CsvTracker, WritesNumbersExactly) {
     Files files;
     EXPECT_EQ(files.csv({},
                         [](Accelerator& a) {
@@ -90,7 +90,7 @@ TEST(Csv, WritesNumbersThatReadBackExactly) {
               "step,a,b,c,d,e,f\n7,0.1,1e-300,-3,NaN,-Infinity,true\n");
 }
 
-TEST(Csv, AddsColumns) {
+TEST(CsvTracker, AddsColumnsForNewMetrics) {
     Files files;
     EXPECT_EQ(files.csv({},
                         [](Accelerator& a) {
@@ -103,7 +103,7 @@ TEST(Csv, AddsColumns) {
 }
 
 // Covers 11.csv.
-TEST(Csv, ResumesAtAStep) {
+TEST(CsvTracker, RemovesLaterStepsWhenResuming) {
     Files files;
     files.csv({}, [](Accelerator& a) {
         for (int step = 1; step <= 5; ++step) a.log({{"x", step}, {"a\"b", "line\nbreak"}}, step);
@@ -128,7 +128,7 @@ TEST(Csv, ResumesAtAStep) {
     EXPECT_EQ(files.csv({}, [](Accelerator& a) { a.log({{"y", 1}}); }), "step,y\n1,1\n");
 }
 
-TEST(Jsonl, SummarizesTensorsAndKeepsNestedMaps) {
+TEST(JsonlTracker, SummarizesTensorsAndKeepsNestedMaps) {
     Files files;
     EXPECT_EQ(files.jsonl({},
                           [](Accelerator& a) {
@@ -145,7 +145,7 @@ TEST(Jsonl, SummarizesTensorsAndKeepsNestedMaps) {
 }
 
 // Covers 11.csv.
-TEST(Jsonl, ResumesAtAStep) {
+TEST(JsonlTracker, RemovesLaterStepsWhenResuming) {
     Files files;
     files.jsonl({}, [](Accelerator& a) {
         for (int step = 1; step <= 5; ++step) a.log({{"x", step}}, step);
@@ -158,7 +158,7 @@ TEST(Jsonl, ResumesAtAStep) {
 }
 
 // Covers 11.tensorboard.
-TEST(TensorBoard, WritesHyperparametersAsYaml) {
+TEST(TensorBoardTracker, WritesHyperparametersAsYaml) {
     const TemporaryFolder folder;
     Accelerator accelerator(with({"tensorboard"}, folder.path()));
     accelerator.init_trackers("run", {{"lr", 1e-5},

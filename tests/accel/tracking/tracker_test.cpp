@@ -54,14 +54,14 @@ TEST(LogWith, SkipsPythonTrackersWithOneWarning) {
 }
 
 // Covers 11.filter_trackers.
-TEST(LogWith, NeedsAFolderForTrackersThatWrite) {
+TEST(LogWith, NeedsAFolderForTrackersThatWriteFiles) {
     for (const char* name : {"tensorboard", "jsonl", "csv", "all"})
         expect_error<ValueError>({"log_with: ", "logging_dir"},
                                  [&] { Accelerator accelerator(with({name})); });
 }
 
 // Covers 11.filter_trackers, 11.log_with, 31.log_with.
-TEST(LogWith, IgnoresDuplicatesAndExpandsAll) {
+TEST(LogWith, ExpandsAllAndIgnoresDuplicates) {
     const TemporaryFolder folder;
     const auto mine = std::make_shared<Recorder>("mine");
     Accelerator accelerator(with({mine, "all", "csv", "csv"}, folder.path()));
@@ -73,7 +73,7 @@ TEST(LogWith, IgnoresDuplicatesAndExpandsAll) {
 }
 
 // Covers 11.tensorboard.
-TEST(LogWith, PrefersTheLoggingFolder) {
+TEST(LogWith, PrefersLoggingDirToProjectDir) {
     const TemporaryFolder folder;
     Accelerator accelerator(
         {.log_with = {"jsonl"}, .project_dir = folder / "project", .logging_dir = folder / "logs"});
@@ -83,7 +83,7 @@ TEST(LogWith, PrefersTheLoggingFolder) {
 }
 
 // Covers 11.register_tracker_class, 11.init_kwargs.
-TEST(RegisterTrackerClass, AddsAName) {
+TEST(RegisterTrackerClass, MakesATrackerAvailableByName) {
     Messages messages;
     std::shared_ptr<Recorder> made;
     TrackerRun run;
@@ -132,7 +132,7 @@ TEST(LogWith, AcceptsLoggerTypesAndRegisteredServices) {
 // --- the Accelerator's methods
 
 // Covers 2.trackers, 3.init_trackers, 3.log, 11.GeneralTracker, 11.init_kwargs, 31.log_with.
-TEST(Trackers, AreStartedConfiguredLoggedAndFinishedOnce) {
+TEST(Trackers, AreStartedAndFinishedOnce) {
     const auto mine = std::make_shared<Recorder>("mine");
     {
         Accelerator accelerator(with({mine}));
@@ -162,7 +162,7 @@ TEST(Trackers, AreFinishedByTheDestructor) {
 }
 
 // Covers 11.get_tracker, 11.GeneralTracker.
-TEST(Trackers, GetTrackerUnwrapsAndListsAvailableTrackers) {
+TEST(GetTracker, UnwrapsATrackerOrListsAvailableTrackers) {
     const auto mine = std::make_shared<Recorder>("mine");
     Accelerator accelerator(with({mine}));
     Tracker& blank = accelerator.get_tracker("anything");

@@ -25,7 +25,7 @@ using testing::HasSubstr;
 }  // namespace
 
 // Covers 21.find_executable_batch_size.
-TEST(FindExecutableBatchSize, MatchesVectors) {
+TEST(FindExecutableBatchSize, MatchesAccelerate) {
     const nlohmann::json recorded = vectors("find_executable_batch_size.json");
     for (const nlohmann::json& c : recorded["cases"]) {
         SCOPED_TRACE(c.dump());
@@ -49,7 +49,7 @@ TEST(FindExecutableBatchSize, MatchesVectors) {
 }
 
 // Covers 21.find_executable_batch_size.
-TEST(FindExecutableBatchSize, StartsAt128PassesArgumentsAndKeepsTheResult) {
+TEST(FindExecutableBatchSize, StartsAt128AndReturnsTheResult) {
     std::vector<int> tried;
     auto find = find_executable_batch_size([&](int batch_size, int& calls, const char* name) {
         tried.push_back(batch_size);
@@ -81,7 +81,8 @@ TEST(FindExecutableBatchSize, UsesTheReductionFunction) {
     EXPECT_THAT(tried, ElementsAre(100, 90, 80));
     auto stuck = find_executable_batch_size([](int) { run_out(); }, 5,
                                             {.reduce_batch_size_fn = [] { return 5; }});
-    expect_error<ValueError>({"find_executable_batch_size", "less than 5"}, [&] { stuck(); });
+    expect_error<ValueError>({"find_executable_batch_size", "must return a number in [0, 5)"},
+                             [&] { stuck(); });
     EXPECT_THROW(static_cast<void>(find_executable_batch_size([](int) {}, -1)), ValueError);
 }
 

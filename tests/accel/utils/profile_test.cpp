@@ -61,7 +61,7 @@ std::string steps_in(const profiler::Trace& trace) {
 void work(int step) { const profiler::RecordFunction scope("s" + std::to_string(step)); }
 
 // Covers 19.schedule_option.
-TEST(Profile, MatchesVectorsAtEveryStep) {
+TEST(Profile, MatchesAccelerateAtEveryStep) {
     const auto file = tests::vectors("profiler_schedule.json");
     ASSERT_GE(file["cases"].size(), 3u);
     for (const auto& c : file["cases"]) {
@@ -85,7 +85,7 @@ TEST(Profile, MatchesVectorsAtEveryStep) {
 }
 
 // Covers 19.schedule_option.
-TEST(Profile, SkipFirstShiftsTheSchedule) {
+TEST(Profile, DelaysTheScheduleBySkipFirst) {
     const ProfileSchedule plain{.wait = 1, .warmup = 1, .active = 2, .repeat = 2};
     ProfileSchedule later = plain;
     later.skip_first = 5;
@@ -96,7 +96,7 @@ TEST(Profile, SkipFirstShiftsTheSchedule) {
 }
 
 // Covers 19.on_trace_ready.
-TEST(Profile, TraceHasTheActiveStepsOfItsCycle) {
+TEST(Profile, WritesTheActiveStepsOfEachCycle) {
     std::vector<std::string> traces;
     ProfileSession session({.schedule_option = ProfileSchedule{.wait = 1, .warmup = 1, .active = 2},
                             .on_trace_ready = [&](ProfileSession& s) {
@@ -113,7 +113,7 @@ TEST(Profile, TraceHasTheActiveStepsOfItsCycle) {
 }
 
 // Covers 19.on_trace_ready.
-TEST(Profile, StopDuringAnActiveStepWritesATrace) {
+TEST(Profile, WritesATraceIfStoppedDuringAnActiveStep) {
     std::vector<std::string> traces;
     const auto keep = [&](ProfileSession& s) { traces.push_back(steps_in(s.trace())); };
     for (const int steps : {0, 1, 2}) {  // stops in the wait, warmup or active step
@@ -126,7 +126,7 @@ TEST(Profile, StopDuringAnActiveStepWritesATrace) {
     EXPECT_FALSE(profiler::enabled());
 }
 
-TEST(Profile, StepsContainTheirOps) {
+TEST(Profile, RecordsOpsWithinTheirSteps) {
     ProfileSession session({.schedule_option = ProfileSchedule{.active = 2, .repeat = 1}});
     for (int i = 0; i < 3; ++i) {
         relu(zeros({3}));
@@ -194,7 +194,7 @@ TEST(Profile, ThrowsFileErrorIfAPathCannotBeWritten) {
     EXPECT_FALSE(profiler::enabled());
 }
 
-TEST(Profile, PreservesAnExceptionOfTheLoop) {
+TEST(Profile, RethrowsAnExceptionOfTheLoop) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     create_directories(folder / "out/profile_0.json/occupied");
     const auto loop = [&] {

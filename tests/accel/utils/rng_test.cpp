@@ -40,7 +40,7 @@ Rows pass_of_all(const Accelerator& accelerator, data::DataLoader& loader) {
 }
 
 // Covers 1.rng_types, 4.rng_types, 4.synchronized.
-TEST(SynchronizedOrder, MatchesTheMainProcessInEveryPass) {
+TEST(ShuffledOrder, MatchesTheMainProcessInEveryPass) {
     on_ranks(2, [](const Group& group) {
         for (const bool dispatches : {false, true}) {
             Accelerator accelerator(
@@ -61,7 +61,7 @@ TEST(SynchronizedOrder, MatchesTheMainProcessInEveryPass) {
 }
 
 // Covers 1.rng_types, 4.rng_types.
-TEST(SynchronizedOrder, DiffersBetweenProcessesIfOff) {
+TEST(ShuffledOrder, DiffersBetweenProcessesWithoutSynchronization) {
     on_ranks(2, [](const Group& group) {
         data::DataLoader loader(numbers(10), {.shuffle = true, .seed = own_seed(group)});
         accel::prepare_data_loader(loader, group, {.rng_types = {}});
@@ -97,7 +97,7 @@ class OwnStream : public data::GeneratorDataset {
 };
 
 // Covers 32.generator.
-TEST(SynchronizedGenerator, IsTakenFromSamplerBatchSamplerOrStream) {
+TEST(PreparedLoader, FindsTheGeneratorOfSamplerBatchSamplerOrStream) {
     on_ranks(2, [](const Group& group) {
         const auto of_sampler = std::make_shared<data::Generator>(own_seed(group));
         const auto sampler = std::make_shared<data::RandomSampler>(
@@ -148,7 +148,7 @@ std::string draws_in_passes(const Group& group, std::vector<std::string> rng_typ
 }
 
 // Covers 13.synchronize_rng_state, 23.synchronize_rng_states.
-TEST(SynchronizedDraws, AreEqualFromTheStartOfAPass) {
+TEST(RngTypes, SynchronizeRandomNumbersAtTheStartOfAPass) {
     Job job(2, [&](const dist::Environment& environment) -> std::string {
         const auto group = dist::ProcessGroup::create(environment, {.join_timeout = 30s});
         return str(draws_in_passes(group, {"torch", "generator"}), ' ',
@@ -159,7 +159,7 @@ TEST(SynchronizedDraws, AreEqualFromTheStartOfAPass) {
 }
 
 // Covers 23.RNGType.
-TEST(RngTypes, AreFoundByName) {
+TEST(RngTypes, AreParsedFromNames) {
     EXPECT_EQ(accel::rng_type("torch"), RngType::torch);
     EXPECT_EQ(accel::rng_type("cuda"), RngType::cuda);
     EXPECT_EQ(accel::rng_type("generator"), RngType::generator);
@@ -197,7 +197,7 @@ TEST(SeedableSampler, UsesTheDefaultGeneratorWithoutADataSeed) {
 }
 
 // Covers 13.set_seed, 23.set_seed.
-TEST(SetSeed, IsEqualOnAllProcessesUnlessDeviceSpecific) {
+TEST(SetSeed, SeedsAllProcessesEquallyUnlessDeviceSpecific) {
     Job job(2, [&](const dist::Environment& environment) -> std::string {
         setenv("RANK", std::to_string(environment.rank).c_str(), 1);
         setenv("WORLD_SIZE", "2", 1);

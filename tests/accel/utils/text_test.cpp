@@ -32,7 +32,7 @@ using testing::MatchesRegex;
 using tests::expect_error;
 using tests::TemporaryFolder;
 
-TEST(Text, FormatsBytesWithUnits) {
+TEST(HumanBytes, AppendsTheUnit) {
     EXPECT_EQ(human_bytes(0), "0 B");
     EXPECT_EQ(human_bytes(999), "999 B");
     EXPECT_EQ(human_bytes(1000), "1.0 kB");
@@ -42,7 +42,7 @@ TEST(Text, FormatsBytesWithUnits) {
     EXPECT_EQ(human_bytes(INT64_MAX), "9.2 EB");
 }
 
-TEST(Text, FormatsDurationsLikeAClock) {
+TEST(HumanDuration, FormatsHoursMinutesAndSeconds) {
     EXPECT_EQ(human_duration(0), "0:00");
     EXPECT_EQ(human_duration(59.4), "0:59");
     EXPECT_EQ(human_duration(59.6), "1:00");
@@ -61,7 +61,7 @@ std::vector<std::string> lines_of(const std::string& text) {
     return lines;
 }
 
-TEST(Progress, WritesPlainLinesWithRateAndRemainingTime) {
+TEST(ProgressBar, WritesPlainLinesWithRateAndRemainingTime) {
     std::ostringstream out;
     {
         ProgressBar bar(200, {.title = "train", .line_seconds = 0, .out = &out});
@@ -79,7 +79,7 @@ TEST(Progress, WritesPlainLinesWithRateAndRemainingTime) {
     EXPECT_EQ(out.str().find('\r'), std::string::npos);
 }
 
-TEST(Progress, ComputesTheRateFromItsStart) {
+TEST(ProgressBar, ComputesTheRateFromItsStart) {
     std::ostringstream out;
     ProgressBar bar(1'000'000'010, {.start = 1'000'000'000, .line_seconds = 0, .out = &out});
     bar.update(1'000'000'000);
@@ -87,7 +87,7 @@ TEST(Progress, ComputesTheRateFromItsStart) {
     EXPECT_THAT(lines_of(out.str()).at(0), ContainsRegex("<\\?, 0\\.00 step/s"));
 }
 
-TEST(Progress, WritesFewLinesAndAlwaysTheLast) {
+TEST(ProgressBar, WritesFewLinesAndAlwaysTheLastLine) {
     std::ostringstream out;
     {
         ProgressBar bar(1000, {.line_seconds = 3600, .out = &out});
@@ -139,7 +139,7 @@ class Terminal {
 };
 
 // Covers 25.total_progress, 25.progress.
-TEST(Progress, ShowsASecondBarBelowOnATerminalUntilClosed) {
+TEST(ProgressBar, ShowsASecondBarOnATerminalUntilClosed) {
     const Terminal terminal;
     if (!terminal.is_open()) GTEST_SKIP() << "no pseudo terminal: is devpts mounted at /dev/pts?";
     ProgressBar total(4, {.title = "total"});
@@ -162,7 +162,7 @@ std::vector<std::pair<std::string, std::string>> config(const TemporaryFolder& f
 
 using Entries = std::vector<std::pair<std::string, std::string>>;
 
-TEST(Config, KeepsScalarsAsWrittenInOrder) {
+TEST(ReadConfig, KeepsScalarsAsWrittenInOrder) {
     const TemporaryFolder folder;
     EXPECT_EQ(config(folder,
                      "# a comment\nlr: 6e-4\nsteps: 0010\neval-only: yes\nout: 'a: b'\n"
@@ -179,13 +179,13 @@ TEST(Config, KeepsScalarsAsWrittenInOrder) {
     EXPECT_EQ(config(folder, "{\"lr\": 0.1}"), Entries({{"lr", "0.1"}}));
 }
 
-TEST(Config, KeepsEmptyListItems) {
+TEST(ReadConfig, KeepsEmptyListItems) {
     const TemporaryFolder folder;
     EXPECT_EQ(config(folder, "a: []\nb: ['', x]\nc: [x, '']\n"),
               Entries({{"a", ""}, {"b", ",x"}, {"c", "x,"}}));
 }
 
-TEST(Config, RejectsOtherContentsAndReportsTheFile) {
+TEST(ReadConfig, RejectsOtherContentsAndReportsTheFile) {
     const TemporaryFolder folder;
     const std::string path = folder / "c.yaml";
     const auto refused = [&](const std::string& text, const char* part) {
@@ -210,7 +210,7 @@ TEST(Config, RejectsOtherContentsAndReportsTheFile) {
 
 std::string written(const TemporaryFolder& folder) { return read_file(folder / "m.jsonl"); }
 
-TEST(JsonLines, WritesOneObjectPerLineAtOnce) {
+TEST(JsonLines, WritesOneObjectPerLineImmediately) {
     const TemporaryFolder folder;
     JsonLines lines(folder / "m.jsonl", 0);
     lines.write(Tree{{"step", 1}, {"loss", 0.1}});
@@ -219,7 +219,7 @@ TEST(JsonLines, WritesOneObjectPerLineAtOnce) {
     EXPECT_EQ(lines_of(written(folder)).size(), 2u);
 }
 
-TEST(JsonLines, TruncatesToItsStepWhenResuming) {
+TEST(JsonLines, RemovesLaterStepsWhenResuming) {
     const TemporaryFolder folder;
     std::string all;
     {

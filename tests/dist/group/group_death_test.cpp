@@ -19,6 +19,8 @@
 #include "dist/group/process_group.h"
 #include "kernels/error.h"
 #include "tests/dist/ranks.h"
+#include "tests/fork.h"
+#include "tests/free_port.h"
 
 namespace axle {
 namespace {
@@ -41,7 +43,7 @@ class Children {
         for (int rank = 0; rank < size; ++rank) {
             int ends[2];
             if (::pipe2(ends, O_CLOEXEC) != 0) throw std::runtime_error("cannot create a pipe");
-            const pid_t pid = ::fork();
+            const pid_t pid = tests::fork_process();
             if (pid == 0) run(rank, size, port, body, ends[1]);
             ::close(ends[1]);
             children_.push_back({pid});
@@ -101,7 +103,7 @@ void expect_comm_error(const Child& child, const std::string& text) {
     EXPECT_THAT(child.text, testing::HasSubstr(text));
 }
 
-TEST(RankDeath, ThrowsCommErrorOnTheOtherRankDuringACollective) {
+TEST(RankDeath, ThrowsCommErrorOnOtherRanksDuringACollective) {
     for (int time = 0; time < 30; ++time) {
         Children children(2, [](const Group& group) {
             const Tensor x = ones({4000000});
@@ -152,7 +154,7 @@ TEST(RankDeath, IsReportedForRankZero) {
     expect_comm_error(ended[2], "rank 0");
 }
 
-TEST(RankDeath, EndsRecvFromThatRank) {
+TEST(RankDeath, EndsRecvFromTheDeadRank) {
     Children children(3, [](const Group& group) {
         group->barrier();
         if (group->rank() == 0) group->recv(ones({3}), 1);
@@ -167,7 +169,7 @@ TEST(RankDeath, EndsRecvFromThatRank) {
     expect_comm_error(ended[2], "rank 1");
 }
 
-TEST(ProcessGroup, LeavingAfterTheLastCollectiveIsNotAnError) {
+TEST(ProcessGroup, AllowsRanksToLeaveAfterTheLastCollective) {
     Children children(3, [](const Group& group) {
         const Tensor x = ones({100000});
         for (int i = 0; i < 5; ++i) group->all_reduce(x, dist::ReduceOp::mean);

@@ -7,13 +7,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/fork.h"
+
 namespace axle::tests {
 
-// Runs f in a child process, which exits with code 1 if f throws. Create it only while the test has
-// a single thread.
+// Runs f in a child process (tests/fork.h), which exits with code 1 if f throws.
 class Child {
   public:
-    explicit Child(const std::function<void()>& f) : pid_(::fork()) {
+    explicit Child(const std::function<void()>& f) : pid_(fork_process()) {
         if (pid_ != 0) return;
         try {
             f();

@@ -76,7 +76,7 @@ TEST(RankDeath, IsReportedToOtherRanksForRankZero) {
                 AllOf(HasSubstr("rank 0 (pid "), HasSubstr("died during barrier #1")));
 }
 
-TEST(RankDeath, EndsTheJoinOfTheOtherRanks) {
+TEST(RankDeath, EndsTheJoinOfOtherRanks) {
     const Job job(3);
     Child child([&] {
         std::thread([&] { job.join(1); }).detach();
@@ -104,7 +104,7 @@ TEST(RankDeath, CallsFailureCallbacks) {
 }
 
 // The test calls throw_failure() before the failure arrives.
-TEST(RankDeath, ReplacesAnErrorThatWasSeenFirst) {
+TEST(RankDeath, ReplacesAnEarlierErrorOfASurvivor) {
     const Job job(2);
     Child child(victim(job, 1));
     const auto control = job.join(0);

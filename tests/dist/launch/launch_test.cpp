@@ -108,7 +108,7 @@ TEST_F(Launch, PassesOptionsThroughTheEnvironment) {
 }
 
 // Covers 24.notebook_launcher.
-TEST_F(Launch, RunsASingleProcessInPlace) {
+TEST_F(Launch, RunsASingleProcessInTheCaller) {
     const pid_t here = getpid();
     pid_t there = 0;
     launch({.num_processes = 1}, [&] { there = getpid(); });
@@ -194,7 +194,7 @@ TEST_F(Launch, RejectsInvalidOptions) {
 }
 
 // Covers 24.notebook_launcher.
-TEST_F(Launch, RejectsAProcessWithAThreadPool) {
+TEST_F(Launch, RejectsACallerWithAThreadPool) {
     kernels::set_num_threads(2);
     EXPECT_THROW(launch({.num_processes = 2}, [] {}), UsageError);
     launch({.num_processes = 1}, [] {});
@@ -215,7 +215,7 @@ TEST_F(Launch, AllowsThreadsInChildren) {
     EXPECT_THAT(lines_in(folder_ / "err"), IsEmpty());
 }
 
-TEST(JobFailure, IsOneLineOfJson) {
+TEST(JobFailure, IsFormattedAsOneLineOfJson) {
     const std::string text = JobFailure{.rank = 1,
                                         .pid = 42,
                                         .host = "h",

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "core/files/file.h"
+#include "tests/fork.h"
 #include "tests/temporary_folder.h"
 
 namespace axle::tests {
@@ -56,7 +57,7 @@ inline pid_t wait_for_pid(const std::string& path) {
 // `folder`/out and `folder`/err.
 inline pid_t start_process(const std::string& folder, const std::function<int()>& f) {
     const std::string out = folder + "/out", err = folder + "/err";
-    const pid_t child = fork();
+    const pid_t child = fork_process();
     if (child != 0) return child;
     dup2(open(out.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600), STDOUT_FILENO);
     dup2(open(err.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600), STDERR_FILENO);

@@ -66,7 +66,7 @@ TEST_F(Supervise, ReturnsTheExitCodeOfTheFirstFailure) {
     EXPECT_FALSE(json["host"].string().empty());
 }
 
-TEST_F(Supervise, ReturnsSignalsLikeAShell) {
+TEST_F(Supervise, ReturnsTheExitCodeOfAShellForSignals) {
     EXPECT_EQ(run({"kill -9 $$"}), 128 + SIGKILL);
     EXPECT_EQ(failure()["signal"].integer(), SIGKILL);
     EXPECT_EQ(failure()["exit_code"].integer(), -SIGKILL);
@@ -143,7 +143,7 @@ TEST_F(Supervise, LeavesNoProcessesIfTheLauncherIsKilled) {
     EXPECT_TRUE(comes_true([&] { return std::none_of(pids.begin(), pids.end(), is_running); }, 6s));
 }
 
-TEST_F(Supervise, RestartsTheWholeJob) {
+TEST_F(Supervise, RestartsAllRanksAfterAFailure) {
     const std::string script =
         "echo $RANK $AXLE_RESTART_COUNT $TORCHELASTIC_RESTART_COUNT $TORCHELASTIC_MAX_RESTARTS "
         "$GENERATION; ";
@@ -174,7 +174,7 @@ TEST_F(Supervise, WritesALogForEachRankAndRestart) {
     }
 }
 
-TEST_F(Supervise, ShowsWholeLinesWithRank) {
+TEST_F(Supervise, ShowsCompleteLinesWithTheRank) {
     const std::string chatter =
         "i=0; while [ $i -lt 200 ]; do printf 'a%s' $i; printf 'b%s\\n' $i; i=$((i+1)); done; "
         "printf last";
@@ -196,7 +196,7 @@ TEST_F(Supervise, ShowsWholeLinesWithRank) {
     EXPECT_EQ(lines_in(file("logs/0/1/stdout.log")).size(), 200u);
 }
 
-TEST_F(Supervise, CanShowASingleStream) {
+TEST_F(Supervise, CanPrefixOnlyTheLinesOfStdout) {
     EXPECT_EQ(run({"echo shown; echo as it is >&2"}, {.tee = 1}), 0);
     EXPECT_THAT(out(), ElementsAre("[rank 0] shown"));
     EXPECT_THAT(err(), ElementsAre("as it is"));
@@ -216,7 +216,7 @@ TEST_F(Supervise, EndsIfItsOutputIsClosed) {
     EXPECT_EQ(wait_for_process(launcher), 6);
 }
 
-TEST_F(Supervise, ChildrenInheritOnlyTheirOwnDescriptors) {
+TEST_F(Supervise, GivesChildrenOnlyTheirOwnDescriptors) {
     const int stray = open("/dev/null", O_RDONLY);  // without O_CLOEXEC, children inherit it
     EXPECT_EQ(run({"n=0; while [ $n -lt 200 ]; do if [ -h /proc/$$/fd/$n ]; then echo $n; fi; "
                    "n=$((n+1)); done; echo $AXLE_LAUNCHER_FD",
@@ -238,7 +238,7 @@ TEST_F(Supervise, ReportsADeathToTheOtherProcesses) {
     EXPECT_EQ(json["pid"].integer(), failure()["pid"].integer());
 }
 
-TEST_F(Supervise, ReportsTheCollectiveKnownToSurvivors) {
+TEST_F(Supervise, ReportsTheCollectiveThatSurvivorsReported) {
     EXPECT_EQ(run({"head -n 1 <&$AXLE_LAUNCHER_FD > /dev/null; echo "
                    "'{\"failure\":\"rank 1 died\",\"rank\":0,\"failed\":1,\"op\":\"all_reduce\","
                    "\"seq\":12}' >&$AXLE_LAUNCHER_FD",

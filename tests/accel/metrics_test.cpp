@@ -1,6 +1,6 @@
 // Compares metrics on any number of processes with scikit-learn, also for batches that are filled
 // up with duplicates.
-#include "accel/utils/metrics.h"
+#include "accel/metrics.h"
 
 #include <algorithm>
 #include <cmath>
@@ -180,7 +180,7 @@ TEST_P(Metrics, MatchScikitLearn) {
 
 // --- independent of how the samples are divided
 
-TEST_P(Metrics, DoNotDependOnTheDivisionOfRows) {
+TEST_P(Metrics, DoNotDependOnTheDistributionOfRows) {
     std::mt19937 random(11);
     std::vector<double> values;
     std::vector<std::int64_t> classes;

@@ -1,4 +1,4 @@
-#include "accel/utils/metrics.h"
+#include "accel/metrics.h"
 
 #include <cmath>
 #include <numeric>
@@ -25,7 +25,7 @@ std::int64_t rows_of(const std::string& op, const Tensor& x) {
     return x.size(0);
 }
 
-// Returns whether predictions are scores, one for each class; otherwise they are classes.
+// Returns whether predictions have one score for each class. If not, they are indices of classes.
 bool are_scores(const std::string& op, const Tensor& predictions, const Tensor& labels) {
     const int dims = labels.dim();
     bool fits = predictions.dim() == dims || predictions.dim() == dims + 1;
@@ -42,8 +42,8 @@ bool are_scores(const std::string& op, const Tensor& predictions, const Tensor& 
     return scores;
 }
 
-// Returns the classes, after checking that they are in [0, count). On a CPU, throws IndexError
-// immediately; on a GPU, the error is thrown at the next synchronization.
+// Checks that the classes are in [0, count) and returns them. Throws IndexError on a CPU; on a GPU,
+// the next synchronization throws the error.
 Tensor checked_classes(const std::string& op, const char* what, const Tensor& classes,
                        std::int64_t count) {
     if (classes.device().is_cpu() && classes.numel() > 0)
@@ -129,13 +129,13 @@ double Metric::ratio() const {
 
 Tree Metric::state_dict() const { return Tree{{"metric", described_}, {"sums", total()}}; }
 
-// The first process keeps the sums of all processes from now on.
+// Process 0 loads the sums of all processes; the other processes start with zeros.
 void Metric::load_state_dict(const Tree& state) {
     const std::string& metric = state["metric"].string();
     const Tensor& sums = state["sums"];
     if (metric != described_)
-        throw ValueError(
-            str(name_, ": the state is another metric's: ", metric, ", not ", described_));
+        throw ValueError(str(name_, ": the state was saved by another metric, expected ",
+                             described_, ": ", metric));
     if (sums.shape() != sums_.shape() || sums.dtype() != sums_.dtype())
         throw ValueError(str(name_, ": the state's sums must be ", sums_.dtype(), " ",
                              sums_.shape(), ": ", sums.dtype(), " ", sums.shape()));
@@ -186,7 +186,7 @@ void Perplexity::update(const Tensor& logits, const Tensor& labels, const ValidR
         throw ShapeError(str(name(), ": needs logits [..., classes]: ", logits.shape(),
                              " for labels ", labels.shape()));
     const Tensor wanted = flatten(valid_labels(labels, valid, ignore_index_));
-    // Computes in f32 or f64, because a loss in f16 or bf16 would be rounded.
+    // Losses are computed in f32 or f64, because f16 and bf16 would round them.
     const Tensor scores = to(flatten(logits, 0, -2), logits.dtype() == f64 ? f64 : f32);
     const Tensor losses = cross_entropy(
         scores, wanted, {.ignore_index = ignore_index_, .reduction = Reduction::none});
@@ -210,8 +210,9 @@ void Accuracy::update(const Tensor& predictions, const Tensor& labels, const Val
     const bool scores = are_scores(name(), predictions, labels);
     const std::int64_t k = options_.top_k;
     if (k > (scores ? predictions.size(-1) : 1))
-        throw ValueError(str(name(), ": top_k is ", k, ", where predictions are ",
-                             scores ? "scores" : "classes", " ", predictions.shape()));
+        throw ValueError(
+            str(name(), ": top_k must be at most the number of scores in a row: top_k ", k,
+                ", predictions are ", scores ? "scores" : "classes", " ", predictions.shape()));
     const Tensor wanted = flatten(valid_labels(labels, valid, options_.ignore_index));
     const Tensor ignored = eq(wanted, options_.ignore_index);
     if (scores)
@@ -230,15 +231,15 @@ ClassCounts::ClassCounts(Accelerator& accelerator, std::string name, std::int64_
       num_classes_(num_classes),
       ignore_index_(ignore_index) {
     if (num_classes < 1)
-        throw ValueError(str(this->name(), ": needs at least one class: ", num_classes));
+        throw ValueError(str(this->name(), ": num_classes must be positive: ", num_classes));
 }
 
 void ClassCounts::update(const Tensor& predictions, const Tensor& labels, const ValidRows& valid) {
     const NoGrad no_grad;
     const bool scores = are_scores(name(), predictions, labels);
     if (scores && predictions.size(-1) != num_classes_)
-        throw ShapeError(
-            str(name(), ": there are ", num_classes_, " classes: scores ", predictions.shape()));
+        throw ShapeError(str(name(), ": scores must have ", num_classes_,
+                             " classes in the last dimension: ", predictions.shape()));
     const Tensor wanted = flatten(valid_labels(labels, valid, ignore_index_));
     const Tensor ignored = eq(wanted, ignore_index_);
     const auto classes = [&](const char* what, const Tensor& of) {
@@ -253,7 +254,7 @@ void ClassCounts::update(const Tensor& predictions, const Tensor& labels, const 
 Tensor ConfusionMatrix::compute(Normalize how) const {
     const Tensor matrix = counts();
     if (how == Normalize::none) return matrix;
-    Dims along;  // all dimensions
+    Dims along;  // empty: all dimensions
     if (how == Normalize::by_label) along = {1};
     if (how == Normalize::by_prediction) along = {0};
     const Tensor sums = sum(matrix, along, true);
@@ -270,7 +271,8 @@ ClassScores scores_of(double right, double predicted, double labelled, double ze
             ratio(2 * right, predicted + labelled)};
 }
 
-// Returns the weighted mean of the values that are not NaN. If all weights are 0, ignores them.
+// Returns the weighted mean of the values that are not NaN. If all weights are 0, returns the mean
+// without weights.
 double mean_of(const std::vector<ClassScores>& classes, double ClassScores::*score,
                const std::vector<double>& weights) {
     double sum = 0, weight = 0, plain_sum = 0, count = 0;
@@ -283,7 +285,7 @@ double mean_of(const std::vector<ClassScores>& classes, double ClassScores::*sco
     return weight > 0 ? sum / weight : plain_sum / count;
 }
 
-// The counts for each class: correct predictions, all predictions, and labels.
+// For each class, the numbers of correct predictions, of predictions, and of labels.
 struct Tally {
     explicit Tally(const Tensor& counts)
         : right(sum(counts * one_hot(arange(counts.size(0)), counts.size(0)), {1}).to_vector()),

@@ -1,5 +1,5 @@
 // Tests project folders and the processes that write states.
-#include "accel/state/project.h"
+#include "accel/config/project.h"
 
 #include <cstdlib>
 #include <filesystem>
@@ -39,7 +39,7 @@ accel::AcceleratorOptions in_project(const TemporaryFolder& folder,
 
 // Covers 1.project_dir, 1.project_config, 1.logging_dir, 2.project_dir, 2.project_configuration,
 // 10.ProjectConfiguration.project_dir.
-TEST(Project, SetsFoldersOnceAndLogsInTheProject) {
+TEST(ProjectConfiguration, UsesTheProjectFolderForLogsByDefault) {
     Accelerator plain({.project_dir = "a"});
     EXPECT_EQ(plain.project_dir(), "a");
     EXPECT_EQ(plain.logging_dir(), "a");
@@ -60,7 +60,7 @@ TEST(Project, SetsFoldersOnceAndLogsInTheProject) {
 }
 
 // Covers 10.automatic_checkpoint_naming, 10.total_limit.
-TEST(Project, RejectsInvalidOptions) {
+TEST(ProjectConfiguration, RejectsInvalidOptions) {
     expect_error<ValueError>({"Accelerator: automatic_checkpoint_naming needs a project_dir"}, [] {
         Accelerator({.project_config = {.automatic_checkpoint_naming = true}});
     });
@@ -69,15 +69,15 @@ TEST(Project, RejectsInvalidOptions) {
     expect_error<ValueError>({"Accelerator: project_config.iteration is negative: -1"},
                              [] { Accelerator({.project_config = {.iteration = -1}}); });
     Accelerator plain;
-    expect_error<ValueError>({"save_state: no directory is given"}, [&] { plain.save_state(); });
-    expect_error<ValueError>({"load_state: no directory is given"}, [&] { plain.load_state(); });
+    expect_error<ValueError>({"save_state: a directory is needed"}, [&] { plain.save_state(); });
+    expect_error<ValueError>({"load_state: a directory is needed"}, [&] { plain.load_state(); });
     expect_error<ValueError>({"load_state: map_location", "'cuda'"},
                              [&] { plain.load_state("s", {.map_location = "cuda"}); });
     expect_error<ValueError>({"set_save_iteration", "-3"}, [&] { plain.set_save_iteration(-3); });
 }
 
 // Covers 2.project_dir, 10.iteration, 3.save_state, 3.load_state, 30.11.
-TEST(Project, ResumedRunContinuesAfterTheNewestState) {
+TEST(ProjectConfiguration, ContinuesNumberingAfterTheLoadedState) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     {
         Accelerator first(in_project(folder));
@@ -86,7 +86,7 @@ TEST(Project, ResumedRunContinuesAfterTheNewestState) {
         EXPECT_FALSE(fs::exists("ignored"));
     }
     Accelerator second(in_project(folder));
-    expect_error<ValueError>({"save_state: ", "checkpoint_0 exists already"},
+    expect_error<ValueError>({"save_state: ", "checkpoint_0 already exists"},
                              [&] { second.save_state(); });
     second.load_state();
     EXPECT_EQ(second.save_iteration(), 2);
@@ -102,7 +102,7 @@ TEST(Project, ResumedRunContinuesAfterTheNewestState) {
     EXPECT_EQ(third.save_iteration(), 2);
 }
 
-TEST(Project, CountsIterationsWithoutAutomaticNaming) {
+TEST(ProjectConfiguration, CountsIterationsWithoutAutomaticNaming) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     Accelerator accelerator({.project_config = {.iteration = 4}});
     accelerator.save_state(folder / "a");
@@ -110,20 +110,20 @@ TEST(Project, CountsIterationsWithoutAutomaticNaming) {
     EXPECT_EQ(accel::CheckpointReader(folder / "a").iteration(), 4);
 }
 
-TEST(Project, ReportsAFolderWithoutStates) {
+TEST(ProjectConfiguration, ReportsAFolderWithoutStates) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     Accelerator accelerator(in_project(folder));
     const std::string checkpoints = folder / "checkpoints";
-    expect_error<FileError>({checkpoints.c_str(), "holds no checkpoint"},
+    expect_error<FileError>({checkpoints.c_str(), "contains no checkpoint"},
                             [&] { accelerator.load_state(); });
     create_directories(checkpoints + "/checkpoint_5");
     create_directories(checkpoints + "/.checkpoint-7");
-    expect_error<FileError>({checkpoints.c_str(), "holds no checkpoint"},
+    expect_error<FileError>({checkpoints.c_str(), "contains no checkpoint"},
                             [&] { accelerator.load_state(); });
 }
 
 // Covers 10.total_limit, 30.11.
-TEST(Project, RemovesOldStatesAfterTheNewOneIsComplete) {
+TEST(ProjectConfiguration, RemovesOldStatesAfterTheNewOneIsComplete) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     Accelerator accelerator(in_project(folder, 2));
     const std::string checkpoints = folder / "checkpoints/";
@@ -173,7 +173,7 @@ void on_two_machines(const std::function<void(int rank)>& f) {
 }
 
 // Covers 10.save_on_each_node, 31.save.
-TEST(Project, WritesOnTheMainProcessOfEachMachine) {
+TEST(ProjectConfiguration, WritesOnTheMainProcessOfEachMachine) {
     for (const bool each : {false, true}) {
         const TemporaryFolder folder(FolderStorage::in_memory);
         on_two_machines([&](int rank) {
@@ -202,7 +202,7 @@ TEST(Project, WritesOnTheMainProcessOfEachMachine) {
 }
 
 // One machine died before it had written its copy of the last state.
-TEST(Project, NewestStateExistsOnAllProcesses) {
+TEST(ProjectConfiguration, LoadsTheNewestStateThatExistsOnAllMachines) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     on_two_machines([&](int rank) {
         accel::AcceleratorOptions options{.cpu = true};
@@ -223,7 +223,7 @@ TEST(Project, NewestStateExistsOnAllProcesses) {
     });
 }
 
-TEST(Project, KeepsOldStatesIfASaveFailsOnOneMachine) {
+TEST(ProjectConfiguration, KeepsOldStatesIfASaveFailsOnOneMachine) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     on_two_machines([&](int rank) {
         accel::AcceleratorOptions options{.cpu = true};
@@ -245,7 +245,7 @@ TEST(Project, KeepsOldStatesIfASaveFailsOnOneMachine) {
 }
 
 // Covers 30.12.
-TEST(Project, LoadsWithoutASecondCopyOfTheWeights) {
+TEST(LoadState, NeedsNoSecondCopyOfTheWeights) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     nn::Linear wide(1024, 1024);
     Accelerator accelerator({.cpu = true});
@@ -259,7 +259,7 @@ TEST(Project, LoadsWithoutASecondCopyOfTheWeights) {
 }
 
 // Covers 32.parameters, 3.unwrap_model.
-TEST(UnwrapModel, LoadsIntoThePreparedModel) {
+TEST(UnwrapModel, ReturnsTheModelThatWasPrepared) {
     SmallNet net, other;
     Accelerator accelerator;
     SmallNet& prepared = accelerator.prepare(net);

@@ -17,18 +17,20 @@
 
 namespace axle::accel {
 
-// Equivalent to accelerate.local_sgd.LocalSGD: within this scope, gradients are not averaged;
-// parameters are averaged instead. Does nothing for one process, or if not enabled.
+// A scope of local SGD, equivalent to accelerate.local_sgd.LocalSGD: parameters are averaged
+// instead of gradients. Does nothing for one process, or if `enabled` is false.
 class [[nodiscard]] LocalSGD {
   public:
-    // Throws ValueError if local_sgd_steps is less than 1, UsageError if the model is not prepared.
+    // Throws ValueError if local_sgd_steps is less than 1, and UsageError if the model is not
+    // prepared.
     LocalSGD(Accelerator& accelerator, nn::Module& model, std::int64_t local_sgd_steps,
              bool enabled = true);
 
-    // Call after each optimizer step. Every local_sgd_steps-th call averages the parameters.
+    // Counts a step. Call it after each optimizer step; every local_sgd_steps-th call averages the
+    // parameters.
     void step() { local_.step(); }
-    // Averages once more and ends the scope. The destructor calls it, unless an exception is
-    // unwinding the stack.
+    // Averages the parameters and ends the scope. The destructor calls this function unless an
+    // exception is unwinding the stack.
     void finish() { local_.finish(); }
 
   private:

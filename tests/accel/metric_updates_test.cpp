@@ -4,7 +4,7 @@
 #include <limits>
 #include <vector>
 
-#include "accel/utils/metrics.h"
+#include "accel/metrics.h"
 #include "core/ops.h"
 #include "tests/close.h"
 
@@ -134,7 +134,7 @@ TEST(Metric, IgnoresEmptyBatches) {
     EXPECT_EQ(confusion.compute(accel::Normalize::by_all).to_vector(), std::vector<double>(9, 0));
 }
 
-TEST(Metric, KeepsNoGraph) {
+TEST(Metric, KeepsNoAutogradGraph) {
     Accelerator accelerator(on_cpu());
     Mean mean(accelerator);
     const Tensor loss = ones({2}).set_requires_grad();
@@ -173,8 +173,13 @@ TEST(Metric, RejectsInvalidUpdates) {
     expect_error<ValueError>({"Accuracy: top_k", "0"},
                              [&] { Accuracy(accelerator, {.top_k = 0}); });
     Accuracy top(accelerator, {.top_k = 5});
-    expect_error<ValueError>({"Accuracy: top_k is 5"}, [&] { top.update(ones({3, 4}), labels); });
-    expect_error<ValueError>({"Accuracy: top_k is 5"}, [&] { top.update(labels, labels); });
+    expect_error<ValueError>(
+        {"Accuracy: top_k must be at most", "top_k 5, predictions are scores [3, 4]"}, [&] {
+            top.update(ones({3, 4}), labels);
+        });
+    expect_error<ValueError>(
+        {"Accuracy: top_k must be at most", "top_k 5, predictions are classes"},
+        [&] { top.update(labels, labels); });
 
     Perplexity perplexity(accelerator);
     expect_error<ShapeError>({"Perplexity: ", "logits"},

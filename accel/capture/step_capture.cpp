@@ -1,4 +1,4 @@
-#include "accel/loop/step_capture.h"
+#include "accel/capture/step_capture.h"
 
 #include <algorithm>
 #include <unordered_set>
@@ -81,8 +81,9 @@ void StepCapture::rewind(const Snapshot& before) {
 
 // --- recording
 
-// Returns the only schedule of an optimizer if it can look ahead, else nullptr. A schedule that
-// counts micro-batches can't: the length of an update is not known in advance.
+// Returns the schedule of an optimizer if it has exactly one whose next rates can be computed in
+// advance, else nullptr. For a schedule that counts micro-batches they can't, because the number of
+// micro-batches of the next updates is unknown.
 optim::Scheduler* StepCapture::schedule_of(const optim::Optimizer& optimizer) const {
     optim::Scheduler* found = nullptr;
     if (loop_.schedules.count_micro_batches) return found;

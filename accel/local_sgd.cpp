@@ -1,4 +1,4 @@
-#include "accel/loop/local_sgd.h"
+#include "accel/local_sgd.h"
 
 namespace axle::accel {
 

@@ -1,5 +1,5 @@
 // Tests StepCapture and StepRecord, the host side of captured steps, without a GPU.
-#include "accel/loop/step_capture.h"
+#include "accel/capture/step_capture.h"
 
 #include <memory>
 
@@ -70,7 +70,7 @@ TEST(StepCapture, ReplaysMicroBatchesAndSchedules) {
     EXPECT_EQ(run.capture.micro_batches(), 2);
 }
 
-TEST(StepCapture, KeyChangesWithModeAndPreparation) {
+TEST(StepCapture, ChangesItsKeyWithModeAndPreparedObjects) {
     Prepared run;
     const std::string key = run.capture.step_key(false);
     EXPECT_EQ(run.capture.step_key(false), key);

@@ -1,11 +1,11 @@
-#include "accel/precision/fp8.h"
+#include "accel/precision/resolve_fp8.h"
 
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "accel/config/environment.h"
-#include "accel/precision/resolve_fp8.h"
+#include "accel/config/fp8_recipes.h"
 #include "core/files/file.h"
 #include "core/log.h"
 
@@ -66,7 +66,7 @@ void refuse_blocks(const TERecipeKwargs& te) {
     if (!flag(te.use_mxfp8_block_scaling, "USE_MXFP8_BLOCK_SCALING", false)) return;
     if (te.amax_history_len || !te.amax_compute_algo.empty())
         throw ValueError(
-            "Accelerator: fp8: use_mxfp8_block_scaling excludes amax_history_len and "
+            "Accelerator: fp8: use_mxfp8_block_scaling cannot be combined with amax_history_len or "
             "amax_compute_algo");
     throw NotImplementedError(
         "Accelerator: fp8: use_mxfp8_block_scaling is not implemented; leave it out");
@@ -133,8 +133,8 @@ std::optional<Fp8Plan> start_fp8(const AcceleratorOptions& options, Device devic
                                  std::string& mixed_precision) {
     const bool has_recipe = options.ao_recipe_kwargs || options.te_recipe_kwargs;
     if (has_recipe && mixed_precision != "fp8")
-        throw ValueError(str("Accelerator: a recipe of fp8 needs mixed_precision 'fp8': '",
-                             mixed_precision, "'"));
+        throw ValueError(
+            str("Accelerator: fp8 recipes need mixed_precision 'fp8': '", mixed_precision, "'"));
     if (mixed_precision != "fp8") return std::nullopt;
     Fp8Plan plan = fp8_plan(options);
     if (plan.options.emulate || has_float8(device)) return plan;
@@ -156,8 +156,8 @@ void convert_to_fp8(nn::Module& model, const Fp8Plan& plan) {
     }
     if (converted == 0)
         log(LogLevel::warning, "prepare: none of the model's ", linears.size(),
-            " Linear layers multiplies in fp8: sizes must be multiples of 16",
-            plan.skips_ends ? ", and the first and the last layer stay as they are" : "");
+            " Linear layers can use fp8: their sizes must be multiples of 16",
+            plan.skips_ends ? ", and the first and the last layer are not converted" : "");
 }
 
 }  // namespace axle::accel

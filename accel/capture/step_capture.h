@@ -14,9 +14,9 @@
 
 namespace axle::accel {
 
-// Records the host side of a step while it is captured, repeats it for each replay, and rewinds it
-// if the capture fails. Refers to the prepared objects and to the state of the loop. Used by one
-// thread.
+// Records the effects of a step on the host while it is captured, repeats them for each replay, and
+// undoes them if the capture fails. Refers to the prepared objects and to the state of the loop.
+// Used by one thread.
 class StepCapture {
   public:
     // The host state that a step changes.
@@ -34,27 +34,27 @@ class StepCapture {
     int accumulation_steps() const { return loop_.accumulation.options().num_steps; }
     // Returns the number of micro-batches so far.
     std::int64_t micro_batches() const { return loop_.accumulation.counts().opened; }
-    // Returns equal strings for steps that can share a graph. `of_several`: the step consists of
-    // several micro-batches.
+    // Returns a string that is equal for steps that can share a graph. `of_several` is true if the
+    // step consists of several micro-batches.
     std::string step_key(bool of_several) const;
     // Returns the parameters of the prepared models and optimizers, each once.
     std::vector<Tensor> parameters() const;
-    // Returns the memory, apart from the batch, that a graph reads and writes: parameters, buffers
-    // and optimizer state.
+    // Returns the storages, apart from the batch, that a graph reads and writes: parameters,
+    // buffers and optimizer state.
     std::vector<std::shared_ptr<Storage>> memory(const std::vector<Tensor>& parameters) const;
 
     Snapshot snapshot() const;
     void rewind_counts(const Snapshot& before);
-    // Rewinds everything in the snapshot.
+    // Restores the state in the snapshot.
     void rewind(const Snapshot& before);
 
     // Called before and after the capture of a step.
     void begin_recording(StepRecord& record);
     void end_recording(StepRecord& record);
 
-    // Returns false if the step must run eagerly: a schedule would end within it.
+    // Returns false if the step must run eagerly, because a schedule would end within the step.
     bool can_replay(const StepRecord& record);
-    // Called before and after a replay: repeat the host side of the step.
+    // Called before and after a replay. Repeat the effects of the step on the host.
     void before_replay(const StepRecord& record);
     void after_replay(const StepRecord& record, const std::vector<Tensor>& parameters);
 

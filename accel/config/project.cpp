@@ -1,4 +1,4 @@
-#include "accel/state/project.h"
+#include "accel/config/project.h"
 
 #include "accel/config/resolve_options.h"
 #include "kernels/error.h"
@@ -6,7 +6,8 @@
 namespace axle::accel {
 namespace {
 
-// Merges an option of AcceleratorOptions into the field of the project configuration.
+// Sets a field of the project configuration from the AcceleratorOptions field of the same name.
+// Throws UsageError if the two differ.
 void merge(std::string& field, const std::string& other, const char* name) {
     if (!field.empty() && !other.empty() && field != other)
         throw UsageError(str("Accelerator: ", name, " is '", other, "' and project_config.", name,

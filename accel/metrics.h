@@ -10,13 +10,13 @@
 //     accelerator.print(loss.compute(), ' ', accuracy.compute());
 //
 // Prepared loaders can repeat samples to fill the last batch. A metric ignores the repeated
-// samples, so its value does not depend on the number of processes. Counts are exact. Sums are
-// computed in f64 and differ only by rounding.
+// samples, so its value does not depend on the number of processes. Counts are exact; sums are
+// computed in f64 and depend on the number of processes only by rounding.
 //
 // update() does not read device memory; the sums are kept on the device. compute() and state_dict()
-// add up the sums of all processes and read the result. All processes must call them together, and
-// get the same result. If one process fails, all processes throw, for example if the number of
-// classes differs or a GPU has found an index out of range.
+// add up the sums of all processes and read the result. All processes must call these two functions
+// together, and get the same result. If one process fails, all processes throw, for example if the
+// number of classes differs or a kernel has reported an index out of range.
 #pragma once
 
 #include <cstdint>
@@ -30,18 +30,19 @@
 
 namespace axle::accel {
 
-// Which rows of an update count, where rows are the first dimension of its tensors. By default the
-// rows of Accelerator::valid_rows() count; all rows count if their number is not the batch's, as in
-// logits [rows * tokens, classes].
+// The selection of rows that a metric counts; rows are the first dimension of the tensors of an
+// update. By default the first Accelerator::valid_rows() rows are counted. All rows are counted if
+// their number differs from the batch's, as in logits [rows * tokens, classes].
 class ValidRows {
   public:
     ValidRows() = default;            // the default
-    ValidRows(std::int64_t leading);  // NOLINT: the first `leading` rows
-    ValidRows(Tensor mask);           // NOLINT: bool [rows], true for rows that count
+    ValidRows(std::int64_t leading);  // NOLINT: counts the first `leading` rows
+    ValidRows(Tensor mask);           // NOLINT: bool [rows], true for counted rows
 
     bool is_given() const { return kind_ != Kind::automatic; }
-    // Returns bool [rows], true for rows that don't count; undefined if all count. Throws
-    // ShapeError, DTypeError or ValueError if the rows don't fit.
+    // Returns a bool tensor [rows], true for rows that are not counted, or an undefined tensor if
+    // all rows are counted. Throws ShapeError, DTypeError or ValueError if the selection does not
+    // match the number of rows.
     Tensor left_out(const std::string& op, const Accelerator& accelerator, std::int64_t rows,
                     Device device) const;
 
@@ -52,19 +53,20 @@ class ValidRows {
     Tensor mask_;
 };
 
-// The base of metrics: sums that grow with every update. Refers to the Accelerator, which must
-// outlive it and on whose device the tensors of an update must be. Registered with
-// Accelerator::register_for_checkpointing(), a metric is saved and resumes on any number of
-// processes. Used by one thread.
+// The base class of metrics, which are sums over all updates. The Accelerator must outlive the
+// metric, and the tensors of an update must be on its device. A metric can be registered with
+// Accelerator::register_for_checkpointing(), and can be loaded on any number of processes. Used by
+// one thread.
 class Metric : public Checkpointable {
   public:
     Metric(const Metric&) = delete;
     Metric& operator=(const Metric&) = delete;
 
     void reset();
-    // Returns the sums over all processes.
+    // Returns the sums over all processes, on the CPU.
     Tree state_dict() const override;
-    // All processes must load the same state. Throws ValueError for the state of another metric.
+    // Loads the result of state_dict(), which must be the same on all processes. Throws ValueError
+    // for the state of another metric.
     void load_state_dict(const Tree& state) override;
 
   protected:
@@ -78,9 +80,10 @@ class Metric : public Checkpointable {
     Tensor total() const;
     // Returns total()[0] / total()[1].
     double ratio() const;
-    // Returns bool [rows], true for rows that don't count; undefined if all count.
+    // Returns a bool tensor [rows], true for rows that are not counted, or an undefined tensor if
+    // all rows are counted.
     Tensor left_out(const ValidRows& valid, std::int64_t rows) const;
-    // Returns the labels in i64, with ignore_index in rows that don't count.
+    // Returns the labels in i64, with ignore_index in rows that are not counted.
     Tensor valid_labels(const Tensor& labels, const ValidRows& valid,
                         std::int64_t ignore_index) const;
 
@@ -90,22 +93,25 @@ class Metric : public Checkpointable {
     Tensor sums_;
 };
 
-// The weighted mean of values; NaN if nothing counts. Values of weight 0 are ignored, even NaN.
+// The weighted mean of values, or NaN if the sum of the weights is 0. Values with weight 0 are
+// ignored, even if they are NaN.
 class Mean : public Metric {
   public:
     explicit Mean(Accelerator& accelerator);
 
-    // Adds values [rows, ...] with weights of the same shape or [rows]; the default weight is 1.
+    // Adds values [rows, ...] with weights of the same shape or [rows]; the selection described
+    // above weight is 1.
     void update(const Tensor& values, const Tensor& weights = {}, const ValidRows& valid = {});
-    // Adds one value for many, such as the mean loss of a batch, weighted by its rows or tokens.
-    // Rows that repeat earlier samples count, unless they were cut off before.
+    // Adds one value that is a mean, such as the mean loss of a batch, with the number of rows or
+    // tokens as its weight. Rows that repeat earlier samples are counted, unless the caller has
+    // removed them.
     void update(const Tensor& value, double weight);
     void update(double value, double weight = 1);
     double compute() const { return ratio(); }
 };
 
-// exp of the mean negative log likelihood of a token, in nats. For a model that computes its loss
-// without logits, use exp of a Mean of the losses instead.
+// The perplexity: exp of the mean negative log likelihood of a token, in nats. For a model that
+// computes its loss without logits, use exp of a Mean of the losses instead.
 class Perplexity : public Metric {
   public:
     explicit Perplexity(Accelerator& accelerator, std::int64_t ignore_index = -100);
@@ -119,19 +125,19 @@ class Perplexity : public Metric {
 };
 
 struct AccuracyOptions {
-    // A prediction is right if the label is among the k highest scores. Of equal scores the lower
-    // class comes first.
+    // A prediction is correct if the label is among the top_k classes with the highest scores.
+    // Among equal scores, the lower class is ranked first.
     std::int64_t top_k = 1;
     std::int64_t ignore_index = -100;
 };
 
-// The fraction of labels that are predicted, from 0 to 1.
+// The fraction of correct predictions, from 0 to 1.
 class Accuracy : public Metric {
   public:
     explicit Accuracy(Accelerator& accelerator, AccuracyOptions options = {});
 
-    // Adds scores (logits, probabilities) [rows, ..., classes], or classes [rows, ...], for labels
-    // [rows, ...].
+    // Adds predictions, which are scores (logits or probabilities) [rows, ..., classes] or integer
+    // classes [rows, ...], for labels [rows, ...].
     void update(const Tensor& predictions, const Tensor& labels, const ValidRows& valid = {});
     double compute() const { return ratio(); }
 
@@ -139,10 +145,10 @@ class Accuracy : public Metric {
     AccuracyOptions options_;
 };
 
-// Counts of predictions by label and predicted class: the base of the classes below.
+// Counts of predictions by label and predicted class. The base class of ConfusionMatrix and F1.
 class ClassCounts : public Metric {
   public:
-    // Adds predictions, as Accuracy::update().
+    // Adds predictions with the same shapes as Accuracy::update().
     void update(const Tensor& predictions, const Tensor& labels, const ValidRows& valid = {});
 
   protected:
@@ -164,22 +170,24 @@ class ConfusionMatrix : public ClassCounts {
                     std::int64_t ignore_index = -100)
         : ClassCounts(accelerator, "ConfusionMatrix", num_classes, ignore_index) {}
 
-    // Returns a matrix [label, prediction] on the CPU: counts in i64, or f64 values of which each
-    // row, each column or all add up to 1, and which are 0 if there are no counts.
+    // Returns a matrix [label, prediction] on the CPU. By default it has counts in i64. If it is
+    // normalized, it has f64 values; the values of each row, of each column, or of the matrix add
+    // up to 1, or are 0 if there are no counts.
     Tensor compute(Normalize how = Normalize::none) const;
 };
 
-// How the scores of classes are combined. binary: the score of class `positive` (of two classes);
-// micro: from the counts of all classes together; macro: the mean over classes; weighted: the mean
-// weighted by the number of labels of each class.
+// The way in which the scores of classes are combined. binary: the score of class `positive` (of
+// two classes); micro: the score of the summed counts of all classes; macro: the mean over classes;
+// weighted: the mean weighted by the number of labels of each class.
 enum class Average : std::uint8_t { binary, micro, macro, weighted };
 
 struct F1Options {
     Average average = Average::macro;
     std::int64_t positive = 1;
     std::int64_t ignore_index = -100;
-    // The value of a score whose denominator is 0, as in scikit-learn: 0, 1, or NaN, which leaves
-    // the score out. Applies to classes that are neither in labels nor in predictions, too.
+    // The value of a score whose denominator is 0, as in scikit-learn: 0, 1, or NaN. A NaN is
+    // ignored in means. This includes classes that are neither in the labels nor in the
+    // predictions.
     double zero_division = 0;
 };
 
@@ -187,7 +195,8 @@ struct ClassScores {
     double precision, recall, f1;
 };
 
-// The scores of scikit-learn's precision_recall_fscore_support with labels=range(num_classes).
+// Precision, recall and F1 score, as scikit-learn's precision_recall_fscore_support computes them
+// with labels=range(num_classes).
 class F1 : public ClassCounts {
   public:
     F1(Accelerator& accelerator, std::int64_t num_classes, F1Options options = {});

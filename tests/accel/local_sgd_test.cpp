@@ -1,4 +1,4 @@
-#include "accel/loop/local_sgd.h"
+#include "accel/local_sgd.h"
 
 #include <memory>
 
@@ -47,7 +47,7 @@ void follow(const json& c, const Group& group) {
 }
 
 // Covers 20.LocalSGD.
-TEST(LocalSGD, MatchesVectors) {
+TEST(LocalSGD, MatchesAccelerate) {
     const auto file = tests::vectors("local_sgd.json");
     tests::on_ranks_of_each(file, follow);
 }

@@ -1,4 +1,4 @@
-#include "accel/loop/compile.h"
+#include "accel/capture/compile.h"
 
 #include <algorithm>
 #include <exception>
@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "accel/loop/step_capture.h"
+#include "accel/capture/step_capture.h"
 #include "core/autograd/autograd.h"
 #include "core/log.h"
 #include "core/ops.h"
@@ -27,7 +27,8 @@ std::vector<Tensor> tensors_of(const Tree& tree) {
     return found;
 }
 
-// Returns equal strings for batches that one graph can serve: they differ only in tensor elements.
+// Returns a string that is equal for batches that one graph can process, which differ only in the
+// elements of their tensors.
 std::string kind_of(const Tree& batch) {
     return to_json(map_tensors(batch, [](const Tensor& t) {
         return Tree(str(t.shape(), " ", t.dtype(), " on ", t.device()));
@@ -48,22 +49,24 @@ struct CompiledStep::Compiled {
     std::function<Tensor(Tree&)> step;
     CompileOptions options;
     std::int64_t eager = 0, captured = 0, replayed = 0;
-    bool cannot_capture = false;  // the function does something that can't be captured
+    bool cannot_capture = false;  // whether the function does something that can't be captured
 
-    // A graph for one kind of batch at one position of the accumulation.
+    // A graph for one kind of batch at one position in an update.
     struct Captured {
         std::string kind;
-        std::vector<Tensor> gradients_before;  // undefined if there was none
+        // The gradients of all parameters before the step; undefined where a parameter had none.
+        std::vector<Tensor> gradients_before;
         std::vector<Tensor> gradients_after;
         std::vector<std::shared_ptr<Storage>> memory;
-        Tree input;     // the graph reads its batch here
-        Tensor output;  // the graph writes its result here
+        Tree input;     // the batch that the graph reads
+        Tensor output;  // the result that the graph writes
         StepRecord record;
         Graph graph;
     };
     std::vector<std::unique_ptr<Captured>> graphs;
-    std::vector<std::pair<std::string, int>> warmed;  // eager steps by kind
-    bool of_several = false;                          // a step consists of several micro-batches
+    std::vector<std::pair<std::string, int>> warmed;  // the number of eager steps of each kind
+    // Whether a step consists of several micro-batches.
+    bool of_several = false;
     std::vector<Tensor> parameters;                   // parameters of the current step
 
     Compiled(StepCapture& c, std::function<Tensor(Tree&)> s, CompileOptions o)
@@ -81,15 +84,16 @@ struct CompiledStep::Compiled {
         return kind;
     }
 
-    // Graphs become invalid when parameters or state move, as when a checkpoint is loaded.
+    // Removes all graphs if the storage of parameters or optimizer state was replaced, for example
+    // by loading a checkpoint.
     void drop_invalid_graphs() {
         if (graphs.empty() || graphs.back()->memory == host.memory(parameters)) return;
         graphs.clear();
         warmed.clear();
     }
 
-    // Returns a graph that reads the gradients where they are now, else one that they can be copied
-    // to, else nullptr.
+    // Returns a graph that reads the gradients in their current memory. If there is none, returns a
+    // graph into whose gradients they can be copied, or nullptr.
     Captured* find(const std::string& kind) {
         const std::vector<Tensor> now = gradients();
         const auto is_defined = [](const Tensor& g) { return g.defined(); };
@@ -103,8 +107,8 @@ struct CompiledStep::Compiled {
         return found;
     }
 
-    // Returns whether a graph captured now would find its gradients later without a copy: there are
-    // none, or another graph leaves them where they are.
+    // Returns whether a graph captured now could be replayed without copying gradients: there are
+    // no gradients yet, or another graph has written them to their current memory.
     bool gradients_are_stable() {
         const std::vector<Tensor> now = gradients();
         if (std::ranges::none_of(now, [](const Tensor& g) { return g.defined(); })) return true;
@@ -112,8 +116,10 @@ struct CompiledStep::Compiled {
             graphs, [&](const auto& c) { return same_storages(c->gradients_after, now); });
     }
 
-    // Steps that begin with gradients wait for a graph that leaves gradients, but not forever:
-    // there is no such graph if each step begins with zero_grad().
+    // Returns whether a kind has had enough eager steps. A step that begins with gradients is
+    // captured later than others, so that another graph can be captured first that writes these
+    // gradients. The delay is limited, because such a graph does not exist if each step begins with
+    // zero_grad().
     bool is_warm(int steps) {
         if (steps < options.warmup_steps) return false;
         return gradients_are_stable() ||
@@ -133,7 +139,8 @@ struct CompiledStep::Compiled {
         return y.defined() ? y.detach() : y;
     }
 
-    // Captures the step and replays it once. If that fails, restores the state and returns nullopt.
+    // Captures the step, replays it once and returns its result. If the capture fails, restores the
+    // state and returns nullopt.
     std::optional<Tensor> capture(const std::string& kind, const Tree& batch) {
         auto c = std::make_unique<Captured>();
         c->kind = kind;
@@ -172,7 +179,7 @@ struct CompiledStep::Compiled {
         set_gradients(c.gradients_before);
         cannot_capture = true;
         log(LogLevel::warning,
-            "compile: the step can't be captured and keeps running eagerly: ", why);
+            "compile: the step can't be captured in a graph and runs eagerly: ", why);
     }
 
     void set_gradients(const std::vector<Tensor>& gradients) {
@@ -184,7 +191,7 @@ struct CompiledStep::Compiled {
         }
     }
 
-    // Returns nullopt if the step must run eagerly.
+    // Replays a graph and returns its result, or nullopt if the step must run eagerly.
     std::optional<Tensor> launch(Captured& c) {
         if (!host.can_replay(c.record)) return std::nullopt;
         host.before_replay(c.record);
@@ -253,8 +260,7 @@ CompiledStep::CompiledStep(StepCapture& capture, std::function<Tensor(Tree&)> st
                            CompileOptions options)
     : compiled_(std::make_unique<Compiled>(capture, std::move(step), options)) {
     if (options.warmup_steps < 1)
-        throw ValueError(str("compile: at least one step must run before one is captured: ",
-                             options.warmup_steps));
+        throw ValueError(str("compile: warmup_steps must be at least 1: ", options.warmup_steps));
 }
 CompiledStep::~CompiledStep() = default;
 CompiledStep::CompiledStep(CompiledStep&&) noexcept = default;

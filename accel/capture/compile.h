@@ -1,0 +1,69 @@
+// CompiledStep: a training step that is captured as a CUDA graph and replayed.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "core/tensor.h"
+#include "core/tree/tree.h"
+
+namespace axle::accel {
+
+class StepCapture;
+
+struct CompileOptions {
+    // The number of steps that run eagerly before a step with the same shapes is captured, at least
+    // 1. The eager steps create objects that a capture can't create, such as optimizer state and
+    // plans of CUDA libraries.
+    int warmup_steps = 3;
+};
+
+// A function from a batch to a tensor, such as a training step, that is captured as a CUDA graph.
+// Returned by Accelerator::compile(). On a CPU each call runs the function. On a GPU the function
+// runs eagerly a few times and is then captured (core/graph.h). Later calls replay the graph, with
+// the same results but without the work of the host.
+//
+// A graph is valid for batches of the same shapes and dtypes at the same position in an update. A
+// batch of another kind runs eagerly, and a graph is captured after enough batches of this kind. A
+// replay repeats the calls of accumulate(), and of step() of schedulers, on the host. It does not
+// repeat other side effects of the function on the host. A step that reads a value, as item() does,
+// can't be captured: it keeps running eagerly, and the reason is logged once.
+//
+// If an optimizer has exactly one prepared schedule, its learning rates for the next thousand steps
+// are stored on the GPU, together with the number of steps taken. In fp16 the GPU decides which
+// steps are skipped, and replays do not wait for this decision. Reading the schedule or
+// param_groups() updates them first, which waits for the GPU in fp16. The rates of an optimizer
+// without a schedule, with several schedules, or with a schedule whose next rates can't be computed
+// in advance are copied before each replay. In fp16 with a schedule, each such replay waits for the
+// previous one.
+//
+// A graph is captured again if the storage of parameters or optimizer state has been replaced, for
+// example by loading a checkpoint, or if requires_grad of a parameter has changed. The storage of
+// all other tensors that the function uses must not be replaced.
+//
+// The result of a call is a new tensor that is not part of an autograd graph. Used by one thread.
+// The Accelerator and the objects that it has prepared must outlive the CompiledStep.
+class CompiledStep {
+  public:
+    // Called by Accelerator::compile(). Throws ValueError if warmup_steps is less than 1.
+    CompiledStep(StepCapture& capture, std::function<Tensor(Tree&)> step, CompileOptions options);
+    ~CompiledStep();
+    CompiledStep(CompiledStep&&) noexcept;
+    CompiledStep& operator=(CompiledStep&&) noexcept;
+
+    Tensor operator()(Tree& batch);
+    Tensor operator()(Tree&& batch) { return (*this)(batch); }
+
+    // Return the number of calls that ran eagerly, of captures, and of replays.
+    std::int64_t eager_steps() const;
+    std::int64_t captures() const;
+    std::int64_t replays() const;
+
+  private:
+    struct Compiled;
+    std::unique_ptr<Compiled> compiled_;
+};
+
+}  // namespace axle::accel

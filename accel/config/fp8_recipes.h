@@ -1,0 +1,64 @@
+// Options for training in fp8: Linear layers multiply in 8-bit floats (nn/precision/float8.h), and
+// all other operations run in bf16 mixed precision.
+//
+//     axle::Accelerator accelerator({.mixed_precision = "fp8",
+//                                    .ao_recipe_kwargs = accel::AORecipeKwargs()});
+//
+// prepare() sets a policy for each Linear whose sizes are multiples of 16, and does not change
+// other Linears. fp8 needs a GPU of compute capability 8.9 or newer. Unless the recipe emulates
+// fp8, older GPUs use "fp16" and a CPU uses "bf16" instead, with a warning.
+//
+// Fields that are not set are read from the environment variables ACCELERATE_FP8_<FIELD>.
+// ACCELERATE_FP8_BACKEND (AO or TE) selects the recipe; the default is AO.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+namespace axle::nn {
+class Linear;
+}
+
+namespace axle::accel {
+
+enum class Fp8Backend : std::uint8_t {
+    NO,
+    AO,  // current scaling, as in torchao
+    TE,  // delayed scaling, as in Transformer Engine
+};
+
+// The recipe for current scaling: each operand of a product is scaled by its own largest absolute
+// value. Values are f8 e4m3 in forward and e5m2 in backward. Evaluation uses fp8 too.
+struct AORecipeKwargs {
+    // Returns whether a layer is converted. By default all layers except the first and the last one
+    // are.
+    std::function<bool(const nn::Linear&, const std::string& name)> module_filter_func = {};
+    // Applies to products over a number of rows that is not a multiple of 16. If true, the default,
+    // they are padded with zeros. If false, they are not computed in fp8.
+    std::optional<bool> pad_inner_dim = {};
+    std::optional<bool> enable_fsdp_float8_all_gather = {};  // has no effect: nothing is sharded
+    bool round_scales_to_power_of_2 = false;
+    bool emulate = false;  // emulates fp8 on any device: rounds to 8 bits and multiplies in f32
+};
+
+// The recipe for delayed scaling: scales are computed from the largest absolute values of earlier
+// steps. These values are a buffer of the layer and are saved with the model. The comments below
+// begin with the default value of each field.
+struct TERecipeKwargs {
+    std::optional<bool> use_autocast_during_eval = {};  // false
+    std::optional<int> margin = {};                     // 0: the scale is reduced by 2^margin
+    std::optional<int> interval = {};                   // 1: steps between updates of the scale
+    // "HYBRID" (e4m3 in forward, e5m2 for gradients); "E4M3" or "E5M2" for all values
+    std::string fp8_format = {};
+    std::optional<int> amax_history_len = {};                           // 1024: the number of steps
+    std::string amax_compute_algo = {};                                 // "most_recent", or "max"
+    // Default {false, false, false}: whether fprop, dgrad and wgrad run in higher precision.
+    std::optional<std::array<bool, 3>> override_linear_precision = {};
+    std::optional<bool> use_mxfp8_block_scaling = {};  // false; true throws NotImplementedError
+    bool emulate = false;                              // as in AORecipeKwargs
+};
+
+}  // namespace axle::accel
